@@ -1,0 +1,171 @@
+"""The commands and their common options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+import npu_rl
+
+app = typer.Typer(
+    name="npu-rl",
+    help="Pinned, merged, patched and proven source trees for RL post-training on Ascend NPUs.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+store_app = typer.Typer(help="The local object database.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(store_app, name="store")
+
+# Optional[...] and not `| None`: typer reads these at run time, on 3.10 too.
+Manifest = Annotated[
+    str, typer.Option("--manifest", "-m", metavar="M", help="A bundled name (see `npu-rl list`) or a path.")
+]
+Workspace = Annotated[
+    Optional[Path],  # noqa: UP007, UP045
+    typer.Option("--workspace", "-w", metavar="DIR", help="The workspace folder.", show_default=False),
+]
+Rewrite = Annotated[
+    Optional[list[str]],  # noqa: UP007, UP045
+    typer.Option(
+        "--rewrite", metavar="FROM=TO", help="Ask TO... instead of FROM... for git URLs. May be repeated."
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for programs.")]
+Jobs = Annotated[
+    int, typer.Option("--jobs", "-j", min=1, max=64, metavar="N", help="Components to fetch at once.")
+]
+Offline = Annotated[bool, typer.Option("--offline", help="Use the local store only.")]
+
+
+@app.callback(invoke_without_command=True)
+def top(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)
+    ] = False,
+) -> None:
+    if version:
+        print(f"npu-rl {npu_rl.__version__}")
+        raise typer.Exit
+
+
+@app.command("setup")
+def setup(
+    manifest: Manifest,
+    workspace: Workspace = None,
+    lock: Annotated[
+        Optional[Path],  # noqa: UP007, UP045
+        typer.Option(
+            "--lock",
+            metavar="F",
+            help="The lock to use.  [default: NAME.lock.json beside the manifest]",
+            show_default=False,
+        ),
+    ] = None,
+    jobs: Jobs = 8,
+    offline: Offline = False,
+    rewrite: Rewrite = None,
+    discard: Annotated[
+        bool, typer.Option("--discard", help="Move local edits to .npu-rl/kept/TIME.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Lay the locked stack into a workspace (./npu-rl-workspace unless --workspace says otherwise)."""
+    from npu_rl.cli.setup import run
+
+    run(manifest, workspace, lock, jobs, offline, rewrite or [], discard, json)
+
+
+@app.command("verify")
+def verify(
+    workspace: Workspace = None,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Read every byte instead of trusting times and sizes.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Prove that the workspace equals its lock, down to the hunk. Exit 3 if it doesn't."""
+    from npu_rl.cli.verify import run
+
+    run(workspace, deep, json)
+
+
+@app.command("status")
+def status(workspace: Workspace = None, json: Json = False) -> None:
+    """Say what the workspace is: manifest, ids, components, patches, local changes."""
+    from npu_rl.cli.status import run
+
+    run(workspace, json)
+
+
+@app.command("diff")
+def diff(workspace: Workspace = None) -> None:
+    """Show local changes as a patch against the locked tree."""
+    from npu_rl.cli.diff import run
+
+    run(workspace)
+
+
+@app.command("list")
+def list_manifests(json: Json = False) -> None:
+    """List the bundled manifests."""
+    from npu_rl.cli.list import run
+
+    run(json)
+
+
+@app.command("lock")
+def lock(
+    manifest: Manifest,
+    update: Annotated[
+        Optional[list[str]],  # noqa: UP007, UP045
+        typer.Option(
+            "--update", metavar="COMPONENT", help="Resolve only this one anew; the others keep their ids."
+        ),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; fail if the lock is not up to date.")
+    ] = False,
+    output: Annotated[
+        Optional[Path],  # noqa: UP007, UP045
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="F",
+            help="Where to write.  [default: beside the manifest]",
+            show_default=False,
+        ),
+    ] = None,
+    jobs: Jobs = 8,
+    offline: Offline = False,
+    rewrite: Rewrite = None,
+) -> None:
+    """Resolve a manifest: every ref, pull request, merge, patch and tree, to full ids."""
+    from npu_rl.cli.lock import run
+
+    run(manifest, update or [], check, output, jobs, offline, rewrite or [])
+
+
+@app.command("schema")
+def schema() -> None:
+    """Print the JSON Schema of manifests, for editors."""
+    from npu_rl.cli.schema import run
+
+    run()
+
+
+@store_app.command("gc")
+def store_gc(
+    days: Annotated[
+        float, typer.Option("--days", min=0.0, metavar="N", help="Drop what nobody used for N days.")
+    ] = 30.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    json: Json = False,
+) -> None:
+    """Drop what was not used lately from the store. Workspaces do not need it."""
+    from npu_rl.cli.store import gc
+
+    gc(days, dry_run, json)

@@ -1,0 +1,28 @@
+"""npu-rl list"""
+
+from __future__ import annotations
+
+from npu_rl.cli.show import print_json
+from npu_rl.data import bundled_manifests
+from npu_rl.errors import LockError
+from npu_rl.manifest import lock as lock_file
+
+
+def run(as_json: bool) -> None:
+    rows = []
+    for name, path in bundled_manifests().items():
+        try:
+            lock = lock_file.read(lock_file.file_for(path))
+        except LockError:
+            rows.append(
+                {"name": name, "title": "(not locked)", "device": None, "tree": None, "path": str(path)}
+            )
+            continue
+        rows.append(
+            {"name": name, "title": lock.title, "device": lock.device, "tree": lock.tree, "path": str(path)}
+        )
+    if as_json:
+        print_json(rows)
+        return
+    for row in rows:
+        print(f"{row['name']:<24} {row['device'] or '-':<5} {(row['tree'] or '-')[:12]:<13} {row['title']}")

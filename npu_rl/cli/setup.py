@@ -1,0 +1,50 @@
+"""npu-rl setup"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from npu_rl.cli.show import amount, print_json, tell, watcher
+from npu_rl.manifest import lock as lock_file
+from npu_rl.manifest.find import find_manifest
+from npu_rl.workspace.layout import DEFAULT_NAME, Layout
+from npu_rl.workspace.setup import Outcome, Request, run as run_setup
+from npu_rl.workspace.summary import manifest_changed, setup_json
+
+
+def run(
+    manifest: str, workspace: Path | None, lock: Path | None, jobs: int, offline: bool,
+    rewrite: list[str], discard: bool, as_json: bool,
+) -> None:  # fmt: skip
+    from npu_rl.sources.git import Network
+    from npu_rl.sources.urls import load_rewrites
+
+    path, _ = find_manifest(manifest)
+    found = lock_file.read(lock or lock_file.file_for(path))
+    if manifest_changed(found, path):
+        tell(f"note: {path.name} has changed since its lock was made; the lock is what is set up.")
+    layout = Layout((workspace or Path(DEFAULT_NAME)).expanduser().absolute())
+    network = Network.from_environment(load_rewrites(rewrite), offline=offline)
+    with watcher() as shown:
+        outcome = run_setup(Request(found, layout, path, network, shown, jobs, discard), tell)
+    if as_json:
+        print_json(setup_json(found, layout, outcome))
+    else:
+        _print(found, layout, outcome)
+
+
+def _print(lock: lock_file.Lock, layout: Layout, outcome: Outcome) -> None:
+    if not outcome.changed:
+        print(f"{layout.root} is {lock.manifest} already; nothing to do.")
+        print(f"tree {lock.tree}  commit {lock.commit}")
+        return
+    for name, component in lock.components.items():
+        done = [f"{m.how} {m.ref.removeprefix('refs/')}" for m in component.merges]
+        done += [f"patch {p.name}" for p in component.patches]
+        pin = component.pin[:12] if component.pin else component.sources[0].pypi
+        print(f"  {name:<16} {pin:<24} {', '.join(done)}".rstrip())
+    if outcome.kept:
+        print(f"Local changes were moved to {outcome.kept}")
+    print(f"tree {lock.tree}  commit {lock.commit}")
+    print(f"{layout.root} is ready: {amount(outcome.received)} received, {outcome.seconds:.1f} s.")
+    print(f"Next: npu-rl verify --workspace {layout.root}; source {layout.root}/activate")

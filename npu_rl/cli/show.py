@@ -1,0 +1,117 @@
+"""How results reach people: progress on standard error, results on standard output, plain when piped."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from npu_rl.sources.progress import Watcher
+
+
+def print_json(value: Any) -> None:
+    """One document, stable order, on standard output."""
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def tell(message: str) -> None:
+    """News that is not the result."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def amount(size: int) -> str:
+    """Bytes for people: decimal units."""
+    return f"{size / 1e6:.1f} MB" if size >= 100_000 else f"{size / 1e3:.1f} kB"
+
+
+class PlainWatcher:
+    """A line per event, for logs and pipes."""
+
+    def __init__(self) -> None:
+        self._asked: set[str] = set()
+        self._lock = threading.Lock()
+
+    def begin(self, component: str, source: str) -> None:
+        with self._lock:
+            if (component + source) in self._asked:
+                return
+            self._asked.add(component + source)
+        tell(f"{component}: fetching from {source}")
+
+    def advance(self, component: str, text: str, fraction: float | None) -> None:
+        pass
+
+    def note(self, component: str, message: str) -> None:
+        tell(f"{component}: {message}")
+
+    def end(self, component: str, size: int) -> None:
+        if size:
+            tell(f"{component}: {amount(size)}")
+
+    def __enter__(self) -> PlainWatcher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class LiveWatcher:
+    """A progress bar per component. rich is imported when the first one begins."""
+
+    def __init__(self) -> None:
+        self._progress: Any = None
+        self._tasks: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    def _task(self, component: str) -> Any:
+        with self._lock:
+            if self._progress is None:
+                from rich.console import Console
+                from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+                self._progress = Progress(
+                    TextColumn("{task.fields[name]:<16}"),
+                    BarColumn(bar_width=24),
+                    TextColumn("{task.description}"),
+                    TimeElapsedColumn(),
+                    console=Console(stderr=True),
+                    transient=True,
+                )
+                self._progress.start()
+            if component not in self._tasks:
+                self._tasks[component] = self._progress.add_task("", total=1.0, name=component)
+            return self._tasks[component]
+
+    def begin(self, component: str, source: str) -> None:
+        self._progress_update(component, description=source)
+
+    def advance(self, component: str, text: str, fraction: float | None) -> None:
+        if fraction is not None:
+            self._progress_update(component, completed=fraction)
+
+    def note(self, component: str, message: str) -> None:
+        self._task(component)
+        self._progress.console.print(f"{component}: {message}", markup=False, highlight=False)
+
+    def end(self, component: str, size: int) -> None:
+        if size:
+            self._progress_update(component, completed=1.0, description=amount(size))
+
+    def _progress_update(self, component: str, **changes: Any) -> None:
+        task = self._task(component)
+        self._progress.update(task, **changes)
+
+    def __enter__(self) -> LiveWatcher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+
+def watcher() -> AbstractContextManager[Watcher]:
+    """Bars on a terminal, lines elsewhere."""
+    return LiveWatcher() if sys.stderr.isatty() else PlainWatcher()

@@ -1,0 +1,1 @@
+"""Trees in, one tree out: merges, patches, assembly. No step touches a work tree."""

@@ -1,0 +1,207 @@
+"""Assembly: component trees into one code tree, and the linear, synthetic history that tells its story.
+
+The ids depend on the lock alone: authors, dates and message templates are fixed by `lock_format`.
+One commit per pinned component, per merge, per patch, so `git log`, `blame` and `bisect` work on the stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from npu_rl.compose.dist import dist_info
+from npu_rl.compose.runtime import NAME as RUNTIME
+from npu_rl.compose.trees import Collision, Trees
+from npu_rl.errors import ComposeError
+from npu_rl.manifest.lock import Component, Lock, Merge, Patch
+from npu_rl.objects import EMPTY_TREE, FILE, TREE, Entry, format_commit
+
+AUTHOR = "npu-rl <npu-rl@invalid>"
+EPOCH = 1577836800  # 2020-01-01 00:00 UTC; each commit is a second later, so that `git log` keeps the order
+
+
+@dataclass(frozen=True)
+class Step:
+    """One commit to be: a message, and which component tree is new (None: something beside them)."""
+
+    message: str
+    component: str | None = None
+    tree: str | None = None
+
+
+def lay_components(trees: Trees, lock: Lock, current: dict[str, str]) -> str:
+    """The code tree of the components in `current` (name to component tree). Raises ComposeError."""
+    root = EMPTY_TREE
+    for name, tree in current.items():
+        for take in lock.components[name].take:
+            entry = trees.find(tree, take.path)
+            if entry is None:
+                continue  # a patch removed all of it
+            try:
+                root = trees.lay(root, take.to, entry)
+            except Collision as error:
+                raise _named(trees, lock, current, name, error.path) from error
+    return root
+
+
+def _named(trees: Trees, lock: Lock, current: dict[str, str], name: str, path: str) -> ComposeError:
+    owner = next(
+        (n for n in current if n != name and owns(trees, lock.components[n], current[n], path)), name
+    )
+    what = f"{owner} and {name} both take {path}" if owner != name else f"{name} takes {path} twice"
+    return ComposeError(
+        what, hint="Change `take:` of one of them; two components may share a folder, never a path."
+    )
+
+
+def owns(trees: Trees, component: Component, tree: str, path: str) -> bool:
+    """Whether a path of the code tree comes from this component."""
+    return upstream_path(component, path) is not None and any(
+        trees.find(tree, p) is not None for p in [upstream_path(component, path) or ""]
+    )
+
+
+def upstream_path(component: Component, path: str) -> str | None:
+    """The path a file of the code tree has in its component, or None if the component doesn't lay it there."""
+    best: tuple[int, str] | None = None
+    for take in component.take:
+        if take.to == ".":
+            rest: str | None = path
+        elif path == take.to:
+            rest = ""
+        elif path.startswith(take.to + "/"):
+            rest = path[len(take.to) + 1 :]
+        else:
+            rest = None
+        if rest is None:
+            continue
+        base = "" if take.path == "." else take.path
+        found = "/".join(p for p in (base, rest) if p)
+        if best is None or len(take.to) > best[0]:
+            best = (len(take.to), found)
+    return best[1] if best else None
+
+
+def code_paths(component: Component, path: str) -> list[str]:
+    """Where a path of a component stands in the code tree."""
+    found = []
+    for take in component.take:
+        if take.path == ".":
+            rest = path
+        elif path == take.path:
+            rest = ""
+        elif path.startswith(take.path + "/"):
+            rest = path[len(take.path) + 1 :]
+        else:
+            continue
+        found.append("/".join(p for p in ("" if take.to == "." else take.to, rest) if p))
+    return found
+
+
+def component_steps(name: str, component: Component) -> Iterator[Step]:
+    """The story of one component."""
+    yield Step(_pin_message(name, component), name, component.tree)
+    for merge in component.merges:
+        yield Step(_merge_message(name, merge), name, merge.tree)
+    for patch in component.patches:
+        yield Step(_patch_message(name, patch), name, patch.tree)
+
+
+def assemble(trees: Trees, lock: Lock, *, with_tree_patches: bool = True) -> tuple[str, str]:
+    """The code tree and its commit. Every component tree the lock names must be in the object database."""
+    current: dict[str, str] = {}
+    root, commit, count = EMPTY_TREE, "", 0
+
+    def record(message: str) -> None:
+        nonlocal commit, count
+        parents = [commit] if commit else []
+        commit = trees.write_object("commit", format_commit(root, parents, AUTHOR, EPOCH + count, message))
+        count += 1
+
+    for name, component in lock.components.items():
+        for step in component_steps(name, component):
+            assert step.tree is not None
+            current[name] = step.tree
+            root = lay_components(trees, lock, current)
+            record(step.message)
+    for name, component in lock.components.items():
+        if component.dist is not None:
+            for path, data in dist_info(component.dist).items():
+                root = _lay(
+                    trees, root, path, Entry(FILE, trees.write_object("blob", data)), f"dist of {name}"
+                )
+    if any(c.dist for c in lock.components.values()):
+        record("Write dist-info for the copied packages\n")
+    if lock.runtime is not None:
+        root = _lay(trees, root, RUNTIME, Entry(TREE, lock.runtime), "the runtime")
+        record(f"Lay the runtime\n\nRuntime-Tree: {lock.runtime}\n")
+    if with_tree_patches:
+        for patch in lock.tree_patches:
+            root = patch.tree
+            record(_patch_message("the tree", patch))
+    return root, commit
+
+
+def _lay(trees: Trees, root: str, path: str, entry: Entry, what: str) -> str:
+    try:
+        return trees.lay(root, path, entry)
+    except Collision as error:
+        raise ComposeError(f"{what} needs the path {error.path}, which a component takes") from error
+
+
+def component_commit(trees: Trees, name: str, component: Component) -> str:
+    """The history of a component on its own, for `src/`. Its last commit."""
+    commit = ""
+    for count, step in enumerate(component_steps(name, component)):
+        assert step.tree is not None
+        parents = [commit] if commit else []
+        data = format_commit(step.tree, parents, AUTHOR, EPOCH + count, step.message)
+        commit = trees.write_object("commit", data)
+    return commit
+
+
+def _trailers(subject: str, body: list[str], trailers: list[tuple[str, str | None]]) -> str:
+    lines = [subject, ""]
+    if body:
+        lines += [*body, ""]
+    lines += [f"{key}: {value}" for key, value in trailers if value]
+    return "\n".join(lines) + "\n"
+
+
+def _pin_message(name: str, component: Component) -> str:
+    shown = component.pin[:12] if component.pin else component.sources[0].pypi
+    takes = [f"{t.path} -> {t.to}" for t in component.take]
+    return _trailers(
+        f"Pin {name} at {shown}",
+        [],
+        [
+            ("Component", name),
+            ("Pin", component.shown_pin()),
+            ("Ref", component.ref),
+            ("Component-Tree", component.tree),
+            *(("Take", t) for t in takes),
+        ],
+    )
+
+
+def _merge_message(name: str, merge: Merge) -> str:
+    verb = "Pick" if merge.how == "pick" else "Merge"
+    return _trailers(
+        f"{verb} {merge.ref} into {name}",
+        list(merge.commits),
+        [
+            ("Component", name),
+            ("Pull-Request", merge.ref),
+            ("Pull-Request-Head", merge.head),
+            ("Merge-Base", merge.merge_base),
+            ("Component-Tree", merge.tree),
+        ],
+    )
+
+
+def _patch_message(name: str, patch: Patch) -> str:
+    return _trailers(
+        f"Apply {patch.name} to {name}",
+        [],
+        [("Component", name), ("Patch", patch.file), ("Patch-SHA256", patch.sha256), ("Tree", patch.tree)],
+    )

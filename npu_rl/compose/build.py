@@ -1,0 +1,200 @@
+"""Compose: from a lock and its objects to one tree. The same code runs under `lock` and `setup`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from npu_rl.compose import assemble
+from npu_rl.compose.merge import replay
+from npu_rl.compose.patch import Applied, apply_patch
+from npu_rl.compose.runtime import write_runtime
+from npu_rl.compose.trees import Trees, taken_tree
+from npu_rl.errors import ComposeError
+from npu_rl.manifest.lock import Component, Lock, Patch
+from npu_rl.objects import EMPTY_TREE, TREE, Entry
+from npu_rl.patches.hunks import trace
+from npu_rl.patches.model import Patch as ParsedPatch
+from npu_rl.patches.parse import parse_patch
+
+TextOf = Callable[[Patch, dict[str, str]], bytes]
+
+
+@dataclass
+class Composition:
+    """What compose made. `hunks`: a record per hunk for verify; `texts`: patch bytes by SHA-256."""
+
+    tree: str = ""
+    commit: str = ""
+    src: dict[str, str] = field(default_factory=dict)
+    hunks: list[dict[str, Any]] = field(default_factory=list)
+    texts: dict[str, bytes] = field(default_factory=dict)
+
+
+def base_tree(trees: Trees, component: Component) -> str:
+    """The taken tree at the pin, submodules in place."""
+    if component.checkout == "full" and not component.submodules:
+        return component.tree
+    root = taken_tree(trees, [(t.path, t.entry) for t in component.take])
+    if component.checkout == "full":
+        root = component.tree
+    for module in component.submodules:
+        if trees.find(root, module.path) != Entry(TREE, module.root):
+            root = trees.put(root, module.path, Entry(TREE, module.root))
+    return root
+
+
+def compose(trees: Trees, lock: Lock, text_of: TextOf) -> Composition:
+    """Make every tree of the lock and prove each against it. Raises ComposeError, PatchError."""
+    made = Composition()
+    results: dict[str, str] = {}
+    stacks: dict[str, list[tuple[Patch, ParsedPatch]]] = {}
+    for name, component in lock.components.items():
+        tree = _expect(base_tree(trees, component), component.tree, f"what {name} takes")
+        for merge in component.merges:
+            what = f"{name}, {merge.how} of {merge.ref}"
+            tree = _expect(replay(trees, tree, merge.records, what), merge.tree, what)
+        for patch in component.patches:
+            data = made.texts[patch.sha256] = text_of(patch, results)
+            parsed, applied = run_patch(trees, tree, patch, data, name, taken_paths(component), accept=True)
+            _expect_offsets(patch, applied, name)
+            tree = _expect(applied.tree, patch.tree, f"{name} after {patch.name}")
+            stacks.setdefault(name, []).append((patch, parsed))
+        results[name] = _expect(tree, component.result, f"{name} after its patches")
+    if lock.runtime is not None:
+        _runtime(trees, lock.runtime)
+    tree, made.commit = assemble.assemble(trees, lock, with_tree_patches=False)
+    for patch in lock.tree_patches:
+        data = made.texts[patch.sha256] = text_of(patch, results)
+        parsed, applied = run_patch(trees, tree, patch, data, "tree", (".",), accept=True)
+        _expect_offsets(patch, applied, "tree")
+        tree = _expect(applied.tree, patch.tree, f"the tree after {patch.name}")
+        stacks.setdefault("tree", []).append((patch, parsed))
+    made.tree, made.commit = assemble.assemble(trees, lock)
+    for name, component in lock.components.items():
+        if component.checkout == "full":
+            made.src[name] = assemble.component_commit(trees, name, component)
+    made.hunks = hunk_records(trees, lock, stacks)
+    return made
+
+
+def taken_paths(component: Component) -> tuple[str, ...]:
+    """Where patches may reach."""
+    return (".",) if component.checkout == "full" else tuple(t.path for t in component.take)
+
+
+def run_patch(
+    trees: Trees, tree: str, patch: Patch, data: bytes, component: str, taken: Iterable[str], *, accept: bool
+) -> tuple[ParsedPatch, Applied]:
+    """Parse and apply one patch. Raises PatchError."""
+    parsed = parse_patch(
+        data, name=patch.name, strip=patch.strip, directory=patch.directory, exclude=patch.exclude
+    )
+    applied = apply_patch(
+        trees, tree, data, parsed,
+        component=component, taken=tuple(taken), exclude=patch.exclude, strip=patch.strip,
+        directory=patch.directory, accept=accept,
+    )  # fmt: skip
+    return parsed, applied
+
+
+def _expect(found: str, locked: str, what: str) -> str:
+    if found != locked:
+        raise ComposeError(
+            f"{what} is not what the lock says",
+            why=f"Expected tree {locked}, found {found}.",
+            hint="If you changed the lock or a patch, make a new lock. Otherwise please report this.",
+        )
+    return found
+
+
+def _expect_offsets(patch: Patch, applied: Applied, name: str) -> None:
+    if applied.offsets != patch.offsets:
+        raise ComposeError(
+            f"{patch.name} of {name} applies on other lines than the lock accepted",
+            why=f"Locked offsets {patch.offsets or 'none'}, found {applied.offsets or 'none'}.",
+        )
+
+
+def _runtime(trees: Trees, locked: str) -> None:
+    if trees.has(locked):
+        trees.adopt(locked)  # from the store, which keeps each runtime it has seen
+        return
+    found = write_runtime(trees)
+    if found != locked:
+        raise ComposeError(
+            "The lock was made with another version of npu-rl's runtime",
+            why=f"Locked {locked[:12]}, installed {found[:12]}, and the store has not kept the old one.",
+            hint="Install the npu-rl that made the lock, or make a new lock: npu-rl lock --manifest M",
+        )
+
+
+def hunk_records(
+    trees: Trees, lock: Lock, stacks: dict[str, list[tuple[Patch, ParsedPatch]]]
+) -> list[dict[str, Any]]:
+    """Where every hunk stands in the code tree (and in `src/`), carried through all later patches.
+
+    Each record is a `HunkRecord` as JSON, with `root`: "code" or "src/NAME".
+    """
+    offsets = {
+        (f"{name}/{patch.name}", int(number)): moved
+        for name, stack in stacks.items()
+        for patch, _ in stack
+        for number, moved in patch.offsets.items()
+    }
+    code: list[tuple[str, ParsedPatch]] = []
+    records: list[dict[str, Any]] = []
+    for name, stack in stacks.items():
+        if name == "tree":
+            code += [(f"tree/{patch.name}", parsed) for patch, parsed in stack]
+            continue
+        component = lock.components[name]
+        code += [(f"{name}/{patch.name}", _in_code(component, parsed)) for patch, parsed in stack]
+        if component.checkout == "full":
+            before = _unpatched(component)
+            own = [(f"{name}/{patch.name}", parsed) for patch, parsed in stack]
+            records += _traced(own, partial(_blob, trees, before), offsets, f"src/{name}")
+
+    def at_pin(path: str) -> bytes | None:
+        for component in lock.components.values():
+            upstream = assemble.upstream_path(component, path)
+            data = _blob(trees, _unpatched(component), upstream) if upstream else None
+            if data is not None:
+                return data
+        return None
+
+    return _traced(code, at_pin, offsets, "code") + records
+
+
+def _traced(
+    stack: list[tuple[str, ParsedPatch]],
+    base: Callable[[str], bytes | None],
+    offsets: dict[tuple[str, int], int],
+    root: str,
+) -> list[dict[str, Any]]:
+    found = []
+    for record in trace(stack, base, offsets=offsets):
+        component, _, patch = record.patch.partition("/")
+        found.append({**replace(record, component=component, patch=patch).to_json(), "root": root})
+    return found
+
+
+def _unpatched(component: Component) -> str:
+    return component.merges[-1].tree if component.merges else component.tree
+
+
+def _in_code(component: Component, parsed: ParsedPatch) -> ParsedPatch:
+    """The patch as if made against the code tree; files that aren't laid there are left out."""
+    files = [
+        replace(file, path=path)
+        for file in parsed.files
+        for path in assemble.code_paths(component, file.path)
+    ]
+    return replace(parsed, files=tuple(files))
+
+
+def _blob(trees: Trees, tree: str, path: str) -> bytes | None:
+    entry = trees.find(tree or EMPTY_TREE, path)
+    return None if entry is None or entry.is_tree else trees.blob(entry.oid)

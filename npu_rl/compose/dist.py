@@ -1,0 +1,28 @@
+"""dist-info for packages that are copied into the tree: without it importlib.metadata finds neither
+their version (verl asks) nor their entry points (vLLM finds vllm-ascend through one).
+
+Format: the "Recording installed projects" and "Core metadata" specifications of PyPA.
+"""
+
+from __future__ import annotations
+
+import re
+
+from npu_rl.manifest.lock import Dist
+
+
+def dist_info(dist: Dist) -> dict[str, bytes]:
+    """Files by path from the root of the code tree; a pure function of its argument."""
+    name = re.sub(r"[-_.]+", "_", dist.name).lower()
+    folder = f"{name}-{dist.version}.dist-info"
+    files = {
+        f"{folder}/METADATA": f"Metadata-Version: 2.1\nName: {dist.name}\nVersion: {dist.version}\n",
+        f"{folder}/INSTALLER": "npu-rl\n",
+    }
+    if dist.entry_points:
+        sections = []
+        for group in sorted(dist.entry_points):
+            lines = [f"{key} = {value}" for key, value in sorted(dist.entry_points[group].items())]
+            sections.append("\n".join([f"[{group}]", *lines, ""]))
+        files[f"{folder}/entry_points.txt"] = "\n".join(sections)
+    return {path: text.encode() for path, text in files.items()}

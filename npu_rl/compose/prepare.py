@@ -1,0 +1,104 @@
+"""From delivered units to a sealed unit with the composed objects, made once per lock and kept in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from npu_rl.compose.build import compose
+from npu_rl.compose.texts import locked_text
+from npu_rl.compose.trees import Trees, check_links
+from npu_rl.errors import ComposeError
+from npu_rl.git import Git
+from npu_rl.manifest.lock import Lock
+from npu_rl.objects import Entry
+from npu_rl.store import Store, Unit, pack_loose, unit_key
+
+COMPOSE_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Composed:
+    """The composed unit and what was learnt while making it (see `facts`)."""
+
+    unit: Unit
+    tree: str
+    commit: str
+    facts: Mapping[str, Any]
+
+
+def composed(store: Store, lock: Lock, units: list[Unit], beside: Path, *, check: bool = True) -> Composed:
+    """The composed objects of a lock, from the store or made now.
+
+    facts: `files` (root, e.g. "code" or "src/NAME" → list of [path, mode, id]), `src` (component → commit),
+    `hunks` (records for verify), `texts` (patch SHA-256 → text).
+    check: demand that tree and commit are the lock's (False only while a lock is being made).
+    Raises ComposeError, PatchError.
+    """
+    key = unit_key("composed", [lock.content_id(), str(COMPOSE_FORMAT)])
+    unit = store.find(key) if check else None
+    if unit is None:
+        unit = _make(store, lock, units, beside, key)
+    facts = unit.facts()
+    if check and (facts["tree"], facts["commit"]) != (lock.tree, lock.commit):
+        store.discard(unit)
+        raise ComposeError(
+            "The composed tree is not what the lock says",
+            why=f"Locked {lock.tree} (commit {lock.commit}), found {facts['tree']} (commit {facts['commit']}).",
+            hint="Please report this with your git version.",
+        )
+    return Composed(unit, facts["tree"], facts["commit"], facts)
+
+
+def _make(store: Store, lock: Lock, units: list[Unit], beside: Path, key: str) -> Unit:
+    kept = _runtime_unit(store, lock)
+    lent = [u.objects for u in units] + ([kept.objects] if kept else [])
+    with store.quarantine() as folder:
+        repository = Git(folder, alternates=tuple(lent))
+        trees = Trees(repository)
+        try:
+            made = compose(trees, lock, lambda patch, done: locked_text(patch, beside, store, trees, done))
+            listing = {"code": _listing(trees, made.tree, "The code tree")}
+            for name in made.src:
+                listing[f"src/{name}"] = _listing(trees, lock.components[name].result, name)
+        finally:
+            trees.close()
+        pack_loose(repository)
+        facts = {
+            "tree": made.tree,
+            "commit": made.commit,
+            "src": made.src,
+            "hunks": made.hunks,
+            "texts": {sha: data.decode("utf-8", "surrogateescape") for sha, data in made.texts.items()},
+            "files": listing,
+        }
+        return store.publish(folder, key, facts)
+
+
+def _listing(trees: Trees, tree: str, what: str) -> list[tuple[str, str, str]]:
+    files: list[tuple[str, Entry]] = list(trees.files(tree))
+    check_links(files, trees, what)
+    return [(path, entry.mode, entry.oid) for path, entry in files]
+
+
+def _runtime_unit(store: Store, lock: Lock) -> Unit | None:
+    """The store keeps each runtime it has seen: an old lock outlives an upgrade."""
+    if lock.runtime is None:
+        return None
+    key = unit_key("runtime", [lock.runtime])
+    unit = store.find(key)
+    if unit is not None:
+        return unit
+    from npu_rl.compose.runtime import write_runtime
+
+    with store.quarantine() as folder:
+        repository = Git(folder)
+        trees = Trees(repository)
+        found = write_runtime(trees)
+        trees.close()
+        if found != lock.runtime:
+            return None
+        pack_loose(repository)
+        return store.publish(folder, key, {"runtime": found})

@@ -1,0 +1,222 @@
+"""Trees as values: read, change, combine; every change gives a new id and leaves the old tree alone."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from npu_rl.errors import ComposeError
+from npu_rl.git import Git, ObjectReader
+from npu_rl.objects import EMPTY_TREE, GITLINK, SYMLINK, TREE, Entry, format_tree, object_id, parse_tree
+
+
+class Trees:
+    """The objects of one composition: what the units lent, and what is made on top (loose, in `git_dir`)."""
+
+    def __init__(self, repository: Git) -> None:
+        self.repository = repository
+        self._reader: ObjectReader | None = None
+        self._trees: dict[str, dict[str, Entry]] = {EMPTY_TREE: {}}
+        self._made: set[str] = set()
+        self.write_object("tree", b"")  # git knows it without a file, but a pack of ours should hold it
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    # -- objects -------------------------------------------------------------------------------
+
+    def read_object(self, oid: str) -> tuple[str, bytes]:
+        """Kind and content. Raises GitError if it isn't there."""
+        if self._reader is None:
+            self._reader = ObjectReader(self.repository)
+        return self._reader.read(oid)
+
+    def blob(self, oid: str) -> bytes:
+        return self.read_object(oid)[1]
+
+    def write_object(self, kind: str, data: bytes) -> str:
+        """Write a loose object; its id."""
+        oid = object_id(kind, data)
+        if oid not in self._made:
+            self._made.add(oid)
+            path = self.repository.git_dir / "objects" / oid[:2] / oid[2:]
+            if not path.exists():
+                path.parent.mkdir(exist_ok=True)
+                path.write_bytes(zlib.compress(f"{kind} {len(data)}\0".encode() + data, 1))
+                path.chmod(0o444)
+        return oid
+
+    def has(self, oid: str) -> bool:
+        return self.repository.run("cat-file", "-e", oid, ok=range(256)).code == 0
+
+    def adopt(self, root: str) -> None:
+        """Copy a borrowed tree and all it holds, so that what is made here has it too."""
+        for entry in self.entries(root).values():
+            if entry.is_tree:
+                self.adopt(entry.oid)
+            else:
+                self.write_object("blob", self.blob(entry.oid))
+        self.write_tree(self.entries(root))
+
+    # -- trees ---------------------------------------------------------------------------------
+
+    def entries(self, oid: str) -> dict[str, Entry]:
+        """The lines of a tree (do not change the returned mapping)."""
+        known = self._trees.get(oid)
+        if known is None:
+            kind, data = self.read_object(oid)
+            if kind != "tree":
+                raise ComposeError(f"{oid[:12]} is a {kind}, where a tree was expected")
+            known = self._trees[oid] = parse_tree(data)
+        return known
+
+    def write_tree(self, entries: dict[str, Entry]) -> str:
+        oid = self.write_object("tree", format_tree(entries))
+        self._trees.setdefault(oid, entries)
+        return oid
+
+    def find(self, root: str, path: str) -> Entry | None:
+        """The entry at a path, or None. A symlink on the way is not followed."""
+        if path == ".":
+            return Entry(TREE, root)
+        entry = Entry(TREE, root)
+        for name in path.split("/"):
+            if not entry.is_tree:
+                return None
+            found = self.entries(entry.oid).get(name)
+            if found is None:
+                return None
+            entry = found
+        return entry
+
+    def put(self, root: str, path: str, entry: Entry | None) -> str:
+        """A tree with `entry` at `path` (None removes it; folders left empty go too)."""
+        name, _, rest = path.partition("/")
+        entries = dict(self.entries(root))
+        if rest:
+            child = entries.get(name)
+            if child is not None and not child.is_tree:
+                if entry is None:
+                    return root
+                raise ComposeError(f"{path} needs a folder where {name} is a file")
+            below = self.put(child.oid if child else EMPTY_TREE, rest, entry)
+            if below == EMPTY_TREE:
+                entries.pop(name, None)
+            else:
+                entries[name] = Entry(TREE, below)
+        elif entry is None:
+            entries.pop(name, None)
+        else:
+            entries[name] = entry
+        return self.write_tree(entries)
+
+    def lay(self, root: str, path: str, entry: Entry) -> str:
+        """A tree with `entry` laid at `path` beside what is there. Raises Collision where both have a path."""
+        if path != ".":
+            name, _, rest = path.partition("/")
+            wrapped = entry
+            for part in reversed(rest.split("/") if rest else []):
+                wrapped = Entry(TREE, self.write_tree({part: wrapped}))
+            entry = Entry(TREE, self.write_tree({name: wrapped}))
+        return self._union(root, entry.oid, "")
+
+    def _union(self, left: str, right: str, at: str) -> str:
+        if left == EMPTY_TREE:
+            return right
+        merged = dict(self.entries(left))
+        for name, entry in self.entries(right).items():
+            mine = merged.get(name)
+            if mine is None:
+                merged[name] = entry
+            elif mine.is_tree and entry.is_tree:
+                merged[name] = Entry(TREE, self._union(mine.oid, entry.oid, f"{at}{name}/"))
+            else:
+                raise Collision(f"{at}{name}")
+        return self.write_tree(merged)
+
+    def files(self, root: str) -> Iterator[tuple[str, Entry]]:
+        """All paths of a tree that are not folders, in git's order."""
+        for line in self.repository.lines("ls-tree", "-r", "-z", "--full-tree", root):
+            facts, _, path = line.partition(b"\t")
+            mode, _, oid = facts.decode().split(" ")
+            yield path.decode("utf-8", "surrogateescape"), Entry(mode, oid)
+
+    def changed(self, old: str, new: str) -> Iterator[tuple[str, Entry | None, Entry | None]]:
+        """Paths that differ between two trees, with the entry on each side."""
+        yield from self._changed(old, new, "")
+
+    def _changed(self, old: str, new: str, at: str) -> Iterator[tuple[str, Entry | None, Entry | None]]:
+        if old == new:
+            return
+        before, after = self.entries(old), self.entries(new)
+        for name in sorted({*before, *after}):
+            left, right = before.get(name), after.get(name)
+            if left == right:
+                continue
+            left_tree = left.oid if left and left.is_tree else None
+            right_tree = right.oid if right and right.is_tree else None
+            if left_tree or right_tree:
+                yield from self._changed(left_tree or EMPTY_TREE, right_tree or EMPTY_TREE, f"{at}{name}/")
+            left_file = left if left and not left.is_tree else None
+            right_file = right if right and not right.is_tree else None
+            if left_file or right_file:
+                yield f"{at}{name}", left_file, right_file
+
+
+class Collision(ComposeError):
+    """Two things want one path."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"Two components take the path {path}")
+        self.path = path
+
+
+def taken_tree(trees: Trees, parts: Iterable[tuple[str, Entry]]) -> str:
+    """The *taken tree* of a component: what it takes, at the paths it has upstream."""
+    root = EMPTY_TREE
+    for path, entry in parts:
+        if path == ".":
+            return entry.oid
+        root = trees.put(root, path, entry)
+    return root
+
+
+def check_links(files: Iterable[tuple[str, Entry]], trees: Trees, what: str) -> None:
+    """Raise ComposeError for a symlink that leaves the tree, or a gitlink."""
+    for path, entry in files:
+        if entry.mode == GITLINK:
+            raise ComposeError(
+                f"{what} has a submodule at {path} that the manifest does not name",
+                why=f"A gitlink ({entry.oid[:12]}) holds no files, only a pointer to another repository.",
+                hint="Name it under `submodules:` with its URL and commit id, or do not take that path.",
+            )
+        if entry.mode == SYMLINK:
+            target = trees.blob(entry.oid).decode("utf-8", "surrogateescape")
+            if _leaves(path, target):
+                raise ComposeError(
+                    f"{what} has a symbolic link that leaves the tree",
+                    where=f"{path} -> {target}",
+                    hint="Do not take that path.",
+                )
+
+
+def _leaves(path: str, target: str) -> bool:
+    if target.startswith("/") or "\0" in target:
+        return True
+    depth = path.count("/")
+    for part in target.split("/"):
+        if part == "..":
+            depth -= 1
+        elif part not in ("", "."):
+            depth += 1
+        if depth < 0:
+            return True
+    return False
+
+
+def scratch(git_dir: Path, alternates: Iterable[Path]) -> Git:
+    """A repository to compose in, seeing the objects of the units."""
+    return Git(git_dir, alternates=tuple(alternates))

@@ -1,0 +1,61 @@
+"""Where the files shipped with npu-rl lie: manifests, patchsets, recipes and the runtime.
+
+A wheel carries them as `npu_rl/_data`; a checkout or an editable install has them beside the package.
+Standard library only: every command pays for this import.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from npu_rl.errors import ManifestError, NpuRlError
+
+_PACKAGE = Path(__file__).resolve().parent
+_PATCHSET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*/[A-Za-z0-9][A-Za-z0-9._+-]*")
+
+
+def data_root() -> Path:
+    """The folder that holds manifests/, patchsets/ and recipes/. Raises NpuRlError if there is none."""
+    packed = _PACKAGE / "_data"
+    if packed.is_dir():
+        return packed
+    checkout = _PACKAGE.parent
+    if (checkout / "manifests").is_dir():
+        return checkout
+    raise NpuRlError(
+        "The files shipped with npu-rl are missing",
+        where=str(packed),
+        why=f"neither this folder nor {checkout / 'manifests'} exists",
+        hint="install npu-rl again, from its wheel or from a whole checkout",
+    )
+
+
+def bundled_manifests() -> dict[str, Path]:
+    """The manifests shipped with npu-rl: name -> file, sorted by name."""
+    return {path.stem: path for path in sorted((data_root() / "manifests").glob("*.yaml"))}
+
+
+def bundled_patchset(name: str) -> Path:
+    """The folder of the bundled patchset `component/version`. Raises ManifestError if there is none."""
+    root = data_root() / "patchsets"
+    if not _PATCHSET.fullmatch(name):
+        raise ManifestError(
+            f"{name!r} is not the name of a patchset",
+            why="a bundled patchset is named component/version, such as verl/0.5.0",
+            hint="write ./path for patches of your own",
+        )
+    folder = root / name
+    if folder.is_dir():
+        return folder
+    known = sorted(f"{path.parent.name}/{path.name}" for path in root.glob("*/*") if path.is_dir())
+    raise ManifestError(
+        f"There is no bundled patchset {name!r}",
+        why=f"known patchsets: {', '.join(known) or 'none'}",
+        hint="name one of these, or write ./path for patches of your own",
+    )
+
+
+def runtime_root() -> Path:
+    """The folder that is laid into a code tree as the package `npu_rl_runtime`."""
+    return _PACKAGE / "runtime"

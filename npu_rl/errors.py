@@ -1,0 +1,78 @@
+"""The one family of errors npu-rl raises, and the exit codes they map to.
+
+Every message answers four questions: what failed, where, why, and what to do next.
+"""
+
+from __future__ import annotations
+
+
+class NpuRlError(Exception):
+    """Base of every error a person may see. `str()` is the whole message, ready to print.
+
+    what: one sentence without a final full stop.
+    where: file:line, component, patch or hunk.
+    why: the cause, as far as it is known.
+    hint: what to do next.
+    """
+
+    exit_code = 1
+
+    def __init__(
+        self, what: str, *, where: str | None = None, why: str | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.why = why
+        self.hint = hint
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        for label, text in (("where", self.where), ("why", self.why), ("next", self.hint)):
+            if text:
+                first, *rest = text.splitlines()
+                lines.append(f"  {label + ':':<7}{first}")
+                lines.extend(f"         {line}" for line in rest)
+        return "\n".join(lines)
+
+
+class UsageError(NpuRlError):
+    """The command line asks for something that can't be meant."""
+
+    exit_code = 2
+
+
+class ManifestError(NpuRlError):
+    """A manifest, or a file it names, is not valid."""
+
+
+class LockError(NpuRlError):
+    """A lock is missing, damaged, or not one this version can follow."""
+
+
+class DriftError(NpuRlError):
+    """A merge would bring commits that are not the pull request's own."""
+
+
+class SourceError(NpuRlError):
+    """No source delivered what the lock names."""
+
+
+class PatchError(NpuRlError):
+    """A patch is malformed, forbidden, or does not apply."""
+
+
+class ComposeError(NpuRlError):
+    """Trees that can't be laid into one."""
+
+
+class HostError(NpuRlError):
+    """The machine lacks something: git, disk, a permission."""
+
+    exit_code = 3
+
+
+class WorkspaceError(NpuRlError):
+    """The workspace is not what it should be."""
+
+    exit_code = 3

@@ -1,0 +1,115 @@
+"""`lock` and `lock --check`: where the earlier lock is, which ids stay, what is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from npu_rl.errors import LockError, UsageError
+from npu_rl.git import Git
+from npu_rl.locking.build import build_lock, check_lock
+from npu_rl.locking.refs import Tell
+from npu_rl.locking.upstream import Context, kept_ids
+from npu_rl.manifest import lock as lock_file
+from npu_rl.manifest.load import LoadedManifest, load_manifest
+from npu_rl.manifest.lock import Lock
+from npu_rl.sources.git import Network, ls_remote, short
+from npu_rl.sources.progress import Watcher
+from npu_rl.store import Store, disk_errors, write_atomically
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a person asked for. output: where the lock goes, None for beside the manifest."""
+
+    manifest: str
+    network: Network
+    watcher: Watcher
+    tell: Tell
+    jobs: int
+    output: Path | None
+
+
+def write(options: Options, update: list[str]) -> tuple[Lock, Path]:
+    """Make the lock and write it in one step. update: components to resolve anew, the others keep their ids."""
+    loaded = load_manifest(options.manifest)
+    target = _target(options, loaded)
+    _check_target(loaded, target, options)
+    earlier = _earlier(target)
+    unknown = [name for name in update if name not in loaded.manifest.components]
+    if unknown:
+        raise UsageError(
+            f"{loaded.manifest.name} has no component {', '.join(unknown)}",
+            hint=f"Components: {', '.join(loaded.manifest.components)}",
+        )
+    if update and earlier is None:
+        raise UsageError(
+            "--update needs an earlier lock", where=str(target), hint="Run lock without --update."
+        )
+    keep = [name for name in loaded.manifest.components if update and name not in update]
+    context = _context(options, loaded)
+    lock = build_lock(context, loaded, earlier=earlier, keep=keep, jobs=options.jobs)
+    with disk_errors(target):
+        write_atomically(target, lock_file.dump(lock).encode("utf-8", "surrogateescape"), sync=True)
+    return lock, target
+
+
+def check(options: Options) -> tuple[Lock, Path]:
+    """Make the lock again from the ids it has; tell of refs that have moved. Raises LockError if it differs."""
+    loaded = load_manifest(options.manifest)
+    target = _target(options, loaded)
+    found = lock_file.read(target)
+    context = _context(options, loaded)
+    made = build_lock(
+        context, loaded, earlier=found, keep=list(loaded.manifest.components), jobs=options.jobs
+    )
+    check_lock(found, made)
+    if not options.network.offline:
+        _tell_moved(context, found)
+    return found, target
+
+
+def _target(options: Options, loaded: LoadedManifest) -> Path:
+    return (options.output or lock_file.file_for(loaded.path)).absolute()
+
+
+def _check_target(loaded: LoadedManifest, target: Path, options: Options) -> None:
+    if loaded.bundled and options.output is None:
+        raise UsageError(
+            f"{loaded.manifest.name} is a bundled manifest, and those come with their locks",
+            hint="Write a lock of your own with --output F (then: npu-rl setup --lock F),\n"
+            "or copy the manifest and give its path.",
+        )
+    if not target.parent.is_dir():
+        raise UsageError("There is no such folder", where=str(target.parent))
+
+
+def _earlier(target: Path) -> Lock | None:
+    try:
+        return lock_file.read(target)
+    except LockError:
+        return None
+
+
+def _context(options: Options, loaded: LoadedManifest) -> Context:
+    store = Store()
+    store.sweep()
+    return Context(store, options.network, options.watcher, options.tell, loaded.path.parent)
+
+
+def _tell_moved(context: Context, lock: Lock) -> None:
+    """A pull request or branch that moved since does not harm the lock, but somebody should know."""
+    for name, component in lock.components.items():
+        ids = {ref: oid for ref, oid in kept_ids(component).items() if ref.startswith("refs/")}
+        url = next((s.git for s in component.sources if s.git), None)
+        if not ids or url is None:
+            continue
+        patterns = [p for ref in ids for p in (ref, f"{ref}^{{}}")]
+        with context.store.quarantine() as folder:
+            there = ls_remote(Git(folder), url, patterns, context.network, name)
+        for ref, oid in ids.items():
+            now = there.get(f"{ref}^{{}}", there.get(ref))
+            if now is None:
+                context.tell(f"note: {name}: {ref} is gone upstream; the lock has its content by id")
+            elif now != oid:
+                context.tell(f"note: {name}: {ref} moved from {short(oid)} to {short(now)} since the lock")

@@ -1,0 +1,115 @@
+"""One component's git repository, as `lock` asks it: ids of refs, what requests bring, trees of commits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from npu_rl.errors import LockError, SourceError
+from npu_rl.git import Git, GitError
+from npu_rl.locking.history import Brought, History
+from npu_rl.locking.refs import Tell, is_full_id, resolve
+from npu_rl.manifest import lock
+from npu_rl.sources.git import Network, fetch_commits, short
+from npu_rl.sources.progress import Watcher
+from npu_rl.store import Store
+
+if TYPE_CHECKING:
+    from npu_rl.manifest.schema import Component as Spec
+
+
+@dataclass(frozen=True)
+class Context:
+    """What locking needs besides the manifest. beside: the folder relative bundle paths start from."""
+
+    store: Store
+    network: Network
+    watcher: Watcher
+    tell: Tell
+    beside: Path
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """`name` with the git and bundle sources of its manifest entry. Raises SourceError, LockError."""
+
+    context: Context
+    name: str
+    spec: Spec
+
+    def ids(self, repository: Git, kept: lock.Component | None) -> dict[str, str]:
+        """Commit ids of every ref of the entry; those of an earlier lock stay if it names the same refs."""
+        assert self.spec.ref is not None
+        refs = [self.spec.ref, *(m.ref for m in self.spec.merge), *(m.base for m in self.spec.merge)]
+        known = kept_ids(kept)
+        if all(ref in known or is_full_id(ref) for ref in refs):
+            return {ref: known.get(ref, ref) for ref in refs}
+        urls = [s.git for s in self.spec.sources if s.git]
+        if not urls:
+            raise LockError(
+                f"{self.name} comes from a bundle only, so its refs can't be asked for",
+                why=", ".join(ref for ref in refs if not is_full_id(ref)),
+                hint="Write full commit ids.",
+            )
+        return resolve(repository, urls, refs, self.context.network, self.name, self.context.tell)
+
+    def brought(self, ids: dict[str, str]) -> list[Brought]:
+        """What each merge of the entry brings, in order."""
+        if not self.spec.merge:
+            return []
+        assert self.spec.ref is not None
+        with self.context.store.quarantine() as folder:
+            self.fetch(Git(folder), ids.values(), contents="tree:0")
+            history = History(Git(folder), ids[self.spec.ref], self.name)
+            found = []
+            for m in self.spec.merge:
+                head, tip = ids[m.ref], ids[m.base]
+                if m.how == "pick":
+                    found.append(history.pick(m.ref, head, m.base, tip))
+                else:
+                    found.append(history.merge(m.ref, head, m.base, tip, allow_drift=m.drift == "allow"))
+            return found
+
+    def fetch(
+        self, repository: Git, commits: Iterable[str], *, contents: str, depth: int | None = None
+    ) -> None:
+        """Commits from the first source that has them all (see `sources.git.fetch_commits`)."""
+        wanted = list(dict.fromkeys(commits))
+        reasons = []
+        for source in self.spec.sources:
+            try:
+                if source.git:
+                    fetch_commits(
+                        repository, source.git, wanted, self.context.network, self.name,
+                        self.context.watcher, depth=depth, contents=contents,
+                    )  # fmt: skip
+                    return
+                if source.bundle:
+                    self._from_bundle(repository, source.bundle, wanted)
+                    return
+            except GitError as error:
+                reasons.append(f"{source.git or source.bundle}: {error.why}")
+        raise SourceError(
+            f"No source has the commits of {self.name}",
+            where=", ".join(short(c) for c in wanted),
+            why="\n".join(reasons),
+            hint="A full id must exist in one of the sources; a ref may have moved or vanished.",
+        )
+
+    def _from_bundle(self, repository: Git, bundle: str, wanted: Sequence[str]) -> None:
+        place = str((self.context.beside / bundle).absolute())
+        repository.transfer("fetch", "--no-tags", "--", place, "+refs/*:refs/npu-rl/*", config={})
+        for oid in wanted:
+            repository.run("cat-file", "-e", f"{oid}^{{commit}}")
+
+
+def kept_ids(kept: lock.Component | None) -> dict[str, str]:
+    """Ref to id, as an earlier lock has them."""
+    if kept is None:
+        return {}
+    ids = {m.ref: m.head for m in kept.merges} | {m.base_ref: m.base_tip for m in kept.merges}
+    if kept.ref is not None and kept.pin is not None:
+        ids[kept.ref] = kept.pin
+    return ids

@@ -1,0 +1,151 @@
+"""Which files make up a manifest: the one named, and each one it extends."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from npu_rl.data import bundled_manifests
+from npu_rl.errors import ManifestError
+from npu_rl.manifest import checks
+from npu_rl.manifest.fingerprint import BUNDLED, read_bounded, sha256
+from npu_rl.manifest.problems import InvalidManifest, Problem, closest, shown
+from npu_rl.manifest.yaml_text import Document, Plain, read_yaml
+
+PARENT_LIMIT = 8
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """A file to read. shown_as: its name in messages. where: what asks for it, or the name itself."""
+
+    path: Path
+    bundled: bool
+    shown_as: str
+    where: str
+
+
+@dataclass(frozen=True)
+class ManifestFile:
+    """One file of the chain. path: absolute. digest: sha256 of its bytes."""
+
+    path: Path
+    bundled: bool
+    digest: str
+    document: Document
+    extends: str | None
+
+
+def read_chain(name_or_path: str) -> list[ManifestFile]:
+    """Read the manifest and its parents, the manifest first, the oldest ancestor last.
+
+    Raises ManifestError if one is missing or malformed, the chain is longer than 8 parents, or it is a cycle.
+    """
+    chain: list[ManifestFile] = []
+    wanted: _Wanted | None = _first(name_or_path)
+    while wanted is not None:
+        file = _read(wanted)
+        chain.append(file)
+        wanted = _parent(chain)
+    return chain
+
+
+def _first(name_or_path: str) -> _Wanted:
+    if checks.is_manifest_path(name_or_path):
+        return _Wanted(Path(name_or_path), False, name_or_path, name_or_path)
+    name = f"{BUNDLED}{name_or_path}.yaml"
+    return _Wanted(_bundled(name_or_path, None), True, name, name)
+
+
+def _bundled(name: str, where: str | None) -> Path:
+    known = bundled_manifests()
+    if name in known:
+        return known[name]
+    raise ManifestError(
+        f"There is no bundled manifest {shown(name)}{closest(name, list(known))}",
+        where=where,
+        why=f"bundled manifests: {', '.join(known) or 'none'}",
+        hint="name one of these, or give the path of a file: a path holds '/' or ends in .yaml",
+    )
+
+
+def _read(wanted: _Wanted) -> ManifestFile:
+    try:
+        # Links in the folder are followed so that '..' means the same to us and to the file system.
+        place = wanted.path.parent.resolve() / wanted.path.name
+        raw = read_bounded(place)
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        what = f"The manifest {shown(wanted.shown_as)} can't be read"
+        raise ManifestError(what, where=wanted.where, why=reason, hint="check the path") from error
+    document = read_yaml(raw, wanted.shown_as)
+    return ManifestFile(place, wanted.bundled, sha256(raw), document, _extends(document))
+
+
+def _extends(document: Document) -> str | None:
+    value: Plain = document.data.get("extends")
+    if value is None:
+        return None
+    try:
+        if not isinstance(value, str):
+            raise ValueError("must be text: a bundled name or a relative path")
+        return checks.check_extends(value)
+    except ValueError as error:
+        problem = Problem(document.name, document.lines[("extends",)], ("extends",), str(error))
+        raise InvalidManifest(document.name, [problem]) from None
+
+
+def _parent(chain: list[ManifestFile]) -> _Wanted | None:
+    child = chain[-1]
+    if child.extends is None:
+        return None
+    where = f"{child.document.name}:{child.document.lines[('extends',)]}"
+    if checks.is_manifest_path(child.extends):
+        if child.bundled:
+            raise ManifestError(
+                f"{child.document.name} extends a path",
+                where=where,
+                why="a bundled manifest can only extend another bundled manifest, by its name",
+            )
+        path = child.path.parent / child.extends
+        beside = os.path.normpath(Path(child.document.name).parent / child.extends)
+        wanted = _Wanted(path, False, beside, where)
+    else:
+        name = f"{BUNDLED}{child.extends}.yaml"
+        wanted = _Wanted(_bundled(child.extends, where), True, name, where)
+    _refuse_endless(chain, wanted.path, where)
+    return wanted
+
+
+def _refuse_endless(chain: list[ManifestFile], parent: Path, where: str) -> None:
+    names = [file.document.name for file in chain]
+    if any(_same_file(file.path, parent) for file in chain):
+        raise ManifestError(
+            f"{names[0]} extends itself",
+            where=where,
+            why=f"{' -> '.join(names)} -> {parent.name} is a cycle",
+            hint="remove one `extends:` line",
+        )
+    if len(chain) > PARENT_LIMIT:
+        raise ManifestError(
+            f"{names[0]} extends more than {PARENT_LIMIT} manifests, one after the other",
+            where=where,
+            why=" -> ".join(names),
+            hint="write what is shared into one parent",
+        )
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+def recorded_names(chain: list[ManifestFile]) -> Iterator[tuple[str, str]]:
+    """Portable name and sha256 of each file: relative to the manifest's folder, or bundled:NAME.yaml."""
+    folder = chain[0].path.parent
+    for file in chain:
+        if file.bundled:
+            yield f"{BUNDLED}{file.path.name}", file.digest
+        else:
+            yield Path(os.path.relpath(file.path, folder)).as_posix(), file.digest

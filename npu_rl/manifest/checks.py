@@ -1,0 +1,290 @@
+"""What one value may be: names, refs, paths, URLs, requirements.
+
+Each check takes text and returns it, or raises ValueError saying what is wrong and what to write. No
+check imports pydantic or yaml, so other modules may use them on values of their own.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from npu_rl.manifest.problems import shown
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+PIN_PATTERN = r"^[0-9a-f]{40}$"
+VARIABLE_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
+PATCHSET_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._+-]*/[A-Za-z0-9][A-Za-z0-9._+-]*$"
+DISTRIBUTION_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$"
+GROUP_PATTERN = r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*$"
+OBJECT_PATTERN = (
+    r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
+)
+
+_NAME_LIMIT = 100
+_RELATIVE = "a path is relative, with / between its parts"
+# Variables that decide which code runs or which files the tools read: set by npu-rl or by nobody.
+_HIJACKING = re.compile(
+    r"PATH|HOME|IFS|ENV|BASH_ENV|SHELLOPTS|BASHOPTS|LD_AUDIT|GIT_.*"
+    r"|PYTHON(PATH|HOME|STARTUP|USERBASE|PYCACHEPREFIX|EXECUTABLE|PLATLIBDIR|BREAKPOINT|INSPECT)"
+)
+
+
+def _matches(pattern: str, value: str) -> bool:
+    return re.fullmatch(pattern[1:-1], value) is not None
+
+
+def check_text(value: str) -> str:
+    """One line of text that is not empty."""
+    if not value.strip():
+        raise ValueError("must not be empty")
+    if _unprintable(value):
+        raise ValueError("must be one line without control characters")
+    return value
+
+
+def check_name(value: str) -> str:
+    """The name of a manifest or component; it becomes part of file names and refs."""
+    if not _matches(NAME_PATTERN, value) or len(value) > _NAME_LIMIT:
+        raise ValueError(
+            f"{shown(value)} is not a name: begin with a letter or digit,"
+            f" then letters, digits, '.', '_' or '-', at most {_NAME_LIMIT} characters"
+        )
+    if ".." in value or value.endswith((".", ".lock")):
+        raise ValueError(f"{shown(value)} is not a name: no '..', and no '.' or '.lock' at the end")
+    return value
+
+
+def check_full_ref(value: str) -> str:
+    """A full commit id (40 lower-case hex digits) or a full ref name (refs/...), by git's own rules."""
+    if _matches(PIN_PATTERN, value):
+        return value
+    if value.startswith("refs/"):
+        return _check_ref_format(value)
+    if _matches(r"^[0-9A-Fa-f]{40}$", value):
+        raise ValueError(f"write the commit id in lower case: {value.lower()}")
+    if _matches(r"^[0-9A-Fa-f]{4,39}$", value):
+        raise ValueError(
+            f"{shown(value)} is a short commit id, which can become ambiguous as the repository grows:"
+            " write all 40 digits (git rev-parse prints them)"
+        )
+    _check_ref_format(f"refs/heads/{value}")
+    raise ValueError(_short_ref(value))
+
+
+def check_pin(value: str) -> str:
+    """A full commit id: 40 lower-case hex digits."""
+    if not _matches(PIN_PATTERN, value):
+        raise ValueError(f"{shown(value)} is not a full commit id: write its 40 lower-case hex digits")
+    return value
+
+
+def _short_ref(value: str) -> str:
+    why = f"{shown(value)} is a short name, and a branch and a tag can share it"
+    if value.startswith(("heads/", "tags/", "remotes/", "pull/")):
+        return f"{why}: write refs/{value}"
+    bare = value.removeprefix("origin/")
+    return f"{why}: write refs/tags/{bare} or refs/heads/{bare}, or the full commit id"
+
+
+def _check_ref_format(ref: str) -> str:
+    """The rules of `git check-ref-format`, and no part that begins with '-'."""
+    forbidden = re.search(r"[\x00-\x20\x7f~^:?*\[\\]", ref)
+    if forbidden:
+        raise ValueError(f"a ref can't hold {shown(forbidden.group())}: write a full commit id or refs/...")
+    if ".." in ref or "@{" in ref:
+        raise ValueError("a ref can't hold '..' or '@{': write one full commit id or refs/...")
+    for part in ref.split("/"):
+        if not part:
+            raise ValueError("a ref has no empty part: no '//' and no '/' at either end")
+        if part.startswith((".", "-")) or part.endswith((".", ".lock")):
+            raise ValueError("no part of a ref begins with '.' or '-', or ends with '.' or '.lock'")
+    return ref
+
+
+def check_path(value: str) -> str:
+    """A relative POSIX path that stays inside its folder and never touches a `.git`."""
+    if not value:
+        raise ValueError("a path must not be empty; '.' is the whole root")
+    if value == ".":
+        return value
+    if value.startswith(("/", "~")):
+        raise ValueError(f"{shown(value)} is absolute: {_RELATIVE}")
+    if value.startswith("-"):
+        raise ValueError(f"{shown(value)} begins with '-' and could be taken for an option")
+    if "\\" in value:
+        raise ValueError(f"{shown(value)} holds a backslash: {_RELATIVE}")
+    if _unprintable(value):
+        raise ValueError(f"{shown(value)} holds a control or invisible character")
+    for segment in value.split("/"):
+        _check_segment(value, segment)
+    return value
+
+
+def _check_segment(path: str, segment: str) -> None:
+    if not segment:
+        raise ValueError(f"{shown(path)} has an empty part: no '//' and no '/' at the end")
+    if segment in (".", ".."):
+        raise ValueError(f"{shown(path)} holds {segment!r}: a path names its place directly")
+    # Some file systems drop trailing dots and spaces, cut at ':', ignore case, or know .git as git~1.
+    if segment.split(":")[0].rstrip(" .").casefold() in (".git", "git~1"):
+        raise ValueError(f"{shown(path)} leads into git's own folder")
+
+
+def check_local_path(value: str) -> str:
+    """A path relative to the manifest: may begin with './' or any number of '../'."""
+    rest = value.removeprefix("./")
+    while rest.startswith("../"):
+        rest = rest.removeprefix("../")
+    if rest in ("", ".."):
+        raise ValueError(f"{shown(value)} names no file or folder of its own")
+    check_path(rest.removesuffix("/"))
+    return value
+
+
+def is_local(value: str) -> bool:
+    """True for a patch path that is relative to the manifest, not the name of a bundled patchset."""
+    return value.startswith(("./", "../"))
+
+
+def check_patch_path(value: str) -> str:
+    """A bundled patchset `component/version`, or a path that begins with './' or '../'."""
+    if is_local(value):
+        return check_local_path(value)
+    if _matches(PATCHSET_PATTERN, value):
+        return value
+    if value.startswith(("/", "~")):
+        raise ValueError(
+            f"{shown(value)} is absolute: write a path relative to the manifest, such as ./patches"
+        )
+    raise ValueError(
+        f"{shown(value)} is neither a bundled patchset (component/version)"
+        " nor a path relative to the manifest: for a file or folder of your own write ./path"
+    )
+
+
+def check_bundle_path(value: str) -> str:
+    """A bundle file, relative to the manifest."""
+    if "://" in value or not value.endswith(".bundle"):
+        raise ValueError(
+            f"{shown(value)} is not a bundle: write a path relative to the manifest, ending in .bundle"
+        )
+    return check_local_path(value)
+
+
+def check_glob(value: str) -> str:
+    """A pattern of paths, as `git apply --exclude` takes it."""
+    check_text(value)
+    if value.startswith(("-", "/")) or "\\" in value:
+        raise ValueError(
+            f"{shown(value)} is not a pattern of relative paths: no '-' or '/' first, no backslash"
+        )
+    return value
+
+
+def check_directory(value: str) -> str:
+    """The folder that patches are applied in; empty means the root."""
+    return value if value == "" else check_path(value)
+
+
+def check_variable(value: str) -> str:
+    """The name of an environment variable that a manifest may set."""
+    if not _matches(VARIABLE_PATTERN, value):
+        raise ValueError(
+            f"{shown(value)} is not the name of a variable: letters, digits and '_', no digit first"
+        )
+    if _HIJACKING.fullmatch(value):
+        raise ValueError(f"{value} decides which code runs, so a manifest can't set it")
+    return value
+
+
+def check_requirement(value: str) -> str:
+    """One requirement in the form of PEP 508, without credentials."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    try:
+        requirement = Requirement(value)
+    except InvalidRequirement as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            f"{shown(value)} is not a requirement (PEP 508), such as ray==2.42.1: {reason}"
+        ) from None
+    if requirement.url and re.match(r"[^/]*//[^/@]*@", requirement.url):
+        raise ValueError(f"{shown(value)} holds a user or password: use netrc or the index's own settings")
+    return value
+
+
+def check_pypi(value: str) -> str:
+    """One release on a package index: name==version and nothing else."""
+    name, _, version = value.partition("==")
+    if not _matches(DISTRIBUTION_PATTERN, name):
+        raise ValueError(f"{shown(value)} is not one release: write name==version, such as vllm==0.9.1")
+    try:
+        check_version(version)
+    except ValueError:
+        raise ValueError(
+            f"{shown(value)} is not one release: write name==version, such as vllm==0.9.1"
+        ) from None
+    return value
+
+
+def check_version(value: str) -> str:
+    """A version in the form of PEP 440."""
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        Version(value)
+    except InvalidVersion:
+        raise ValueError(f"{shown(value)} is not a version (PEP 440), such as 0.9.1 or 0.5.0.dev0") from None
+    if value != value.strip():
+        raise ValueError(f"{shown(value)} has spaces around the version")
+    return value
+
+
+def check_distribution(value: str) -> str:
+    """The name of a distribution, as a package index knows it."""
+    if not _matches(DISTRIBUTION_PATTERN, value):
+        raise ValueError(
+            f"{shown(value)} is not the name of a distribution: letters, digits, '.', '_' or '-'"
+        )
+    return value
+
+
+def check_group(value: str) -> str:
+    """The name of an entry-point group."""
+    if not _matches(GROUP_PATTERN, value):
+        raise ValueError(f"{shown(value)} is not an entry-point group, such as vllm.platform_plugins")
+    return value
+
+
+def check_entry_name(value: str) -> str:
+    """The name of an entry point: one line without '=', not beginning with '['."""
+    check_text(value)
+    if "=" in value or value.startswith("[") or value != value.strip():
+        raise ValueError(
+            f"{shown(value)} is not the name of an entry point: no '=', no '[' first, no outer spaces"
+        )
+    return value
+
+
+def check_object(value: str) -> str:
+    """What an entry point leads to: module:attribute."""
+    if not _matches(OBJECT_PATTERN, value):
+        raise ValueError(f"{shown(value)} is not module:attribute, such as vllm_ascend:register")
+    return value
+
+
+def check_extends(value: str) -> str:
+    """The manifest to start from: a bundled name, or a path relative to this one."""
+    if is_manifest_path(value):
+        return check_local_path(value)
+    return check_name(value)
+
+
+def is_manifest_path(value: str) -> bool:
+    """True if the text names a manifest file; else it is the name of a bundled manifest."""
+    return "/" in value or value.endswith((".yaml", ".yml"))
+
+
+def _unprintable(value: str) -> bool:
+    return any(unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") for character in value)

@@ -1,0 +1,92 @@
+"""pydantic's faults into problems a person can act on: line, key, what is wrong, what is allowed."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Collection, Iterator, Mapping
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from npu_rl.manifest.layers import Layer
+from npu_rl.manifest.problems import KeyPath, Problem, closest, shown
+
+_KEY = "[key]"
+
+
+def explain(
+    error: ValidationError, model: type[BaseModel], layer: Layer, known: Collection[KeyPath]
+) -> Iterator[Problem]:
+    """Yield each fault of `error` as a problem with the file and line that wrote it.
+
+    known: key paths that have a problem already; what follows from those is left out.
+    """
+    for detail in error.errors(include_url=False):
+        if detail["loc"] in known:
+            continue
+        written = detail["loc"][:-1] if detail["loc"][-1:] == (_KEY,) else detail["loc"]
+        path = layer.existing(written)
+        origin = layer.origins[path]
+        yield Problem(origin.file, origin.line, path, _message(detail, model))
+
+
+def keys_of(model: type[BaseModel]) -> list[str]:
+    """The keys a mapping of this model may have, as they are written in YAML."""
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
+    kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
+    if kind == "extra_forbidden":
+        return _unknown_key(detail["loc"], model)
+    if kind == "missing":
+        return f"required key {detail['loc'][-1]!r} is missing"
+    if kind == "literal_error":
+        return f"must be {context['expected']}, not {_named(value)}"
+    if kind == "string_type":
+        return f"must be text, not {_named(value)}"
+    if kind == "list_type":
+        return f"must be a list, not {_named(value)}"
+    if kind in ("dict_type", "model_type", "model_attributes_type"):
+        return f"must be a mapping (key: value lines), not {_named(value)}"
+    if kind == "too_short":
+        return "must not be empty"
+    return detail["msg"]
+
+
+def _unknown_key(path: KeyPath, model: type[BaseModel]) -> str:
+    holder = _model_at(model, path[:-1])
+    allowed = keys_of(holder) if holder else []
+    return f"unknown key{closest(str(path[-1]), allowed)} (allowed: {', '.join(allowed)})"
+
+
+def _model_at(annotation: Any, path: KeyPath) -> type[BaseModel] | None:
+    """Follow a key path through the types of the models."""
+    annotation = _bare(annotation)
+    arguments = get_args(annotation)
+    if path and arguments:  # a list or a mapping: its last argument is what it holds
+        return _model_at(arguments[-1], path[1:])
+    if arguments or not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+        return None
+    if not path:
+        return annotation
+    fields = {field.alias or name: field.annotation for name, field in annotation.model_fields.items()}
+    return _model_at(fields[str(path[0])], path[1:]) if path[0] in fields else None
+
+
+def _bare(annotation: Any) -> Any:
+    """A type without its Annotated checks and without `| None`."""
+    if get_origin(annotation) is Annotated:
+        return _bare(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, types.UnionType):
+        return _bare(next(part for part in get_args(annotation) if part is not type(None)))
+    return annotation
+
+
+def _named(value: object) -> str:
+    if isinstance(value, str):
+        return shown(value)
+    if isinstance(value, Mapping):
+        return "a mapping"
+    return "a list" if isinstance(value, list) else repr(value)

@@ -1,0 +1,89 @@
+"""The scalar types of a manifest: text as YAML gives it, checked, with its shape for the JSON Schema.
+
+A person may write `version: 3.10` without quotes. The loader keeps it as text; an editor that follows the
+JSON Schema sees a number. So the shape of every text also admits numbers and booleans.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
+
+from npu_rl.manifest import checks
+from npu_rl.manifest.problems import shown
+from npu_rl.manifest.url import URL_PATTERN, check_git_url
+
+_PATH_PATTERN = r"^(\.|(?![-/~])(?!(.*/)?(\.\.?|\.[gG][iI][tT])?(/|$))[^\\]+)$"
+_REF_PATTERN = r"^([0-9a-f]{40}$|refs/[^ ]+$)"
+_PATCH_PATTERN = rf"^(\.\.?/.+|{checks.PATCHSET_PATTERN[1:-1]})$"
+
+
+def text_shape(pattern: str | None = None) -> dict[str, Any]:
+    """The JSON Schema of a text, which YAML may also show as a number or a boolean."""
+    shape: dict[str, Any] = {"type": ["string", "number", "boolean"]}
+    return {**shape, "pattern": pattern} if pattern else shape
+
+
+def _shape(pattern: str | None = None) -> WithJsonSchema:
+    return WithJsonSchema(text_shape(pattern))
+
+
+def _read_switch(value: object) -> object:
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if isinstance(value, bool):
+        return value
+    raise ValueError("must be true or false")
+
+
+def _read_count(value: object) -> object:
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,2}", value):
+        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 99:
+        return value
+    raise ValueError("must be a whole number from 0 to 99")
+
+
+def _read_schema(value: object) -> object:
+    if value in ("1", 1) and not isinstance(value, bool):
+        return 1
+    got = f", not {shown(value)}" if isinstance(value, str) else ""
+    raise ValueError(f"must be 1, the only schema this npu-rl knows{got}")
+
+
+SchemaVersion = Annotated[Literal[1], BeforeValidator(_read_schema), WithJsonSchema({"enum": [1, "1"]})]
+Switch = Annotated[
+    bool,
+    BeforeValidator(_read_switch),
+    WithJsonSchema({"type": ["boolean", "string"], "pattern": "^([tT][rR][uU][eE]|[fF][aA][lL][sS][eE])$"}),
+]
+Count = Annotated[
+    int,
+    BeforeValidator(_read_count),
+    WithJsonSchema({"type": ["integer", "string"], "minimum": 0, "maximum": 99, "pattern": "^[0-9]{1,2}$"}),
+]
+
+AnyText = Annotated[str, _shape()]
+Text = Annotated[str, AfterValidator(checks.check_text), _shape(r"\S")]
+Name = Annotated[str, AfterValidator(checks.check_name), _shape(checks.NAME_PATTERN)]
+Ref = Annotated[str, AfterValidator(checks.check_full_ref), _shape(_REF_PATTERN)]
+Pin = Annotated[str, AfterValidator(checks.check_pin), _shape(checks.PIN_PATTERN)]
+RelativePath = Annotated[str, AfterValidator(checks.check_path), _shape(_PATH_PATTERN)]
+Directory = Annotated[str, AfterValidator(checks.check_directory), _shape(f"^$|{_PATH_PATTERN}")]
+Glob = Annotated[str, AfterValidator(checks.check_glob), _shape(r"^[^-/\\][^\\]*$")]
+BundlePath = Annotated[str, AfterValidator(checks.check_bundle_path), _shape(r"^[^-/~].*\.bundle$")]
+GitUrl = Annotated[str, AfterValidator(check_git_url), _shape(URL_PATTERN)]
+Release = Annotated[str, AfterValidator(checks.check_pypi), _shape(r"^[A-Za-z0-9][A-Za-z0-9._-]*==[^=]+$")]
+Requirement = Annotated[str, AfterValidator(checks.check_requirement), _shape(r"^\s*[A-Za-z0-9]")]
+Version = Annotated[str, AfterValidator(checks.check_version), _shape(r"^[vV0-9]")]
+Distribution = Annotated[str, AfterValidator(checks.check_distribution), _shape(checks.DISTRIBUTION_PATTERN)]
+Group = Annotated[str, AfterValidator(checks.check_group), _shape(checks.GROUP_PATTERN)]
+EntryName = Annotated[str, AfterValidator(checks.check_entry_name), _shape(r"^[^=\[][^=]*$")]
+ObjectName = Annotated[str, AfterValidator(checks.check_object), _shape(checks.OBJECT_PATTERN)]
+Variable = Annotated[str, AfterValidator(checks.check_variable), _shape(checks.VARIABLE_PATTERN)]
+Extends = Annotated[str, AfterValidator(checks.check_extends), _shape(r"^[^-/~]")]
+
+PATCH_SHAPE = text_shape(r"^[^-/~]")
+PATCH_TEXT_SHAPE = text_shape(_PATCH_PATTERN)

@@ -1,0 +1,82 @@
+"""Paths beside a manifest, made relative to the manifest that extends it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from npu_rl.manifest import checks
+from npu_rl.manifest.problems import KeyPath, Problem
+from npu_rl.manifest.yaml_text import Document, Plain
+
+_Visit = Callable[[str, KeyPath], str]
+
+
+def rebase(document: Document, folder: Path | None, onto: Path) -> list[Problem]:
+    """Make every local patch and bundle path in the document relative to `onto`, in place.
+
+    folder: where the document lies; None for a bundled manifest, which may not name files of its own.
+    onto: the folder of the manifest that is loaded. Paths that are not valid stay as they are, for the
+    schema to refuse. Returns the problems found.
+    """
+    problems: list[Problem] = []
+
+    def moved(value: str, path: KeyPath) -> str:
+        if folder is None:
+            message = (
+                "a bundled manifest can't name files beside it: use a bundled patchset, component/version"
+            )
+            problems.append(Problem(document.name, document.lines[path], path, message))
+            return value
+        relative = Path(os.path.relpath(folder / value, onto)).as_posix()
+        return relative if relative.startswith("../") else f"./{relative}"
+
+    _visit_manifest(document.data, moved)
+    return problems
+
+
+def _visit_manifest(data: dict[str, Plain], visit: _Visit) -> None:
+    _visit_patches(data.get("tree"), ("tree",), visit)
+    components = data.get("components")
+    if isinstance(components, dict):
+        for name, component in components.items():
+            _visit_patches(component, ("components", name), visit)
+            _visit_bundles(component, ("components", name), visit)
+
+
+def _visit_patches(holder: Plain, path: KeyPath, visit: _Visit) -> None:
+    patches = holder.get("patches") if isinstance(holder, dict) else None
+    if not isinstance(patches, list):
+        return
+    for index, entry in enumerate(patches):
+        place = (*path, "patches", index)
+        if isinstance(entry, str):
+            if _is_local_patch(entry):
+                patches[index] = visit(entry, place)
+        elif isinstance(entry, dict) and "from" not in entry:
+            own = entry.get("path")
+            if isinstance(own, str) and _is_local_patch(own):
+                entry["path"] = visit(own, (*place, "path"))
+
+
+def _visit_bundles(component: Plain, path: KeyPath, visit: _Visit) -> None:
+    sources = component.get("sources") if isinstance(component, dict) else None
+    if not isinstance(sources, list):
+        return
+    for index, source in enumerate(sources):
+        bundle = source.get("bundle") if isinstance(source, dict) else None
+        if isinstance(source, dict) and isinstance(bundle, str) and _passes(checks.check_bundle_path, bundle):
+            source["bundle"] = visit(bundle, (*path, "sources", index, "bundle"))
+
+
+def _is_local_patch(value: str) -> bool:
+    return checks.is_local(value) and _passes(checks.check_local_path, value)
+
+
+def _passes(check: Callable[[str], str], value: str) -> bool:
+    try:
+        check(value)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,70 @@
+"""One problem in a manifest, and the one error that carries all of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from npu_rl.errors import ManifestError
+
+KeyPath = tuple[str | int, ...]
+
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_CREDENTIALS = re.compile(r"//[^/@\s]*@")
+_SHOWN = 80
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong, where a person wrote it, and under which key."""
+
+    file: str
+    line: int
+    path: KeyPath
+    message: str
+
+    def __str__(self) -> str:
+        key = f"{dotted(self.path)}: " if self.path else ""
+        return f"{self.file}:{self.line}: {key}{self.message}"
+
+
+class InvalidManifest(ManifestError):
+    """A manifest that was read, but does not follow the schema. `problems` has every fault found."""
+
+    def __init__(self, name: str, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        count = "1 error" if len(self.problems) == 1 else f"{len(self.problems)} errors"
+        super().__init__(
+            f"{name} is not a valid manifest: {count}",
+            where=f"{self.problems[0].file}:{self.problems[0].line}",
+            why="\n".join(str(problem) for problem in self.problems),
+            hint="correct these lines and run the command again",
+        )
+
+
+def dotted(path: KeyPath) -> str:
+    """A key path as people write it: components.verl.sources[0].git."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif _PLAIN_KEY.fullmatch(part):
+            text += f".{part}" if text else part
+        else:
+            text += f"[{shown(part)}]"
+    return text
+
+
+def shown(value: str) -> str:
+    """A value as it may be printed: quoted, escaped, short, and without credentials of a URL."""
+    text = repr(_CREDENTIALS.sub("//***@", value))
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...'"
+
+
+def closest(value: str, allowed: Sequence[str]) -> str:
+    """`; did you mean 'x'?` if a name is near enough, else an empty string."""
+    import difflib
+
+    near = difflib.get_close_matches(value, allowed, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""

@@ -1,0 +1,277 @@
+"""The manifest's schema, version 1: what a person may write, typed.
+
+Texts arrive as YAML scalars kept as text. Unknown keys are refused; every fault is reported at once.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+from npu_rl.manifest import checks, shapes
+from npu_rl.manifest import fields as f
+from npu_rl.manifest.base import Fault, Strict
+from npu_rl.manifest.problems import closest, shown
+
+
+class Source(Strict):
+    """One place that delivers objects: exactly one of `git`, `pypi` or `bundle`."""
+
+    model_config = ConfigDict(json_schema_extra=shapes.SOURCE)
+
+    git: f.GitUrl | None = Field(default=None, description="URL of a git repository, without credentials.")
+    pypi: f.Release | None = Field(
+        default=None, description="A source release on a package index: name==version."
+    )
+    bundle: f.BundlePath | None = Field(default=None, description="A git bundle, relative to the manifest.")
+    drop: list[f.RelativePath] = Field(
+        default=[], description="Generated paths to leave out of the release (with pypi only)."
+    )
+
+    @classmethod
+    def rules(cls, data: Mapping[str, Any]) -> Iterator[Fault]:
+        kinds = [kind for kind in ("git", "pypi", "bundle") if kind in data]
+        if len(kinds) != 1:
+            got = f", not {' and '.join(kinds)}" if kinds else ""
+            yield (), f"a source has exactly one of git, pypi, bundle{got}"
+        if data.get("drop") and "pypi" not in data:
+            yield (
+                ("drop",),
+                "only a pypi source can drop paths: a git or bundle source delivers its tree as it is",
+            )
+
+
+class Merge(Strict):
+    """A pull request to merge or pick into a component."""
+
+    ref: f.Ref = Field(description="What to merge: refs/pull/N/head or a full commit id.")
+    base: f.Ref = Field(description="The branch the pull request is for: refs/heads/... or a full commit id.")
+    how: Literal["merge", "pick"] = Field(default="merge", description="Merge it, or pick its own changes.")
+    drift: Literal["refuse", "allow"] = Field(
+        default="refuse", description="Whether commits of the base that are new to the pin may come along."
+    )
+
+
+class PatchEntry(Strict):
+    """Patches to apply: a patchset, a folder or one file. A bare text in the manifest is its `path`."""
+
+    path: Annotated[str, WithJsonSchema(f.PATCH_SHAPE)] = Field(
+        description="A bundled patchset component/version, ./path beside the manifest, or a path in `from`."
+    )
+    strip: f.Count = Field(default=1, description="Leading folders to strip from paths in the patch.")
+    directory: f.Directory = Field(default="", description="The folder the patch is applied in.")
+    exclude: list[f.Glob] = Field(default=[], description="Patterns of files in the patch to leave out.")
+    offset: Literal["refuse", "allow"] = Field(
+        default="refuse", description="Whether a hunk may apply on another line than it names."
+    )
+    from_: f.Name | None = Field(
+        default=None, alias="from", description="The component whose files hold the patch."
+    )
+
+    @classmethod
+    def rules(cls, data: Mapping[str, Any]) -> Iterator[Fault]:
+        path = data.get("path")
+        if isinstance(path, str):
+            try:
+                (checks.check_path if "from" in data else checks.check_patch_path)(path)
+            except ValueError as error:
+                yield ("path",), str(error)
+
+
+def _patch_entry(value: object) -> object:
+    return {"path": value} if isinstance(value, str) else value
+
+
+Patch = Annotated[PatchEntry, BeforeValidator(_patch_entry), WithJsonSchema(shapes.patch(f.PATCH_TEXT_SHAPE))]
+
+
+class Take(Strict):
+    """A file or folder of a component, and where it lies in the code tree."""
+
+    from_: f.RelativePath = Field(alias="from", description="Path in the component; '.' is all of it.")
+    to: f.RelativePath = Field(description="Path in the code tree; '.' is its top.")
+
+
+class Dist(Strict):
+    """The dist-info written for a component, so that importlib.metadata finds it."""
+
+    name: f.Distribution = Field(description="Name of the distribution.")
+    version: f.Version = Field(description="Version (PEP 440).")
+    entry_points: dict[f.Group, dict[f.EntryName, f.ObjectName]] = Field(
+        default={}, description="Entry points: group -> name -> module:attribute."
+    )
+
+
+class Submodule(Strict):
+    """A gitlink that is taken along, from its own repository."""
+
+    git: f.GitUrl = Field(description="URL of the submodule's repository.")
+    ref: f.Pin = Field(description="Full commit id.")
+
+
+class Component(Strict):
+    """One upstream: where it comes from, at which commit, and what is done to it and taken from it."""
+
+    model_config = ConfigDict(json_schema_extra=shapes.COMPONENT)
+
+    sources: list[Source] = Field(min_length=1, description="Where to get it, in order of preference.")
+    ref: f.Ref | None = Field(
+        default=None, description="A full commit id or refs/...; none if all sources are pypi."
+    )
+    merge: list[Merge] = Field(default=[], description="Pull requests to merge or pick, in order.")
+    expect: f.Pin | None = Field(
+        default=None, description="Tree id of the whole repository after the merges; `lock` checks it."
+    )
+    patches: list[Patch] = Field(default=[], description="Patches to apply after the merges, in order.")
+    take: list[Take] = Field(default=[], description="What is laid into the code tree.")
+    dist: Dist | None = Field(default=None, description="The dist-info to write.")
+    checkout: Literal["take", "full"] = Field(
+        default="take", description="full: also lay the whole patched repository under src/, for builds."
+    )
+    submodules: dict[f.RelativePath, Submodule] = Field(
+        default={}, description="Gitlinks to take along: path -> repository and commit."
+    )
+
+    @classmethod
+    def rules(cls, data: Mapping[str, Any]) -> Iterator[Fault]:
+        yield from _source_rules(data)
+        yield from _take_rules(data)
+
+
+def _source_rules(data: Mapping[str, Any]) -> Iterator[Fault]:
+    sources = [source for source in _items(data.get("sources")) if isinstance(source, Mapping)]
+    if not sources:
+        return
+    if any("git" in source or "bundle" in source for source in sources):
+        if "ref" not in data:
+            yield (
+                ("ref",),
+                "required key 'ref' is missing: a git or bundle source needs a full commit id or refs/...",
+            )
+        return
+    only = "all sources are pypi, and a release has no commits"
+    if "ref" in data:
+        yield ("ref",), f"must not be given: {only}; the release is named by its version"
+    for key in ("merge", "submodules", "expect"):
+        if data.get(key):
+            yield (key,), f"needs a git or bundle source: {only}"
+    if data.get("checkout") == "full":
+        yield ("checkout",), f"'full' needs a git or bundle source: {only}"
+
+
+def _take_rules(data: Mapping[str, Any]) -> Iterator[Fault]:
+    if not data.get("take") and data.get("checkout") != "full":
+        yield ("take",), "take at least one path (`take`), or set `checkout: full`"
+    seen: list[tuple[int, str]] = []
+    for index, take in enumerate(_items(data.get("take"))):
+        if not isinstance(take, Mapping):
+            continue
+        origin, target = take.get("from"), take.get("to")
+        if not isinstance(origin, str) or not isinstance(target, str):
+            continue
+        # One file may be laid in two places: cann-recipes' launch scripts copy their trainer into verl.
+        for other, other_target in seen:
+            if target == other_target:
+                yield ("take", index, "to"), f"{shown(target)} is where take[{other}] goes"
+        seen.append((index, target))
+
+
+def _items(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+class Host(Strict):
+    """What the machine should have; a doctor compares, nothing is installed."""
+
+    cann: f.Text | None = Field(default=None, description="CANN toolkit.")
+    driver: f.Text | None = Field(default=None, description="NPU or GPU driver.")
+    firmware: f.Text | None = Field(default=None, description="NPU firmware.")
+    nnal: f.Text | None = Field(default=None, description="NNAL (ATB).")
+    python: f.Text | None = Field(default=None, description="Python, as a range such as >=3.10,<3.12.")
+    torch: f.Text | None = Field(default=None, description="torch.")
+    torch_npu: f.Text | None = Field(default=None, description="torch_npu.")
+    image: f.Text | None = Field(default=None, description="Container image, best with its digest.")
+
+
+class Tree(Strict):
+    """What is done to the assembled code tree."""
+
+    patches: list[Patch] = Field(default=[], description="Patches to the assembled tree, in order.")
+
+
+class Override(Strict):
+    """A bound of some package that the set of requirements has to break."""
+
+    requirement: f.Requirement = Field(description="What is installed nevertheless.")
+    breaks: f.Text = Field(description="Whose bound is broken.")
+    why: f.Text = Field(description="Why it is right to break it.")
+
+
+class Manifest(Strict):
+    """What a person writes: the components, and what is done to them."""
+
+    schema_: f.SchemaVersion = Field(alias="schema", description="Version of the manifest's format: 1.")
+    name: f.Name = Field(description="Name of the manifest.")
+    title: f.Text = Field(description="One line for people.")
+    device: Literal["npu", "cuda", "cpu"] = Field(description="What the training runs on.")
+    extends: f.Extends | None = Field(
+        default=None,
+        description="A bundled manifest or a relative path to start from; ~ removes a key of it.",
+    )
+    host: Host = Field(default=Host(), description="What the machine should have.")
+    components: dict[f.Name, Component] = Field(min_length=1, description="The upstreams, in order.")
+    tree: Tree = Field(default=Tree(), description="What is done to the assembled code tree.")
+    requirements: list[f.Requirement] = Field(
+        default=[], description="Packages to install (PEP 508): one set that resolves."
+    )
+    overrides: list[Override] = Field(default=[], description="Bounds that have to be broken, and why.")
+    env: dict[f.Variable, f.AnyText] = Field(default={}, description="Environment of the training.")
+    runtime: f.Switch = Field(default=True, description="Lay npu_rl_runtime into the code tree.")
+
+    @classmethod
+    def rules(cls, data: Mapping[str, Any]) -> Iterator[Fault]:
+        components = data.get("components")
+        if not isinstance(components, Mapping):
+            return
+        yield from _twins(components)
+        for path, name in _patch_origins(data, components):
+            if name not in components:
+                names = ", ".join(map(str, components))
+                yield (
+                    path,
+                    f"there is no component {shown(name)}{closest(name, list(components))} (known: {names})",
+                )
+
+
+def _twins(components: Mapping[str, Any]) -> Iterator[Fault]:
+    from packaging.utils import canonicalize_name
+
+    folders: defaultdict[str, list[str]] = defaultdict(list)
+    dists: defaultdict[str, list[str]] = defaultdict(list)
+    for name, component in components.items():
+        folders[name.casefold()].append(name)
+        dist = component.get("dist") if isinstance(component, Mapping) else None
+        if isinstance(dist, Mapping) and isinstance(dist.get("name"), str):
+            dists[canonicalize_name(dist["name"])].append(name)
+    for names in folders.values():
+        for name in names[1:]:
+            yield ("components", name), f"differs from {names[0]!r} only by letter case"
+    for names in dists.values():
+        for name in names[1:]:
+            yield (
+                ("components", name, "dist", "name"),
+                f"component {names[0]!r} has the same distribution name",
+            )
+
+
+def _patch_origins(data: Mapping[str, Any], components: Mapping[str, Any]) -> Iterator[tuple[Any, str]]:
+    holders: list[tuple[tuple[str, ...], Any]] = [(("tree",), data.get("tree"))]
+    holders.extend((("components", name), component) for name, component in components.items())
+    for path, holder in holders:
+        patches = holder.get("patches") if isinstance(holder, Mapping) else None
+        for index, entry in enumerate(_items(patches)):
+            if isinstance(entry, Mapping) and isinstance(entry.get("from"), str):
+                yield (*path, "patches", index, "from"), entry["from"]

@@ -1,0 +1,43 @@
+"""Rules between the fields of one mapping, in the words of JSON Schema.
+
+They say what the `rules` of the models say, as far as JSON Schema can.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+SOURCE: dict[str, Any] = {
+    "oneOf": [{"required": ["git"]}, {"required": ["pypi"]}, {"required": ["bundle"]}],
+    "if": {"required": ["pypi"]},
+    "else": {"properties": {"drop": {"maxItems": 0}}},
+}
+
+_WITH_COMMITS = {
+    "required": ["sources"],
+    "properties": {
+        "sources": {
+            "contains": {"type": "object", "anyOf": [{"required": ["git"]}, {"required": ["bundle"]}]},
+        }
+    },
+}
+_FULL = {"required": ["checkout"], "properties": {"checkout": {"const": "full"}}}
+
+COMPONENT: dict[str, Any] = {
+    "allOf": [
+        {
+            "if": _WITH_COMMITS,
+            "then": {"required": ["ref"]},
+            "else": {
+                "not": {"anyOf": [{"required": ["ref"]}, _FULL]},
+                "properties": {"merge": {"maxItems": 0}, "submodules": {"maxProperties": 0}},
+            },
+        },
+        {"if": _FULL, "else": {"required": ["take"], "properties": {"take": {"minItems": 1}}}},
+    ]
+}
+
+
+def patch(text: dict[str, Any]) -> dict[str, Any]:
+    """A patch entry: a mapping, or only its path as text."""
+    return {"anyOf": [text, {"$ref": "#/$defs/PatchEntry"}]}

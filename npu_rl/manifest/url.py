@@ -1,0 +1,67 @@
+"""Which addresses a git source may have.
+
+git takes more than addresses there: options, and `ext::` or `fd::` remotes that run commands. So only known
+schemes pass, and a URL never carries a secret: it would end in the lock, the history and the run record.
+"""
+
+from __future__ import annotations
+
+import re
+
+from npu_rl.manifest.problems import shown
+
+SCHEMES = ("https", "http", "ssh", "git", "file")
+
+_HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])"
+_USER = r"[A-Za-z0-9_][A-Za-z0-9._+-]*"
+_REMOTE = re.compile(rf"(?:{_USER}@)?{_HOST}(?::[0-9]{{1,5}})?/[^/].*")
+_SCP = re.compile(rf"{_USER}@{_HOST}:(?![-:]).+")
+
+URL_PATTERN = (
+    r"^((https?|ssh|git)://[^ ]+|file://(localhost)?/[^ ]+"
+    r"|[A-Za-z0-9_][A-Za-z0-9._+-]*@[A-Za-z0-9\[][^ ]*:[^ ]+)$"
+)
+
+
+def check_git_url(value: str) -> str:
+    """Return the URL, or raise ValueError with the reason and what to write. Secrets are never echoed."""
+    if value.startswith("-"):
+        raise ValueError("a URL can't begin with '-': git would take it for an option")
+    if re.search(r"[\x00-\x20\x7f-\xa0\u2028\u2029]", value):
+        raise ValueError("a URL can't hold spaces or control characters")
+    if re.match(r"[A-Za-z0-9+.-]*::", value):
+        helper = value.split("::")[0]
+        raise ValueError(f"the remote helper {shown(helper + '::')} can run commands: {_allowed()}")
+    scheme, separator, rest = value.partition("://")
+    if separator:
+        return _check_scheme(value, scheme, rest)
+    if _SCP.fullmatch(value):
+        return value
+    if value.startswith(("/", "./", "../", "~")):
+        raise ValueError(f"a local repository is written file:///absolute/path; {_allowed()}")
+    raise ValueError(f"this is not a git URL: {_allowed()}")
+
+
+def _check_scheme(value: str, scheme: str, rest: str) -> str:
+    if scheme not in SCHEMES:
+        raise ValueError(f"the scheme {shown(scheme)} is not allowed: {_allowed()}")
+    if scheme == "file":
+        if not re.fullmatch(r"(?:localhost)?/[^/].*", rest):
+            raise ValueError("a file URL has an absolute path: file:///absolute/path")
+        return value
+    authority = rest.split("/")[0]
+    user, at, _ = authority.rpartition("@")
+    if at and (":" in user or scheme in ("http", "https")):
+        raise ValueError(
+            "a URL can't hold a user, password or token, which would be copied into the lock:"
+            " use a credential helper, netrc or a --rewrite"
+        )
+    if re.search(r"[?#]", rest):
+        raise ValueError("a git URL has no '?' or '#' part: leave it out, and give credentials to a helper")
+    if not _REMOTE.fullmatch(rest):
+        raise ValueError(f"this URL lacks a plain host or a path: write {scheme}://host/path")
+    return value
+
+
+def _allowed() -> str:
+    return f"use {', '.join(f'{scheme}://' for scheme in SCHEMES)} or user@host:path"

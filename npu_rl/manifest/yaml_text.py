@@ -1,0 +1,212 @@
+"""One YAML file into plain Python, with the line of every key, and nothing that could hurt.
+
+Scalars stay text (YAML 1.1 would make 3.10 a 3.1); an unquoted `~`, `null` or nothing is None. The tree is
+built from parse events, which PyYAML produces without recursion, so size, depth and aliases are bounded
+before any of them can cost memory or stack.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NoReturn, Union
+
+import yaml
+
+from npu_rl.errors import ManifestError
+from npu_rl.manifest.fingerprint import SIZE_LIMIT
+from npu_rl.manifest.problems import KeyPath, shown
+
+DEPTH_LIMIT = 32
+NODE_LIMIT = 20_000
+
+Plain = Union[str, None, "list[Plain]", "dict[str, Plain]"]
+
+_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
+_UNFIT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class Document:
+    """A mapping read from one file. name: the file as messages show it. lines: key path -> line, from 1."""
+
+    name: str
+    data: dict[str, Plain]
+    lines: dict[KeyPath, int]
+
+
+@dataclass(frozen=True)
+class _Node:
+    """A value before aliases are expanded. size and height count the expanded nodes below and with it."""
+
+    value: str | list[_Node] | dict[str, tuple[int, _Node]] | None
+    line: int
+    size: int
+    height: int
+
+
+def read_yaml(raw: bytes, name: str) -> Document:
+    """Read one YAML mapping. Raises ManifestError, with file and line, for everything else."""
+    text = _decode(raw, name)
+    try:
+        root = _Reader(text, name).document()
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, int(error.position)) + 1
+        _refuse(name, line, f"the character {error.character!r:.12} is not allowed in YAML")
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        why = ", ".join(part for part in (error.context, error.problem) if part)
+        _refuse(name, mark.line + 1 if mark else 1, why.replace("'\\t'", "tab"))
+    except (ValueError, OverflowError):
+        # PyYAML turns the number of a \U escape or a %YAML directive straight into a character or an int.
+        _refuse(name, 1, "an escape or a directive names a number that is out of range")
+    if not isinstance(root.value, dict):
+        _refuse(name, root.line, "the file must hold one mapping (key: value lines)")
+    lines: dict[KeyPath, int] = {(): root.line}
+    data = _expand(root, (), lines)
+    assert isinstance(data, dict)
+    return Document(name, data, lines)
+
+
+def _refuse(name: str, line: int, why: str, hint: str | None = None) -> NoReturn:
+    raise ManifestError(f"{name} can't be read as a manifest", where=f"{name}:{line}", why=why, hint=hint)
+
+
+def _decode(raw: bytes, name: str) -> str:
+    if len(raw) > SIZE_LIMIT:
+        why = f"it is larger than {SIZE_LIMIT // 1024} KB"
+        _refuse(name, 1, why, "a manifest names things; keep data in files of their own")
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        _refuse(name, 1, "it is UTF-16", "save it as UTF-8")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        _refuse(name, line, "it is not UTF-8", "save it as UTF-8")
+
+
+class _Reader:
+    """Events in, one bounded tree of nodes out."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self._events: Iterator[yaml.Event] = yaml.parse(text, Loader=yaml.BaseLoader)
+        self._name = name
+        self._anchors: dict[str, _Node] = {}
+        self._nodes = 0
+
+    def document(self) -> _Node:
+        next(self._events)  # StreamStart
+        event = next(self._events)
+        if isinstance(event, yaml.StreamEndEvent):
+            _refuse(self._name, 1, "it is empty", "start with `schema: 1`")
+        root = self._node(next(self._events), 1)
+        next(self._events)  # DocumentEnd
+        event = next(self._events)
+        if not isinstance(event, yaml.StreamEndEvent):
+            self._fail(event, "it holds several documents", "keep one; drop the `---` line")
+        return root
+
+    def _node(self, event: yaml.Event, depth: int) -> _Node:
+        node = self._value(event, depth)
+        if depth + node.height - 1 > DEPTH_LIMIT:
+            self._fail(event, f"it is nested deeper than {DEPTH_LIMIT} levels")
+        return node
+
+    def _value(self, event: yaml.Event, depth: int) -> _Node:
+        if depth > DEPTH_LIMIT:
+            self._fail(event, f"it is nested deeper than {DEPTH_LIMIT} levels")
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(event)
+        assert isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent)
+        if event.tag is not None:
+            hint = "drop the tag; quote a value that must stay as it is"
+            self._fail(event, f"YAML tags are not allowed ({shown(event.tag)})", hint)
+        self._count(event, 1)
+        if isinstance(event, yaml.ScalarEvent):
+            node = self._scalar(event)
+        elif isinstance(event, yaml.SequenceStartEvent):
+            node = self._sequence(event, depth)
+        else:
+            node = self._mapping(event, depth)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = node
+        return node
+
+    def _alias(self, event: yaml.AliasEvent) -> _Node:
+        node = self._anchors.get(event.anchor or "")
+        if node is None:
+            why = f"the alias *{event.anchor} names nothing above it, or something that holds it"
+            self._fail(event, why)
+        self._count(event, node.size)
+        return node
+
+    def _scalar(self, event: yaml.ScalarEvent) -> _Node:
+        value: str | None = event.value
+        if event.style is None and event.value in _NULLS:
+            value = None
+        elif _UNFIT.search(event.value):
+            self._fail(event, "a value holds a control character or half a surrogate pair")
+        return _Node(value, self._line(event), 1, 1)
+
+    def _sequence(self, start: yaml.Event, depth: int) -> _Node:
+        items: list[_Node] = []
+        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
+            items.append(self._node(event, depth + 1))
+        return _collection(items, items, self._line(start))
+
+    def _mapping(self, start: yaml.Event, depth: int) -> _Node:
+        entries: dict[str, tuple[int, _Node]] = {}
+        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
+            key = self._key(event)
+            if key in entries:
+                why = f"the key {shown(key)} is given twice, first on line {entries[key][0]}"
+                self._fail(event, why, "keep one of the two")
+            entries[key] = (self._line(event), self._node(next(self._events), depth + 1))
+        return _collection(entries, [node for _, node in entries.values()], self._line(start))
+
+    def _key(self, event: yaml.Event) -> str:
+        if not isinstance(event, yaml.ScalarEvent):
+            self._fail(event, "a key must be plain text, not a list, a mapping or an alias")
+        node = self._value(event, 1)
+        if not isinstance(node.value, str):
+            self._fail(event, "a key is empty")
+        if node.value == "<<":
+            self._fail(event, "the merge key << is not supported", "use `extends:`, or write the lines out")
+        return node.value
+
+    def _count(self, event: yaml.Event, size: int) -> None:
+        self._nodes += size
+        if self._nodes > NODE_LIMIT:
+            self._fail(event, f"it holds more than {NODE_LIMIT} values once aliases are expanded")
+
+    def _line(self, event: yaml.Event) -> int:
+        return event.start_mark.line + 1 if event.start_mark else 1
+
+    def _fail(self, event: yaml.Event, why: str, hint: str | None = None) -> NoReturn:
+        _refuse(self._name, self._line(event), why, hint)
+
+
+def _collection(value: list[_Node] | dict[str, tuple[int, _Node]], children: list[_Node], line: int) -> _Node:
+    size = 1 + sum(child.size for child in children)
+    height = 1 + max((child.height for child in children), default=0)
+    return _Node(value, line, size, height)
+
+
+def _expand(node: _Node, path: KeyPath, lines: dict[KeyPath, int]) -> Plain:
+    """Plain data, aliases copied out; `lines` learns where each key or item stands."""
+    if isinstance(node.value, dict):
+        result: dict[str, Plain] = {}
+        for key, (line, child) in node.value.items():
+            place = (*path, key)
+            lines[place] = line
+            result[key] = _expand(child, place, lines)
+        return result
+    if isinstance(node.value, list):
+        items: list[Plain] = []
+        for index, child in enumerate(node.value):
+            spot = (*path, index)
+            lines[spot] = child.line
+            items.append(_expand(child, spot, lines))
+        return items
+    return node.value

@@ -1,0 +1,141 @@
+"""The header of a patch: why it is there, how it works, what shows that it does, and when it may go.
+
+    Subject: Keep the KV cache configuration of the first start
+
+    Why: a second start profiles anew and finds another number of blocks,
+      so the scheduler's pool and the cache no longer agree.
+    How: keep the list on the engine, and use it again.
+    Upstream-Status: submitted https://github.com/vllm-project/vllm/pull/1
+    Verified-By: tests/runtime/test_kv_cache.py::test_same_blocks
+    Needs-NPU: that nothing is overwritten under load
+    Retire-When: vllm >= 0.10.2
+
+A value goes on over indented lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+WHY = "Why"
+HOW = "How"
+STATUS = "Upstream-Status"
+VERIFIED_BY = "Verified-By"
+NEEDS_NPU = "Needs-NPU"
+RETIRE_WHEN = "Retire-When"
+FIELDS = (WHY, HOW, STATUS, VERIFIED_BY, NEEDS_NPU, RETIRE_WHEN)
+
+_FIELD = re.compile(r"([A-Za-z][A-Za-z-]*):(?:[ \t]+(.*))?$")
+_STATUS = re.compile(
+    r"(?P<state>pending|submitted https?://\S+|merged-in \S+|inappropriate)(?P<note>\s*[\[(:].*)?", re.S
+)
+_TEST = re.compile(r"tests/[\w./-]+\.py(?:::\w+)+(?:\[[^\]]*\])?")
+_MBOX = re.compile(r"From [0-9a-f]{7,64} ")
+
+
+@dataclass(frozen=True)
+class Header:
+    """subject: without `[PATCH 1/2]`. fields: the known ones by name, each value without line breaks at
+    its ends. repeated and odd: names given twice, and names that look like a known one."""
+
+    subject: str
+    fields: Mapping[str, str]
+    repeated: tuple[str, ...] = ()
+    odd: tuple[str, ...] = ()
+
+    @property
+    def tests(self) -> tuple[str, ...]:
+        """The test ids of Verified-By."""
+        return tuple(t for t in re.split(r"[\s,]+", self.fields.get(VERIFIED_BY, "")) if t)
+
+
+def parse_header(text: str) -> Header:
+    """Read the text above the first diff, from `git format-patch` or written by hand. Never raises."""
+    lines = _message(text)
+    subject = _subject(lines)
+    fields: dict[str, str] = {}
+    repeated: list[str] = []
+    odd: list[str] = []
+    for name, value in _fields(lines):
+        if name in FIELDS:
+            if name in fields:
+                repeated.append(name)
+            fields.setdefault(name, value)
+        elif _looks_known(name):
+            odd.append(name)
+    return Header(subject, fields, tuple(repeated), tuple(odd))
+
+
+def lint_header(text: str) -> list[str]:
+    """What is wrong with the header of a bundled patch, one sentence each; empty if nothing is."""
+    header = parse_header(text)
+    problems = [] if header.subject else ["There is no subject: begin with `Subject: ` and one sentence."]
+    problems += [f"`{name}:` is missing or empty." for name in FIELDS if not header.fields.get(name)]
+    problems += [f"`{name}:` stands twice." for name in header.repeated]
+    problems += [f"`{name}:` is not a field; the fields are {', '.join(FIELDS)}." for name in header.odd]
+    status = header.fields.get(STATUS)
+    if status and not _STATUS.fullmatch(status):
+        problems.append(
+            f"`{STATUS}: {status}` is none of: pending, submitted URL, merged-in VERSION, "
+            "inappropriate [reason]."
+        )
+    problems += [
+        f"`{VERIFIED_BY}: {test}` is not a test id like tests/patches/test_x.py::test_name."
+        for test in header.tests
+        if not _TEST.fullmatch(test)
+    ]
+    return problems
+
+
+def _message(text: str) -> list[str]:
+    """Up to the `---` line below which mail carries a diffstat."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    return lines[: lines.index("---")] if "---" in lines else lines
+
+
+def _subject(lines: list[str]) -> str:
+    for number, line in enumerate(lines):
+        if line.startswith("Subject:"):
+            words = [line[len("Subject:") :].strip()]
+            for more in lines[number + 1 :]:
+                if not more[:1].isspace() or not more.strip():
+                    break
+                words.append(more.strip())
+            return re.sub(r"^\[[^\]]*PATCH[^\]]*\]\s*", "", _decoded(" ".join(words)))
+    first = next((line for line in lines if line.strip() and not _MBOX.match(line)), "")
+    return "" if _FIELD.match(first) else first.strip()
+
+
+def _decoded(subject: str) -> str:
+    """Mail writes what is not ASCII as `=?UTF-8?q?...?=`."""
+    if "=?" not in subject:
+        return subject
+    from email.errors import HeaderParseError
+    from email.header import decode_header, make_header
+
+    try:
+        return str(make_header(decode_header(subject)))
+    except (HeaderParseError, LookupError, UnicodeDecodeError):
+        return subject
+
+
+def _fields(lines: list[str]) -> Iterator[tuple[str, str]]:
+    name: str | None = None
+    value: list[str] = []
+    for line in [*lines, "end:"]:
+        if name is not None and (line[:1].isspace() or not line):
+            value.append(line.strip())
+            continue
+        found = _FIELD.match(line)
+        if name is not None:
+            yield name, "\n".join(value).strip()
+        name, value = (found[1], [found[2] or ""]) if found else (None, [])
+
+
+def _looks_known(name: str) -> bool:
+    from difflib import get_close_matches
+
+    known = [field.casefold() for field in FIELDS]
+    return bool(get_close_matches(name.casefold(), known, n=1, cutoff=0.85))

@@ -1,0 +1,1 @@
+"""Sources bring objects into the store. They deliver; they decide nothing."""

@@ -1,0 +1,44 @@
+"""Keeps passwords and tokens out of everything a person or a file gets to see."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+HIDDEN = "***"
+_USERINFO = re.compile(r"(?<=://)[^/?#\s]*@")
+_SHORTEST_SECRET = 3  # anything shorter would blank out ordinary words
+
+
+def strip_credentials(url: str) -> str:
+    """The URL without user, password, query and fragment: signed links carry secrets in the query."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # a stray "/" in a password leaves a host:port that is no port
+    except ValueError:
+        return HIDDEN
+    host = parts.netloc.rpartition("@")[2]
+    if host == parts.netloc and ":" in host and "@" in parts.path:
+        return HIDDEN  # may be a password with an unescaped "/"; can't tell, so show nothing
+    return urlunsplit((parts.scheme, host, parts.path, "", ""))
+
+
+def secrets_in(urls: Iterable[str]) -> tuple[str, ...]:
+    """The passwords in these URLs, and user names that stand alone (tokens); as written and decoded."""
+    found: set[str] = set()
+    for url in urls:
+        match = _USERINFO.search(url)
+        if match:
+            user, _, password = match.group().removesuffix("@").partition(":")
+            secret = password or user
+            found.update((secret, unquote(secret)))
+    return tuple(sorted((s for s in found if len(s) >= _SHORTEST_SECRET), key=lambda s: (-len(s), s)))
+
+
+def scrub(text: str, secrets: Iterable[str] = ()) -> str:
+    """One printable line of `text`, with user:password@ and the given secrets taken out."""
+    text = _USERINFO.sub("", text)
+    for secret in secrets:
+        text = text.replace(secret, HIDDEN)
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())

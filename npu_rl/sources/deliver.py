@@ -1,0 +1,118 @@
+"""From a lock to objects: each component from the first of its sources that delivers what the lock names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+
+from npu_rl.errors import SourceError
+from npu_rl.manifest.lock import Component, Lock, Source
+from npu_rl.sources import git as git_source
+from npu_rl.sources.git import GitRequest, Network
+from npu_rl.sources.urls import hide_credentials
+from npu_rl.sources.progress import Silent, Watcher
+from npu_rl.store import Store, Unit, unit_key
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A component's objects: units to lend from, where they came from, bytes that crossed the wire."""
+
+    units: tuple[Unit, ...]
+    source: str
+    received: int
+
+
+@dataclass(frozen=True)
+class Deliverer:
+    """How to fetch. `beside`: the folder that relative bundle paths start from."""
+
+    store: Store
+    network: Network
+    beside: Path
+    watcher: Watcher = Silent()  # noqa: RUF009  (stateless)
+
+    def deliver(self, lock: Lock, jobs: int) -> dict[str, Delivery]:
+        """Everything the lock needs, in parallel. Raises the first error after the others have stopped."""
+        names = list(lock.components)
+        with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
+            futures = {name: pool.submit(self.component, name, lock.components[name]) for name in names}
+            wait(futures.values(), return_when=FIRST_EXCEPTION)
+            for future in futures.values():
+                future.cancel()
+        failed = [f.exception() for f in futures.values() if not f.cancelled() and f.exception()]
+        if failed:
+            raise next(e for e in failed if e is not None)
+        return {name: futures[name].result() for name in names}
+
+    def component(self, name: str, component: Component) -> Delivery:
+        """One component, submodules included."""
+        units, source, received = [], "", 0
+        if component.wants():
+            main = self._first(name, component)
+            units, source, received = list(main.units), main.source, main.received
+        for module in component.submodules:
+            request = GitRequest(f"{name}/{module.path}", (module.root,), (module.pin,))
+            part = self.request(request, (Source(git=module.git),), None)
+            units += part.units
+            received += part.received
+        self.watcher.end(name, received)
+        return Delivery(tuple(units), source, received)
+
+    def _first(self, name: str, component: Component) -> Delivery:
+        merges = component.merges
+        commits = [component.pin, *(m.head for m in merges), *(m.merge_base for m in merges)]
+        refs = [component.ref, *(m.ref for m in merges)]
+        request = GitRequest(
+            name,
+            component.wants(),
+            tuple(dict.fromkeys(c for c in commits if c)),
+            tuple(dict.fromkeys(r for r in refs if r and r.startswith("refs/"))),
+        )
+        return self.request(request, component.sources, component)
+
+    def request(
+        self, request: GitRequest, sources: tuple[Source, ...], component: Component | None
+    ) -> Delivery:
+        """The wanted objects from the first source that has them (component: needed for sdists).
+
+        Raises SourceError naming every source and why it failed.
+        """
+        name = request.component
+        unit = self.store.find(unit_key("objects", request.wants))
+        if unit is not None:
+            return Delivery((unit,), str(unit.facts().get("source", "")), 0)
+        if self.network.offline and not all(s.bundle for s in sources):
+            raise SourceError(
+                f"{name} is not in the local store",
+                why="--offline forbids fetching it.",
+                hint="Run the same command once without --offline.",
+            )
+        reasons = []
+        for source in sources:
+            try:
+                unit, received = self._from(source, request, component)
+                return Delivery((unit,), source.shown(), received)
+            except SourceError as error:
+                reason = f"{hide_credentials(source.shown())}: {error.why or error.what}"
+                reasons.append(reason)
+                if source is not sources[-1]:
+                    self.watcher.note(name, f"{reason.splitlines()[0]}; asking the next source")
+        raise SourceError(
+            f"No source delivered {name}",
+            why="\n".join(reasons),
+            hint="Check the network, or point the URLs at a mirror: --rewrite FROM=TO",
+        )
+
+    def _from(self, source: Source, request: GitRequest, component: Component | None) -> tuple[Unit, int]:
+        if source.git:
+            return git_source.fetch_from(self.store, request, source.git, self.network, self.watcher)
+        if source.bundle:
+            path = self.beside / source.bundle
+            return git_source.fetch_bundle(self.store, request, path, self.network, self.watcher)
+        assert component is not None  # a submodule's only source is git
+        from npu_rl.sources.sdist_unit import fetch_sdist
+
+        return fetch_sdist(self.store, request, source, component, self.network, self.watcher)

@@ -1,0 +1,206 @@
+"""Looks for one version's sdist in every place that pip would ask."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from npu_rl.errors import SourceError
+from npu_rl.sources.credentials import HIDDEN, scrub, strip_credentials
+from npu_rl.sources.pip_config import PipSettings
+from npu_rl.sources.sdist import SUFFIXES
+
+if TYPE_CHECKING:
+    from unearth.link import Link
+
+    from npu_rl.sources.index_session import IndexSession
+
+SHA256 = re.compile(r"[0-9a-f]{64}")
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
+_FILENAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]*")
+_NEARBY = 3  # versions named on either side of one that is not there
+
+
+@dataclass(frozen=True)
+class SdistLink:
+    """One place that has the sdist.
+
+    url, index: where the file and its listing are, without credentials. sha256: as listed there, if it is.
+    notes: what a person should know: a yanked release, an index that could not be asked.
+    """
+
+    name: str
+    version: str
+    filename: str
+    url: str
+    index: str
+    sha256: str | None
+    notes: tuple[str, ...] = ()
+    link: Link | None = field(default=None, repr=False, compare=False)  # may hold credentials: never shown
+
+
+class Undelivered(Exception):
+    """Why a place or a link did not give what was wanted. Free of credentials."""
+
+
+class SdistSearch:
+    """One look through every place for one version."""
+
+    def __init__(self, name: str, version: str, settings: PipSettings, session: IndexSession) -> None:
+        from packaging.version import InvalidVersion, Version
+        from unearth import TargetPython
+
+        if not _NAME.fullmatch(name):
+            raise SourceError("Not a package name", where=f"{name!a}", hint="Write it as on PyPI.")
+        try:
+            self.wanted = Version(version)
+        except InvalidVersion:
+            raise SourceError("Not a version", where=f"{name}: {version!a}") from None
+        self.name = name
+        self.version = version
+        self.settings = settings
+        self.session = session
+        self.reasons: list[str] = []  # one for each place that had nothing
+        self._broken: list[str] = []  # of these, the places that could not be asked
+        self._python = TargetPython()
+
+    def links(self) -> Iterator[SdistLink]:
+        """Each sdist of the version, the places asked only as far as the caller comes."""
+        seen = set()
+        for kind, place in self._places():
+            shown = strip_credentials(place)
+            if place.startswith("file:") and not _local_path(place).exists():
+                self.reasons.append(
+                    f"{shown}: there is no such file or folder"
+                )  # common, so not worth a note
+                continue
+            try:
+                packages = self._listing(kind, place)
+            except Undelivered as error:
+                self.reasons.append(f"{shown}: {error}")
+                self._broken.append(self.reasons[-1])
+                continue
+            matches = [p for p in packages if self._is_it(p.version) and _is_sdist(p.link)]
+            if not matches:
+                self.reasons.append(f"{shown}: {self._what_is_there(packages)}")
+            for package in sorted(matches, key=lambda p: SUFFIXES.index(_suffix(p.link.filename))):
+                if package.link.url_without_fragment not in seen:
+                    seen.add(package.link.url_without_fragment)
+                    yield self._sdist_link(package.link, shown)
+
+    def _places(self) -> Iterator[tuple[str, str]]:
+        """pip's order: find-links, local ones first, then the indexes."""
+        places = [_as_url(place) for place in self.settings.find_links]
+        yield from (("find_links", p) for p in sorted(places, key=lambda p: not p.startswith("file:")))
+        yield from (("index", _as_url(place)) for place in self.settings.index_urls)
+
+    def _listing(self, kind: str, place: str) -> list[Any]:
+        """All packages of this name at one place, every version and format."""
+        from unearth import PackageFinder
+
+        from npu_rl.sources.index_session import FAILURES, NOT_TRUSTED
+
+        local = place.startswith("file:")
+        if strip_credentials(place) == HIDDEN:
+            raise Undelivered("it is not a valid URL; a password's special characters are written as %XX")
+        if not local and not self.session.trusts(place):
+            raise Undelivered(NOT_TRUSTED)
+        session: Any = self.session  # see IndexSession.trusts
+        finder = PackageFinder(
+            session=session,
+            index_urls=[place] if kind == "index" else [],
+            find_links=[place] if kind == "find_links" else [],
+            target_python=self._python,
+            ignore_compatibility=True,
+        )
+        self.session.last_status = None
+        try:
+            packages = list(finder.find_all_packages(self.name, allow_yanked=True))
+        except FAILURES as error:
+            raise Undelivered(network_reason(error, self.settings)) from None
+        except (ValueError, LookupError, AttributeError, TypeError) as error:
+            # unearth takes a page's JSON and headers on trust; these are what a malformed page gives
+            raise Undelivered(f"its page can't be read ({type(error).__name__})") from None
+        status = self.session.last_status
+        if not packages and status is not None and status >= 400 and status != 404:
+            raise Undelivered(status_reason(status))
+        return [p for p in packages if local or not p.link.is_file]  # a page out there can't name files here
+
+    def _is_it(self, version: str | None) -> bool:
+        from packaging.version import Version
+
+        return version is not None and Version(version) == self.wanted
+
+    def _sdist_link(self, link: Link, index: str) -> SdistLink:
+        notes = [f"could not be asked: {reason}" for reason in self._broken]
+        if link.yank_reason is not None:
+            said = scrub(str(link.yank_reason), self.settings.secrets)
+            notes.append("this release was yanked" + (f": {said}" if said and said != "True" else ""))
+        listed = (link.hash_option or {}).get("sha256", [""])[0].lower()
+        return SdistLink(
+            name=self.name,
+            version=self.version,
+            filename=link.filename,
+            url=strip_credentials(link.url),
+            index=index,
+            sha256=listed if SHA256.fullmatch(listed) else None,
+            notes=tuple(notes),
+            link=link,
+        )
+
+    def _what_is_there(self, packages: list[Any]) -> str:
+        from packaging.version import Version
+
+        wheels = sorted(p.link.filename for p in packages if self._is_it(p.version) and p.link.is_wheel)
+        if wheels:
+            return f"has {self.version} only as a wheel ({scrub(wheels[0])}), and a wheel is not the source"
+        versions = sorted({Version(p.version) for p in packages if _is_sdist(p.link)})
+        if not versions:
+            return f"has {self.name}, but no sdist of it" if packages else f"does not have {self.name}"
+        at = bisect(versions, self.wanted)
+        near = versions[max(0, at - _NEARBY) : at + _NEARBY]
+        return f"has no {self.version}; the nearest sdists are {', '.join(map(str, near))}"
+
+    def not_found(self) -> SourceError:
+        """The error for a version that no place has."""
+        return SourceError(
+            f"No index has an sdist of {self.name} {self.version}",
+            where=f"{self.name}=={self.version}",
+            why="\n".join(self.reasons) or "pip's configuration says no-index and names no find-links",
+            hint="Check the version, add an index to pip's configuration, or take the component from git.",
+        )
+
+
+def network_reason(error: Exception, settings: PipSettings) -> str:
+    """An HTTP library's error, fit for a message."""
+    return scrub(f"{type(error).__name__}: {error}", settings.secrets)
+
+
+def status_reason(status: int) -> str:
+    """What an HTTP status that is no success means here."""
+    if status in (401, 403):
+        return f"it asks for other credentials ({status}); give them in the index URL or in netrc"
+    return f"it answered with status {status}"
+
+
+def _suffix(filename: str) -> str:
+    return next((s for s in SUFFIXES if filename.lower().endswith(s)), "")
+
+
+def _is_sdist(link: Link) -> bool:
+    return bool(_suffix(link.filename) and _FILENAME.fullmatch(link.filename))
+
+
+def _as_url(place: str) -> str:
+    """pip takes plain paths too."""
+    return place if "://" in place else Path(place).expanduser().absolute().as_uri()
+
+
+def _local_path(url: str) -> Path:
+    return Path(url2pathname(urlsplit(url).path))

@@ -1,0 +1,103 @@
+"""From objects to files: a complete new workspace in a staging folder, beside the old one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from npu_rl import git
+from npu_rl.errors import HostError
+from npu_rl.git import Git, GitError
+from npu_rl.store import Unit
+
+
+def lay_objects(units: Sequence[Unit], git_home: Path) -> None:
+    """Give the workspace objects of its own: packs are linked (they never change) or copied."""
+    packs = git_home / "objects" / "pack"
+    packs.mkdir(parents=True, exist_ok=True)
+    for unit in units:
+        for path in sorted((unit.objects / "pack").iterdir()):
+            target = packs / path.name
+            if target.exists():
+                continue
+            try:
+                os.link(path, target)
+            except OSError:
+                shutil.copyfile(path, target)
+
+
+def lay_repository(git_home: Path, name: str, commit: str) -> Path:
+    """A repository under `git_home` whose branch `main` is `commit`, borrowing the objects next to it."""
+    repository = git_home / name
+    git.init_bare(repository, bare=False)
+    (repository / "objects" / "info" / "alternates").write_text("../../objects\n")
+    heads = repository / "refs" / "heads"
+    heads.mkdir(parents=True, exist_ok=True)
+    (heads / "main").write_text(commit + "\n")
+    config = (repository / "config").read_text()
+    settings = (
+        "\tautocrlf = false\n\thooksPath = /dev/null\n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n"
+    )
+    (repository / "config").write_text(config + settings)
+    return repository
+
+
+def lay_files(repository: Path, tree: str, folder: Path) -> None:
+    """Write a tree's files, with an index for people who use git there. Raises HostError, GitError."""
+    folder.mkdir(parents=True)
+    here = Git(
+        repository,
+        work_tree=folder,
+        extra={"GIT_CONFIG_PARAMETERS": "'checkout.workers=0' 'checkout.thresholdForParallelism=200'"},
+    )
+    try:
+        here.run("read-tree", "-u", "--reset", tree)
+    except GitError as error:
+        if "No space left" in error.stderr or "Disk quota" in error.stderr:
+            raise HostError(
+                "The disk is full", where=str(folder), why=error.stderr.splitlines()[0],
+                hint="Free some space, then run again. The old workspace is untouched.",
+            ) from error  # fmt: skip
+        raise
+
+
+def point_to(folder: Path, repository: str) -> None:
+    """Make `git` work in the folder, by a path that survives moving the whole workspace."""
+    (folder / ".git").write_text(f"gitdir: {repository}\n")
+
+
+def activate_script(env: Mapping[str, str]) -> str:
+    """`source activate`: the code on PYTHONPATH, the manifest's environment, byte code and runs outside `code`."""
+    import shlex
+
+    lines = [
+        "# Source this file (bash or zsh): it puts this workspace's code on PYTHONPATH.",
+        'if [ -n "${BASH_SOURCE:-}" ]; then _npu_rl_file="${BASH_SOURCE[0]}"',
+        'elif [ -n "${ZSH_VERSION:-}" ]; then eval \'_npu_rl_file="${(%):-%x}"\'',
+        'else _npu_rl_file="${NPU_RL_WORKSPACE:-.}/activate"; fi',
+        'NPU_RL_WORKSPACE="$(CDPATH= cd -- "$(dirname -- "$_npu_rl_file")" && pwd)"; unset _npu_rl_file',
+        "export NPU_RL_WORKSPACE",
+        'case ":${PYTHONPATH:-}:" in *":$NPU_RL_WORKSPACE/code:"*) ;;',
+        '*) export PYTHONPATH="$NPU_RL_WORKSPACE/code${PYTHONPATH:+:$PYTHONPATH}" ;; esac',
+        "# Byte code next to the sources could hide a change of theirs, so it goes elsewhere.",
+        'export PYTHONPYCACHEPREFIX="$NPU_RL_WORKSPACE/.npu-rl/pycache"',
+        'export NPU_RL_RUNS="${NPU_RL_RUNS:-$NPU_RL_WORKSPACE/runs}"',
+    ]
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in env.items()]
+    return "\n".join(lines) + "\n"
+
+
+def check_room(folder: Path, needed: int) -> None:
+    """Raise HostError before anything is written if the disk can't hold `needed` bytes."""
+    with contextlib.suppress(FileNotFoundError, OSError):
+        free = shutil.disk_usage(folder).free
+        if free < needed:
+            raise HostError(
+                "The disk is too full",
+                where=str(folder),
+                why=f"{needed / 1e6:.0f} MB are needed, {free / 1e6:.0f} MB are free.",
+                hint="Free some space, or choose another folder with --workspace.",
+            )

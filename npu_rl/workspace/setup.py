@@ -1,0 +1,249 @@
+"""`setup`: from a lock to a workspace that stands completely, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import npu_rl
+from npu_rl import git
+from npu_rl.errors import WorkspaceError
+from npu_rl.manifest import lock as lock_file
+from npu_rl.manifest.lock import Lock
+from npu_rl.store import Store, Unit, disk_errors, remove_tree
+from npu_rl.workspace import check, edits, materialise, swap
+from npu_rl.workspace.layout import Layout, exclusive
+from npu_rl.workspace.receipt import Receipt, read_receipt
+
+if TYPE_CHECKING:
+    from npu_rl.compose.prepare import Composed
+    from npu_rl.sources.git import Network
+    from npu_rl.sources.progress import Watcher
+
+FilesByRoot = Mapping[str, Mapping[str, tuple[str, str]]]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to set up, and how. manifest: its file; "./" paths of the lock start at its folder."""
+
+    lock: Lock
+    layout: Layout
+    manifest: Path
+    network: Network
+    watcher: Watcher
+    jobs: int = 8
+    discard: bool = False
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """Everything a workspace is made of, in the store."""
+
+    units: list[Unit]
+    composed: Composed
+    received: int
+    sources: dict[str, str]
+
+
+@dataclass
+class Outcome:
+    """What a setup did, for people and as the documented JSON."""
+
+    changed: bool
+    kept: Path | None = None
+    received: int = 0
+    sources: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+def up_to_date(layout: Layout, text: str) -> bool:
+    """Whether the workspace is from exactly this lock and untouched since."""
+    if layout.journal.exists() or not layout.is_workspace or not (layout.root / "activate").is_file():
+        return False
+    if layout.lock.read_text(encoding="utf-8") != text:
+        return False
+    receipt = read_receipt(layout)
+    known = check.read_stats(layout.stat)
+    for root, expected in receipt.files.items():
+        if not (layout.root / root / ".git").exists():
+            return False
+        if check.examine(layout.root / root, expected, known.get(root, {})).drift:
+            return False
+    return True
+
+
+def run(request: Request, tell: Callable[[str], None]) -> Outcome:
+    """Set up, or say that nothing is to do.
+
+    Raises WorkspaceError when local edits are in the way (they are listed, nothing is changed).
+    """
+    started = time.monotonic()
+    layout = request.layout
+    text = lock_file.dump(request.lock)
+    if up_to_date(layout, text):
+        return Outcome(False, seconds=time.monotonic() - started)
+    _check_place(layout)
+    git.version()
+    with disk_errors(layout.root), exclusive(layout):
+        _recover(layout, tell)
+        if up_to_date(layout, text):  # another process was faster
+            return Outcome(False, seconds=time.monotonic() - started)
+        old = read_receipt(layout) if layout.is_workspace else None
+        delivered = _deliver(request)
+        outcome = Outcome(True, received=delivered.received, sources=delivered.sources)
+        files: FilesByRoot = {
+            root: {p: (m, i) for p, m, i in listing}
+            for root, listing in delivered.composed.facts["files"].items()
+        }
+        _protect_edits(layout, old, files, request.discard, outcome)
+        staging = layout.hidden / f"staging-{secrets.token_hex(6)}"
+        try:
+            _stage(staging, request, delivered, files, text)
+        except BaseException:
+            remove_tree(staging)
+            raise
+        swap.swap(layout, staging, lambda home: _keep_late_edits(layout, home, tell))
+        (layout.root / ".npu-rl" / "pycache").mkdir(exist_ok=True)
+    outcome.seconds = time.monotonic() - started
+    return outcome
+
+
+def _deliver(request: Request) -> Delivered:
+    # Only a setup that has something to do pays for these imports.
+    from npu_rl.compose.prepare import composed
+    from npu_rl.sources.deliver import Deliverer
+
+    store = Store()
+    store.sweep()
+    beside = request.manifest.parent
+    deliverer = Deliverer(store, request.network, beside, request.watcher)
+    deliveries = deliverer.deliver(request.lock, request.jobs)
+    units = list(dict.fromkeys(unit for delivery in deliveries.values() for unit in delivery.units))
+    return Delivered(
+        units=units,
+        composed=composed(store, request.lock, units, beside),
+        received=sum(delivery.received for delivery in deliveries.values()),
+        sources={name: delivery.source for name, delivery in deliveries.items()},
+    )
+
+
+def recover(layout: Layout, tell: Callable[[str], None]) -> None:
+    """Finish what an interrupted setup began, if there is anything to finish."""
+    if layout.journal.exists():
+        with exclusive(layout):
+            _recover(layout, tell)
+
+
+def _recover(layout: Layout, tell: Callable[[str], None]) -> None:
+    if swap.finish(layout, lambda home: _keep_late_edits(layout, home, tell)):
+        tell("Finished a setup that was interrupted.")
+    swap.sweep(layout)
+
+
+def _check_place(layout: Layout) -> None:
+    """Refuse a folder whose content is not ours to replace."""
+    if layout.root.is_symlink() and not layout.root.exists():
+        raise WorkspaceError("The workspace is a broken symbolic link", where=str(layout.root))
+    if layout.root.exists() and not layout.root.is_dir():
+        raise WorkspaceError(
+            "The workspace is a file", where=str(layout.root), hint="Choose another --workspace."
+        )
+    if layout.hidden.is_symlink():
+        raise WorkspaceError(f"{layout.hidden} is a symbolic link", hint="Choose another --workspace.")
+    if layout.is_workspace or layout.journal.exists():
+        return
+    foreign = [n for n in ("code", "src", "activate") if os.path.lexists(layout.root / n)]
+    if foreign:
+        raise WorkspaceError(
+            f"{layout.root} holds {' and '.join(foreign)}, which npu-rl did not make",
+            hint="Choose another folder with --workspace, or move them away.",
+        )
+
+
+def _protect_edits(
+    layout: Layout, old: Receipt | None, files: FilesByRoot, discard: bool, outcome: Outcome
+) -> None:
+    if old is None:
+        return
+    found = edits.find_edits(layout.root, old, check.read_stats(layout.stat), files)
+    if not found:
+        return
+    if not discard:
+        raise WorkspaceError(
+            f"{len(found.files) + len(found.history)} local changes are in the way",
+            where=str(layout.root),
+            why=found.shown(),
+            hint="Keep them (npu-rl diff shows them; make them a patch), or move them to "
+            ".npu-rl/kept with: npu-rl setup --discard",
+        )
+    outcome.kept = edits.keep(layout, layout.root, found)
+
+
+def _keep_late_edits(layout: Layout, old: Path, tell: Callable[[str], None]) -> None:
+    """What was edited between the check and the swap is put aside, not deleted."""
+    old_layout = Layout(old)
+    if not old_layout.is_workspace:
+        return
+    new = read_receipt(layout)
+    found = edits.find_edits(old, read_receipt(old_layout), check.read_stats(old_layout.stat), new.files)
+    late = edits.Edits(tuple((r, p) for r, p in found.files if (old / r / p.rstrip("/")).exists()), ())
+    if late:
+        tell(f"Changes made during the setup were put in {edits.keep(layout, old, late)}")
+
+
+def _stage(staging: Path, request: Request, delivered: Delivered, files: FilesByRoot, text: str) -> None:
+    lock = request.lock
+    composed = delivered.composed
+    units = [*delivered.units, composed.unit]
+    packed = sum(unit.size() for unit in units)
+    materialise.check_room(request.layout.root, packed * 6)
+    hidden = staging / ".npu-rl"
+    home = hidden / "git"
+    home.mkdir(parents=True)
+    materialise.lay_objects(units, home)
+    receipt = Receipt(
+        files={root: dict(listing) for root, listing in files.items()},
+        trees={"code": lock.tree, **{f"src/{n}": lock.components[n].result for n in composed.facts["src"]}},
+        commits={"code": lock.commit, **{f"src/{n}": c for n, c in composed.facts["src"].items()}},
+        hunks=composed.facts["hunks"],
+        texts=composed.facts["texts"],
+        setup={"npu_rl": npu_rl.__version__, "made": int(time.time()), "manifest": str(request.manifest)},
+    )
+    stats = {}
+    for root in files:
+        repository = materialise.lay_repository(home, root.replace("/", "-"), receipt.commits[root])
+        folder = staging / root
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        materialise.lay_files(repository, receipt.trees[root], folder)
+        up = "/".join([".."] * (root.count("/") + 1))
+        materialise.point_to(folder, f"{up}/.npu-rl/git/{root.replace('/', '-')}")
+        stats[root] = _stats(folder, files[root])
+    (staging / "activate").write_text(materialise.activate_script(lock.env))
+    (hidden / "lock.json").write_text(text, encoding="utf-8")
+    (hidden / "receipt.json").write_text(receipt.dump(), encoding="utf-8")
+    (hidden / "stat.json").write_text(
+        check.dump_stats(stats, check.file_system_time(hidden)), encoding="utf-8"
+    )
+    for name in ("lock.json", "receipt.json"):
+        _sync(hidden / name)
+
+
+def _stats(folder: Path, listing: Mapping[str, tuple[str, str]]) -> dict[str, check.Stat]:
+    """What `stat` says now. git wrote these files a moment ago from objects that were checked by hash."""
+    stats = {}
+    for path in listing:
+        with contextlib.suppress(FileNotFoundError):
+            stats[path] = check.stat_of(os.lstat(f"{folder}/{path}"))
+    return stats
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())

@@ -1,0 +1,204 @@
+"""`verify`: prove that a workspace equals its lock; where it doesn't, say what, whose, and which hunk.
+
+Everything needed is in the receipt, so a copied folder without any git repository can be proven too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from npu_rl.errors import WorkspaceError
+from npu_rl.manifest.lock import Component, Lock
+from npu_rl.objects import Entry, nested
+from npu_rl.store import write_atomically
+from npu_rl.workspace import check
+from npu_rl.workspace.check import Difference, Findings
+from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.receipt import Receipt, read_lock, read_receipt
+
+
+@dataclass(frozen=True)
+class Drift:
+    """One thing that is not as locked. `path` from the workspace; `patch` and `hunk` if a hunk is hit."""
+
+    path: str
+    kind: str
+    component: str | None
+    patch: str | None = None
+    hunk: int | None = None
+
+
+@dataclass
+class Report:
+    """What verify found. `patches`: (component, patch) → hunks as {file, line, state}, in stack order."""
+
+    lock: Lock
+    deep: bool
+    drift: list[Drift] = field(default_factory=list)
+    products: list[str] = field(default_factory=list)
+    patches: dict[tuple[str, str], list[dict[str, Any]]] = field(default_factory=dict)
+    files: int = 0
+    hashed: int = 0
+
+    @property
+    def ok(self) -> bool:
+        return not self.drift
+
+    def to_json(self) -> dict[str, Any]:
+        """The documented form."""
+        return {
+            "ok": self.ok,
+            "commit": self.lock.commit,
+            "tree": self.lock.tree,
+            "drift": [
+                {"path": d.path, "kind": d.kind, "component": d.component, "patch": d.patch, "hunk": d.hunk}
+                for d in self.drift
+            ],
+            "patches": [
+                {"component": component, "name": name, "hunks": hunks}
+                for (component, name), hunks in self.patches.items()
+            ],
+        }
+
+
+def verify(layout: Layout, *, deep: bool = False) -> Report:
+    """Look at every file of the workspace. Raises WorkspaceError, LockError if it can't be judged."""
+    lock = read_lock(layout)
+    receipt = read_receipt(layout)
+    _check_receipt(lock, receipt, layout)
+    known = {} if deep else check.read_stats(layout.stat)
+    report = Report(lock, deep)
+    stats: dict[str, dict[str, check.Stat]] = {}
+    changed: dict[str, set[str]] = {}
+    for root, expected in receipt.files.items():
+        folder = layout.root / root
+        findings = _examine(folder, expected, known.get(root, {}), deep)
+        if deep and not findings.drift:
+            _prove_tree(findings, expected, receipt.trees[root], root)
+        stats[root] = findings.stats
+        changed[root] = {d.path for d in findings.drift}
+        report.files += len(expected)
+        report.hashed += findings.hashed
+        report.products += [f"{root}/{p}" for p in findings.products]
+        report.drift += [Drift(f"{root}/{d.path}", d.kind, owner(lock, root, d.path)) for d in findings.drift]
+    _judge_hunks(layout, receipt, lock, changed, report)
+    if report.hashed:
+        _remember(layout, stats)
+    return report
+
+
+def _examine(
+    folder: Path, expected: Mapping[str, tuple[str, str]], known: Mapping[str, check.Stat], deep: bool
+) -> Findings:
+    if folder.is_symlink():
+        return Findings(drift=[Difference("", "type")])
+    return check.examine(folder, expected, known, deep=deep)
+
+
+def _check_receipt(lock: Lock, receipt: Receipt, layout: Layout) -> None:
+    full = {f"src/{name}": c.result for name, c in lock.components.items() if c.checkout == "full"}
+    if receipt.trees != {"code": lock.tree, **full} or set(receipt.files) != set(receipt.trees):
+        raise WorkspaceError(
+            "The receipt and the lock of this workspace do not belong together",
+            where=str(layout.hidden),
+            hint="Set the workspace up again: npu-rl setup",
+        )
+
+
+def _prove_tree(findings: Findings, expected: Mapping[str, tuple[str, str]], tree: str, root: str) -> None:
+    """Every byte was read; now the id of the whole must be the lock's, whatever the receipt says."""
+    found = ""
+    for found, _ in nested((p, Entry(m, i)) for p, (m, i) in findings.actual.items()):
+        pass
+    if expected and found != tree:
+        raise WorkspaceError(
+            f"The receipt does not describe the locked tree of {root}",
+            why=f"The files give {found}, locked is {tree}.",
+            hint="Set the workspace up again: npu-rl setup",
+        )
+
+
+def owner(lock: Lock, root: str, path: str) -> str | None:
+    """The component a path of the workspace belongs to, by what each takes; None for none."""
+    if root.startswith("src/"):
+        return root[len("src/") :]
+    if path.startswith("npu_rl_runtime/"):
+        return "npu_rl_runtime"
+    best: tuple[int, str | None] = (-1, None)
+    for name, component in lock.components.items():
+        depth = _depth(component, path)
+        if depth > best[0]:
+            best = (depth, name)
+    return best[1]
+
+
+def _depth(component: Component, path: str) -> int:
+    depths = [-1]
+    for take in component.take:
+        if take.to == ".":
+            depths.append(0)
+        elif path == take.to or path.startswith(take.to + "/"):
+            depths.append(len(take.to))
+    return max(depths)
+
+
+def _judge_hunks(
+    layout: Layout, receipt: Receipt, lock: Lock, changed: dict[str, set[str]], report: Report
+) -> None:
+    """The state of every hunk: read off the receipt for a file that is as locked, off the text otherwise."""
+    hit: list[Drift] = []
+    explained: set[str] = set()
+    for record in receipt.hunks:
+        root, file = record["root"], record["file"]
+        key = (record["component"], record["patch"])
+        if file in changed.get(root, set()):
+            state, line = _state(record, layout.root / root / file)
+            if state not in ("in place", "superseded"):
+                path = f"{root}/{file}"
+                kind = next(d.kind for d in report.drift if d.path == path)
+                hit.append(Drift(path, kind, record["component"], record["patch"], record["hunk"]))
+                explained.add(path)
+        else:
+            state, line = record["state"], record["line"]
+        shown = file if root == "code" else f"{root}/{file}"
+        report.patches.setdefault(key, []).append({"file": shown, "line": line, "state": state})
+    for component, patch in lock.patches():
+        report.patches.setdefault((component, patch.name), [])
+    rest = [d for d in report.drift if d.path not in explained]
+    report.drift = sorted(rest + hit, key=lambda d: (d.path, d.component or "", d.patch or "", d.hunk or 0))
+
+
+def _state(record: Mapping[str, Any], path: Path) -> tuple[str, int]:
+    from npu_rl.patches.hunks import HunkRecord, state
+
+    plain = {k: v for k, v in record.items() if k != "root"}
+    try:
+        current = path.read_bytes() if not path.is_symlink() else None
+    except OSError:
+        current = None
+    found = state(HunkRecord.from_json(plain), current)
+    return found.state, found.line
+
+
+def _remember(layout: Layout, stats: Mapping[str, Mapping[str, check.Stat]]) -> None:
+    """Spare the next verify the reading. A workspace that can't be written to is verified all the same."""
+    try:
+        now = check.file_system_time(layout.hidden)
+        text = check.dump_stats(stats, now)
+        write_atomically(layout.stat, text.encode("utf-8", "surrogateescape"))
+    except OSError:
+        pass
+
+
+def drifted_files(layout: Layout) -> Iterator[tuple[str, str, Drift]]:
+    """(root, path, drift) of every file that differs, each once."""
+    seen = set()
+    for drift in verify(layout).drift:
+        if drift.path in seen:
+            continue
+        seen.add(drift.path)
+        root = next(r for r in read_receipt(layout).files if drift.path.startswith(r + "/"))
+        yield root, drift.path[len(root) + 1 :], drift

@@ -1,0 +1,156 @@
+"""The committed JSON Schema is the models', and agrees with them."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from pydantic import ValidationError
+
+from npu_rl.data import data_root
+from npu_rl.manifest.json_schema import export_schema
+from npu_rl.manifest.schema import Manifest
+from npu_rl.manifest.yaml_text import read_yaml
+from tests.manifest.examples import BAD, GOOD, ids, is_structural
+
+VALIDATOR = Draft202012Validator(json.loads(export_schema()))
+WHOLE = [path for path in GOOD if "extends" not in read_yaml(path.read_bytes(), "m").data]
+OPEN = ("components", "env", "entry_points", "submodules")
+Path_ = tuple[Any, ...]
+
+
+def test_the_committed_file_is_the_export() -> None:
+    committed = (data_root() / "manifests" / "manifest.schema.json").read_text(encoding="utf-8")
+    again = "write export_schema() into manifests/manifest.schema.json"
+    assert committed == export_schema(), again
+
+
+def test_it_is_a_schema() -> None:
+    Draft202012Validator.check_schema(json.loads(export_schema()))
+    assert export_schema() == json.dumps(json.loads(export_schema()), indent=2, sort_keys=True) + "\n"
+
+
+@pytest.mark.parametrize("path", GOOD, ids=ids)
+def test_good_examples_pass_as_text_and_as_an_editor_reads_them(path: Path) -> None:
+    raw = path.read_bytes()
+    assert list(VALIDATOR.iter_errors(read_yaml(raw, "m").data)) == []
+    assert list(VALIDATOR.iter_errors(yaml.safe_load(raw))) == []
+
+
+@pytest.mark.parametrize("path", [path for path in BAD if is_structural(path)], ids=ids)
+def test_structural_faults_are_seen_in_the_editor(path: Path) -> None:
+    assert not VALIDATOR.is_valid(read_yaml(path.read_bytes(), "m").data)
+
+
+def accepted(data: object) -> bool:
+    try:
+        Manifest.model_validate(data)
+    except ValidationError:
+        return False
+    return True
+
+
+def places(value: object, path: Path_ = ()) -> Iterator[Path_]:
+    yield path
+    items: Any = (
+        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    )
+    for key, child in items:
+        yield from places(child, (*path, key))
+
+
+def at(data: Any, path: Path_) -> Any:
+    for key in path:
+        data = data[key]
+    return data
+
+
+def changed(data: Any, path: Path_, value: Any) -> Any:
+    result = copy.deepcopy(data)
+    at(result, path[:-1])[path[-1]] = value
+    return result
+
+
+def without(data: Any, path: Path_) -> Any:
+    result = copy.deepcopy(data)
+    del at(result, path[:-1])[path[-1]]
+    return result
+
+
+def mutations(data: Any) -> Iterator[tuple[str, Any]]:
+    """Every key deleted, every value of another kind, an unknown key in every closed mapping."""
+    for path in list(places(data)):
+        value = at(data, path)
+        if isinstance(value, dict) and not set(path[-1:]) & set(OPEN) and path[-2:-1] != ("entry_points",):
+            yield f"unknown key in {path}", changed(data, (*path, "surplus"), "x")
+        if not path:
+            continue
+        if path[:-1] != ("components",):  # a patch may come from it, which JSON Schema can't follow
+            yield f"without {path}", without(data, path)
+        for other in ([], {}, ["x"], {"x": "y"}, "?"):
+            if type(other) is not type(value):
+                yield f"{path} as {other}", changed(data, path, other)
+
+
+@pytest.mark.parametrize("path", WHOLE, ids=ids)
+def test_it_agrees_with_the_models_on_every_mutation(path: Path) -> None:
+    count = 0
+    for what, data in mutations(read_yaml(path.read_bytes(), "m").data):
+        count += 1
+        assert VALIDATOR.is_valid(data) == accepted(data), what
+    assert count > 50
+
+
+NUMBERS = [1, 0, 3.1, 12, True, False]
+
+
+@pytest.mark.parametrize("path", WHOLE, ids=ids)
+def test_it_accepts_numbers_where_the_loader_accepts_their_text(path: Path) -> None:
+    text = read_yaml(path.read_bytes(), "m").data
+    count = 0
+    for place in places(text):
+        if not isinstance(at(text, place), str):
+            continue
+        for number in NUMBERS:
+            spelled = str(number).lower() if isinstance(number, bool) else str(number)
+            if accepted(changed(text, place, spelled)):
+                count += 1
+                assert VALIDATOR.is_valid(changed(text, place, number)), (place, number)
+    assert count > 0
+
+
+WORDS = (
+    "refs/heads/x . a/b ../a ./a 1 true https://h/x git@h:x file:///x a==1 x.bundle A1 m:f a.b 1.0rc1 v1 ~/x"
+)
+SCALARS = st.text(max_size=12) | st.sampled_from(
+    [*WORDS.split(), "a" * 40, "a" * 40 + "\n", " 1", "-a", ".git", "a/.git/b", "é"]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_it_accepts_whatever_the_models_accept(data: st.DataObject) -> None:
+    text = read_yaml(data.draw(st.sampled_from(WHOLE)).read_bytes(), "m").data
+    leaves = [place for place in places(text) if isinstance(at(text, place), str)]
+    for _ in range(data.draw(st.integers(1, 3))):
+        text = changed(text, data.draw(st.sampled_from(leaves)), data.draw(SCALARS))
+    assert VALIDATOR.is_valid(text) or not accepted(text)
+
+
+def test_a_child_may_leave_out_and_remove() -> None:
+    assert VALIDATOR.is_valid(
+        {"extends": "base", "components": {"a": None, "b": {"ref": None, "dist": None}}}
+    )
+    assert VALIDATOR.is_valid({"extends": "./base.yaml", "env": {"A": None}, "host": {"cann": None}})
+    assert not VALIDATOR.is_valid({"extends": None})
+    assert not VALIDATOR.is_valid({"extends": "base", "compnents": {}})
+    assert not VALIDATOR.is_valid({"extends": "base", "components": {"a": {"take": [{"from": "x"}]}}})
+    assert not VALIDATOR.is_valid({"extends": "base", "requirements": [None]})

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from npu_rl.patches.header import FIELDS, lint_header, parse_header
+
+GOOD = """Subject: Keep the first KV cache configuration
+
+Why: a second start profiles anew,
+  and the pool no longer agrees.
+
+  Twice.
+How: keep the list on the engine.
+Upstream-Status: pending
+Verified-By: tests/runtime/test_kv.py::test_blocks
+  tests/runtime/test_kv.py::TestPool::test_same[2-cpu]
+Needs-NPU: overwriting under load
+Retire-When: vllm >= 0.10.2
+Signed-off-by: A <a@example.org>
+"""
+
+
+def test_a_good_header_has_no_problem() -> None:
+    assert lint_header(GOOD) == []
+
+
+def test_values_go_on_over_indented_lines() -> None:
+    header = parse_header(GOOD)
+    assert header.subject == "Keep the first KV cache configuration"
+    assert header.fields["Why"] == "a second start profiles anew,\nand the pool no longer agrees.\n\nTwice."
+    assert header.fields["Retire-When"] == "vllm >= 0.10.2"
+    assert header.tests == (
+        "tests/runtime/test_kv.py::test_blocks",
+        "tests/runtime/test_kv.py::TestPool::test_same[2-cpu]",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "subject"),
+    [
+        ("From 0123456789abcdef Mon Sep 17 00:00:00 2001\nFrom: A <a@b>\nSubject: [PATCH 1/2] One\n two\n\nx", "One two"),
+        ("Subject: =?UTF-8?q?r=C3=A9gler?=\n", "régler"),
+        ("Subject: =?nonsense?q?x?=\n", "=?nonsense?q?x?="),
+        ("\nJust a line\n\nWhy: x\n", "Just a line"),
+        ("Why: x\n", ""),
+        ("", ""),
+        ("Subject: x\r\n\r\nWhy: y\r\n", "x"),
+    ],
+)
+def test_subjects(text: str, subject: str) -> None:
+    assert parse_header(text).subject == subject
+
+
+def test_the_diffstat_of_a_mail_is_not_read() -> None:
+    assert parse_header("Subject: x\n\nWhy: y\n---\n Why: z | 2 +-\nHow: no\n").fields == {"Why": "y"}
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_each_field_is_demanded(field: str) -> None:
+    lines = GOOD.split("\n")
+    start = next(i for i, line in enumerate(lines) if line.startswith(f"{field}:"))
+    end = next(i for i, line in enumerate(lines[start + 1 :], start + 1) if line[:1].isalpha())
+    assert f"`{field}:` is missing or empty." in lint_header("\n".join(lines[:start] + lines[end:]))
+    empty = [*lines[:start], f"{field}:", *lines[end:]]
+    assert f"`{field}:` is missing or empty." in lint_header("\n".join(empty))
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        "pending",
+        "submitted https://github.com/volcengine/verl/pull/3054",
+        "merged-in v0.10.0",
+        "inappropriate",
+        "inappropriate [only for this NPU]",
+        "pending (waits for 0.10)",
+    ],
+)
+def test_good_states(status: str) -> None:
+    assert lint_header(GOOD.replace("Status: pending", f"Status: {status}")) == []
+
+
+@pytest.mark.parametrize("status", ["Pending", "submitted", "submitted by mail", "merged-in", "sent", "pendingly"])
+def test_bad_states(status: str) -> None:
+    (problem,) = lint_header(GOOD.replace("Status: pending", f"Status: {status}"))
+    assert "is none of: pending, submitted URL" in problem
+
+
+@pytest.mark.parametrize("test", ["by hand", "tests/x.py", "test_x.py::test_y", "tests/x.txt::y"])
+def test_a_test_must_be_named(test: str) -> None:
+    problems = lint_header(GOOD.replace("tests/runtime/test_kv.py::test_blocks", test))
+    assert problems and all("is not a test id" in p for p in problems)
+
+
+def test_near_misses_and_repeats_are_told() -> None:
+    problems = lint_header(GOOD + "Verified-by: x\nWhy: again\nReviewed-by: y\n")
+    assert len(problems) == 2
+    assert any("`Verified-by:` is not a field" in p for p in problems)
+    assert "`Why:` stands twice." in problems
+
+
+def test_no_header_names_every_gap() -> None:
+    assert len(lint_header("")) == 1 + len(FIELDS)
+
+
+@given(st.text())
+def test_any_text_can_be_read(text: str) -> None:
+    header = parse_header(text)
+    assert set(header.fields) <= set(FIELDS)
+    assert isinstance(lint_header(text), list)

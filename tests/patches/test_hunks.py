@@ -1,0 +1,320 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from npu_rl.errors import PatchError
+from npu_rl.patches.hunks import HunkRecord, state, trace
+from npu_rl.patches.match import apply_exact
+from npu_rl.patches.model import Hunk, Patch
+from npu_rl.patches.parse import parse_patch
+from tests.patches.helpers import PATH, contents, edits, git_apply, plain_diff
+
+BASE = b"".join(b"line %d\n" % n for n in range(1, 31))
+
+
+def patch(old: bytes | None, new: bytes | None, context: int = 3) -> Patch:
+    return parse_patch(plain_diff(old, new, context=context), name="p.patch")
+
+
+def stack_of(versions: list[bytes | None]) -> list[tuple[str, Patch]]:
+    pairs = zip(versions, versions[1:], strict=False)
+    return [(f"{n:04}-p.patch", patch(a, b)) for n, (a, b) in enumerate(pairs, 1)]
+
+
+def records_of(*versions: bytes | None) -> list[HunkRecord]:
+    return trace(stack_of(list(versions)), lambda path: versions[0] if path == PATH else None)
+
+
+def states(records: list[HunkRecord], current: bytes | None) -> list[tuple[str, int]]:
+    return [tuple(state(record, current)) for record in records]
+
+
+def edit(content: bytes, *pairs: tuple[str, str]) -> bytes:
+    for old, new in pairs:
+        assert content.count(f"{old}\n".encode()) == 1, old
+        content = content.replace(f"{old}\n".encode(), new.encode())
+    return content
+
+
+ONE = edit(BASE, ("line 10", "ten\nten and a half\n"), ("line 25", ""))
+TWO = edit(ONE, ("line 3", "line 3\nadded\n"), ("line 18", "eighteen\n"))
+
+
+def test_each_hunk_is_recorded_on_its_line_in_the_result() -> None:
+    records = records_of(BASE, ONE, TWO)
+    assert [(r.patch, r.hunk, r.file, r.line, r.state) for r in records] == [
+        ("0001-p.patch", 1, PATH, 11, "in place"),
+        ("0001-p.patch", 2, PATH, 27, "in place"),
+        ("0002-p.patch", 1, PATH, 4, "in place"),
+        ("0002-p.patch", 2, PATH, 20, "in place"),
+    ]
+    assert records[0].lines == (("-", "line 10\n"), ("+", "ten\n"), ("+", "ten and a half\n"))
+    assert records[0].before == ("line 7\n", "line 8\n", "line 9\n")
+    assert records[0].after == ("line 11\n", "line 12\n", "line 13\n")
+    assert records[1].lines == (("-", "line 25\n"),)
+    assert states(records, TWO) == [("in place", r.line) for r in records]
+
+
+def test_lines_added_above_shift_what_is_below() -> None:
+    records = records_of(BASE, ONE, TWO)
+    assert states(records, b"a\nb\n" + TWO) == [("shifted", r.line + 2) for r in records]
+    below = TWO.replace(b"line 15\n", b"line 15\nmore\n")
+    assert [s for s, _ in states(records, below)] == ["in place", "shifted", "in place", "shifted"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changed"),
+    [("ten", "TEN\n", 0), ("ten and a half", "", 0), ("added", "Added\n", 2), ("eighteen", "18\n", 3)],
+)
+def test_a_changed_own_line_is_altered(old: str, new: str, changed: int) -> None:
+    records = records_of(BASE, ONE, TWO)
+    found = states(records, edit(TWO, (old, new)))
+    assert found[changed] == ("altered", records[changed].line)
+    assert all(s in ("in place", "shifted") for i, (s, _) in enumerate(found) if i != changed)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "missing"),
+    [
+        ("ten\nten and a half", "line 10\n", 0),
+        ("line 24", "line 24\nline 25\n", 1),
+        ("added", "", 2),
+        ("eighteen", "line 18\n", 3),
+    ],
+)
+def test_a_hunk_taken_back_is_missing(old: str, new: str, missing: int) -> None:
+    records = records_of(BASE, ONE, TWO)
+    found = states(records, edit(TWO, (old, new)))
+    assert found[missing] == ("missing", records[missing].line)
+    assert all(s in ("in place", "shifted") for i, (s, _) in enumerate(found) if i != missing)
+
+
+def test_taken_back_and_moved_is_still_missing() -> None:
+    records = records_of(BASE, ONE)
+    assert states(records, b"x\n" * 5 + BASE) == [("missing", 15), ("missing", 31 - 1)] or states(
+        records, b"x\n" * 5 + BASE
+    ) == [("missing", 15), ("missing", 30)]
+
+
+def test_a_deleted_file_misses_all() -> None:
+    assert states(records_of(BASE, ONE, TWO), None) == [("missing", 0)] * 4
+
+
+def test_a_replaced_hunk_is_superseded() -> None:
+    three = edit(ONE, ("ten\nten and a half", "10\n"))
+    records = records_of(BASE, ONE, three)
+    assert [r.state for r in records] == ["superseded", "in place", "in place"]
+    assert records[0].lines == ()
+    assert states(records, three) == [(r.state, r.line) for r in records]
+    assert states(records, b"x\n" + three) == [("superseded", 10), ("shifted", 26), ("shifted", 11)]
+
+
+def test_a_hunk_replaced_in_part_keeps_the_rest() -> None:
+    three = edit(ONE, ("ten", "10\n"))
+    first, _, third = records_of(BASE, ONE, three)
+    assert (first.state, first.line) == ("in place", 10)
+    assert ("+", "ten and a half\n") in first.lines and ("+", "ten\n") not in first.lines
+    assert states([first, third], three) == [("in place", first.line), ("in place", 10)]
+
+
+def test_a_reverted_patch_is_superseded_and_its_revert_in_place() -> None:
+    for back in (ONE, edit(BASE, ("line 25", ""))):
+        records = records_of(BASE, back, BASE)
+        half = len(records) // 2
+        assert [r.state for r in records] == ["superseded"] * half + ["in place"] * half
+        assert states(records, BASE) == [(r.state, r.line) for r in records]
+
+
+def test_a_deletion_whose_place_is_gone_is_superseded() -> None:
+    three = edit(ONE, ("line 23", ""), ("line 24", ""), ("line 26", ""), ("line 27", ""))
+    assert [r.state for r in records_of(BASE, ONE, three)][1] == "superseded"
+
+
+def test_a_later_patch_inside_a_hunk_does_not_hide_it() -> None:
+    wide = edit(BASE, ("line 10", "ten\n"), ("line 14", "fourteen\n"))
+    inner = edit(wide, ("line 12", "twelve\n"))
+    records = records_of(BASE, wide, inner)
+    assert [r.lines for r in records][0][2:5] == ((" ", "line 11\n"), (" ", "twelve\n"), (" ", "line 13\n"))
+    assert states(records, inner) == [("in place", 10), ("in place", 12)]
+    assert states(records, wide) == [("in place", 10), ("missing", 12)]
+    assert states(records, edit(BASE, ("line 12", "twelve\n"))) == [("missing", 10), ("in place", 12)]
+    assert states(records, edit(inner, ("fourteen", "line 14\n"))) == [("altered", 10), ("in place", 12)]
+
+
+def test_new_and_deleted_files() -> None:
+    records = records_of(None, b"a\nb\n", b"a\nB\n")
+    assert [(r.line, r.state) for r in records] == [(1, "in place"), (2, "in place")]
+    assert states(records, b"a\nB\n") == [("in place", 1), ("in place", 2)]
+    assert states(records, None) == [("missing", 0), ("missing", 0)]
+    assert states(records, b"a\nb\n") == [("in place", 1), ("missing", 2)]
+    gone = records_of(BASE, ONE, None)
+    assert [(r.line, r.state) for r in gone] == [(0, "superseded"), (0, "superseded"), (0, "in place")]
+    assert states(gone, None) == [("superseded", 0), ("superseded", 0), ("in place", 0)]
+    assert states(gone, ONE) == [("superseded", 0), ("superseded", 0), ("missing", 1)]
+    assert states(gone, b"other\n")[2] == ("altered", 1)
+    again = records_of(b"a\n", None, b"c\n")
+    assert [r.state for r in again] == ["superseded", "in place"]
+    assert states(again, b"c\n") == [("superseded", again[0].line), ("in place", 1)]
+
+
+def test_an_emptied_new_file_is_missing() -> None:
+    (record,) = records_of(None, b"a\nb\n")
+    assert state(record, b"") == ("missing", 1)
+
+
+def test_twins_are_told_apart() -> None:
+    twin = b"def f():\n    a = 1\n    b = 2\n    c = 3\n    return x\n\n\n"
+    base = twin + b"between\n" + twin
+    new = twin + b"between\n" + twin.replace(b"return x", b"return y")
+    (record,) = records_of(base, new)
+    assert (record.line, state(record, new)) == (13, ("in place", 13))
+    assert state(record, base) == ("missing", 13)
+    for count in (1, 7, 8, 9, 40):
+        assert state(record, b"# top\n" * count + new) == ("shifted", 13 + count)
+        assert state(record, b"# top\n" * count + base)[0] == "missing"
+    same = twin.replace(b"return x", b"return y") + b"between\n" + twin
+    (record,) = records_of(same, same.replace(b"return x", b"return y"))
+    assert state(record, same) == ("missing", 13)
+
+
+def test_a_line_added_to_a_run_of_its_like() -> None:
+    base = b"top\n" + b"x\n" * 8 + b"end\n"
+    new = b"top\n" + b"x\n" * 9 + b"end\n"
+    (record,) = records_of(base, new)
+    assert state(record, new).state == "in place"
+    assert state(record, base).state == "missing"
+    (record,) = records_of(new, base)
+    assert state(record, base).state == "in place"
+    assert state(record, new).state == "missing"
+
+
+def test_a_last_newline_that_was_removed_is_seen() -> None:
+    (record,) = records_of(b"a\nb\n", b"a\nB")
+    assert state(record, b"a\nB") == ("in place", 2)
+    assert state(record, b"a\nB\n") == ("altered", 2)
+    assert state(record, b"a\nb\n") == ("missing", 2)
+
+
+def test_a_patch_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(PatchError, match=r"(?s)Hunk 1 does not fit.*0001-p\.patch:3, hunk 1"):
+        trace(stack_of([BASE, ONE]), lambda path: b"top\n" + BASE)
+    with pytest.raises(PatchError, match="does not exist"):
+        trace(stack_of([BASE, ONE]), lambda path: None)
+
+
+def test_accepted_offsets_are_followed() -> None:
+    offsets = {("0001-p.patch", 1): 1, ("0001-p.patch", 2): 1}
+    records = trace(stack_of([BASE, ONE]), lambda path: b"top\n" + BASE, component="verl", offsets=offsets)
+    assert [(r.component, r.line) for r in records] == [("verl", 11), ("verl", 27)]
+    assert states(records, b"top\n" + ONE) == [("in place", 11), ("in place", 27)]
+
+
+def test_records_are_plain_json() -> None:
+    old = b"\xff\na\nb\n"
+    records = records_of(old, old.replace(b"a", b"\xe9\r"))
+    text = json.dumps([r.to_json() for r in records], ensure_ascii=False).encode("utf-8")
+    again = [HunkRecord.from_json(data) for data in json.loads(text)]
+    assert again == records
+    assert states(again, old) == [("missing", 2)]
+    with pytest.raises(PatchError, match="damaged"):
+        HunkRecord.from_json({"patch": "x"})
+    with pytest.raises(PatchError, match="damaged"):
+        HunkRecord.from_json({**records[0].to_json(), "lines": [1]})
+
+
+@st.composite
+def histories(draw: st.DrawFn, rich: bool = True, patches: int = 4) -> list[bytes]:
+    versions = [draw(contents(rich))]
+    for _ in range(draw(st.integers(1, patches))):
+        new = draw(edits(versions[-1], rich=rich))
+        if new != versions[-1]:
+            versions.append(new)
+    assume(len(versions) > 1)
+    return versions
+
+
+@given(histories())
+@settings(max_examples=250, deadline=None)
+def test_an_unchanged_file_has_every_hunk_where_it_was_recorded(versions: list[bytes]) -> None:
+    records = records_of(*versions)
+    assert len(records) == sum(len(p.hunks) for _, p in stack_of(list(versions)))
+    for record in records:
+        again = HunkRecord.from_json(json.loads(json.dumps(record.to_json())))
+        assert state(again, versions[-1]) == (record.state, record.line)
+        assert record.state in ("in place", "superseded")
+
+
+@given(histories(), st.integers(1, 30))
+@settings(max_examples=150, deadline=None)
+def test_text_above_shifts_every_hunk(versions: list[bytes], count: int) -> None:
+    above = b"".join(b"above %d\n" % n for n in range(count))
+    for record in records_of(*versions):
+        if record.state == "in place" and len("".join(text for _, text in record.lines).strip()) > 3:
+            found = state(record, above + versions[-1])
+            assert found.state in ("shifted", "altered")
+            if record.before[:1] != (None,):
+                assert found == ("shifted", record.line + count)
+
+
+def reversed_singly(final: bytes, hunk: Hunk) -> bytes | None:
+    """The final text with one hunk taken back, as git does it; None where git can't."""
+    body = b""
+    for line in hunk.lines:
+        body += line.tag.encode() + line.text + (b"\n" if line.has_newline else b"\n\\ No newline at end of file\n")
+    numbers = b"@@ -%d,%d +%d,%d @@\n" % (hunk.old_start, hunk.old_count, hunk.new_start, hunk.new_count)
+    done, result = git_apply(final, f"--- a/{PATH}\n+++ b/{PATH}\n".encode() + numbers + body, "--reverse")
+    return result if done and result is not None else None
+
+
+@given(histories(rich=False, patches=3))
+@settings(max_examples=120, deadline=None)
+def test_oracle_a_hunk_reversed_singly_is_the_one_that_is_missing(versions: list[bytes]) -> None:
+    for version in versions:  # among equal lines, which one was taken back can't be told
+        lines = version.removesuffix(b"\n").split(b"\n")
+        assume(len(lines) == len(set(lines)))
+    hunks = [hunk for _, p in stack_of(list(versions)) for hunk in p.hunks]
+    records = records_of(*versions)
+    checked = 0
+    for number, (hunk, record) in enumerate(zip(hunks, records, strict=True)):
+        own = [sum(tag == sign for tag, _ in record.lines) for sign in "+-"]
+        if own != [sum(line.tag == sign for line in hunk.lines) for sign in "+-"]:
+            continue  # superseded, at least in part: git would take back what is another hunk's now
+        checked += 1
+        text = reversed_singly(versions[-1], hunk)
+        if text is None:
+            continue
+        found = states(records, text)
+        assert found[number][0] == "missing"
+        assert all(s != "missing" for i, (s, _) in enumerate(found) if i != number)
+    assert checked  # the last patch is always whole
+
+
+@given(histories(patches=3))
+@settings(max_examples=80, deadline=None)
+def test_replay_is_the_same_as_applying(versions: list[bytes]) -> None:
+    """The lines a record keeps are the lines of the result, with nothing but text of the result around."""
+    content: bytes | None = versions[0]
+    for _, p in stack_of(list(versions)):
+        (file,) = p.files
+        content = apply_exact(content, file)
+    assert content == versions[-1]
+    text = b"".join(versions[-1:]).decode("utf-8", "replace")
+    for record in records_of(*versions):
+        kept = "".join(t for tag, t in record.lines if tag != "-")
+        if "\0" not in kept:
+            assert kept in text
+
+
+@given(histories(), st.data())
+@settings(max_examples=150, deadline=None)
+def test_any_text_gets_a_state_and_a_line_of_it(versions: list[bytes], data: st.DataObject) -> None:
+    current = data.draw(st.none() | contents() | edits(versions[-1]))
+    for record in records_of(*versions):
+        found = state(record, current)
+        assert found.state in ("in place", "superseded", "missing", "shifted", "altered")
+        if record.state != "superseded":
+            assert 0 <= found.line <= (0 if current is None else current.count(b"\n") + 2)

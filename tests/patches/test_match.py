@@ -1,0 +1,264 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from npu_rl.errors import PatchError
+from npu_rl.patches.match import apply_exact, explain, locate, split_lines
+from npu_rl.patches.model import FilePatch, Hunk
+from npu_rl.patches.parse import parse_patch
+from tests.patches.helpers import contents, edits, git_apply, git_diff, plain_diff
+
+BASE = b"".join(b"line %d\n" % n for n in range(1, 31))
+
+
+def file_patch(diff: bytes) -> FilePatch:
+    (file,) = parse_patch(diff, name="p.patch").files
+    return file
+
+
+def hunk_for(old: bytes, new: bytes, context: int = 3) -> Hunk:
+    (hunk,) = file_patch(plain_diff(old, new, context=context)).hunks
+    return hunk
+
+
+CHANGED = BASE.replace(b"line 15\n", b"line fifteen\n")
+HUNK = hunk_for(BASE, CHANGED)
+
+
+def test_lines_end_at_newlines_only() -> None:
+    assert split_lines(b"a\rb\x0c\n\nc") == [b"a\rb\x0c\n", b"\n", b"c"]
+    assert split_lines(b"") == []
+    assert split_lines(b"a\n") == [b"a\n"]
+
+
+def test_exact() -> None:
+    found = locate(BASE, HUNK)
+    assert (found.kind, found.line, found.offset) == ("exact", 12, 0)
+    assert explain(BASE, HUNK, found) == "The hunk fits at line 12."
+
+
+@pytest.mark.parametrize("added", [1, 7, -4])
+def test_offset(added: int) -> None:
+    moved = b"new\n" * added + BASE if added > 0 else b"".join(split_lines(BASE)[-added:])
+    found = locate(moved, HUNK)
+    assert (found.kind, found.line, found.offset) == ("offset", 12 + added, added)
+    assert f"{added:+d} lines" in explain(moved, HUNK, found)
+
+
+def test_twins_are_ambiguous() -> None:
+    twin = b"".join(split_lines(BASE)[10:20])
+    text = b"x\n" * 3 + twin + b"y\n" + twin
+    found = locate(text, HUNK)
+    assert (found.kind, found.line, found.lines) == ("ambiguous", 16, (5, 16))
+    assert "2 others: 5, 16" in explain(text, HUNK, found)
+
+
+def test_the_stated_line_wins_over_a_twin() -> None:
+    assert locate(BASE + BASE, HUNK).kind == "exact"
+
+
+def test_white_space() -> None:
+    text = BASE.replace(b"line 14\n", b"\tline  14\r\n")
+    found = locate(text, HUNK)
+    assert (found.kind, found.line) == ("whitespace_only", 12)
+    table = explain(text, HUNK, found)
+    assert "line·14" in table and "→line··14␍" in table
+
+
+def test_already_applied() -> None:
+    found = locate(CHANGED, HUNK)
+    assert (found.kind, found.line) == ("already_applied", 12)
+    assert "already there" in explain(CHANGED, HUNK, found)
+
+
+def test_already_applied_below_another_hunk() -> None:
+    new = b"top\ntop\n" + CHANGED
+    second = file_patch(plain_diff(BASE, new)).hunks[1]
+    assert locate(new, second).kind == "already_applied"
+
+
+def test_already_applied_although_a_twin_still_waits() -> None:
+    assert locate(CHANGED + BASE, HUNK).kind == "already_applied"
+
+
+def test_a_deleted_file_is_already_applied_when_empty() -> None:
+    (hunk,) = file_patch(plain_diff(b"x\n", None)).hunks
+    assert locate(b"", hunk).kind == "already_applied"
+
+
+def test_missing_names_the_nearest_place() -> None:
+    text = b"top\n" * 5 + BASE.replace(b"line 15", b"line XV").replace(b"line 17", b"line seventeen")
+    found = locate(text, HUNK)
+    assert (found.kind, found.line, found.offset) == ("missing", 17, 5)
+    assert 0.5 < found.ratio < 1
+    table = explain(text, HUNK, found).split("\n")
+    assert table[0].startswith("The most similar place is line 17, +5 lines from the stated line 12")
+    assert table[1].split() == ["expected", "found"]
+    assert [row for row in table if "|" in row] == [
+        "    15  line 15                                        |     20  line XV",
+        "    17  line 17                                        |     22  line seventeen",
+    ]
+
+
+def test_missing_from_a_text_without_anything_similar() -> None:
+    for text in (b"", b"\x00\x01\x02\n"):
+        found = locate(text, HUNK)
+        assert (found.kind, found.line, found.ratio) == ("missing", None, 0.0)
+        assert "Nothing in the file is similar" in explain(text, HUNK, found)
+
+
+def test_lines_absent_on_one_side_are_marked() -> None:
+    text = BASE.replace(b"line 14\n", b"").replace(b"line 17\n", b"line 17\nmore\n")
+    rows = explain(text, HUNK, locate(text, HUNK)).split("\n")
+    assert any(" < " in f"{row} " and "line 14" in row for row in rows)
+
+
+def test_a_difference_far_to_the_right_is_shown() -> None:
+    long = b"y" * 200
+    old = BASE.replace(b"line 15\n", long + b"old\n")
+    hunk = hunk_for(old, old.replace(long + b"old", b"z"))
+    text = old.replace(long + b"old", long + b"new")
+    (row,) = [r for r in explain(text, hunk, locate(text, hunk)).split("\n") if " | " in r]
+    assert "old" in row and "new" in row and len(row) <= 110
+
+
+def test_long_hunks_are_shown_where_they_differ() -> None:
+    new = BASE.replace(b"line 2\n", b"two\n").replace(b"line 29\n", b"twenty-nine\n")
+    hunk = hunk_for(BASE, new, context=20)
+    text = BASE.replace(b"line 12\n", b"twelve\n").replace(b"line 28\n", b"twenty-eight\n")
+    table = explain(text, hunk, locate(text, hunk))
+    assert "… 9 equal lines …" in table
+    assert "line 8" not in table and "line 9" in table and "twenty-eight" in table
+
+
+def test_nothing_in_a_file_reaches_the_terminal_raw() -> None:
+    text = BASE.replace(b"line 15", b"\x1b[31mline\x07")
+    table = explain(text, HUNK, locate(text, HUNK))
+    assert "line 15" in table and all(c.isprintable() or c == "\n" for c in table)
+
+
+def test_a_missing_last_newline_is_shown() -> None:
+    old = b"a\nb\nc"
+    hunk = hunk_for(old, b"a\nB\nc")
+    found = locate(old + b"\n", hunk)
+    assert found.kind == "whitespace_only"
+    assert "⟨no newline⟩" in explain(old + b"\n", hunk, found)
+
+
+def test_without_context_below_only_the_end_fits() -> None:
+    hunk = hunk_for(BASE, CHANGED, context=0)
+    found = locate(BASE, hunk)
+    assert found.kind == "missing"
+    assert "no context below" in explain(BASE, hunk, found)
+    with pytest.raises(PatchError):
+        apply_exact(BASE, file_patch(plain_diff(BASE, CHANGED, context=0)))
+    assert git_apply(BASE, plain_diff(BASE, CHANGED, context=0))[0] is False
+
+
+def test_a_large_file_is_searched_in_reasonable_time() -> None:
+    text = b"".join(b"    value_%d = call(%d)\n" % (n % 500, n % 7) for n in range(5000))
+    assert locate(text, HUNK).kind == "missing"
+    large = hunk_for(text, text.replace(b"call(3)", b"CALL(3)"))
+    found = locate(text.replace(b"call(5)", b"call(9)"), large)
+    assert (found.kind, found.line) == ("missing", 1)
+    table = explain(text.replace(b"call(5)", b"call(9)"), large, found)
+    assert table.count("\n") <= 201
+
+
+def test_a_refusal_names_patch_line_hunk_and_both_sides() -> None:
+    diff = plain_diff(BASE, CHANGED)
+    with pytest.raises(PatchError) as caught:
+        apply_exact(BASE.replace(b"line 15", b"LINE"), file_patch(diff), name="0001-x.patch")
+    message = str(caught.value)
+    assert "Hunk 1 does not fit pkg/a.py at line 12" in message
+    assert "0001-x.patch:3, hunk 1" in message
+    assert "|" in message and "LINE" in message and caught.value.hint
+
+
+def test_an_offset_must_be_accepted() -> None:
+    patch = file_patch(plain_diff(BASE, CHANGED))
+    with pytest.raises(PatchError, match=r"(?s)fits at line 13 only, \+1"):
+        apply_exact(b"top\n" + BASE, patch)
+    assert apply_exact(b"top\n" + BASE, patch, offsets={1: 1}) == b"top\n" + CHANGED
+    with pytest.raises(PatchError):
+        apply_exact(BASE, patch, offsets={1: -40})
+
+
+@pytest.mark.parametrize(
+    ("content", "old", "new", "expected"),
+    [
+        (None, b"a\n", b"b\n", "does not exist"),
+        (b"a\n", None, b"b\n", "exists already"),
+        (b"a\nb\n", b"a\n", None, "Hunk 1 does not fit"),
+    ],
+)
+def test_files_that_are_or_are_not_there(
+    content: bytes | None, old: bytes | None, new: bytes | None, expected: str
+) -> None:
+    patch = file_patch(git_diff(old, new))
+    with pytest.raises(PatchError, match=expected):
+        apply_exact(content, patch)
+    assert git_apply(content, git_diff(old, new))[0] is False
+
+
+def test_an_empty_deletion_of_a_file_with_text_is_refused() -> None:
+    patch = file_patch(git_diff(b"", None))
+    assert apply_exact(b"", patch) is None
+    with pytest.raises(PatchError, match="holds more than the patch deletes"):
+        apply_exact(b"x\n", patch)
+
+
+def test_a_last_line_without_newline_is_no_prefix() -> None:
+    """`git apply` takes the pre-image "c" for the line "c\\n"; here the bytes must be the same."""
+    patch = file_patch(plain_diff(b"a\nb\nc", b"a\nB\nc"))
+    with pytest.raises(PatchError):
+        apply_exact(b"a\nb\nc\n", patch)
+
+
+@given(st.data())
+@settings(max_examples=80, deadline=None)
+def test_the_same_bytes_as_git(data: st.DataObject) -> None:
+    old = data.draw(st.none() | contents())
+    new = data.draw(contents()) if old is None else data.draw(st.none() | edits(old))
+    assume(old != new)
+    diff = git_diff(old, new, f"-U{data.draw(st.integers(1, 4))}")
+    result = apply_exact(old, file_patch(diff))
+    assert result == new
+    assert git_apply(old, diff) == (True, new)
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_never_more_than_git(data: st.DataObject) -> None:
+    """On another text: what fits exactly here, git applies with the same result."""
+    old = data.draw(contents())
+    new = data.draw(edits(old))
+    other = data.draw(edits(old))
+    assume(old != new)
+    diff = plain_diff(old, new)
+    try:
+        result = apply_exact(other, file_patch(diff))
+    except PatchError as error:
+        assert "p.patch" not in str(error) or "hunk" in str(error)
+        return
+    assert git_apply(other, diff) == (True, result)
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_locate_and_explain_agree_with_apply(data: st.DataObject) -> None:
+    old = data.draw(contents())
+    new = data.draw(edits(old))
+    other = data.draw(edits(old) | contents())
+    assume(old != new)
+    for hunk in file_patch(plain_diff(old, new)).hunks:
+        assert locate(old, hunk).kind == "exact"
+        found = locate(other, hunk)
+        text = explain(other, hunk, found)
+        assert text and all(len(row) <= 112 for row in text.split("\n"))
+        lines = split_lines(other)
+        if found.kind in ("exact", "offset") and found.line is not None:
+            assert lines[found.line - 1 : found.line - 1 + hunk.old_count] == hunk.old_lines
+            assert found.line == hunk.old_index + 1 + found.offset

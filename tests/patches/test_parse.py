@@ -1,0 +1,374 @@
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from npu_rl.errors import NpuRlError, PatchError
+from npu_rl.patches.model import Hunk
+from npu_rl.patches.parse import parse_patch
+from tests.patches.helpers import COMMON, contents, edits, git, git_apply, git_diff
+
+BAD = Path(__file__).parent / "bad"
+HUNK = b"@@ -1,3 +1,3 @@\n one\n-two\n+TWO\n three\n"
+PLAIN = b"--- a/pkg/a.py\n+++ b/pkg/a.py\n" + HUNK
+
+CUT = "cut off"
+REFUSED = {
+    "binary-differ": r"binary file x\.png.*:3",
+    "binary-git": r"binary file x\.png.*:4",
+    "binary-plain": r"binary file.*:1",
+    "binary-plain-second": r"binary file.*:8",
+    "blank-between-hunks": r"between two hunks.*:10",
+    "bom-utf16": r"UTF-16 byte-order mark.*:1",
+    "bom-utf8": r"UTF-8 byte-order mark.*:1.*Save the patch as UTF-8",
+    "combined": r"combined diff.*:1.*against one parent",
+    "combined-hunk": r"combined diff.*:3",
+    "combined-second": r"combined diff.*:10",
+    "copy": r"copies a file.*:1",
+    "count-one-side": r"Hunk 1 has a wrong line count.*:5.*3 old and 2 new lines; its body has 3 and 3",
+    "count-too-large": r"Hunk 1 has a wrong line count.*:5.*4 old and 4 new lines; its body has 3 and 3",
+    "count-too-small": r"more lines than its header says.*:9.*' three' is left over",
+    "crlf": r"CRLF.*:1.*Convert",
+    "crlf-hunk-header": r"CRLF.*:5",
+    "deleted-keeps-lines": r"contradict.*keeps no lines",
+    "deleted-two-hunks": r"contradict.*keeps no lines",
+    "empty": r"no diff.*:1.*empty",
+    "garbage-at-end": r"part of no file.*:10.*some words",
+    "garbage-between-files": r"part of no file.*:10.*some words",
+    "garbage-between-hunks": r"part of no file.*:10.*oops",
+    "garbage-in-hunk": r"wrong line count.*:5",
+    "gitattributes": r"changes pkg/\.gitattributes.*:1.*allow \.gitattributes",
+    "gitattributes-case": r"changes pkg/\.GitAttributes.*:1",
+    "gitlink-changed": r"submodule, sub.*:1.*160000",
+    "gitlink-new": r"submodule, sub.*:1.*160000",
+    "gitmodules": r"changes \.gitmodules.*:1",
+    "hunk-at-line-0": r"starts at line 0.*:5, hunk 1",
+    "hunk-header-huge": r"header is malformed.*:5",
+    "hunk-header-malformed": r"header is malformed.*:5",
+    "hunk-of-nothing": r"changes nothing.*:5",
+    "hunk-only-context": r"changes nothing.*:5, hunk 1",
+    "hunk-without-file": r"no file header.*:3",
+    "hunks-out-of-order": r"out of order.*:10, hunk 2.*line 22",
+    "hunks-overlap": r"overlap.*:10, hunk 2.*line 3",
+    "index-malformed": r"`index` line is malformed.*:1",
+    "marker-first": r"out of place.*:6",
+    "marker-in-the-middle": r"out of place.*:7",
+    "marker-odd": r"out of place.*:8",
+    "marker-then-hunk": r"follows the end of the file.*:9, hunk 2",
+    "marker-twice": r"out of place.*:9",
+    "mode-half": r"must come together.*:1",
+    "mode-odd": r"mode 104755.*:1",
+    "mode-only": r"only changes the mode of run\.sh.*:1",
+    "mode-twice": r"stands twice.*:3",
+    "names-both-null": r"Both sides are /dev/null.*:1",
+    "names-differ": r"names of a file differ.*:1",
+    "names-differ-below": r"names of a file differ.*:1",
+    "new-and-deleted": r"both new and deleted.*:1",
+    "new-file-not-null": r"contradicts itself.*:1",
+    "new-file-with-old-lines": r"contradict.*no old lines",
+    "new-side-contradicts": r"contradict each other.*:10, hunk 2.*line 10, not 12",
+    "no-diff": r"no diff.*:1.*No `diff --git`",
+    "nul-byte": r"NUL byte.*:8",
+    "null-not-new": r"contradicts itself.*:1",
+    "path-absolute": r"'/etc/passwd'.*:1.*absolute",
+    "path-backslash": r"backslash",
+    "path-control": r"control character",
+    "path-dot": r"empty folder name",
+    "path-dotdot": r"`\.\.`, which would leave the tree",
+    "path-dotdot-inside": r"`\.\.`, which would leave the tree",
+    "path-dotdot-quoted": r"`\.\.`, which would leave the tree",
+    "path-drive": r"absolute",
+    "path-empty-folder": r"empty folder name",
+    "path-git": r"reaches into `\.git`",
+    "path-git-case": r"reaches into `\.git`",
+    "path-git-dot": r"reaches into `\.git`",
+    "path-git-ignorable": r"reaches into `\.git`",
+    "path-git-short": r"reaches into `\.git`",
+    "path-latin1": r"not UTF-8",
+    "path-latin1-quoted": r"not UTF-8",
+    "path-newline": r"control character",
+    "path-nothing-left": r"Nothing is left.*Set `strip`",
+    "path-quote-open": r"quoted file name is malformed.*:1",
+    "rename": r"renames a file.*:1.*--no-renames",
+    "rename-edited": r"renames a file.*:1",
+    "rename-plain": r"names of a file differ.*:1",
+    "same-file-twice": r"pkg/a\.py stands twice.*:10.*line 1",
+    "symlink-changed": r"symlink, l.*:1.*120000",
+    "symlink-new": r"symlink, l.*:1.*120000",
+    "symlink-type-change": r"symlink, l.*:1.*120000",
+    "truncated-after-git-line": r"changes nothing in it.*:1.*cut off",
+    "truncated-after-header": r"no hunk.*:3.*cut off|no hunk.*:1.*cut off",
+    "truncated-after-old-name": r"no `\+\+\+` line.*:4.*cut off",
+    "truncated-in-header-line": r"cut off in the middle of a line.*:3",
+    "truncated-in-hunk": r"cut off in hunk 1.*:5.*3 old and 3 new lines; its body has 2 and 1",
+    "truncated-in-line": r"ends in the middle of a line.*:9.*hunk 1",
+    "truncated-new-file": r"changes nothing in it.*:1.*cut off",
+    "truncated-no-final-newline": r"ends in the middle of a line.*:9.*No newline at end of file",
+    "two-mails": r"follows the end.*:13.*one commit per patch",
+}
+
+
+def parse(data: bytes, **options: object):  # type: ignore[no-untyped-def]
+    return parse_patch(data, name="0001-x.patch", **options)  # type: ignore[arg-type]
+
+
+def test_every_bad_patch_has_an_expectation() -> None:
+    assert sorted(p.stem for p in BAD.glob("*.patch")) == sorted(REFUSED)
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_bad_patches_are_refused_with_the_line_and_the_reason(name: str) -> None:
+    file = BAD / f"{name}.patch"
+    with pytest.raises(PatchError) as caught:
+        parse_patch(file.read_bytes(), name=file.name)
+    message = str(caught.value)
+    assert re.search(REFUSED[name], message, re.S), message
+    assert f"where: {file.name}:" in message
+    assert caught.value.hint
+
+
+def test_a_git_patch_is_read_in_full() -> None:
+    data = (
+        b"From 0123456789 Mon Sep 17 00:00:00 2001\nSubject: [PATCH] One\n\nWhy: so\n---\n pkg/a.py | 2 +-\n\n"
+        b"diff --git a/pkg/a.py b/pkg/a.py\nold mode 100644\nnew mode 100755\nindex 1111111..2222222\n"
+        + PLAIN
+        + b"@@ -10,2 +10,3 @@ def f():\n ten\n+\xe9\r\n eleven\n\\ No newline at end of file\n"
+        + b"diff --git a/new.txt b/new.txt\nnew file mode 100644\nindex 0000000..1111111\n"
+        + b"--- /dev/null\n+++ b/new.txt\n@@ -0,0 +1 @@\n+x\n-- \n2.39.5\n\n"
+    )
+    patch = parse(data)
+    assert patch.sha256 == hashlib.sha256(data).hexdigest()
+    assert patch.header.startswith("From 0123") and patch.header.endswith("pkg/a.py | 2 +-\n\n")
+    changed, new = patch.files
+    assert (changed.path, changed.old_path, changed.new_path) == ("pkg/a.py", "pkg/a.py", "pkg/a.py")
+    assert (changed.new_mode, changed.line) == ("100755", 8)
+    assert (new.path, new.old_path, new.new_path, new.new_mode) == ("new.txt", None, "new.txt", "100644")
+    first, second, third = patch.hunks
+    assert [h.number for h in patch.hunks] == [1, 2, 3]
+    assert [h.line for h in patch.hunks] == [14, 19, 29]
+    assert first.lines[1] == ("-", b"two", True)
+    assert (second.old_start, second.old_count, second.new_start, second.new_count) == (10, 2, 10, 3)
+    assert second.section == "def f():"
+    assert second.lines == ((" ", b"ten", True), ("+", b"\xe9\r", True), (" ", b"eleven", False))
+    assert third.lines == (("+", b"x", True),)
+
+
+@pytest.mark.parametrize(
+    ("data", "old", "new"),
+    [
+        (PLAIN, "pkg/a.py", "pkg/a.py"),
+        (b"Index: pkg/a.py\n" + b"=" * 67 + b"\n" + PLAIN, "pkg/a.py", "pkg/a.py"),
+        (b"diff -ruN a/pkg/a.py b/pkg/a.py\n" + PLAIN, "pkg/a.py", "pkg/a.py"),
+        (
+            b"--- v1.orig/pkg/a.py\t2025-01-01 00:00:00.0 +0100\n+++ v1/pkg/a.py\t2025-01-01\n" + HUNK,
+            "pkg/a.py",
+            "pkg/a.py",
+        ),
+        (
+            b"--- a/pkg/a.py\t1970-01-01 01:00:00.0 +0100\n+++ b/pkg/a.py\t2025-01-01\n@@ -0,0 +1 @@\n+x\n",
+            None,
+            "pkg/a.py",
+        ),
+        (b"--- a/pkg/a.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n", "pkg/a.py", None),
+        (b"diff --git a/pkg/a.py b/pkg/a.py\nnew file mode 100644\nindex 0000000..e69de29\n", None, "pkg/a.py"),
+        (
+            b"diff --git a/pkg/a.py b/pkg/a.py\ndeleted file mode 100644\nindex e69de29..0000000\n-- \n2.4",
+            "pkg/a.py",
+            None,
+        ),
+    ],
+    ids=["plain", "svn", "gnu-recursive", "timestamps", "gnu-new", "deleted", "empty-new", "empty-deleted"],
+)
+def test_other_writers_are_understood(data: bytes, old: str | None, new: str | None) -> None:
+    (file,) = parse(data).files
+    assert (file.path, file.old_path, file.new_path) == ("pkg/a.py", old, new)
+
+
+def test_an_empty_line_stands_for_empty_context() -> None:
+    (hunk,) = parse(PLAIN.replace(b" one", b"")).hunks
+    assert hunk.lines[0] == (" ", b"", True)
+
+
+def test_crlf_inside_hunks_is_content() -> None:
+    (hunk,) = parse(PLAIN.replace(b"two\n", b"two\r\n").replace(b"TWO\n", b"TWO\r\n")).hunks
+    assert [line.text for line in hunk.lines] == [b"one", b"two\r", b"TWO\r", b"three"]
+
+
+def test_a_removed_line_may_look_like_a_header() -> None:
+    data = b"--- a/x.sql\n+++ b/x.sql\n@@ -1,2 +1,2 @@\n--- old\n+++ new\n keep\n"
+    (hunk,) = parse(data).hunks
+    assert [line.text for line in hunk.lines] == [b"-- old", b"++ new", b"keep"]
+
+
+@pytest.mark.parametrize(
+    "path", ["é/ü.py", "with space.py", "with  two b/spaces.py", 'quo"te.py', "日本.py", " lead", "a/b/c/d"]
+)
+@pytest.mark.parametrize("kind", ["changed", "new", "deleted", "empty"])
+def test_names_as_git_writes_them(path: str, kind: str) -> None:
+    sides = {"changed": (b"x\n", b"y\n"), "new": (None, b"y\n"), "deleted": (b"x\n", None), "empty": (None, b"")}
+    (file,) = parse(git_diff(*sides[kind], path=path)).files
+    assert file.path == path
+
+
+def test_strip_and_directory() -> None:
+    data = b"--- x/y/pkg/a.py\n+++ x/y/pkg/a.py\n" + HUNK
+    assert parse(data, strip=2, directory="verl/").files[0].path == "verl/pkg/a.py"
+    assert parse(data, strip=0).files[0].old_path == "x/y/pkg/a.py"
+    with pytest.raises(PatchError, match="empty folder name"):
+        parse(data, directory="../out")
+    with pytest.raises(PatchError, match="reaches into"):
+        parse(data, directory=".git")
+    with pytest.raises(NpuRlError, match="strip is -1"):
+        parse(data, strip=-1)
+
+
+def test_a_wrong_strip_is_told_apart_from_a_rename() -> None:
+    with pytest.raises(PatchError, match=r"(?s)strip: 0.*Set `strip`"):
+        parse(PLAIN, strip=0)
+
+
+@pytest.mark.parametrize(
+    "name", ["binary-git", "binary-differ", "symlink-new", "mode-only", "rename", "gitattributes", "gitlink-new"]
+)
+def test_an_excluded_file_is_not_judged(name: str) -> None:
+    data = (BAD / f"{name}.patch").read_bytes() + b"diff --git a/pkg/a.py b/pkg/a.py\n" + PLAIN
+    exclude = ("*.png", "l", "run.sh", "new.py", "*/.gitattributes", "sub")
+    patch = parse(data, exclude=exclude)
+    assert [file.path for file in patch.files] == ["pkg/a.py"]
+    assert len(patch.excluded) == 1
+    with pytest.raises(PatchError):
+        parse(data, exclude=("*.py/none",))
+
+
+def test_exclude_sees_the_target_path() -> None:
+    assert parse(PLAIN, directory="verl", exclude=("verl/pkg/*",)).excluded == ("verl/pkg/a.py",)
+    assert parse(PLAIN, directory="verl", exclude=("pkg/*",)).excluded == ()
+
+
+def test_guarded_names_can_be_allowed() -> None:
+    data = (BAD / "gitattributes.patch").read_bytes()
+    for allowed in (".gitattributes", "pkg/.gitattributes"):
+        assert parse(data, allow=frozenset({allowed})).files[0].path == "pkg/.gitattributes"
+    with pytest.raises(PatchError, match="gitattributes"):
+        parse(data, allow=frozenset({".gitmodules", ".gitattributes/x"}))
+
+
+def test_binary_in_a_message_above_the_diff_is_only_text() -> None:
+    assert parse(b"Binary files a and b differ\n\n" + PLAIN).header.startswith("Binary files")
+
+
+def test_the_final_marker_needs_no_newline() -> None:
+    (hunk,) = parse(b"--- a/x\n+++ b/x\n@@ -1 +1 @@\n-x\n+y\n\\ No newline at end of file").hunks
+    assert [line.has_newline for line in hunk.lines] == [True, False]
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_what_git_writes_is_read_as_git_reads_it(data: st.DataObject) -> None:
+    old = data.draw(st.none() | contents())
+    new = data.draw(st.none() | contents()) if old is None else data.draw(st.none() | edits(old))
+    assume(old != new)
+    diff = git_diff(old, new)
+    (file,) = parse(diff).files
+    counts = {tag: sum(line.tag == tag for h in file.hunks for line in h.lines) for tag in " -+"}
+    stat = git(Path(__file__).parent, "apply", "--numstat", "-z", input=diff)
+    added, removed = stat.stdout.split(b"\t")[:2]
+    assert (counts["+"], counts["-"]) == (int(added), int(removed))
+    assert (file.old_path is None, file.new_path is None) == (old is None, new is None)
+    assert rebuilt(file.hunks) == [line for line in diff.split(b"\n")[:-1] if line[:1] in (b" ", b"+", b"-", b"\\")][
+        2 if file.hunks else 0 :
+    ]
+
+
+def rebuilt(hunks: tuple[Hunk, ...]) -> list[bytes]:
+    out: list[bytes] = []
+    for line in (line for hunk in hunks for line in hunk.lines):
+        out.append(line.tag.encode() + line.text)
+        if not line.has_newline:
+            out.append(b"\\ No newline at end of file")
+    return out
+
+
+LINES = st.one_of(
+    st.sampled_from(
+        [
+            b"diff --git a/pkg/a.py b/pkg/a.py",
+            b"index 1111111..2222222 100644",
+            b"new file mode 100644",
+            b"deleted file mode 100644",
+            b"old mode 100644",
+            b"new mode 100755",
+            b"rename from x",
+            b"--- a/pkg/a.py",
+            b"+++ b/pkg/a.py",
+            b"--- /dev/null",
+            b"+++ /dev/null",
+            b"@@ -1 +1 @@",
+            b"@@ -0,0 +1 @@",
+            b"@@ -1,2 +1,2 @@ def",
+            b"@@ -0,0 +0,0 @@",
+            b"@@@ -1 -1 +1 @@@",
+            b"-x",
+            b"+y",
+            b" z",
+            b"",
+            b"\\ No newline at end of file",
+            b"-- ",
+            b"2.39.5",
+            b'--- "a/\\303\\251',
+            b'+++ "b/\\303\\251"',
+            b"GIT binary patch",
+        ]
+    ),
+    st.sampled_from(COMMON).map(lambda line: b" " + line),
+    st.binary(max_size=8),
+)
+
+
+@given(st.lists(LINES, max_size=14).map(b"\n".join), st.integers(0, 2), st.sampled_from([(), ("*",), ("pkg/*",)]))
+@settings(max_examples=800, deadline=None)
+def test_nothing_but_a_patch_error_comes_out(data: bytes, strip: int, exclude: tuple[str, ...]) -> None:
+    try:
+        patch = parse(data + b"\n", strip=strip, exclude=exclude)
+    except PatchError as error:
+        assert "0001-x.patch:" in str(error)
+    else:
+        assert patch.files or patch.excluded
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_a_damaged_patch_is_refused_or_still_exact(data: st.DataObject) -> None:
+    """Whatever is accepted after damage, git accepts too, and with the same result."""
+    old = b"".join(b"line %d\n" % n for n in range(12))
+    good = b"--- a/pkg/a.py\n+++ b/pkg/a.py\n@@ -3,4 +3,4 @@\n line 2\n-line 3\n+LINE\n line 4\n line 5\n"
+    at = data.draw(st.integers(0, len(good) - 1))
+    gone = data.draw(st.integers(0, 3))
+    damaged = good[:at] + data.draw(st.binary(max_size=2)) + good[at + gone :]
+    from npu_rl.patches.match import apply_exact
+
+    try:
+        (file,) = parse(damaged).files
+        result = apply_exact(old, file)
+    except PatchError:
+        return
+    if file.path == "pkg/a.py":
+        assert git_apply(old, damaged) == (True, result)
+
+
+def test_importing_the_parser_is_cheap() -> None:
+    code = (
+        "import sys; before = set(sys.modules);"
+        "import npu_rl.patches.parse, npu_rl.patches.hunks, npu_rl.patches.series, npu_rl.patches.header;"
+        "heavy = {'unidiff', 'difflib', 'email', 'pydantic', 'yaml', 'subprocess'};"
+        "print(sorted(heavy & (set(sys.modules) - before)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from npu_rl.errors import PatchError
+from npu_rl.patches.series import read_patchset, read_patchset_text
+from tests.patches.test_header import GOOD
+
+DIFF = b"--- a/x\n+++ b/x\n@@ -1 +1 @@\n-x\n+y\n"
+
+
+def patchset(folder: Path, series: str | bytes | None, *names: str, header: str = "") -> Path:
+    folder.mkdir(exist_ok=True)
+    for name in names:
+        (folder / name).write_bytes(header.encode() + DIFF)
+    if series is not None:
+        (folder / "series").write_bytes(series.encode() if isinstance(series, str) else series)
+    return folder
+
+
+def test_the_series_is_the_order(tmp_path: Path) -> None:
+    folder = patchset(
+        tmp_path / "p", "# first\n0002-b.patch\n\n0001-a.patch  # why\n", "0001-a.patch", "0002-b.patch"
+    )
+    (folder / "README.md").write_text("not a patch")
+    sources = read_patchset(folder)
+    assert [(s.name, s.path) for s in sources] == [
+        ("0002-b.patch", folder / "0002-b.patch"),
+        ("0001-a.patch", folder / "0001-a.patch"),
+    ]
+    assert sources[0].data == DIFF
+
+
+def test_an_empty_series_is_valid(tmp_path: Path) -> None:
+    assert read_patchset(patchset(tmp_path / "p", "# nothing needed any more\n")) == ()
+
+
+@pytest.mark.parametrize(
+    ("series", "names", "expected"),
+    [
+        (None, ["0001-a.patch"], r"has no `series` file"),
+        ("0001-a.patch\n", [], r"(?s)0001-a\.patch does not exist.*series:1"),
+        ("# x\n0001-a.patch\n", ["0001-a.patch", "0002-b.patch"], r"0002-b\.patch would not be applied"),
+        ("0001-a.patch\n0001-a.patch\n", ["0001-a.patch"], r"(?s)listed twice.*series:2"),
+        ("0001-a.patch -p0\n", ["0001-a.patch"], r"(?s)more than one name.*series:1"),
+        ("1-a.patch\n", ["1-a.patch"], r"(?s)not a patch name.*series:1"),
+        ("0001-A.patch\n", ["0001-A.patch"], r"not a patch name"),
+        ("../0001-a.patch\n", [], r"not a patch name"),
+        ("sub/0001-a.patch\n", [], r"not a patch name"),
+        ("0001-a.diff\n", ["0001-a.diff"], r"not a patch name"),
+        (b"\xff.patch\n", [], r"not UTF-8"),
+        (b"\xef\xbb\xbf0001-a.patch\n", ["0001-a.patch"], r"not a patch name"),
+    ],
+)
+def test_a_patchset_must_be_whole(
+    tmp_path: Path, series: str | bytes | None, names: list[str], expected: str
+) -> None:
+    with pytest.raises(PatchError, match=expected) as caught:
+        read_patchset(patchset(tmp_path / "p", series, *names))
+    assert caught.value.hint
+
+
+def test_an_absent_folder_is_told(tmp_path: Path) -> None:
+    with pytest.raises(PatchError, match=r"patchset gone does not exist"):
+        read_patchset(tmp_path / "gone")
+
+
+@pytest.mark.parametrize("name", ["0001-a.patch", "series"])
+def test_a_symlink_may_not_leave_the_folder(tmp_path: Path, name: str) -> None:
+    folder = patchset(tmp_path / "p", "0001-a.patch\n", "0001-a.patch")
+    os.replace(folder / name, tmp_path / "outside")
+    (folder / name).symlink_to(tmp_path / "outside")
+    with pytest.raises(PatchError, match="symlink that leaves"):
+        read_patchset(folder)
+
+
+def test_a_symlinked_folder_and_a_link_inside_it_are_fine(tmp_path: Path) -> None:
+    folder = patchset(tmp_path / "p", "0001-a.patch\n0002-b.patch\n", "0001-a.patch")
+    (folder / "0002-b.patch").symlink_to("0001-a.patch")
+    (tmp_path / "link").symlink_to(folder)
+    assert len(read_patchset(tmp_path / "link")) == 2
+
+
+def test_lint_demands_the_header(tmp_path: Path) -> None:
+    folder = patchset(tmp_path / "p", "0001-a.patch\n", "0001-a.patch", header=GOOD)
+    assert len(read_patchset(folder, lint=True)) == 1
+    patchset(folder, None, "0001-a.patch", header="Subject: x\n\nWhy: y\n")
+    assert len(read_patchset(folder)) == 1
+    with pytest.raises(PatchError, match=r"(?s)0001-a\.patch is not complete.*How.*Retire-When"):
+        read_patchset(folder, lint=True)
+
+
+def test_a_components_own_patches() -> None:
+    listing = {"b fix.patch": b"1", "A.diff": b"2", "README": b"3"}
+    assert [s.name for s in read_patchset_text(listing)] == ["A.diff", "b fix.patch"]
+    ordered = {"z.patch": b"1", "a.patch": b"2", "off.patch": b"3", "series": b"z.patch\na.patch\n"}
+    sources = read_patchset_text(ordered, where="verl_npu/patches")
+    assert [(s.name, s.path, s.data) for s in sources] == [("z.patch", None, b"1"), ("a.patch", None, b"2")]
+    with pytest.raises(PatchError, match=r"(?s)q\.patch does not exist.*d/series:1"):
+        read_patchset_text({"series": b"q.patch\n"}, where="d")
+    with pytest.raises(PatchError, match="No patch is there"):
+        read_patchset_text({"README": b""}, where="d")

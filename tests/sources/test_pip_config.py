@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from npu_rl.errors import HostError
+from npu_rl.sources.pip_config import DEFAULT_INDEX, PipSettings, read_pip_settings
+
+
+class Machine:
+    """A made-up machine: its system folder, its user, its Python environment."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root / "system"
+        self.home = root / "home"
+        self.prefix = root / "venv"
+        self.environ = {"HOME": str(self.home)}
+        for folder in (self.root, self.home, self.prefix):
+            folder.mkdir()
+
+    def write(self, path: Path, text: str) -> Path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def read(self, platform: str = "linux", **environ: str) -> PipSettings:
+        return read_pip_settings(
+            {**self.environ, **environ}, prefix=self.prefix, system=self.root, platform=platform
+        )
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_defaults_without_any_configuration(machine: Machine) -> None:
+    settings = machine.read()
+    assert settings == PipSettings()
+    assert settings.index_urls == (DEFAULT_INDEX,)
+    assert (settings.timeout, settings.retries, settings.files) == (15.0, 5, ())
+
+
+def test_every_file_beats_the_one_before(machine: Machine) -> None:
+    order = [
+        machine.root / "etc/xdg/pip/pip.conf",
+        machine.root / "etc/pip.conf",
+        machine.home / ".pip/pip.conf",
+        machine.home / ".config/pip/pip.conf",
+        machine.prefix / "pip.conf",
+    ]
+    for number, path in enumerate(order):
+        machine.write(path, f"[global]\nindex-url = https://host{number}/simple\n")
+        settings = machine.read()
+        assert settings.index_url == f"https://host{number}/simple"
+        assert settings.files == tuple(order[: number + 1])
+    assert machine.read(PIP_INDEX_URL="https://env/simple").index_url == "https://env/simple"
+
+
+def test_xdg_folders_are_followed(machine: Machine, tmp_path: Path) -> None:
+    first, second, own = (tmp_path / n for n in ("first", "second", "own"))
+    machine.write(first / "pip/pip.conf", "[global]\nindex-url = https://first/simple\ntimeout = 3\n")
+    machine.write(second / "pip/pip.conf", "[global]\nindex-url = https://second/simple\n")
+    machine.write(own / "pip/pip.conf", "[global]\nretries = 1\n")
+    machine.write(machine.home / ".config/pip/pip.conf", "[global]\nretries = 9\n")
+    settings = machine.read(XDG_CONFIG_DIRS=f"{first}:{second}", XDG_CONFIG_HOME=str(own))
+    assert (settings.index_url, settings.timeout, settings.retries) == ("https://second/simple", 3.0, 1)
+
+
+def test_macos_places(machine: Machine) -> None:
+    machine.write(machine.root / "Library/Application Support/pip/pip.conf", "[global]\nretries = 1\n")
+    machine.write(machine.root / "etc/pip.conf", "[global]\ntimeout = 99\n")
+    machine.write(machine.home / ".config/pip/pip.conf", "[global]\nretries = 2\n")
+    assert machine.read("darwin").retries == 2
+    assert machine.read("darwin").timeout == 15.0
+    machine.write(machine.home / "Library/Application Support/pip/pip.conf", "[global]\nretries = 3\n")
+    assert machine.read("darwin").retries == 3
+
+
+def test_a_chosen_file_stands_in_for_the_users_and_beats_all(machine: Machine, tmp_path: Path) -> None:
+    machine.write(machine.root / "etc/pip.conf", "[global]\nretries = 1\nproxy = http://p:1\n")
+    machine.write(machine.home / ".config/pip/pip.conf", "[global]\ntimeout = 1\n")
+    machine.write(machine.prefix / "pip.conf", "[global]\nretries = 2\n")
+    chosen = machine.write(tmp_path / "mine.conf", "[global]\nretries = 7\n")
+    settings = machine.read(PIP_CONFIG_FILE=str(chosen))
+    assert (settings.retries, settings.timeout, settings.proxy) == (7, 15.0, "http://p:1")
+    missing = machine.read(PIP_CONFIG_FILE=str(tmp_path / "missing.conf"))
+    assert (missing.retries, missing.timeout) == (2, 1.0)
+
+
+def test_devnull_leaves_files_out_but_not_variables(machine: Machine) -> None:
+    machine.write(machine.root / "etc/pip.conf", "[global]\nretries = 1\n")
+    settings = machine.read(PIP_CONFIG_FILE=os.devnull, PIP_TIMEOUT="4")
+    assert (settings.retries, settings.timeout, settings.files) == (5, 4.0, ())
+
+
+def test_a_section_beats_a_file(machine: Machine) -> None:
+    machine.write(machine.root / "etc/pip.conf", "[download]\nindex-url = https://download/simple\n")
+    machine.write(machine.home / ".pip/pip.conf", "[install]\nindex-url = https://install/simple\n")
+    machine.write(machine.prefix / "pip.conf", "[global]\nindex-url = https://global/simple\n")
+    machine.write(machine.home / ".config/pip/pip.conf", "[wheel]\nindex-url = https://wheel/simple\n")
+    assert machine.read().index_url == "https://download/simple"
+
+
+def test_lists_are_split_and_replaced_not_joined(machine: Machine) -> None:
+    machine.write(
+        machine.root / "etc/pip.conf",
+        "[global]\nextra_index_url =\n    https://a/simple\n    https://b/simple\n"
+        "find-links = /wheels ~/more\ntrusted-host = a b:8080\n",
+    )
+    settings = machine.read()
+    assert settings.index_urls == (DEFAULT_INDEX, "https://a/simple", "https://b/simple")
+    assert settings.find_links == ("/wheels", str(machine.home / "more"))
+    assert settings.trusted_hosts == ("a", "b:8080")
+    replaced = machine.read(PIP_EXTRA_INDEX_URL="https://c/simple")
+    assert replaced.extra_index_urls == ("https://c/simple",)
+
+
+def test_names_are_normalised_and_aliases_known(machine: Machine) -> None:
+    machine.write(machine.root / "etc/pip.conf", "[global]\nPYPI_URL = https://a/simple\n--retries = 2\n")
+    settings = machine.read(PIP_DEFAULT_TIMEOUT="180")
+    assert (settings.index_url, settings.retries, settings.timeout) == ("https://a/simple", 2, 180.0)
+
+
+def test_empty_values_are_ignored(machine: Machine) -> None:
+    machine.write(machine.root / "etc/pip.conf", "[global]\nindex-url = https://a/simple\n")
+    assert machine.read(PIP_INDEX_URL="").index_url == "https://a/simple"
+
+
+@pytest.mark.parametrize(("text", "expected"), [("yes", True), ("1", True), ("off", False), ("False", False)])
+def test_no_index(machine: Machine, text: str, expected: bool) -> None:
+    settings = machine.read(PIP_NO_INDEX=text, PIP_EXTRA_INDEX_URL="https://a/simple")
+    assert settings.no_index is expected
+    assert bool(settings.index_urls) is not expected
+
+
+def test_certificates(machine: Machine) -> None:
+    settings = machine.read(PIP_CERT="~/ca.pem", PIP_CLIENT_CERT="/c.pem", REQUESTS_CA_BUNDLE="/other.pem")
+    assert (settings.cert, settings.client_cert) == (machine.home / "ca.pem", Path("/c.pem"))
+    assert machine.read(REQUESTS_CA_BUNDLE="/other.pem").cert == Path("/other.pem")
+    assert machine.read(CURL_CA_BUNDLE="/third.pem").cert == Path("/third.pem")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("TIMEOUT", "soon"), ("TIMEOUT", "-1"), ("TIMEOUT", "nan"), ("RETRIES", "1.5"), ("NO_INDEX", "maybe")],
+)
+def test_a_value_of_the_wrong_kind_names_its_origin(machine: Machine, name: str, text: str) -> None:
+    with pytest.raises(HostError) as caught:
+        machine.read(**{f"PIP_{name}": text})
+    assert f"PIP_{name}" in str(caught.value)
+    assert text in str(caught.value)
+    path = machine.write(
+        machine.prefix / "pip.conf", f"[global]\n{name.lower().replace('_', '-')} = {text}\n"
+    )
+    with pytest.raises(HostError, match="is not valid") as caught:
+        machine.read()
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("index-url = https://me:hunter2@a/simple\n", "line 1: a value before the first"),
+        ("[global]\nhttps me hunter2\n", "line 2"),
+        ("[global]\nretries=1\nretries=2\n", "line 3: retries is there twice"),
+        ("[global]\n[global]\n", "line 2: [global] is there twice"),
+    ],
+)
+def test_a_malformed_file_is_named_and_not_quoted(machine: Machine, text: str, reason: str) -> None:
+    path = machine.write(machine.prefix / "pip.conf", text)
+    with pytest.raises(HostError) as caught:
+        machine.read()
+    message = str(caught.value)
+    assert str(path) in message
+    assert reason in message
+    assert "hunter2" not in message
+    assert caught.value.exit_code == 3
+
+
+def test_a_file_that_is_no_text(machine: Machine) -> None:
+    path = machine.prefix / "pip.conf"
+    path.write_bytes(b"[global]\nproxy = \xff\xfe\xff\n")
+    with pytest.raises(HostError) as caught:
+        machine.read()
+    assert str(path) in str(caught.value)
+
+
+def test_repr_shows_no_credentials() -> None:
+    settings = PipSettings(
+        index_url="https://me:hunter2@a/simple",
+        extra_index_urls=("https://tok-3n@b/simple",),
+        find_links=("https://me:hunter2@c/x?sig=s3cret",),
+        proxy="http://me:hunter2@p:8080",
+    )
+    assert "https://a/simple" in repr(settings)
+    for secret in ("hunter2", "tok-3n", "s3cret"):
+        assert secret not in repr(settings)
+    assert set(settings.secrets) == {"hunter2", "tok-3n"}
+
+
+def test_pip_itself_agrees(machine: Machine, tmp_path: Path) -> None:
+    """The real pip, run on a real set of files, names the same values."""
+    pytest.importorskip("pip")
+    machine.write(machine.home / ".pip/pip.conf", "[global]\nretries = 1\ntimeout = 5\n")
+    machine.write(
+        machine.home / ".config/pip/pip.conf",
+        "[global]\nretries = 2\nfind_links = /a\n  /b\n[install]\nproxy = http://p:1\n",
+    )
+    probe = (
+        "import json\nfrom pip._internal.commands import create_command\n"
+        "o, _ = create_command('install').parser.parse_args(['x'])\n"
+        "found = [o.extra_index_urls, o.find_links, o.retries, o.timeout, o.proxy, o.trusted_hosts]\n"
+        "print(json.dumps(found))"
+    )
+    environ = {**machine.environ, "PIP_TRUSTED_HOST": "a b", "PIP_EXTRA_INDEX_URL": "https://x/s https://y/s"}
+    told = subprocess.run(
+        [sys.executable, "-c", probe], env=environ, capture_output=True, text=True, check=True, cwd=tmp_path
+    ).stdout
+    ours = read_pip_settings(environ)
+    assert json.loads(told) == [
+        list(ours.extra_index_urls),
+        list(ours.find_links),
+        ours.retries,
+        ours.timeout,
+        ours.proxy or "",
+        list(ours.trusted_hosts),
+    ]

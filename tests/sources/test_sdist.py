@@ -1,0 +1,469 @@
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import stat
+import struct
+import tarfile
+import unicodedata
+import zipfile
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from npu_rl.errors import SourceError
+from npu_rl.sources.sdist import SdistFile, SdistLimits, read_sdist, select
+
+PACK: dict[str, Callable[[bytes], bytes]] = {
+    "p-1.0.tar.gz": gzip.compress,
+    "p-1.0.tgz": gzip.compress,
+    "p-1.0.tar.bz2": bz2.compress,
+    "p-1.0.tar.xz": lzma.compress,
+}
+
+
+def member(
+    name: str, data: bytes = b"", mode: int = 0o644, kind: bytes = tarfile.REGTYPE, link: str = ""
+) -> tuple[tarfile.TarInfo, bytes]:
+    info = tarfile.TarInfo(name)
+    info.mode, info.type, info.linkname, info.size = mode, kind, link, len(data)
+    return info, data
+
+
+def tar_bytes(*members: tuple[tarfile.TarInfo, bytes], format: int = tarfile.PAX_FORMAT) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(
+        fileobj=buffer, mode="w", format=format, encoding="utf-8", errors="surrogateescape"
+    ) as tar:
+        for info, data in members:
+            tar.addfile(info, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+def write_tar(folder: Path, *members: tuple[tarfile.TarInfo, bytes], name: str = "p-1.0.tar.gz") -> Path:
+    path = folder / name
+    path.write_bytes(PACK[name](tar_bytes(*members)))
+    return path
+
+
+def write_zip(folder: Path, *members: tuple[str, bytes, int]) -> Path:
+    path = folder / "p-1.0.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data, mode in members:
+            info = zipfile.ZipInfo(name)
+            info.external_attr = mode << 16
+            info.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(info, data)
+    return path
+
+
+def refusal(path: Path, **options: object) -> str:
+    with pytest.raises(SourceError) as caught:
+        list(read_sdist(path, **options))  # type: ignore[arg-type]
+    assert path.name in str(caught.value)
+    return str(caught.value)
+
+
+PLAIN = (
+    member("p-1.0", kind=tarfile.DIRTYPE, mode=0o755),
+    member("p-1.0/setup.py", b"import os\n"),
+    member("p-1.0/p/run.sh", b"#!/bin/sh\n", mode=0o755),
+    member("p-1.0/p/ø.txt", b"\x00\xff"),
+)
+EXPECTED = [
+    SdistFile("setup.py", b"import os\n", False),
+    SdistFile("p/run.sh", b"#!/bin/sh\n", True),
+    SdistFile("p/ø.txt", b"\x00\xff", False),
+]
+
+
+@pytest.mark.parametrize("name", PACK)
+def test_every_tar_compression(tmp_path: Path, name: str) -> None:
+    assert list(read_sdist(write_tar(tmp_path, *PLAIN, name=name))) == EXPECTED
+
+
+def test_zip(tmp_path: Path) -> None:
+    path = write_zip(
+        tmp_path,
+        ("p-1.0/", b"", 0o40755),
+        ("p-1.0/setup.py", b"import os\n", 0o100644),
+        ("p-1.0/p/run.sh", b"#!/bin/sh\n", 0o100755),
+        ("p-1.0/p/ø.txt", b"\x00\xff", 0),
+    )
+    assert list(read_sdist(path)) == EXPECTED
+
+
+@pytest.mark.parametrize("format", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
+def test_long_names(tmp_path: Path, format: int) -> None:
+    long = "p-1.0/" + "/".join(["folder" * 10] * 5) + "/file.py"
+    path = tmp_path / "p-1.0.tar.gz"
+    path.write_bytes(gzip.compress(tar_bytes(member(long, b"x"), format=format)))
+    assert [f.path for f in read_sdist(path)] == [long.removeprefix("p-1.0/")]
+
+
+def test_only_the_owners_bit_makes_an_executable(tmp_path: Path) -> None:
+    path = write_tar(tmp_path, member("p/a", mode=0o611), member("p/b", mode=0o100))
+    assert [f.executable for f in read_sdist(path)] == [False, True]
+
+
+def test_keep_reads_nothing_else_but_judges_all(tmp_path: Path) -> None:
+    path = write_tar(tmp_path, *PLAIN)
+    assert [f.path for f in read_sdist(path, keep=["p/"])] == ["p/run.sh", "p/ø.txt"]
+    assert [f.path for f in read_sdist(path, keep=["setup.py"])] == ["setup.py"]
+    bad = write_tar(tmp_path, *PLAIN, member("p-1.0/docs/x", kind=tarfile.SYMTYPE, link="/etc/passwd"))
+    assert "symbolic link" in refusal(bad, keep=["p"])
+
+
+def test_nothing_is_unpacked_or_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    marker = tmp_path / "marker"
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    path = write_tar(folder, member("p/setup.py", f"open({str(marker)!r}, 'w')\n".encode(), mode=0o755))
+    assert len(list(read_sdist(path))) == 1
+    assert [p.name for p in folder.iterdir()] == [path.name]
+    assert not marker.exists()
+
+
+NAMES = {
+    "/etc/passwd": "absolute",
+    "p/../../x": "'..'",
+    "..": "'..'",
+    "p/./x": "'.'",
+    "p//x": "segment ''",
+    "p\\x": "backslash",
+    "p/a\\..\\b": "backslash",
+    "p/a\nb": "control character",
+    "p/a\x7fb": "control character",
+    "p/a\x9bb": "control character",
+    "p/.git/config": "git's own folder",
+    "p/.GIT/config": "git's own folder",
+    "p/sub/.git": "git's own folder",
+    ".git/config": "git's own folder",
+    "p/.g\u200cit/hooks/x": "git's own folder",
+    "p/\ufeff.git/x": "git's own folder",
+    "p/GIT~1/x": "git's own folder",
+    "p/.git . ./x": "git's own folder",
+    "p/.git::$INDEX_ALLOCATION/x": "git's own folder",
+    "p/" + "ø" * 128: "longer than 255 bytes",
+    "x": "top folder",
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_unsafe_names_in_tar(tmp_path: Path, name: str) -> None:
+    message = refusal(write_tar(tmp_path, member("p/first", b"1"), member(name, b"2")))
+    assert NAMES[name] in message
+    assert ascii(name) in message
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_unsafe_names_in_zip(tmp_path: Path, name: str) -> None:
+    message = refusal(write_zip(tmp_path, ("p/first", b"1", 0), (name, b"2", 0)))
+    assert NAMES[name] in message
+
+
+@pytest.mark.parametrize("name", ["p/../x", "p/.git", "/p", "p/a\nb"])
+def test_unsafe_folders(tmp_path: Path, name: str) -> None:
+    folder = member(name, kind=tarfile.DIRTYPE)
+    assert NAMES.get(name, "") in refusal(write_tar(tmp_path, member("p/first"), folder))
+    assert refusal(write_zip(tmp_path, ("p/first", b"", 0), (name + "/", b"", 0)))
+
+
+def test_a_name_with_nul(tmp_path: Path) -> None:
+    info, data = member("p/safe", b"x")
+    info.pax_headers = {"path": "p/safe\0evil"}
+    assert "control character" in refusal(write_tar(tmp_path, member("p/1"), (info, data)))
+    path = write_zip(tmp_path, ("p/1", b"", 0), ("p/safe_evil", b"", 0))
+    path.write_bytes(path.read_bytes().replace(b"safe_evil", b"safe\0evil"))
+    assert "control character" in refusal(path)
+
+
+def test_names_that_git_allows_are_kept(tmp_path: Path) -> None:
+    names = [".gitignore", ".github/x", "git", "a.git/x", "...", "a b", "ü", ".git2", "git~2"]
+    path = write_tar(tmp_path, *(member(f"p/{n}") for n in names))
+    assert [f.path for f in read_sdist(path)] == names
+
+
+def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:
+    path = tmp_path / "p-1.0.tar.gz"
+    data = tar_bytes(member("p/a\udcff.py", b"x"), format=tarfile.GNU_FORMAT)
+    assert b"\xff" in data
+    path.write_bytes(gzip.compress(data))
+    assert "not UTF-8" in refusal(path)
+
+
+def test_a_zip_name_that_is_not_marked_utf8(tmp_path: Path) -> None:
+    path = write_zip(tmp_path, ("p/aaa.py", b"x", 0))
+    path.write_bytes(path.read_bytes().replace(b"aaa.py", b"\x81\x82a.py"))
+    assert "not marked as UTF-8" in refusal(path)
+
+
+KINDS = {
+    tarfile.SYMTYPE: "symbolic link",
+    tarfile.LNKTYPE: "hard link",
+    tarfile.CHRTYPE: "device",
+    tarfile.BLKTYPE: "device",
+    tarfile.FIFOTYPE: "pipe",
+    tarfile.CONTTYPE: "unknown kind",
+    b"V": "unknown kind",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_files_and_folders(tmp_path: Path, kind: bytes) -> None:
+    message = refusal(write_tar(tmp_path, *PLAIN, member("p-1.0/bad", kind=kind, link="p-1.0/setup.py")))
+    assert KINDS[kind] in message
+    assert "'p-1.0/bad'" in message
+
+
+def test_sparse_files_are_refused(tmp_path: Path) -> None:
+    info, _ = member("p/hole")
+    info.pax_headers = {
+        "GNU.sparse.major": "1",
+        "GNU.sparse.minor": "0",
+        "GNU.sparse.name": "p/hole",
+        "GNU.sparse.realsize": str(10**12),
+    }
+    body = b"1\n0\n1\n".ljust(512, b"\0")
+    info.size = len(body)
+    assert "larger than" in refusal(write_tar(tmp_path, member("p/1"), (info, body)))
+    info.pax_headers["GNU.sparse.realsize"] = "1000"
+    assert "sparse" in refusal(write_tar(tmp_path, member("p/1"), (info, body)))
+
+
+def test_links_and_devices_in_zip(tmp_path: Path) -> None:
+    assert "symbolic link" in refusal(write_zip(tmp_path, ("p/l", b"/etc", stat.S_IFLNK | 0o777)))
+    assert "device" in refusal(write_zip(tmp_path, ("p/d", b"", stat.S_IFIFO | 0o644)))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("p/a", "p/a"), ("p/a", "p/a/b"), ("p/a/b", "p/a"), ("p/a/", "p/a"), ("p/a", "p/a/")],
+)
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_doubles_and_files_that_are_folders(tmp_path: Path, names: tuple[str, str]) -> None:
+    tar = [member(n.rstrip("/"), kind=tarfile.DIRTYPE if n.endswith("/") else tarfile.REGTYPE) for n in names]
+    for path in (write_tar(tmp_path, *tar), write_zip(tmp_path, *((n, b"", 0) for n in names))):
+        message = refusal(path)
+        assert "twice" in message or "a file and a folder" in message
+
+
+def test_one_top_folder(tmp_path: Path) -> None:
+    assert "more than one top folder" in refusal(write_tar(tmp_path, member("p/a"), member("q/a")))
+    assert "top folder" in refusal(write_tar(tmp_path, member("setup.py", b"x")))
+
+
+def test_limits(tmp_path: Path) -> None:
+    path = write_tar(tmp_path, *(member(f"p/{i}", b"x" * 1000) for i in range(10)))
+    small = write_zip(tmp_path, *((f"p/{i}", b"x" * 1000, 0) for i in range(10)))
+    for archive in (path, small):
+        assert "more than 9 members" in refusal(archive, limits=SdistLimits(members=9))
+        assert "larger than 999 bytes" in refusal(archive, limits=SdistLimits(file_bytes=999))
+        assert "more than 9000 bytes" in refusal(archive, limits=SdistLimits(total_bytes=9000))
+        assert "times its size" in refusal(archive, limits=SdistLimits(ratio=2, ratio_from=100))
+        assert len(list(read_sdist(archive, limits=SdistLimits(members=10, file_bytes=1000)))) == 10
+
+
+def test_a_bomb_is_stopped_early(tmp_path: Path) -> None:
+    path = tmp_path / "p-1.0.tar.gz"
+    header = tarfile.TarInfo("p/big")
+    header.size = 200 * 1024 * 1024
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(header.tobuf())
+        for _ in range(200):
+            file.write(bytes(1024 * 1024))
+    assert path.stat().st_size < 2 * 1024 * 1024
+    limits = SdistLimits(ratio=20, ratio_from=1024 * 1024)
+    assert "times its size" in refusal(path, limits=limits)
+
+
+def test_a_huge_header_is_refused(tmp_path: Path) -> None:
+    info = tarfile.TarInfo("././@LongLink")
+    info.type, info.size = tarfile.GNUTYPE_LONGNAME, 500 * 1024 * 1024
+    path = tmp_path / "p-1.0.tar.gz"
+    path.write_bytes(gzip.compress(info.tobuf() + bytes(2048)))
+    assert "damaged" in refusal(path)
+
+
+def test_every_truncation_is_noticed(tmp_path: Path) -> None:
+    """Cut in the plain tar, at each block and between, and in the compressed file."""
+    whole = tar_bytes(member("p/a", b"a" * 700), member("p/b", b"b" * 512))
+    end = 512 + 1024 + 512 + 512  # where the end mark begins
+    path = tmp_path / "p-1.0.tar.gz"
+    for size in range(0, end + 512, 128):
+        path.write_bytes(gzip.compress(whole[:size]))
+        assert "damaged or truncated" in refusal(path), size
+    path.write_bytes(gzip.compress(whole[: end + 512]))
+    assert len(list(read_sdist(path))) == 2
+    for name, pack in PACK.items():
+        packed = pack(whole)
+        for size in (0, 5, len(packed) // 2, len(packed) - 9, len(packed) - 1):
+            (tmp_path / name).write_bytes(packed[:size])
+            assert "damaged or truncated" in refusal(tmp_path / name), (name, size)
+    zipped = write_zip(tmp_path, ("p/a", b"a" * 700, 0))
+    data = zipped.read_bytes()
+    for size in (0, 10, len(data) // 2, len(data) - 1):
+        zipped.write_bytes(data[:size])
+        assert "damaged or truncated" in refusal(zipped), size
+
+
+def test_damage_is_noticed(tmp_path: Path) -> None:
+    whole = bytearray(tar_bytes(member("p/a", b"a" * 512), member("p/b", b"b" * 512)))
+    path = tmp_path / "p-1.0.tar.gz"
+    whole[1024 + 3] ^= 1  # the second header: its checksum no longer fits
+    path.write_bytes(gzip.compress(bytes(whole)))
+    assert "damaged" in refusal(path)
+    packed = bytearray(gzip.compress(tar_bytes(member("p/a", b"a" * 512))))
+    packed[-6] ^= 1  # the CRC of the gzip stream
+    path.write_bytes(bytes(packed))
+    assert "damaged" in refusal(path)
+    zipped = write_zip(tmp_path, ("p/a", b"a" * 700, 0))
+    data = bytearray(zipped.read_bytes())
+    data[40] ^= 0xFF
+    zipped.write_bytes(bytes(data))
+    assert "damaged" in refusal(zipped)
+
+
+def test_data_after_the_end_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "p-1.0.tar.gz"
+    path.write_bytes(gzip.compress(tar_bytes(member("p/a")) + tar_bytes(member("p/b"))))
+    assert "more data after the end" in refusal(path)
+    path.write_bytes(gzip.compress(tar_bytes(member("p/a")) + bytes(100_000)))
+    assert [f.path for f in read_sdist(path)] == ["a"]
+
+
+def test_a_negative_size_is_refused(tmp_path: Path) -> None:
+    header = bytearray(tarfile.TarInfo("p/a").tobuf(tarfile.GNU_FORMAT))
+    header[124:136] = b"\xff" * 8 + struct.pack(">i", -512)
+    header[148:156] = b" " * 8
+    header[148:156] = f"{sum(header):06o}\0 ".encode()
+    path = tmp_path / "p-1.0.tar.gz"
+    path.write_bytes(gzip.compress(bytes(header) + bytes(1024)))
+    assert "damaged" in refusal(path)
+
+
+def test_an_encrypted_zip(tmp_path: Path) -> None:
+    path = write_zip(tmp_path, ("p/a", b"secret" * 10, 0))
+    data = bytearray(path.read_bytes())
+    data[6] |= 1
+    data[data.index(b"PK\x01\x02") + 8] |= 1
+    path.write_bytes(bytes(data))
+    assert "encrypted" in refusal(path)
+
+
+def test_other_files(tmp_path: Path) -> None:
+    assert "can't be read" in refusal(tmp_path / "missing-1.0.tar.gz")
+    wheel = tmp_path / "p-1.0-py3-none-any.whl"
+    wheel.write_bytes(b"")
+    assert "not an sdist format" in refusal(wheel)
+    assert "holds no files" in refusal(write_tar(tmp_path, member("p", kind=tarfile.DIRTYPE)))
+    assert "holds no files" in refusal(write_zip(tmp_path, ("p/", b"", 0)))
+
+
+FILES = [SdistFile(p, b"", False) for p in ("a/x.py", "a/y.py", "a/sub/z.py", "ab/x.py", "top.py")]
+
+
+def test_select() -> None:
+    everything = select(FILES, ["."], [])
+    assert [f.path for f in everything.files] == [f.path for f in FILES]
+    chosen = select(FILES, ["a", "top.py"], ["a/sub", "a/y.py"])
+    assert [f.path for f in chosen.files] == ["a/x.py", "top.py"]
+    assert (chosen.unmatched_keep, chosen.unmatched_drop) == ((), ())
+    missed = select(FILES, ["a/", "nowhere"], ["a/s", "ab/x.py", "a/sub/"])
+    assert [f.path for f in missed.files] == ["a/x.py", "a/y.py"]
+    assert missed.unmatched_keep == ("nowhere",)
+    assert missed.unmatched_drop == ("a/s", "ab/x.py")
+
+
+# Pieces that attackers build names from, and anything else.
+pieces = st.sampled_from(
+    [
+        "..",
+        ".",
+        "",
+        ".git",
+        "GIT~1",
+        "/",
+        "//",
+        "\\",
+        "a",
+        "A",
+        "\u200d",
+        "\x00",
+        "\n",
+        "p",
+        ".git ",
+        "ø",
+        ":",
+        "é",
+    ]
+) | st.text(max_size=6)
+names = st.lists(pieces, max_size=6).map("/".join) | st.lists(pieces, max_size=4).map("".join)
+
+
+def check_safe(files: list[SdistFile]) -> None:
+    assert len({f.path for f in files}) == len(files)
+    for file in files:
+        path = PurePosixPath(file.path)
+        assert not path.is_absolute()
+        assert str(path) == file.path
+        assert not {"..", ".", ""} & set(path.parts)
+        assert "\\" not in file.path
+        assert not any(unicodedata.category(c) in ("Cc", "Cs") for c in file.path)
+        for part in path.parts:
+            bare = part.replace("\u200d", "").split(":")[0].rstrip(". ").lower()
+            assert bare not in (".git", "git~1")
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(names, min_size=1, max_size=4))
+def test_no_name_in_a_tar_yields_an_unsafe_path(tmp_path: Path, found: list[str]) -> None:
+    try:
+        data = tar_bytes(*(member(f"p/{n}") for n in found))
+    except (UnicodeEncodeError, ValueError):
+        return  # not a name tarfile can write
+    path = tmp_path / "p-1.0.tar.gz"
+    path.write_bytes(gzip.compress(data, 1))
+    try:
+        files = list(read_sdist(path))
+    except SourceError:
+        return
+    check_safe(files)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(names, min_size=1, max_size=4))
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_no_name_in_a_zip_yields_an_unsafe_path(tmp_path: Path, found: list[str]) -> None:
+    try:
+        path = write_zip(tmp_path, *((n, b"", 0) for n in found))
+    except (UnicodeEncodeError, ValueError):
+        return
+    try:
+        files = list(read_sdist(path))
+    except SourceError:
+        return
+    check_safe(files)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=2048), st.integers(0, 4096), st.sampled_from(["p-1.0.tar.gz", "p-1.0.zip"]))
+def test_any_damage_is_a_source_error(tmp_path: Path, noise: bytes, at: int, name: str) -> None:
+    if name.endswith(".zip"):
+        whole = write_zip(tmp_path, ("p/a", b"a" * 700, 0), ("p/b", b"b", 0)).read_bytes()
+        (tmp_path / name).write_bytes(whole[: at % len(whole)] + noise + whole[at % len(whole) :])
+    else:
+        whole = tar_bytes(member("p/a", b"a" * 700), member("p/b", b"b"))
+        (tmp_path / name).write_bytes(gzip.compress(whole[:at] + noise + whole[at + len(noise) :], 1))
+    try:
+        files = list(read_sdist(tmp_path / name))
+    except SourceError as error:
+        assert name in str(error)
+        return
+    check_safe(files)
