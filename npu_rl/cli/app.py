@@ -25,11 +25,11 @@ Manifest = Annotated[
     str, typer.Option("--manifest", "-m", metavar="M", help="A bundled name (see `npu-rl list`) or a path.")
 ]
 Workspace = Annotated[
-    Optional[Path],  # noqa: UP007, UP045
+    Optional[Path],  # noqa: UP045
     typer.Option("--workspace", "-w", metavar="DIR", help="The workspace folder.", show_default=False),
 ]
 Rewrite = Annotated[
-    Optional[list[str]],  # noqa: UP007, UP045
+    Optional[list[str]],  # noqa: UP045
     typer.Option(
         "--rewrite", metavar="FROM=TO", help="Ask TO... instead of FROM... for git URLs. May be repeated."
     ),
@@ -57,7 +57,7 @@ def setup(
     manifest: Manifest,
     workspace: Workspace = None,
     lock: Annotated[
-        Optional[Path],  # noqa: UP007, UP045
+        Optional[Path],  # noqa: UP045
         typer.Option(
             "--lock",
             metavar="F",
@@ -121,7 +121,7 @@ def list_manifests(json: Json = False) -> None:
 def lock(
     manifest: Manifest,
     update: Annotated[
-        Optional[list[str]],  # noqa: UP007, UP045
+        Optional[list[str]],  # noqa: UP045
         typer.Option(
             "--update", metavar="COMPONENT", help="Resolve only this one anew; the others keep their ids."
         ),
@@ -130,7 +130,7 @@ def lock(
         bool, typer.Option("--check", help="Write nothing; fail if the lock is not up to date.")
     ] = False,
     output: Annotated[
-        Optional[Path],  # noqa: UP007, UP045
+        Optional[Path],  # noqa: UP045
         typer.Option(
             "--output",
             "-o",

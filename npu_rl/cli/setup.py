@@ -8,7 +8,8 @@ from npu_rl.cli.show import amount, print_json, tell, watcher
 from npu_rl.manifest import lock as lock_file
 from npu_rl.manifest.find import find_manifest
 from npu_rl.workspace.layout import DEFAULT_NAME, Layout
-from npu_rl.workspace.setup import Outcome, Request, run as run_setup
+from npu_rl.workspace.setup import Outcome, Request
+from npu_rl.workspace.setup import run as run_setup
 from npu_rl.workspace.summary import manifest_changed, setup_json
 
 
@@ -19,7 +20,7 @@ def run(
     from npu_rl.sources.git import Network
     from npu_rl.sources.urls import load_rewrites
 
-    path, _ = find_manifest(manifest)
+    path = find_manifest(manifest)
     found = lock_file.read(lock or lock_file.file_for(path))
     if manifest_changed(found, path):
         tell(f"note: {path.name} has changed since its lock was made; the lock is what is set up.")

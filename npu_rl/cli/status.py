@@ -7,7 +7,6 @@ from pathlib import Path
 
 from npu_rl.cli.show import print_json, tell
 from npu_rl.workspace.layout import find_workspace
-from npu_rl.workspace.receipt import read_receipt
 from npu_rl.workspace.setup import recover
 from npu_rl.workspace.verify import verify
 
@@ -16,7 +15,7 @@ def run(workspace: Path | None, as_json: bool) -> None:
     layout = find_workspace(workspace)
     recover(layout, tell)
     report = verify(layout)
-    lock, receipt = report.lock, read_receipt(layout)
+    lock, receipt = report.lock, report.receipt
     kept = sorted(p.name for p in layout.kept.iterdir()) if layout.kept.is_dir() else []
     if as_json:
         print_json(

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from npu_rl.cli.show import print_json, tell
 from npu_rl.workspace.layout import Layout, find_workspace
-from npu_rl.workspace.receipt import read_receipt
 from npu_rl.workspace.setup import recover
 from npu_rl.workspace.summary import manifest_changed
 from npu_rl.workspace.verify import Report, verify
@@ -17,7 +16,7 @@ def run(workspace: Path | None, deep: bool, as_json: bool) -> None:
     layout = find_workspace(workspace)
     recover(layout, tell)
     report = verify(layout, deep=deep)
-    _tell_of_changes(layout, report)
+    _tell_of_changes(report)
     if as_json:
         print_json(report.to_json())
     else:
@@ -26,8 +25,8 @@ def run(workspace: Path | None, deep: bool, as_json: bool) -> None:
         raise SystemExit(3)
 
 
-def _tell_of_changes(layout: Layout, report: Report) -> None:
-    manifest = Path(str(read_receipt(layout).setup.get("manifest", "")))
+def _tell_of_changes(report: Report) -> None:
+    manifest = Path(str(report.receipt.setup.get("manifest", "")))
     if manifest.is_file() and manifest_changed(report.lock, manifest):
         tell(f"note: {manifest.name} has changed since this workspace's lock was made.")
 
@@ -36,9 +35,9 @@ def _print(layout: Layout, report: Report) -> None:
     for path in report.products:
         print(f"  not ours, harmless  {path}")
     for drift in report.drift:
-        whose = f"  ({drift.component}" if drift.component else "  (nobody's"
-        hunk = f", {drift.patch} hunk {drift.hunk})" if drift.patch else ")"
-        print(f"  {drift.kind:<10} {drift.path}{whose}{hunk}")
+        whose = drift.component or "nobody's"
+        hit = f", {drift.patch} hunk {drift.hunk}" if drift.patch else ""
+        print(f"  {drift.kind:<10} {drift.path}  ({whose}{hit})")
     for (component, name), hunks in report.patches.items():
         states = Counter(hunk["state"] for hunk in hunks)
         told = ", ".join(f"{count} {state}" for state, count in states.items()) or "no hunks in code"

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from npu_rl.compose.build import compose
-from npu_rl.compose.texts import locked_text
-from npu_rl.compose.trees import Trees, check_links
 from npu_rl.errors import ComposeError
 from npu_rl.git import Git
 from npu_rl.manifest.lock import Lock
-from npu_rl.objects import Entry
 from npu_rl.store import Store, Unit, pack_loose, unit_key
+
+if TYPE_CHECKING:
+    from npu_rl.compose.trees import Trees
+    from npu_rl.objects import Entry
 
 COMPOSE_FORMAT = 1
 
@@ -53,6 +53,11 @@ def composed(store: Store, lock: Lock, units: list[Unit], beside: Path, *, check
 
 
 def _make(store: Store, lock: Lock, units: list[Unit], beside: Path, key: str) -> Unit:
+    # A setup from a warm store has no need of these.
+    from npu_rl.compose.build import compose
+    from npu_rl.compose.texts import locked_text
+    from npu_rl.compose.trees import Trees
+
     kept = _runtime_unit(store, lock)
     lent = [u.objects for u in units] + ([kept.objects] if kept else [])
     with store.quarantine() as folder:
@@ -78,6 +83,8 @@ def _make(store: Store, lock: Lock, units: list[Unit], beside: Path, key: str) -
 
 
 def _listing(trees: Trees, tree: str, what: str) -> list[tuple[str, str, str]]:
+    from npu_rl.compose.trees import check_links
+
     files: list[tuple[str, Entry]] = list(trees.files(tree))
     check_links(files, trees, what)
     return [(path, entry.mode, entry.oid) for path, entry in files]
@@ -92,6 +99,7 @@ def _runtime_unit(store: Store, lock: Lock) -> Unit | None:
     if unit is not None:
         return unit
     from npu_rl.compose.runtime import write_runtime
+    from npu_rl.compose.trees import Trees
 
     with store.quarantine() as folder:
         repository = Git(folder)

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.data import bundled_manifests
+from npu_rl.data import data_root
 from npu_rl.errors import ManifestError
 from npu_rl.manifest import checks
+from npu_rl.manifest.find import find_bundled
 from npu_rl.manifest.fingerprint import BUNDLED, read_bounded, sha256
-from npu_rl.manifest.problems import InvalidManifest, Problem, closest, shown
+from npu_rl.manifest.problems import InvalidManifest, Problem, shown
 from npu_rl.manifest.yaml_text import Document, Plain, read_yaml
 
 PARENT_LIMIT = 8
@@ -56,19 +57,7 @@ def _first(name_or_path: str) -> _Wanted:
     if checks.is_manifest_path(name_or_path):
         return _Wanted(Path(name_or_path), False, name_or_path, name_or_path)
     name = f"{BUNDLED}{name_or_path}.yaml"
-    return _Wanted(_bundled(name_or_path, None), True, name, name)
-
-
-def _bundled(name: str, where: str | None) -> Path:
-    known = bundled_manifests()
-    if name in known:
-        return known[name]
-    raise ManifestError(
-        f"There is no bundled manifest {shown(name)}{closest(name, list(known))}",
-        where=where,
-        why=f"bundled manifests: {', '.join(known) or 'none'}",
-        hint="name one of these, or give the path of a file: a path holds '/' or ends in .yaml",
-    )
+    return _Wanted(find_bundled(name_or_path), True, name, name)
 
 
 def _read(wanted: _Wanted) -> ManifestFile:
@@ -114,7 +103,7 @@ def _parent(chain: list[ManifestFile]) -> _Wanted | None:
         wanted = _Wanted(path, False, beside, where)
     else:
         name = f"{BUNDLED}{child.extends}.yaml"
-        wanted = _Wanted(_bundled(child.extends, where), True, name, where)
+        wanted = _Wanted(find_bundled(child.extends, where), True, name, where)
     _refuse_endless(chain, wanted.path, where)
     return wanted
 
@@ -144,8 +133,10 @@ def _same_file(one: Path, other: Path) -> bool:
 def recorded_names(chain: list[ManifestFile]) -> Iterator[tuple[str, str]]:
     """Portable name and sha256 of each file: relative to the manifest's folder, or bundled:NAME.yaml."""
     folder = chain[0].path.parent
+    shipped = os.path.realpath(data_root() / "manifests")
     for file in chain:
-        if file.bundled:
+        # A bundled manifest has one name, whether it was asked for by name or by path.
+        if file.bundled or os.path.realpath(file.path.parent) == shipped:
             yield f"{BUNDLED}{file.path.name}", file.digest
         else:
             yield Path(os.path.relpath(file.path, folder)).as_posix(), file.digest

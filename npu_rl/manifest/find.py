@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from pathlib import Path
 
 from npu_rl.data import bundled_manifests
 from npu_rl.errors import ManifestError
+from npu_rl.manifest.checks import is_manifest_path
+from npu_rl.manifest.problems import closest, shown
 
 
-def find_manifest(name_or_path: str) -> tuple[Path, bool]:
-    """The manifest's file, and whether it is a bundled one. Raises ManifestError if there is none."""
-    if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
-        path = Path(name_or_path).expanduser().absolute()
-        if path.is_file():
-            return path, False
-        raise ManifestError("There is no such manifest", where=str(path))
+def find_manifest(name_or_path: str) -> Path:
+    """The manifest's file. Raises ManifestError if there is none."""
+    if not is_manifest_path(name_or_path):
+        return find_bundled(name_or_path)
+    path = Path(name_or_path).expanduser().absolute()
+    if not path.is_file():
+        raise ManifestError("There is no such manifest", where=str(path), hint="check the path")
+    return path
+
+
+def find_bundled(name: str, where: str | None = None) -> Path:
+    """The file of a bundled manifest. where: what names it, for the message. Raises ManifestError."""
     known = bundled_manifests()
-    if name_or_path in known:
-        return known[name_or_path], True
-    near = get_close_matches(name_or_path, known, 1)
+    if name in known:
+        return known[name]
     raise ManifestError(
-        f"There is no bundled manifest {name_or_path!r}",
-        why=f"Bundled: {', '.join(known) or 'none'}.",
-        hint=f"Did you mean {near[0]}?"
-        if near
-        else "A manifest of your own is given by its path, such as ./my.yaml",
+        f"There is no bundled manifest {shown(name)}{closest(name, list(known))}",
+        where=where,
+        why=f"bundled manifests: {', '.join(known) or 'none'}",
+        hint="name one of these, or give the path of a file: a path holds '/' or ends in .yaml",
     )

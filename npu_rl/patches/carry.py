@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from npu_rl.patches.match import apply_exact, split_lines
 from npu_rl.patches.model import FilePatch, Hunk, Patch
 from npu_rl.patches.places import CONTEXT, Edge, find_all, text_of
-from npu_rl.patches.record import IN_PLACE, SUPERSEDED, HunkRecord, pieces_of
+from npu_rl.patches.record import IN_PLACE, SUPERSEDED, HunkRecord, State, pieces_of
 
 
 @dataclass
@@ -131,19 +131,18 @@ def _carry(change: _Change, first: int, last: int, added: int) -> None:
 
 
 def _record(traced: _Traced, file: _File, component: str | None) -> HunkRecord:
-    own = {id(change) for change in traced.changes}
-    mine = [i for i, line in enumerate(file.lines) if line.owner is not None and id(line.owner) in own]
+    changes = {id(change) for change in traced.changes}
+    mine = [i for i, line in enumerate(file.lines) if line.owner is not None and id(line.owner) in changes]
+    for i in reversed(mine):  # what a change removed stood above what is left of its own lines
+        owner = file.lines[i].owner
+        assert owner is not None
+        owner.at = i
     kept = {id(file.lines[i].owner) for i in mine}
     live = [c for c in traced.changes if id(c) in kept or (not c.adds and not _undone(c, file))]
-    line = min([c.at for c in live or traced.changes] + mine) + 1
-    if not file.exists:
-        line = 0
-    head = HunkRecord(
-        traced.patch, traced.number, traced.path, line, IN_PLACE if live else SUPERSEDED, component
-    )
-    if not live:
-        return head
-    return _with_lines(head, file, live, mine)
+    line = min(c.at for c in live or traced.changes) + 1 if file.exists else 0
+    state: State = IN_PLACE if live else SUPERSEDED
+    head = HunkRecord(traced.patch, traced.number, traced.path, line, state, component)
+    return _with_lines(head, file, live, mine) if live else head
 
 
 def _undone(change: _Change, file: _File) -> bool:
@@ -161,7 +160,7 @@ def _undone(change: _Change, file: _File) -> bool:
 
 def _with_lines(head: HunkRecord, file: _File, live: list[_Change], mine: list[int]) -> HunkRecord:
     own, texts = set(mine), [text_of(line.raw) for line in file.lines]
-    first = min([c.at for c in live] + mine)
+    first = min(c.at for c in live)
     end = max([c.at for c in live] + [i + 1 for i in mine])
     tagged: list[tuple[str, str]] = []
     for i in range(first, end + 1):
@@ -182,18 +181,7 @@ def _with_lines(head: HunkRecord, file: _File, live: list[_Change], mine: list[i
         len(find_all(lines, [*before, *old, *after])),
         *(len(find_all(lines, piece.new)) for piece in pieces),
     )
-    return HunkRecord(
-        head.patch,
-        head.hunk,
-        head.file,
-        head.line,
-        head.state,
-        head.component,
-        before,
-        tuple(tagged),
-        after,
-        copies,
-    )
+    return replace(head, before=before, lines=tuple(tagged), after=after, copies=copies)
 
 
 def _telling(old: list[str], new: list[str], around: list[Edge]) -> int:

@@ -126,10 +126,8 @@ def _most_similar(lines: list[bytes], hunk: Hunk) -> Location:
     stated = hunk.old_index
     best = sorted(counts, key=lambda c: (c[0], abs(c[1] - stated)))[:_NEAR_ENOUGH]
     bare_lines = [_bare(line) for line in lines]
-    by_line: SequenceMatcher[bytes] = SequenceMatcher(None, autojunk=False)
-    by_line.set_seq2([_bare(line) for line in old])
-    by_letter: SequenceMatcher[str] = SequenceMatcher(None, autojunk=False)
-    by_letter.set_seq2(_letters(old))
+    by_line = SequenceMatcher(None, bare_lines[:0], [_bare(line) for line in old], autojunk=False)
+    by_letter = SequenceMatcher(None, "", _letters(old), autojunk=False)
 
     def equal_lines(start: int) -> float:
         by_line.set_seq1(bare_lines[start : start + width])

@@ -118,9 +118,11 @@ def _with_what_is_left(piece: Piece, lines: tuple[Edge, ...], alone: int) -> Fou
     old = best(olds) if olds else None
     if old is not None and (old.score < enough or (not piece.old and not (old.above and old.below))):
         old = None
-    if new is not None and not _trusted(new, piece, enough, all_there=len(news) >= alone):
+    all_there = bool(piece.new) and len(news) >= alone
+    if new is not None and not _trusted(new, piece, enough, all_there):
         new = None
-    if new is not None and (old is None or new.score >= old.score):
+    # A preimage without lines fits anywhere between two of its neighbours: it is weak evidence.
+    if new is not None and (old is None or new.score >= old.score or (all_there and not piece.old)):
         return Found("new", new.line)
     if old is not None:
         return Found("old", old.line)
@@ -130,7 +132,7 @@ def _with_what_is_left(piece: Piece, lines: tuple[Edge, ...], alone: int) -> Fou
     )
 
 
-def _trusted(place: _Place, piece: Piece, enough: int, *, all_there: bool) -> bool:
+def _trusted(place: _Place, piece: Piece, enough: int, all_there: bool) -> bool:
     if not piece.new:
         return bool(place.above and place.below) and place.score >= enough
     return place.score >= enough or all_there or (place.line == piece.line and place.score > 0)

@@ -113,8 +113,8 @@ class Scanner:
             raise self.error(
                 "The patch itself has CRLF line ends",
                 why="A diff header ends in a carriage return, so every hunk line has one too many.",
-                hint="Convert the patch to LF (`sed -i 's/\\r$//'`), and keep core.autocrlf from changing it. To "
-                "patch a file that has CRLF line ends, only the hunk lines may have them.",
+                hint="Convert the patch to LF (`sed -i 's/\\r$//'`), and keep core.autocrlf off. "
+                "To patch a file that has CRLF line ends, only the hunk lines may have them.",
             )
         self.at += 1
         if self.at == len(self.lines) and not self.complete:

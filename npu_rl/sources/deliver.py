@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +10,8 @@ from npu_rl.errors import SourceError
 from npu_rl.manifest.lock import Component, Lock, Source
 from npu_rl.sources import git as git_source
 from npu_rl.sources.git import GitRequest, Network
-from npu_rl.sources.urls import hide_credentials
 from npu_rl.sources.progress import Silent, Watcher
+from npu_rl.sources.urls import hide_credentials
 from npu_rl.store import Store, Unit, unit_key
 
 

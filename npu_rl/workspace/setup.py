@@ -102,14 +102,15 @@ def run(request: Request, tell: Callable[[str], None]) -> Outcome:
             root: {p: (m, i) for p, m, i in listing}
             for root, listing in delivered.composed.facts["files"].items()
         }
-        _protect_edits(layout, old, files, request.discard, outcome)
+        if old is not None and not request.discard:
+            _refuse_edits(layout, old, files)
         staging = layout.hidden / f"staging-{secrets.token_hex(6)}"
         try:
             _stage(staging, request, delivered, files, text)
         except BaseException:
             remove_tree(staging)
             raise
-        swap.swap(layout, staging, lambda home: _keep_late_edits(layout, home, tell))
+        swap.swap(layout, staging, lambda home: _keep_edits(layout, home, outcome))
         (layout.root / ".npu-rl" / "pycache").mkdir(exist_ok=True)
     outcome.seconds = time.monotonic() - started
     return outcome
@@ -142,8 +143,11 @@ def recover(layout: Layout, tell: Callable[[str], None]) -> None:
 
 
 def _recover(layout: Layout, tell: Callable[[str], None]) -> None:
-    if swap.finish(layout, lambda home: _keep_late_edits(layout, home, tell)):
+    outcome = Outcome(True)
+    if swap.finish(layout, lambda home: _keep_edits(layout, home, outcome)):
         tell("Finished a setup that was interrupted.")
+        if outcome.kept:
+            tell(f"Local changes were moved to {outcome.kept}")
     swap.sweep(layout)
 
 
@@ -167,15 +171,9 @@ def _check_place(layout: Layout) -> None:
         )
 
 
-def _protect_edits(
-    layout: Layout, old: Receipt | None, files: FilesByRoot, discard: bool, outcome: Outcome
-) -> None:
-    if old is None:
-        return
+def _refuse_edits(layout: Layout, old: Receipt, files: FilesByRoot) -> None:
     found = edits.find_edits(layout.root, old, check.read_stats(layout.stat), files)
-    if not found:
-        return
-    if not discard:
+    if found:
         raise WorkspaceError(
             f"{len(found.files) + len(found.history)} local changes are in the way",
             where=str(layout.root),
@@ -183,19 +181,20 @@ def _protect_edits(
             hint="Keep them (npu-rl diff shows them; make them a patch), or move them to "
             ".npu-rl/kept with: npu-rl setup --discard",
         )
-    outcome.kept = edits.keep(layout, layout.root, found)
 
 
-def _keep_late_edits(layout: Layout, old: Path, tell: Callable[[str], None]) -> None:
-    """What was edited between the check and the swap is put aside, not deleted."""
+def _keep_edits(layout: Layout, old: Path, outcome: Outcome) -> None:
+    """Put local work aside before the old parts are removed: what --discard was told to, and what came late.
+
+    It happens after the swap, under the journal: a setup that fails has moved nothing.
+    """
     old_layout = Layout(old)
     if not old_layout.is_workspace:
         return
     new = read_receipt(layout)
     found = edits.find_edits(old, read_receipt(old_layout), check.read_stats(old_layout.stat), new.files)
-    late = edits.Edits(tuple((r, p) for r, p in found.files if (old / r / p.rstrip("/")).exists()), ())
-    if late:
-        tell(f"Changes made during the setup were put in {edits.keep(layout, old, late)}")
+    if found:
+        outcome.kept = edits.keep(layout, old, found)
 
 
 def _stage(staging: Path, request: Request, delivered: Delivered, files: FilesByRoot, text: str) -> None:

@@ -36,6 +36,7 @@ class Report:
     """What verify found. `patches`: (component, patch) → hunks as {file, line, state}, in stack order."""
 
     lock: Lock
+    receipt: Receipt
     deep: bool
     drift: list[Drift] = field(default_factory=list)
     products: list[str] = field(default_factory=list)
@@ -70,7 +71,7 @@ def verify(layout: Layout, *, deep: bool = False) -> Report:
     receipt = read_receipt(layout)
     _check_receipt(lock, receipt, layout)
     known = {} if deep else check.read_stats(layout.stat)
-    report = Report(lock, deep)
+    report = Report(lock, receipt, deep)
     stats: dict[str, dict[str, check.Stat]] = {}
     changed: dict[str, set[str]] = {}
     for root, expected in receipt.files.items():
@@ -83,7 +84,7 @@ def verify(layout: Layout, *, deep: bool = False) -> Report:
         report.files += len(expected)
         report.hashed += findings.hashed
         report.products += [f"{root}/{p}" for p in findings.products]
-        report.drift += [Drift(f"{root}/{d.path}", d.kind, owner(lock, root, d.path)) for d in findings.drift]
+        report.drift += [Drift(f"{root}/{d.path}", d.kind, owner(lock, root, d.path, d.kind)) for d in findings.drift]
     _judge_hunks(layout, receipt, lock, changed, report)
     if report.hashed:
         _remember(layout, stats)
@@ -121,13 +122,16 @@ def _prove_tree(findings: Findings, expected: Mapping[str, tuple[str, str]], tre
         )
 
 
-def owner(lock: Lock, root: str, path: str) -> str | None:
-    """The component a path of the workspace belongs to, by what each takes; None for none."""
+def owner(lock: Lock, root: str, path: str, kind: str = "") -> str | None:
+    """The component a path of the workspace belongs to, by what each takes; None for none.
+
+    A stray file at the top is nobody's, even if a component is laid there.
+    """
     if root.startswith("src/"):
         return root[len("src/") :]
     if path.startswith("npu_rl_runtime/"):
         return "npu_rl_runtime"
-    best: tuple[int, str | None] = (-1, None)
+    best: tuple[int, str | None] = (0 if kind == "untracked" else -1, None)
     for name, component in lock.components.items():
         depth = _depth(component, path)
         if depth > best[0]:

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import shutil
 import signal
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
 
@@ -53,10 +51,7 @@ def run(arguments: list[str] | None = None) -> int:
     options.output.mkdir(parents=True, exist_ok=True)
     given = sys.argv[1:] if arguments is None else arguments
     results = report.Results(command=f"{VARIABLE}=... python -m tests.benchmarks.bench {shlex.join(given)}")
-    with ExitStack() as stack:
-        trials = options.lab / "trials"
-        stack.callback(shutil.rmtree, trials, ignore_errors=True)
-        bench = stack.enter_context(scenarios.opened(options, trials, results))
+    with scenarios.opened(options, results) as bench:
         for name in options.scenario or scenarios.ALL:
             scenarios.ALL[name](bench)
             report.write(results, options.output)

@@ -152,15 +152,17 @@ def disk_usage(*folders: Path) -> int:
 
 
 def tree_id(folder: Path) -> str:
-    """The git tree id of a folder, from the bytes on disk and nothing else."""
-    return _tree(os.fspath(folder)).hex()
+    """The git tree id of a folder, from its bytes and nothing else. A `.git` at its top is left out."""
+    return _tree(os.fspath(folder), leave_out=".git").hex()
 
 
-def _tree(folder: str) -> bytes:
+def _tree(folder: str, leave_out: str = "") -> bytes:
     entries: list[tuple[bytes, bytes]] = []
     with os.scandir(folder) as listing:
         for entry in listing:
             name = os.fsencode(entry.name)
+            if entry.name == leave_out:
+                continue
             if entry.is_symlink():
                 entries.append((name, b"120000 %b\0" % name + _blob(os.fsencode(os.readlink(entry.path)))))
             elif entry.is_dir():

@@ -63,6 +63,13 @@ class Table:
         """Median over the rounds of wall / the fastest peer's wall in the same round."""
         return self._ratio(key, {k for k, c in self.contenders.items() if c.peer})
 
+    def unsteady(self) -> str | None:
+        """A warning if the floor, which should cost the same each round, does not."""
+        walls = [row.cost.wall for row in self.complete().get(self.floor, [])]
+        if not self.timed or not walls or max(walls) < 2 * min(walls):
+            return None
+        return f"The floor took from {min(walls):.2f} to {max(walls):.2f} s: the machine was not quiet."
+
     def _ratio(self, key: str, others: set[str]) -> float | None:
         rows = self.complete()
         rivals = [rows[other] for other in others if other in rows]
@@ -168,7 +175,9 @@ def _table(table: Table) -> list[str]:
         else:
             said = " ".join(table.troubles.get(key, "did not run").split())[-200:]
             lines.append(f"| {contender.title} | failed: {said}" + " |" * len(columns))
-    return lines + [f"\n{name}: {size / MB:.2f} MB" for name, size in table.limits.items()]
+    remarks = [f"For comparison, {name}: {size / MB:.2f} MB." for name, size in table.limits.items()]
+    remarks += [warning] if (warning := table.unsteady()) else []
+    return lines + [f"\n{remark}" for remark in remarks]
 
 
 def _columns(table: Table) -> dict[str, Cell]:

@@ -1,105 +1,59 @@
-"""What is measured: each scenario sets up its contenders, then runs them in interleaved rounds."""
+"""What is measured: each scenario names its contenders and what may be there before they start."""
 
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 
-from . import measure, report
-from .copies import Copies, Expected, clean_environment
+from . import report
+from .copies import Copies, clean_environment
 from .npurl import VERIFY_DEEP, VERIFY_QUICK, NpuRl
 from .peers import Contender, Peers
-from .serve import SLOW_LINK, Endpoint, daemon, proxy
-
-
-@dataclass
-class Bench:
-    """Everything a scenario needs. `npurl` is None where npu-rl can't take part."""
-
-    options: argparse.Namespace
-    trials: Path
-    results: report.Results
-    expected: Expected
-    copies: Copies
-    peers: Peers
-    npurl: NpuRl | None
-    direct: Endpoint
-    counting: Endpoint
-    slow: Endpoint
-
-    def folders(self, scenario: str, contender: Contender) -> tuple[Path, Path]:
-        """The workspace and the cache of one contender in one scenario."""
-        place = self.trials / scenario / contender.key.replace(" ", "-")
-        place.mkdir(parents=True, exist_ok=True)
-        return place / "workspace", place / "cache"
-
-    def kept(self, contenders: list[Contender]) -> list[Contender]:
-        return [c for c in contenders if c.key not in self.options.skip]
+from .rounds import Bench, Scenario, TrialGround
+from .serve import SLOW_LINK, daemon, proxy
 
 
 @contextmanager
-def opened(options: argparse.Namespace, trials: Path, results: report.Results) -> Iterator[Bench]:
+def opened(options: argparse.Namespace, results: report.Results) -> Iterator[Bench]:
     """Copies made, peers installed, servers up; all of it down again afterwards. Raises HostError."""
-    lab: Path = options.lab
-    shutil.rmtree(trials, ignore_errors=True)
-    trials.mkdir()
-    environment = clean_environment(lab / "home")
-    copies = Copies(lab)
+    environment = clean_environment(options.lab / "home")
+    copies = Copies(options.lab)
     expected = copies.prepare()
-    peers = Peers(lab, environment, expected.tar, options.python)
+    peers = Peers(options.lab, environment, expected.tar, options.python)
     results.describe(expected, peers.install())
-    npurl = NpuRl(options.python, environment, lab)
+    npurl = NpuRl(options.python, environment, options.lab)
     why_not = "skipped on the command line" if "npu-rl" in options.skip else npurl.missing()
     if why_not:
         results.notes.append(f"npu-rl did not take part: {why_not}.")
-    log = lab / "servers.log"
+    log = options.lab / "servers.log"
     with ExitStack() as stack:
         direct = stack.enter_context(daemon(copies, log))
-        counting = stack.enter_context(proxy(direct, lab / "counting.bytes", log))
-        slow = stack.enter_context(proxy(direct, lab / "slow.bytes", log, **SLOW_LINK))
-        yield Bench(
-            options,
-            trials,
-            results,
-            expected,
-            copies,
-            peers,
-            None if why_not else npurl,
-            direct,
-            counting,
-            slow,
-        )
+        counting = stack.enter_context(proxy(direct, options.lab / "counting.bytes", log))
+        slow = stack.enter_context(proxy(direct, options.lab / "slow.bytes", log, **SLOW_LINK))
+        ground = stack.enter_context(TrialGround(options.lab / "trials"))
+        taking_part = None if why_not else npurl
+        yield Bench(options, results, expected, copies, peers, taking_part, ground, direct, counting, slow)
 
 
 def cold_loopback(bench: Bench) -> None:
     table = report.Table("Cold, loopback", floor="tar")
-    _rounds(bench, "cold-loopback", table, _cold(bench), bench.direct, fresh_cache=True)
+    Scenario(bench, "cold-loopback", table, bench.direct).rounds(_cold(bench))
 
 
 def cold_slow_link(bench: Bench) -> None:
     table = report.Table("Cold, 50 ms round trip, 100 Mbit/s", floor="tar")
-    _rounds(bench, "cold-slow-link", table, _cold(bench), bench.slow, fresh_cache=True)
+    Scenario(bench, "cold-slow-link", table, bench.slow).rounds(_cold(bench))
 
 
 def resources(bench: Bench) -> None:
     """Memory and bytes: a pass of its own, because sampling and counting take time."""
-    table = report.Table(
-        "Cold, loopback through a counting proxy (times here mean nothing)", floor="tar", timed=False
-    )
+    table = report.Table("Memory and bytes, cold, loopback", floor="tar", timed=False)
     table.limits = {
         "a pack of just the packages (git pack-objects)": bench.copies.pack_size(package_only=True),
         "a pack of the seven full trees": bench.copies.pack_size(package_only=False),
     }
-    rounds = min(3, bench.options.rounds)
-    _rounds(
-        bench, "resources", table, _cold(bench), bench.counting, fresh_cache=True, memory=True, rounds=rounds
-    )
+    Scenario(bench, "resources", table, bench.counting, memory=True).rounds(_cold(bench))
 
 
 def warm(bench: Bench) -> None:
@@ -108,24 +62,17 @@ def warm(bench: Bench) -> None:
     contenders = [bench.peers.floor(), *bench.peers.warm()]
     if bench.npurl:
         contenders.append(bench.npurl.setup("npu-rl setup, store warm"))
-    ready = []
-    table.enter(bench.kept(contenders))
-    for contender in table.contenders.values():
-        workspace, cache = bench.folders("warm", contender)
-        if _prepare(bench, table, contender, contender, workspace, cache):
-            shutil.rmtree(workspace)
-            ready.append(contender)
-    _rounds(bench, "warm", table, ready, bench.direct)
+    scenario = Scenario(bench, "warm", table, bench.direct, keep="cache")
+    scenario.rounds(scenario.prepare([(c, c) for c in contenders]))
 
 
 def noop(bench: Bench) -> None:
     """The same command again in a finished workspace."""
-    table = report.Table("Again, nothing to do, loopback", floor="typer")
     firsts = {c.key: c for c in bench.peers.cold()}
     pairs = [(firsts[c.key], c) for c in bench.peers.again()]
     if bench.npurl:
         pairs.append((_cold_npurl(bench.npurl), bench.npurl.setup("npu-rl setup, again")))
-    _in_workspace(bench, "noop", table, pairs)
+    _in_workspace(bench, "noop", "Again, nothing to do, loopback", pairs)
 
 
 def verify_quick(bench: Bench) -> None:
@@ -133,10 +80,9 @@ def verify_quick(bench: Bench) -> None:
     west = next(c for c in bench.peers.cold() if c.key == "west")
     pairs = [(west, bench.peers.checks()[0])]
     if bench.npurl:
-        pairs.append(
-            (_cold_npurl(bench.npurl), bench.npurl.contender("npu-rl", "npu-rl verify", VERIFY_QUICK))
-        )
-    _in_workspace(bench, "verify-quick", report.Table("Verify, quick", floor="typer"), pairs)
+        quick = bench.npurl.contender("npu-rl", "npu-rl verify", VERIFY_QUICK)
+        pairs.append((_cold_npurl(bench.npurl), quick))
+    _in_workspace(bench, "verify-quick", "Verify, quick", pairs)
 
 
 def verify_deep(bench: Bench) -> None:
@@ -145,7 +91,7 @@ def verify_deep(bench: Bench) -> None:
     if bench.npurl:
         deep = bench.npurl.contender("npu-rl", "npu-rl verify --deep", VERIFY_DEEP)
         pairs.append((_cold_npurl(bench.npurl), deep))
-    _in_workspace(bench, "verify-deep", report.Table("Verify, every byte", floor="typer"), pairs)
+    _in_workspace(bench, "verify-deep", "Verify, every byte", pairs)
 
 
 ALL: dict[str, Callable[[Bench], None]] = {
@@ -167,124 +113,14 @@ def _cold(bench: Bench) -> list[Contender]:
     contenders = [bench.peers.floor(), *bench.peers.cold()]
     if bench.npurl:
         contenders.append(_cold_npurl(bench.npurl))
-    return bench.kept(contenders)
+    return contenders
 
 
-def _in_workspace(
-    bench: Bench, name: str, table: report.Table, pairs: list[tuple[Contender, Contender]]
-) -> None:
+def _in_workspace(bench: Bench, name: str, title: str, pairs: list[tuple[Contender, Contender]]) -> None:
     """Measure the second of each pair in a workspace that the first one made."""
-    ready = [bench.peers.import_floor()]
-    pairs = [(first, contender) for first, contender in pairs if contender.key not in bench.options.skip]
-    table.enter([*ready, *(contender for _, contender in pairs)])
-    for first, contender in pairs:
-        if _prepare(bench, table, contender, first, *bench.folders(name, contender)):
-            ready.append(contender)
-    _rounds(bench, name, table, ready, bench.direct, fresh_workspace=False)
-    for contender in ready[1:]:
-        table.notices[contender.key] = _notices(bench, contender, *bench.folders(name, contender))
-
-
-def _prepare(
-    bench: Bench, table: report.Table, contender: Contender, first: Contender, workspace: Path, cache: Path
-) -> bool:
-    _say(f"{table.title}: {contender.key}: prepare")
-    command = first.command(bench.direct.url, workspace, cache)
-    cost = measure.run(command, workspace.parent / "prepare.log", timeout=bench.options.timeout)
-    if cost.code:
-        table.trouble(contender, f"preparation ended with {cost.code}: {cost.error}")
-    return not cost.code
-
-
-def _rounds(
-    bench: Bench,
-    name: str,
-    table: report.Table,
-    contenders: list[Contender],
-    endpoint: Endpoint,
-    *,
-    fresh_workspace: bool = True,
-    fresh_cache: bool = False,
-    memory: bool = False,
-    rounds: int | None = None,
-) -> None:
-    """Run all contenders once a round, in an order that moves on by one each round."""
-    bench.results.tables[name] = table
-    table.enter(contenders)
-    active = list(contenders)
-    warm_up = 0 if bench.options.no_warm_up or memory else 1
-    for number in range((rounds or bench.options.rounds) + warm_up):
-        turn = number % len(active) if active else 0
-        recorded = number >= warm_up
-        table.loads.append(os.getloadavg()[0])
-        for contender in active[turn:] + active[:turn]:
-            workspace, cache = bench.folders(name, contender)
-            for folder in [workspace] * fresh_workspace + [cache] * fresh_cache:
-                shutil.rmtree(folder, ignore_errors=True)
-            row = _trial(bench, table, contender, endpoint, workspace, cache, memory=memory)
-            if row is None:
-                active.remove(contender)
-            elif recorded:
-                table.rows.setdefault(contender.key, []).append(row)
-    if fresh_workspace:
-        shutil.rmtree(bench.trials / name, ignore_errors=True)
-
-
-def _trial(
-    bench: Bench,
-    table: report.Table,
-    contender: Contender,
-    endpoint: Endpoint,
-    workspace: Path,
-    cache: Path,
-    *,
-    memory: bool,
-) -> report.Row | None:
-    """One run with its result checked. None, and the reason in the table, if it went wrong."""
-    command = contender.command(endpoint.url, workspace, cache)
-    os.sync()  # the writes of the one before are not this one's burden
-    before = endpoint.bytes_moved()
-    cost = measure.run(command, workspace.parent / "run.log", timeout=bench.options.timeout, memory=memory)
-    after = endpoint.bytes_moved()
-    _say(f"{table.title}: {contender.key}: {cost.wall:.2f} s")
-    if cost.code:
-        table.trouble(contender, f"ended with {cost.code}: {cost.error}")
-        return None
-    wrong = _wrong(bench, contender, workspace)
-    if wrong:
-        table.trouble(contender, wrong)
-        return None
-    moved = after - before if before is not None and after is not None else None
-    return report.Row(cost, moved, measure.disk_usage(workspace, cache))
-
-
-def _wrong(bench: Bench, contender: Contender, workspace: Path) -> str | None:
-    """What is wrong with the code tree, or None. A contender without a workspace has none."""
-    if not (workspace / "code").is_dir():
-        return None if contender.key == "typer" else "it left no code tree"
-    if contender.key == "npu-rl":
-        return bench.npurl.check(workspace) if bench.npurl else None
-    found = measure.tree_id(workspace / "code")
-    return None if found == bench.expected.tree else f"code tree is {found}, not {bench.expected.tree}"
-
-
-def _notices(bench: Bench, contender: Contender, workspace: Path, cache: Path) -> bool:
-    """Whether one changed byte in the code tree makes the command fail, or is put right by it.
-
-    Size and modification time stay as they were: this is what an unlucky copy or a bad disk leaves.
-    """
-    victim = min(
-        (workspace / "code" / "megatron").rglob("*.py"), key=lambda path: (-path.stat().st_size, path)
-    )
-    data = bytearray(victim.read_bytes())
-    data[0] ^= 1
-    before = victim.stat()
-    victim.write_bytes(data)
-    os.utime(victim, ns=(before.st_atime_ns, before.st_mtime_ns))
-    command = contender.command(bench.direct.url, workspace, cache)
-    cost = measure.run(command, workspace.parent / "changed.log", timeout=bench.options.timeout)
-    return cost.code != 0 or _wrong(bench, contender, workspace) is None
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    table = report.Table(title, floor="typer")
+    table.enter([bench.peers.import_floor()])
+    scenario = Scenario(bench, name, table, bench.direct, keep="all")
+    ready = scenario.prepare(pairs)
+    scenario.rounds([bench.peers.import_floor(), *ready])
+    scenario.change_a_byte(ready)

@@ -40,7 +40,9 @@ def git_diff(old: bytes | None, new: bytes | None, *options: str, path: str = PA
         return done.stdout
 
 
-def git_apply(content: bytes | None, patch: bytes, *options: str, path: str = PATH) -> tuple[bool, bytes | None]:
+def git_apply(
+    content: bytes | None, patch: bytes, *options: str, path: str = PATH
+) -> tuple[bool, bytes | None]:
     """Whether `git apply` took it, and the file after."""
     with tempfile.TemporaryDirectory() as name:
         file = Path(name) / path
@@ -58,7 +60,7 @@ def plain_diff(old: bytes | None, new: bytes | None, *, path: str = PATH, contex
         side[-1:] = [side[-1][:-1]] if side[-1] != b"\n" else []
     names = [b"/dev/null" if c is None else p + path.encode() for p, c in ((b"a/", old), (b"b/", new))]
     out = b""
-    for line in difflib.diff_bytes(difflib.unified_diff, *sides, *names, n=context):  # type: ignore[arg-type]
+    for line in difflib.diff_bytes(difflib.unified_diff, sides[0], sides[1], names[0], names[1], n=context):
         out += line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n"
     return out
 
@@ -72,9 +74,7 @@ def contents(rich: bool = True) -> st.SearchStrategy[bytes]:
     unique = st.integers(0, 400).map(lambda n: b"line %d" % n)
     line = st.one_of(unique, st.sampled_from(COMMON)) if rich else unique
     lines = st.lists(line, max_size=40) if rich else st.lists(line, max_size=40, unique=True)
-    return st.tuples(lines, st.booleans()).map(
-        lambda t: b"\n".join(t[0]) + (b"\n" if t[0] and t[1] else b"")
-    )
+    return st.tuples(lines, st.booleans()).map(lambda t: b"\n".join(t[0]) + (b"\n" if t[0] and t[1] else b""))
 
 
 @st.composite

@@ -40,7 +40,10 @@ def test_values_go_on_over_indented_lines() -> None:
 @pytest.mark.parametrize(
     ("text", "subject"),
     [
-        ("From 0123456789abcdef Mon Sep 17 00:00:00 2001\nFrom: A <a@b>\nSubject: [PATCH 1/2] One\n two\n\nx", "One two"),
+        (
+            "From 0123456789abcdef Mon Sep 17 00:00:00 2001\nFrom: A <a@b>\nSubject: [PATCH 1/2] One\n two\n",
+            "One two",
+        ),
         ("Subject: =?UTF-8?q?r=C3=A9gler?=\n", "régler"),
         ("Subject: =?nonsense?q?x?=\n", "=?nonsense?q?x?="),
         ("\nJust a line\n\nWhy: x\n", "Just a line"),
@@ -82,7 +85,9 @@ def test_good_states(status: str) -> None:
     assert lint_header(GOOD.replace("Status: pending", f"Status: {status}")) == []
 
 
-@pytest.mark.parametrize("status", ["Pending", "submitted", "submitted by mail", "merged-in", "sent", "pendingly"])
+@pytest.mark.parametrize(
+    "status", ["Pending", "submitted", "submitted by mail", "merged-in", "sent", "pendingly"]
+)
 def test_bad_states(status: str) -> None:
     (problem,) = lint_header(GOOD.replace("Status: pending", f"Status: {status}"))
     assert "is none of: pending, submitted URL" in problem

@@ -136,7 +136,7 @@ def test_bad_patches_are_refused_with_the_line_and_the_reason(name: str) -> None
 
 def test_a_git_patch_is_read_in_full() -> None:
     data = (
-        b"From 0123456789 Mon Sep 17 00:00:00 2001\nSubject: [PATCH] One\n\nWhy: so\n---\n pkg/a.py | 2 +-\n\n"
+        b"From 01234567 Mon Sep 17 00:00:00 2001\nSubject: [PATCH] One\n\nWhy: so\n---\n pkg/a.py | 2 +-\n\n"
         b"diff --git a/pkg/a.py b/pkg/a.py\nold mode 100644\nnew mode 100755\nindex 1111111..2222222\n"
         + PLAIN
         + b"@@ -10,2 +10,3 @@ def f():\n ten\n+\xe9\r\n eleven\n\\ No newline at end of file\n"
@@ -177,7 +177,11 @@ def test_a_git_patch_is_read_in_full() -> None:
             "pkg/a.py",
         ),
         (b"--- a/pkg/a.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n", "pkg/a.py", None),
-        (b"diff --git a/pkg/a.py b/pkg/a.py\nnew file mode 100644\nindex 0000000..e69de29\n", None, "pkg/a.py"),
+        (
+            b"diff --git a/pkg/a.py b/pkg/a.py\nnew file mode 100644\nindex 0000000..e69de29\n",
+            None,
+            "pkg/a.py",
+        ),
         (
             b"diff --git a/pkg/a.py b/pkg/a.py\ndeleted file mode 100644\nindex e69de29..0000000\n-- \n2.4",
             "pkg/a.py",
@@ -212,7 +216,12 @@ def test_a_removed_line_may_look_like_a_header() -> None:
 )
 @pytest.mark.parametrize("kind", ["changed", "new", "deleted", "empty"])
 def test_names_as_git_writes_them(path: str, kind: str) -> None:
-    sides = {"changed": (b"x\n", b"y\n"), "new": (None, b"y\n"), "deleted": (b"x\n", None), "empty": (None, b"")}
+    sides = {
+        "changed": (b"x\n", b"y\n"),
+        "new": (None, b"y\n"),
+        "deleted": (b"x\n", None),
+        "empty": (None, b""),
+    }
     (file,) = parse(git_diff(*sides[kind], path=path)).files
     assert file.path == path
 
@@ -235,7 +244,8 @@ def test_a_wrong_strip_is_told_apart_from_a_rename() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["binary-git", "binary-differ", "symlink-new", "mode-only", "rename", "gitattributes", "gitlink-new"]
+    "name",
+    ["binary-git", "binary-differ", "symlink-new", "mode-only", "rename", "gitattributes", "gitlink-new"],
 )
 def test_an_excluded_file_is_not_judged(name: str) -> None:
     data = (BAD / f"{name}.patch").read_bytes() + b"diff --git a/pkg/a.py b/pkg/a.py\n" + PLAIN
@@ -282,9 +292,12 @@ def test_what_git_writes_is_read_as_git_reads_it(data: st.DataObject) -> None:
     added, removed = stat.stdout.split(b"\t")[:2]
     assert (counts["+"], counts["-"]) == (int(added), int(removed))
     assert (file.old_path is None, file.new_path is None) == (old is None, new is None)
-    assert rebuilt(file.hunks) == [line for line in diff.split(b"\n")[:-1] if line[:1] in (b" ", b"+", b"-", b"\\")][
-        2 if file.hunks else 0 :
-    ]
+    assert (
+        rebuilt(file.hunks)
+        == [line for line in diff.split(b"\n")[:-1] if line[:1] in (b" ", b"+", b"-", b"\\")][
+            2 if file.hunks else 0 :
+        ]
+    )
 
 
 def rebuilt(hunks: tuple[Hunk, ...]) -> list[bytes]:
@@ -332,7 +345,9 @@ LINES = st.one_of(
 )
 
 
-@given(st.lists(LINES, max_size=14).map(b"\n".join), st.integers(0, 2), st.sampled_from([(), ("*",), ("pkg/*",)]))
+@given(
+    st.lists(LINES, max_size=14).map(b"\n".join), st.integers(0, 2), st.sampled_from([(), ("*",), ("pkg/*",)])
+)
 @settings(max_examples=800, deadline=None)
 def test_nothing_but_a_patch_error_comes_out(data: bytes, strip: int, exclude: tuple[str, ...]) -> None:
     try:
