@@ -16,20 +16,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from npu_rl.objects import EXECUTABLE, FILE, SYMLINK
+from npu_rl.objects import EXECUTABLE, FILE, SYMLINK, object_id
 
 # A file changed this shortly before the record was written could change again with the same times:
 # kernels stamp in ticks of up to 10 ms, and some file systems in whole seconds.
 _TICK_NS = 100_000_000
 _SECOND_NS = 2_000_000_000
-_IMPORTABLE = (".py", ".so", ".pyd", ".pyc", ".pth", ".dylib", ".pyi")
+_IMPORTABLE = (".py", ".pyc", ".so", ".pyd", ".dylib", ".pth")
+_METADATA = (".dist-info", ".egg-info")  # what importlib.metadata looks for at the top of a path
+_CHUNK = 1 << 20
+_OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 Stat = list[int]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One path that is not as the receipt says. kind: modified, missing, mode, type, untracked."""
+    """One path that is not as the receipt says. kind: modified, missing, mode, type, untracked.
+
+    path: from the root; "" is the root itself, a folder ends in a slash."""
 
     path: str
     kind: str
@@ -37,13 +42,14 @@ class Difference:
 
 @dataclass
 class Findings:
-    """What a look at one root found. `products`: untracked files that can't be imported."""
+    """What a look at one root found. `products`: untracked files that can't be imported.
+
+    stats: what `stat` said of each file that is as it should be. hashed: how many had to be read."""
 
     drift: list[Difference] = field(default_factory=list)
     products: list[str] = field(default_factory=list)
     stats: dict[str, Stat] = field(default_factory=dict)
     hashed: int = 0
-    actual: dict[str, tuple[str, str]] = field(default_factory=dict)
 
 
 def examine(
@@ -53,9 +59,15 @@ def examine(
     *,
     deep: bool = False,
 ) -> Findings:
-    """Compare a folder with the receipt's (mode, blob id) by path. Nothing is written."""
+    """Compare a folder with the receipt's (mode, blob id) by path. Nothing is written.
+
+    Raises OSError where something can't be read.
+    """
     found = Findings()
-    seen = 0
+    if root.is_symlink() or (root.exists() and not root.is_dir()):
+        found.drift.append(Difference("", "type"))
+        return found
+    differing: set[str] = set()
     prefix = len(os.fspath(root)) + 1
     pending = [os.fspath(root)]
     while pending:
@@ -76,19 +88,24 @@ def examine(
                 continue  # the pointer to the workspace's own repository
             want = expected.get(path)
             if want is None:
-                _untracked(entry, path, root, expected, found)
+                _untracked(entry, path, expected, found)
                 continue
-            seen += 1
-            status = entry.stat(follow_symlinks=False)
-            now = stat_of(status)
-            found.stats[path] = now
-            if not deep and known.get(path) == now:
-                continue
-            _compare(entry.path, path, status, want, found)
-    if seen != len(expected):
+            try:
+                status = entry.stat(follow_symlinks=False)
+                now = stat_of(status)
+                kind = None if not deep and known.get(path) == now else _compare(entry, status, want, found)
+            except FileNotFoundError:
+                continue  # gone while we looked
+            if kind is None:
+                found.stats[path] = now
+            else:
+                differing.add(path)
+                found.drift.append(Difference(path, kind))
+    if len(found.stats) + len(differing) != len(expected):
         for path in expected:
-            if path not in found.stats:
-                found.drift.append(Difference(path, "missing"))
+            if path not in found.stats and path not in differing:
+                taken = os.path.isdir(root / path) and not os.path.islink(root / path)
+                found.drift.append(Difference(path, "type" if taken else "missing"))
     found.drift.sort(key=lambda d: d.path)
     found.products.sort()
     return found
@@ -99,71 +116,71 @@ def stat_of(status: os.stat_result) -> Stat:
     return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_mode]
 
 
-def _compare(full: str, path: str, status: os.stat_result, want: tuple[str, str], found: Findings) -> None:
-    mode, oid = blob_on_disk(full, status)
+def _compare(
+    entry: os.DirEntry[str], status: os.stat_result, want: tuple[str, str], found: Findings
+) -> str | None:
+    mode, oid = blob_on_disk(entry.path, status)
     found.hashed += 1
-    found.actual[path] = (mode, oid)
     if (mode, oid) == want:
-        return
-    del found.stats[path]
-    found.stats[path] = [-1]
+        return None
     if mode == "?" or (mode == SYMLINK) != (want[0] == SYMLINK):
-        kind = "type"
-    elif oid != want[1]:
-        kind = "modified"
-    else:
-        kind = "mode"
-    found.drift.append(Difference(path, kind))
+        return "type"
+    return "modified" if oid != want[1] else "mode"
 
 
 def blob_on_disk(full: str, status: os.stat_result) -> tuple[str, str]:
-    """Mode and blob id of a file as its raw bytes are; ("?", "") for what is neither file nor link."""
+    """Mode and blob id of a file as its raw bytes are; ("?", "") for what is neither file nor link.
+
+    Raises OSError; FileNotFoundError if it went away.
+    """
     if stat_module.S_ISLNK(status.st_mode):
-        data = os.fsencode(os.readlink(full))
-        mode = SYMLINK
-    elif stat_module.S_ISREG(status.st_mode):
-        with open(full, "rb", buffering=0) as file:
-            data = file.read()
-        mode = EXECUTABLE if status.st_mode & 0o100 else FILE
-    else:
+        target = os.fsencode(os.readlink(full))
+        return SYMLINK, object_id("blob", target)
+    if not stat_module.S_ISREG(status.st_mode):
         return "?", ""
-    digest = hashlib.sha1(b"blob %d\0" % len(data), usedforsecurity=False)
-    digest.update(data)
-    return mode, digest.hexdigest()
+    digest = hashlib.sha1(b"blob %d\0" % status.st_size, usedforsecurity=False)
+    handle = os.open(full, _OPEN)
+    try:
+        while chunk := os.read(handle, _CHUNK):
+            digest.update(chunk)
+    finally:
+        os.close(handle)
+    return EXECUTABLE if status.st_mode & 0o100 else FILE, digest.hexdigest()
 
 
 def _untracked(
-    entry: os.DirEntry[str], path: str, root: Path, expected: Mapping[str, tuple[str, str]], found: Findings
+    entry: os.DirEntry[str], path: str, expected: Mapping[str, tuple[str, str]], found: Findings
 ) -> None:
-    if _is_product(entry, path, root, expected):
+    if _is_product(entry, path, expected):
         found.products.append(path)
     else:
         found.drift.append(Difference(path, "untracked"))
 
 
-def _is_product(
-    entry: os.DirEntry[str], path: str, root: Path, expected: Mapping[str, tuple[str, str]]
-) -> bool:
-    """Whether an untracked file can't change what Python imports from this tree."""
-    if not entry.name.endswith(_IMPORTABLE):
-        return True
-    if entry.name.endswith(".pyi"):
-        return True
+def _is_product(entry: os.DirEntry[str], path: str, expected: Mapping[str, tuple[str, str]]) -> bool:
+    """Whether an untracked file can't change what Python finds in this tree."""
+    if path.partition("/")[0].endswith(_METADATA):
+        return False  # importlib.metadata would find its version and entry points
+    if entry.is_symlink() and not entry.is_file():
+        return False  # to a folder, it is a package; to nothing, it may become one
     folder, _, name = path.rpartition("/")
-    if name.endswith(".pyc") and folder.rpartition("/")[2] == "__pycache__":
-        return _ordinary_bytecode(entry.path, root, folder.rpartition("/")[0], name, expected)
+    if not name.endswith(_IMPORTABLE):
+        return True
+    package, _, last = folder.rpartition("/")
+    if name.endswith(".pyc") and last == "__pycache__":
+        return entry.is_file() and _ordinary_bytecode(entry.path, package, name, expected)
     return False
 
 
 def _ordinary_bytecode(
-    full: str, root: Path, package: str, name: str, expected: Mapping[str, tuple[str, str]]
+    full: str, package: str, name: str, expected: Mapping[str, tuple[str, str]]
 ) -> bool:
     """Bytecode that Python itself checks against a source of this tree (PEP 552: flags 0, time and size).
 
     One with an unchecked hash would hide a change of its source, so it counts as drift.
     """
-    source = f"{package}/{name.split('.')[0]}.py" if package else f"{name.split('.')[0]}.py"
-    if source not in expected:
+    source = f"{name.partition('.')[0]}.py"
+    if (f"{package}/{source}" if package else source) not in expected:
         return False
     try:
         with open(full, "rb") as file:
@@ -176,27 +193,32 @@ def _ordinary_bytecode(
 # -- what was proven -----------------------------------------------------------------------------------
 
 
-def read_stats(path: Path) -> dict[str, dict[str, Stat]]:
-    """The record of the last proof; empty if there is none that can be read."""
+def read_stats(path: Path, receipt: str) -> dict[str, dict[str, Stat]]:
+    """The record of the last proof; empty if it can't be read or is of another receipt.
+
+    receipt: the digest of the receipt at hand. A record of it also says that the receipt was proven to
+    describe the locked trees.
+    """
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
-        return body["roots"] if isinstance(body["roots"], dict) else {}
-    except (OSError, ValueError, KeyError, TypeError):
+        roots = body["roots"]
+        fits = body["receipt"] == receipt and all(isinstance(stats, dict) for stats in roots.values())
+        return roots if fits else {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 
 
-def dump_stats(roots: Mapping[str, Mapping[str, Stat]], now_ns: int) -> str:
+def dump_stats(roots: Mapping[str, Mapping[str, Stat]], now_ns: int, receipt: str) -> str:
     """Text of the record. Files too young to tell a later change by its time are left out.
 
-    now_ns: the time by the clock of the file system (a server's may differ from ours).
+    now_ns: when the first `stat` was made, by the clock of the file system (a server's may differ
+    from ours). receipt: the digest of the receipt the files were compared with.
     """
     safe = {root: {p: s for p, s in stats.items() if _settled(s, now_ns)} for root, stats in roots.items()}
-    return json.dumps({"roots": safe}, separators=(",", ":")) + "\n"
+    return json.dumps({"receipt": receipt, "roots": safe}, separators=(",", ":")) + "\n"
 
 
 def _settled(stat: Stat, now_ns: int) -> bool:
-    if len(stat) != 5:
-        return False
     changed = max(stat[1], stat[2])
     return changed < now_ns - (_TICK_NS if changed % 1_000_000_000 else _SECOND_NS)
 

@@ -1,0 +1,113 @@
+"""The command line as a person meets it: help, start-up, exit codes, what is printed where."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import clean_env, run_cli
+
+COMMANDS = ("setup", "verify", "status", "diff", "list", "lock", "schema", "store")
+
+
+def modules_after(arguments: list[str], env: dict[str, str], cwd: Path) -> set[str]:
+    """Names of the modules a command has loaded when it ends."""
+    code = (
+        "import sys, atexit\n"
+        f"sys.argv = ['npu-rl', *{arguments!r}]\n"
+        "atexit.register(lambda: print('\\n@@' + ' '.join(sys.modules)))\n"
+        "from npu_rl.cli import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=env, cwd=cwd, capture_output=True, text=True, check=False)
+    return set(done.stdout.rpartition("@@")[2].split())
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["setup", "--help"], ["--version"], ["list"]])
+def test_start_up_imports_nothing_heavy(tmp_path: Path, arguments: list[str]) -> None:
+    loaded = modules_after(arguments, clean_env(tmp_path), tmp_path)
+    assert "npu_rl.cli.app" in loaded
+    assert not loaded & {"git", "pydantic", "yaml", "unearth", "unidiff", "filelock"}
+
+
+def test_help_names_every_command(tmp_path: Path) -> None:
+    done = run_cli(["--help"], clean_env(tmp_path))
+    assert done.returncode == 0
+    for command in COMMANDS:
+        assert re.search(rf"^  {command} ", done.stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", [*COMMANDS[:-1], "store gc"])
+def test_every_command_explains_itself(tmp_path: Path, command: str) -> None:
+    done = run_cli([*command.split(), "--help"], clean_env(tmp_path))
+    assert done.returncode == 0
+    assert "Usage:" in done.stdout
+
+
+def test_version(tmp_path: Path) -> None:
+    assert re.fullmatch(r"npu-rl \d+\.\d+\.\d+\n", run_cli(["--version"], clean_env(tmp_path)).stdout)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["setup"], 2, "--manifest"),
+        (["setup", "--manifest", "quickstrat"], 1, "did you mean"),
+        (["setup", "--manifest", "./nowhere.yaml"], 1, "no such manifest"),
+        (["setup", "--manifest", "quickstart", "--jobs", "0"], 2, "--jobs"),
+        (["setup", "--manifest", "quickstart", "--rewrite", "nonsense"], 2, "FROM=TO"),
+        (["verify"], 3, "no workspace"),
+        (["verify", "--workspace", "nowhere"], 3, "is not a workspace"),
+        (["status"], 3, "no workspace"),
+        (["diff"], 3, "no workspace"),
+        (["lock", "--manifest", "quickstart"], 2, "bundled"),
+        (["nonsense"], 2, "nonsense"),
+    ],
+)
+def test_mistakes_get_their_exit_code_and_a_clear_message(
+    tmp_path: Path, arguments: list[str], code: int, message: str
+) -> None:
+    done = run_cli(arguments, clean_env(tmp_path), tmp_path)
+    assert done.returncode == code
+    assert message.lower() in done.stderr.lower()
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_list_as_json_has_the_bundled_manifests(tmp_path: Path) -> None:
+    rows = json.loads(run_cli(["list", "--json"], clean_env(tmp_path)).stdout)
+    assert {"quickstart", "deepseek-v3-cann"} <= {row["name"] for row in rows}
+    assert all(re.fullmatch(r"[0-9a-f]{40}", row["tree"]) for row in rows)
+
+
+def test_schema_prints_the_committed_schema(tmp_path: Path) -> None:
+    from npu_rl.data import data_root
+
+    done = run_cli(["schema"], clean_env(tmp_path))
+    assert done.stdout == (data_root() / "manifests" / "manifest.schema.json").read_text(encoding="utf-8")
+
+
+def test_a_stray_module_in_the_tree_is_not_run(tmp_path: Path) -> None:
+    """In an activated workspace PYTHONPATH leads into the tree that verify is to judge."""
+    marker = tmp_path / "ran"
+    for name in ("random", "secrets", "json", "typer"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(marker)!r}, 'w')\nraise SystemExit(7)\n")
+    env = clean_env(tmp_path)
+    env["PYTHONPATH"] += f":{tmp_path}"
+    done = run_cli(["verify"], env, tmp_path)
+    assert done.returncode == 3
+    assert not marker.exists()
+
+
+def test_a_closed_pipe_is_no_crash(tmp_path: Path) -> None:
+    env = clean_env(tmp_path)
+    done = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m npu_rl schema | head -n 1"], env=env, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.startswith("{")
+    assert "Traceback" not in done.stderr

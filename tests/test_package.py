@@ -1,0 +1,40 @@
+"""What is installed is whole: the wheel carries manifests, patchsets and recipes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_the_installed_package_has_its_data(tmp_path: Path) -> None:
+    """Run outside the checkout, so that the installed package is asked and not the sources beside this test."""
+    try:
+        files = distribution("npu-rl").files or []
+    except PackageNotFoundError:
+        pytest.skip("npu-rl is not installed here; .ci/run installs it as a wheel")
+    if not any("_data" in str(f) for f in files):
+        pytest.skip("an editable install has its data beside the package; .ci/run installs it as a wheel")
+    code = (
+        "from npu_rl.data import bundled_manifests, bundled_patchset, data_root, runtime_root\n"
+        "print(data_root()); print(*bundled_manifests()); print(bundled_patchset('verl/0.5.0').is_dir())\n"
+        "print((runtime_root() / 'switches.py').is_file())"
+    )
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, check=True
+    )
+    place, manifests, patchset, runtime = done.stdout.splitlines()
+    assert Path(place).name == "_data"
+    assert {"quickstart", "deepseek-v3-cann"} <= set(manifests.split())
+    assert (patchset, runtime) == ("True", "True")
+    for kind in ("manifests", "patchsets"):
+        committed = {p.relative_to(ROOT).as_posix() for p in (ROOT / kind).rglob("*") if p.is_file()}
+        installed = {p.relative_to(place).as_posix() for p in Path(place, kind).rglob("*") if p.is_file()}
+        assert committed == installed

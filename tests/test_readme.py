@@ -1,0 +1,40 @@
+"""The README is part of the product: its commands exist, and CI runs the test command it names."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.support import clean_env, run_cli
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def commands() -> list[str]:
+    found = re.findall(r"(?<![\w/`.-])npu-rl ((?:setup|verify|status|diff|list|lock|schema|store)\b[^#\n`&|]*)", README)
+    return sorted({command.strip().rstrip(".,;:)") for command in found})
+
+
+@pytest.mark.parametrize("command", commands())
+def test_every_command_in_it_is_one(tmp_path: Path, command: str) -> None:
+    words = shlex.split(command)
+    name = words[:2] if words[0] == "store" and len(words) > 1 else words[:1]
+    shown = run_cli([*name, "--help"], clean_env(tmp_path))
+    assert shown.returncode == 0, shown.stderr
+    for option in (word.partition("=")[0] for word in words if word.startswith("-")):
+        assert re.search(rf"(?<![\w-]){re.escape(option)}\b", shown.stdout), f"{option} is no option of {name}"
+
+
+def test_ci_runs_the_test_command_it_names() -> None:
+    tests = "python -m pytest -q -n 2"
+    assert f".venv/bin/{tests}" in README
+    assert tests in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+def test_it_names_every_bundled_manifest() -> None:
+    for path in (ROOT / "manifests").glob("*.yaml"):
+        assert f"`{path.stem}`" in README
