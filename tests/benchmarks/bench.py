@@ -22,7 +22,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--lab", type=Path, required=True, help="folder for copies, tools and trials; reused")
+    parser.add_argument("--lab", type=Path, required=True, help="folder for copies and tools; reused")
     parser.add_argument("--rounds", type=int, default=9, help="interleaved rounds (default 9)")
     parser.add_argument(
         "--scenario", action="append", choices=list(scenarios.ALL), help="repeatable; default all"
@@ -35,6 +35,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--no-warm-up", action="store_true", help="no unrecorded first round")
     parser.add_argument(
         "--output", type=Path, help="folder for results.json and results.md (default: the lab)"
+    )
+    parser.add_argument(
+        "--trials", type=Path, help="folder for workspaces (default: /dev/shm if roomy, or the lab)"
     )
     options = parser.parse_args(arguments)
     if not 1 <= options.rounds <= 100:
@@ -54,6 +57,7 @@ def run(arguments: list[str] | None = None) -> int:
     with scenarios.opened(options, results) as bench:
         for name in options.scenario or scenarios.ALL:
             scenarios.ALL[name](bench)
+            bench.ground.clear()
             report.write(results, options.output)
     print(report.markdown(results))
     return 1 if results.troubles() else 0

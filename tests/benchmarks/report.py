@@ -88,7 +88,7 @@ class Results:
     notes: list[str] = field(default_factory=list)
     tables: dict[str, Table] = field(default_factory=dict)
 
-    def describe(self, expected: Expected, peers: dict[str, str]) -> None:
+    def describe(self, expected: Expected, peers: dict[str, str], file_system: str) -> None:
         git = subprocess.run(["git", "--version"], capture_output=True, text=True, check=True).stdout
         self.about = {
             "code_tree": {"id": expected.tree, "files": expected.files, "bytes": expected.size},
@@ -96,6 +96,7 @@ class Results:
             "git": git.strip().removeprefix("git version "),
             "python": platform.python_version(),
             "cores": os.cpu_count(),
+            "trials_on": file_system,
             "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         }
 
@@ -148,7 +149,7 @@ def markdown(results: Results) -> str:
         lines.append(
             f"{tree['files']} files, {tree['bytes'] / MB:.1f} MB assembled. {about['cores']} cores, "
             f"{about['system']}, git {about['git']}, Python {about['python']}; {peers}. "
-            "Medians; ratios are medians of the ratios within each round."
+            f"Trials on {about['trials_on']}. Medians; ratios are medians of the ratios within each round."
         )
     lines += [f"\nNote: {note}" for note in results.notes]
     for table in results.tables.values():

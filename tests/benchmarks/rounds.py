@@ -27,22 +27,32 @@ class Place:
     cache: Path
 
 
+_MEMORY_DISK = Path("/dev/shm")
+_ROOM = 4 << 30  # bytes: what the trials need at most, twice over
+
+
 class TrialGround:
     """Makes a new folder for each run and takes everything away in the end.
 
     ext4 won't reuse an inode that was freed less than a few minutes ago: where thousands have just been
     deleted it searches past all of them for every new file, and `tar -xf` was seen to take 15 times as
-    long. `chattr +T` makes it put each new folder into a part of the disk of its own; elsewhere it fails
-    and does no harm.
+    long. So trials are made in memory where there is room. On a disk, `chattr +T` makes ext4 put each new
+    folder into another part of it, which helps mostly; on other file systems it fails and does no harm.
     """
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, wanted: Path | None, lab: Path) -> None:
+        """wanted: where the caller wants the trials; None leaves the choice to this class."""
+        roomy = os.access(_MEMORY_DISK, os.W_OK) and shutil.disk_usage(_MEMORY_DISK).free >= _ROOM
+        parent = wanted or (_MEMORY_DISK if roomy else lab)
+        self.kind = file_system(parent)
+        self._root = parent / f"npu-rl-trials-{os.getpid()}"
         self._count = 0
 
     def __enter__(self) -> TrialGround:
-        self.clear()
-        self._root.mkdir()
+        for left in self._root.parent.glob("npu-rl-trials-*"):  # by a run that was killed outright
+            if not Path("/proc", left.name.rpartition("-")[2]).exists():
+                shutil.rmtree(left, ignore_errors=True)
+        self._root.mkdir(parents=True)
         if shutil.which("chattr"):
             subprocess.run(["chattr", "+T", str(self._root)], stderr=subprocess.DEVNULL)
         return self
@@ -50,16 +60,29 @@ class TrialGround:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.clear()
+        shutil.rmtree(self._root, ignore_errors=True)
 
     def fresh(self) -> Path:
         self._count += 1
-        folder = self._root / f"{os.getpid()}-{self._count}"
+        folder = self._root / str(self._count)
         folder.mkdir()
         return folder
 
     def clear(self) -> None:
-        shutil.rmtree(self._root, ignore_errors=True)
+        """Take away what a scenario has left."""
+        for folder in self._root.iterdir():
+            shutil.rmtree(folder)
+
+
+def file_system(folder: Path) -> str:
+    """The type of the file system that a folder is on, "unknown" where /proc/mounts does not say."""
+    place = folder.resolve()
+    try:
+        mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
+    except OSError:
+        return "unknown"
+    found = [(len(where), kind) for where, kind in mounts if place.is_relative_to(where)]
+    return max(found)[1] if found else "unknown"
 
 
 @dataclass(frozen=True)

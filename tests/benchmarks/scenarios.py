@@ -21,7 +21,7 @@ def opened(options: argparse.Namespace, results: report.Results) -> Iterator[Ben
     copies = Copies(options.lab)
     expected = copies.prepare()
     peers = Peers(options.lab, environment, expected.tar, options.python)
-    results.describe(expected, peers.install())
+    versions = peers.install()
     npurl = NpuRl(options.python, environment, options.lab)
     why_not = "skipped on the command line" if "npu-rl" in options.skip else npurl.missing()
     if why_not:
@@ -31,7 +31,8 @@ def opened(options: argparse.Namespace, results: report.Results) -> Iterator[Ben
         direct = stack.enter_context(daemon(copies, log))
         counting = stack.enter_context(proxy(direct, options.lab / "counting.bytes", log))
         slow = stack.enter_context(proxy(direct, options.lab / "slow.bytes", log, **SLOW_LINK))
-        ground = stack.enter_context(TrialGround(options.lab / "trials"))
+        ground = stack.enter_context(TrialGround(options.trials, options.lab))
+        results.describe(expected, versions, ground.kind)
         taking_part = None if why_not else npurl
         yield Bench(options, results, expected, copies, peers, taking_part, ground, direct, counting, slow)
 
