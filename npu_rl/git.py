@@ -1,98 +1,46 @@
 """The only file that runs git.
 
 Every call names its repository (GIT_DIR), sees none of the user's configuration unless it talks to
-a network, runs no hook, asks no question and speaks English. Traps behind the settings are listed in
-the project's facts on git; each line below once failed without its setting.
+a network, runs no hook, asks no question and speaks English (see `gitenv`).
 """
 
 from __future__ import annotations
 
 import os
 import re
+import selectors
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import IO
 
 from npu_rl.errors import HostError, NpuRlError
+from npu_rl.gitenv import Credentials, local_environment, network_environment
+from npu_rl.gitwords import GitError, News, Stopped, check_disk
+
+__all__ = [
+    "Git",
+    "GitError",
+    "ObjectReader",
+    "Result",
+    "Stopped",
+    "init_bare",
+    "require",
+    "subjects",
+    "version",
+]
 
 MINIMUM_VERSION = (2, 34)  # Ubuntu 22.04
 MERGE_TREE_VERSION = (2, 38)  # the first `git merge-tree --write-tree`
-ALLOWED_PROTOCOLS = "https:http:ssh:git:file"
 
-_NULL = os.devnull
-
-# What decides ids and bytes. Set for every call, network or not.
-_CONFIG: dict[str, str] = {
-    "core.hooksPath": _NULL,
-    "core.attributesFile": _NULL,
-    "core.excludesFile": _NULL,
-    "core.autocrlf": "false",
-    "core.eol": "lf",
-    "core.safecrlf": "false",
-    "core.fileMode": "true",
-    "core.symlinks": "true",
-    "core.ignoreCase": "false",
-    "core.precomposeUnicode": "false",
-    "core.protectHFS": "true",
-    "core.protectNTFS": "true",
-    "core.fsmonitor": "false",
-    "core.untrackedCache": "false",
-    "core.splitIndex": "false",
-    "core.fsync": "none",  # packs are checked by hash at every use instead
-    "core.looseCompression": "1",
-    "apply.whitespace": "nowarn",
-    "apply.ignoreWhitespace": "no",
-    "merge.conflictStyle": "merge",
-    "commit.gpgSign": "false",
-    "gc.auto": "0",
-    "maintenance.auto": "false",
-    "submodule.recurse": "false",
-    "fetch.recurseSubmodules": "false",
-    "fetch.negotiationAlgorithm": "noop",
-    "fetch.unpackLimit": "1",
-    "transfer.unpackLimit": "1",
-    "fetch.fsckObjects": "false",  # real histories have old, harmless flaws
-    "fetch.writeCommitGraph": "false",
-    "fetch.bundleURI": "",
-    "transfer.bundleURI": "false",
-    "protocol.version": "2",
-    "protocol.ext.allow": "never",
-    "filter.lfs.smudge": "cat",
-    "filter.lfs.required": "false",
-    "advice.detachedHead": "false",
-    "http.followRedirects": "initial",
-}
-
-# Settings of the user's that a fetch must honour: how to reach a host and who one is.
-_KEPT_GIT_VARIABLES = re.compile(r"^GIT_(SSH|SSH_COMMAND|SSH_VARIANT|SSL_\w+|PROXY_\w+|ASKPASS|HTTP_\w+)$")
-_KEPT_VARIABLES = ("PATH", "TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "GIT_EXEC_PATH", "SYSTEMROOT")
-
-_CREDENTIALS = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s@'\"]+@")
-
-
-def redact(text: str) -> str:
-    """The text with user names, passwords and tokens in URLs replaced."""
-    return _CREDENTIALS.sub(r"\g<scheme>***@", text)
-
-
-class GitError(NpuRlError):
-    """git said no. `stderr` is redacted; `code` is its exit status (negative: killed by that signal)."""
-
-    def __init__(self, args: Sequence[str], code: int, stderr: str, *, stalled: float | None = None) -> None:
-        self.command = "git " + " ".join(args[:6]) + (" …" if len(args) > 6 else "")
-        self.code = code
-        self.stderr = redact(stderr).strip()
-        self.stalled = stalled
-        why = self.stderr or f"exit status {code}"
-        if stalled is not None:
-            why = f"no data for {stalled:g} seconds"
-        super().__init__(f"{redact(self.command)} failed", why=why)
+_TICK = 0.2  # seconds between looks at the clock while git says nothing
+_GRACE = 3.0  # seconds a stopped git has for tidying up
 
 
 @dataclass(frozen=True)
@@ -107,67 +55,6 @@ class Result:
         return self.stdout.decode("utf-8", "surrogateescape").strip()
 
 
-def _configuration(pairs: Iterable[tuple[str, str]], start: int = 0) -> dict[str, str]:
-    """Settings as environment variables: nothing in a file, nothing on a command line that `ps` shows."""
-    variables: dict[str, str] = {}
-    count = start
-    for key, value in pairs:
-        variables[f"GIT_CONFIG_KEY_{count}"] = key
-        variables[f"GIT_CONFIG_VALUE_{count}"] = value
-        count += 1
-    variables["GIT_CONFIG_COUNT"] = str(count)
-    return variables
-
-
-_ALWAYS = {
-    "LC_ALL": "C",
-    "LANGUAGE": "C",
-    "TZ": "UTC",
-    "GIT_TERMINAL_PROMPT": "0",
-    "GIT_ATTR_NOSYSTEM": "1",
-    "GIT_NO_REPLACE_OBJECTS": "1",
-    "GIT_OPTIONAL_LOCKS": "0",
-    "GIT_LITERAL_PATHSPECS": "1",
-    "GIT_ALLOW_PROTOCOL": ALLOWED_PROTOCOLS,
-    "GIT_PROTOCOL_FROM_USER": "0",
-    "GIT_NO_LAZY_FETCH": "1",
-    "GIT_PAGER": "cat",
-    "GIT_EDITOR": ":",
-}
-
-
-def local_environment() -> dict[str, str]:
-    """The whole environment of a git process that touches no network."""
-    env = {k: os.environ[k] for k in _KEPT_VARIABLES if k in os.environ}
-    env.update(_ALWAYS)
-    env.update(
-        HOME=_NULL,
-        XDG_CONFIG_HOME=_NULL,
-        GIT_CONFIG_NOSYSTEM="1",
-        GIT_CONFIG_GLOBAL=_NULL,
-        GIT_CONFIG_SYSTEM=_NULL,
-    )
-    env.update(_configuration(_CONFIG.items()))
-    return env
-
-
-def network_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """As local, but with the user's own proxies, certificates, credential helpers and `insteadOf`."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith("GIT_") or _KEPT_GIT_VARIABLES.match(k)}
-    count = int(os.environ.get("GIT_CONFIG_COUNT") or 0)
-    for i in range(count):
-        for part in ("KEY", "VALUE"):
-            name = f"GIT_CONFIG_{part}_{i}"
-            env[name] = os.environ.get(name, "")
-    for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM"):
-        if name in os.environ:
-            env[name] = os.environ[name]
-    env.update(_ALWAYS)
-    env.setdefault("GIT_SSH_COMMAND", "ssh -o BatchMode=yes")
-    env.update(_configuration([*_CONFIG.items(), *(extra or {}).items()], start=count))
-    return env
-
-
 @dataclass(frozen=True)
 class Git:
     """A repository, and how to look at it: `index`, `work_tree` and borrowed object folders are explicit."""
@@ -178,8 +65,10 @@ class Git:
     alternates: tuple[Path, ...] = ()
     extra: Mapping[str, str] = field(default_factory=dict)
 
-    def environment(self, network: Mapping[str, str] | None = None) -> dict[str, str]:
-        env = local_environment() if network is None else network_environment(network)
+    def environment(self) -> dict[str, str]:
+        return self._placed(local_environment())
+
+    def _placed(self, env: dict[str, str]) -> dict[str, str]:
         env["GIT_DIR"] = str(self.git_dir)
         if self.work_tree is not None:
             env["GIT_WORK_TREE"] = str(self.work_tree)
@@ -196,9 +85,14 @@ class Git:
         input: bytes | None = None,
         ok: Sequence[int] = (0,),
     ) -> Result:
-        """Run git and wait. Raises `GitError` for an exit status that is not in `ok`."""
-        done = _spawn(args, self.environment(), input, cwd=self.work_tree or self.git_dir)
+        """Run git and wait.
+
+        Raises `GitError` for an exit status that is not in `ok`, HostError if the disk is full.
+        """
+        place = self.work_tree or self.git_dir
+        done = _spawn(args, self.environment(), input, cwd=place)
         if done.code not in ok:
+            check_disk(done.stderr, place)
             raise GitError(args, done.code, done.stderr)
         return done
 
@@ -214,50 +108,61 @@ class Git:
         *args: str,
         config: Mapping[str, str],
         input: bytes | None = None,
+        credentials: Credentials | None = None,
         stall: float = 60.0,
         on_progress: Callable[[str], None] | None = None,
+        stop: threading.Event | None = None,
     ) -> Result:
         """Run a git command that talks to a remote.
 
-        config: settings for this process only, among them the `url.<real>.insteadOf` that keeps the
-        real URL, and any password in it, off the command line and out of every file.
+        config, credentials: for this process only; nothing of them gets into a file or a command line.
         stall: seconds without a sign of life before the process group is stopped.
         on_progress: called with each progress line of git.
-        Raises GitError; `stalled` is set when the watchdog ended it.
+        stop: ends it early, with Stopped.
+        Raises GitError (`stalled` is set when the watchdog ended it), HostError if the disk is full.
         """
-        return _watched(args, self.environment(config), input, self.git_dir, stall, on_progress)
+        env = self._placed(network_environment(config, credentials))
+        return _watched(args, env, input, self.git_dir, _Watch(stall, on_progress, stop or threading.Event()))
 
 
 class ObjectReader:
     """Objects by id through one `git cat-file --batch`: a process per read would cost 3 ms each."""
 
     def __init__(self, repository: Git) -> None:
-        self._process = subprocess.Popen(
-            ["git", "cat-file", "--batch"],
-            env=repository.environment(),
-            cwd=repository.git_dir,
+        self._process = _start(
+            ["cat-file", "--batch"],
+            repository.environment(),
+            repository.git_dir,
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
 
     def read(self, oid: str) -> tuple[str, bytes]:
-        """Kind and content. Raises GitError if the object isn't there."""
+        """Kind and content. Raises GitError if the object isn't there, or isn't what its id says."""
         process = self._process
         assert process.stdin is not None and process.stdout is not None
-        process.stdin.write(oid.encode() + b"\n")
-        process.stdin.flush()
+        try:
+            process.stdin.write(oid.encode() + b"\n")
+            process.stdin.flush()
+        except BrokenPipeError:
+            raise GitError(["cat-file", oid], process.wait(), "git ended at an earlier object") from None
         head = process.stdout.readline().split()
         if len(head) != 3:
-            raise GitError(["cat-file", oid], 128, f"object {oid} is missing")
-        data = process.stdout.read(int(head[2]))
-        process.stdout.read(1)
-        return head[1].decode(), data
+            damaged = "is damaged" if not head else "is missing"
+            raise GitError(["cat-file", oid], 128, f"object {oid} {damaged}")
+        size = int(head[2])
+        data = process.stdout.read(size + 1)
+        if len(data) != size + 1:
+            raise GitError(["cat-file", oid], 128, f"object {oid} is damaged")
+        return head[1].decode(), data[:-1]
 
     def close(self) -> None:
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
-                stream.close()
+                try:
+                    stream.close()
+                except BrokenPipeError:
+                    pass  # it has ended already
         self._process.wait()
 
     def __enter__(self) -> ObjectReader:
@@ -274,138 +179,158 @@ def _quoted(path: Path) -> str:
     return text
 
 
-def _spawn(args: Sequence[str], env: Mapping[str, str], input: bytes | None, cwd: Path | None) -> Result:
+def _start(
+    args: Sequence[str],
+    env: Mapping[str, str],
+    cwd: Path | None,
+    *,
+    stdin: int | IO[bytes] = subprocess.DEVNULL,
+    stderr: int = subprocess.PIPE,
+    new_session: bool = False,
+) -> subprocess.Popen[bytes]:
     try:
-        done = subprocess.run(
+        return subprocess.Popen(
             ["git", *args],
             env=dict(env),
             cwd=cwd,
-            input=input,
-            stdin=subprocess.DEVNULL if input is None else None,
+            stdin=stdin,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            check=False,
+            stderr=stderr,
+            start_new_session=new_session,
         )
-    except FileNotFoundError as error:
-        raise _absent(error) from error
-    return Result(done.stdout, done.stderr.decode("utf-8", "replace"), done.returncode)
+    except OSError as error:
+        raise _not_started(error) from error
 
 
-def _absent(error: FileNotFoundError) -> NpuRlError:
+def _spawn(args: Sequence[str], env: Mapping[str, str], input: bytes | None, cwd: Path | None) -> Result:
+    stdin = subprocess.DEVNULL if input is None else subprocess.PIPE
+    with _start(args, env, cwd, stdin=stdin) as process:
+        try:
+            stdout, stderr = process.communicate(input)
+        finally:
+            process.kill()  # only an interruption finds it alive
+    return Result(stdout, stderr.decode("utf-8", "replace"), process.returncode)
+
+
+def _not_started(error: OSError) -> NpuRlError:
+    install = f"Install git {_dotted(MINIMUM_VERSION)} or newer (apt install git, yum install git)."
+    if not isinstance(error, FileNotFoundError):
+        return HostError("git can't be started", why=error.strerror, hint=install)
     if error.filename and str(error.filename) != "git":
         return HostError(f"The folder {error.filename} is gone", hint="Run the command again.")
-    return HostError(
-        "git is not installed, or not on PATH",
-        hint=f"Install git {_dotted(MINIMUM_VERSION)} or newer (apt install git, yum install git).",
-    )
+    return HostError("git is not installed, or not on PATH", hint=install)
+
+
+@dataclass(frozen=True)
+class _Watch:
+    """How a transfer is watched; see `Git.transfer`."""
+
+    stall: float
+    on_progress: Callable[[str], None] | None
+    stop: threading.Event
 
 
 def _watched(
-    args: Sequence[str],
-    env: Mapping[str, str],
-    input: bytes | None,
-    cwd: Path,
-    stall: float,
-    on_progress: Callable[[str], None] | None,
+    args: Sequence[str], env: Mapping[str, str], input: bytes | None, cwd: Path, watch: _Watch
 ) -> Result:
-    try:
-        process = subprocess.Popen(
-            ["git", *args],
-            env=dict(env),
-            cwd=cwd,
-            stdin=subprocess.DEVNULL if input is None else subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,  # git starts helpers; the watchdog ends them all
-        )
-    except FileNotFoundError as error:
-        raise _absent(error) from error
-    alive = [time.monotonic()]
-    messages: list[str] = []
+    if watch.stop.is_set():
+        raise Stopped
+    import tempfile  # only a fetch pays for it
+
+    with tempfile.TemporaryFile() as given:  # a pipe could fill up while nobody watches
+        given.write(input or b"")
+        given.seek(0)
+        # A session of its own: git starts helpers, which end with it, and none of them has a terminal to ask.
+        process = _start(args, env, cwd, stdin=given, new_session=True)
+    news = News(watch.on_progress)
     output: list[bytes] = []
+    with process:
+        try:
+            stalled = not _listen(process, watch, output, news)
+        finally:
+            _end(process)
+    if stalled or process.returncode != 0:
+        messages = news.text()
+        check_disk(messages, cwd)
+        heard = bool(output) or news.heard
+        raise GitError(
+            args, process.returncode, messages, stalled=watch.stall if stalled else None, heard=heard
+        )
+    return Result(b"".join(output), news.text(), 0)
 
-    def read_messages() -> None:
-        assert process.stderr is not None
-        buffer = b""
-        while chunk := os.read(process.stderr.fileno(), 65536):
-            alive[0] = time.monotonic()
-            *lines, buffer = re.split(rb"[\r\n]", buffer + chunk)
-            for line in lines:
-                _message(line)
-        _message(buffer)
 
-    def _message(raw: bytes) -> None:
-        line = raw.decode("utf-8", "replace").strip()
-        if not line:
-            return
-        if re.match(
-            r"^(remote: )?(Receiving|Resolving|Counting|Compressing|Enumerating|Unpacking)\b", line
-        ) or line.startswith("remote: Total"):
-            if on_progress is not None:
-                on_progress(line)
-        else:
-            messages.append(line)
-
-    def read_output() -> None:
-        assert process.stdout is not None
-        while chunk := os.read(process.stdout.fileno(), 65536):
-            alive[0] = time.monotonic()
-            output.append(chunk)
-
-    readers = [threading.Thread(target=t, daemon=True) for t in (read_messages, read_output)]
-    for reader in readers:
-        reader.start()
-    stalled: float | None = None
-    try:
-        if input is not None:
-            assert process.stdin is not None
-            try:
-                process.stdin.write(input)
-                process.stdin.close()
-            except BrokenPipeError:
-                pass  # its exit status and messages say why
+def _listen(process: subprocess.Popen[bytes], watch: _Watch, output: list[bytes], news: News) -> bool:
+    """Take what the process says until it ends (True) or stalls (False)."""
+    tick = min(_TICK, watch.stall / 4)
+    alive = time.monotonic()
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ, output.append)  # type: ignore[arg-type]
+        selector.register(process.stderr, selectors.EVENT_READ, news.feed)  # type: ignore[arg-type]
         while True:
-            try:
-                process.wait(timeout=min(1.0, max(stall / 4, 0.02)))
-                break
-            except subprocess.TimeoutExpired:
-                if time.monotonic() - alive[0] > stall:
-                    stalled = stall
-                    break
-    finally:
-        if process.poll() is None:
-            _stop(process)
-    for reader in readers:
-        reader.join(timeout=5)
-    for stream in (process.stdout, process.stderr):
-        if stream is not None:
-            stream.close()
-    if process.returncode != 0 or stalled is not None:
-        raise GitError(args, process.returncode, "\n".join(messages), stalled=stalled)
-    return Result(b"".join(output), "\n".join(messages), 0)
+            if selector.get_map():
+                ready = selector.select(tick)
+            else:
+                ready = []
+                try:
+                    process.wait(tick)
+                except subprocess.TimeoutExpired:
+                    pass
+            for key, _ in ready:
+                data = os.read(key.fd, 65536)
+                if data:
+                    alive = time.monotonic()
+                    key.data(data)
+                else:
+                    selector.unregister(key.fileobj)
+            if watch.stop.is_set():
+                raise Stopped
+            # The pipes may stay open longer: an ssh master or a credential cache that git started has them.
+            if not ready and process.poll() is not None:
+                return True
+            if time.monotonic() - alive > watch.stall:
+                return False
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Stop the process and all it started, unless it has ended by itself."""
+    if process.poll() is not None:
+        return
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)
-        except ProcessLookupError:
+        except (ProcessLookupError, PermissionError):  # macOS says the latter of a group of zombies
             return
         try:
-            process.wait(timeout=3)
-            return
+            process.wait(timeout=_GRACE)
         except subprocess.TimeoutExpired:
             continue
 
 
 def subjects(repository: Git, ids: Sequence[str]) -> list[str]:
-    """First lines of commit messages, read with GitPython's object model straight from the packs."""
+    """First lines of commit messages, by GitPython's object model over our own reader.
+
+    (Its own database would run git in the user's environment; the one that reads packs itself is deprecated.)
+    """
+    import io
+
     os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
     import git as gitpython
+    from gitdb.base import OInfo, OStream  # type: ignore[import-untyped]
+    from gitdb.db import LooseObjectDB  # type: ignore[import-untyped]
 
-    # GitDB reads objects in Python; nothing of this starts a process or sees the user's configuration.
-    with gitpython.Repo(repository.git_dir, odbt=gitpython.GitDB) as repo:
-        return [str(repo.commit(oid).summary) for oid in ids]
+    with ObjectReader(repository) as reader:
+
+        class Objects(LooseObjectDB):  # type: ignore[misc]
+            def info(self, binsha: bytes) -> OInfo:
+                kind, data = reader.read(binsha.hex())
+                return OInfo(binsha, kind.encode(), len(data))
+
+            def stream(self, binsha: bytes) -> OStream:
+                kind, data = reader.read(binsha.hex())
+                return OStream(binsha, kind.encode(), len(data), io.BytesIO(data))
+
+        with gitpython.Repo(repository.git_dir, odbt=Objects) as repo:
+            return [str(repo.commit(oid).summary) for oid in ids]
 
 
 def _dotted(version: tuple[int, ...]) -> str:

@@ -10,6 +10,8 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from npu_rl.errors import NpuRlError
+
 TREE = "40000"
 FILE = "100644"
 EXECUTABLE = "100755"
@@ -38,17 +40,32 @@ class Entry:
         return self.mode == TREE
 
 
+class MalformedObject(NpuRlError):
+    """An object that hashes to its id, and still is not what git would have written."""
+
+
 def parse_tree(data: bytes) -> dict[str, Entry]:
-    """Entries of a tree object by name. Names are bytes on disk; odd ones survive as surrogates."""
+    """Entries of a tree object by name. Names are bytes on disk; odd ones survive as surrogates.
+
+    Raises MalformedObject for data that is cut off or names something twice: two readers could see
+    two different trees in it.
+    """
     entries: dict[str, Entry] = {}
     at = 0
     while at < len(data):
-        space = data.index(b" ", at)
-        null = data.index(b"\0", space)
-        mode = data[at:space].decode().lstrip("0")
+        space = data.find(b" ", at)
+        null = data.find(b"\0", space)
+        end = null + 21
+        if space < 0 or null < 0 or end > len(data):
+            raise MalformedObject("A tree object is cut off")
         name = data[space + 1 : null].decode("utf-8", "surrogateescape")
-        entries[name] = Entry(mode, data[null + 1 : null + 21].hex())
-        at = null + 21
+        if not name or name in entries:
+            raise MalformedObject(
+                f"A tree object has {name!r} twice" if name else "A tree has a nameless entry"
+            )
+        mode = data[at:space].decode("ascii", "replace").lstrip("0")
+        entries[name] = Entry(mode, data[null + 1 : end].hex())
+        at = end
     return entries
 
 
@@ -70,33 +87,43 @@ def format_tree(entries: Mapping[str, Entry]) -> bytes:
 
 
 def nested(files: Iterable[tuple[str, Entry]]) -> Iterator[tuple[str, bytes]]:
-    """Tree objects (id, data) for flat (path, entry) pairs, inner ones first; the last is the root."""
-    root: dict[str, object] = {}
+    """Tree objects (id, data) for flat (path, entry) pairs, inner ones first; the last is the root.
+
+    Raises ValueError if a path is there twice, or is a file and a folder.
+    """
+    root: _Folder = {}
     for path, entry in files:
         *folders, name = path.split("/")
         at = root
         for folder in folders:
-            at = at.setdefault(folder, {})  # type: ignore[assignment]
+            below = at.setdefault(folder, {})
+            if isinstance(below, Entry):
+                raise ValueError(f"{path} needs a folder where a file is")
+            at = below
+        if name in at:
+            raise ValueError(f"{path} is there twice")
         at[name] = entry
-
     made: list[tuple[str, bytes]] = []
-
-    def build(node: dict[str, object]) -> Entry:
-        entries = {name: build(child) if isinstance(child, dict) else child for name, child in node.items()}
-        data = format_tree(entries)  # type: ignore[arg-type]
-        oid = object_id("tree", data)
-        made.append((oid, data))
-        return Entry(TREE, oid)
-
-    build(root)
+    _build(root, made)
     yield from made
+
+
+_Folder = dict[str, "Entry | _Folder"]
+
+
+def _build(folder: _Folder, made: list[tuple[str, bytes]]) -> Entry:
+    """Append the folder's tree object, and before it those below."""
+    entries = {n: e if isinstance(e, Entry) else _build(e, made) for n, e in folder.items()}
+    data = format_tree(entries)
+    made.append((object_id("tree", data), data))
+    return Entry(TREE, made[-1][0])
 
 
 def format_commit(tree: str, parents: Iterable[str], author: str, seconds: int, message: str) -> bytes:
     """A commit object; author and committer are the same, the zone is UTC."""
     lines = [f"tree {tree}", *(f"parent {p}" for p in parents)]
     lines += [f"author {author} {seconds} +0000", f"committer {author} {seconds} +0000", "", message]
-    return "\n".join(lines).encode()
+    return "\n".join(lines).encode("utf-8", "surrogateescape")
 
 
 def commit_tree_id(data: bytes) -> str:

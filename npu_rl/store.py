@@ -14,7 +14,6 @@ import hashlib
 import json
 import os
 import secrets
-import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,9 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from npu_rl import git
+from npu_rl.disk import alive, disk_errors, remove_tree, take_over, use_of, write_atomically
 from npu_rl.errors import HostError
 
+__all__ = ["Store", "Unit", "disk_errors", "pack_loose", "remove_tree", "unit_key", "write_atomically"]
+
 DAY = 86400.0
+_CHUNK = 1 << 20
+_SEAL = hashlib.sha1(usedforsecurity=False).digest_size
 
 
 def default_root() -> Path:
@@ -78,15 +82,17 @@ class Store:
         with disk_errors(self.root):
             for folder in (self.units, self.files, self.temporary):
                 folder.mkdir(parents=True, exist_ok=True)
+            self._use = use_of(self.root.absolute() / "in-use.lock")
 
     # -- units ---------------------------------------------------------------------------------
 
     def find(self, key: str) -> Unit | None:
         """The unit, or None if it isn't here or is damaged (a damaged one is removed)."""
         unit = Unit(key, self.units / key)
-        if not (unit.path / "unit.json").is_file():
-            return None
+        self._use.begin()
         with disk_errors(unit.path):
+            if not unit.path.is_dir():
+                return None
             if not intact(unit):
                 self.discard(unit)
                 return None
@@ -104,22 +110,15 @@ class Store:
     @contextlib.contextmanager
     def quarantine(self) -> Iterator[Path]:
         """An empty bare repository that disappears at the end unless it was published."""
-        from filelock import FileLock
-
-        with disk_errors(self.root):
-            folder = self.temporary / f"q-{secrets.token_hex(8)}"
-            # Holding the lock says "alive": a folder whose lock is free was left by a killed process.
-            lock = FileLock(str(folder) + ".lock")
-            lock.acquire(timeout=0)
+        self._use.begin()
+        folder = self.temporary / f"q-{secrets.token_hex(8)}"
+        with disk_errors(self.root), alive(folder.with_name(f"{folder.name}.lock")):
             try:
                 folder.mkdir()
                 git.init_bare(folder)
                 yield folder
             finally:
                 remove_tree(folder)
-                lock.release()
-                with contextlib.suppress(FileNotFoundError):
-                    Path(str(folder) + ".lock").unlink()
 
     def publish(self, quarantine: Path, key: str, facts: Mapping[str, Any]) -> Unit:
         """Seal what the quarantine's object folder holds as the unit `key`.
@@ -132,12 +131,12 @@ class Store:
             body.mkdir()
             (quarantine / "objects").rename(body / "objects")
             record = {**facts, "made": int(time.time())}
-            (body / "unit.json").write_text(json.dumps(record, sort_keys=True))
+            (body / "unit.json").write_text(json.dumps(record, sort_keys=True), encoding="utf-8")
             try:
                 body.rename(unit.path)
             except OSError:
-                if not (unit.path / "unit.json").is_file():
-                    raise
+                if self.find(key) is None:  # what stood in the way was damaged, and is gone now
+                    body.rename(unit.path)
         return unit
 
     # -- files ---------------------------------------------------------------------------------
@@ -145,16 +144,16 @@ class Store:
     def keep_file(self, data: bytes) -> str:
         """Keep bytes by their SHA-256 (patch texts: an old lock outlives an upgrade)."""
         digest = hashlib.sha256(data).hexdigest()
-        target = self.files / digest
-        if not target.is_file():
+        if self.kept_file(digest) is None:
             with disk_errors(self.root):
-                write_atomically(target, data, folder=self.temporary)
+                write_atomically(self.files / digest, data, folder=self.temporary)
         return digest
 
     def kept_file(self, digest: str) -> bytes | None:
         """The bytes with that SHA-256, or None; bytes that changed on disk are not returned."""
         try:
-            data = (self.files / digest).read_bytes()
+            with disk_errors(self.files):
+                data = (self.files / digest).read_bytes()
         except FileNotFoundError:
             return None
         return data if hashlib.sha256(data).hexdigest() == digest else None
@@ -162,77 +161,106 @@ class Store:
     # -- housekeeping --------------------------------------------------------------------------
 
     def sweep(self) -> int:
-        """Remove what killed processes left in `tmp`; how many things that were."""
-        from filelock import FileLock, Timeout
+        """Remove what killed processes left in `tmp`; how many things that were.
 
+        What can't be removed (another user's, a read-only store) stays.
+        """
         removed = 0
         for lock_file in sorted(self.temporary.glob("*.lock")):
-            lock = FileLock(str(lock_file))
-            try:
-                lock.acquire(timeout=0)
-            except Timeout:
+            handle = take_over(lock_file)
+            if handle is None:
                 continue
-            folder = lock_file.with_suffix("")
-            if folder.exists() or lock_file.exists():
-                removed += 1
-            remove_tree(folder)
-            lock.release()
-            with contextlib.suppress(FileNotFoundError):
+            remove_tree(lock_file.with_suffix(""))
+            with contextlib.suppress(OSError):
                 lock_file.unlink()
+                removed += 1
+            os.close(handle)
         old = time.time() - DAY
-        for path in self.temporary.iterdir():
-            locked = path.suffix == ".lock" or Path(f"{path}.lock").exists()
-            if locked:
-                continue
-            with contextlib.suppress(FileNotFoundError):
-                orphan = path.name.startswith(("q-", "gone-")) or path.stat().st_mtime < old
-                if orphan:
-                    remove_tree(path)
-                    removed += 1
+        nobody = not self._use.begun  # no thread of ours is at work yet; and other processes?
+        with self._use.alone() as alone:
+            for path in self.temporary.iterdir():
+                if path.suffix == ".lock" or path.with_name(f"{path.name}.lock").exists():
+                    continue
+                with contextlib.suppress(OSError):
+                    if (alone and nobody) or path.name.startswith("gone-") or path.stat().st_mtime < old:
+                        remove_tree(path)
+                        removed += not os.path.lexists(path)
         return removed
 
     def gc(self, *, days: float, dry_run: bool = False) -> tuple[list[Unit], int]:
-        """Drop units unused for `days`; which ones, and how many bytes that frees."""
+        """Drop units unused for `days`; which ones, and how many bytes that frees.
+
+        Raises HostError while another process uses the store.
+        """
         limit = time.time() - days * DAY
-        gone, freed = [], 0
-        for path in sorted(self.units.iterdir()):
-            unit = Unit(path.name, path)
-            try:
-                used = (path / "unit.json").stat().st_mtime
-            except FileNotFoundError:
-                used = 0.0
-            if used <= limit:
-                freed += sum(f.stat().st_size for f in path.rglob("*") if f.is_file())
-                gone.append(unit)
-                if not dry_run:
+        with disk_errors(self.root), self._use.alone() as alone:
+            if not alone and not dry_run:
+                raise HostError(
+                    "Another npu-rl command is using the store",
+                    where=str(self.root),
+                    hint="Wait until it has ended, then run again.",
+                )
+            old = [
+                Unit(path.name, path)
+                for path in sorted(self.units.iterdir())
+                if days <= 0 or _last_used(path) <= limit
+            ]
+            freed = sum(_bytes_in(unit.path) for unit in old)
+            if not dry_run:
+                for unit in old:
                     self.discard(unit)
-        if not dry_run:
-            self.sweep()
-        return gone, freed
+                self.sweep()
+        return old, freed
+
+
+def _last_used(unit: Path) -> float:
+    try:
+        return (unit / "unit.json").stat().st_mtime
+    except (FileNotFoundError, NotADirectoryError):
+        return 0.0
+
+
+def _bytes_in(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def intact(unit: Unit) -> bool:
-    """Whether the unit's pack and index are the bytes git sealed with a SHA-1 at their end."""
+    """Whether the unit is whole: every pack and index is what git sealed with a SHA-1, and they belong together."""
     packs = unit.packs()
     if not packs:
         return False
     try:
-        for pack in packs:
-            sealed = _seal(pack)
-            index = _seal(pack.with_suffix(".idx"))
-            if sealed is None or index is None:
-                return False
-    except FileNotFoundError:
+        unit.facts()
+        return all(_sealed(pack) for pack in packs)
+    except (FileNotFoundError, ValueError):
         return False
-    return True
+
+
+def _sealed(pack: Path) -> bool:
+    seal = _seal(pack)
+    index = pack.with_suffix(".idx")
+    if seal is None or _seal(index) is None:
+        return False
+    with index.open("rb") as file:
+        file.seek(-2 * _SEAL, os.SEEK_END)
+        return file.read(_SEAL) == seal
 
 
 def _seal(path: Path) -> bytes | None:
-    data = path.read_bytes()
-    body, seal = memoryview(data)[:-20], data[-20:]
-    if len(seal) != 20 or hashlib.sha1(body, usedforsecurity=False).digest() != seal:
-        return None
-    return seal
+    """The SHA-1 at the end of a file, if it is that of everything before it."""
+    digest = hashlib.sha1(usedforsecurity=False)
+    with path.open("rb") as file:
+        left = os.fstat(file.fileno()).st_size - _SEAL
+        if left < _SEAL:
+            return None
+        while left > 0:
+            chunk = file.read(min(_CHUNK, left))
+            if not chunk:
+                return None
+            digest.update(chunk)
+            left -= len(chunk)
+        seal = file.read()
+    return seal if seal == digest.digest() else None
 
 
 def pack_loose(repository: git.Git) -> None:
@@ -249,70 +277,3 @@ def pack_loose(repository: git.Git) -> None:
             path.unlink()
         for folder in {p.parent for p in loose}:
             folder.rmdir()
-
-
-def remove_tree(path: Path) -> None:
-    """Remove a folder or file, whatever its permissions; gone already is fine.
-
-    A git process whose parent was killed may still be writing into it: try until it is gone.
-    """
-    for attempt in range(50):
-        if not path.is_symlink() and path.is_dir():
-            shutil.rmtree(path, onerror=_force)
-        else:
-            with contextlib.suppress(FileNotFoundError):
-                path.unlink()
-        if not os.path.lexists(path):
-            return
-        time.sleep(0.02 * min(attempt + 1, 10))
-
-
-def _force(_function: object, name: str, _error: object) -> None:
-    with contextlib.suppress(OSError):
-        parent = os.path.dirname(name)
-        os.chmod(parent, 0o700)
-        if os.path.isdir(name) and not os.path.islink(name):
-            os.chmod(name, 0o700)
-            shutil.rmtree(name, ignore_errors=True)
-        else:
-            os.unlink(name)
-
-
-def write_atomically(path: Path, data: bytes, *, folder: Path | None = None, sync: bool = False) -> None:
-    """Write a file so that it is either the old one or the new one, never a part."""
-    temporary = (folder or path.parent) / f".{path.name[:60]}.{secrets.token_hex(6)}"
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            if sync:
-                file.flush()
-                os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
-
-
-@contextlib.contextmanager
-def disk_errors(place: Path) -> Iterator[None]:
-    """Turn what a disk can say into an error a person can act on."""
-    import errno
-
-    try:
-        yield
-    except OSError as error:
-        reasons = {
-            errno.ENOSPC: (
-                "The disk is full",
-                "Free some space (`npu-rl store gc` may help), then run again.",
-            ),
-            errno.EDQUOT: ("The disk quota is used up", "Free some space, then run again."),
-            errno.EACCES: ("No permission", "Check who owns the folder, or choose another."),
-            errno.EPERM: ("No permission", "Check who owns the folder, or choose another."),
-            errno.EROFS: ("The file system is read-only", "Choose another folder."),
-        }
-        what, hint = reasons.get(error.errno or 0, (None, None))
-        if what is None:
-            raise
-        raise HostError(what, where=str(error.filename or place), why=error.strerror, hint=hint) from error

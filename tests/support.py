@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -196,9 +196,8 @@ def git(*args: str, git_dir: Path | None = None, input: bytes | None = None) -> 
 
 
 def _change(path: str, file: str | bytes | File | None) -> bytes:
-    quoted = (
-        b'"' + path.encode("utf-8", "surrogateescape").replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"'
-    )
+    quoted = path.encode("utf-8", "surrogateescape").replace(b"\\", b"\\\\").replace(b'"', b'\\"')
+    quoted = b'"' + quoted.replace(b"\n", b"\\n") + b'"'
     if file is None:
         return b"D " + quoted + b"\n"
     if not isinstance(file, File):
@@ -289,6 +288,7 @@ class HttpGit:
     cut_after, cuts: the next `cuts` answers longer than `cut_after` bytes break off there.
     failures, status: the next `failures` requests are answered with `status`.
     stall_after: answers longer than this many bytes stop there and stay silent.
+    spy: called at the start of each request, while the client waits.
     requests: "METHOD path" of each request. authorizations: their Authorization headers, where there is one.
     """
 
@@ -300,6 +300,7 @@ class HttpGit:
     failures: int = 0
     status: int = 503
     stall_after: int | None = None
+    spy: Callable[[], object] | None = None
     requests: list[str] = field(default_factory=list)
     authorizations: list[str] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -361,6 +362,8 @@ class _HttpGitHandler(BaseHTTPRequestHandler):
         state = self.state
         parts = urlsplit(self.path)
         state.requests.append(f"{self.command} {parts.path}")
+        if state.spy is not None:
+            state.spy()
         given = self.headers.get("Authorization")
         if given:
             state.authorizations.append(given)

@@ -14,6 +14,6 @@ from npu_rl.workspace.setup import recover
 def run(workspace: Path | None) -> None:
     layout = find_workspace(workspace)
     recover(layout, tell)
-    for chunk in local_changes(layout):
+    for chunk in local_changes(layout, tell):
         sys.stdout.buffer.write(chunk)
     sys.stdout.flush()

@@ -14,7 +14,7 @@ from npu_rl.workspace.verify import verify
 def run(workspace: Path | None, as_json: bool) -> None:
     layout = find_workspace(workspace)
     recover(layout, tell)
-    report = verify(layout)
+    report = verify(layout, tell)
     lock, receipt = report.lock, report.receipt
     kept = sorted(p.name for p in layout.kept.iterdir()) if layout.kept.is_dir() else []
     if as_json:

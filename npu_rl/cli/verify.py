@@ -15,7 +15,7 @@ from npu_rl.workspace.verify import Report, verify
 def run(workspace: Path | None, deep: bool, as_json: bool) -> None:
     layout = find_workspace(workspace)
     recover(layout, tell)
-    report = verify(layout, deep=deep)
+    report = verify(layout, tell, deep=deep)
     _tell_of_changes(report)
     if as_json:
         print_json(report.to_json())

@@ -45,57 +45,38 @@ def lay_components(trees: Trees, lock: Lock, current: dict[str, str]) -> str:
 
 
 def _named(trees: Trees, lock: Lock, current: dict[str, str], name: str, path: str) -> ComposeError:
-    owner = next(
-        (n for n in current if n != name and owns(trees, lock.components[n], current[n], path)), name
-    )
+    def lays(other: str) -> bool:
+        upstream = upstream_paths(lock.components[other], path)
+        return any(trees.find(current[other], p) is not None for p in upstream)
+
+    owner = next((other for other in current if other != name and lays(other)), name)
     what = f"{owner} and {name} both take {path}" if owner != name else f"{name} takes {path} twice"
     return ComposeError(
         what, hint="Change `take:` of one of them; two components may share a folder, never a path."
     )
 
 
-def owns(trees: Trees, component: Component, tree: str, path: str) -> bool:
-    """Whether a path of the code tree comes from this component."""
-    return upstream_path(component, path) is not None and any(
-        trees.find(tree, p) is not None for p in [upstream_path(component, path) or ""]
-    )
-
-
-def upstream_path(component: Component, path: str) -> str | None:
-    """The path a file of the code tree has in its component, or None if the component doesn't lay it there."""
-    best: tuple[int, str] | None = None
-    for take in component.take:
-        if take.to == ".":
-            rest: str | None = path
-        elif path == take.to:
-            rest = ""
-        elif path.startswith(take.to + "/"):
-            rest = path[len(take.to) + 1 :]
-        else:
-            rest = None
-        if rest is None:
-            continue
-        base = "" if take.path == "." else take.path
-        found = "/".join(p for p in (base, rest) if p)
-        if best is None or len(take.to) > best[0]:
-            best = (len(take.to), found)
-    return best[1] if best else None
+def upstream_paths(component: Component, path: str) -> list[str]:
+    """The paths in the component that a path of the code tree may come from, if it comes from there at all."""
+    return [found for t in component.take if (found := _moved(path, t.to, t.path)) is not None]
 
 
 def code_paths(component: Component, path: str) -> list[str]:
     """Where a path of a component stands in the code tree."""
-    found = []
-    for take in component.take:
-        if take.path == ".":
-            rest = path
-        elif path == take.path:
-            rest = ""
-        elif path.startswith(take.path + "/"):
-            rest = path[len(take.path) + 1 :]
-        else:
-            continue
-        found.append("/".join(p for p in ("" if take.to == "." else take.to, rest) if p))
-    return found
+    return [found for t in component.take if (found := _moved(path, t.path, t.to)) is not None]
+
+
+def _moved(path: str, start: str, to: str) -> str | None:
+    """A path below `start` (or that itself), as it is below `to`; None for one that is elsewhere."""
+    if start == ".":
+        rest = path
+    elif path == start:
+        rest = ""
+    elif path.startswith(start + "/"):
+        rest = path[len(start) + 1 :]
+    else:
+        return None
+    return "/".join(part for part in ("" if to == "." else to, rest) if part)
 
 
 def component_steps(name: str, component: Component) -> Iterator[Step]:
@@ -124,22 +105,43 @@ def assemble(trees: Trees, lock: Lock, *, with_tree_patches: bool = True) -> tup
             current[name] = step.tree
             root = lay_components(trees, lock, current)
             record(step.message)
-    for name, component in lock.components.items():
-        if component.dist is not None:
-            for path, data in dist_info(component.dist).items():
-                root = _lay(
-                    trees, root, path, Entry(FILE, trees.write_object("blob", data)), f"dist of {name}"
-                )
     if any(c.dist for c in lock.components.values()):
+        root = lay_dists(trees, lock, root)
         record("Write dist-info for the copied packages\n")
     if lock.runtime is not None:
-        root = _lay(trees, root, RUNTIME, Entry(TREE, lock.runtime), "the runtime")
+        root = lay_runtime(trees, lock.runtime, root)
         record(f"Lay the runtime\n\nRuntime-Tree: {lock.runtime}\n")
     if with_tree_patches:
         for patch in lock.tree_patches:
             root = patch.tree
             record(_patch_message("the tree", patch))
     return root, commit
+
+
+def lay_dists(trees: Trees, lock: Lock, root: str) -> str:
+    """The code tree with the dist-info of every component that has one. Raises ComposeError."""
+    for name, component in lock.components.items():
+        for path, data in dist_info(component.dist).items() if component.dist else ():
+            entry = Entry(FILE, trees.write_object("blob", data))
+            root = _lay(trees, root, path, entry, f"dist of {name}")
+    return root
+
+
+def lay_runtime(trees: Trees, runtime: str, root: str) -> str:
+    """The code tree with the runtime package. Raises ComposeError."""
+    return _lay(trees, root, RUNTIME, Entry(TREE, runtime), "the runtime")
+
+
+def unpatched(trees: Trees, lock: Lock) -> str:
+    """The code tree as it is before the first patch."""
+    root = lay_components(trees, lock, {name: merged(c) for name, c in lock.components.items()})
+    root = lay_dists(trees, lock, root)
+    return root if lock.runtime is None else lay_runtime(trees, lock.runtime, root)
+
+
+def merged(component: Component) -> str:
+    """The component's tree after its merges, before its patches."""
+    return component.merges[-1].tree if component.merges else component.tree
 
 
 def _lay(trees: Trees, root: str, path: str, entry: Entry, what: str) -> str:

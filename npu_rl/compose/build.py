@@ -11,10 +11,10 @@ from npu_rl.compose import assemble
 from npu_rl.compose.merge import replay
 from npu_rl.compose.patch import Applied, apply_patch
 from npu_rl.compose.runtime import write_runtime
-from npu_rl.compose.trees import Trees, taken_tree
+from npu_rl.compose.trees import Trees, check_links, taken_tree
 from npu_rl.errors import ComposeError
 from npu_rl.manifest.lock import Component, Lock, Patch
-from npu_rl.objects import EMPTY_TREE, TREE, Entry
+from npu_rl.objects import TREE, Entry
 from npu_rl.patches.hunks import trace
 from npu_rl.patches.model import Patch as ParsedPatch
 from npu_rl.patches.parse import parse_patch
@@ -34,16 +34,11 @@ class Composition:
 
 
 def base_tree(trees: Trees, component: Component) -> str:
-    """The taken tree at the pin, submodules in place."""
-    if component.checkout == "full" and not component.submodules:
-        return component.tree
-    root = taken_tree(trees, [(t.path, t.entry) for t in component.take])
-    if component.checkout == "full":
-        root = component.tree
+    """What is taken at the pin, submodules in place."""
+    tree = component.root or taken_tree(trees, [(t.path, t.entry) for t in component.take])
     for module in component.submodules:
-        if trees.find(root, module.path) != Entry(TREE, module.root):
-            root = trees.put(root, module.path, Entry(TREE, module.root))
-    return root
+        tree = trees.put(tree, module.path, Entry(TREE, module.root))
+    return tree
 
 
 def compose(trees: Trees, lock: Lock, text_of: TextOf) -> Composition:
@@ -78,6 +73,17 @@ def compose(trees: Trees, lock: Lock, text_of: TextOf) -> Composition:
             made.src[name] = assemble.component_commit(trees, name, component)
     made.hunks = hunk_records(trees, lock, stacks)
     return made
+
+
+def list_files(trees: Trees, lock: Lock, made: Composition) -> dict[str, list[tuple[str, str, str]]]:
+    """Root ("code", "src/NAME") to its files: path, mode, id. Raises ComposeError for links out of the tree."""
+    roots = {"code": made.tree, **{f"src/{name}": lock.components[name].result for name in made.src}}
+    listing = {}
+    for root, tree in roots.items():
+        files = list(trees.files(tree))
+        check_links(files, trees, "The code tree" if root == "code" else root.removeprefix("src/"))
+        listing[root] = [(path, entry.mode, entry.oid) for path, entry in files]
+    return listing
 
 
 def taken_paths(component: Component) -> tuple[str, ...]:
@@ -153,19 +159,11 @@ def hunk_records(
         component = lock.components[name]
         code += [(f"{name}/{patch.name}", _in_code(component, parsed)) for patch, parsed in stack]
         if component.checkout == "full":
-            before = _unpatched(component)
+            before = assemble.merged(component)
             own = [(f"{name}/{patch.name}", parsed) for patch, parsed in stack]
             records += _traced(own, partial(_blob, trees, before), offsets, f"src/{name}")
-
-    def at_pin(path: str) -> bytes | None:
-        for component in lock.components.values():
-            upstream = assemble.upstream_path(component, path)
-            data = _blob(trees, _unpatched(component), upstream) if upstream else None
-            if data is not None:
-                return data
-        return None
-
-    return _traced(code, at_pin, offsets, "code") + records
+    before = assemble.unpatched(trees, lock)
+    return _traced(code, partial(_blob, trees, before), offsets, "code") + records
 
 
 def _traced(
@@ -181,10 +179,6 @@ def _traced(
     return found
 
 
-def _unpatched(component: Component) -> str:
-    return component.merges[-1].tree if component.merges else component.tree
-
-
 def _in_code(component: Component, parsed: ParsedPatch) -> ParsedPatch:
     """The patch as if made against the code tree; files that aren't laid there are left out."""
     files = [
@@ -196,5 +190,5 @@ def _in_code(component: Component, parsed: ParsedPatch) -> ParsedPatch:
 
 
 def _blob(trees: Trees, tree: str, path: str) -> bytes | None:
-    entry = trees.find(tree or EMPTY_TREE, path)
+    entry = trees.find(tree, path)
     return None if entry is None or entry.is_tree else trees.blob(entry.oid)

@@ -6,7 +6,9 @@ Replaying records instead of calling `git merge` gives one result with every git
 
 from __future__ import annotations
 
+import base64
 import tempfile
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -35,15 +37,38 @@ def replay(trees: Trees, tree: str, records: Iterable[Record], what: str) -> str
         if record.id is None:
             tree = trees.put(tree, record.path, None)
             continue
-        if record.three_way:
-            merged, clean = merge_file(trees, *record.three_way)
-            oid = trees.write_object("blob", merged)
-            if not clean or oid != record.id:
-                raise ComposeError(
-                    f"{what}: merging {record.path} does not give what the lock says",
-                    why=f"Expected {record.id}, found {oid}.",
-                    hint="Report this with your git version; `npu-rl lock` there may show the cause.",
-                )
         assert record.mode is not None
+        _make(trees, record, what)
         tree = trees.put(tree, record.path, Entry(record.mode, record.id))
     return tree
+
+
+def _make(trees: Trees, record: Record, what: str) -> None:
+    """Write the merged blob, unless the record names one that is there."""
+    clean = True
+    if record.three_way:
+        merged, clean = merge_file(trees, *record.three_way)
+    elif record.content is not None:
+        merged = unpack(record.content)
+    else:
+        return
+    oid = trees.write_object("blob", merged)
+    if not clean or oid != record.id:
+        raise ComposeError(
+            f"{what}: merging {record.path} does not give what the lock says",
+            why=f"Expected {record.id}, found {oid}.",
+            hint="Report this with your git version; `npu-rl lock` there may show the cause.",
+        )
+
+
+def pack(data: bytes) -> str:
+    """A merged file as text for a record."""
+    return base64.b64encode(zlib.compress(data, 9)).decode()
+
+
+def unpack(text: str) -> bytes:
+    """The inverse of `pack`. Raises ComposeError for text that is none."""
+    try:
+        return zlib.decompress(base64.b64decode(text))
+    except (ValueError, zlib.error) as error:
+        raise ComposeError("A merge record of the lock is damaged", why=str(error)) from error

@@ -1,21 +1,24 @@
 """One patch onto one tree, with `git apply` in a temporary index: it applies exactly, or nothing happens.
 
 Every hunk is looked up first, because git alone says too little and does too much: it moved a hunk by
-200 lines between twin functions without a word.
+200 lines between twin functions without a word. And its result is held against our own applier's.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from npu_rl.compose.trees import Trees
 from npu_rl.errors import PatchError
 from npu_rl.git import Git, GitError
 from npu_rl.objects import SYMLINK
-from npu_rl.patches.match import explain, locate
-from npu_rl.patches.model import FilePatch, Hunk, Patch
+from npu_rl.patches.match import Kind, apply_exact, explain, locate
+from npu_rl.patches.model import FilePatch, Patch
+
+_REFRESH = "Refresh the patch for this pin. Nothing was changed."
+_REAL_FILE = "Patch the file the link leads to. Nothing was changed."
 
 
 @dataclass(frozen=True)
@@ -47,30 +50,71 @@ def apply_patch(
     """
     where = f"{component}, patch {patch.name}"
     _check_taken(patch, taken, where)
-    offsets: dict[str, int] = {}
+    before = {file.path: _content(trees, tree, file, where) for file in patch.files}
+    offsets = _offsets(patch, before, accept, where, component)
+    after = {
+        file.path: apply_exact(before[file.path], file, name=patch.name, offsets=offsets)
+        for file in patch.files
+    }
+    result = _git_apply(trees, tree, data, where, exclude, strip, directory)
+    _check_result(trees, tree, result, after, where)
+    return Applied(result, {str(number): moved for number, moved in offsets.items()})
+
+
+def _offsets(
+    patch: Patch, before: Mapping[str, bytes | None], accept: bool, where: str, component: str
+) -> dict[int, int]:
+    """How far each hunk moves, for those that do. Raises PatchError for all that do not apply."""
+    offsets: dict[int, int] = {}
     problems: list[str] = []
+    kinds: set[Kind] = set()
     for file in patch.files:
-        content = _content(trees, tree, file, where)
+        content = before[file.path]
+        if content is None:
+            continue
         for hunk in file.hunks:
-            found = _find(content, file, hunk, accept)
-            if isinstance(found, str):
-                problems.append(found)
-            elif found:
-                offsets[str(hunk.number)] = found
+            location = locate(content, hunk)
+            if location.kind == "offset" and accept:
+                offsets[hunk.number] = location.offset
+            elif location.kind != "exact":
+                kinds.add(location.kind)
+                said = explain(content, hunk, location)
+                problems.append(f"hunk {hunk.number} of {file.path} (patch line {hunk.line}):\n{said}")
     if problems:
         raise PatchError(
             f"{patch.name} does not apply to {component}",
             where=where,
             why="\n".join(problems),
-            hint="The pin or the patch has changed: refresh the patch for this pin. Nothing was changed.",
+            hint=_next(kinds) + " Nothing was changed.",
         )
-    result = _git_apply(trees, tree, data, where, exclude, strip, directory)
+    return offsets
+
+
+def _next(kinds: set[Kind]) -> str:
+    if kinds == {"already_applied"}:
+        return "The change is upstream at this pin: drop the patch."
+    if kinds == {"offset"}:
+        return "Refresh the patch for this pin, or write `offset: allow` to take it at that line."
+    return "The pin or the patch has changed: refresh the patch for this pin."
+
+
+def _check_result(
+    trees: Trees, tree: str, result: str, after: Mapping[str, bytes | None], where: str
+) -> None:
+    """git and our own applier must agree: git may choose between twin places without a word."""
     touched = {path for path, _, _ in trees.changed(tree, result)}
-    named = {file.path for file in patch.files}
-    if touched != named:
-        odd = ", ".join(sorted(touched ^ named))
-        raise PatchError(f"{patch.name} did not change just the files it names", where=where, why=odd)
-    return Applied(result, offsets)
+    odd = touched ^ set(after)
+    for path, content in after.items():
+        entry = trees.find(result, path)
+        if (None if entry is None else trees.blob(entry.oid)) != content:
+            odd.add(path)
+    if odd:
+        raise PatchError(
+            "git apply did something else than the patch says",
+            where=where,
+            why=", ".join(sorted(odd)),
+            hint="Please report this with the patch and your git version. Nothing was changed.",
+        )
 
 
 def _check_taken(patch: Patch, taken: Sequence[str], where: str) -> None:
@@ -89,38 +133,30 @@ def _check_taken(patch: Patch, taken: Sequence[str], where: str) -> None:
 
 
 def _content(trees: Trees, tree: str, file: FilePatch, where: str) -> bytes | None:
-    entry = trees.find(tree, file.path)
+    """The file before the patch; None for one that the patch creates. Raises PatchError for any other state."""
+
+    def refused(what: str, why: str | None = None, hint: str = _REFRESH) -> PatchError:
+        return PatchError(f"{file.path} {what}", where=f"{where}, line {file.line}", why=why, hint=hint)
+
     folders = file.path.split("/")[:-1]
     for depth in range(1, len(folders) + 1):
         above = trees.find(tree, "/".join(folders[:depth]))
         if above is not None and above.mode == SYMLINK:
-            raise PatchError(f"{file.path} would be written through a symbolic link", where=where)
+            link = "/".join(folders[:depth])
+            raise refused("would be written through a symbolic link", f"{link} is one.", _REAL_FILE)
+    entry = trees.find(tree, file.path)
     if file.old_path is None:
         if entry is not None:
-            hint = "Drop the patch, or refresh it." if not entry.is_tree else None
-            raise PatchError(f"{file.path} is to be created but is there already", where=where, hint=hint)
+            raise refused("is to be created but is there already", hint="Drop the patch, or refresh it.")
         return None
     if entry is None or entry.is_tree:
-        raise PatchError(
-            f"{file.path} is not in the tree",
-            where=where,
-            why="The file the patch changes was moved or removed upstream, or `strip:` is wrong.",
+        raise refused(
+            "is not in the tree",
+            "The file the patch changes was moved or removed upstream, or `strip:` is wrong.",
         )
     if entry.mode == SYMLINK:
-        raise PatchError(f"{file.path} is a symbolic link; patches change files only", where=where)
+        raise refused("is a symbolic link; patches change files only", hint=_REAL_FILE)
     return trees.blob(entry.oid)
-
-
-def _find(content: bytes | None, file: FilePatch, hunk: Hunk, accept: bool) -> int | str:
-    """The offset at which a hunk applies (0 as it should), or what is wrong, in words."""
-    if content is None:
-        return 0
-    location = locate(content, hunk)
-    if location.kind == "exact":
-        return 0
-    if location.kind == "offset" and accept:
-        return location.offset
-    return f"hunk {hunk.number} of {file.path} (patch line {hunk.line}):\n{explain(content, hunk, location)}"
 
 
 def _git_apply(
@@ -137,6 +173,11 @@ def _git_apply(
         temporary.run("apply", *options, "-", input=data)
         return temporary.text("write-tree")
     except GitError as error:
-        raise PatchError("git apply refused the patch", where=where, why=error.stderr) from error
+        raise PatchError(
+            "git apply refused the patch",
+            where=where,
+            why=error.stderr,
+            hint=_REFRESH,
+        ) from error
     finally:
         index.unlink(missing_ok=True)

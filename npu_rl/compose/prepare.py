@@ -13,8 +13,7 @@ from npu_rl.manifest.lock import Lock
 from npu_rl.store import Store, Unit, pack_loose, unit_key
 
 if TYPE_CHECKING:
-    from npu_rl.compose.trees import Trees
-    from npu_rl.objects import Entry
+    from npu_rl.compose.build import Composition
 
 COMPOSE_FORMAT = 1
 
@@ -29,32 +28,22 @@ class Composed:
     facts: Mapping[str, Any]
 
 
-def composed(store: Store, lock: Lock, units: list[Unit], beside: Path, *, check: bool = True) -> Composed:
+def composed(store: Store, lock: Lock, units: list[Unit], beside: Path) -> Composed:
     """The composed objects of a lock, from the store or made now.
 
     facts: `files` (root, e.g. "code" or "src/NAME" → list of [path, mode, id]), `src` (component → commit),
     `hunks` (records for verify), `texts` (patch SHA-256 → text).
-    check: demand that tree and commit are the lock's (False only while a lock is being made).
     Raises ComposeError, PatchError.
     """
     key = unit_key("composed", [lock.content_id(), str(COMPOSE_FORMAT)])
-    unit = store.find(key) if check else None
-    if unit is None:
-        unit = _make(store, lock, units, beside, key)
+    unit = store.find(key) or _make(store, lock, units, beside, key)
     facts = unit.facts()
-    if check and (facts["tree"], facts["commit"]) != (lock.tree, lock.commit):
-        store.discard(unit)
-        raise ComposeError(
-            "The composed tree is not what the lock says",
-            why=f"Locked {lock.tree} (commit {lock.commit}), found {facts['tree']} (commit {facts['commit']}).",
-            hint="Please report this with your git version.",
-        )
     return Composed(unit, facts["tree"], facts["commit"], facts)
 
 
 def _make(store: Store, lock: Lock, units: list[Unit], beside: Path, key: str) -> Unit:
     # A setup from a warm store has no need of these.
-    from npu_rl.compose.build import compose
+    from npu_rl.compose.build import compose, list_files
     from npu_rl.compose.texts import locked_text
     from npu_rl.compose.trees import Trees
 
@@ -65,9 +54,8 @@ def _make(store: Store, lock: Lock, units: list[Unit], beside: Path, key: str) -
         trees = Trees(repository)
         try:
             made = compose(trees, lock, lambda patch, done: locked_text(patch, beside, store, trees, done))
-            listing = {"code": _listing(trees, made.tree, "The code tree")}
-            for name in made.src:
-                listing[f"src/{name}"] = _listing(trees, lock.components[name].result, name)
+            _check(made, lock)
+            files = list_files(trees, lock, made)
         finally:
             trees.close()
         pack_loose(repository)
@@ -77,17 +65,18 @@ def _make(store: Store, lock: Lock, units: list[Unit], beside: Path, key: str) -
             "src": made.src,
             "hunks": made.hunks,
             "texts": {sha: data.decode("utf-8", "surrogateescape") for sha, data in made.texts.items()},
-            "files": listing,
+            "files": files,
         }
         return store.publish(folder, key, facts)
 
 
-def _listing(trees: Trees, tree: str, what: str) -> list[tuple[str, str, str]]:
-    from npu_rl.compose.trees import check_links
-
-    files: list[tuple[str, Entry]] = list(trees.files(tree))
-    check_links(files, trees, what)
-    return [(path, entry.mode, entry.oid) for path, entry in files]
+def _check(made: Composition, lock: Lock) -> None:
+    if (made.tree, made.commit) != (lock.tree, lock.commit):
+        raise ComposeError(
+            "The composed tree is not what the lock says",
+            why=f"Locked {lock.tree} (commit {lock.commit}), found {made.tree} (commit {made.commit}).",
+            hint="Please report this with your git version.",
+        )
 
 
 def _runtime_unit(store: Store, lock: Lock) -> Unit | None:

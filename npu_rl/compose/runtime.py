@@ -22,7 +22,5 @@ def runtime_files() -> dict[str, bytes]:
 def write_runtime(trees: Trees) -> str:
     """Write the installed runtime into the object database; its tree id."""
     files = [(path, Entry(FILE, trees.write_object("blob", data))) for path, data in runtime_files().items()]
-    root = ""
-    for root, data in nested(files):
-        trees.write_object("tree", data)
-    return root
+    made = [trees.write_object("tree", data) for _, data in nested(files)]
+    return made[-1]

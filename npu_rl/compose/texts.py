@@ -8,6 +8,7 @@ from pathlib import Path
 from npu_rl.compose.trees import Trees
 from npu_rl.data import data_root
 from npu_rl.errors import PatchError
+from npu_rl.manifest.checks import is_local
 from npu_rl.manifest.lock import Patch
 from npu_rl.store import Store
 
@@ -17,7 +18,7 @@ MAXIMUM_SIZE = 16 * 1024 * 1024
 def locked_text(patch: Patch, beside: Path, store: Store, trees: Trees, results: dict[str, str]) -> bytes:
     """The bytes the lock names, hash-checked.
 
-    beside: the folder "./..." paths start from. results: component trees so far, for "COMPONENT:path".
+    beside: the folder "./..." and "../..." paths start from. results: component trees so far, for "COMPONENT:path".
     A file that was changed since the lock does not matter as long as the store has the locked bytes.
     Raises PatchError when nobody has them.
     """
@@ -41,7 +42,7 @@ def _read(file: str, beside: Path, trees: Trees, results: dict[str, str]) -> byt
     if separator and component in results:
         entry = trees.find(results[component], path)
         return trees.blob(entry.oid) if entry is not None and not entry.is_tree else None
-    place = beside / file if file.startswith("./") else data_root() / "patchsets" / file
+    place = beside / file if is_local(file) else data_root() / "patchsets" / file
     if not place.is_file() or place.stat().st_size > MAXIMUM_SIZE:
         return None
     return place.read_bytes()

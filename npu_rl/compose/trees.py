@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
 
 from npu_rl.errors import ComposeError
 from npu_rl.git import Git, ObjectReader
 from npu_rl.objects import EMPTY_TREE, GITLINK, SYMLINK, TREE, Entry, format_tree, object_id, parse_tree
+
+_MOST_LINKS = 40  # as Linux: a loop of links leads nowhere
 
 
 class Trees:
@@ -145,7 +146,11 @@ class Trees:
             yield path.decode("utf-8", "surrogateescape"), Entry(mode, oid)
 
     def changed(self, old: str, new: str) -> Iterator[tuple[str, Entry | None, Entry | None]]:
-        """Paths that differ between two trees, with the entry on each side."""
+        """Paths that differ between two trees, with the entry on each side.
+
+        Where a file became a folder, or a folder a file, what goes is told before what comes: whoever
+        replays the changes in this order never needs a path that is still taken.
+        """
         yield from self._changed(old, new, "")
 
     def _changed(self, old: str, new: str, at: str) -> Iterator[tuple[str, Entry | None, Entry | None]]:
@@ -156,14 +161,19 @@ class Trees:
             left, right = before.get(name), after.get(name)
             if left == right:
                 continue
-            left_tree = left.oid if left and left.is_tree else None
-            right_tree = right.oid if right and right.is_tree else None
-            if left_tree or right_tree:
-                yield from self._changed(left_tree or EMPTY_TREE, right_tree or EMPTY_TREE, f"{at}{name}/")
-            left_file = left if left and not left.is_tree else None
-            right_file = right if right and not right.is_tree else None
-            if left_file or right_file:
+            left_tree, left_file = _tree_or_file(left)
+            right_tree, right_file = _tree_or_file(right)
+            if left_file and right_tree:
+                yield f"{at}{name}", left_file, None
+            yield from self._changed(left_tree or EMPTY_TREE, right_tree or EMPTY_TREE, f"{at}{name}/")
+            if right_file or (left_file and not right_tree):
                 yield f"{at}{name}", left_file, right_file
+
+
+def _tree_or_file(entry: Entry | None) -> tuple[str | None, Entry | None]:
+    if entry is None:
+        return None, None
+    return (entry.oid, None) if entry.is_tree else (None, entry)
 
 
 class Collision(ComposeError):
@@ -186,6 +196,7 @@ def taken_tree(trees: Trees, parts: Iterable[tuple[str, Entry]]) -> str:
 
 def check_links(files: Iterable[tuple[str, Entry]], trees: Trees, what: str) -> None:
     """Raise ComposeError for a symlink that leaves the tree, or a gitlink."""
+    links: dict[str, str] = {}
     for path, entry in files:
         if entry.mode == GITLINK:
             raise ComposeError(
@@ -194,29 +205,36 @@ def check_links(files: Iterable[tuple[str, Entry]], trees: Trees, what: str) -> 
                 hint="Name it under `submodules:` with its URL and commit id, or do not take that path.",
             )
         if entry.mode == SYMLINK:
-            target = trees.blob(entry.oid).decode("utf-8", "surrogateescape")
-            if _leaves(path, target):
-                raise ComposeError(
-                    f"{what} has a symbolic link that leaves the tree",
-                    where=f"{path} -> {target}",
-                    hint="Do not take that path.",
-                )
+            links[path] = trees.blob(entry.oid).decode("utf-8", "surrogateescape")
+    for path, target in links.items():
+        if _leaves(path, links):
+            raise ComposeError(
+                f"{what} has a symbolic link that leaves the tree",
+                where=f"{path} -> {target}",
+                hint="Do not take that path.",
+            )
 
 
-def _leaves(path: str, target: str) -> bool:
-    if target.startswith("/") or "\0" in target:
-        return True
-    depth = path.count("/")
-    for part in target.split("/"):
+def _leaves(path: str, links: Mapping[str, str]) -> bool:
+    """Whether following a path leads out of the tree, through links to other links too."""
+    at: list[str] = []
+    rest = path.split("/")[::-1]
+    followed = 0
+    while rest:
+        part = rest.pop()
         if part == "..":
-            depth -= 1
+            if not at:
+                return True
+            at.pop()
         elif part not in ("", "."):
-            depth += 1
-        if depth < 0:
-            return True
+            at.append(part)
+        target = links.get("/".join(at)) if part != ".." else None
+        if target is not None:
+            followed += 1
+            if target.startswith("/") or "\0" in target:
+                return True
+            if followed > _MOST_LINKS:
+                return False
+            at.pop()
+            rest.extend(target.split("/")[::-1])
     return False
-
-
-def scratch(git_dir: Path, alternates: Iterable[Path]) -> Git:
-    """A repository to compose in, seeing the objects of the units."""
-    return Git(git_dir, alternates=tuple(alternates))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from npu_rl.compose import assemble
-from npu_rl.compose.build import compose, taken_paths
-from npu_rl.compose.prepare import composed
+from npu_rl.compose.build import compose, list_files, taken_paths
 from npu_rl.compose.runtime import write_runtime
 from npu_rl.compose.texts import locked_text
 from npu_rl.compose.trees import Trees
@@ -65,69 +64,66 @@ def build_lock(
         unfinished, jobs
     )
     units = [unit for delivery in deliveries.values() for unit in delivery.units]
-    patched = _patch(context, loaded, unfinished, units)
-    done = composed(context.store, patched, units, context.beside, check=False)
-    context.store.discard(done.unit)  # its key is that of a lock without ids
-    return replace(patched, tree=done.tree, commit=done.commit)
+    return _compose(context, loaded, unfinished, units)
 
 
-def _patch(context: Context, loaded: LoadedManifest, unfinished: Lock, units: list[Unit]) -> Lock:
+def _compose(context: Context, loaded: LoadedManifest, unfinished: Lock, units: list[Unit]) -> Lock:
+    """The lock with its patches, trees and commit: made once to learn the ids, and once more as `setup` will."""
     with context.store.quarantine() as folder:
         trees = Trees(Git(folder, alternates=tuple(u.objects for u in units)))
+
+        def text_of(patch: lock.Patch, results: dict[str, str]) -> bytes:
+            return locked_text(patch, context.beside, context.store, trees, results)
+
         try:
-            _replay_merges(context, trees, unfinished)
-            components: dict[str, lock.Component] = {}
-            results: dict[str, str] = {}
-            for name, component in unfinished.components.items():
-                patches = lock_patches(
-                    trees, context.store, loaded, loaded.manifest.components[name].patches,
-                    component.result, name, taken_paths(component), results,
-                )  # fmt: skip
-                result = patches[-1].tree if patches else component.result
-                components[name] = replace(component, patches=patches, result=result)
-                results[name] = result
-            runtime = write_runtime(trees) if loaded.manifest.runtime else None
-            patched = replace(unfinished, components=components, runtime=runtime)
-            tree, _ = assemble.assemble(trees, patched, with_tree_patches=False)
-            whole = lock_patches(
-                trees, context.store, loaded, loaded.manifest.tree.patches, tree, "tree", (".",), results
-            )
+            compose(trees, unfinished, text_of)  # the merged trees, in this object database
+            patched = _patch(context, loaded, unfinished, trees)
+            tree, commit = assemble.assemble(trees, patched)
+            done = replace(patched, tree=tree, commit=commit)
+            list_files(trees, done, compose(trees, done, text_of))
         finally:
             trees.close()
-    return replace(patched, tree_patches=whole)
+    return done
 
 
-def _replay_merges(context: Context, trees: Trees, unfinished: Lock) -> None:
-    """Make the merged trees in this object database too."""
-    compose(
-        trees, unfinished, lambda patch, done: locked_text(patch, context.beside, context.store, trees, done)
+def _patch(context: Context, loaded: LoadedManifest, unfinished: Lock, trees: Trees) -> Lock:
+    components: dict[str, lock.Component] = {}
+    results: dict[str, str] = {}
+    for name, component in unfinished.components.items():
+        entries = loaded.manifest.components[name].patches
+        patches = lock_patches(
+            trees, context.store, loaded, entries, component.result, name, taken_paths(component), results
+        )
+        result = patches[-1].tree if patches else component.result
+        components[name] = replace(component, patches=patches, result=result)
+        results[name] = result
+    runtime = write_runtime(trees) if loaded.manifest.runtime else None
+    patched = replace(unfinished, components=components, runtime=runtime)
+    tree, _ = assemble.assemble(trees, patched, with_tree_patches=False)
+    whole = lock_patches(
+        trees, context.store, loaded, loaded.manifest.tree.patches, tree, "tree", (".",), results
     )
+    return replace(patched, tree_patches=whole)
 
 
 def check_lock(found: Lock, expected: Lock) -> None:
     """Raise LockError naming what differs between a lock and what its manifest gives now."""
     if lock.dump(found) == lock.dump(expected):
         return
-    differing = [
-        f"{name}: " + ("only in the lock" if b is None else "not in the lock" if a is None else "differs")
-        for name in dict.fromkeys([*found.components, *expected.components])
-        for a, b in [(found.components.get(name), expected.components.get(name))]
-        if a != b
-    ]
-    for key in (
-        "manifest_digest",
-        "runtime",
-        "tree_patches",
-        "tree",
-        "commit",
-        "requirements",
-        "env",
-        "host",
-    ):
-        if getattr(found, key) != getattr(expected, key):
-            differing.append(f"{key} differs")
+    differing = []
+    for name in dict.fromkeys([*found.components, *expected.components]):
+        a, b = found.components.get(name), expected.components.get(name)
+        if a is None or b is None:
+            differing.append(f"{name} is only in the {'lock' if a else 'manifest'}")
+        elif a != b:
+            differing.append(f"{name}: {', '.join(_differing(a, b))}")
+    differing += [key for key in _differing(found, expected) if key != "components"]
     raise LockError(
         "The lock is not what its manifest gives",
-        why="\n".join(differing) or "Its manifest files have changed.",
+        why="These differ:\n" + "\n".join(differing or ["the order of components"]),
         hint="Make it anew and commit it: npu-rl lock --manifest M",
     )
+
+
+def _differing(one: Lock | lock.Component, other: Lock | lock.Component) -> list[str]:
+    return [f.name for f in fields(one) if getattr(one, f.name) != getattr(other, f.name)]

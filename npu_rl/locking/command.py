@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.errors import LockError, UsageError
+from npu_rl.errors import SourceError, UsageError
 from npu_rl.git import Git
 from npu_rl.locking.build import build_lock, check_lock
 from npu_rl.locking.refs import Tell
 from npu_rl.locking.upstream import Context, kept_ids
 from npu_rl.manifest import lock as lock_file
 from npu_rl.manifest.load import LoadedManifest, load_manifest
-from npu_rl.manifest.lock import Lock
+from npu_rl.manifest.lock import Component, Lock
 from npu_rl.sources.git import Network, ls_remote, short
 from npu_rl.sources.progress import Watcher
 from npu_rl.store import Store, disk_errors, write_atomically
@@ -35,17 +35,13 @@ def write(options: Options, update: list[str]) -> tuple[Lock, Path]:
     loaded = load_manifest(options.manifest)
     target = _target(options, loaded)
     _check_target(loaded, target, options)
-    earlier = _earlier(target)
     unknown = [name for name in update if name not in loaded.manifest.components]
     if unknown:
         raise UsageError(
             f"{loaded.manifest.name} has no component {', '.join(unknown)}",
             hint=f"Components: {', '.join(loaded.manifest.components)}",
         )
-    if update and earlier is None:
-        raise UsageError(
-            "--update needs an earlier lock", where=str(target), hint="Run lock without --update."
-        )
+    earlier = lock_file.read(target) if update else None
     keep = [name for name in loaded.manifest.components if update and name not in update]
     context = _context(options, loaded)
     lock = build_lock(context, loaded, earlier=earlier, keep=keep, jobs=options.jobs)
@@ -82,13 +78,8 @@ def _check_target(loaded: LoadedManifest, target: Path, options: Options) -> Non
         )
     if not target.parent.is_dir():
         raise UsageError("There is no such folder", where=str(target.parent))
-
-
-def _earlier(target: Path) -> Lock | None:
-    try:
-        return lock_file.read(target)
-    except LockError:
-        return None
+    if target.is_dir():
+        raise UsageError("The lock can't be written to a folder", where=str(target), hint="Name a file.")
 
 
 def _context(options: Options, loaded: LoadedManifest) -> Context:
@@ -101,15 +92,28 @@ def _tell_moved(context: Context, lock: Lock) -> None:
     """A pull request or branch that moved since does not harm the lock, but somebody should know."""
     for name, component in lock.components.items():
         ids = {ref: oid for ref, oid in kept_ids(component).items() if ref.startswith("refs/")}
-        url = next((s.git for s in component.sources if s.git), None)
-        if not ids or url is None:
+        there = _refs_now(context, name, component, list(ids)) if ids else None
+        if there is None:
             continue
-        patterns = [p for ref in ids for p in (ref, f"{ref}^{{}}")]
-        with context.store.quarantine() as folder:
-            there = ls_remote(Git(folder), url, patterns, context.network, name)
         for ref, oid in ids.items():
             now = there.get(f"{ref}^{{}}", there.get(ref))
             if now is None:
                 context.tell(f"note: {name}: {ref} is gone upstream; the lock has its content by id")
             elif now != oid:
                 context.tell(f"note: {name}: {ref} moved from {short(oid)} to {short(now)} since the lock")
+
+
+def _refs_now(context: Context, name: str, component: Component, refs: list[str]) -> dict[str, str] | None:
+    """What the first mirror that answers says of the refs; None (and told) if none does."""
+    patterns = [p for ref in refs for p in (ref, f"{ref}^{{}}")]
+    reasons = []
+    for source in component.sources:
+        if source.git is None:
+            continue
+        try:
+            with context.store.quarantine() as folder:
+                return ls_remote(Git(folder), source.git, patterns, context.network, name)
+        except SourceError as error:
+            reasons.append(error.what)
+    context.tell(f"note: {name}: whether its refs moved is not known: {'; '.join(reasons)}")
+    return None

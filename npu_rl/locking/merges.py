@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import product, takewhile
 
 from npu_rl import git
-from npu_rl.compose.merge import merge_file, replay
+from npu_rl.compose.merge import merge_file, pack, replay
 from npu_rl.compose.trees import Trees
 from npu_rl.errors import LockError
 from npu_rl.git import GitError
 from npu_rl.manifest.lock import Record
-from npu_rl.objects import Entry, format_commit
+from npu_rl.objects import Entry, format_commit, object_id
 
 _WHO = "npu-rl <npu-rl@invalid>"
+_RENAME_LIMIT = "-l7000"  # as merge-tree has it
 
 
 def merge_trees(trees: Trees, base: str, ours: str, theirs: str, what: str) -> str:
@@ -36,14 +37,11 @@ def merge_trees(trees: Trees, base: str, ours: str, theirs: str, what: str) -> s
         raise LockError(f"{what}: git merge-tree failed", why=error.stderr) from error
     fields = done.stdout.decode("utf-8", "surrogateescape").split("\0")
     if done.code == 1:
-        conflicts = []
-        for name in fields[1:]:
-            if not name:
-                break
-            conflicts.append(name)
+        files = list(takewhile(bool, fields[1:]))
+        told = [message.strip() for message in fields if message.startswith("CONFLICT") and "\n" in message]
         raise LockError(
-            f"{what} has conflicts in {len(conflicts)} files",
-            why="\n".join(conflicts),
+            f"{what} has conflicts in {len(files)} {'file' if len(files) == 1 else 'files'}",
+            why="\n".join(told or files),
             hint="Resolve it once by hand and carry the result as a patch, or choose another pin.",
         )
     return fields[0].strip()
@@ -51,45 +49,55 @@ def merge_trees(trees: Trees, base: str, ours: str, theirs: str, what: str) -> s
 
 def record(trees: Trees, base: str, ours: str, theirs: str, result: str, what: str) -> tuple[Record, ...]:
     """What turns `ours` into `result`, and proof that replaying it does. Raises LockError."""
-    upstream = {e.oid for side in (base, ours, theirs) for _, e in trees.files(side)}
+    known = {e.oid for side in (base, ours, theirs) for _, e in trees.files(side)}
+    other_names = _Renames(trees, base, ours, theirs)
     records = []
     for path, _, after in trees.changed(ours, result):
         if after is None:
             records.append(Record(path, None, None))
-        elif after.oid in upstream:
+        elif after.oid in known:
             records.append(Record(path, after.mode, after.oid))
         else:
-            three = _three_way(trees, base, ours, theirs, path, after, what)
-            records.append(Record(path, after.mode, after.oid, three))
+            records.append(_merged(trees, (base, ours, theirs), path, after, other_names))
     if replay(trees, ours, records, what) != result:
         raise LockError(f"{what}: replaying the merge gives another tree", hint="Please report this.")
     return tuple(records)
 
 
-def _three_way(
-    trees: Trees, base: str, ours: str, theirs: str, path: str, after: Entry, what: str
-) -> tuple[str, str, str]:
-    """The three blobs whose merge is the result, also where one side renamed the file."""
-    old_names = {path, *_renamed(trees, base, ours, path), *_renamed(trees, base, theirs, path)}
-    sides = []
-    for side in (base, ours, theirs):
-        entries = (trees.find(side, name) for name in sorted(old_names, key=lambda n: n != path))
-        sides.append([e.oid for e in entries if e is not None and not e.is_tree])
-    for b, o, t in product(*sides):
-        merged, clean = merge_file(trees, b, o, t)
-        if clean and trees.write_object("blob", merged) == after.oid:
-            return b, o, t
-    raise LockError(
-        f"{what}: {path} can't be replayed with git merge-file",
-        hint="Carry this change as a patch instead of a merge.",
-    )
+def _merged(
+    trees: Trees, sides: tuple[str, str, str], path: str, after: Entry, other_names: _Renames
+) -> Record:
+    """The three blobs whose merge is the result, also where one side renamed the file; else the result itself."""
+    names = [path, *other_names.of(path)]
+    candidates = []
+    for side in sides:
+        entries = (trees.find(side, name) for name in names)
+        candidates.append([e.oid for e in entries if e is not None and not e.is_tree])
+    for base, ours, theirs in product(*candidates):
+        merged, clean = merge_file(trees, base, ours, theirs)
+        if clean and object_id("blob", merged) == after.oid:
+            return Record(path, after.mode, after.oid, three_way=(base, ours, theirs))
+    return Record(path, after.mode, after.oid, content=pack(trees.blob(after.oid)))
 
 
-def _renamed(trees: Trees, base: str, side: str, path: str) -> list[str]:
-    """The other name of a path that one side renamed, in either direction."""
-    fields = trees.repository.lines(
-        "diff-tree", "-r", "-z", "-M", "--diff-filter=R", "--name-status", base, side
-    )
-    names = [f.decode("utf-8", "surrogateescape") for f in fields]
-    pairs = list(zip(names[1::3], names[2::3], strict=True))
-    return [old for old, new in pairs if new == path] + [new for old, new in pairs if old == path]
+class _Renames:
+    """Which other names the files of a merge have, on either side; looked up when first asked."""
+
+    def __init__(self, trees: Trees, base: str, *sides: str) -> None:
+        self._trees, self._base, self._sides = trees, base, sides
+        self._pairs: list[tuple[str, str]] | None = None
+
+    def of(self, path: str) -> list[str]:
+        if self._pairs is None:
+            self._pairs = [pair for side in self._sides for pair in self._renamed(side)]
+        names = [old for old, new in self._pairs if new == path] + [
+            new for old, new in self._pairs if old == path
+        ]
+        return sorted(set(names))
+
+    def _renamed(self, side: str) -> list[tuple[str, str]]:
+        fields = self._trees.repository.lines(
+            "diff-tree", "-r", "-z", "-M", _RENAME_LIMIT, "--diff-filter=R", "--name-status", self._base, side
+        )
+        names = [f.decode("utf-8", "surrogateescape") for f in fields]
+        return list(zip(names[1::3], names[2::3], strict=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from npu_rl.compose.trees import Trees
-from npu_rl.manifest.lock import pack_proof
+from npu_rl.manifest.lock_proof import pack
 from npu_rl.objects import EMPTY_TREE, Entry
 
 
@@ -26,4 +26,4 @@ def proof(trees: Trees, commit: str, paths: Iterable[str]) -> tuple[str, ...]:
             oid = entry.oid
             needed.append(oid)
     unique = [oid for oid in dict.fromkeys(needed) if oid != EMPTY_TREE]
-    return pack_proof([data, *(trees.read_object(oid)[1] for oid in unique)])
+    return pack([data, *(trees.read_object(oid)[1] for oid in unique)])

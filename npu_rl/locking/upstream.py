@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from npu_rl.compose.trees import Trees
 from npu_rl.errors import LockError, SourceError
 from npu_rl.git import Git, GitError
 from npu_rl.locking.history import Brought, History
 from npu_rl.locking.refs import Tell, is_full_id, resolve
 from npu_rl.manifest import lock
+from npu_rl.objects import commit_tree_id
 from npu_rl.sources.git import Network, fetch_commits, short
 from npu_rl.sources.progress import Watcher
 from npu_rl.store import Store
@@ -30,6 +32,15 @@ class Context:
     tell: Tell
     beside: Path
 
+    def need_network(self, name: str) -> None:
+        """Raise SourceError if only the local store may be used: a lock is made from what sources say."""
+        if self.network.offline:
+            raise SourceError(
+                f"Locking {name} has to ask its source",
+                why="--offline forbids it.",
+                hint="Run lock without --offline. (`setup` and `verify` work from the lock alone.)",
+            )
+
 
 @dataclass(frozen=True)
 class Upstream:
@@ -44,16 +55,19 @@ class Upstream:
         assert self.spec.ref is not None
         refs = [self.spec.ref, *(m.ref for m in self.spec.merge), *(m.base for m in self.spec.merge)]
         known = kept_ids(kept)
-        if all(ref in known or is_full_id(ref) for ref in refs):
-            return {ref: known.get(ref, ref) for ref in refs}
+        unknown = [ref for ref in refs if ref not in known and not is_full_id(ref)]
+        ids = {ref: known.get(ref, ref) for ref in refs}
+        if not unknown:
+            return ids
         urls = [s.git for s in self.spec.sources if s.git]
         if not urls:
             raise LockError(
                 f"{self.name} comes from a bundle only, so its refs can't be asked for",
-                why=", ".join(ref for ref in refs if not is_full_id(ref)),
+                why=", ".join(unknown),
                 hint="Write full commit ids.",
             )
-        return resolve(repository, urls, refs, self.context.network, self.name, self.context.tell)
+        self.context.need_network(self.name)
+        return ids | resolve(repository, urls, unknown, self.context.network, self.name, self.context.tell)
 
     def brought(self, ids: dict[str, str]) -> list[Brought]:
         """What each merge of the entry brings, in order."""
@@ -76,11 +90,13 @@ class Upstream:
         self, repository: Git, commits: Iterable[str], *, contents: str, depth: int | None = None
     ) -> None:
         """Commits from the first source that has them all (see `sources.git.fetch_commits`)."""
+        if not any(source.bundle for source in self.spec.sources):
+            self.context.need_network(self.name)
         wanted = list(dict.fromkeys(commits))
         reasons = []
         for source in self.spec.sources:
             try:
-                if source.git:
+                if source.git and not self.context.network.offline:
                     fetch_commits(
                         repository, source.git, wanted, self.context.network, self.name,
                         self.context.watcher, depth=depth, contents=contents,
@@ -97,6 +113,16 @@ class Upstream:
             why="\n".join(reasons),
             hint="A full id must exist in one of the sources; a ref may have moved or vanished.",
         )
+
+    def root(self, trees: Trees, oid: str) -> str:
+        """The tree of a fetched commit. Raises LockError for an object of another kind."""
+        kind, data = trees.read_object(oid)
+        if kind == "commit":
+            return commit_tree_id(data)
+        hint = "Write the id of a commit."
+        if kind == "tag" and data.startswith(b"object "):
+            hint = f"It is a tag of {data[7:47].decode('ascii', 'replace')}: write that id, or refs/tags/..."
+        raise LockError(f"{oid} of {self.name} is a {kind}, not a commit", hint=hint)
 
     def _from_bundle(self, repository: Git, bundle: str, wanted: Sequence[str]) -> None:
         place = str((self.context.beside / bundle).absolute())

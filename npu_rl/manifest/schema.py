@@ -210,6 +210,10 @@ class Override(Strict):
     why: f.Text = Field(description="Why it is right to break it.")
 
 
+# What reports name beside components: the assembled tree, and the package that is laid into it.
+_RESERVED = {"tree", "npu_rl_runtime"}
+
+
 class Manifest(Strict):
     """What a person writes: the components, and what is done to them."""
 
@@ -236,6 +240,8 @@ class Manifest(Strict):
         components = data.get("components")
         if not isinstance(components, Mapping):
             return
+        for name in sorted(_RESERVED & set(components)):
+            yield ("components", name), f"{name!r} is what npu-rl calls a part of its own: take another name"
         yield from _twins(components)
         for path, name in _patch_origins(data, components):
             if name not in components:

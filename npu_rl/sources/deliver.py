@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from npu_rl.errors import SourceError
 from npu_rl.manifest.lock import Component, Lock, Source
 from npu_rl.sources import git as git_source
 from npu_rl.sources.git import GitRequest, Network
+from npu_rl.sources.parallel import in_parallel
 from npu_rl.sources.progress import Silent, Watcher
 from npu_rl.sources.urls import hide_credentials
-from npu_rl.store import Store, Unit, unit_key
+from npu_rl.store import Store, Unit
 
 
 @dataclass(frozen=True)
@@ -35,16 +37,10 @@ class Deliverer:
 
     def deliver(self, lock: Lock, jobs: int) -> dict[str, Delivery]:
         """Everything the lock needs, in parallel. Raises the first error after the others have stopped."""
-        names = list(lock.components)
-        with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
-            futures = {name: pool.submit(self.component, name, lock.components[name]) for name in names}
-            wait(futures.values(), return_when=FIRST_EXCEPTION)
-            for future in futures.values():
-                future.cancel()
-        failed = [f.exception() for f in futures.values() if not f.cancelled() and f.exception()]
-        if failed:
-            raise next(e for e in failed if e is not None)
-        return {name: futures[name].result() for name in names}
+        stop = threading.Event()
+        one = replace(self, network=replace(self.network, stop=stop))
+        tasks = {name: partial(one.component, name, c) for name, c in lock.components.items()}
+        return in_parallel(tasks, jobs, stop)
 
     def component(self, name: str, component: Component) -> Delivery:
         """One component, submodules included."""
@@ -80,10 +76,12 @@ class Deliverer:
         Raises SourceError naming every source and why it failed.
         """
         name = request.component
-        unit = self.store.find(unit_key("objects", request.wants))
+        unit = self.store.find(request.key)
         if unit is not None:
             return Delivery((unit,), str(unit.facts().get("source", "")), 0)
-        if self.network.offline and not all(s.bundle for s in sources):
+        if self.network.offline:
+            sources = tuple(source for source in sources if source.bundle)
+        if not sources:
             raise SourceError(
                 f"{name} is not in the local store",
                 why="--offline forbids fetching it.",

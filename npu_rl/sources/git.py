@@ -1,24 +1,28 @@
-"""Objects from git repositories: the narrowest request a server accepts, from the first mirror that works.
+"""Objects from git repositories: the narrowest request a server accepts, from one mirror.
 
-The chain per mirror: the wanted objects by id (5.6 MB where full trees are 29 MB) → the commits by id
-at depth 1 → the named refs at depth 1 → everything. Stock servers on protocol v2 accept the first step;
-older ones and protocol v0 refuse ids that no ref names. Each delivery lands in a quarantine of its own
-(parallel shallow fetches into one repository collide on shallow.lock) and becomes a sealed unit.
+The chain: the wanted objects by id (5.6 MB where full trees are 29 MB) → the commits by id at depth 1
+→ the named refs at depth 1 → everything. Stock servers on protocol v2 accept the first step; older ones
+and protocol v0 refuse ids that no ref names. Each delivery lands in a quarantine of its own (parallel
+shallow fetches into one repository collide on shallow.lock) and becomes a sealed unit.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import re
-import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
-from npu_rl.errors import SourceError
-from npu_rl.git import Git, GitError
+from npu_rl.errors import SourceError, UsageError
+from npu_rl.git import Git, GitError, Result, Stopped
+from npu_rl.gitenv import Credentials
+from npu_rl.sources.faults import Fault, fault_of, gist, may_pass
 from npu_rl.sources.progress import Silent, Watcher
-from npu_rl.sources.urls import Rewrites, check_url, has_credentials, hide_credentials
+from npu_rl.sources.urls import Rewrites, check_url, hide_credentials, split_credentials
 from npu_rl.store import Store, Unit, unit_key
 
 _FETCH = (
@@ -28,55 +32,54 @@ _FETCH = (
     "--no-write-fetch-head",
     "--no-recurse-submodules",
     "--no-auto-maintenance",
+    "--stdin",  # what is wanted: hundreds of ids do not fit every command line
 )
 _LOCAL_SERVER = "git -c uploadpack.allowFilter=true -c uploadpack.allowAnySHA1InWant=true upload-pack"
-
-_PASSING = re.compile(
-    r"early EOF|unexpected disconnect|hung up|Connection (reset|timed out|refused)|timed out|RPC failed"
-    r"|HTTP 5\d\d|error: 5\d\d|Could not resolve host|Temporary failure|index-pack (failed|died)|invalid index-pack"
-    r"|unable to connect|fetch-pack: invalid|premature|GnuTLS recv|SSL_read|curl (18|28|56|92)|protocol error: bad line|Network is unreachable",
-    re.IGNORECASE,
-)
-_ABSENT = re.compile(
-    r"not found|does not exist|doesn't exist|does not appear to be a git|access denied|Authentication failed"
-    r"|could not read Username|Permission denied|Could not read from remote|not exported|HTTP 40[134]|error: 40[134]|repository .* not",
-    re.IGNORECASE,
-)
-_REFUSED = re.compile(
-    r"not our ref|unadvertised object|does not allow request|no such remote ref|couldn't find remote ref"
-    r"|not a commit|bad object|upload-pack: not",
-    re.IGNORECASE,
-)
 _PERCENT = re.compile(r"(?P<what>Receiving objects|Resolving deltas):\s+(?P<percent>\d+)%")
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Network:
-    """How to behave towards remotes. Times in seconds."""
+    """How to behave towards remotes. Times in seconds. stop: when set, all that goes on ends with Stopped."""
 
     rewrites: Rewrites = field(default_factory=Rewrites)
     stall: float = 60.0
     retries: int = 3
     backoff: float = 1.0
     offline: bool = False
+    stop: threading.Event = field(default_factory=threading.Event, compare=False, repr=False)
 
     @staticmethod
     def from_environment(rewrites: Rewrites, *, offline: bool = False) -> Network:
-        """`NPU_RL_STALL` (seconds without data), `NPU_RL_RETRIES` and `NPU_RL_BACKOFF` override."""
+        """`NPU_RL_STALL` (seconds without data), `NPU_RL_RETRIES` and `NPU_RL_BACKOFF` (seconds) override.
 
-        def number(name: str, default: float) -> float:
-            try:
-                return max(0.0, float(os.environ.get(name) or default))
-            except ValueError:
-                return default
-
+        Raises UsageError for one that is no number.
+        """
         return Network(
             rewrites=rewrites,
-            stall=number("NPU_RL_STALL", 60.0) or 60.0,
-            retries=int(number("NPU_RL_RETRIES", 3)),
-            backoff=number("NPU_RL_BACKOFF", 1.0),
+            stall=_number("NPU_RL_STALL", 60.0) or 60.0,
+            retries=int(_number("NPU_RL_RETRIES", 3)),
+            backoff=_number("NPU_RL_BACKOFF", 1.0),
             offline=offline,
         )
+
+    def pause(self, seconds: float) -> None:
+        """Wait. Raises Stopped if that is to end."""
+        if self.stop.wait(seconds):
+            raise Stopped
+
+
+def _number(name: str, default: float) -> float:
+    text = os.environ.get(name) or str(default)
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= 86400:
+        raise UsageError(f"{name} is not a number from 0 to 86400", why=f"It is {text!r}.")
+    return value
 
 
 @dataclass(frozen=True)
@@ -99,23 +102,21 @@ class GitRequest:
 
 @dataclass(frozen=True)
 class Remote:
-    """One mirror as git is to be told of it."""
+    """One mirror as git is to be told of it. `shown` is for people; `url` holds no credentials either."""
 
     url: str
     shown: str
-    config: Mapping[str, str]
-    options: tuple[str, ...]
+    credentials: Credentials | None = None
+    options: tuple[str, ...] = ()
 
 
 def remote(url: str, network: Network, component: str) -> Remote:
-    """Apply the rewrites; a URL with credentials goes by an alias so that no file and no `ps` has them."""
+    """Apply the rewrites. Raises UsageError if they lead to what git may not be given."""
     real = network.rewrites.apply(url)
     check_url(real, where=component)
     options = (f"--upload-pack={_LOCAL_SERVER}",) if real.startswith("file://") else ()
-    if has_credentials(real):
-        alias = f"npu-rl-source://{component}/"
-        return Remote(alias, hide_credentials(real), {f"url.{real}.insteadOf": alias}, options)
-    return Remote(real, hide_credentials(real), {}, options)
+    plain, credentials = split_credentials(real)
+    return Remote(plain, hide_credentials(real), credentials, options)
 
 
 def fetch_from(
@@ -127,7 +128,7 @@ def fetch_from(
     """
     target = remote(url, network, request.component)
     watcher.begin(request.component, target.shown)
-    return _fetch_from(store, request, target, _steps(request), network, watcher)
+    return _fetch_from(store, request, target, _steps(request), network, watcher, hide_credentials(url))
 
 
 def fetch_bundle(
@@ -137,9 +138,11 @@ def fetch_bundle(
     if not path.is_file():
         raise SourceError(f"{request.component}: there is no bundle {path}")
     watcher.begin(request.component, path.name)
-    target = Remote(str(path.absolute()), path.name, {}, ())
+    target = Remote(str(path.absolute()), path.name)
     steps = [("from the bundle", ["+refs/*:refs/npu-rl/*"])]
-    return _fetch_from(store, request, target, steps, network, watcher)
+    # A file does not get better by trying again.
+    once = replace(network, retries=0)
+    return _fetch_from(store, request, target, steps, once, watcher, path.name)
 
 
 def _fetch_from(
@@ -149,6 +152,7 @@ def _fetch_from(
     steps: Sequence[tuple[str, list[str]]],
     network: Network,
     watcher: Watcher,
+    source: str,
 ) -> tuple[Unit, int]:
     failures: list[str] = []
     for name, arguments in steps:
@@ -157,9 +161,9 @@ def _fetch_from(
             try:
                 transfer(repository, target, arguments, network, request.component, watcher)
             except GitError as error:
-                if error.stalled is not None or _ABSENT.search(error.stderr) or _PASSING.search(error.stderr):
-                    raise SourceError(f"{request.component}: {target.shown}", why=error.why) from error
-                failures.append(f"{name}: {_last_line(error)}")
+                if fault_of(error) in (Fault.ABSENT, Fault.DOWN):
+                    raise SourceError(f"{request.component}: {target.shown}", why=gist(error)) from error
+                failures.append(f"{name}: {gist(error)}")
                 continue
             lacking = missing(repository, request.wants)
             if lacking:
@@ -171,6 +175,7 @@ def _fetch_from(
             facts = {
                 "component": request.component,
                 "wants": list(request.wants),
+                "source": source,
                 "step": name,
                 "bytes": received,
             }
@@ -188,7 +193,8 @@ def _steps(request: GitRequest) -> list[tuple[str, list[str]]]:
         named = [f"+{ref}:refs/npu-rl/{i}" for i, ref in enumerate(request.refs)]
         steps.append(("by ref", ["--depth=1", *named]))
     everything = ["+refs/heads/*:refs/npu-rl/heads/*", "+refs/tags/*:refs/npu-rl/tags/*"]
-    everything += [f"+{ref}:refs/npu-rl/named/{i}" for i, ref in enumerate(request.refs) if _special(ref)]
+    # As patterns: a pull request that this mirror does not have is then no error, and may be merged by now.
+    everything += [f"+{ref}*:refs/npu-rl/named/{i}*" for i, ref in enumerate(request.refs) if _special(ref)]
     steps.append(("everything", everything))
     return steps
 
@@ -205,27 +211,36 @@ def transfer(
     component: str,
     watcher: Watcher,
 ) -> None:
-    """`git fetch` with retries and a growing pause after faults that may pass. Raises GitError."""
+    """`git fetch` with retries. Raises GitError, HostError (disk full), Stopped."""
     options = [a for a in arguments if a.startswith("--")]
-    names = [a for a in arguments if not a.startswith("--")]
-    for attempt in range(network.retries + 1):
+    wanted = "".join(f"{a}\n" for a in arguments if not a.startswith("--")).encode()
+
+    def fetch() -> None:
+        repository.transfer(
+            *_FETCH, *target.options, *options, "--", target.url,
+            config={"http.lowSpeedLimit": "1", "http.lowSpeedTime": str(math.ceil(network.stall))},
+            input=wanted,
+            credentials=target.credentials,
+            stall=network.stall,
+            on_progress=lambda line: _progress(line, component, watcher),
+            stop=network.stop,
+        )  # fmt: skip
+
+    _try(fetch, network, component, watcher)
+
+
+def _try(action: Callable[[], T], network: Network, component: str, watcher: Watcher) -> T:
+    """Try again, after a growing pause, while the fault is one that may pass."""
+    for attempt in range(network.retries):
         try:
-            repository.transfer(
-                *_FETCH, *target.options, *options, "--", target.url, *names,
-                config={**target.config, "http.lowSpeedLimit": "1", "http.lowSpeedTime": str(int(network.stall) or 1)},
-                stall=network.stall,
-                on_progress=lambda line: _progress(line, component, watcher),
-            )  # fmt: skip
-            return
+            return action()
         except GitError as error:
-            passing = error.stalled is not None or (
-                _PASSING.search(error.stderr) and not _REFUSED.search(error.stderr)
-            )
-            if not passing or attempt == network.retries:
+            if not may_pass(error):
                 raise
             pause = network.backoff * 2**attempt
-            watcher.note(component, f"{_last_line(error)}; trying again in {pause:g} s")
-            time.sleep(pause)
+            watcher.note(component, f"{gist(error)}; trying again in {pause:g} s")
+            network.pause(pause)
+    return action()
 
 
 def _progress(line: str, component: str, watcher: Watcher) -> None:
@@ -234,14 +249,10 @@ def _progress(line: str, component: str, watcher: Watcher) -> None:
     watcher.advance(component, line, fraction)
 
 
-def _last_line(error: GitError) -> str:
-    lines = [line for line in (error.why or error.what).splitlines() if line.strip()]
-    fatal = [line for line in lines if line.startswith(("fatal:", "error:", "remote:"))]
-    return (fatal or lines or [error.what])[0]
-
-
-def missing(repository: Git, ids: Iterable[str]) -> list[str]:
+def missing(repository: Git, ids: Sequence[str]) -> list[str]:
     """Which of the objects are not there."""
+    if not ids:
+        return []
     wanted = "\n".join(ids).encode() + b"\n"
     out = repository.run("cat-file", "--batch-check=%(objectname) %(objecttype)", input=wanted).stdout
     return [line.split()[0] for line in out.decode().splitlines() if line.endswith(" missing")]
@@ -280,18 +291,17 @@ def ls_remote(
     Raises SourceError when the remote can't be asked.
     """
     target = remote(url, network, component)
-    for attempt in range(network.retries + 1):
-        try:
-            done = repository.transfer(
-                "ls-remote", *target.options, "--", target.url, *patterns,
-                config=target.config, stall=network.stall,
-            )  # fmt: skip
-            break
-        except GitError as error:
-            if attempt < network.retries and (error.stalled or _PASSING.search(error.stderr)):
-                time.sleep(network.backoff * 2**attempt)
-                continue
-            raise SourceError(f"{component}: {target.shown} can't be asked", why=error.why) from error
+
+    def ask() -> Result:
+        return repository.transfer(
+            "ls-remote", *target.options, "--", target.url, *patterns,
+            config={}, credentials=target.credentials, stall=network.stall, stop=network.stop,
+        )  # fmt: skip
+
+    try:
+        done = _try(ask, network, component, Silent())
+    except GitError as error:
+        raise SourceError(f"{component}: {target.shown} can't be asked", why=gist(error)) from error
     refs = {}
     for line in done.stdout.decode("utf-8", "replace").splitlines():
         oid, _, name = line.partition("\t")

@@ -45,15 +45,21 @@ def import_sdist(
     watcher.begin(component, source.pypi)
 
     def progress(done: int, total: int | None) -> None:
+        network.pause(0)
         of = f" of {total / 1e6:.1f}" if total else ""
         watcher.advance(component, f"{done / 1e6:.1f}{of} MB", done / total if total else None)
 
-    settings = (
-        replace(read_pip_settings(), retries=network.retries) if network.retries < 5 else read_pip_settings()
-    )
+    settings = read_pip_settings()
+    settings = replace(settings, retries=min(settings.retries, network.retries))
     with tempfile.TemporaryDirectory(prefix="npu-rl-", dir=repository.git_dir) as folder:
         sdist = download_sdist(
-            name, version, sha256=source.sha256, settings=settings, folder=Path(folder), on_progress=progress
+            name,
+            version,
+            sha256=source.sha256,
+            settings=settings,
+            folder=Path(folder),
+            on_progress=progress,
+            pause=network.pause,
         )
         for note in sdist.notes:
             watcher.note(component, note)

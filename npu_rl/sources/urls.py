@@ -12,12 +12,17 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 from npu_rl.errors import UsageError
+from npu_rl.gitenv import Credentials
 
 SCHEMES = ("https", "http", "ssh", "git", "file")
-_WITH_CREDENTIALS = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]*://[^/@]*@")
-_SCP_LIKE = re.compile(r"^(?![a-zA-Z][a-zA-Z0-9+.-]*://)[A-Za-z0-9_.-]+@[A-Za-z0-9.-]+:(?!:)")
+_HOST = r"(?:[A-Za-z0-9_][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\])"
+_PLACE = re.compile(rf"{_HOST}(?::[0-9]{{1,5}})?")
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*")
+_SCP_LIKE = re.compile(rf"{_USER.pattern}@{_HOST}:(?![-:]).+")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def config_path() -> Path:
@@ -46,7 +51,7 @@ class Rewrites:
             return url
         result = best[1] + url[len(best[0]) :]
         if result.startswith("/"):
-            result = "file://" + result
+            result = f"file://{quote(best[1])}{url[len(best[0]) :]}"
         check_url(result, where=f"rewrite {hide_credentials(best[0])}={hide_credentials(best[1])}")
         return result
 
@@ -77,45 +82,88 @@ def _configured(path: Path) -> Sequence[tuple[str, str]]:
         return ()
     import yaml
 
+    def wrong(what: str, why: str | None, hint: str | None = None) -> UsageError:
+        return UsageError(f"The configuration file {what}", where=str(path), why=why, hint=hint)
+
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError("The configuration file can't be read", where=str(path), why=str(error)) from error
-    rewrite = data.get("rewrite", {}) if isinstance(data, dict) else None
-    unknown = sorted(set(data) - {"rewrite"}) if isinstance(data, dict) else []
-    if not isinstance(rewrite, dict) or unknown or not all(
-        isinstance(k, str) and isinstance(v, str) for k, v in rewrite.items()
+    except yaml.MarkedYAMLError as error:  # its text quotes the line, and a token may stand there
+        line = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise wrong("is not valid YAML", f"{error.problem}{line}") from None
+    except (yaml.YAMLError, UnicodeDecodeError):
+        raise wrong("is not valid YAML", "It holds characters that are not text.") from None
+    except OSError as error:
+        raise wrong("can't be read", error.strerror) from error
+    shape = "It holds one key, `rewrite`, with FROM: TO pairs of text."
+    if data is None:
+        return ()
+    if not isinstance(data, dict):
+        raise wrong("is not as it should be", None, shape)
+    unknown = sorted(str(key) for key in data if key != "rewrite")
+    if unknown:
+        raise wrong("is not as it should be", f"unknown keys: {', '.join(unknown)}", shape)
+    rewrite = data.get("rewrite") or {}
+    if not isinstance(rewrite, dict) or not all(
+        isinstance(text, str) and text for pair in rewrite.items() for text in pair
     ):
-        raise UsageError(
-            "The configuration file is not as it should be",
-            where=str(path),
-            why=f"unknown keys: {', '.join(map(str, unknown))}" if unknown else None,
-            hint="It holds one key, `rewrite`, with FROM: TO pairs of text.",
-        )
+        raise wrong("is not as it should be", None, shape)
     return tuple(rewrite.items())
 
 
 def check_url(url: str, *, where: str | None = None) -> None:
-    """Raise UsageError unless git may be given this URL."""
-    scheme = url.partition("://")[0] if "://" in url else ""
-    if url.startswith("-") or re.search(r"[\s\x00-\x1f\x7f]", url) or "::" in url.partition("/")[0]:
-        raise UsageError(f"Not a URL git may be given: {hide_credentials(url)!r}", where=where)
-    if scheme not in SCHEMES and not _SCP_LIKE.match(url):
+    """Raise UsageError unless git may be given this URL: it runs no command and is no option."""
+    scheme, separator, rest = url.partition("://")
+    if not separator or "/" in scheme:
+        scheme, rest = "", url
+    if scheme in SCHEMES:
+        wrong = _wrong_rest(scheme, rest)
+    elif scheme or not _SCP_LIKE.fullmatch(url):
+        wrong = "unknown scheme"
+    else:
+        wrong = None
+    if wrong is None and _CONTROL.search(url):
+        wrong = "control characters"
+    if wrong is None and " " in url and scheme != "file":
+        wrong = "spaces"
+    if wrong is not None:
         raise UsageError(
-            f"Not a URL scheme npu-rl uses: {hide_credentials(url)!r}",
+            f"Not a URL npu-rl gives to git: {hide_credentials(url)!r}",
             where=where,
-            hint=f"Allowed: {', '.join(s + '://' for s in SCHEMES)} and user@host:path.",
+            why=wrong,
+            hint=f"Allowed: {', '.join(s + '://' for s in SCHEMES)} and user@host:path. "
+            "Special characters in a user or password are written as %XX.",
         )
 
 
-def has_credentials(url: str) -> bool:
-    """Whether something stands before an @ in the host part (a bare ssh user name does not count)."""
-    found = _WITH_CREDENTIALS.match(url)
-    if not found:
-        return False
-    return not url.startswith("ssh://") or ":" in found[0][len("ssh://") :]
+def _wrong_rest(scheme: str, rest: str) -> str | None:
+    if scheme == "file":
+        return None if rest.startswith(("/", "localhost/")) else "a file URL has an absolute path"
+    authority, slash, _ = rest.partition("/")
+    user, at, place = authority.rpartition("@")
+    if not slash or not _PLACE.fullmatch(place):
+        return "no plain host, or no path"
+    if scheme in ("http", "https"):
+        return "control characters" if _CONTROL.search(unquote(user)) else None
+    if at and not _USER.fullmatch(user):
+        return f"{scheme} takes no password in a URL"
+    return None
+
+
+def split_credentials(url: str) -> tuple[str, Credentials | None]:
+    """The URL without its user and password, and those two; only http and https have any.
+
+    A user name that stands alone is taken for a token: that is what servers take it for.
+    """
+    scheme, _, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    user, at, place = authority.rpartition("@")
+    if scheme not in ("http", "https") or not at:
+        return url, None
+    name, _, password = user.partition(":")
+    plain = f"{scheme}://{place}"
+    return f"{plain}{slash}{path}", Credentials(plain, unquote(name), unquote(password))
 
 
 def hide_credentials(url: str) -> str:
-    """The URL, fit for a message."""
-    return re.sub(r"(://)[^/@\s]*@", r"\1***@", url)
+    """The URL, or rule of URLs, fit for a message. Rather too much is hidden than too little."""
+    return re.sub(r"(://)\S*@", r"\1***@", url)

@@ -1,0 +1,102 @@
+"""What git says, made fit for a person: no secrets, no control characters, one error for each way to fail."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from npu_rl.errors import HostError, NpuRlError
+
+_KEPT_LINES = 200  # of a remote's messages: more is chatter or worse
+_DISK = re.compile(r"No space left on device|Disk quota exceeded|Read-only file system", re.IGNORECASE)
+_USERINFO = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s'\"]*@")
+
+
+def redact(text: str) -> str:
+    """The text with user names, passwords and tokens in URLs replaced."""
+    return _USERINFO.sub(r"\g<scheme>***@", text)
+
+
+class GitError(NpuRlError):
+    """git said no. `stderr` is fit for a person; `code` is its exit status (negative: killed by a signal).
+
+    stalled: seconds without a sign of life, if that is why it was stopped.
+    heard: whether the process had said anything until then.
+    """
+
+    def __init__(
+        self, args: Sequence[str], code: int, stderr: str, *, stalled: float | None = None, heard: bool = True
+    ) -> None:
+        self.command = "git " + " ".join(args[:6]) + (" …" if len(args) > 6 else "")
+        self.code = code
+        self.stderr = printable(redact(stderr)).strip()
+        self.stalled = stalled
+        self.heard = heard
+        why = self.stderr or f"exit status {code}"
+        if stalled is not None:
+            why = f"no data for {stalled:g} seconds"
+        super().__init__(f"{redact(self.command)} failed", why=why)
+
+
+class Stopped(NpuRlError):
+    """The work was given up because something else had failed, or a person said so."""
+
+    def __init__(self) -> None:
+        super().__init__("Stopped")
+
+
+def printable(text: str) -> str:
+    """A remote's words can't steer the terminal."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
+
+
+def check_disk(stderr: str, place: Path) -> None:
+    """Raise HostError if git's messages say that the disk (ours, not the remote's) gave no room."""
+    lines = (line for line in stderr.splitlines() if not line.startswith("remote:"))
+    line = next((line for line in lines if _DISK.search(line)), None)
+    if line is not None:
+        full = "read-only" not in line.lower()
+        raise HostError(
+            "The disk is full" if full else "The file system is read-only",
+            where=str(place),
+            why=printable(redact(line)),
+            hint="Free some space, then run again." if full else "Choose another folder.",
+        )
+
+
+class News:
+    """git's messages, told apart from its progress lines."""
+
+    _PROGRESS = re.compile(
+        r"^(remote: )?(Receiving|Resolving|Counting|Compressing|Enumerating|Unpacking|Checking)\b"
+        r"|^remote: Total"
+    )
+
+    def __init__(self, on_progress: Callable[[str], None] | None) -> None:
+        self.heard = False
+        self._on_progress = on_progress
+        self._lines: list[str] = []
+        self._rest = b""
+
+    def feed(self, data: bytes) -> None:
+        self.heard = True
+        *lines, self._rest = re.split(rb"[\r\n]", self._rest + data)
+        self._rest = self._rest[-65536:]
+        for line in lines:
+            self._line(line.decode("utf-8", "replace").strip())
+
+    def _line(self, line: str) -> None:
+        if not line:
+            return
+        if self._PROGRESS.match(line):
+            if self._on_progress is not None:
+                self._on_progress(printable(line))
+        else:
+            self._lines.append(line)
+            del self._lines[:-_KEPT_LINES]
+
+    def text(self) -> str:
+        self._line(self._rest.decode("utf-8", "replace").strip())
+        self._rest = b""
+        return "\n".join(self._lines)

@@ -1,0 +1,95 @@
+"""Frozen dataclasses to JSON and back, strictly: unknown keys, other types and unfit texts are refused.
+
+A field's texts may be typed `Annotated[str, check]`, where `check` raises ValueError for one that is not fit:
+what a lock says becomes paths and arguments, and a lock may come from anybody.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from typing import Annotated, Any, TypeVar
+
+T = TypeVar("T")
+
+_HINTS: dict[type, dict[str, Any]] = {}
+
+
+class Shape(Exception):
+    """The JSON has another shape than the dataclass. The message says where in it."""
+
+
+def plain(value: Any) -> Any:
+    """A dataclass as JSON types. What is as by default is left out: short locks, short diffs."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        out = {}
+        for f in dataclasses.fields(value):
+            item = getattr(value, f.name)
+            default = f.default_factory() if f.default_factory is not dataclasses.MISSING else f.default
+            if item != default:
+                out[f.name] = plain(item)
+        return out
+    if isinstance(value, tuple):
+        return [plain(v) for v in value]
+    if isinstance(value, dict):
+        return {k: plain(v) for k, v in value.items()}
+    return value
+
+
+def build(kind: Any, data: Any, at: str) -> Any:
+    """The inverse of `plain`. at: where `data` stands, for messages. Raises Shape."""
+    origin = typing.get_origin(kind)
+    arguments = typing.get_args(kind)
+    if origin is Annotated:
+        return _checked(build(arguments[0], data, at), arguments[1:], at)
+    if origin in (types.UnionType, typing.Union):
+        if data is None:
+            return None
+        return build(next(a for a in arguments if a is not type(None)), data, at)
+    if origin is tuple:
+        return _build_tuple(arguments, data, at)
+    if origin is dict:
+        if not isinstance(data, dict):
+            raise Shape(f"{at}: a mapping was expected")
+        return {build(arguments[0], k, at): build(arguments[1], v, f"{at}.{k}") for k, v in data.items()}
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        return _build_dataclass(kind, data, at)
+    if not isinstance(data, kind) or isinstance(data, bool):
+        raise Shape(f"{at}: {kind.__name__} was expected")
+    return data
+
+
+def _checked(value: Any, checks: tuple[Any, ...], at: str) -> Any:
+    for check in checks:
+        try:
+            check(value)
+        except ValueError as error:
+            raise Shape(f"{at}: {error}") from error
+    return value
+
+
+def _build_tuple(arguments: tuple[Any, ...], data: Any, at: str) -> tuple[Any, ...]:
+    if not isinstance(data, list):
+        raise Shape(f"{at}: a list was expected")
+    if len(arguments) == 2 and arguments[1] is Ellipsis:
+        return tuple(build(arguments[0], d, f"{at}[{i}]") for i, d in enumerate(data))
+    if len(arguments) != len(data):
+        raise Shape(f"{at}: {len(arguments)} items were expected")
+    return tuple(build(a, d, f"{at}[{i}]") for i, (a, d) in enumerate(zip(arguments, data, strict=True)))
+
+
+def _build_dataclass(kind: type[T], data: Any, at: str) -> T:
+    if not isinstance(data, dict):
+        raise Shape(f"{at}: a mapping was expected")
+    hints = _HINTS.get(kind)
+    if hints is None:
+        hints = _HINTS[kind] = typing.get_type_hints(kind, include_extras=True)
+    unknown = sorted(set(data) - set(hints))
+    if unknown:
+        raise Shape(f"{at}: unknown key {unknown[0]!r}")
+    values = {k: build(hints[k], v, f"{at}.{k}") for k, v in data.items()}
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise Shape(f"{at}: {error}") from error

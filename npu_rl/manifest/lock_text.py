@@ -1,0 +1,53 @@
+"""What the texts of a lock may be. They become paths, refs and arguments of git, so each is checked.
+
+Stricter than a manifest's where that is possible: a lock is written by a program.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Annotated
+
+from npu_rl.manifest import checks
+from npu_rl.manifest.url import check_git_url
+
+
+def _pattern(pattern: str, what: str) -> Callable[[str], str]:
+    compiled = re.compile(pattern)
+
+    def check(value: str) -> str:
+        if compiled.fullmatch(value) is None:
+            raise ValueError(f"{value[:80]!r} is not {what}")
+        return value
+
+    return check
+
+
+def _check_upstream_path(value: str) -> str:
+    """A path out of an upstream tree: any name git stores, but none that leads elsewhere."""
+    if any(part in ("", ".", "..") or part.casefold() == ".git" for part in value.split("/")):
+        raise ValueError(f"{value[:80]!r} is not a path inside a repository")
+    return value
+
+
+Name = Annotated[str, checks.check_name]
+Id = Annotated[str, checks.check_pin]
+Sha256 = Annotated[str, _pattern(r"[0-9a-f]{64}", "a SHA-256")]
+Mode = Annotated[str, _pattern(r"100644|100755|120000|160000|40000", "a mode of git")]
+Ref = Annotated[str, checks.check_full_ref]
+Url = Annotated[str, check_git_url]
+BundlePath = Annotated[str, checks.check_bundle_path]
+# PEP 440 in full is for `packaging`, which a verify does not import.
+Release = Annotated[
+    str, _pattern(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.!+_-]*", "name==version")
+]
+Version = Annotated[str, _pattern(r"[A-Za-z0-9][A-Za-z0-9.!+_-]*", "a version")]
+Distribution = Annotated[str, checks.check_distribution]
+TreePath = Annotated[str, checks.check_path]
+UpstreamPath = Annotated[str, _check_upstream_path]
+Directory = Annotated[str, checks.check_directory]
+Glob = Annotated[str, checks.check_glob]
+Variable = Annotated[str, checks.check_variable]
+Checkout = Annotated[str, _pattern("take|full", "take or full")]
+How = Annotated[str, _pattern("merge|pick", "merge or pick")]

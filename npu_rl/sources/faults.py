@@ -1,0 +1,128 @@
+"""What a failed transfer means, read from git's words: try again, ask in another way, or ask somebody else."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+
+from npu_rl.git import GitError
+
+
+class Fault(Enum):
+    """Why a transfer failed, and so what is worth trying next."""
+
+    REFUSED = "the server does not serve what was asked for"  # ask in another way
+    ABSENT = "this mirror has no such repository, or not for us"  # ask the next mirror
+    DOWN = "this mirror can't be reached now"  # try again, then the next mirror
+    CUT = "the answer broke off"  # try again, then in another way: some servers just hang up
+    OTHER = "git gave up"  # ask in another way
+
+
+def _any(*patterns: str) -> re.Pattern[str]:
+    return re.compile("|".join(patterns), re.IGNORECASE)
+
+
+# The first that fits counts: a refusal is often followed by "the remote end hung up".
+_WORDS = (
+    (
+        Fault.REFUSED,
+        _any(
+            r"not our ref",
+            r"unadvertised object",
+            r"does not allow request",
+            r"no such remote ref",
+            r"couldn't find remote ref",
+            r"not a commit",
+            r"bad object",
+            r"filtering not recognized",
+            r"does not support (shallow|filter|--depth)",
+        ),
+    ),
+    (
+        Fault.DOWN,
+        _any(
+            r"(HTTP|returned error:) (429|5\d\d)\b",
+            r"(Failed|Couldn't|unable|could not) (to )?connect",
+            r"Connection (refused|timed out)",
+            r"Could(n't| not) resolve (host|proxy)",
+            r"unable to look up",
+            r"Temporary failure",
+            r"Operation (timed out|too slow)",
+            r"Network is unreachable",
+            r"No route to host",
+        ),
+    ),
+    (
+        Fault.ABSENT,
+        _any(
+            r"not found",
+            r"does not exist",
+            r"doesn't exist",
+            r"does not appear to be a git",
+            r"not a git repository",
+            r"is this a git repository",
+            r"not exported",
+            r"repository .* not ",
+            r"access denied",
+            r"Authentication failed",
+            r"could not read (Username|Password)",
+            r"Permission denied",
+            r"Host key verification failed",
+            r"(HTTP|returned error:) 4\d\d\b",
+            r"CONNECT tunnel failed|from proxy after CONNECT",
+            r"SSL certificate|certificate verif|server certificate",
+            r"transport .* not allowed",
+            r"unable to find remote helper",
+            r"dubious ownership",
+        ),
+    ),
+    (
+        Fault.CUT,
+        _any(
+            r"early EOF",
+            r"unexpected disconnect",
+            r"hung up",
+            r"Connection (reset|closed)",
+            r"RPC failed",
+            r"index-pack (failed|died)",
+            r"invalid index-pack",
+            r"fetch-pack: invalid",
+            r"premature",
+            r"Empty reply",
+            r"transfer closed",
+            r"GnuTLS recv|SSL_read|unexpected eof",
+            r"\bcurl (16|18|52|55|56|92)\b",
+            r"(Recv|Send) failure",
+            r"protocol error: bad line",
+            r"bad pack header",
+            r"Could not read from remote",
+        ),
+    ),
+)
+
+
+def fault_of(error: GitError) -> Fault:
+    """The kind of a failed transfer."""
+    if error.stalled is not None:
+        return Fault.DOWN
+    for fault, words in _WORDS:
+        if words.search(error.stderr):
+            return fault
+    return Fault.OTHER
+
+
+def may_pass(error: GitError) -> bool:
+    """Whether the same request may succeed a moment later.
+
+    A remote that stayed silent from the first moment is not asked again: waiting for it once was long enough.
+    """
+    if error.stalled is not None:
+        return error.heard
+    return fault_of(error) in (Fault.DOWN, Fault.CUT)
+
+
+def gist(error: GitError) -> str:
+    """The one line of git's messages that says most."""
+    lines = [line for line in (error.why or error.what).splitlines() if line.strip()]
+    telling = [line for line in lines if line.startswith(("fatal:", "error:", "remote:"))]
+    return (telling or lines or [error.what])[0]

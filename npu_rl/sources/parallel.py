@@ -1,0 +1,33 @@
+"""Several components at once, all or none."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def in_parallel(tasks: Mapping[str, Callable[[], T]], jobs: int, stop: threading.Event) -> dict[str, T]:
+    """The results of all tasks, in their order.
+
+    When one raises, or a person interrupts, `stop` is set (the others are expected to end soon with an
+    error of their own), and that first error is raised after all have ended.
+    """
+    with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
+        futures: dict[str, Future[T]] = {name: pool.submit(task) for name, task in tasks.items()}
+        failed: list[BaseException] = []
+        whole = False
+        try:
+            done, waiting = wait(futures.values(), return_when=FIRST_EXCEPTION)
+            failed = [error for future in done if (error := future.exception()) is not None]
+            whole = not failed and not waiting
+        finally:
+            if not whole:
+                stop.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+    if failed:
+        raise failed[0]
+    return {name: future.result() for name, future in futures.items()}

@@ -1,0 +1,248 @@
+"""Component trees laid into one code tree: folders shared, paths not, and a history that tells the story."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npu_rl.errors import ComposeError, ManifestError
+from tests.locking.world import Composition, World, component, pull, request, takes
+from tests.support import Files, Repo
+
+
+def up(world: World, name: str, files: Files) -> Repo:
+    repo = world.repo(name)
+    repo.commit(files)
+    return repo
+
+
+def code(made: Composition) -> dict[str, str]:
+    """The code tree without the runtime."""
+    return {p: c.decode() for p, c in made.code.items() if not p.startswith("npu_rl_runtime/")}
+
+
+def test_two_components_share_a_folder(world: World) -> None:
+    one = up(world, "one", {"src/a/x.py": "1\n", "src/a/deep/p.py": "p\n"})
+    two = up(world, "two", {"y.py": "2\n", "deep/q.py": "q\n", "top.py": "t\n"})
+    lock = world.locked(
+        {
+            "one": component(one, take=takes(("src", "lib"))),
+            "two": component(two, take=takes((".", "lib/a"), ("top.py", "top.py"))),
+        }
+    )
+    assert code(world.compose(lock)) == {
+        "lib/a/x.py": "1\n",
+        "lib/a/y.py": "2\n",
+        "lib/a/top.py": "t\n",
+        "lib/a/deep/p.py": "p\n",
+        "lib/a/deep/q.py": "q\n",
+        "top.py": "t\n",
+    }
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "path"),
+    [
+        ({"pkg/a.py": "1\n"}, {"pkg/a.py": "2\n"}, "pkg/a.py"),
+        ({"pkg/a.py": "same\n"}, {"pkg/a.py": "same\n"}, "pkg/a.py"),
+        ({"pkg/a": "file\n"}, {"pkg/a/b.py": "in a folder\n"}, "pkg/a"),
+        ({"pkg/a/b.py": "in a folder\n"}, {"pkg/a": "file\n"}, "pkg/a"),
+        ({"pkg/d/e/ü x.py": "1\n"}, {"pkg/d/e/ü x.py": "2\n", "pkg/d/ok.py": "3\n"}, "pkg/d/e/ü x.py"),
+    ],
+)
+def test_two_components_take_one_path(world: World, first: Files, second: Files, path: str) -> None:
+    entries = {"first": component(up(world, "1", first)), "second": component(up(world, "2", second))}
+    world.manifest(entries)
+    with pytest.raises(ComposeError, match="first and second both take") as error:
+        world.lock()
+    assert f"both take {path}\n" in str(error.value) and "never a path" in str(error.value)
+
+
+def test_a_component_collides_with_itself(world: World) -> None:
+    repo = up(world, "1", {"a/x.py": "1\n", "b/x.py": "2\n"})
+    world.manifest({"up": component(repo, take=takes(("a", "lib"), ("b/x.py", "lib/x.py")))})
+    with pytest.raises(ComposeError, match=r"up takes lib/x\.py twice"):
+        world.lock()
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("npu_rl_runtime/x.py", "the runtime needs the path npu_rl_runtime/__init__.py"),
+        ("up-1.0.dist-info/METADATA", "dist of up needs the path up-1.0.dist-info/METADATA"),
+    ],
+)
+def test_what_npu_rl_writes_is_not_for_components(world: World, path: str, says: str) -> None:
+    folder = path.split("/")[0]
+    files = {path: "x\n", "npu_rl_runtime/__init__.py": "mine\n"}
+    entry = component(
+        up(world, "1", files), take=takes((folder, folder)), dist={"name": "up", "version": "1.0"}
+    )
+    world.manifest({"up": entry})
+    with pytest.raises(ComposeError, match=says):
+        world.lock()
+
+
+def test_the_runtime_is_laid_unless_it_is_not_wanted(world: World) -> None:
+    repo = up(world, "1", {"pkg/a.py": "1\n"})
+    with_runtime = world.locked({"up": component(repo)})
+    assert with_runtime.runtime is not None
+    made = world.compose(with_runtime)
+    laid = {p for p in made.code if p.startswith("npu_rl_runtime/")}
+    assert "npu_rl_runtime/__init__.py" in laid
+    assert all(p.endswith(".py") for p in laid)
+    without = world.locked({"up": component(repo)}, runtime=False)
+    assert without.runtime is None
+    assert set(world.compose(without).code) == {"pkg/a.py"}
+
+
+def test_the_history_tells_the_story(world: World) -> None:
+    repo = up(world, "1", {"pkg/a.py": "one\ntwo\n"})
+    pull(repo, 4, {"pkg/b.py": "b\n"}, "Add b")
+    world.write("x.patch", PATCH)
+    entry = component(repo, merge=[request(4)], patches=["./x.patch"], dist={"name": "up", "version": "1.0"})
+    tree = {"patches": [{"path": "./t.patch"}]}
+    world.write("t.patch", PATCH.replace("two", "2").replace("+2", "+three"))
+    lock = world.locked({"up": entry}, tree=tree)
+    made = world.compose(lock)
+    subjects = made.git.text("log", "--format=%s", made.commit).splitlines()
+    assert subjects == [
+        "Apply t to the tree",
+        "Lay the runtime",
+        "Write dist-info for the copied packages",
+        "Apply x to up",
+        "Merge refs/pull/4/head into up",
+        f"Pin up at {repo.id('main')[:12]}",
+    ]
+    assert "Add b" in made.log() and f"Pull-Request-Head: {repo.id('refs/pull/4/head')}" in made.log()
+    blamed = made.git.text("blame", "-s", made.commit, "--", "pkg/a.py").splitlines()
+    assert len({line.split()[0] for line in blamed}) == 2  # line 1 from the pin, line 2 from the tree's patch
+    facts = made.git.text("log", "--format=%an %ae %cn %ce %ad %P", "--date=raw", made.commit).splitlines()
+    assert all(fact.startswith("npu-rl npu-rl@invalid npu-rl npu-rl@invalid 15778368") for fact in facts)
+    assert [len(fact.split()) for fact in facts] == [7, 7, 7, 7, 7, 6]  # linear
+
+
+PATCH = """\
+--- a/pkg/a.py
++++ b/pkg/a.py
+@@ -1,2 +1,2 @@
+ one
+-two
++2
+"""
+
+
+def test_patches_to_the_assembled_tree(world: World) -> None:
+    """They see every component, the dist-info and the runtime, and have the last word."""
+    one = up(world, "one", {"pkg/a.py": "one\ntwo\n"})
+    two = up(world, "two", {"other/b.py": "b\n"})
+    world.write("t.patch", PATCH + PATCH.replace("pkg/a", "lib/b").replace("-1,2 +1,2", "-1 +1").replace(
+        " one\n-two", "-b"
+    ) + PATCH.replace("pkg/a.py", "one-1.0.dist-info/INSTALLER").replace("-1,2 +1,2", "-1 +1").replace(
+        " one\n-two", "-npu-rl"
+    ))  # fmt: skip
+    lock = world.locked(
+        {
+            "one": component(one, dist={"name": "one", "version": "1.0"}),
+            "two": component(two, take=takes(("other", "lib"))),
+        },
+        tree={"patches": [{"path": "./t.patch"}]},
+    )
+    assert [p.hunks for p in lock.tree_patches] == [3]
+    made = world.compose(lock)
+    assert made.code["pkg/a.py"] == b"one\n2\n"
+    assert made.code["lib/b.py"] == b"2\n" == made.code["one-1.0.dist-info/INSTALLER"]
+    assert [(h["component"], h["root"], h["file"]) for h in made.hunks] == [
+        ("tree", "code", "pkg/a.py"),
+        ("tree", "code", "lib/b.py"),
+        ("tree", "code", "one-1.0.dist-info/INSTALLER"),
+    ]
+
+
+def test_a_patch_may_take_away_all_of_a_take(world: World) -> None:
+    repo = up(world, "1", {"pkg/a.py": "one\n", "lib/b.py": "b\n"})
+    world.write("x.patch", "--- a/lib/b.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-b\n")
+    entry = component(repo, take=takes(("pkg", "pkg"), ("lib", "lib")), patches=["./x.patch"])
+    made = world.compose(world.locked({"up": entry}))
+    assert code(made) == {"pkg/a.py": "one\n"}
+
+
+# -- dist-info -----------------------------------------------------------------------------------------
+
+DISTS: list[tuple[dict[str, Any], str]] = [
+    ({"name": "vllm-ascend", "version": "0.9.1.dev0"}, "vllm_ascend-0.9.1.dev0.dist-info"),
+    ({"name": "Zope.Interface", "version": "1!2.0+local.1"}, "zope_interface-1!2.0+local.1.dist-info"),
+]
+
+
+@pytest.mark.parametrize(("dist", "folder"), DISTS)
+def test_dist_info_is_found_in_a_clean_interpreter(world: World, dist: dict[str, Any], folder: str) -> None:
+    points = {
+        "vllm.platform_plugins": {"ascend": "pkg:register"},
+        "z.group": {"b": "pkg.m:B", "a": "pkg.m:A"},
+    }
+    repo = up(world, "1", {"pkg/__init__.py": "def register():\n    return 'here'\n"})
+    lock = world.locked({"up": component(repo, dist={**dist, "entry_points": points})})
+    made = world.compose(lock)
+    assert f"{folder}/METADATA" in made.code
+    place = world.root / "laid"
+    for path, data in made.code.items():
+        (place / path).parent.mkdir(parents=True, exist_ok=True)
+        (place / path).write_bytes(data)
+    assert _asked(place, dist["name"]) == [dist["name"], dist["version"], "['ascend']", "here", "['a', 'b']"]
+
+
+def _asked(place: Path, name: str) -> list[str]:
+    program = f"""
+import sys
+sys.path = [p for p in sys.path if 'site-packages' not in p] + [{str(place)!r}]
+from importlib import metadata
+print(metadata.metadata({name!r})['Name'])
+print(metadata.version({name!r}))
+points = metadata.entry_points(group='vllm.platform_plugins')
+print([p.name for p in points])
+print([p.load()() for p in points][0])
+print(sorted(p.name for p in metadata.entry_points(group='z.group')))
+"""
+    done = subprocess.run(
+        [sys.executable, "-I", "-B", "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+# -- a lock of another machine -------------------------------------------------------------------------
+
+
+def test_a_lock_whose_trees_are_not_what_composing_gives(world: World) -> None:
+    """A digest that fits does not help: every tree is made anew and compared."""
+    repo = up(world, "1", {"pkg/a.py": "1\n"})
+    lock = world.locked({"up": component(repo)})
+    wrong = "0" * 40
+    with pytest.raises(ComposeError, match="The composed tree is not what the lock says"):
+        world.compose(replace(lock, tree=wrong))
+    with pytest.raises(ComposeError, match="The composed tree is not what the lock says"):
+        world.compose(replace(lock, commit=wrong))
+    with pytest.raises(ComposeError, match="up after its patches is not what the lock says"):
+        world.compose(replace(lock, components={"up": replace(lock.components["up"], result=wrong)}))
+    with pytest.raises(ComposeError, match="another version of npu-rl's runtime"):
+        world.compose(replace(lock, runtime=wrong))
+    store = world.empty_store()
+    with pytest.raises(ComposeError):
+        world.compose(replace(lock, tree=wrong), store)
+    delivered = [u.name for u in store.units.iterdir()]
+    assert len(delivered) == 2  # the component and the runtime; nothing composed
+    assert not list(store.temporary.iterdir())
+
+
+@pytest.mark.parametrize("name", ["tree", "npu_rl_runtime"])
+def test_names_that_reports_need(world: World, name: str) -> None:
+    repo = up(world, "1", {"pkg/a.py": "1\n"})
+    world.manifest({name: component(repo)})
+    with pytest.raises(ManifestError, match="a part of its own"):
+        world.lock()

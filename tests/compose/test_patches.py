@@ -1,0 +1,326 @@
+"""Patches that apply: what they do, where their texts come from, and what the lock says of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from npu_rl.errors import ComposeError, LockError, ManifestError, PatchError
+from npu_rl.manifest.lock import Lock
+from npu_rl.store import Store
+from tests.compose.test_bad_patches import CONTENT, GOOD, edit, hunk
+from tests.locking.world import World, component, takes
+from tests.support import File, Files
+
+
+def upstream(world: World, **more: Files) -> dict[str, Any]:
+    up = world.repo()
+    up.commit({"pkg/a.py": CONTENT, "pkg/sub/b.py": "b\n", "setup.py": "s\n", **more})
+    return component(up, up.id("main"))
+
+
+def locked(world: World, *patches: object, entry: dict[str, Any] | None = None) -> Lock:
+    return world.locked({"up": {**(entry or upstream(world)), "patches": list(patches)}})
+
+
+def names(lock: Lock) -> list[str]:
+    return [patch.name for patch in lock.components["up"].patches]
+
+
+# -- what a patch may do -------------------------------------------------------------------------------
+
+
+def test_files_are_made_deleted_and_made_executable(world: World) -> None:
+    world.write(
+        "x.patch",
+        "--- /dev/null\n+++ b/pkg/new/n.py\n@@ -0,0 +1,2 @@\n+one\n+two\n\\ No newline at end of file\n"
+        "diff --git a/pkg/run.sh b/pkg/run.sh\nnew file mode 100755\n--- /dev/null\n+++ b/pkg/run.sh\n"
+        "@@ -0,0 +1 @@\n+#!/bin/sh\n"
+        "diff --git a/pkg/empty b/pkg/empty\nnew file mode 100644\nindex 0000000..e69de29\n"
+        "diff --git a/pkg/sub/b.py b/pkg/sub/b.py\ndeleted file mode 100644\n"
+        "--- a/pkg/sub/b.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-b\n"
+        "diff --git a/pkg/a.py b/pkg/a.py\nold mode 100644\nnew mode 100755\n"
+        + GOOD,
+    )  # fmt: skip
+    made = world.compose(locked(world, "./x.patch"))
+    ours = {p: (made.modes[p], c) for p, c in made.code.items() if p.startswith("pkg/")}
+    assert ours == {
+        "pkg/a.py": ("100755", CONTENT.replace("line 3\n", "LINE 3\n", 1).encode()),
+        "pkg/empty": ("100644", b""),
+        "pkg/new/n.py": ("100644", b"one\ntwo"),
+        "pkg/run.sh": ("100755", b"#!/bin/sh\n"),
+    }
+
+
+def test_a_folder_may_become_a_file_in_one_patch(world: World) -> None:
+    world.write(
+        "x.patch",
+        "--- a/pkg/sub/b.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-b\n"
+        "--- /dev/null\n+++ b/pkg/c.py\n@@ -0,0 +1 @@\n+c\n",
+    )
+    world.write("y.patch", "--- /dev/null\n+++ b/pkg/sub\n@@ -0,0 +1 @@\n+file\n")
+    made = world.compose(locked(world, "./x.patch", "./y.patch"))
+    assert (made.code["pkg/sub"], made.code["pkg/c.py"]) == (b"file\n", b"c\n")
+
+
+def test_bytes_stay_bytes(world: World) -> None:
+    """CRLF lines, letters that are no UTF-8, a last line without an end."""
+    entry = upstream(world, **{"pkg/dos.txt": b"one\r\ntwo\r\ncaf\xe9"})
+    world.write(
+        "x.patch",
+        b"--- a/pkg/dos.txt\n+++ b/pkg/dos.txt\n@@ -1,3 +1,3 @@\n one\r\n-two\r\n+zwei\r\n caf\xe9\n"
+        b"\\ No newline at end of file\n",
+    )
+    made = world.compose(locked(world, "./x.patch", entry=entry))
+    assert made.code["pkg/dos.txt"] == b"one\r\nzwei\r\ncaf\xe9"
+
+
+def test_names_with_spaces_and_letters(world: World) -> None:
+    entry = upstream(world, **{"pkg/ä ö.py": "1\n"})
+    world.write(
+        "mein patch.patch",
+        'diff --git "a/pkg/\\303\\244 \\303\\266.py" "b/pkg/\\303\\244 \\303\\266.py"\n'
+        '--- "a/pkg/\\303\\244 \\303\\266.py"\n+++ "b/pkg/\\303\\244 \\303\\266.py"\n@@ -1 +1 @@\n-1\n+2\n',
+    )
+    made = world.compose(locked(world, "./mein patch.patch", entry=entry))
+    assert made.code["pkg/ä ö.py"] == b"2\n"
+
+
+def test_patches_stack(world: World) -> None:
+    """The second sees what the first did, in the order of `series`; what is overwritten is superseded."""
+    world.write("set/0001-first.patch", GOOD)
+    world.write("set/0002-again.patch", GOOD.replace("-line 3\n+LINE 3", "-LINE 3\n+third"))
+    world.write("set/series", "0001-first.patch\n0002-again.patch  # on top\n")
+    lock = locked(world, "./set")
+    assert names(lock) == ["0001-first", "0002-again"]
+    made = world.compose(lock)
+    assert made.code["pkg/a.py"].decode() == CONTENT.replace("line 3\n", "third\n", 1)
+    assert [(h["patch"], h["state"]) for h in made.hunks] == [
+        ("0001-first", "superseded"),
+        ("0002-again", "in place"),
+    ]
+    world.write("set/series", "0002-again.patch\n0001-first.patch\n")
+    with pytest.raises(PatchError, match="0002-again does not apply"):
+        world.lock()
+
+
+# -- offsets -------------------------------------------------------------------------------------------
+
+MOVED = edit(
+    "pkg/a.py",
+    hunk(2, " line 2", "-line 3", "+LINE 3", "+and more", " line 4"),
+    hunk(40, " line 42", "-line 43", "+LINE 43", " line 44", to=41),
+)
+
+
+def test_an_offset_that_is_allowed_is_locked_and_kept(world: World) -> None:
+    world.write("x.patch", MOVED)
+    lock = locked(world, {"path": "./x.patch", "offset": "allow"})
+    assert lock.components["up"].patches[0].offsets == {"2": 2}
+    made = world.compose(lock)
+    assert b"line 42\nLINE 43\nline 44\n" in made.code["pkg/a.py"]
+    assert [(h["hunk"], h["line"], h["state"]) for h in made.hunks] == [
+        (1, 3, "in place"),
+        (2, 44, "in place"),
+    ]
+
+
+def test_another_offset_than_the_locked_one_is_refused(world: World) -> None:
+    world.write("x.patch", MOVED)
+    lock = locked(world, {"path": "./x.patch", "offset": "allow"})
+    up = lock.components["up"]
+    for offsets in ({}, {"2": 3}, {"1": 1, "2": 2}):
+        patch = replace(up.patches[0], offsets=offsets)
+        forged = replace(lock, components={"up": replace(up, patches=(patch,))})
+        with pytest.raises(ComposeError, match="applies on other lines than the lock accepted"):
+            world.compose(forged)
+
+
+# -- strip, directory, exclude -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "options"),
+    [
+        ("pkg/a.py", {"strip": 0}),
+        ("x/y/z/pkg/a.py", {"strip": 3}),
+        ("x/a.py", {"strip": 1, "directory": "pkg"}),
+        ("a.py", {"strip": 0, "directory": "pkg"}),
+    ],
+)
+def test_strip_and_directory(world: World, path: str, options: dict[str, object]) -> None:
+    patch = GOOD.replace("a/pkg/a.py", path).replace("b/pkg/a.py", path)
+    world.write("x.patch", patch)
+    made = world.compose(locked(world, {"path": "./x.patch", **options}))
+    assert made.code["pkg/a.py"].decode() == CONTENT.replace("line 3\n", "LINE 3\n", 1)
+    assert [h["file"] for h in made.hunks] == ["pkg/a.py"]
+
+
+EXTRA = edit("setup.py", "@@ -1 +1 @@\n-s\n+t\n") + (
+    "diff --git a/docs/logo.png b/docs/logo.png\nindex 1111111..2222222 100644\n"
+    "Binary files a/docs/logo.png and b/docs/logo.png differ\n"
+)
+
+
+def test_what_is_excluded_is_left_out_unjudged(world: World) -> None:
+    world.write("x.patch", EXTRA + GOOD)
+    lock = locked(world, {"path": "./x.patch", "exclude": ["setup.py", "docs/*"]})
+    (patch,) = lock.components["up"].patches
+    assert (patch.files, patch.hunks, patch.exclude) == (("pkg/a.py",), 1, ("setup.py", "docs/*"))
+    made = world.compose(lock)
+    assert [(h["hunk"], h["file"]) for h in made.hunks] == [(2, "pkg/a.py")]  # numbers are the file's own
+
+
+def test_an_exclude_that_leaves_nothing_out(world: World) -> None:
+    world.write("x.patch", EXTRA + GOOD)
+    with pytest.raises(LockError, match="leaves nothing out: doc/") as error:
+        locked(world, {"path": "./x.patch", "exclude": ["setup.py", "docs/*", "doc/*"]})
+    assert "setup.py" not in str(error.value)
+
+
+# -- where the text comes from -------------------------------------------------------------------------
+
+
+def test_patches_above_the_manifest(world: World) -> None:
+    """A machine with an empty store reads them there too."""
+    world.write("../shared/x.patch", GOOD)
+    lock = locked(world, "../shared/x.patch")
+    assert b"LINE 3" in world.compose(lock).code["pkg/a.py"]
+
+
+def test_a_text_that_changed_since_the_lock(world: World) -> None:
+    path = world.write("x.patch", GOOD)
+    lock = locked(world, "./x.patch")
+    path.write_text(GOOD.replace("LINE", "Line"))
+    with pytest.raises(PatchError, match="not the one that was locked") as error:
+        world.compose(lock)
+    assert "./x.patch" in str(error.value) and "changed after the lock" in str(error.value)
+    path.unlink()
+    with pytest.raises(PatchError, match="not the one that was locked") as error:
+        world.compose(lock)
+    assert "is not there" in str(error.value)
+    made = world.compose(lock, Store(world.root / "store"))  # the store of the lock has kept it
+    assert b"LINE 3" in made.code["pkg/a.py"]
+
+
+def test_a_patch_that_is_not_there(world: World) -> None:
+    with pytest.raises(LockError, match=r"There is no patch \./absent\.patch"):
+        locked(world, "./absent.patch")
+    with pytest.raises(ManifestError, match="no bundled patchset"):
+        locked(world, "up/9.9")
+    world.write("set/0001-x.patch", GOOD)
+    with pytest.raises(PatchError, match="has no `series` file"):
+        locked(world, "./set")
+
+
+def test_a_patch_too_large_to_be_one(world: World) -> None:
+    world.write("x.patch", GOOD + "-- \n" + "x\n" * (9 * 1024 * 1024))
+    with pytest.raises(PatchError, match="too large to be a patch"):
+        locked(world, "./x.patch")
+
+
+def test_two_patches_of_one_name_stay_two(world: World) -> None:
+    world.write("one/0001-fix.patch", GOOD)
+    world.write("one/series", "0001-fix.patch\n")
+    world.write(
+        "two/0001-fix.patch", MOVED.replace("line 3", "LINE 3").replace("+LINE 3\n+and more", "+x\n+y")
+    )
+    world.write("two/series", "0001-fix.patch\n")
+    lock = locked(world, "./one", {"path": "./two", "offset": "allow"})
+    assert names(lock) == ["0001-fix", "two/0001-fix"]
+    made = world.compose(lock)
+    assert [(h["patch"], h["hunk"]) for h in made.hunks] == [
+        ("0001-fix", 1),
+        ("two/0001-fix", 1),
+        ("two/0001-fix", 2),
+    ]
+
+
+# -- from a component ----------------------------------------------------------------------------------
+
+
+def recipe(world: World, files: Files, **more: Any) -> dict[str, Any]:
+    """A component that brings patches for another one in its folder `fixes`."""
+    repo = world.repo("recipe")
+    repo.commit(files)
+    return component(repo, repo.id("main"), take=takes(("fixes", "recipe/fixes")), **more)
+
+
+def both(world: World, files: Files, *patches: object, **more: Any) -> Lock:
+    entry = {**upstream(world), "patches": list(patches)}
+    return world.locked({"recipe": recipe(world, files, **more), "up": entry})
+
+
+SECOND = GOOD.replace("-line 3\n+LINE 3", "-LINE 3\n+third")
+
+
+def test_a_patch_out_of_another_component(world: World) -> None:
+    lock = both(world, {"fixes/x.diff": GOOD}, {"from": "recipe", "path": "fixes/x.diff"})
+    (patch,) = lock.components["up"].patches
+    assert (patch.name, patch.file) == ("x", "recipe:fixes/x.diff")
+    assert b"LINE 3" in world.compose(lock).code["pkg/a.py"]
+
+
+@pytest.mark.parametrize("series", [None, "b.patch\na.patch\n"])
+def test_a_folder_of_another_component(world: World, series: str | None) -> None:
+    first, second = (GOOD, SECOND) if series is None else (SECOND, GOOD)
+    files: dict[str, str | File] = {
+        "fixes/a.patch": first,
+        "fixes/b.patch": second,
+        "fixes/README": "no patch\n",
+        "fixes/link.patch": File("a.patch", mode="120000"),
+    }
+    if series is not None:
+        files["fixes/series"] = series
+    lock = both(world, files, {"from": "recipe", "path": "fixes"})
+    assert names(lock) == (["a", "b"] if series is None else ["b", "a"])
+    assert world.compose(lock).code["pkg/a.py"].decode() == CONTENT.replace("line 3\n", "third\n", 1)
+
+
+def test_a_patch_of_a_patched_component(world: World) -> None:
+    """What counts is the other component's result, its own patches included."""
+    lines = GOOD.splitlines()
+    at = lines.index("+LINE 3") + 1
+    fix = edit("fixes/x.patch", hunk(at - 1, f" {lines[at - 2]}", "-+LINE 3", "++patched", f" {lines[at]}"))
+    world.write("fix-the-fix.patch", fix)
+    lock = both(
+        world,
+        {"fixes/x.patch": GOOD},
+        {"from": "recipe", "path": "fixes/x.patch"},
+        patches=["./fix-the-fix.patch"],
+    )
+    assert b"patched\n" in world.compose(lock).code["pkg/a.py"]
+
+
+@pytest.mark.parametrize(
+    ("files", "path", "says"),
+    [
+        ({"fixes/x.patch": GOOD}, "fixes/absent.patch", "recipe has no fixes/absent.patch in what is taken"),
+        ({"fixes/x.patch": GOOD, "else/y.patch": GOOD}, "else/y.patch", "recipe has no else/y.patch"),
+        ({"fixes/README": "r\n"}, "fixes", "No patch is there"),
+        ({"fixes/x.patch": File("y", mode="120000")}, "fixes/x.patch", "neither a file nor a folder"),
+        ({"fixes/series": "x.patch\n", "fixes/a.patch": GOOD}, "fixes", "The patch x.patch does not exist"),
+    ],
+)
+def test_what_another_component_has_not(world: World, files: Files, path: str, says: str) -> None:
+    with pytest.raises((LockError, PatchError)) as error:
+        both(world, files, {"from": "recipe", "path": path})
+    assert says in str(error.value)
+
+
+def test_the_other_component_comes_first(world: World) -> None:
+    entry = {**upstream(world), "patches": [{"from": "recipe", "path": "fixes/x.patch"}]}
+    world.manifest({"up": entry, "recipe": recipe(world, {"fixes/x.patch": GOOD})})
+    with pytest.raises(LockError, match="which is not above it in the manifest") as error:
+        world.lock()
+    assert "Put recipe before up" in str(error.value)
+
+
+def test_the_tree_may_be_patched_out_of_a_component(world: World) -> None:
+    entries = {"up": upstream(world), "recipe": recipe(world, {"fixes/x.patch": GOOD})}
+    lock = world.locked(entries, tree={"patches": [{"from": "recipe", "path": "fixes/x.patch"}]})
+    made = world.compose(lock)
+    assert made.code["pkg/a.py"].decode() == CONTENT.replace("line 3\n", "LINE 3\n", 1)
+    assert made.code["recipe/fixes/x.patch"].decode() == GOOD

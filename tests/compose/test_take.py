@@ -1,0 +1,275 @@
+"""What is taken of a component: paths, links, submodules, whole checkouts, the same file twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from npu_rl.errors import ComposeError, LockError, PatchError, SourceError
+from tests.locking.world import World, component, pull, request, takes
+from tests.support import File, Repo
+
+PATCH = """\
+--- a/pkg/a.py
++++ b/pkg/a.py
+@@ -1,2 +1,2 @@
+ one
+-two
++2
+"""
+
+
+def plain(world: World) -> Repo:
+    up = world.repo()
+    up.commit({"pkg/a.py": "one\ntwo\n", "pkg/sub/b.py": "b\n", "setup.py": "s\n", "README": "r\n"})
+    return up
+
+
+def refused(world: World, entry: object, error: type[Exception] = LockError) -> str:
+    world.manifest({"up": entry})
+    with pytest.raises(error) as caught:
+        world.lock()
+    assert not (world.root / "project" / "m.lock.json").exists()
+    return str(caught.value)
+
+
+# -- paths ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("absent", "In its root there is: README, pkg, setup.py"),
+        ("pkg/absent/deeper", "In pkg there is: a.py, sub"),
+        ("pkg/sub/c.py", "In pkg/sub there is: b.py"),
+        ("setup.py/x", "setup.py is a file."),
+    ],
+)
+def test_a_path_that_is_not_there(world: World, path: str, says: str) -> None:
+    message = refused(world, component(plain(world), take=takes((path, "x"))))
+    assert f"up has no {path} at this pin" in message and says in message
+
+
+def test_a_long_folder_is_listed_in_part(world: World) -> None:
+    up = world.repo()
+    up.commit({f"pkg/f{n:02}.py": f"{n}\n" for n in range(33)})
+    message = refused(world, component(up, take=takes(("pkg/x", "x"))))
+    assert "f19.py and 13 more" in message and "f20.py" not in message
+
+
+def test_a_file_needs_a_name(world: World) -> None:
+    message = refused(world, component(plain(world), take=takes(("setup.py", "."))))
+    assert "setup.py of up is a file" in message and "`to:`" in message
+
+
+def test_a_link_is_not_taken_for_what_it_leads_to(world: World) -> None:
+    up = plain(world)
+    up.commit({"link": File("pkg", mode="120000")})
+    assert "link of up is a symbolic link" in refused(world, component(up, take=takes(("link", "x"))))
+
+
+def test_single_files_and_spaces_and_letters(world: World) -> None:
+    up = world.repo()
+    up.commit({"a b/ü.py": "1\n", "tools/run me.sh": File("#!/bin/sh\n", mode="100755")})
+    entry = component(up, take=takes(("a b", "neuer Ordner"), ("tools/run me.sh", "bin/läuft")))
+    made = world.compose(world.locked({"up": entry}, runtime=False))
+    assert made.modes == {"neuer Ordner/ü.py": "100644", "bin/läuft": "100755"}
+
+
+# -- the same file in two places ------------------------------------------------------------------------
+
+
+def test_a_patch_changes_a_file_in_all_its_places(world: World) -> None:
+    world.write("x.patch", PATCH)
+    entry = component(
+        plain(world),
+        take=takes(("pkg", "pkg"), ("pkg/a.py", "verl/trainer/a.py"), (".", "all")),
+        patches=["./x.patch"],
+    )
+    made = world.compose(world.locked({"up": entry}))
+    places = ["pkg/a.py", "verl/trainer/a.py", "all/pkg/a.py"]
+    assert [made.code[p] for p in places] == [b"one\n2\n"] * 3
+    assert [(h["component"], h["patch"], h["hunk"], h["file"]) for h in made.hunks] == [
+        ("up", "x", 1, place) for place in places
+    ]
+
+
+def test_folders_of_one_component_may_flow_together(world: World) -> None:
+    up = world.repo()
+    up.commit({"pkg/sub/a.py": "one\ntwo\n", "extra/b.py": "b\n"})
+    world.write("x.patch", PATCH.replace("pkg/a.py", "pkg/sub/a.py"))
+    entry = component(up, take=takes(("pkg", "pkg"), ("extra", "pkg/sub")), patches=["./x.patch"])
+    made = world.compose(world.locked({"up": entry}))
+    assert made.code["pkg/sub/a.py"] == b"one\n2\n"
+    assert [h["file"] for h in made.hunks] == ["pkg/sub/a.py"]
+
+
+# -- whole checkouts -----------------------------------------------------------------------------------
+
+
+def test_a_whole_checkout_lies_under_src_with_its_patches(world: World) -> None:
+    up = plain(world)
+    world.write("x.patch", PATCH + "--- a/setup.py\n+++ b/setup.py\n@@ -1 +1 @@\n-s\n+built\n")
+    entry = component(up, patches=["./x.patch"], checkout="full")
+    lock = world.locked({"up": entry})
+    assert lock.components["up"].root == up.tree() == lock.components["up"].tree
+    made = world.compose(lock)
+    assert made.src["up"] == {
+        "README": b"r\n",
+        "pkg/a.py": b"one\n2\n",
+        "pkg/sub/b.py": b"b\n",
+        "setup.py": b"built\n",
+    }
+    assert made.code["pkg/a.py"] == b"one\n2\n" and "setup.py" not in made.code
+    assert {(h["root"], h["file"]) for h in made.hunks} == {
+        ("code", "pkg/a.py"),
+        ("src/up", "pkg/a.py"),
+        ("src/up", "setup.py"),
+    }
+    narrow = refused_patch(world, {**entry, "checkout": "take"})
+    assert "touches paths outside what is taken" in narrow and "setup.py" in narrow
+
+
+def refused_patch(world: World, entry: object) -> str:
+    world.manifest({"up": entry})
+    with pytest.raises(PatchError) as caught:
+        world.lock()
+    return str(caught.value)
+
+
+def test_a_checkout_may_take_nothing(world: World) -> None:
+    up = plain(world)
+    lock = world.locked({"up": component(up, checkout="full", take=[])}, runtime=False)
+    made = world.compose(lock)
+    assert made.code == {} and made.src["up"]["setup.py"] == b"s\n"
+
+
+# -- submodules ----------------------------------------------------------------------------------------
+
+
+def with_module(world: World, path: str = "pkg/lib") -> tuple[Repo, Repo, str]:
+    """A repository with a submodule at `path`; both, and the submodule's commit."""
+    lib = world.repo("lib")
+    oid = lib.commit({"l.py": "lib\n", "deep/d.py": "d\n"})
+    up = plain(world)
+    url = "[submodule]\n\turl = https://example.com/nobody-reads-this.git\n"
+    up.commit({path: File(oid, mode="160000"), ".gitmodules": url})
+    return up, lib, oid
+
+
+def test_a_submodule_that_is_named(world: World) -> None:
+    up, lib, oid = with_module(world)
+    entry = component(up, submodules={"pkg/lib": {"git": lib.url, "ref": oid}})
+    lock = world.locked({"up": entry})
+    made = world.compose(lock)
+    assert (made.code["pkg/lib/l.py"], made.code["pkg/lib/deep/d.py"]) == (b"lib\n", b"d\n")
+    assert len(world.told) == 1  # of the branch, nothing of the submodule
+
+
+@pytest.mark.parametrize("checkout", ["take", "full"])
+def test_a_submodule_in_every_role(world: World, checkout: str) -> None:
+    """Taken by itself, patched, beside a merge, and below a whole checkout."""
+    up, lib, oid = with_module(world)
+    pull(up, 1, {"pkg/sub/b.py": "merged\n"})
+    up.commit({"README": "r2\n"})
+    world.write("x.patch", PATCH.replace("pkg/a.py", "pkg/lib/l.py").replace("-1,2 +1,2", "-1 +1").replace(
+        " one\n-two", "-lib"
+    ))  # fmt: skip
+    entry = component(
+        up,
+        take=takes(("pkg/lib", "."), ("pkg/sub", "sub")),
+        merge=[request(1)],
+        patches=["./x.patch"],
+        submodules={"pkg/lib": {"git": lib.url, "ref": oid}},
+        checkout=checkout,
+    )
+    made = world.compose(world.locked({"up": entry}, runtime=False))
+    assert made.code == {"l.py": b"2\n", "deep/d.py": b"d\n", "sub/b.py": b"merged\n"}
+    if checkout == "full":
+        assert made.src["up"]["pkg/lib/l.py"] == b"2\n" and made.src["up"]["README"] == b"r2\n"
+
+
+def test_another_commit_of_a_submodule_is_told(world: World) -> None:
+    up, lib, oid = with_module(world)
+    newer = lib.commit({"l.py": "newer\n"})
+    lock = world.locked({"up": component(up, submodules={"pkg/lib": {"git": lib.url, "ref": newer}})})
+    assert world.told[-1] == (
+        f"up: the submodule pkg/lib is at {oid[:12]} in the repository; the manifest names {newer[:12]}"
+    )
+    assert world.compose(lock).code["pkg/lib/l.py"] == b"newer\n"
+
+
+def test_a_submodule_nobody_named(world: World) -> None:
+    up, _, _ = with_module(world)
+    message = refused(world, component(up))
+    assert "submodules that the manifest does not name" in message and "pkg/lib" in message
+    message = refused(world, component(up, take=takes(("pkg/lib", "lib"))))
+    assert "pkg/lib of up is a submodule that the manifest does not name" in message
+    world.locked({"up": component(up, take=takes(("pkg/sub", "sub")))})  # elsewhere it does not matter
+
+
+def test_a_submodule_wrongly_named(world: World) -> None:
+    up, lib, oid = with_module(world)
+    module = {"git": lib.url, "ref": oid}
+    message = refused(world, component(up, submodules={"pkg/lib": module, "pkg/bil": module}))
+    assert "up has no submodule at pkg/bil" in message and "Its submodules there: pkg/lib" in message
+    message = refused(world, component(up, submodules={"pkg/lib": {**module, "ref": "1" * 40}}), SourceError)
+    assert "The submodule pkg/lib of up can't be fetched" in message and "1" * 40 in message
+    wrong = {**module, "git": f"file://{world.root}/nowhere.git"}
+    message = refused(world, component(up, submodules={"pkg/lib": wrong}), SourceError)
+    assert "The submodule pkg/lib of up can't be fetched" in message and "nowhere.git" in message
+
+
+def test_a_part_of_a_submodule(world: World) -> None:
+    up, lib, oid = with_module(world)
+    entry = component(
+        up, take=takes(("pkg/lib/deep", "deep")), submodules={"pkg/lib": {"git": lib.url, "ref": oid}}
+    )
+    message = refused(world, entry)
+    assert "pkg/lib is a submodule" in message and "Take pkg/lib as a whole" in message
+
+
+# -- symbolic links ------------------------------------------------------------------------------------
+
+LEAVING = {
+    "absolute": {"pkg/link": "/etc/passwd"},
+    "above": {"pkg/link": "../../outside"},
+    "above, in the middle": {"pkg/link": "sub/../../../outside"},
+    "through another link": {"pkg/up": "..", "pkg/link": "up/../outside"},
+    "through a link to a folder": {"pkg/sub/up": "../..", "pkg/link": "sub/up/../outside"},
+    "through what is not there": {"pkg/link": "nothing/../../../outside"},
+}
+STAYING = {
+    "beside": {"pkg/link": "a.py"},
+    "another folder": {"pkg/sub/link": "../../pkg/./a.py"},
+    "the top": {"pkg/sub/link": "../.."},
+    "a loop": {"pkg/link": "knil", "pkg/knil": "link"},
+    "nowhere": {"pkg/link": "nothing/here"},
+}
+
+
+@pytest.mark.parametrize("what", LEAVING)
+@pytest.mark.parametrize("checkout", ["take", "full"])
+def test_a_link_that_leaves_the_tree(world: World, what: str, checkout: str) -> None:
+    up = plain(world)
+    up.commit({path: File(target, mode="120000") for path, target in LEAVING[what].items()})
+    wanted = [] if checkout == "full" else takes(("pkg", "pkg"))
+    message = refused(world, component(up, checkout=checkout, take=wanted), ComposeError)
+    assert "has a symbolic link that leaves the tree" in message
+    assert f"pkg/link -> {LEAVING[what]['pkg/link']}" in message or "pkg/up -> .." in message
+
+
+@pytest.mark.parametrize("what", STAYING)
+def test_a_link_that_stays(world: World, what: str) -> None:
+    up = plain(world)
+    up.commit({path: File(target, mode="120000") for path, target in STAYING[what].items()})
+    made = world.compose(world.locked({"up": component(up)}))
+    for path, target in STAYING[what].items():
+        assert (made.modes[path], made.code[path].decode()) == ("120000", target)
+
+
+def test_a_link_may_leave_when_the_folder_is_laid_higher(world: World) -> None:
+    """What counts is where it lies in the end."""
+    up = plain(world)
+    up.commit({"pkg/sub/link": File("../a.py", mode="120000")})
+    message = refused(world, component(up, take=takes(("pkg/sub", "."))), ComposeError)
+    assert "link -> ../a.py" in message

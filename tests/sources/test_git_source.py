@@ -1,0 +1,639 @@
+"""Fetching from real servers, old and new, healthy and not: the right objects or a reason, and no leavings."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from npu_rl.errors import HostError, SourceError, UsageError
+from npu_rl.git import Git, GitError, Stopped, init_bare
+from npu_rl.sources.faults import Fault, fault_of, may_pass
+from npu_rl.sources.git import (
+    GitRequest,
+    Network,
+    fetch_bundle,
+    fetch_commits,
+    fetch_from,
+    ls_remote,
+    missing,
+    remote,
+)
+from npu_rl.sources.progress import Silent
+from npu_rl.sources.urls import Rewrites
+from npu_rl.store import Store, Unit
+from tests.sources.mirrors import (
+    NOISE,
+    Notes,
+    Upstream,
+    left_behind,
+    make_upstream,
+    network,
+    objects_of,
+    reached,
+)
+from tests.support import HttpGit, Repo, http_git, serve
+
+
+@pytest.fixture(scope="module")
+def upstream(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
+    return make_upstream(tmp_path_factory.mktemp("served"))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = Store(tmp_path / "store")
+    yield store
+    assert left_behind(store) == [], "something was left in the store's tmp"
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Path:
+    init_bare(tmp_path / "scratch")
+    return tmp_path / "scratch"
+
+
+@contextmanager
+def server(kind: str, folder: Path) -> Iterator[str]:
+    """The URL of `folder/up.git` on some kind of server."""
+    name = "up.git"
+    if kind == "file":
+        yield f"file://{folder / name}"
+    elif kind.startswith("git"):
+        with serve(folder, v0=kind.endswith("v0")) as daemon:
+            yield daemon.url(name)
+    else:
+        with http_git(folder, v0=kind.endswith("v0")) as http:
+            yield http.url(name)
+
+
+def check(unit: Unit, request: GitRequest, upstream: Upstream, scratch: Path) -> None:
+    """The unit has what was wanted with all it reaches, and it is sound."""
+    there = set(objects_of(unit, scratch))
+    assert reached(upstream.repo, *request.wants) <= there
+    for pack in unit.packs():
+        Git(scratch).run("verify-pack", str(pack))
+    assert not (unit.path / "shallow").exists()
+
+
+NEW = ["git", "http", "file"]
+OLD = ["git v0", "http v0"]
+
+
+# -- the chain -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", NEW)
+@pytest.mark.parametrize("commit", ["first", "middle", "tip", "head"])
+def test_servers_of_today_serve_by_object_id(
+    kind: str, commit: str, upstream: Upstream, store: Store, scratch: Path
+) -> None:
+    request = upstream.request(getattr(upstream, commit))
+    notes = Notes()
+    with server(kind, upstream.served) as url:
+        unit, received = fetch_from(store, request, url, network(), notes)
+        assert unit.facts()["source"] == url
+    assert unit.facts()["step"] == "by object id"
+    assert set(objects_of(unit, scratch)) == reached(upstream.repo, *request.wants), "and nothing else"
+    assert received == unit.size()
+    assert notes.begun == [f"up: {url}"]
+    assert notes.fractions[-1] == 1.0
+    assert notes.notes == []
+    check(unit, request, upstream, scratch)
+
+
+@pytest.mark.parametrize("kind", OLD)
+@pytest.mark.parametrize(
+    ("commits", "step"),
+    [
+        (("tip",), "by commit id"),
+        (("tip", "middle"), "by ref"),
+        (("middle",), "everything"),
+        ((), "by ref"),
+    ],
+    ids=["a tip", "a tip and something else", "in mid-branch", "no commit"],
+)
+def test_old_servers_are_asked_in_another_way(
+    kind: str, commits: tuple[str, ...], step: str, upstream: Upstream, store: Store, scratch: Path
+) -> None:
+    ids = tuple(getattr(upstream, name) for name in commits)
+    wanted = upstream.request(ids[0] if ids else upstream.tip)
+    request = GitRequest("up", wanted.wants, ids, wanted.refs)
+    with server(kind, upstream.served) as url:
+        unit, received = fetch_from(store, request, url, network(), Silent())
+    assert unit.facts()["step"] == step
+    assert set(objects_of(unit, scratch)) == reached(upstream.repo, *request.wants)
+    assert received >= unit.size()
+    check(unit, request, upstream, scratch)
+
+
+@pytest.mark.parametrize("kind", OLD)
+def test_old_servers_and_a_pull_request(kind: str, upstream: Upstream, store: Store, scratch: Path) -> None:
+    """Its head is named by a ref, the pin is not: everything, pull request included."""
+    wants = upstream.request(upstream.middle).wants + upstream.request(upstream.head).wants
+    refs = ("refs/heads/main", "refs/pull/7/head")
+    request = GitRequest("up", wants, (upstream.middle, upstream.head), refs)
+    with server(kind, upstream.served) as url:
+        unit, _ = fetch_from(store, request, url, network(), Silent())
+    assert unit.facts()["step"] == "everything"
+    check(unit, request, upstream, scratch)
+
+
+@pytest.mark.parametrize("kind", ["git", "git v0", "http v0"])
+def test_a_mirror_without_pull_requests_says_what_it_lacks(
+    kind: str, upstream: Upstream, store: Store, tmp_path: Path
+) -> None:
+    mirror = upstream.repo.copy(tmp_path / "mirror" / "up.git")
+    mirror.git("update-ref", "-d", "refs/pull/7/head")
+    mirror.git("gc", "-q", "--prune=now")
+    request = upstream.request(upstream.head, refs=("refs/heads/main", "refs/pull/7/head"))
+    with server(kind, tmp_path / "mirror") as url, pytest.raises(SourceError) as caught:
+        fetch_from(store, request, url, network(), Silent())
+    why = caught.value.why or ""
+    assert "by object id" in why
+    assert "couldn't find remote ref refs/pull/7/head" in why
+    assert f"everything: it served other content ({request.wants[0][:12]} is not in it)" in why
+
+
+@pytest.mark.parametrize("kind", OLD)
+def test_a_pull_request_that_was_merged_and_closed_is_found_in_the_branch(
+    kind: str, upstream: Upstream, store: Store, scratch: Path, tmp_path: Path
+) -> None:
+    mirror = upstream.repo.copy(tmp_path / "mirror" / "up.git")
+    mirror.commit({"package/a.py": "both\n"}, "merge", parents=[upstream.tip, upstream.head])
+    mirror.git("update-ref", "-d", "refs/pull/7/head")
+    request = upstream.request(upstream.head, refs=("refs/pull/7/head",))
+    with server(kind, tmp_path / "mirror") as url:
+        unit, _ = fetch_from(store, request, url, network(), Silent())
+    assert unit.facts()["step"] == "everything"
+    check(unit, request, upstream, scratch)
+
+
+@pytest.mark.parametrize("kind", [*NEW, *OLD])
+def test_other_content_under_the_same_name_is_refused(
+    kind: str, upstream: Upstream, store: Store, tmp_path: Path
+) -> None:
+    liar = Repo(tmp_path / "liar" / "up.git")
+    liar.commit({"package/a.py": "something else\n"})
+    request = upstream.request(upstream.tip)
+    with server(kind, tmp_path / "liar") as url, pytest.raises(SourceError) as caught:
+        fetch_from(store, request, url, network(), Silent())
+    assert "it served other content" in (caught.value.why or "")
+    assert store.find(request.key) is None
+
+
+def test_ids_are_not_on_the_command_line(
+    upstream: Upstream, store: Store, scratch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would not hold those of a large merge."""
+    repo = Repo(tmp_path / "many" / "up.git")
+    repo.commit({f"{i:05}": str(i) for i in range(500)})
+    request = GitRequest("many", tuple(line.split()[2] for line in repo.git("ls-tree", "main").splitlines()))
+    log = _log_arguments(tmp_path / "bin", monkeypatch)
+    unit, _ = fetch_from(store, request, repo.url, network(), Silent())
+    assert missing(Git(scratch, alternates=(unit.objects,)), request.wants) == []
+    assert "fetch" in log.read_text()
+    assert not [oid for oid in request.wants if oid in log.read_text()]
+
+
+def _log_arguments(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A git that writes down what it was called with, first on PATH; the file it writes to."""
+    real = shutil.which("git")
+    folder.mkdir()
+    (folder / "git").write_text(f'#!/bin/sh\necho "$*" >>{folder}/log\nexec {real} "$@"\n')
+    (folder / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return folder / "log"
+
+
+def test_missing(upstream: Upstream) -> None:
+    here = Git(upstream.repo.path)
+    assert missing(here, []) == []
+    assert missing(here, [upstream.tip, "1" * 40, upstream.repo.tree("main")]) == ["1" * 40]
+
+
+# -- bundles -------------------------------------------------------------------------------------------
+
+
+def test_a_bundle_delivers_without_a_network(
+    upstream: Upstream, store: Store, scratch: Path, tmp_path: Path
+) -> None:
+    bundle = tmp_path / "my bundle"
+    upstream.repo.git("bundle", "create", "-q", str(bundle), "--all")
+    request = upstream.request(upstream.middle)
+    unit, received = fetch_bundle(store, request, bundle, network(offline=True), Silent())
+    assert 0 < unit.size() <= received <= bundle.stat().st_size
+    assert unit.facts()["source"] == "my bundle"
+    check(unit, request, upstream, scratch)
+
+
+@pytest.mark.parametrize("harm", ["missing", "cut", "no bundle", "folder", "incomplete", "other"])
+def test_a_bundle_that_does_not_do(harm: str, upstream: Upstream, store: Store, tmp_path: Path) -> None:
+    bundle = tmp_path / "b"
+    revisions = {"incomplete": ["middle..main"], "other": ["refs/tags/v1"]}.get(harm, ["--all"])
+    upstream.repo.git("branch", "-f", "middle", upstream.middle)
+    upstream.repo.git("bundle", "create", "-q", str(bundle), *revisions)
+    upstream.repo.git("branch", "-D", "middle")
+    if harm == "cut":
+        os.truncate(bundle, 100_000)
+    elif harm == "no bundle":
+        bundle.write_bytes(b"hello")
+    elif harm in ("missing", "folder"):
+        bundle.unlink()
+    if harm == "folder":
+        bundle.mkdir()
+    notes = Notes()
+    with pytest.raises(SourceError):
+        fetch_bundle(store, upstream.request(upstream.tip), bundle, network(retries=3), notes)
+    assert notes.notes == [], "trying again does not help"
+
+
+# -- servers that fail ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def http(upstream: Upstream) -> Iterator[HttpGit]:
+    with http_git(upstream.served) as http:
+        yield http
+
+
+def test_an_answer_that_breaks_off_is_asked_for_again(
+    http: HttpGit, upstream: Upstream, store: Store, scratch: Path
+) -> None:
+    http.cut_after, http.cuts = len(NOISE) // 2, 2
+    request, notes = upstream.request(upstream.tip), Notes()
+    unit, _ = fetch_from(store, request, http.url("up.git"), network(retries=3), notes)
+    assert unit.facts()["step"] == "by object id"
+    assert [note.rpartition("; ")[2] for note in notes.notes] == ["trying again in 0 s"] * 2
+    check(unit, request, upstream, scratch)
+
+
+def test_a_server_that_hangs_up_on_ids_is_asked_in_another_way(
+    http: HttpGit, upstream: Upstream, store: Store, scratch: Path
+) -> None:
+    http.cut_after, http.cuts = len(NOISE) // 2, 2
+    request = upstream.request(upstream.tip)
+    unit, _ = fetch_from(store, request, http.url("up.git"), network(retries=0), Silent())
+    assert unit.facts()["step"] == "by ref"
+    check(unit, request, upstream, scratch)
+
+
+def test_a_server_that_always_breaks_off_is_given_up(http: HttpGit, upstream: Upstream, store: Store) -> None:
+    http.cut_after, http.cuts = len(NOISE) // 2, 1000
+    request = upstream.request(upstream.tip)
+    with pytest.raises(SourceError) as caught:
+        fetch_from(store, request, http.url("up.git"), network(retries=1), Silent())
+    assert (caught.value.why or "").count(": ") >= 4, "the reason of each step"
+    assert store.find(request.key) is None
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+def test_a_server_in_trouble_is_asked_again(
+    status: int, http: HttpGit, upstream: Upstream, store: Store, scratch: Path
+) -> None:
+    http.failures, http.status = 2, status
+    request, notes = upstream.request(upstream.tip), Notes()
+    unit, _ = fetch_from(store, request, http.url("up.git"), network(retries=2), notes)
+    assert len(notes.notes) == 2
+    assert str(status) in notes.notes[0]
+    check(unit, request, upstream, scratch)
+
+
+def test_a_server_that_stays_in_trouble_is_left_for_the_next_mirror(
+    http: HttpGit, upstream: Upstream, store: Store
+) -> None:
+    http.failures = 1000
+    with pytest.raises(SourceError) as caught:
+        fetch_from(store, upstream.request(upstream.tip), http.url("up.git"), network(retries=2), Silent())
+    assert "503" in (caught.value.why or "")
+    assert len(http.requests) == 3, "one way of asking, three times"
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 410])
+def test_a_server_that_says_no_is_asked_once(
+    status: int, http: HttpGit, upstream: Upstream, store: Store
+) -> None:
+    http.failures, http.status = 1000, status
+    with pytest.raises(SourceError):
+        fetch_from(store, upstream.request(upstream.tip), http.url("up.git"), network(retries=3), Silent())
+    assert len(http.requests) == 1
+
+
+def test_a_server_that_falls_silent_is_left(http: HttpGit, upstream: Upstream, store: Store) -> None:
+    http.stall_after = len(NOISE) // 2
+    started = time.monotonic()
+    with pytest.raises(SourceError, match="up") as caught:
+        fetch_from(store, upstream.request(upstream.tip), http.url("up.git"), network(stall=0.7), Silent())
+    assert "no data for 0.7 seconds" in (caught.value.why or "")
+    assert time.monotonic() - started < 10
+
+
+def test_a_server_that_says_nothing_at_all_is_not_asked_again(
+    http: HttpGit, upstream: Upstream, store: Store
+) -> None:
+    http.stall_after = 0
+    with pytest.raises(SourceError):
+        fetch_from(
+            store, upstream.request(upstream.tip), http.url("up.git"), network(stall=0.5, retries=3), Silent()
+        )
+    assert len(http.requests) == 1
+
+
+@pytest.mark.parametrize("scheme", ["git", "http"])
+def test_nobody_listens(scheme: str, upstream: Upstream, store: Store) -> None:
+    with server(scheme, upstream.served) as url:
+        pass
+    notes = Notes()
+    with pytest.raises(SourceError):
+        fetch_from(store, upstream.request(upstream.tip), url, network(retries=1), notes)
+    assert len(notes.notes) == 1
+
+
+@pytest.mark.parametrize("kind", [*NEW, "http v0"])
+def test_no_such_repository(kind: str, upstream: Upstream, store: Store, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    notes = Notes()
+    with server(kind, tmp_path / "empty") as url, pytest.raises(SourceError) as caught:
+        fetch_from(store, upstream.request(upstream.tip), url, network(retries=3), notes)
+    assert notes.notes == []
+    assert "by object id" not in (caught.value.why or ""), "other ways of asking are no use"
+
+
+def test_work_can_be_given_up(http: HttpGit, upstream: Upstream, store: Store) -> None:
+    here = network(retries=5)
+    http.spy = here.stop.set
+    with pytest.raises(Stopped):
+        fetch_from(store, upstream.request(upstream.tip), http.url("up.git"), here, Silent())
+    assert sum(request.startswith("GET") for request in http.requests) == 1
+
+
+def test_a_full_disk_is_not_the_mirrors_fault(
+    upstream: Upstream, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = upstream.request(upstream.tip)
+    (tmp_path / "git").write_text(
+        "#!/bin/sh\necho 'fatal: write error: No space left on device' >&2; exit 128\n"
+    )
+    (tmp_path / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(HostError, match="The disk is full"):
+        fetch_from(store, request, upstream.repo.url, network(retries=3), Silent())
+
+
+# -- what git's words mean -----------------------------------------------------------------------------
+
+WORDS = {
+    "fatal: remote error: upload-pack: not our ref 123": Fault.REFUSED,
+    "error: Server does not allow request for unadvertised object 1": Fault.REFUSED,
+    "fatal: remote error: upload-pack: not our ref 1\nfatal: the remote end hung up unexpectedly": Fault.REFUSED,
+    "fatal: couldn't find remote ref refs/pull/1/head": Fault.REFUSED,
+    "fatal: unable to access 'https://h/': The requested URL returned error: 503": Fault.DOWN,
+    "error: RPC failed; HTTP 504 curl 22 The requested URL returned error: 504": Fault.DOWN,
+    "fatal: unable to access 'https://h/': Could not resolve host: h": Fault.DOWN,
+    "fatal: unable to access 'https://h/': Failed to connect to h port 443: Couldn't connect to server": Fault.DOWN,
+    "fatal: unable to connect to h:\nh[0: 127.0.0.1]: errno=Connection refused": Fault.DOWN,
+    "ssh: connect to host h port 22: Connection timed out\nfatal: Could not read from remote repository.": Fault.DOWN,
+    "fatal: unable to access 'https://h/': Operation too slow. Less than 1 bytes/sec": Fault.DOWN,
+    "fatal: repository 'https://h/x/' not found": Fault.ABSENT,
+    "fatal: Authentication failed for 'https://h/x/'": Fault.ABSENT,
+    "fatal: could not read Username for 'https://h': terminal prompts disabled": Fault.ABSENT,
+    "fatal: unable to access 'https://h/': The requested URL returned error: 403": Fault.ABSENT,
+    "fatal: unable to access 'https://h/': SSL certificate problem: self-signed certificate": Fault.ABSENT,
+    "fatal: unable to access 'https://h/': server certificate verification failed. CAfile: none": Fault.ABSENT,
+    "fatal: unable to access 'https://h/': Received HTTP code 407 from proxy after CONNECT": Fault.ABSENT,
+    "git@h: Permission denied (publickey).\nfatal: Could not read from remote repository.": Fault.ABSENT,
+    "Host key verification failed.\nfatal: Could not read from remote repository.": Fault.ABSENT,
+    "fatal: protocol error: bad line length character: <!DO": Fault.CUT,
+    "fatal: transport 'ext' not allowed": Fault.ABSENT,
+    "fatal: remote error: access denied or repository not exported: /x": Fault.ABSENT,
+    "fatal: 'https://h/info/refs' not valid: is this a git repository?": Fault.ABSENT,
+    "fatal: detected dubious ownership in repository at '/x'": Fault.ABSENT,
+    "error: RPC failed; curl 18 transfer closed with outstanding read data remaining": Fault.CUT,
+    "error: 512 bytes of body are still expected\nfetch-pack: unexpected disconnect": Fault.CUT,
+    "fatal: early EOF\nfatal: fetch-pack: invalid index-pack output": Fault.CUT,
+    "fatal: the remote end hung up unexpectedly": Fault.CUT,
+    "fetch-pack: unexpected disconnect while reading sideband packet": Fault.CUT,
+    "error: RPC failed; curl 92 HTTP/2 stream 5 was not closed cleanly: CANCEL (err 8)": Fault.CUT,
+    "fatal: something new": Fault.OTHER,
+}
+
+
+@pytest.mark.parametrize(("words", "fault"), WORDS.items())
+def test_faults(words: str, fault: Fault) -> None:
+    error = GitError(["fetch"], 128, words)
+    assert fault_of(error) is fault
+    assert may_pass(error) is (fault in (Fault.DOWN, Fault.CUT))
+
+
+# -- addresses -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", ["ext::sh -c id", "-oProxyCommand=id", "--upload-pack=id", "ssh://-oX=y/z"])
+def test_git_is_never_given_a_command(bad: str, upstream: Upstream, store: Store) -> None:
+    request = upstream.request(upstream.tip)
+    with pytest.raises(UsageError):
+        fetch_from(store, request, bad, network(), Silent())
+    with pytest.raises(UsageError):
+        fetch_from(store, request, "https://x/", network(("https://x/", bad)), Silent())
+    with pytest.raises(UsageError):
+        fetch_commits(Git(upstream.repo.path), bad, [upstream.tip], network(), "up")
+    with pytest.raises(UsageError):
+        ls_remote(Git(upstream.repo.path), bad, [], network(), "up")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.delenv("GIT_CONFIG_GLOBAL", raising=False)
+    return home
+
+
+def test_the_users_insteadof_is_honoured(
+    http: HttpGit, home: Path, upstream: Upstream, store: Store, scratch: Path
+) -> None:
+    (home / ".gitconfig").write_text(f'[url "{http.url("")}"]\n\tinsteadOf = https://nowhere.invalid/\n')
+    request = upstream.request(upstream.tip)
+    unit, _ = fetch_from(store, request, "https://nowhere.invalid/up.git", network(), Silent())
+    check(unit, request, upstream, scratch)
+
+
+def test_a_command_is_not_run_even_if_the_users_insteadof_leads_to_one(
+    home: Path, upstream: Upstream, store: Store, tmp_path: Path
+) -> None:
+    (home / ".gitconfig").write_text(
+        f'[url "ext::touch {tmp_path}/ran #"]\n\tinsteadOf = https://nowhere.invalid/\n[protocol]\n\tallow = always\n'
+    )
+    with pytest.raises(SourceError, match="up") as caught:
+        fetch_from(
+            store, upstream.request(upstream.tip), "https://nowhere.invalid/up.git", network(), Silent()
+        )
+    assert "not allowed" in (caught.value.why or "")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_mirror_with_a_space_and_a_percent_sign_in_its_path(
+    upstream: Upstream, store: Store, scratch: Path, tmp_path: Path
+) -> None:
+    upstream.repo.copy(tmp_path / "my 100% mirror" / "up.git")
+    here = network(("https://x/", f"{tmp_path}/my 100% mirror/"))
+    request = upstream.request(upstream.middle)
+    unit, _ = fetch_from(store, request, "https://x/up.git", here, Silent())
+    check(unit, request, upstream, scratch)
+
+
+def test_credentials_are_used_and_shown_to_nobody(
+    http: HttpGit, home: Path, upstream: Upstream, store: Store, scratch: Path
+) -> None:
+    http.auth = "me:s3cr@t"
+    (home / ".gitconfig").write_text("[credential]\n\thelper = store\n")
+    here = network(("https://x/", http.url("", "me:s3cr%40t")))
+    seen: list[str] = []
+    http.spy = lambda: seen.extend(_command_lines())
+    request, notes = upstream.request(upstream.tip), Notes()
+    unit, _ = fetch_from(store, request, "https://x/up.git", here, notes)
+    assert any("remote-http" in line for line in seen) or not Path("/proc/self").exists()
+    assert not [line for line in seen if "s3cr" in line]
+    assert notes.begun == [f"up: {http.url('up.git', '***')}"]
+    assert [path.name for path in home.iterdir()] == [".gitconfig"], (
+        "the user's helper did not get to see them"
+    )
+    check(unit, request, upstream, scratch)
+
+
+def _command_lines() -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found.append(path.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace"))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("given", ["me:wr0ng", "wr0ng"])
+def test_wrong_credentials_fail_once_and_are_not_shown(
+    given: str, http: HttpGit, home: Path, upstream: Upstream, store: Store
+) -> None:
+    http.auth = "me:right"
+    here = network(("https://x/", http.url("", given)), retries=3)
+    with pytest.raises(SourceError) as caught:
+        fetch_from(store, upstream.request(upstream.tip), "https://x/up.git", here, Silent())
+    assert "Authentication failed" in str(caught.value)
+    assert "wr0ng" not in str(caught.value)
+    assert len(http.authorizations) == 1
+
+
+def test_a_token_alone_is_taken_for_the_user(
+    http: HttpGit, home: Path, upstream: Upstream, store: Store
+) -> None:
+    http.auth = "t0ken:"
+    here = network(("https://x/", http.url("", "t0ken")))
+    fetch_from(store, upstream.request(upstream.tip), "https://x/up.git", here, Silent())
+    assert store.find(upstream.request(upstream.tip).key) is not None
+
+
+def test_credentials_are_given_to_no_other_host(
+    http: HttpGit, home: Path, upstream: Upstream, store: Store
+) -> None:
+    """The user's own rewriting takes the request elsewhere."""
+    with http_git(upstream.served, auth="me:s3cret") as other:
+        (home / ".gitconfig").write_text(f'[url "{other.url("")}"]\n\tinsteadOf = {http.url("")}\n')
+        here = network(("https://x/", http.url("", "me:s3cret")))
+        with pytest.raises(SourceError):
+            fetch_from(store, upstream.request(upstream.tip), "https://x/up.git", here, Silent())
+        assert (http.requests, other.authorizations) == ([], [])
+
+
+# -- what only `lock` asks -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [*NEW, *OLD])
+def test_ls_remote(kind: str, upstream: Upstream, scratch: Path) -> None:
+    with server(kind, upstream.served) as url:
+        refs = ls_remote(
+            Git(scratch), url, ["refs/tags/v1", "refs/tags/v1^{}", "refs/pull/7/head"], network(), "up"
+        )
+    assert refs == {
+        "refs/tags/v1": upstream.repo.id("refs/tags/v1"),
+        "refs/tags/v1^{}": upstream.first,
+        "refs/pull/7/head": upstream.head,
+    }
+
+
+def test_ls_remote_tries_again_and_then_says_why(http: HttpGit, scratch: Path) -> None:
+    http.failures = 1
+    assert ls_remote(Git(scratch), http.url("up.git"), ["refs/heads/main"], network(retries=1), "up")
+    http.failures = 1000
+    with pytest.raises(SourceError, match="can't be asked") as caught:
+        ls_remote(Git(scratch), http.url("up.git"), ["refs/heads/main"], network(retries=1), "up")
+    assert "503" in (caught.value.why or "")
+    assert len(http.requests) == 2 + 1 + 2
+
+
+@pytest.mark.parametrize("kind", [*NEW, *OLD])
+def test_fetch_commits_without_their_files(kind: str, upstream: Upstream, scratch: Path) -> None:
+    repository = Git(scratch)
+    upstream.repo.configure("uploadpack.allowFilter", "true")
+    with server(kind, upstream.served) as url:
+        fetch_commits(repository, url, [upstream.tip, upstream.head], network(), "up", contents="tree:0")
+    assert repository.text("merge-base", upstream.tip, upstream.head) == upstream.middle
+    assert missing(repository, [upstream.repo.tree("main", "package/noise")]) != []
+
+
+def test_fetch_commits_to_a_depth_and_with_everything(upstream: Upstream, scratch: Path) -> None:
+    repository = Git(scratch)
+    fetch_commits(repository, upstream.repo.url, [upstream.tip], network(), "up", depth=1, contents="all")
+    assert repository.text("rev-list", "--count", upstream.tip) == "1"
+    assert missing(repository, [upstream.repo.tree("main", "package/noise"), upstream.middle]) == [
+        upstream.middle
+    ]
+
+
+def test_a_filtered_fetch_leaves_no_credentials_in_the_configuration(
+    http: HttpGit, home: Path, upstream: Upstream, scratch: Path
+) -> None:
+    upstream.repo.configure("uploadpack.allowFilter", "true")
+    http.auth = "me:s3cret"
+    here = network(("https://x/", http.url("", "me:s3cret")))
+    fetch_commits(Git(scratch), "https://x/up.git", [upstream.tip], here, "up", contents="tree:0")
+    with pytest.raises(GitError):
+        fetch_commits(Git(scratch), "https://x/none.git", ["1" * 40], here, "up", contents="tree:0")
+    found = [p for p in scratch.rglob("*") if p.is_file() and b"s3cret" in p.read_bytes()]
+    assert found == []
+
+
+# -- settings ------------------------------------------------------------------------------------------
+
+
+def test_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("STALL", "RETRIES", "BACKOFF"):
+        monkeypatch.delenv(f"NPU_RL_{name}", raising=False)
+    assert Network.from_environment(Rewrites()) == Network(stall=60, retries=3, backoff=1)
+    for name, value in {"STALL": "2.5", "RETRIES": "0", "BACKOFF": "0"}.items():
+        monkeypatch.setenv(f"NPU_RL_{name}", value)
+    assert Network.from_environment(Rewrites(), offline=True) == Network(
+        stall=2.5, retries=0, backoff=0, offline=True
+    )
+
+
+@pytest.mark.parametrize("value", ["x", "-1", "nan", "inf", "1e9"])
+@pytest.mark.parametrize("name", ["STALL", "RETRIES", "BACKOFF"])
+def test_a_setting_that_is_no_number(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"NPU_RL_{name}", value)
+    with pytest.raises(UsageError, match=f"NPU_RL_{name}") as caught:
+        Network.from_environment(Rewrites())
+    assert value in str(caught.value)
+
+
+def test_a_remote_is_shown_without_credentials() -> None:
+    target = remote("https://x/a", network(("https://x/", "https://me:s3cret@host/")), "up")
+    assert (target.url, target.shown) == ("https://host/a", "https://***@host/a")
+    assert "s3cret" not in repr(target)

@@ -1,0 +1,566 @@
+"""The store: nothing half done is ever seen, nothing damaged is ever used, nothing of the dead stays."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from npu_rl.disk import disk_errors, remove_tree, write_atomically
+from npu_rl.errors import HostError
+from npu_rl.git import Git
+from npu_rl.store import DAY, Store, Unit, default_root, pack_loose, unit_key
+from tests.support import ROOT, clean_env, run_cli
+
+KEY = unit_key("test", ["a"])
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def fill(quarantine: Path, text: str = "hello\n") -> str:
+    """One blob in one pack; its id."""
+    repository = Git(quarantine)
+    blob = repository.text("hash-object", "-w", "--stdin", input=text.encode())
+    pack_loose(repository)
+    return blob
+
+
+def make(store: Store, key: str = KEY, text: str = "hello\n") -> Unit:
+    with store.quarantine() as folder:
+        fill(folder, text)
+        return store.publish(folder, key, {"who": "test"})
+
+
+def left(store: Store) -> list[str]:
+    return sorted(path.name for path in store.temporary.iterdir())
+
+
+# -- units ---------------------------------------------------------------------------------------------
+
+
+def test_a_published_unit_is_found_and_lends_its_objects(store: Store, tmp_path: Path) -> None:
+    unit = make(store)
+    found = store.find(KEY)
+    assert found == unit
+    facts = unit.facts()
+    assert facts["who"] == "test"
+    assert abs(facts["made"] - time.time()) < 60
+    assert unit.size() == sum(p.stat().st_size for p in unit.path.rglob("*.pack")) > 0
+    blob = "ce013625030ba8dba906f756967f9e9ca394464a"
+    with store.quarantine() as folder:
+        assert Git(folder, alternates=(unit.objects,)).text("cat-file", "-p", blob) == "hello"
+    assert left(store) == []
+
+
+def test_a_unit_is_not_there_before_it_is_published(store: Store) -> None:
+    assert store.find(KEY) is None
+    with store.quarantine() as folder:
+        fill(folder)
+        assert store.find(KEY) is None
+    assert store.find(KEY) is None
+
+
+@pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt, HostError, OSError])
+def test_a_quarantine_vanishes_whatever_happens(error: type[BaseException], store: Store) -> None:
+    arguments = [] if error is not HostError else ["x"]
+    with pytest.raises(error), store.quarantine() as folder:
+        fill(folder)
+        (folder / "objects" / "pack").chmod(0o500)
+        raise error(*arguments)
+    assert left(store) == []
+
+
+def test_keys_tell_apart_what_is_asked_for() -> None:
+    assert unit_key("a", ["x", "y"]) == unit_key("a", ["y", "x"])
+    different = {unit_key("a", ["x"]), unit_key("b", ["x"]), unit_key("a", ["xy"]), unit_key("a", ["x", "y"])}
+    assert len(different) == 4
+    assert unit_key("a", ["\udcff"])
+
+
+def test_the_second_of_two_publishers_gets_the_firsts_unit(store: Store) -> None:
+    with store.quarantine() as one, store.quarantine() as two:
+        fill(one)
+        fill(two)
+        first = store.publish(one, KEY, {"who": "one"})
+        second = store.publish(two, KEY, {"who": "two"})
+    assert first == second
+    assert second.facts()["who"] == "one"
+    assert left(store) == []
+
+
+RACE = """
+import sys
+from pathlib import Path
+from npu_rl.store import Store
+from tests.test_store import KEY, fill
+store = Store(Path(sys.argv[1]))
+for i in range(20):
+    with store.quarantine() as folder:
+        fill(folder, str(i))
+        print(flush=True)
+        sys.stdin.readline()
+        store.publish(folder, KEY + str(i), {"who": sys.argv[2]})
+        assert store.find(KEY + str(i)) is not None
+"""
+
+
+def test_processes_that_publish_the_same_key_at_once_do_not_harm_each_other(
+    store: Store, tmp_path: Path
+) -> None:
+    def start(name: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-c", RACE, str(store.root), name],
+            env=clean_env(tmp_path), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
+        )  # fmt: skip
+
+    with start("a") as a, start("b") as b:
+        for _ in range(20):
+            for process in (a, b):
+                assert process.stdout is not None and process.stdin is not None
+                process.stdout.readline()
+            for process in (a, b):
+                assert process.stdin is not None
+                process.stdin.write("\n")
+        assert a.wait() == b.wait() == 0
+    winners = {store.units.joinpath(f"{KEY}{i}", "unit.json").read_text() for i in range(20)}
+    assert all(json.loads(text)["who"] in "ab" for text in winners)
+    assert all(store.find(f"{KEY}{i}") for i in range(20))
+    assert left(store) == []
+
+
+# -- damage --------------------------------------------------------------------------------------------
+
+
+def _flip(path: Path, at: int) -> None:
+    path.chmod(0o644)
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def _truncate(path: Path) -> None:
+    path.chmod(0o644)
+    os.truncate(path, path.stat().st_size - 1)
+
+
+def _of(unit: Unit, suffix: str) -> Path:
+    return next(unit.objects.glob(f"pack/*{suffix}"))
+
+
+def _other_index(unit: Unit) -> None:
+    """A pack and an index that are both sound, and not each other's."""
+    other = make(Store(unit.path.parent.parent), unit_key("other", []), "other\n")
+    index = _of(unit, ".idx")
+    index.chmod(0o644)
+    index.write_bytes(_of(other, ".idx").read_bytes())
+
+
+DAMAGE: dict[str, Callable[[Unit], None]] = {
+    "a bit of the pack": lambda unit: _flip(_of(unit, ".pack"), 15),
+    "a bit of the pack's seal": lambda unit: _flip(_of(unit, ".pack"), -1),
+    "a bit of the index": lambda unit: _flip(_of(unit, ".idx"), 100),
+    "another pack's index": _other_index,
+    "the pack's end": lambda unit: _truncate(_of(unit, ".pack")),
+    "an empty pack": lambda unit: (_of(unit, ".pack").chmod(0o644), os.truncate(_of(unit, ".pack"), 0))[0],
+    "no pack": lambda unit: _of(unit, ".pack").unlink(),
+    "no index": lambda unit: _of(unit, ".idx").unlink(),
+    "no objects": lambda unit: remove_tree(unit.objects),
+    "no record": lambda unit: (unit.path / "unit.json").unlink(),
+    "an empty record": lambda unit: os.truncate(unit.path / "unit.json", 0),
+    "half a record": lambda unit: os.truncate(unit.path / "unit.json", 9),
+}
+
+
+@pytest.mark.parametrize("harm", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_unit_is_dropped_and_can_be_made_again(harm: Callable[[Unit], None], store: Store) -> None:
+    harm(make(store))
+    assert store.find(KEY) is None
+    assert not (store.units / KEY).exists()
+    assert make(store) == store.find(KEY)
+    assert left(store) == []
+
+
+def test_publishing_over_a_damaged_unit_replaces_it(store: Store) -> None:
+    with store.quarantine() as folder:
+        fill(folder)
+        DAMAGE["a bit of the pack"](make(store))
+        store.publish(folder, KEY, {"who": "new"})
+    found = store.find(KEY)
+    assert found is not None
+    assert found.facts()["who"] == "new"
+
+
+def test_a_unit_can_go_while_it_is_read(store: Store) -> None:
+    unit = make(store)
+    with _of(unit, ".pack").open("rb") as file:
+        store.discard(unit)
+        store.discard(unit)  # gone already is fine
+        assert file.read(4) == b"PACK"
+    assert left(store) == []
+
+
+# -- files ---------------------------------------------------------------------------------------------
+
+
+def test_files_are_kept_by_their_hash(store: Store) -> None:
+    digest = store.keep_file(b"patch\r\n\0")
+    assert store.keep_file(b"patch\r\n\0") == digest
+    assert store.kept_file(digest) == b"patch\r\n\0"
+    assert store.kept_file("0" * 64) is None
+    assert left(store) == []
+
+
+def test_a_kept_file_that_changed_on_disk_is_not_returned_and_is_mended(store: Store) -> None:
+    digest = store.keep_file(b"patch")
+    (store.files / digest).write_bytes(b"patCh")
+    assert store.kept_file(digest) is None
+    store.keep_file(b"patch")
+    assert store.kept_file(digest) == b"patch"
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    target = tmp_path / "a"
+    target.mkdir()
+    with pytest.raises(OSError):
+        write_atomically(target, b"data")
+    assert list(tmp_path.iterdir()) == [target]
+    (tmp_path / "b").write_bytes(b"old")
+    write_atomically(tmp_path / "b", b"new", sync=True)
+    assert (tmp_path / "b").read_bytes() == b"new"
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+# -- sweeping ------------------------------------------------------------------------------------------
+
+HOLD = """
+import sys
+from pathlib import Path
+from npu_rl.store import Store
+store = Store(Path(sys.argv[1]))
+with store.quarantine() as folder:
+    (folder / "objects" / "pack" / "half.pack").write_bytes(b"PACK")
+    print(folder.name, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def holder(store: Store, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A process that is in the middle of a delivery, and the name of its quarantine."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(store.root)],
+        env=clean_env(tmp_path), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        yield process, process.stdout.readline().strip()
+        process.kill()
+
+
+def test_sweep_spares_the_living_and_removes_what_the_killed_left(
+    store: Store, holder: tuple[subprocess.Popen[str], str]
+) -> None:
+    process, name = holder
+    assert store.sweep() == 0
+    assert left(store) == [name, f"{name}.lock"]
+    process.kill()
+    process.wait()
+    assert left(store) == [name, f"{name}.lock"]
+    assert store.sweep() == 1
+    assert left(store) == []
+    assert store.sweep() == 0
+
+
+def test_sweep_spares_quarantines_of_the_same_process(store: Store) -> None:
+    with store.quarantine() as folder:
+        assert store.sweep() == 0
+        assert Store(store.root).sweep() == 0
+        assert folder.is_dir()
+
+
+def test_sweep_while_others_begin_and_end(store: Store) -> None:
+    """A quarantine is never taken for a dead one's, not even at the moment it is made."""
+    end = threading.Event()
+    wrong: list[BaseException] = []
+
+    def deliver() -> None:
+        try:
+            while not end.is_set():
+                with store.quarantine() as folder:
+                    (folder / "objects" / "x").write_bytes(b"")
+        except OSError as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=deliver) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    other = Store(store.root)
+    for _ in range(150):
+        other.sweep()
+    end.set()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert left(store) == []
+
+
+def test_sweep_of_a_store_that_nobody_uses_removes_every_stray(store: Store) -> None:
+    (store.temporary / ".0123.half-written").write_bytes(b"")
+    (store.temporary / "q-new").mkdir()
+    assert store.sweep() == 2
+    assert left(store) == []
+
+
+def test_sweep_removes_old_strays_and_spares_new_ones_of_a_store_in_use(store: Store) -> None:
+    with store.quarantine():
+        pass
+    old = time.time() - 2 * DAY
+    for name in ("gone-1", "q-old", "q-new", "old-file", "new-file"):
+        place = store.temporary / name
+        place.write_bytes(b"") if "file" in name else place.mkdir()
+        if "old" in name:
+            os.utime(place, (old, old))
+    assert store.sweep() == 3
+    assert left(store) == ["new-file", "q-new"]
+
+
+# -- garbage -------------------------------------------------------------------------------------------
+
+
+def _age(unit: Unit, days: float) -> None:
+    then = time.time() - days * DAY
+    os.utime(unit.path / "unit.json", (then, then))
+
+
+def test_gc_drops_what_nobody_used_lately(store: Store) -> None:
+    old, new = make(store, unit_key("old", [])), make(store, unit_key("new", []))
+    _age(old, 31)
+    _age(new, 29)
+    expected = sum(p.stat().st_size for p in old.path.rglob("*") if p.is_file())
+    assert store.gc(days=30, dry_run=True) == ([old], expected)
+    assert store.find(old.key) is not None
+    _age(old, 31)
+    assert store.gc(days=30) == ([old], expected)
+    assert store.find(old.key) is None
+    assert store.find(new.key) == new
+    assert left(store) == []
+
+
+def test_to_use_a_unit_keeps_it(store: Store) -> None:
+    unit = make(store)
+    _age(unit, 31)
+    store.find(KEY)
+    assert store.gc(days=30) == ([], 0)
+
+
+def test_gc_of_zero_days_drops_everything_even_if_the_clock_is_behind(store: Store) -> None:
+    unit = make(store)
+    _age(unit, -1)
+    (store.units / "stray").write_bytes(b"x")
+    gone, _ = store.gc(days=0)
+    assert [u.key for u in gone] == sorted([unit.key, "stray"])
+    assert list(store.units.iterdir()) == []
+
+
+def test_gc_refuses_while_another_process_uses_the_store(
+    store: Store, holder: tuple[subprocess.Popen[str], str]
+) -> None:
+    process, _ = holder
+    unit = make(store)
+    with pytest.raises(HostError, match="using the store") as caught:
+        store.gc(days=0)
+    assert caught.value.exit_code == 3
+    assert store.gc(days=0, dry_run=True)[0] == [unit]
+    assert store.find(KEY) == unit
+    process.kill()
+    process.wait()
+    assert store.gc(days=0)[0] == [unit]
+    assert left(store) == []
+
+
+def test_the_command(store: Store, tmp_path: Path) -> None:
+    unit = make(store)
+    env = clean_env(tmp_path)
+    size = sum(p.stat().st_size for p in unit.path.rglob("*") if p.is_file())
+    would = run_cli(["store", "gc", "--days", "0", "--dry-run", "--json"], env)
+    assert would.returncode == 0, would.stderr
+    expected = {"store": str(store.root), "units": [KEY], "bytes": size, "dry_run": True}
+    assert json.loads(would.stdout) == expected
+    # this process has used the store, so the other one must not clear it
+    assert run_cli(["store", "gc", "--days", "0"], env).returncode == 3
+    elsewhere = {**env, "NPU_RL_STORE": str(tmp_path / "new")}
+    fresh = run_cli(["store", "gc", "--days", "0"], elsewhere)
+    assert (fresh.returncode, fresh.stdout.split(",")[0]) == (0, "Dropped 0 units")
+
+
+# -- what a disk can say -------------------------------------------------------------------------------
+
+WHAT = {
+    errno.ENOSPC: "The disk is full",
+    errno.EDQUOT: "quota",
+    errno.EACCES: "No permission",
+    errno.EPERM: "No permission",
+    errno.EROFS: "read-only",
+    errno.ENOTDIR: "A file is where a folder is needed",
+    errno.EIO: "The disk failed",
+    errno.ESTALE: "file server",
+    errno.ENAMETOOLONG: "too long",
+    errno.ELOOP: "circle",
+}
+
+
+@pytest.mark.parametrize(("number", "what"), WHAT.items(), ids=[errno.errorcode[n] for n in WHAT])
+def test_disk_errors_are_for_people(number: int, what: str) -> None:
+    with pytest.raises(HostError, match=what) as caught, disk_errors(Path("/store")):
+        raise OSError(number, os.strerror(number), "/store/file")
+    assert (caught.value.where, caught.value.why) == ("/store/file", os.strerror(number))
+    assert caught.value.hint
+    assert caught.value.exit_code == 3
+
+
+def test_other_errors_stay_what_they_are() -> None:
+    with pytest.raises(FileNotFoundError), disk_errors(Path("/store")):
+        raise FileNotFoundError(errno.ENOENT, "no", "x")
+    with pytest.raises(HostError, match="The disk is full") as caught, disk_errors(Path("/store")):
+        raise OSError(errno.ENOSPC, "full")
+    assert caught.value.where == "/store"
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "broken"])
+def test_a_store_where_a_file_is(place: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "broken").symlink_to("broken")
+    with pytest.raises(HostError):
+        Store(tmp_path / place)
+    done = run_cli(["store", "gc"], {**clean_env(tmp_path), "NPU_RL_STORE": str(tmp_path / place)})
+    assert done.returncode == 3
+    assert "Traceback" not in done.stderr
+
+
+def test_where_the_store_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NPU_RL_STORE", "~/s")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert default_root() == tmp_path / "s"
+    monkeypatch.delenv("NPU_RL_STORE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "c"))
+    assert default_root().is_relative_to(tmp_path)
+
+
+READ_ONLY = """
+from pathlib import Path
+from npu_rl.errors import HostError
+from npu_rl.store import Store
+import sys
+store = Store(Path(sys.argv[1]))
+unit = store.find(sys.argv[2])
+print(unit is not None and len(unit.packs()))
+print(store.kept_file(store.keep_file(b"kept")))
+print(store.sweep())
+try:
+    with store.quarantine():
+        pass
+except HostError as error:
+    print(error.what)
+"""
+
+
+def test_a_read_only_store_still_serves(store: Store, tmp_path: Path) -> None:
+    make(store)
+    store.keep_file(b"kept")
+    stray = store.temporary / "gone-stray"
+    (stray / "x").mkdir(parents=True)
+    (store.temporary / "q-dead.lock").write_bytes(b"")
+    folders = [p for p in (store.root, *store.root.rglob("*")) if p.is_dir()]
+    for folder in folders:
+        folder.chmod(0o555)
+    (store.temporary / "q-dead.lock").chmod(0o444)
+    try:
+        done = _without_privileges([sys.executable, "-c", READ_ONLY, str(store.root), KEY], tmp_path)
+    finally:
+        for folder in folders:
+            if folder.exists():
+                folder.chmod(0o755)
+    assert done.stdout.splitlines() == ["1", "b'kept'", "0", "No permission"], done.stderr
+
+
+DROP = """
+import ctypes, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+for capability in range(64):
+    libc.prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP: the next program does not get them back
+if libc.capset(struct.pack("Ii", 0x20080522, 0), bytes(24)):
+    raise OSError(ctypes.get_errno(), "capset")
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def _without_privileges(command: list[str], tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    """Run as somebody whom permissions stop: for root, that takes giving its capabilities up."""
+    if os.geteuid() == 0:
+        command = [sys.executable, "-c", DROP, *command]
+    return subprocess.run(
+        command, env=clean_env(tmp_path), cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+# -- removing ------------------------------------------------------------------------------------------
+
+
+def test_remove_tree_removes_whatever_its_permissions(tmp_path: Path) -> None:
+    deep = tmp_path / "a" / "b" / "c"
+    deep.mkdir(parents=True)
+    (deep / "file").write_bytes(b"")
+    outside = tmp_path / "outside"
+    outside.mkdir(mode=0o750)
+    (outside / "file").write_bytes(b"")
+    (deep / "link").symlink_to(outside)
+    for folder in (deep, deep.parent, deep.parent.parent):
+        folder.chmod(0)
+    before = tmp_path.stat().st_mode
+    done = _without_privileges(
+        [sys.executable, "-c", "import sys; from pathlib import Path; from npu_rl.disk import remove_tree; "
+         "remove_tree(Path(sys.argv[1]))", str(tmp_path / "a")], tmp_path
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "a").exists()
+    assert (outside / "file").exists(), "a link was followed"
+    assert tmp_path.stat().st_mode == before, "a folder beside was opened"
+    assert outside.stat().st_mode & 0o777 == 0o750
+
+
+def test_remove_tree_of_a_link_or_a_file_or_nothing(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("folder")
+    (tmp_path / "file").write_bytes(b"")
+    for name in ("link", "file", "nothing"):
+        remove_tree(tmp_path / name)
+    assert [p.name for p in tmp_path.iterdir()] == ["folder"]
+
+
+def test_remove_tree_outlasts_a_writer_that_was_orphaned(tmp_path: Path) -> None:
+    folder = tmp_path / "a"
+    end = time.monotonic() + 0.3
+
+    def write() -> None:
+        while time.monotonic() < end:
+            try:
+                (folder / f"{time.monotonic()}").write_bytes(b"")
+            except OSError:
+                continue
+
+    folder.mkdir()
+    thread = threading.Thread(target=write)
+    thread.start()
+    remove_tree(folder)
+    thread.join()
+    assert not folder.exists()
