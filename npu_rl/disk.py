@@ -18,6 +18,7 @@ _FREE = "Free some space (`npu-rl store gc` may help), then run again."
 _OWNER = "Check who owns the folder, or choose another."
 _REASONS = {
     errno.ENOSPC: ("The disk is full", _FREE),
+    errno.EFBIG: ("A file is too large for this disk, or for `ulimit -f`", "Choose another folder."),
     errno.EDQUOT: ("The disk quota is used up", "Free some space, then run again."),
     errno.EACCES: ("No permission", _OWNER),
     errno.EPERM: ("No permission", _OWNER),

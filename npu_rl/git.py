@@ -91,8 +91,9 @@ class Git:
         """
         place = self.work_tree or self.git_dir
         done = _spawn(args, self.environment(), input, cwd=place)
-        if done.code not in ok:
+        if done.code:
             check_disk(done.stderr, place)
+        if done.code not in ok:
             raise GitError(args, done.code, done.stderr)
         return done
 
@@ -197,6 +198,7 @@ def _start(
             stdout=subprocess.PIPE,
             stderr=stderr,
             start_new_session=new_session,
+            restore_signals=False,  # at the limit on the size of files git then says so, and does not just die
         )
     except OSError as error:
         raise _not_started(error) from error

@@ -9,7 +9,11 @@ from pathlib import Path
 from npu_rl.errors import HostError, NpuRlError
 
 _KEPT_LINES = 200  # of a remote's messages: more is chatter or worse
-_DISK = re.compile(r"No space left on device|Disk quota exceeded|Read-only file system", re.IGNORECASE)
+_DISK = re.compile(
+    "No space left on device|Disk quota exceeded|Read-only file system|Out of diskspace|File too large"
+    "|unable to (write|create) file",
+    re.IGNORECASE,
+)
 _USERINFO = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s'\"]*@")
 
 
@@ -56,13 +60,14 @@ def check_disk(stderr: str, place: Path) -> None:
     lines = (line for line in stderr.splitlines() if not line.startswith("remote:"))
     line = next((line for line in lines if _DISK.search(line)), None)
     if line is not None:
-        full = "read-only" not in line.lower()
-        raise HostError(
-            "The disk is full" if full else "The file system is read-only",
-            where=str(place),
-            why=printable(redact(line)),
-            hint="Free some space, then run again." if full else "Choose another folder.",
-        )
+        what, hint = "The disk is full", "Free some space, then run again."
+        if "read-only" in line.lower():
+            what, hint = "The file system is read-only", "Choose another folder."
+        elif "too large" in line:
+            what, hint = "A file is too large for this disk, or for `ulimit -f`", "Choose another folder."
+        elif "unable to" in line and "No space" not in line:  # git does not say why
+            what = "The disk is full, or does not take a file"
+        raise HostError(what, where=str(place), why=printable(redact(line)), hint=hint)
 
 
 class News:

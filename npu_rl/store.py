@@ -27,6 +27,7 @@ from npu_rl.errors import HostError
 __all__ = ["Store", "Unit", "disk_errors", "pack_loose", "remove_tree", "unit_key", "write_atomically"]
 
 DAY = 86400.0
+_HEAD = '{"sha256": "'
 _CHUNK = 1 << 20
 _SEAL = hashlib.sha1(usedforsecurity=False).digest_size
 
@@ -56,9 +57,17 @@ class Unit:
         return sorted(self.objects.glob("pack/*.pack"))
 
     def facts(self) -> dict[str, Any]:
-        """What was recorded at publication."""
-        facts: dict[str, Any] = json.loads((self.path / "unit.json").read_text())
+        """What was recorded at publication. Raises ValueError if that was changed since."""
+        facts: dict[str, Any] = json.loads(self.record())["facts"]
         return facts
+
+    def record(self) -> str:
+        """The text of `unit.json`, which begins with the digest of the rest. Raises ValueError, OSError."""
+        text = (self.path / "unit.json").read_text(encoding="utf-8")
+        end = len(_HEAD) + 64
+        if text[:end] != _HEAD + hashlib.sha256(text[end:].encode()).hexdigest():
+            raise ValueError("its digest does not fit")
+        return text
 
     def size(self) -> int:
         """Bytes of its packs."""
@@ -130,8 +139,12 @@ class Store:
             body = quarantine / "unit"
             body.mkdir()
             (quarantine / "objects").rename(body / "objects")
+            for stray in (body / "objects").rglob("tmp_*"):
+                stray.unlink()  # of a transfer that broke off and was tried again
             record = {**facts, "made": int(time.time())}
-            (body / "unit.json").write_text(json.dumps(record, sort_keys=True), encoding="utf-8")
+            rest = f'", "facts": {json.dumps(record, sort_keys=True)}}}\n'
+            digest = hashlib.sha256(rest.encode()).hexdigest()
+            (body / "unit.json").write_text(_HEAD + digest + rest, encoding="utf-8")
             try:
                 body.rename(unit.path)
             except OSError:
@@ -225,12 +238,13 @@ def _bytes_in(folder: Path) -> int:
 
 
 def intact(unit: Unit) -> bool:
-    """Whether the unit is whole: every pack and index is what git sealed with a SHA-1, and they belong together."""
+    """Whether the unit is whole: its record is as written, every pack and index is what git sealed with a SHA-1,
+    and they belong together."""
     packs = unit.packs()
     if not packs:
         return False
     try:
-        unit.facts()
+        unit.record()
         return all(_sealed(pack) for pack in packs)
     except (FileNotFoundError, ValueError):
         return False

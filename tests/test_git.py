@@ -65,6 +65,9 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         shutil.copy(program, hooks / name)
     attributes = tmp_path / "attributes"
     attributes.write_text(ATTRIBUTES + "* filter=evil\n")
+    (home / ".config" / "git").mkdir(parents=True)
+    shutil.copy(attributes, home / ".config" / "git" / "attributes")
+    (home / ".config" / "git" / "ignore").write_text("*\n")
     config = f"""
 [core]
     autocrlf = true

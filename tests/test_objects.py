@@ -29,7 +29,7 @@ from npu_rl.objects import (
 AUTHOR = "A U Thor <author@example.com>"
 BLOB = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
 
-few = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+few = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 names = (
     st.binary(min_size=1, max_size=12)
     .filter(lambda b: not set(b) & {0, 0x2F} and b.lower() not in (b".", b"..") and b".git" not in b.lower())

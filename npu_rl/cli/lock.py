@@ -37,7 +37,7 @@ def _print(lock: Lock) -> None:
         for merge in component.merges:
             inside, outside = len(merge.inside), len(merge.outside)
             print(
-                f"  {merge.how} {merge.ref} at {merge.head[:12]}: {len(merge.commits)} commits, drift {merge.drift}"
+                f"  {merge.how} {merge.ref} at {merge.head[:12]}: {merge.count} commits, drift {merge.drift}"
             )
             print(f"    {inside} files inside what is taken, {outside} outside" + (":" if outside else ""))
             for path in merge.outside[:10]:

@@ -190,7 +190,7 @@ def _merge_message(name: str, merge: Merge) -> str:
     verb = "Pick" if merge.how == "pick" else "Merge"
     return _trailers(
         f"{verb} {merge.ref} into {name}",
-        list(merge.commits),
+        [*([f"({merge.older} older commits)"] if merge.older else []), *merge.commits],
         [
             ("Component", name),
             ("Pull-Request", merge.ref),

@@ -14,7 +14,7 @@ from npu_rl.compose.runtime import write_runtime
 from npu_rl.compose.trees import Trees, check_links, taken_tree
 from npu_rl.errors import ComposeError
 from npu_rl.manifest.lock import Component, Lock, Patch
-from npu_rl.objects import TREE, Entry
+from npu_rl.objects import TREE, Entry, nested
 from npu_rl.patches.hunks import trace
 from npu_rl.patches.model import Patch as ParsedPatch
 from npu_rl.patches.parse import parse_patch
@@ -60,7 +60,7 @@ def compose(trees: Trees, lock: Lock, text_of: TextOf) -> Composition:
         results[name] = _expect(tree, component.result, f"{name} after its patches")
     if lock.runtime is not None:
         _runtime(trees, lock.runtime)
-    tree, made.commit = assemble.assemble(trees, lock, with_tree_patches=False)
+    tree, _ = assemble.assemble(trees, lock, with_tree_patches=False)
     for patch in lock.tree_patches:
         data = made.texts[patch.sha256] = text_of(patch, results)
         parsed, applied = run_patch(trees, tree, patch, data, "tree", (".",), accept=True)
@@ -81,9 +81,22 @@ def list_files(trees: Trees, lock: Lock, made: Composition) -> dict[str, list[tu
     listing = {}
     for root, tree in roots.items():
         files = list(trees.files(tree))
-        check_links(files, trees, "The code tree" if root == "code" else root.removeprefix("src/"))
+        what = "The code tree" if root == "code" else root.removeprefix("src/")
+        check_links(files, trees, what)
+        _check_modes(files, tree, what)
         listing[root] = [(path, entry.mode, entry.oid) for path, entry in files]
     return listing
+
+
+def _check_modes(files: list[tuple[str, Entry]], tree: str, what: str) -> None:
+    """Old repositories hold modes that no checkout gives back (100664): such a tree could never be verified."""
+    *_, (found, _) = nested(files)
+    if found != tree:
+        raise ComposeError(
+            f"{what} is not a tree that git would write",
+            why=f"Its files give {found}, not {tree}: a file has an odd mode, or a folder is empty.",
+            hint="Do not take that path.",
+        )
 
 
 def taken_paths(component: Component) -> tuple[str, ...]:

@@ -34,10 +34,9 @@ def merge_file(trees: Trees, base: str, ours: str, theirs: str) -> tuple[bytes, 
 def replay(trees: Trees, tree: str, records: Iterable[Record], what: str) -> str:
     """The tree after a recorded merge. Raises ComposeError if a record doesn't give its result."""
     for record in records:
-        if record.id is None:
+        if record.id is None or record.mode is None:
             tree = trees.put(tree, record.path, None)
             continue
-        assert record.mode is not None
         _make(trees, record, what)
         tree = trees.put(tree, record.path, Entry(record.mode, record.id))
     return tree

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from npu_rl.compose import assemble
@@ -20,6 +21,7 @@ from npu_rl.locking.upstream import Context
 from npu_rl.manifest import lock
 from npu_rl.manifest.lock import Lock
 from npu_rl.sources.deliver import Deliverer
+from npu_rl.sources.parallel import in_parallel
 from npu_rl.store import Unit
 
 if TYPE_CHECKING:
@@ -40,12 +42,13 @@ def build_lock(
     """
     manifest = loaded.manifest
     kept = {n: earlier.components.get(n) for n in keep} if earlier is not None else {}
-    with ThreadPoolExecutor(max_workers=jobs) as pool:
-        futures = {
-            name: pool.submit(lock_component, context, name, spec, kept.get(name))
-            for name, spec in manifest.components.items()
-        }
-        components = {name: future.result() for name, future in futures.items()}
+    stop = threading.Event()
+    stoppable = replace(context, network=replace(context.network, stop=stop))
+    tasks = {
+        name: partial(lock_component, stoppable, name, spec, kept.get(name))
+        for name, spec in manifest.components.items()
+    }
+    components = in_parallel(tasks, jobs, stop)
     unfinished = Lock(
         lock_format=lock.LOCK_FORMAT,
         manifest=manifest.name,

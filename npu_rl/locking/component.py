@@ -151,6 +151,7 @@ def _merges(
             base_tip=r.base_tip,
             merge_base=r.base,
             commits=r.brought.commits,
+            older=r.brought.older,
             drift=r.brought.drift,
             inside=inside,
             outside=outside,

@@ -19,10 +19,11 @@ _MAX_STORY = 50
 
 @dataclass(frozen=True)
 class Brought:
-    """What a merge or pick takes from a head. `commits`: "id subject", oldest first."""
+    """What a merge or pick takes from a head. See `lock.Merge`."""
 
     merge_base: str
     commits: tuple[str, ...]
+    older: int
     drift: int
 
 
@@ -43,7 +44,7 @@ class History:
                 why=f"Its head {short(head)} is in {base_ref} already: it was merged.",
                 hint="Remove it, or give the commit before it as `base:` (a full id).",
             )
-        return Brought(base, self._story(f"{base}..{head}"), 0)
+        return Brought(base, *self._story(f"{base}..{head}"), drift=0)
 
     def merge(self, ref: str, head: str, base_ref: str, base_tip: str, *, allow_drift: bool) -> Brought:
         """A merge of head into all that was merged before. Raises DriftError, LockError."""
@@ -59,13 +60,13 @@ class History:
         drift = new - own
         if drift and not allow_drift:
             raise DriftError(
-                f"Merging {ref} would move {self.component} by {drift} commits of {base_ref}",
+                f"Merging {ref} would move {self.component} by {_commits(drift)} of {base_ref}",
                 where=f"{short(self.current)} + {short(head)}",
-                why=f"The pull request has {own} commits of its own; the other {drift} are its base branch's.",
+                why=f"The pull request has {_commits(own)} of its own; the rest comes from its base branch.",
                 hint="Write `how: pick` to take only its own change, or `drift: allow` to take all of it,\n"
                 f"or pin {self.component} at the commit the request starts from.",
             )
-        brought = Brought(base, self._story(head, f"^{self.current}"), drift)
+        brought = Brought(base, *self._story(head, f"^{self.current}"), drift=drift)
         self._join(head)
         return brought
 
@@ -93,13 +94,14 @@ class History:
     def _count(self, *revisions: str) -> int:
         return int(self.repository.text("rev-list", "--count", *revisions))
 
-    def _story(self, *revisions: str) -> tuple[str, ...]:
+    def _story(self, *revisions: str) -> tuple[tuple[str, ...], int]:
+        """ "id subject" of the newest commits, the oldest first, and how many there are before them."""
         ids = self.repository.text("rev-list", "--reverse", "--topo-order", *revisions).split()
-        shown = ids if len(ids) <= _MAX_STORY else ids[-_MAX_STORY:]
-        story = [
-            f"{oid[:12]} {subject}"
-            for oid, subject in zip(shown, git.subjects(self.repository, shown), strict=True)
-        ]
-        if len(ids) > len(shown):
-            story.insert(0, f"({len(ids) - len(shown)} older commits)")
-        return tuple(story)
+        shown = ids[-_MAX_STORY:]
+        subjects = git.subjects(self.repository, shown)
+        story = tuple(f"{oid[:12]} {subject}" for oid, subject in zip(shown, subjects, strict=True))
+        return story, len(ids) - len(shown)
+
+
+def _commits(count: int) -> str:
+    return f"{count} commit" if count == 1 else f"{count} commits"

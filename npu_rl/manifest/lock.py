@@ -77,8 +77,8 @@ class Record:
 class Merge:
     """A pull request, as it was when the lock was made.
 
-    commits: "id subject" of what it brought, the oldest first. inside, outside: the paths it changes,
-    in what is taken and elsewhere.
+    commits: "id subject" of what it brought, the oldest first; of many, the newest, with `older` more before.
+    inside, outside: the paths it changes, in what is taken and elsewhere.
     """
 
     ref: t.Ref
@@ -93,6 +93,12 @@ class Merge:
     outside: tuple[str, ...]
     records: tuple[Record, ...]
     tree: t.Id
+    older: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many commits it brought."""
+        return self.older + len(self.commits)
 
 
 @dataclass(frozen=True)

@@ -103,12 +103,19 @@ _WORDS = (
 
 def fault_of(error: GitError) -> Fault:
     """The kind of a failed transfer."""
+    return _read(error)[0]
+
+
+def _read(error: GitError) -> tuple[Fault, str | None]:
+    """The kind, and the line that tells it."""
     if error.stalled is not None:
-        return Fault.DOWN
+        return Fault.DOWN, error.why
+    lines = error.stderr.splitlines()
     for fault, words in _WORDS:
-        if words.search(error.stderr):
-            return fault
-    return Fault.OTHER
+        for line in lines:
+            if words.search(line):
+                return fault, line
+    return Fault.OTHER, None
 
 
 def may_pass(error: GitError) -> bool:
@@ -123,6 +130,9 @@ def may_pass(error: GitError) -> bool:
 
 def gist(error: GitError) -> str:
     """The one line of git's messages that says most."""
+    told = _read(error)[1]
+    if told is not None:
+        return told
     lines = [line for line in (error.why or error.what).splitlines() if line.strip()]
     telling = [line for line in lines if line.startswith(("fatal:", "error:", "remote:"))]
     return (telling or lines or [error.what])[0]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from npu_rl.errors import ComposeError, LockError, PatchError, SourceError
 from tests.locking.world import World, component, pull, request, takes
-from tests.support import File, Repo
+from tests.support import File, Repo, run_cli
 
 PATCH = """\
 --- a/pkg/a.py
@@ -75,6 +77,16 @@ def test_single_files_and_spaces_and_letters(world: World) -> None:
     assert made.modes == {"neuer Ordner/ü.py": "100644", "bin/läuft": "100755"}
 
 
+def test_a_mode_that_no_checkout_gives_back(world: World) -> None:
+    up = world.repo()
+    blob = bytes.fromhex(up.git("hash-object", "-w", "--stdin", input=b"x\n"))
+    below = up.git("hash-object", "-t", "tree", "-w", "--stdin", "--literally", input=b"100664 a.py\0" + blob)
+    root = up.git("mktree", input=f"040000 tree {below}\tpkg\n".encode())
+    up.ref("refs/heads/main", up.git("commit-tree", root, "-m", "old"))
+    message = refused(world, component(up), ComposeError)
+    assert "The code tree is not a tree that git would write" in message
+
+
 # -- the same file in two places ------------------------------------------------------------------------
 
 
@@ -91,6 +103,27 @@ def test_a_patch_changes_a_file_in_all_its_places(world: World) -> None:
     assert [(h["component"], h["patch"], h["hunk"], h["file"]) for h in made.hunks] == [
         ("up", "x", 1, place) for place in places
     ]
+
+
+def test_verify_tells_the_places_of_a_hunk_apart(world: World) -> None:
+    world.write("x.patch", PATCH)
+    entry = component(plain(world), take=takes(("pkg", "pkg"), ("pkg/a.py", "b.py")), patches=["./x.patch"])
+    world.locked({"up": entry})
+    manifest, place = world.root / "project" / "m.yaml", world.root / "w"
+    done = run_cli(["setup", "-m", manifest, "-w", place], world.env)
+    assert done.returncode == 0, done.stderr
+    (place / "code" / "b.py").write_text("one\ntwo\n")
+    done = run_cli(["verify", "-w", place, "--json"], world.env)
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["ok"]) == (3, False)
+    assert report["drift"] == [
+        {"path": "code/b.py", "kind": "modified", "component": "up", "patch": "x", "hunk": 1}
+    ]
+    (patch,) = report["patches"]
+    assert {hunk["file"]: hunk["state"] for hunk in patch["hunks"]} == {
+        "pkg/a.py": "in place",
+        "b.py": "missing",
+    }
 
 
 def test_folders_of_one_component_may_flow_together(world: World) -> None:

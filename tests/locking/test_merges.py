@@ -177,7 +177,7 @@ def test_a_merge_that_would_move_the_pin_is_refused_with_the_count_and_the_ways_
         world.lock()
     message = str(error.value)
     assert "would move up by 2 commits of refs/heads/main" in message
-    assert "1 commits of its own" in message
+    assert "has 1 commit of its own" in message
     assert "how: pick" in message and "drift: allow" in message
     assert not (world.root / "project" / "m.lock.json").exists()
 
@@ -201,6 +201,19 @@ def test_drift_may_be_allowed_and_is_recorded(world: World) -> None:
     merge = lock.components["up"].merges[0]
     assert (merge.drift, len(merge.commits)) == (2, 3)
     assert world.compose(lock).code["pkg/other.py"] == b"newest\n"
+
+
+def test_a_long_story_is_cut_and_counted(world: World) -> None:
+    up = world.repo()
+    pin = up.commit({"pkg/a.py": "0\n"})
+    for n in range(1, 61):
+        up.commit({"pkg/a.py": f"{n}\n"}, f"step {n}")
+    up.pull(1, "main")
+    lock = world.locked({"up": component(up, pin, merge=[request(1, base=pin)])})
+    merge = lock.components["up"].merges[0]
+    assert (merge.count, merge.older, len(merge.commits)) == (60, 10, 50)
+    assert merge.commits[0].endswith(" step 11") and merge.commits[-1].endswith(" step 60")
+    assert "(10 older commits)" in world.compose(lock).log()
 
 
 def test_conflicts_are_listed(world: World) -> None:

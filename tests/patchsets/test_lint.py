@@ -1,0 +1,81 @@
+"""Every bundled patchset is complete, and every bundled lock is the one of its manifest."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from npu_rl.compose.runtime import write_runtime
+from npu_rl.compose.trees import Trees
+from npu_rl.data import bundled_manifests, data_root
+from npu_rl.git import Git, init_bare
+from npu_rl.manifest import lock as lock_file
+from npu_rl.manifest.load import load_manifest
+from npu_rl.patches.header import parse_header
+from npu_rl.patches.parse import parse_patch
+from npu_rl.patches.series import SERIES, read_patchset
+from tests.support import ROOT
+
+PATCHSETS = sorted(path for path in (data_root() / "patchsets").glob("*/*") if path.is_dir())
+MANIFESTS = bundled_manifests()
+
+
+def test_there_are_some() -> None:
+    assert {"quickstart", "deepseek-v3-cann"} <= set(MANIFESTS)
+    assert {f"{p.parent.name}/{p.name}" for p in PATCHSETS} >= {"verl/0.5.0", "verl/54c9b73"}
+
+
+@pytest.mark.parametrize("folder", PATCHSETS, ids=lambda p: f"{p.parent.name}-{p.name}")
+def test_a_patchset_is_complete(folder: Path) -> None:
+    """A series, whole headers, nothing besides; and each test named there is one."""
+    sources = read_patchset(folder, lint=True)
+    assert sources
+    assert {p.name for p in folder.iterdir()} == {SERIES, *(source.name for source in sources)}
+    for source in sources:
+        tests = parse_header(parse_patch(source.data, name=source.name).header).tests
+        assert tests
+        for test in tests:
+            assert exists(test), f"{source.name} names {test}, which is no test"
+
+
+def exists(test: str) -> bool:
+    """Whether a test id names a function that pytest would collect."""
+    path, *names = test.split("[")[0].split("::")
+    if not (ROOT / path).is_file() or not Path(path).name.startswith("test_"):
+        return False
+    body = ast.parse((ROOT / path).read_text(encoding="utf-8")).body
+    for name in names:
+        found = [n for n in body if isinstance(n, (ast.FunctionDef, ast.ClassDef)) and n.name == name]
+        if not found:
+            return False
+        body = found[0].body
+    return names[-1].startswith("test_")
+
+
+def test_a_name_that_is_no_test() -> None:
+    assert exists("tests/patchsets/test_lint.py::test_there_are_some")
+    assert not exists("tests/patchsets/test_lint.py::test_there_are_none")
+    assert not exists("tests/patchsets/test_lint.py::exists")
+    assert not exists("tests/patchsets/no_such_file.py::test_x")
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_a_bundled_lock_is_the_one_of_its_manifest(name: str, tmp_path: Path) -> None:
+    """What `lock --check` says without a network: the manifest, the runtime and the patches are the locked ones."""
+    loaded = load_manifest(name)
+    lock = lock_file.read(lock_file.file_for(loaded.path))
+    again = f"make it anew: npu-rl lock --manifest {name} --output manifests/{name}.lock.json"
+    assert lock.manifest == loaded.manifest.name == name
+    assert lock.manifest_digest == loaded.digest, again
+    assert lock.manifest_files == dict(loaded.files), again
+    assert lock_file.dump(lock) == lock_file.file_for(loaded.path).read_text(encoding="utf-8")
+    init_bare(tmp_path / "git")
+    trees = Trees(Git(tmp_path / "git"))
+    assert lock.runtime == write_runtime(trees), again
+    trees.close()
+    for _, patch in lock.patches():
+        data = (data_root() / "patchsets" / patch.file).read_bytes()
+        assert patch.sha256 == hashlib.sha256(data).hexdigest(), again

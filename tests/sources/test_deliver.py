@@ -1,0 +1,538 @@
+"""Delivery: sources in order, the first error of many, nothing left behind, and the command as people run it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from npu_rl.errors import SourceError, UsageError
+from npu_rl.git import Git, init_bare
+from npu_rl.manifest.lock import Component, Lock, Source, Submodule, Take
+from npu_rl.sources.deliver import Deliverer
+from npu_rl.sources.parallel import in_parallel
+from npu_rl.store import Store
+from tests.sources.mirrors import Notes, Upstream, left_behind, make_upstream, network, objects_of, reached
+from tests.sources.package_index import PackageIndex
+from tests.sources.test_sdist import member, tar_bytes
+from tests.support import Repo, clean_env, http_git, run_cli, serve
+
+DEAD = "file:///nowhere/up.git"
+
+
+@pytest.fixture(scope="module")
+def upstream(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
+    return make_upstream(tmp_path_factory.mktemp("served"))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = Store(tmp_path / "store")
+    yield store
+    assert left_behind(store) == [], "something was left in the store's tmp"
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageIndex]:
+    for name in list(os.environ):
+        if name.startswith("PIP_") or name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    with PackageIndex() as index:
+        monkeypatch.setenv("HOME", str(tmp_path))
+        monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+        monkeypatch.setenv("PIP_INDEX_URL", index.url)
+        monkeypatch.setenv("PIP_RETRIES", "0")
+        yield index
+
+
+def component(upstream: Upstream, *sources: Source, commit: str = "") -> Component:
+    """The package folder at a commit (by default the tip)."""
+    commit = commit or upstream.tip
+    repo = upstream.repo
+    take = Take("package", "package", "40000", repo.tree(commit, "package"))
+    taken = repo.git("mktree", input=f"040000 tree {take.id}\tpackage\n".encode())
+    return Component(sources, (take,), taken, taken, ref="refs/heads/main", pin=commit)
+
+
+def lock_of(**components: Component) -> Lock:
+    return Lock(1, "m", "t", "cpu", "", {}, components, "", "")
+
+
+def sdist(upstream: Upstream, **extra: bytes) -> bytes:
+    """The package as its sdist would have it at the tip, with a generated file more."""
+    names = upstream.repo.git("ls-tree", "-r", "--name-only", "main", "package").splitlines()
+    here = Git(upstream.repo.path)
+    files = {name: here.run("cat-file", "blob", f"main:{name}").stdout for name in names}
+    files |= {"PKG-INFO": b"Name: up\n", "package/_version.py": b"version = 1\n", **extra}
+    import gzip
+
+    return gzip.compress(tar_bytes(*(member(f"up-1.0/{name}", data) for name, data in files.items())))
+
+
+PYPI = Source(pypi="up==1.0", drop=("package/_version.py",))
+
+
+def deliverer(store: Store, tmp_path: Path, notes: Notes | None = None, **options: object) -> Deliverer:
+    return Deliverer(store, network(**options), tmp_path, notes or Notes())  # type: ignore[arg-type]
+
+
+# -- one after the other -------------------------------------------------------------------------------
+
+
+def test_a_mirror_that_is_gone_is_followed_by_the_next(
+    upstream: Upstream, store: Store, tmp_path: Path
+) -> None:
+    notes = Notes()
+    lock = lock_of(up=component(upstream, Source(git=DEAD), Source(git=upstream.repo.url)))
+    delivery = deliverer(store, tmp_path, notes).deliver(lock, 4)["up"]
+    assert delivery.source == upstream.repo.url
+    assert delivery.received > 0
+    assert notes.ended == {"up": delivery.received}
+    (note,) = notes.notes
+    assert note.startswith(f"up: {DEAD}: fatal: ")
+    assert note.endswith("; asking the next source")
+
+
+def test_a_mirror_with_other_content_is_refused_and_followed(
+    upstream: Upstream, store: Store, tmp_path: Path
+) -> None:
+    liar = Repo(tmp_path / "liar.git")
+    liar.commit({"package/a.py": "something else\n"})
+    notes = Notes()
+    lock = lock_of(up=component(upstream, Source(git=liar.url), Source(git=upstream.repo.url)))
+    delivery = deliverer(store, tmp_path, notes).deliver(lock, 4)["up"]
+    assert delivery.source == upstream.repo.url
+    assert "it served other content" in notes.notes[0]
+
+
+def test_git_first_then_pypi(upstream: Upstream, store: Store, tmp_path: Path, index: PackageIndex) -> None:
+    index.add("up", "up-1.0.tar.gz", sdist(upstream))
+    notes = Notes()
+    lock = lock_of(up=component(upstream, Source(git=DEAD), PYPI))
+    delivery = deliverer(store, tmp_path, notes).deliver(lock, 4)["up"]
+    assert delivery.source == "up==1.0"
+    assert "asking the next source" in notes.notes[0]
+    init_bare(tmp_path / "scratch")
+    wants = lock.components["up"].wants()
+    assert reached(upstream.repo, *wants) <= set(objects_of(delivery.units[0], tmp_path / "scratch"))
+
+
+def test_pypi_first_then_git(upstream: Upstream, store: Store, tmp_path: Path, index: PackageIndex) -> None:
+    notes = Notes()
+    lock = lock_of(up=component(upstream, PYPI, Source(git=upstream.repo.url)))
+    delivery = deliverer(store, tmp_path, notes).deliver(lock, 4)["up"]
+    assert delivery.source == upstream.repo.url
+    assert index.requests == ["/simple/up/"]
+    assert notes.notes[0].startswith("up: up==1.0: ")
+
+
+def test_pypi_first_and_git_is_not_asked(
+    upstream: Upstream, store: Store, tmp_path: Path, index: PackageIndex
+) -> None:
+    index.add("up", "up-1.0.tar.gz", sdist(upstream))
+    lock = lock_of(up=component(upstream, PYPI, Source(git=DEAD)))
+    notes = Notes()
+    assert deliverer(store, tmp_path, notes).deliver(lock, 4)["up"].source == "up==1.0"
+    assert notes.begun == ["up: up==1.0"]
+    assert notes.notes == []
+
+
+def test_an_sdist_with_other_content_is_refused_and_followed(
+    upstream: Upstream, store: Store, tmp_path: Path, index: PackageIndex
+) -> None:
+    index.add("up", "up-1.0.tar.gz", sdist(upstream, **{"package/more.py": b"evil\n"}))
+    notes = Notes()
+    lock = lock_of(up=component(upstream, PYPI, Source(git=upstream.repo.url)))
+    assert deliverer(store, tmp_path, notes).deliver(lock, 4)["up"].source == upstream.repo.url
+    assert f"where {lock.components['up'].tree[:12]} is locked" in notes.notes[0]
+
+
+def test_when_nobody_delivers_every_reason_is_told(
+    upstream: Upstream, store: Store, tmp_path: Path, index: PackageIndex
+) -> None:
+    lock = lock_of(up=component(upstream, Source(git=DEAD), PYPI, Source(bundle="./none")))
+    with pytest.raises(SourceError, match="No source delivered up") as caught:
+        deliverer(store, tmp_path).deliver(lock, 4)
+    why = (caught.value.why or "").splitlines()
+    assert why[0].startswith(DEAD)
+    assert any(line.startswith("up==1.0: ") for line in why)
+    assert "there is no bundle" in why[-1]
+    assert "--rewrite" in (caught.value.hint or "")
+
+
+# -- the store -----------------------------------------------------------------------------------------
+
+
+def test_what_is_in_the_store_is_not_fetched(upstream: Upstream, store: Store, tmp_path: Path) -> None:
+    warm = component(upstream, Source(git=upstream.repo.url))
+    first = deliverer(store, tmp_path).deliver(lock_of(up=warm), 4)["up"]
+    cold = dataclasses.replace(warm, sources=(Source(git=DEAD),))
+    notes = Notes()
+    again = deliverer(store, tmp_path, notes, offline=True).deliver(lock_of(up=cold), 4)["up"]
+    assert (again.units, again.source, again.received) == (first.units, upstream.repo.url, 0)
+    assert (notes.begun, notes.ended) == ([], {"up": 0})
+
+
+@pytest.mark.parametrize("harm", ["flip", "truncate", "no index"])
+def test_a_damaged_unit_is_fetched_again(harm: str, upstream: Upstream, store: Store, tmp_path: Path) -> None:
+    lock = lock_of(up=component(upstream, Source(git=upstream.repo.url)))
+    first = deliverer(store, tmp_path).deliver(lock, 4)["up"]
+    (pack,) = first.units[0].packs()
+    pack.chmod(0o644)
+    if harm == "flip":
+        data = bytearray(pack.read_bytes())
+        data[len(data) // 2] ^= 1
+        pack.write_bytes(data)
+    elif harm == "truncate":
+        os.truncate(pack, 1000)
+    else:
+        pack.with_suffix(".idx").unlink()
+    again = deliverer(store, tmp_path).deliver(lock, 4)["up"]
+    assert again.received == first.received
+    init_bare(tmp_path / "scratch")
+    Git(tmp_path / "scratch").run("verify-pack", str(again.units[0].packs()[0]))
+
+
+def test_offline_and_not_there(upstream: Upstream, store: Store, tmp_path: Path) -> None:
+    lock = lock_of(up=component(upstream, Source(git=upstream.repo.url), PYPI))
+    with pytest.raises(SourceError, match="up is not in the local store") as caught:
+        deliverer(store, tmp_path, offline=True).deliver(lock, 4)
+    assert "--offline" in str(caught.value)
+
+
+def test_offline_a_bundle_still_delivers(upstream: Upstream, store: Store, tmp_path: Path) -> None:
+    upstream.repo.git("bundle", "create", "-q", str(tmp_path / "up.bundle"), "--all")
+    lock = lock_of(up=component(upstream, Source(git=DEAD), Source(bundle="./up.bundle")))
+    notes = Notes()
+    delivery = deliverer(store, tmp_path, notes, offline=True).deliver(lock, 4)["up"]
+    assert delivery.source == "./up.bundle"
+    assert notes.begun == ["up: up.bundle"]
+
+
+@pytest.mark.parametrize(
+    ("url", "error"),
+    [
+        ("http://me:s3cret@[::1]:1/x", SourceError),
+        ("ssh://me:s3cret@host/x", UsageError),
+        ("http://me:s3/cret@host/x", UsageError),
+    ],
+)
+def test_a_source_with_a_password_is_not_shown(
+    url: str, error: type[Exception], store: Store, tmp_path: Path, upstream: Upstream
+) -> None:
+    """A manifest can't hold one, but a lock is a file that anybody writes."""
+    notes = Notes()
+    with pytest.raises(error) as caught:
+        deliverer(store, tmp_path, notes).deliver(lock_of(up=component(upstream, Source(git=url))), 4)
+    assert "cret" not in str(caught.value) + str(notes)
+
+
+# -- several at once -----------------------------------------------------------------------------------
+
+
+def test_components_are_delivered_in_the_locks_order_however_many_jobs(
+    upstream: Upstream, store: Store, tmp_path: Path
+) -> None:
+    here = Source(git=upstream.repo.url)
+    parts = {
+        name: component(upstream, here, commit=commit)
+        for name, commit in zip(
+            "dbac", (upstream.first, upstream.middle, upstream.tip, upstream.head), strict=True
+        )
+    }
+    one = deliverer(store, tmp_path).deliver(lock_of(**parts), 1)
+    assert list(one) == list("dbac")
+    many = deliverer(Store(tmp_path / "other"), tmp_path).deliver(lock_of(**parts), 8)
+    assert [d.units[0].key for d in many.values()] == [d.units[0].key for d in one.values()]
+
+
+def test_two_components_that_want_the_same(upstream: Upstream, store: Store, tmp_path: Path) -> None:
+    same = component(upstream, Source(git=upstream.repo.url))
+    done = deliverer(store, tmp_path).deliver(lock_of(a=same, b=same), 2)
+    assert done["a"].units == done["b"].units
+    assert len(list(store.units.iterdir())) == 1
+
+
+def test_the_first_error_stops_the_others(upstream: Upstream, store: Store, tmp_path: Path) -> None:
+    with (
+        http_git(upstream.served, stall_after=50_000) as silent,
+        http_git(upstream.served, status=404) as gone,
+    ):
+        busy = threading.Event()
+        silent.spy = busy.set
+        gone.failures = 1000
+        gone.spy = lambda: busy.wait(20)
+        lock = lock_of(
+            slow=component(upstream, Source(git=silent.url("up.git"))),
+            broken=component(upstream, Source(git=gone.url("up.git")), commit=upstream.first),
+        )
+        started = time.monotonic()
+        with pytest.raises(SourceError, match="No source delivered broken"):
+            deliverer(store, tmp_path, stall=60.0).deliver(lock, 2)
+        assert time.monotonic() - started < 15
+    assert list(store.units.iterdir()) == []
+
+
+def test_in_parallel_gives_results_in_order_and_raises_the_first_error() -> None:
+    stop = threading.Event()
+    assert in_parallel({"b": lambda: 1, "a": lambda: 2}, 2, stop) == {"b": 1, "a": 2}
+    assert in_parallel({}, 2, stop) == {}
+    assert not stop.is_set()
+
+    def waits() -> int:
+        assert stop.wait(20)
+        raise ValueError("only because of the other")
+
+    def fails() -> int:
+        raise KeyError("first")
+
+    started: list[str] = []
+    tasks = {"waits": waits, "fails": fails, "late": lambda: started.append("late") or 0}
+    with pytest.raises(KeyError, match="first"):
+        in_parallel(tasks, 2, stop)
+    assert stop.is_set()
+
+
+# -- submodules ----------------------------------------------------------------------------------------
+
+
+def test_submodules_come_from_their_own_repositories(
+    upstream: Upstream, store: Store, tmp_path: Path
+) -> None:
+    other = Repo(tmp_path / "module.git")
+    pin = other.commit({"m.py": "m\n"})
+    module = Submodule("package/module", other.url, pin, other.tree(), ())
+    whole = dataclasses.replace(component(upstream, Source(git=upstream.repo.url)), submodules=(module,))
+    done = deliverer(store, tmp_path).deliver(lock_of(up=whole), 2)["up"]
+    assert len(done.units) == 2
+    assert done.received == sum(unit.size() for unit in done.units)
+    init_bare(tmp_path / "scratch")
+    assert reached(other, other.tree()) <= set(objects_of(done.units[1], tmp_path / "scratch"))
+    broken = dataclasses.replace(whole, submodules=(dataclasses.replace(module, git=DEAD, root="1" * 40),))
+    with pytest.raises(SourceError, match="No source delivered up/package/module"):
+        deliverer(store, tmp_path).deliver(lock_of(up=broken), 2)
+
+
+# -- the command ---------------------------------------------------------------------------------------
+
+MANIFEST = """\
+schema: 1
+name: small
+title: One folder of one repository
+device: cpu
+components:
+  up:
+    sources: [{git: https://upstream.invalid/up.git}]
+    ref: refs/heads/main
+    take: [{from: package, to: package}]
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Site:
+    """A manifest, its lock, and an environment in which only NPU_RL_REWRITE leads anywhere."""
+
+    folder: Path
+    env: dict[str, str]
+
+    @property
+    def manifest(self) -> Path:
+        return self.folder / "small.yaml"
+
+    def run(self, *args: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
+        return run_cli(args, {**self.env, **env}, self.folder)
+
+    def setup(self, name: str, *more: str, **env: str) -> subprocess.CompletedProcess[str]:
+        return self.run("setup", "--manifest", self.manifest, "--workspace", self.folder / name, *more, **env)
+
+    def holding(self, secret: str) -> list[str]:
+        """Files below the folder that hold the secret."""
+        needle = secret.encode()
+        files = (p for p in self.folder.rglob("*") if p.is_file() and not p.is_symlink())
+        return [str(p.relative_to(self.folder)) for p in files if needle in p.read_bytes()]
+
+
+@pytest.fixture(scope="module")
+def locked(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the manifest and its lock."""
+    folder = tmp_path_factory.mktemp("locked")
+    (folder / "small.yaml").write_text(MANIFEST)
+    site = Site(folder, clean_env(folder))
+    done = site.run(
+        "lock", "--manifest", site.manifest, NPU_RL_REWRITE=f"https://upstream.invalid/={upstream.served}/"
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture
+def site(locked: Path, tmp_path: Path) -> Site:
+    for name in ("small.yaml", "small.lock.json"):
+        shutil.copy(locked / name, tmp_path)
+    return Site(tmp_path, clean_env(tmp_path))
+
+
+def _rule(target: str) -> str:
+    return f"https://upstream.invalid/={target}"
+
+
+def test_setup_through_each_kind_of_rewrite(site: Site, upstream: Upstream) -> None:
+    with serve(upstream.served) as daemon:
+        done = site.setup("w1", "--rewrite", _rule(daemon.url("")), NPU_RL_REWRITE=_rule("/nowhere/"))
+        assert done.returncode == 0, done.stderr
+    config = site.folder / "c.yaml"
+    config.write_text(f"rewrite: {{'https://upstream.invalid/': '{upstream.served}/'}}\n")
+    other = {"NPU_RL_CONFIG": str(config), "NPU_RL_STORE": str(site.folder / "s2")}
+    assert site.setup("w2", **other).returncode == 0
+    trees = [
+        json.loads(site.run("status", "-w", site.folder / w, "--json").stdout)["tree"] for w in ("w1", "w2")
+    ]
+    assert trees[0] == trees[1]
+    assert (site.folder / "w1/code/package/a.py").read_text() == "three\n"
+
+
+def test_setup_without_a_way_out_says_why_and_leaves_nothing(site: Site) -> None:
+    done = site.setup("w", NPU_RL_RETRIES="0")
+    assert done.returncode == 1
+    assert "No source delivered up" in done.stderr
+    assert "https://upstream.invalid/up.git: fatal: " in done.stderr
+    assert not (site.folder / "w" / "code").exists()
+    assert left_behind(Store(site.folder / "store")) == []
+
+
+def test_offline_with_a_warm_store(site: Site, upstream: Upstream) -> None:
+    rule = _rule(f"{upstream.served}/")
+    cold = site.setup("w", "--offline", "--rewrite", rule)
+    assert cold.returncode == 1
+    assert "up is not in the local store" in cold.stderr
+    assert site.setup("w", "--rewrite", rule).returncode == 0
+    warm = site.setup("w2", "--offline", "--json")
+    assert warm.returncode == 0, warm.stderr
+    assert (site.folder / "w2/code/package/a.py").read_text() == "three\n"
+    assert site.run("verify", "--deep", "-w", site.folder / "w2").returncode == 0
+
+
+def test_the_same_tree_in_a_hostile_environment(site: Site, upstream: Upstream, tmp_path: Path) -> None:
+    (tmp_path / "home" / ".gitconfig").write_text("[core]\n\tautocrlf = true\n\tfileMode = false\n")
+    hostile = {
+        "GIT_DIR": "/nowhere",
+        "GIT_WORK_TREE": "/nowhere",
+        "GIT_INDEX_FILE": "/nowhere",
+        "GIT_OBJECT_DIRECTORY": "/nowhere",
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "core.eol",
+        "GIT_CONFIG_VALUE_0": "crlf",
+        "LC_ALL": "de_DE.UTF-8",
+        "LANGUAGE": "de",
+        "TZ": "Asia/Kolkata",
+    }
+    rule = _rule(f"{upstream.served}/")
+    assert site.setup("w1", "--rewrite", rule).returncode == 0
+    other = {**hostile, "NPU_RL_STORE": str(tmp_path / "s2")}
+    old = os.umask(0o077)
+    try:
+        done = site.setup("w2", "--rewrite", rule, **other)
+        proof = site.run("verify", "--deep", "-w", tmp_path / "w2", **hostile)
+    finally:
+        os.umask(old)
+    assert (done.returncode, proof.returncode) == (0, 0), done.stderr + proof.stderr
+    bytes_of = [
+        {p.relative_to(tmp_path / w): p.read_bytes() for p in (tmp_path / w / "code/package").rglob("*.py")}
+        for w in ("w1", "w2")
+    ]
+    assert bytes_of[0] == bytes_of[1] != {}
+
+
+def test_a_token_is_used_and_found_nowhere_afterwards(site: Site, upstream: Upstream, tmp_path: Path) -> None:
+    """Not in the store, the workspace, HOME, tmp or any output, nor on a command line of git."""
+    token = "t0ken-s3cret"
+    real = shutil.which("git")
+    (tmp_path / "bin").mkdir()
+    wrapper = tmp_path / "bin" / "git"
+    wrapper.write_text(f'#!/bin/sh\nprintf "%s\\n" "$*" >>{tmp_path}/log\nexec {real} "$@"\n')
+    wrapper.chmod(0o755)
+    (tmp_path / "home" / ".gitconfig").write_text("[credential]\n\thelper = store\n")
+    path = f"{tmp_path}/bin:{site.env['PATH']}"
+    seen: list[str] = []
+
+    def look() -> None:
+        for line in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                seen.append(line.read_bytes().decode("utf-8", "replace"))
+            except OSError:
+                continue
+
+    with http_git(upstream.served, auth=f"bot:{token}") as http:
+        http.spy = look
+        rule = _rule(http.url("", f"bot:{token}"))
+        good = site.setup("w", NPU_RL_REWRITE=rule, PATH=path)
+        lock = site.run(
+            "lock", "-m", site.manifest, "-o", tmp_path / "l.json", NPU_RL_REWRITE=rule, PATH=path
+        )
+        http.auth = "bot:other"
+        store = {"NPU_RL_STORE": str(tmp_path / "s2")}
+        refused = site.setup("w2", NPU_RL_REWRITE=rule, PATH=path, **store)
+        http.auth = None
+        http.status, http.failures = 404, 1000
+        gone = site.setup("w3", NPU_RL_REWRITE=rule, PATH=path, **store)
+        bad = site.setup("w4", NPU_RL_REWRITE=_rule(f"https://bot:{token}/x@host/"), PATH=path, **store)
+    assert (good.returncode, lock.returncode) == (0, 0), good.stderr + lock.stderr
+    assert (refused.returncode, gone.returncode, bad.returncode) == (1, 1, 2)
+    assert "Authentication failed" in refused.stderr
+    assert "not found" in gone.stderr
+    for done in (good, lock, refused, gone, bad):
+        assert token not in done.stdout + done.stderr
+    assert "fetch" in (tmp_path / "log").read_text()
+    assert site.holding(token) == []
+    assert site.holding("Ym90OnQwa2VuLXMzY3JldA") == []  # as base64
+    assert seen
+    assert not [line for line in seen if token in line]
+
+
+def test_an_interrupt_ends_all_at_once_and_leaves_nothing(site: Site, upstream: Upstream) -> None:
+    """Ctrl-C while a server stalls: git runs in a session of its own and must be told."""
+    with http_git(upstream.served, stall_after=0) as http:
+        asked = threading.Event()
+        http.spy = asked.set
+        env = {**site.env, "NPU_RL_REWRITE": _rule(http.url(""))}
+        command = [
+            sys.executable,
+            "-m",
+            "npu_rl",
+            "setup",
+            "-m",
+            str(site.manifest),
+            "-w",
+            str(site.folder / "w"),
+        ]
+        with subprocess.Popen(
+            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            assert asked.wait(30)
+            started = time.monotonic()
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=30)
+        assert time.monotonic() - started < 10
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    store = Store(site.folder / "store")
+    assert left_behind(store) == []
+    assert not [p for p in Path("/proc").glob("[0-9]*/cwd") if _target(p).startswith(str(site.folder))]
+    assert not (site.folder / "w" / "code").exists()
+
+
+def _target(link: Path) -> str:
+    try:
+        return str(link.readlink())
+    except OSError:
+        return ""

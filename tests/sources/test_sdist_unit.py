@@ -1,0 +1,166 @@
+"""An sdist as objects: its files, byte for byte, as the tree that the lock names."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from npu_rl.errors import SourceError
+from npu_rl.git import Git, Stopped, init_bare
+from npu_rl.manifest.lock import Component, Source, Take
+from npu_rl.objects import Entry, nested, object_id
+from npu_rl.sources.git import GitRequest
+from npu_rl.sources.sdist_unit import fetch_sdist, import_sdist, split_requirement
+from npu_rl.store import Store
+from tests.sources.mirrors import Notes, left_behind, network, objects_of
+from tests.sources.package_index import Cut, PackageIndex
+from tests.sources.test_sdist import member, tar_bytes
+
+FILES = {
+    "setup.py": (b"raise SystemExit('never run')\n", False),
+    "p/__init__.py": (b"", False),
+    "p/run.sh": (b"#!/bin/sh\r\n", True),
+    'p/two "words".py': (b"x = '$Id$'\n", False),
+    "p/größe.bin": (bytes(range(256)) * 400, False),
+    "p/_version.py": (b"generated\n", False),
+    "p/.gitattributes": (b"* text eol=crlf\n", False),
+    "docs/x": (b"unwanted\n", False),
+}
+SOURCE = Source(pypi="up==1.0", drop=("p/_version.py",))
+
+
+def archive(files: dict[str, tuple[bytes, bool]] = FILES) -> bytes:
+    members = (member(f"up-1.0/{n}", data, 0o755 if run else 0o644) for n, (data, run) in files.items())
+    return gzip.compress(tar_bytes(*members), mtime=0)
+
+
+def expected_tree(*, under: str = "p/", without: str = "p/_version.py") -> str:
+    entries = [
+        (name, Entry("100755" if run else "100644", object_id("blob", data)))
+        for name, (data, run) in FILES.items()
+        if name.startswith(under) and name != without
+    ]
+    return list(nested(entries))[-1][0]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = Store(tmp_path / "store")
+    yield store
+    assert left_behind(store) == [], "something was left in the store's tmp"
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageIndex]:
+    for name in list(os.environ):
+        if name.startswith("PIP_") or name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    with PackageIndex() as index:
+        monkeypatch.setenv("HOME", str(tmp_path))
+        monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+        monkeypatch.setenv("PIP_INDEX_URL", index.url)
+        index.add("up", "up-1.0.tar.gz", archive())
+        yield index
+
+
+def request_for(tree: str) -> tuple[GitRequest, Component]:
+    component = Component((SOURCE,), (Take("p", "p", "40000", tree),), tree, tree)
+    return GitRequest("up", (tree,)), component
+
+
+def test_an_sdist_becomes_one_tree(index: PackageIndex, tmp_path: Path) -> None:
+    init_bare(tmp_path / "r")
+    repository, notes = Git(tmp_path / "r"), Notes()
+    done = import_sdist(repository, "up", SOURCE, ["p"], network(), notes)
+    assert done.tree == expected_tree()
+    assert done.sdist.sha256 == hashlib.sha256(archive()).hexdigest()
+    assert notes.begun == ["up: up==1.0"]
+    assert notes.fractions[-1] == 1.0
+    assert [p.name for p in (tmp_path / "r" / "objects").glob("??")] == [], "one pack, no loose objects"
+    assert not list((tmp_path / "r").rglob("npu-rl-*")), "the archive is gone"
+    repository.run("fsck", "--strict", "--no-dangling")
+
+
+def test_a_unit_from_an_sdist(index: PackageIndex, store: Store, tmp_path: Path) -> None:
+    whole = expected_tree()
+    request, component = request_for(whole)
+    unit, received = fetch_sdist(store, request, SOURCE, component, network(), Notes())
+    assert received == len(archive())
+    assert unit.facts()["source"] == "up==1.0"
+    assert store.find(request.key) == unit
+    init_bare(tmp_path / "r")
+    assert whole in objects_of(unit, tmp_path / "r")
+
+
+@pytest.mark.parametrize("what", ["another tree", "more than it has"])
+def test_an_sdist_that_does_not_stand_for_the_lock(
+    what: str, index: PackageIndex, store: Store, tmp_path: Path
+) -> None:
+    request, component = request_for("1" * 40 if what == "another tree" else expected_tree())
+    if what == "more than it has":
+        request = GitRequest("up", (*request.wants, "2" * 40))
+    with pytest.raises(SourceError, match=r"up==1\.0 does not stand for what is locked") as caught:
+        fetch_sdist(store, request, SOURCE, component, network(), Notes())
+    assert ("111111111111 is locked" if what == "another tree" else "only git has") in str(caught.value)
+    assert store.find(request.key) is None
+
+
+def test_a_wrong_hash(index: PackageIndex, store: Store) -> None:
+    request, component = request_for(expected_tree())
+    source = Source(pypi="up==1.0", sha256="0" * 64, drop=SOURCE.drop)
+    with pytest.raises(SourceError, match="No place delivered") as caught:
+        fetch_sdist(store, request, source, component, network(), Notes())
+    assert "wrong sha256" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "keep", "lacking"),
+    [
+        (Source(pypi="up==1.0", drop=("p/none.py",)), ["p"], "p/none.py"),
+        (Source(pypi="up==1.0"), ["p", "q"], "q"),
+    ],
+)
+def test_a_path_that_the_sdist_lacks(
+    source: Source, keep: list[str], lacking: str, index: PackageIndex, tmp_path: Path
+) -> None:
+    init_bare(tmp_path / "r")
+    with pytest.raises(SourceError, match=f"does not have {lacking}"):
+        import_sdist(Git(tmp_path / "r"), "up", source, keep, network(), Notes())
+
+
+def test_a_transfer_that_breaks_off_is_tried_again_as_often_as_the_network_allows(
+    index: PackageIndex, store: Store
+) -> None:
+    request, component = request_for(expected_tree())
+    path = "/files/up/up-1.0.tar.gz"
+    index.faults[path] = [Cut(500)] * 9
+    with pytest.raises(SourceError):
+        fetch_sdist(store, request, SOURCE, component, network(retries=0), Notes())
+    assert index.requests.count(path) == 1
+
+
+def test_an_unsafe_archive(index: PackageIndex, store: Store) -> None:
+    index.projects["up"][0].data = archive({**FILES, "../evil": (b"", False)})
+    request, component = request_for(expected_tree())
+    with pytest.raises(SourceError):
+        fetch_sdist(store, request, SOURCE, component, network(), Notes())
+
+
+def test_work_can_be_given_up(index: PackageIndex, store: Store) -> None:
+    request, component = request_for(expected_tree())
+    here = network()
+    here.stop.set()
+    with pytest.raises(Stopped):
+        fetch_sdist(store, request, SOURCE, component, here, Notes())
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"), [("vllm==0.9.1", ("vllm", "0.9.1")), ("a-b == 1.0+local", ("a-b", "1.0+local"))]
+)
+def test_split_requirement(text: str, parts: tuple[str, str]) -> None:
+    assert split_requirement(text) == parts
