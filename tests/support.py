@@ -19,6 +19,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import pytest
+
 import npu_rl
 
 ROOT = Path(npu_rl.__file__).resolve().parent.parent
@@ -317,9 +319,19 @@ class HttpGit:
             return left > 0
 
 
+def need_http() -> None:
+    """Skip the test if this git was built without HTTP."""
+    if not Path(git("--exec-path"), "git-remote-http").exists():
+        pytest.skip("this git was built without HTTP")
+
+
 @contextlib.contextmanager
 def http_git(folder: Path, **settings: object) -> Iterator[HttpGit]:
-    """`git http-backend` for the repositories in `folder`; `settings` are fields of HttpGit."""
+    """`git http-backend` for the repositories in `folder`; `settings` are fields of HttpGit.
+
+    Skips the test if this git was built without HTTP.
+    """
+    need_http()
     state = HttpGit(**settings)  # type: ignore[arg-type]
     handler = type("Handler", (_HttpGitHandler,), {"state": state, "folder": folder})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 
@@ -10,6 +11,7 @@ def main() -> None:
     """Run npu-rl. Exit codes: 0 done, 1 failed, 2 usage, 3 the workspace or host is not what it should be."""
     _leave_import_path()
     sys.excepthook = _unexpected
+    signal.signal(signal.SIGTERM, _interrupted)
     from npu_rl.cli.app import app
     from npu_rl.errors import NpuRlError
 
@@ -37,6 +39,11 @@ def _leave_import_path() -> None:
     foreign = {os.path.abspath(p) for p in os.environ.get("PYTHONPATH", "").split(os.pathsep)}
     foreign.add(os.getcwd())
     sys.path[:] = [p for p in sys.path if os.path.abspath(p) == home or os.path.abspath(p) not in foreign]
+
+
+def _interrupted(_number: int, _frame: object) -> None:
+    """A batch system's polite stop ends like Ctrl-C: what was staged is removed."""
+    raise KeyboardInterrupt
 
 
 def _fail(message: str, code: int) -> None:

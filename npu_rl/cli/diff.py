@@ -8,7 +8,7 @@ from pathlib import Path
 from npu_rl.cli.show import tell
 from npu_rl.workspace.diff import local_changes
 from npu_rl.workspace.layout import find_workspace
-from npu_rl.workspace.setup import recover
+from npu_rl.workspace.recover import recover
 
 
 def run(workspace: Path | None) -> None:

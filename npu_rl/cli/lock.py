@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from npu_rl.cli.show import tell, watcher
+from npu_rl.errors import UsageError
 from npu_rl.locking.command import Options, check, write
 from npu_rl.manifest.lock import Lock
 from npu_rl.sources.git import Network
@@ -20,6 +21,8 @@ def run(
     offline: bool,
     rewrite: list[str],
 ) -> None:
+    if only_check and update:
+        raise UsageError("--check writes nothing, so there is nothing to --update", hint="Give one of them.")
     network = Network.from_environment(load_rewrites(rewrite), offline=offline)
     with watcher() as shown:
         options = Options(manifest, network, shown, tell, jobs, output)

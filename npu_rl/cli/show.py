@@ -75,7 +75,7 @@ class LiveWatcher:
                 self._progress = Progress(
                     TextColumn("{task.fields[name]:<16}"),
                     BarColumn(bar_width=24),
-                    TextColumn("{task.description}"),
+                    TextColumn("{task.description}", markup=False),
                     TimeElapsedColumn(),
                     console=Console(stderr=True),
                     transient=True,
@@ -89,8 +89,7 @@ class LiveWatcher:
         self._progress_update(component, description=source)
 
     def advance(self, component: str, text: str, fraction: float | None) -> None:
-        if fraction is not None:
-            self._progress_update(component, completed=fraction)
+        self._progress_update(component, description=text, **({} if fraction is None else {"completed": fraction}))
 
     def note(self, component: str, message: str) -> None:
         self._task(component)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from npu_rl.cli.show import print_json, tell
 from npu_rl.workspace.layout import find_workspace
-from npu_rl.workspace.setup import recover
+from npu_rl.workspace.recover import recover
 from npu_rl.workspace.verify import verify
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from npu_rl.cli.show import print_json, tell
 from npu_rl.workspace.layout import Layout, find_workspace
-from npu_rl.workspace.setup import recover
+from npu_rl.workspace.recover import recover
 from npu_rl.workspace.summary import manifest_changed
 from npu_rl.workspace.verify import Report, verify
 

@@ -119,6 +119,8 @@ def test_output_must_be_a_place_for_a_file(installed: Installation, place: str) 
 
 
 def test_check_without_a_lock(installed: Installation) -> None:
+    done = installed.run("lock", "-m", "own", "--check", "--update", "up")
+    assert done.returncode == 2 and "nothing to --update" in done.stderr
     installed.lock.unlink()
     done = installed.run("lock", "-m", "own", "--check")
     assert done.returncode == 1 and "There is no lock" in done.stderr

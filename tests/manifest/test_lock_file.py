@@ -272,13 +272,13 @@ def test_another_shape(where: str) -> None:
 
 # A lock may come from anybody. Its ids and refs become arguments of git, its names become paths.
 HOSTILE: dict[str, Callable[[dict[str, Any]], object]] = {
-    "an option as an id": lambda b: merge_of(b).update(head="--upload-pack=touch /tmp/owned"),
+    "an option as an id": lambda b: merge_of(b).update(head="--upload-pack=touch owned"),
     "an option as a base": lambda b: merge_of(b).update(merge_base="--depth=1"),
     "an option in a record": lambda b: merge_of(b)["records"][0].update(three_way=["-x", ID, ID]),
     "an option as a submodule's id": lambda b: up(b)["submodules"][0].update(root="--output=x"),
     "an option as a ref": lambda b: merge_of(b).update(ref="--exec=x"),
     "a ref that is none": lambda b: up(b).update(ref="main"),
-    "a helper as a URL": lambda b: up(b)["sources"][0].update(git="ext::sh -c touch% /tmp/owned"),
+    "a helper as a URL": lambda b: up(b)["sources"][0].update(git="ext::sh -c touch% owned"),
     "an option as a URL": lambda b: up(b)["sources"][0].update(git="--upload-pack=x"),
     "a password in a URL": lambda b: up(b)["sources"][0].update(git="https://u:p@example.com/x.git"),
     "an absolute bundle": lambda b: up(b)["sources"][1].update(bundle="/etc/x.bundle"),
@@ -293,8 +293,8 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], object]] = {
     "an option as an exclude": lambda b: up(b)["patches"][0].update(exclude=["--unsafe-paths"]),
     "a dist that is a path": lambda b: up(b)["dist"].update(name="../x"),
     "a version that is a path": lambda b: up(b)["dist"].update(version="1/../../x"),
-    "a variable that runs code": lambda b: b["env"].update(LD_PRELOAD="/tmp/x.so", PATH="/tmp"),
-    "a variable that is code": lambda b: b["env"].update({"A; touch /tmp/owned; B": "1"}),
+    "a variable that runs code": lambda b: b["env"].update(LD_PRELOAD="/x.so", PATH="/x"),
+    "a variable that is code": lambda b: b["env"].update({"A; touch owned; B": "1"}),
     "a mode of its own": lambda b: up(b)["take"][0].update(mode="104755"),
     "another way to merge": lambda b: merge_of(b).update(how="rebase"),
     "another checkout": lambda b: up(b).update(checkout="FULL"),

