@@ -239,7 +239,7 @@ def _watched(
         raise Stopped
     import tempfile  # only a fetch pays for it
 
-    with tempfile.TemporaryFile() as given:  # a pipe could fill up while nobody watches
+    with tempfile.TemporaryFile(dir=cwd) as given:  # a pipe could fill up while nobody watches
         given.write(input or b"")
         given.seek(0)
         # A session of its own: git starts helpers, which end with it, and none of them has a terminal to ask.

@@ -44,7 +44,11 @@ def test_vllm_from_the_sdist_is_the_tree_of_its_tag(
 ) -> None:
     folder, _, _ = workspace
     found = subprocess.run(
-        ["git", "rev-parse", "HEAD:vllm"], cwd=folder / "npu-rl-workspace" / "code", capture_output=True, text=True, check=True
+        ["git", "rev-parse", "HEAD:vllm"],
+        cwd=folder / "npu-rl-workspace" / "code",
+        capture_output=True,
+        text=True,
+        check=True,
     )
     # vllm v0.9.1 (b6553be1bc75f046b00046a4ad7576364d03c835), folder vllm
     assert found.stdout.strip() == "ea481b57b449cbfec7bd92bec2982da294779400"
@@ -60,11 +64,15 @@ def test_the_platform_plugin_and_versions_are_found(
         "print(sorted(e.name for e in entry_points(group='vllm.platform_plugins')), version('verl'), version('vllm'))"
     )
     tree = str(folder / "npu-rl-workspace" / "code")
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", code, tree], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code, tree], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "['ascend'] 0.5.0 0.9.1+empty"
 
 
-def test_a_second_workspace_needs_no_network(workspace: tuple[Path, dict[str, str], dict[str, object]]) -> None:
+def test_a_second_workspace_needs_no_network(
+    workspace: tuple[Path, dict[str, str], dict[str, object]],
+) -> None:
     folder, env, report = workspace
     done = run_cli(["setup", "--manifest", "quickstart", "--offline", "--json", "-w", "second"], env, folder)
     assert done.returncode == 0, done.stderr

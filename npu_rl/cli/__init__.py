@@ -10,6 +10,9 @@ import sys
 def main() -> None:
     """Run npu-rl. Exit codes: 0 done, 1 failed, 2 usage, 3 the workspace or host is not what it should be."""
     _leave_import_path()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # closed by the caller
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # file names may be no text
     sys.excepthook = _unexpected
     signal.signal(signal.SIGTERM, _interrupted)
     from npu_rl.cli.app import app

@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 
 def print_json(value: Any) -> None:
     """One document, stable order, on standard output."""
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:  # a file name that is no text, or a terminal that knows only ASCII
+        text = json.dumps(value, indent=2)
+    print(text)
 
 
 def tell(message: str) -> None:
@@ -89,7 +94,9 @@ class LiveWatcher:
         self._progress_update(component, description=source)
 
     def advance(self, component: str, text: str, fraction: float | None) -> None:
-        self._progress_update(component, description=text, **({} if fraction is None else {"completed": fraction}))
+        self._progress_update(
+            component, description=text, **({} if fraction is None else {"completed": fraction})
+        )
 
     def note(self, component: str, message: str) -> None:
         self._task(component)

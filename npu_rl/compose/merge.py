@@ -20,7 +20,7 @@ from npu_rl.objects import Entry
 
 def merge_file(trees: Trees, base: str, ours: str, theirs: str) -> tuple[bytes, bool]:
     """`git merge-file` on three blobs: the merged bytes, and whether it was free of conflicts."""
-    with tempfile.TemporaryDirectory(prefix="npu-rl-") as folder:
+    with tempfile.TemporaryDirectory(prefix="merge-", dir=trees.repository.git_dir) as folder:
         paths = []
         for name, oid in (("ours", ours), ("base", base), ("theirs", theirs)):
             path = Path(folder, name)

@@ -11,8 +11,8 @@ import hashlib
 import json
 import os
 import stat as stat_module
-import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,6 +52,20 @@ class Findings:
     hashed: int = 0
 
 
+def examine_root(
+    home: Path,
+    root: str,
+    expected: Mapping[str, tuple[str, str]],
+    known: Mapping[str, Stat],
+    *,
+    deep: bool = False,
+) -> Findings:
+    """`examine` for "code" or "src/NAME" under `home`; a symlink on the way there is drift of the root."""
+    if root.startswith("src/") and (home / "src").is_symlink():
+        return Findings(drift=[Difference("", "type")])
+    return examine(home / root, expected, known, deep=deep)
+
+
 def examine(
     root: Path,
     expected: Mapping[str, tuple[str, str]],
@@ -68,47 +82,54 @@ def examine(
         found.drift.append(Difference("", "type"))
         return found
     differing: set[str] = set()
+    for entry, path in _walk(root, found):
+        want = expected.get(path)
+        if want is None:
+            _untracked(entry, path, expected, found)
+            continue
+        try:
+            status = entry.stat(follow_symlinks=False)
+            now = stat_of(status)
+            kind = None if not deep and known.get(path) == now else _compare(entry, status, want, found)
+        except FileNotFoundError:
+            continue  # gone while we looked
+        if kind is None:
+            found.stats[path] = now
+        else:
+            differing.add(path)
+            found.drift.append(Difference(path, kind))
+    if len(found.stats) + len(differing) != len(expected):
+        for path in expected:
+            if path not in found.stats and path not in differing:
+                found.drift.append(Difference(path, "type" if _is_folder(root / path) else "missing"))
+    found.drift.sort(key=lambda d: d.path)
+    found.products.sort()
+    return found
+
+
+def _walk(root: Path, found: Findings) -> Iterator[tuple[os.DirEntry[str], str]]:
+    """Everything that is not a folder, with its path; `.git` folders of others go to the findings."""
     prefix = len(os.fspath(root)) + 1
     pending = [os.fspath(root)]
     while pending:
-        folder = pending.pop()
         try:
-            entries = list(os.scandir(folder))
+            entries = list(os.scandir(pending.pop()))
         except FileNotFoundError:
             continue
         for entry in entries:
             path = entry.path[prefix:]
-            if entry.is_dir(follow_symlinks=False):
-                if entry.name == ".git" and path != ".git":
-                    found.drift.append(Difference(path + "/", "untracked"))
-                elif path != ".git":
-                    pending.append(entry.path)
-                continue
             if path == ".git":
                 continue  # the pointer to the workspace's own repository
-            want = expected.get(path)
-            if want is None:
-                _untracked(entry, path, expected, found)
-                continue
-            try:
-                status = entry.stat(follow_symlinks=False)
-                now = stat_of(status)
-                kind = None if not deep and known.get(path) == now else _compare(entry, status, want, found)
-            except FileNotFoundError:
-                continue  # gone while we looked
-            if kind is None:
-                found.stats[path] = now
+            if not entry.is_dir(follow_symlinks=False):
+                yield entry, path
+            elif entry.name == ".git":
+                found.drift.append(Difference(path + "/", "untracked"))
             else:
-                differing.add(path)
-                found.drift.append(Difference(path, kind))
-    if len(found.stats) + len(differing) != len(expected):
-        for path in expected:
-            if path not in found.stats and path not in differing:
-                taken = os.path.isdir(root / path) and not os.path.islink(root / path)
-                found.drift.append(Difference(path, "type" if taken else "missing"))
-    found.drift.sort(key=lambda d: d.path)
-    found.products.sort()
-    return found
+                pending.append(entry.path)
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
 
 
 def stat_of(status: os.stat_result) -> Stat:
@@ -161,20 +182,18 @@ def _is_product(entry: os.DirEntry[str], path: str, expected: Mapping[str, tuple
     """Whether an untracked file can't change what Python finds in this tree."""
     if path.partition("/")[0].endswith(_METADATA):
         return False  # importlib.metadata would find its version and entry points
-    if entry.is_symlink() and not entry.is_file():
+    if entry.is_symlink() and not os.path.isfile(entry.path):
         return False  # to a folder, it is a package; to nothing, it may become one
     folder, _, name = path.rpartition("/")
     if not name.endswith(_IMPORTABLE):
         return True
     package, _, last = folder.rpartition("/")
     if name.endswith(".pyc") and last == "__pycache__":
-        return entry.is_file() and _ordinary_bytecode(entry.path, package, name, expected)
+        return os.path.isfile(entry.path) and _ordinary_bytecode(entry.path, package, name, expected)
     return False
 
 
-def _ordinary_bytecode(
-    full: str, package: str, name: str, expected: Mapping[str, tuple[str, str]]
-) -> bool:
+def _ordinary_bytecode(full: str, package: str, name: str, expected: Mapping[str, tuple[str, str]]) -> bool:
     """Bytecode that Python itself checks against a source of this tree (PEP 552: flags 0, time and size).
 
     One with an unchecked hash would hide a change of its source, so it counts as drift.
@@ -225,9 +244,10 @@ def _settled(stat: Stat, now_ns: int) -> bool:
 
 def file_system_time(folder: Path) -> int:
     """Now, in ns, by the clock that stamps files in this folder."""
-    handle, name = tempfile.mkstemp(prefix=".clock-", dir=folder)
+    probe = folder / f".clock-{os.getpid()}-{time.monotonic_ns()}"
+    handle = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         return os.fstat(handle).st_mtime_ns
     finally:
         os.close(handle)
-        os.unlink(name)
+        probe.unlink(missing_ok=True)

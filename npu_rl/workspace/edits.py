@@ -2,56 +2,96 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
-import shutil
-import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.git import Git, GitError
+from npu_rl.errors import WorkspaceError
 from npu_rl.workspace import check
-from npu_rl.workspace.check import Stat
 from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.receipt import Receipt
+from npu_rl.workspace.receipt import Receipt, read_receipt
+
+FilesByRoot = Mapping[str, Mapping[str, tuple[str, str]]]
 
 
 @dataclass(frozen=True)
 class Edits:
-    """files: (root, path) that differ or are not ours. history: commits, branches or staged changes of the user's."""
+    """files: paths from the workspace that differ or are not ours; a folder ends in a slash.
+    history: commits, branches, stashes or staged changes of the user's, one line each."""
 
-    files: tuple[tuple[str, str], ...]
+    files: tuple[str, ...]
     history: tuple[str, ...]
 
     def __bool__(self) -> bool:
         return bool(self.files or self.history)
 
+    def __len__(self) -> int:
+        return len(self.files) + len(self.history)
+
     def shown(self, limit: int = 20) -> str:
         """One line each, for a message."""
-        lines = [f"{root}/{path}" for root, path in self.files] + list(self.history)
+        lines = [*self.files, *self.history]
         more = [f"and {len(lines) - limit} more"] if len(lines) > limit else []
-        return "\n".join(lines[:limit] + more)
+        return "\n".join([*(_printable(line) for line in lines[:limit]), *more])
 
 
-def find_edits(
-    home: Path, receipt: Receipt, known: Mapping[str, Mapping[str, Stat]], wanted: Mapping[str, Mapping[str, tuple[str, str]]]
-) -> Edits:  # fmt: skip
-    """What a person did under `home` (the workspace, or its old parts) since its setup.
+def find_edits(home: Path, wanted: FilesByRoot) -> Edits:
+    """What a person did since the setup under `home`, a workspace or the old parts of one.
 
     wanted: the files of the lock to come, by root; an edit it already contains is not one to save.
-    A file that is missing holds nothing to lose.
+    A file that is missing holds nothing to lose. Without a receipt that can be read, everything may be
+    somebody's work.
     """
-    files = []
+    try:
+        receipt = read_receipt(Layout(home))
+    except WorkspaceError as error:
+        return _everything(home, error)
+    found = sorted(_files(home, receipt, wanted))
+    return Edits(tuple(found), tuple(_history(home, receipt)))
+
+
+def _files(home: Path, receipt: Receipt, wanted: FilesByRoot) -> Iterator[str]:
+    known = check.read_stats(Layout(home).stat, receipt.digest)
+    if _is_edited_script(home / "activate", receipt):
+        yield "activate"
+    if (home / "src").is_symlink():
+        yield "src/"  # whatever it leads to stays where it is
+    else:
+        yield from _strangers(home, receipt)
     for root, expected in receipt.files.items():
-        findings = check.examine(home / root, expected, known.get(root, {}))
+        if _is_folder(home / root / ".git"):
+            yield f"{root}/.git/"  # a repository somebody made in place of the pointer to ours
+        findings = check.examine_root(home, root, expected, known.get(root, {}))
         coming = wanted.get(root, {})
         for path in [*(d.path for d in findings.drift if d.kind != "missing"), *findings.products]:
-            if "__pycache__/" in path and path.endswith(".pyc"):
+            if path.endswith(".pyc") and "__pycache__" in path.split("/"):
                 continue
             if path in coming and _content(home / root / path) == coming[path]:
                 continue
-            files.append((root, path))
-    return Edits(tuple(sorted(files)), tuple(_history(home, receipt)))
+            yield f"{root}/{path}"
+
+
+def _is_edited_script(script: Path, receipt: Receipt) -> bool:
+    if not os.path.lexists(script):
+        return False
+    try:
+        return hashlib.sha256(script.read_bytes()).hexdigest() != receipt.setup.get("activate")
+    except OSError:
+        return True
+
+
+def _strangers(home: Path, receipt: Receipt) -> Iterator[str]:
+    """What stands in `src` beside the components laid there: it would go with them."""
+    if not (home / "src").is_dir():
+        if os.path.lexists(home / "src"):
+            yield "src"
+        return
+    for entry in os.scandir(home / "src"):
+        if f"src/{entry.name}" not in receipt.files:
+            yield f"src/{entry.name}" + ("/" if entry.is_dir(follow_symlinks=False) else "")
 
 
 def _content(path: Path) -> tuple[str, str] | None:
@@ -61,78 +101,39 @@ def _content(path: Path) -> tuple[str, str] | None:
         return None
 
 
-def _history(home: Path, receipt: Receipt) -> list[str]:
-    found = []
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def _history(home: Path, receipt: Receipt) -> Iterator[str]:
+    from npu_rl.workspace.history import own_history
+
     for root, commit in receipt.commits.items():
-        repository = home / ".npu-rl" / "git" / _repository_name(root)
-        if not (repository / "HEAD").is_file():
-            continue
-        for name, oid in _refs(repository).items():
-            if oid != commit:
-                found.append(f"{root}: {name} is at {oid[:12]}, a commit of your own")
-        if _staged(repository, home / root, commit):
-            found.append(f"{root}: changes staged with git add")
-    return found
+        yield from own_history(Layout(home).git, root, commit)
 
 
-def _refs(repository: Path) -> dict[str, str]:
-    """Every ref by name, read from files: no git process for a question asked on every setup."""
-    refs = {}
-    head = (repository / "HEAD").read_text().strip()
-    if not head.startswith("ref: "):
-        refs["HEAD"] = head
-    packed = repository / "packed-refs"
-    if packed.is_file():
-        for line in packed.read_text().splitlines():
-            if line and line[0] not in "#^":
-                oid, _, name = line.partition(" ")
-                refs[name] = oid
-    for path in (repository / "refs").rglob("*"):
-        if path.is_file() and not path.name.endswith(".lock"):
-            refs[path.relative_to(repository).as_posix()] = path.read_text().strip()
-    return refs
+def _everything(home: Path, error: WorkspaceError) -> Edits:
+    found = [f"{n}/" if _is_folder(home / n) else n for n in ("code", "src", "activate")
+             if os.path.lexists(home / n)]  # fmt: skip
+    history = [f"all of the git repositories ({error.what[0].lower()}{error.what[1:]})"]
+    return Edits(tuple(found), tuple(history if Layout(home).git.is_dir() else ()))
 
 
-def _staged(repository: Path, work_tree: Path, commit: str) -> bool:
-    index = repository / "index"
-    if not index.is_file() or not work_tree.is_dir():
-        return False
-    here = Git(repository, work_tree=work_tree, index=index)
-    try:
-        done = here.run("diff-index", "--cached", "--name-only", "-z", commit, ok=(0, 1))
-    except GitError:
-        return False  # a damaged index holds nothing that could be saved
-    names = [n.decode("utf-8", "surrogateescape") for n in done.stdout.split(b"\0") if n]
-    # What is staged and also on disk is found as a file; deletions lose nothing.
-    return any(not os.path.lexists(work_tree / name) for name in names) and bool(
-        here.run("diff-index", "--cached", "--name-only", "--diff-filter=d", "-z", commit).stdout
-    )
+def _printable(line: str) -> str:
+    """A path with a line break or with bytes that are no text must not garble a message."""
+    return line if line.isprintable() else ascii(line)[1:-1]
 
 
-def _repository_name(root: str) -> str:
-    return root.replace("/", "-")
+def keep(home: Path, edits: Edits, target: Path) -> None:
+    """Move edits from `home` to a folder. Only renames: nothing is copied.
 
-
-def keep(layout: Layout, home: Path, edits: Edits) -> Path:
-    """Move edits to `.npu-rl/kept/TIME` and return that folder."""
-    target = _fresh(layout.kept)
-    for root, path in edits.files:
-        source = home / root / path.rstrip("/")
-        place = target / root / path.rstrip("/")
+    A call that was cut short is finished by another with what is left.
+    """
+    for path in edits.files:
+        place = target / path.rstrip("/")
         place.parent.mkdir(parents=True, exist_ok=True)
-        source.rename(place)
+        with contextlib.suppress(FileNotFoundError):
+            (home / path.rstrip("/")).rename(place)
     if edits.history:
-        shutil.copytree(home / ".npu-rl" / "git", target / "git", symlinks=True)
-    return target
-
-
-def _fresh(folder: Path) -> Path:
-    stamp = time.strftime("%Y-%m-%dT%H-%M-%S")
-    for count in range(1000):
-        target = folder / (stamp if not count else f"{stamp}.{count}")
-        try:
-            target.mkdir(parents=True)
-            return target
-        except FileExistsError:
-            continue
-    raise OSError(f"no free name in {folder}")
+        target.mkdir(parents=True, exist_ok=True)
+        Layout(home).git.rename(target / "git")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from npu_rl.disk import disk_errors
 from npu_rl.errors import WorkspaceError
-from npu_rl.store import disk_errors
 
 
 @dataclass(frozen=True)
@@ -52,12 +55,19 @@ class Layout:
         """Local edits that `--discard` put aside."""
         return self.hidden / "kept"
 
+    def free_kept_name(self) -> str:
+        """A name in `kept` that is not taken: the time, and a number if it must be."""
+        stamp = time.strftime("%Y-%m-%dT%H-%M-%S")
+        names = (f"{stamp}.{count}" if count else stamp for count in itertools.count())
+        return next(name for name in names if not os.path.lexists(self.kept / name))
+
     @property
     def is_workspace(self) -> bool:
         return self.receipt.is_file() and self.lock.is_file()
 
 
 # What a setup replaces, in the order it is moved. All on one file system, all by rename.
+# Byte code goes with its sources: Python tells the two apart by whole seconds and sizes only.
 MOVED = (
     "code",
     "src",
@@ -66,6 +76,7 @@ MOVED = (
     ".npu-rl/lock.json",
     ".npu-rl/receipt.json",
     ".npu-rl/stat.json",
+    ".npu-rl/pycache",
 )
 
 
@@ -99,25 +110,29 @@ DEFAULT_NAME = "npu-rl-workspace"
 
 
 @contextlib.contextmanager
-def exclusive(layout: Layout, wait: float = 600.0, *, on_wait: str | None = None) -> Iterator[None]:
+def exclusive(layout: Layout, tell: Callable[[str], None], wait: float = 600.0) -> Iterator[None]:
     """Hold the workspace. Works between hosts on a network file system that has locks.
 
-    wait: seconds to wait for another command. Raises WorkspaceError after that.
+    tell: hears it if another command has to be waited for. wait: for how many seconds at most.
+    Raises WorkspaceError after that.
     """
     from filelock import FileLock, Timeout
 
+    lock = FileLock(str(layout.hidden / "busy.lock"))
     with disk_errors(layout.root):
         layout.hidden.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(str(layout.hidden / "busy.lock"))
-    try:
-        with disk_errors(layout.root):
-            lock.acquire(timeout=wait)
-    except Timeout as error:
-        raise WorkspaceError(
-            "Another npu-rl command is working in this workspace",
-            where=str(layout.root),
-            hint="Wait until it has ended, then run again.",
-        ) from error
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            tell(f"Another npu-rl command is working in {layout.root}; waiting for it.")
+            try:
+                lock.acquire(timeout=wait)
+            except Timeout as error:
+                raise WorkspaceError(
+                    "Another npu-rl command is working in this workspace",
+                    where=str(layout.root),
+                    hint="Wait until it has ended, then run again.",
+                ) from error
     try:
         yield
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import secrets
 import time
@@ -19,14 +20,13 @@ from npu_rl.manifest.lock import Lock
 from npu_rl.store import Store, Unit, disk_errors, remove_tree
 from npu_rl.workspace import check, edits, materialise, swap
 from npu_rl.workspace.layout import Layout, exclusive
-from npu_rl.workspace.receipt import Receipt, read_receipt
+from npu_rl.workspace.receipt import Receipt, digest_of, read_receipt
+from npu_rl.workspace.recover import keep_edits, recover_held
 
 if TYPE_CHECKING:
     from npu_rl.compose.prepare import Composed
     from npu_rl.sources.git import Network
     from npu_rl.sources.progress import Watcher
-
-FilesByRoot = Mapping[str, Mapping[str, tuple[str, str]]]
 
 
 @dataclass(frozen=True)
@@ -67,14 +67,17 @@ def up_to_date(layout: Layout, text: str) -> bool:
     """Whether the workspace is from exactly this lock and untouched since."""
     if layout.journal.exists() or not layout.is_workspace or not (layout.root / "activate").is_file():
         return False
-    if layout.lock.read_text(encoding="utf-8") != text:
-        return False
-    receipt = read_receipt(layout)
-    known = check.read_stats(layout.stat)
+    try:
+        if layout.lock.read_text(encoding="utf-8") != text:
+            return False
+        receipt = read_receipt(layout)
+    except (WorkspaceError, OSError):
+        return False  # damaged, or another setup is putting it in place: look again with the workspace held
+    known = check.read_stats(layout.stat, receipt.digest)
     for root, expected in receipt.files.items():
         if not (layout.root / root / ".git").exists():
             return False
-        if check.examine(layout.root / root, expected, known.get(root, {})).drift:
+        if check.examine_root(layout.root, root, expected, known.get(root, {})).drift:
             return False
     return True
 
@@ -87,30 +90,29 @@ def run(request: Request, tell: Callable[[str], None]) -> Outcome:
     started = time.monotonic()
     layout = request.layout
     text = lock_file.dump(request.lock)
-    if up_to_date(layout, text):
+    if not swap.leftovers(layout) and up_to_date(layout, text):
         return Outcome(False, seconds=time.monotonic() - started)
     _check_place(layout)
     git.version()
-    with disk_errors(layout.root), exclusive(layout):
-        _recover(layout, tell)
+    with disk_errors(layout.root), exclusive(layout, tell):
+        recover_held(layout, tell)
         if up_to_date(layout, text):  # another process was faster
             return Outcome(False, seconds=time.monotonic() - started)
-        old = read_receipt(layout) if layout.is_workspace else None
         delivered = _deliver(request)
         outcome = Outcome(True, received=delivered.received, sources=delivered.sources)
-        files: FilesByRoot = {
+        files: edits.FilesByRoot = {
             root: {p: (m, i) for p, m, i in listing}
             for root, listing in delivered.composed.facts["files"].items()
         }
-        if old is not None and not request.discard:
-            _refuse_edits(layout, old, files)
+        if layout.is_workspace and not request.discard:
+            _refuse_edits(layout, files)
         staging = layout.hidden / f"staging-{secrets.token_hex(6)}"
         try:
             _stage(staging, request, delivered, files, text)
         except BaseException:
             remove_tree(staging)
             raise
-        swap.swap(layout, staging, lambda home: _keep_edits(layout, home, outcome))
+        outcome.kept = swap.swap(layout, staging, keep_edits(layout))
         (layout.root / ".npu-rl" / "pycache").mkdir(exist_ok=True)
     outcome.seconds = time.monotonic() - started
     return outcome
@@ -135,22 +137,6 @@ def _deliver(request: Request) -> Delivered:
     )
 
 
-def recover(layout: Layout, tell: Callable[[str], None]) -> None:
-    """Finish what an interrupted setup began, if there is anything to finish."""
-    if layout.journal.exists():
-        with exclusive(layout):
-            _recover(layout, tell)
-
-
-def _recover(layout: Layout, tell: Callable[[str], None]) -> None:
-    outcome = Outcome(True)
-    if swap.finish(layout, lambda home: _keep_edits(layout, home, outcome)):
-        tell("Finished a setup that was interrupted.")
-        if outcome.kept:
-            tell(f"Local changes were moved to {outcome.kept}")
-    swap.sweep(layout)
-
-
 def _check_place(layout: Layout) -> None:
     """Refuse a folder whose content is not ours to replace."""
     if layout.root.is_symlink() and not layout.root.exists():
@@ -161,21 +147,20 @@ def _check_place(layout: Layout) -> None:
         )
     if layout.hidden.is_symlink():
         raise WorkspaceError(f"{layout.hidden} is a symbolic link", hint="Choose another --workspace.")
-    if layout.is_workspace or layout.journal.exists():
-        return
     foreign = [n for n in ("code", "src", "activate") if os.path.lexists(layout.root / n)]
-    if foreign:
+    # In this order, after the look: another setup that is just ending removes its journal last.
+    if foreign and not layout.journal.exists() and not layout.is_workspace:
         raise WorkspaceError(
             f"{layout.root} holds {' and '.join(foreign)}, which npu-rl did not make",
             hint="Choose another folder with --workspace, or move them away.",
         )
 
 
-def _refuse_edits(layout: Layout, old: Receipt, files: FilesByRoot) -> None:
-    found = edits.find_edits(layout.root, old, check.read_stats(layout.stat), files)
+def _refuse_edits(layout: Layout, files: edits.FilesByRoot) -> None:
+    found = edits.find_edits(layout.root, files)
     if found:
         raise WorkspaceError(
-            f"{len(found.files) + len(found.history)} local changes are in the way",
+            f"{len(found)} local change{'s are' if len(found) > 1 else ' is'} in the way",
             where=str(layout.root),
             why=found.shown(),
             hint="Keep them (npu-rl diff shows them; make them a patch), or move them to "
@@ -183,21 +168,9 @@ def _refuse_edits(layout: Layout, old: Receipt, files: FilesByRoot) -> None:
         )
 
 
-def _keep_edits(layout: Layout, old: Path, outcome: Outcome) -> None:
-    """Put local work aside before the old parts are removed: what --discard was told to, and what came late.
-
-    It happens after the swap, under the journal: a setup that fails has moved nothing.
-    """
-    old_layout = Layout(old)
-    if not old_layout.is_workspace:
-        return
-    new = read_receipt(layout)
-    found = edits.find_edits(old, read_receipt(old_layout), check.read_stats(old_layout.stat), new.files)
-    if found:
-        outcome.kept = edits.keep(layout, old, found)
-
-
-def _stage(staging: Path, request: Request, delivered: Delivered, files: FilesByRoot, text: str) -> None:
+def _stage(
+    staging: Path, request: Request, delivered: Delivered, files: edits.FilesByRoot, text: str
+) -> None:
     lock = request.lock
     composed = delivered.composed
     units = [*delivered.units, composed.unit]
@@ -207,13 +180,19 @@ def _stage(staging: Path, request: Request, delivered: Delivered, files: FilesBy
     home = hidden / "git"
     home.mkdir(parents=True)
     materialise.lay_objects(units, home)
+    script = materialise.activate_script(lock.env)
     receipt = Receipt(
         files={root: dict(listing) for root, listing in files.items()},
         trees={"code": lock.tree, **{f"src/{n}": lock.components[n].result for n in composed.facts["src"]}},
         commits={"code": lock.commit, **{f"src/{n}": c for n, c in composed.facts["src"].items()}},
         hunks=composed.facts["hunks"],
         texts=composed.facts["texts"],
-        setup={"npu_rl": npu_rl.__version__, "made": int(time.time()), "manifest": str(request.manifest)},
+        setup={
+            "npu_rl": npu_rl.__version__,
+            "made": int(time.time()),
+            "manifest": str(request.manifest),
+            "activate": hashlib.sha256(script.encode()).hexdigest(),
+        },
     )
     stats = {}
     for root in files:
@@ -224,11 +203,12 @@ def _stage(staging: Path, request: Request, delivered: Delivered, files: FilesBy
         up = "/".join([".."] * (root.count("/") + 1))
         materialise.point_to(folder, f"{up}/.npu-rl/git/{root.replace('/', '-')}")
         stats[root] = _stats(folder, files[root])
-    (staging / "activate").write_text(materialise.activate_script(lock.env))
+    (staging / "activate").write_text(script, encoding="utf-8")
     (hidden / "lock.json").write_text(text, encoding="utf-8")
-    (hidden / "receipt.json").write_text(receipt.dump(), encoding="utf-8")
+    proven = receipt.dump()
+    (hidden / "receipt.json").write_text(proven, encoding="utf-8")
     (hidden / "stat.json").write_text(
-        check.dump_stats(stats, check.file_system_time(hidden)), encoding="utf-8"
+        check.dump_stats(stats, check.file_system_time(hidden), digest_of(proven)), encoding="utf-8"
     )
     for name in ("lock.json", "receipt.json"):
         _sync(hidden / name)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from npu_rl.manifest.fingerprint import unchanged
 from npu_rl.manifest.lock import Component, Lock, Patch
 from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.setup import Outcome
+
+if TYPE_CHECKING:
+    from npu_rl.workspace.setup import Outcome
 
 
 def setup_json(lock: Lock, layout: Layout, outcome: Outcome) -> dict[str, Any]:
@@ -36,7 +38,7 @@ def _component(component: Component, source: str | None) -> dict[str, Any]:
         "source": source or component.sources[0].shown(),
         "tree": component.result,
         "merges": [
-            {"ref": m.ref, "how": m.how, "head": m.head, "commits": len(m.commits), "drift": m.drift}
+            {"ref": m.ref, "how": m.how, "head": m.head, "commits": m.count, "drift": m.drift}
             for m in component.merges
         ],
         "patches": [_patch(p) for p in component.patches],

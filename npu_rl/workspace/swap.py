@@ -6,72 +6,163 @@ moves to their end, whatever killed the last one. Each move is known to be done 
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
+from npu_rl.disk import remove_tree, write_atomically
 from npu_rl.errors import WorkspaceError
-from npu_rl.store import remove_tree, write_atomically
 from npu_rl.workspace.layout import MOVED, Layout
 
-Keep = Callable[[Path], None]
+# What is to be saved of the old parts (the first folder) goes to the second, which may not be there yet.
+Keep = Callable[[Path, Path], None]
+
+_NAME = re.compile(r"(staging|old)-[0-9a-f]{12}")
+_KEPT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2}(\.[0-9]+)?")
+# What a killed command may leave in `.npu-rl`: our folders, and half-written files.
+_LEFT = re.compile(r"(staging|old)-[0-9a-f]{12}|\.clock-.*|\.[a-z]+\.json\.[0-9a-f]{12}")
 
 
-def swap(layout: Layout, staging: Path, keep_edits: Keep) -> None:
-    """Put `staging` in place. `keep_edits` is shown the old parts before they are removed."""
-    old = staging.with_name(staging.name.replace("staging-", "old-", 1))
-    incoming = [name for name in MOVED if os.path.lexists(staging / name)]
-    journal = {"staging": staging.name, "old": old.name, "in": incoming}
-    write_atomically(layout.journal, json.dumps(journal).encode(), sync=True)
-    finish(layout, keep_edits)
+@dataclass(frozen=True)
+class Journal:
+    """incoming: which of MOVED the new workspace has. kept: where a person's work goes.
+    moved: all is in place, only rubbish is left."""
+
+    staging: Path
+    old: Path
+    incoming: frozenset[str]
+    kept: Path
+    moved: bool = False
+
+    def write(self, layout: Layout, *, moved: bool = False) -> None:
+        body = {
+            "staging": self.staging.name,
+            "old": self.old.name,
+            "in": sorted(self.incoming),
+            "kept": self.kept.name,
+            "moved": moved,
+        }
+        write_atomically(layout.journal, json.dumps(body).encode(), sync=not moved)
 
 
-def finish(layout: Layout, keep_edits: Keep) -> bool:
-    """Carry an interrupted swap to its end; whether there was one. Call with the workspace held."""
+def read_journal(layout: Layout) -> Journal | None:
+    """The journal of a swap that is not finished. Raises WorkspaceError if it is damaged."""
     try:
-        journal = json.loads(layout.journal.read_text())
-        staging = layout.hidden / journal["staging"]
-        old = layout.hidden / journal["old"]
-        incoming = set(journal["in"])
+        body = json.loads(layout.journal.read_text(encoding="utf-8"))
+        names = (body["staging"], body["old"])
+        incoming = frozenset(body["in"])
+        ours = all(_NAME.fullmatch(name) for name in names) and _KEPT.fullmatch(body["kept"])
+        if not ours or not incoming <= set(MOVED):
+            raise ValueError("it names other places than a setup uses")  # they would be removed
+        staging, old = (layout.hidden / name for name in names)
+        return Journal(staging, old, incoming, layout.kept / body["kept"], bool(body["moved"]))
     except FileNotFoundError:
-        return False
+        return None
     except (ValueError, KeyError, TypeError) as error:
         raise WorkspaceError(
-            "The journal can't be read", where=str(layout.journal), why=str(error)
+            "The journal of an interrupted setup can't be read",
+            where=str(layout.journal),
+            why=str(error),
+            hint="Set up another workspace. Your own work may be in code, src, .npu-rl/old-* and .npu-rl/kept here.",
         ) from error
-    for name in MOVED:
-        _move(staging / name if name in incoming else None, layout.root / name, old / name)
-    keep_edits(old)
+
+
+def swap(layout: Layout, staging: Path, keep_edits: Keep) -> Path | None:
+    """Put `staging` in place. `keep_edits` is shown the old parts before they are removed.
+
+    Returns where a person's work was put, if there was any.
+    Raises OSError if a part can't be moved; then all is as it was.
+    """
+    old = staging.with_name(staging.name.replace("staging-", "old-", 1))
+    incoming = frozenset(name for name in MOVED if os.path.lexists(staging / name))
+    journal = Journal(staging, old, incoming, layout.kept / layout.free_kept_name())
+    journal.write(layout)
+    try:
+        _move_all(layout, journal)
+    except OSError:
+        _move_back(layout, journal)
+        layout.journal.unlink()
+        remove_tree(staging)
+        remove_tree(old)
+        raise
+    return _clean_up(layout, journal, keep_edits)
+
+
+def finish(layout: Layout, keep_edits: Keep) -> tuple[bool, Path | None]:
+    """Carry an interrupted swap to its end. Call with the workspace held.
+
+    Returns whether there was one, and where a person's work was put, if there was any.
+    """
+    journal = read_journal(layout)
+    if journal is None:
+        return False, None
+    if not journal.moved:
+        _move_all(layout, journal)
+    return True, _clean_up(layout, journal, keep_edits)
+
+
+def _clean_up(layout: Layout, journal: Journal, keep_edits: Keep) -> Path | None:
+    if not journal.moved:
+        if journal.old.exists():
+            keep_edits(journal.old, journal.kept)
+        journal.write(layout, moved=True)
+    remove_tree(journal.staging)
+    remove_tree(journal.old)
     layout.journal.unlink()
-    remove_tree(staging)
-    remove_tree(old)
-    return True
+    return journal.kept if journal.kept.exists() else None
 
 
-def _move(new: Path | None, place: Path, old: Path) -> None:
-    """Old part out, new part in (None: there is no new one). What was done already is left."""
-    if new is None:
-        if os.path.lexists(place) and not os.path.lexists(old):
-            old.parent.mkdir(parents=True, exist_ok=True)
-            place.rename(old)
-    elif os.path.lexists(new):
-        if os.path.lexists(place):
-            old.parent.mkdir(parents=True, exist_ok=True)
-            place.rename(old)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        new.rename(place)
+def _move_all(layout: Layout, journal: Journal) -> None:
+    """Old parts out, new parts in. What was done already is left."""
+    for name in MOVED:
+        place, new, old = layout.root / name, journal.staging / name, journal.old / name
+        comes = name in journal.incoming
+        if os.path.lexists(place) and (os.path.lexists(new) or not comes):
+            if os.path.lexists(old):
+                _clear(layout, name, journal)
+            else:
+                old.parent.mkdir(parents=True, exist_ok=True)
+                place.rename(old)
+        if comes and os.path.lexists(new):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            new.rename(place)
+
+
+def _clear(layout: Layout, name: str, journal: Journal) -> None:
+    """Something was made in a place of ours while the swap lay unfinished. In `.npu-rl` it is only a cache."""
+    if name.startswith(".npu-rl/"):
+        remove_tree(layout.root / name)
+        return
+    names = (journal.kept / f"meanwhile.{count}" / name for count in itertools.count(1))
+    place = next(place for place in names if not os.path.lexists(place))
+    place.parent.mkdir(parents=True, exist_ok=True)
+    (layout.root / name).rename(place)
+
+
+def _move_back(layout: Layout, journal: Journal) -> None:
+    """The way back through the same states, so that a kill on it is finished forwards like any other."""
+    for name in reversed(MOVED):
+        place, new, old = layout.root / name, journal.staging / name, journal.old / name
+        if name in journal.incoming and not os.path.lexists(new):
+            place.rename(new)
+        if os.path.lexists(old):
+            old.rename(place)
+
+
+def leftovers(layout: Layout) -> list[Path]:
+    """What a killed command left: to be removed with the workspace held, and without a journal."""
+    try:
+        return [path for path in layout.hidden.iterdir() if _LEFT.fullmatch(path.name)]
+    except FileNotFoundError:
+        return []
 
 
 def sweep(layout: Layout) -> None:
     """Remove what a killed setup left before its journal was written. Call with the workspace held."""
-    if layout.journal.exists():
-        return
-    for path in [
-        *layout.hidden.glob("staging-*"),
-        *layout.hidden.glob("old-*"),
-        *layout.hidden.glob(".clock-*"),
-    ]:
-        remove_tree(path)
-    for path in layout.hidden.glob(".*.json.*"):
-        path.unlink(missing_ok=True)
+    if not layout.journal.exists():
+        for path in leftovers(layout):
+            remove_tree(path)

@@ -5,19 +5,22 @@ Everything needed is in the receipt, so a copied folder without any git reposito
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from npu_rl.errors import WorkspaceError
+from npu_rl.disk import disk_errors, write_atomically
+from npu_rl.errors import NpuRlError, WorkspaceError
 from npu_rl.manifest.lock import Component, Lock
 from npu_rl.objects import Entry, nested
-from npu_rl.store import write_atomically
 from npu_rl.workspace import check
-from npu_rl.workspace.check import Difference, Findings
-from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.layout import Layout, exclusive
 from npu_rl.workspace.receipt import Receipt, read_lock, read_receipt
+
+Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -65,38 +68,59 @@ class Report:
         }
 
 
-def verify(layout: Layout, *, deep: bool = False) -> Report:
-    """Look at every file of the workspace. Raises WorkspaceError, LockError if it can't be judged."""
+def verify(layout: Layout, tell: Tell, *, deep: bool = False) -> Report:
+    """Look at every file of the workspace. Raises WorkspaceError, LockError, HostError if it can't be judged.
+
+    A setup that swaps the workspace meanwhile is waited for, and what it put in place is judged.
+    """
+    before = _identity(layout)
+    try:
+        with disk_errors(layout.root):
+            report = _verify(layout, deep)
+        if report.ok or (before is not None and _identity(layout) == before):
+            return report
+    except NpuRlError:
+        if before is not None and _identity(layout) == before:
+            raise
+    with exclusive(layout, tell), disk_errors(layout.root):
+        return _verify(layout, deep)
+
+
+def _identity(layout: Layout) -> tuple[int, int] | None:
+    """Tells one setup's receipt from another's; None while a swap goes on."""
+    try:
+        found = layout.receipt.stat()
+    except OSError:
+        return None
+    return None if layout.journal.exists() else (found.st_ino, found.st_ctime_ns)
+
+
+def _verify(layout: Layout, deep: bool) -> Report:
+    started = time.monotonic_ns()
     lock = read_lock(layout)
     receipt = read_receipt(layout)
     _check_receipt(lock, receipt, layout)
-    known = {} if deep else check.read_stats(layout.stat)
+    known = {} if deep else check.read_stats(layout.stat, receipt.digest)
+    if not known:
+        _prove_receipt(lock, receipt, layout)
     report = Report(lock, receipt, deep)
     stats: dict[str, dict[str, check.Stat]] = {}
     changed: dict[str, set[str]] = {}
     for root, expected in receipt.files.items():
-        folder = layout.root / root
-        findings = _examine(folder, expected, known.get(root, {}), deep)
-        if deep and not findings.drift:
-            _prove_tree(findings, expected, receipt.trees[root], root)
+        findings = check.examine_root(layout.root, root, expected, known.get(root, {}), deep=deep)
         stats[root] = findings.stats
         changed[root] = {d.path for d in findings.drift}
         report.files += len(expected)
         report.hashed += findings.hashed
         report.products += [f"{root}/{p}" for p in findings.products]
-        report.drift += [Drift(f"{root}/{d.path}", d.kind, owner(lock, root, d.path, d.kind)) for d in findings.drift]
+        report.drift += [
+            Drift(f"{root}/{d.path}" if d.path else root, d.kind, owner(lock, root, d.path, d.kind))
+            for d in findings.drift
+        ]
     _judge_hunks(layout, receipt, lock, changed, report)
     if report.hashed:
-        _remember(layout, stats)
+        _remember(layout, stats, receipt.digest, time.monotonic_ns() - started)
     return report
-
-
-def _examine(
-    folder: Path, expected: Mapping[str, tuple[str, str]], known: Mapping[str, check.Stat], deep: bool
-) -> Findings:
-    if folder.is_symlink():
-        return Findings(drift=[Difference("", "type")])
-    return check.examine(folder, expected, known, deep=deep)
 
 
 def _check_receipt(lock: Lock, receipt: Receipt, layout: Layout) -> None:
@@ -109,15 +133,23 @@ def _check_receipt(lock: Lock, receipt: Receipt, layout: Layout) -> None:
         )
 
 
-def _prove_tree(findings: Findings, expected: Mapping[str, tuple[str, str]], tree: str, root: str) -> None:
-    """Every byte was read; now the id of the whole must be the lock's, whatever the receipt says."""
-    found = ""
-    for found, _ in nested((p, Entry(m, i)) for p, (m, i) in findings.actual.items()):
-        pass
-    if expected and found != tree:
+def _prove_receipt(lock: Lock, receipt: Receipt, layout: Layout) -> None:
+    """The receipt's files must give the lock's trees: then a file that is as the receipt says is as locked."""
+    for root, expected in receipt.files.items():
+        *_, (found, _) = nested((p, Entry(m, i)) for p, (m, i) in expected.items())
+        if found != receipt.trees[root]:
+            raise WorkspaceError(
+                f"The receipt does not describe the locked tree of {root}",
+                where=str(layout.receipt),
+                why=f"Its files give {found}, locked is {receipt.trees[root]}.",
+                hint="Set the workspace up again: npu-rl setup",
+            )
+    locked = {patch.sha256 for _, patch in lock.patches()}
+    texts = {sha256(text.encode("utf-8", "surrogateescape")).hexdigest() for text in receipt.texts.values()}
+    if not locked <= texts:
         raise WorkspaceError(
-            f"The receipt does not describe the locked tree of {root}",
-            why=f"The files give {found}, locked is {tree}.",
+            "The receipt does not have the texts of the locked patches",
+            where=str(layout.receipt),
             hint="Set the workspace up again: npu-rl setup",
         )
 
@@ -129,14 +161,26 @@ def owner(lock: Lock, root: str, path: str, kind: str = "") -> str | None:
     """
     if root.startswith("src/"):
         return root[len("src/") :]
-    if path.startswith("npu_rl_runtime/"):
-        return "npu_rl_runtime"
+    top = path.partition("/")[0]
+    if top == "npu_rl_runtime":
+        return top
+    if top.endswith(".dist-info"):
+        return _dist_owner(lock, top)
     best: tuple[int, str | None] = (0 if kind == "untracked" else -1, None)
     for name, component in lock.components.items():
         depth = _depth(component, path)
         if depth > best[0]:
             best = (depth, name)
     return best[1]
+
+
+def _dist_owner(lock: Lock, folder: str) -> str | None:
+    from npu_rl.compose.dist import dist_info
+
+    for name, component in lock.components.items():
+        if component.dist and any(p.startswith(folder + "/") for p in dist_info(component.dist)):
+            return name
+    return None
 
 
 def _depth(component: Component, path: str) -> int:
@@ -158,11 +202,11 @@ def _judge_hunks(
     for record in receipt.hunks:
         root, file = record["root"], record["file"]
         key = (record["component"], record["patch"])
-        if file in changed.get(root, set()):
+        if file in changed[root] or "" in changed[root]:
             state, line = _state(record, layout.root / root / file)
             if state not in ("in place", "superseded"):
                 path = f"{root}/{file}"
-                kind = next(d.kind for d in report.drift if d.path == path)
+                kind = next((d.kind for d in report.drift if d.path in (path, root)), "modified")
                 hit.append(Drift(path, kind, record["component"], record["patch"], record["hunk"]))
                 explained.add(path)
         else:
@@ -180,29 +224,23 @@ def _state(record: Mapping[str, Any], path: Path) -> tuple[str, int]:
 
     plain = {k: v for k, v in record.items() if k != "root"}
     try:
-        current = path.read_bytes() if not path.is_symlink() else None
+        current = path.read_bytes() if path.is_file() and not path.is_symlink() else None
     except OSError:
         current = None
     found = state(HunkRecord.from_json(plain), current)
     return found.state, found.line
 
 
-def _remember(layout: Layout, stats: Mapping[str, Mapping[str, check.Stat]]) -> None:
-    """Spare the next verify the reading. A workspace that can't be written to is verified all the same."""
+def _remember(
+    layout: Layout, stats: Mapping[str, Mapping[str, check.Stat]], receipt: str, elapsed: int
+) -> None:
+    """Spare the next verify the reading. A workspace that can't be written to is verified all the same.
+
+    elapsed: ns since before the first file was looked at; one that changed since then is not settled.
+    """
     try:
-        now = check.file_system_time(layout.hidden)
-        text = check.dump_stats(stats, now)
+        began = check.file_system_time(layout.hidden) - elapsed
+        text = check.dump_stats(stats, began, receipt)
         write_atomically(layout.stat, text.encode("utf-8", "surrogateescape"))
     except OSError:
         pass
-
-
-def drifted_files(layout: Layout) -> Iterator[tuple[str, str, Drift]]:
-    """(root, path, drift) of every file that differs, each once."""
-    seen = set()
-    for drift in verify(layout).drift:
-        if drift.path in seen:
-            continue
-        seen.add(drift.path)
-        root = next(r for r in read_receipt(layout).files if drift.path.startswith(r + "/"))
-        yield root, drift.path[len(root) + 1 :], drift

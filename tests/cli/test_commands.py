@@ -24,7 +24,9 @@ def modules_after(arguments: list[str], env: dict[str, str], cwd: Path) -> set[s
         "from npu_rl.cli import main\n"
         "main()\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], env=env, cwd=cwd, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, cwd=cwd, capture_output=True, text=True, check=False
+    )
     return set(done.stdout.rpartition("@@")[2].split())
 
 
@@ -107,7 +109,11 @@ def test_a_stray_module_in_the_tree_is_not_run(tmp_path: Path) -> None:
 def test_a_closed_pipe_is_no_crash(tmp_path: Path) -> None:
     env = clean_env(tmp_path)
     done = subprocess.run(
-        ["bash", "-c", f"{sys.executable} -m npu_rl schema | head -n 1"], env=env, capture_output=True, text=True, check=False
+        ["bash", "-c", f"{sys.executable} -m npu_rl schema | head -n 1"],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.stdout.startswith("{")
     assert "Traceback" not in done.stderr

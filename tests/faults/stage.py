@@ -1,0 +1,214 @@
+"""What every fault test starts from: two locks over tiny repositories, and folders that can be put back."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from npu_rl.manifest import lock as lock_file
+from npu_rl.manifest.lock import Lock
+from npu_rl.workspace.layout import Layout
+from tests.support import Repo, clean_env, git, run_cli
+
+KILLER = Path(__file__).with_name("killer.py")
+
+PATCH = """\
+Subject: Two is three
+
+Why: A test needs a patch.
+How: One line changes.
+---
+diff --git a/one/core.py b/one/core.py
+--- a/one/core.py
++++ b/one/core.py
+@@ -1,3 +1,3 @@
+ A = 1
+-B = 2
++B = 3
+ C = 3
+"""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """home: repositories and manifests. env: for commands. before: a store and a workspace of the old lock."""
+
+    home: Path
+    env: Mapping[str, str]
+
+    @property
+    def before(self) -> Path:
+        return self.home / "before"
+
+    def manifest(self, name: str) -> Path:
+        return self.home / f"{name}.yaml"
+
+    def lock(self, name: str) -> Lock:
+        return lock_file.read(lock_file.file_for(self.manifest(name)))
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A store and a workspace of a test's own, in `folder`."""
+
+    stage: Stage
+    folder: Path
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.folder / "w")
+
+    @property
+    def store(self) -> Path:
+        return self.folder / "store"
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {**self.stage.env, "NPU_RL_STORE": str(self.store)}
+
+    def reset(self, *, old: bool) -> None:
+        """Nothing at all, or the workspace of the old lock with a store that has what it needed."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        if old:
+            shutil.copytree(self.stage.before, self.folder, symlinks=True)
+        else:
+            self.folder.mkdir()
+
+    def arguments(self, name: str, *options: str) -> list[str]:
+        return ["setup", "-m", str(self.stage.manifest(name)), "-w", str(self.layout.root), *options]
+
+    def setup(self, name: str, *options: str) -> subprocess.CompletedProcess[str]:
+        return run_cli(self.arguments(name, *options), self.env)
+
+    def killed_at(self, number: int, name: str, *options: str) -> tuple[bool, list[str]]:
+        """Run a setup that dies before its change with this number; whether it did, and what it had begun."""
+        log = self.folder / "events.log"
+        log.unlink(missing_ok=True)
+        done = subprocess.run(
+            [sys.executable, str(KILLER), str(number), str(log), "--", *self.arguments(name, *options)],
+            env=self.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+        assert done.returncode in (0, -signal.SIGKILL), done.stderr
+        return done.returncode != 0, log.read_text().splitlines()
+
+    def killed_after(self, seconds: float, name: str, *options: str) -> bool:
+        """Run a setup and kill it with every process below it after a time; whether it was still running."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "npu_rl", *self.arguments(name, *options)],
+            env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            process.wait(timeout=seconds)
+            return False
+        except subprocess.TimeoutExpired:
+            kill_family(process.pid)
+            process.wait()
+            return True
+
+    def check(self, *names: str) -> None:
+        """The next command finds, or finishes, a whole workspace of one of these locks, or there is none yet."""
+        layout = self.layout
+        if not layout.is_workspace and not layout.journal.exists():
+            assert "none" in names
+            assert not [n for n in ("code", "src", "activate") if os.path.lexists(layout.root / n)]
+            return
+        done = run_cli(["verify", "--deep", "--json", "-w", str(layout.root)], self.env)
+        assert done.returncode == 0, done.stdout + done.stderr
+        document = json.loads(done.stdout)
+        assert document["commit"] in [self.stage.lock(name).commit for name in names if name != "none"]
+
+    def check_again(self, name: str, *options: str, whole: bool = True) -> None:
+        """The same setup once more gives what the lock says and leaves nothing behind.
+
+        whole: False if it may have found nothing to do, and so had no business in the store.
+        """
+        done = self.setup(name, "--json", *options)
+        assert done.returncode == 0, done.stderr
+        document = json.loads(done.stdout)
+        lock = self.stage.lock(name)
+        assert (document["tree"], document["commit"]) == (lock.tree, lock.commit)
+        self.check(name)
+        assert self.leftovers(whole=whole) == []
+        head = git("rev-parse", "HEAD", "HEAD^{tree}", git_dir=self.layout.git / "code").split()
+        assert head == [lock.commit, lock.tree]
+
+    def leftovers(self, *, whole: bool = True) -> list[str]:
+        """Everything that is there and should not be. whole: look into the store too."""
+        allowed = {"git", "lock.json", "receipt.json", "stat.json", "pycache", "busy.lock", "kept"}
+        hidden = [p for p in self.layout.hidden.iterdir() if p.name not in allowed]
+        outside = [
+            p for p in self.layout.root.iterdir() if p.name not in {"code", "src", "activate", ".npu-rl"}
+        ]
+        git_locks = [p for p in self.layout.git.rglob("*") if p.name.endswith(".lock") or "tmp_" in p.name]
+        store = [*(self.store / "tmp").iterdir(), *self.store.rglob("tmp_*"), *self.store.rglob(".*")]
+        temporary = list(Path(self.env["TMPDIR"]).iterdir())
+        return [str(p) for p in (*hidden, *outside, *git_locks, *temporary, *(store if whole else ()))]
+
+
+def kill_family(pid: int) -> None:
+    """Kill a process and all it has started, those in sessions of their own too."""
+    os.kill(pid, signal.SIGSTOP)
+    family = [pid]
+    for parent in family:
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = stat.read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[1]) == parent:
+                family.append(int(stat.parent.name))
+    for member in family:
+        try:
+            os.kill(member, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
+def build(home: Path) -> Stage:
+    """Repositories, manifests, locks, and the state of `before`."""
+    env = clean_env(home / "machine")
+    one = Repo(home / "one.git")
+    one.commit(
+        {"one/__init__.py": "", "one/core.py": "A = 1\nB = 2\nC = 3\n", "one/more.py": "M = 1\n"}, "one 1"
+    )
+    one.tag("v1")
+    one.commit({"one/more.py": "M = 2\n", "one/new.py": "N = 1\n"}, "one 2")
+    one.tag("v2")
+    Repo(home / "two.git").commit({"two/__init__.py": "", "two/build.txt": "x\n"}, "two")
+    Repo(home / "three.git").commit({"three/__init__.py": ""}, "three")
+    (home / "patches").mkdir()
+    (home / "patches/series").write_text("0001-two-is-three.patch\n")
+    (home / "patches/0001-two-is-three.patch").write_text(PATCH)
+    stage = Stage(home, env)
+    for name, tag, other, extra in (("old", "v1", "two", "    checkout: full\n"), ("new", "v2", "three", "")):
+        stage.manifest(name).write_text(
+            f"schema: 1\nname: {name}\ntitle: {name}\ndevice: cpu\ncomponents:\n"
+            f"  one:\n    sources: [{{git: '{one.url}'}}]\n    ref: refs/tags/{tag}\n"
+            "    patches: [./patches]\n    take: [{from: one, to: one}]\n    dist: {name: one, version: 1.0}\n"
+            f"  {other}:\n    sources: [{{git: 'file://{home}/{other}.git'}}]\n    ref: refs/heads/main\n"
+            f"    take: [{{from: {other}, to: {other}}}]\n{extra}"
+        )
+        done = run_cli(["lock", "-m", stage.manifest(name)], env)
+        assert done.returncode == 0, done.stderr
+    scene = Scene(stage, stage.before)
+    scene.reset(old=False)
+    done = scene.setup("old")
+    assert done.returncode == 0, done.stderr
+    return stage
+
+
+def timed(scene: Scene, name: str, *options: str) -> float:
+    """Seconds a setup takes here when nobody disturbs it."""
+    started = time.monotonic()
+    done = scene.setup(name, *options)
+    assert done.returncode == 0, done.stderr
+    return time.monotonic() - started

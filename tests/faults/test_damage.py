@@ -1,0 +1,149 @@
+"""A damaged store and a broken connection: found, fetched again, and never part of a workspace."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from npu_rl.workspace.layout import Layout
+from tests.faults.stage import Scene, Stage
+from tests.support import Repo, http_git, run_cli
+from tests.workspace.stack import snapshot
+
+Damage = Callable[[Path], None]
+
+
+@pytest.fixture
+def scene(stage: Stage, tmp_path: Path) -> Scene:
+    scene = Scene(stage, tmp_path / "scene")
+    scene.reset(old=True)
+    return scene
+
+
+def flip(path: Path) -> None:
+    """One bit in the middle of a file."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.unlink()  # packs are shared with workspaces: their copies are to stay whole
+    path.write_bytes(data)
+
+
+def cut(path: Path) -> None:
+    data = path.read_bytes()
+    path.unlink()
+    path.write_bytes(data[: len(data) // 2])
+
+
+def empty(path: Path) -> None:
+    path.unlink()
+    path.write_bytes(b"")
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("damage", [flip, cut, empty, remove], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("what", ["*.pack", "*.idx", "unit.json"])
+def test_every_unit_of_the_store_is_damaged(scene: Scene, what: str, damage: Damage) -> None:
+    files = list((scene.store / "units").rglob(what))
+    assert len(files) >= 3
+    for path in files:
+        damage(path)
+    before = snapshot(scene.layout.root)
+    other = scene.folder / "other"
+    done = run_cli(["setup", "-m", scene.stage.manifest("old"), "-w", other], scene.env)
+    assert done.returncode == 0, done.stderr
+    verified = run_cli(["verify", "--deep", "-w", other], scene.env)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    assert os.listdir(scene.store / "tmp") == []
+    assert snapshot(scene.layout.root) == before
+    scene.check("old")
+
+
+@pytest.mark.parametrize("damage", [flip, cut, empty, remove], ids=lambda f: f.__name__)
+def test_kept_patch_texts_are_damaged(scene: Scene, damage: Damage) -> None:
+    files = list((scene.store / "files").iterdir())
+    assert files
+    for path in files:
+        damage(path)
+    for unit in (scene.store / "units").iterdir():
+        shutil.rmtree(unit)
+    other = scene.folder / "other"
+    done = run_cli(["setup", "-m", scene.stage.manifest("old"), "-w", other], scene.env)
+    assert done.returncode == 0, done.stderr
+    assert run_cli(["verify", "--deep", "-w", other], scene.env).returncode == 0
+
+
+def test_without_the_network_damage_is_an_error_that_says_so(scene: Scene) -> None:
+    for path in (scene.store / "units").rglob("*.pack"):
+        flip(path)
+    other = scene.folder / "other"
+    done = run_cli(["setup", "-m", scene.stage.manifest("old"), "-w", other, "--offline"], scene.env)
+    assert done.returncode == 1
+    assert "is not in the local store" in done.stderr
+    assert not (other / "code").exists()
+
+
+def test_strangers_in_the_store_are_no_trouble(scene: Scene) -> None:
+    (scene.store / "units/README").write_text("hello")
+    (scene.store / "units/empty").mkdir()
+    (scene.store / "tmp/q-0123456789abcdef").mkdir()
+    (scene.store / "tmp/stray").write_text("")
+    scene.check_again("new")
+
+
+def test_damaged_objects_of_a_workspace_lose_no_work(scene: Scene) -> None:
+    """The next setup has no need of them, and what a person did is kept."""
+    layout = scene.layout
+    for path in layout.git.rglob("*.pack"):
+        flip(path)
+    assert run_cli(["verify", "--deep", "-w", layout.root], scene.env).returncode == 0
+    (layout.code / "one/more.py").write_text("mine\n")
+    assert scene.setup("new").returncode == 3
+    scene.check_again("new", "--discard")
+    (kept,) = layout.kept.iterdir()
+    assert (kept / "code/one/more.py").read_text() == "mine\n"
+
+
+def test_a_connection_that_breaks_in_mid_pack(scene: Scene, tmp_path: Path) -> None:
+    """Once: tried again. For good: an error, and the old workspace as it was."""
+    stage = scene.stage
+    served = tmp_path / "served"
+    Repo(served / "large.git").commit(
+        {"large/__init__.py": "", "large/noise.bin": os.urandom(200_000)}, "large"
+    )
+    with http_git(served) as server:
+        manifest = tmp_path / "large.yaml"
+        manifest.write_text(
+            "schema: 1\nname: large\ntitle: large\ndevice: cpu\ncomponents:\n"
+            f"  large:\n    sources: [{{git: '{server.url('large.git')}'}}]\n    ref: refs/heads/main\n"
+            "    take: [{from: large, to: large}]\n"
+        )
+        maker = {**stage.env, "NPU_RL_STORE": str(tmp_path / "maker")}
+        assert run_cli(["lock", "-m", manifest], maker).returncode == 0
+        before = snapshot(scene.layout.root)
+        server.cut_after, server.cuts = 100_000, 1000
+        env = {**scene.env, "NPU_RL_RETRIES": "1"}
+        done = run_cli(["setup", "-m", manifest, "-w", scene.layout.root], env)
+        assert done.returncode == 1, done.stderr
+        assert "No source delivered large" in done.stderr
+        assert snapshot(scene.layout.root) == before
+        assert os.listdir(scene.store / "tmp") == []
+        server.cuts = 1
+        asked = len(server.requests)
+        done = run_cli(["setup", "-m", manifest, "-w", scene.layout.root], env)
+        assert done.returncode == 0, done.stderr
+        assert len(server.requests) > asked + 2
+    assert run_cli(["verify", "--deep", "-w", scene.layout.root], scene.env).returncode == 0
+    assert Layout(scene.layout.root).code.joinpath("large/noise.bin").stat().st_size == 200_000
+    assert scene.leftovers() == []

@@ -1,0 +1,29 @@
+"""One stack for all tests of workspaces: making it costs more than any of them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from npu_rl.workspace.layout import Layout
+from tests.workspace.stack import Stack, build
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Stack:
+    return build(tmp_path_factory.mktemp("stack"))
+
+
+@pytest.fixture(scope="session")
+def template(stack: Stack) -> Layout:
+    """A workspace of the old lock that nobody may change."""
+    return stack.make(stack.home / "template")
+
+
+@pytest.fixture
+def layout(template: Layout, tmp_path: Path) -> Layout:
+    """A workspace of the old lock: a copy of one, times included, which is faster than a setup."""
+    shutil.copytree(template.root, tmp_path / "w", symlinks=True)
+    return Layout(tmp_path / "w")

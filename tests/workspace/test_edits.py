@@ -1,0 +1,480 @@
+"""Local work is never lost: not by a setup that stops, not by one that is told to go on, not by a late edit."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from npu_rl.workspace import edits
+from npu_rl.workspace.layout import Layout
+from tests.workspace.stack import Stack, found, leftovers, snapshot
+
+Work = Callable[[Layout, Stack], None]
+
+
+def git_in(folder: Path, stack: Stack, *args: str) -> str:
+    """git as a person runs it there."""
+    env = {**stack.env, "GIT_CONFIG_NOSYSTEM": "1", "GIT_EDITOR": "true"}
+    for who in ("AUTHOR", "COMMITTER"):
+        env[f"GIT_{who}_NAME"], env[f"GIT_{who}_EMAIL"] = "Me", "me@example.com"
+    done = subprocess.run(["git", *args], cwd=folder, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.rstrip("\n")
+
+
+def kept(layout: Layout) -> Path:
+    """The one folder of things that were put aside."""
+    (folder,) = layout.kept.iterdir()
+    return folder
+
+
+# -- files ---------------------------------------------------------------------------------------------
+
+
+def modify(layout: Layout, stack: Stack) -> None:
+    (layout.code / "beta/b.py").write_text("B = 'mine'\n")
+
+
+def add(layout: Layout, stack: Stack) -> None:
+    (layout.code / "beta/mine.py").write_text("mine")
+
+
+def add_product(layout: Layout, stack: Stack) -> None:
+    (layout.code / "outputs/step_1").mkdir(parents=True)
+    (layout.code / "outputs/step_1/log größe\nx.txt").write_text("mine")
+
+
+def add_in_src(layout: Layout, stack: Stack) -> None:
+    (layout.root / "src/gamma/build.log").write_text("mine")
+
+
+def add_beside_src(layout: Layout, stack: Stack) -> None:
+    (layout.root / "src/my project").mkdir()
+    (layout.root / "src/my project/thesis.tex").write_text("mine")
+
+
+def change_mode(layout: Layout, stack: Stack) -> None:
+    (layout.code / "beta/b.py").chmod(0o755)
+
+
+def make_link(layout: Layout, stack: Stack) -> None:
+    (layout.code / "beta/b.py").unlink()
+    (layout.code / "beta/b.py").symlink_to("../alpha/core.py")
+
+
+def make_folder(layout: Layout, stack: Stack) -> None:
+    (layout.code / "beta/b.py").unlink()
+    (layout.code / "beta/b.py").mkdir()
+    (layout.code / "beta/b.py/mine.txt").write_text("mine")
+
+
+def change_activate(layout: Layout, stack: Stack) -> None:
+    with (layout.root / "activate").open("a") as file:
+        file.write("export MINE=1\n")
+
+
+def nested_repository(layout: Layout, stack: Stack) -> None:
+    (layout.code / "beta/.git").mkdir()
+    (layout.code / "beta/.git/HEAD").write_text("mine")
+
+
+def own_repository(layout: Layout, stack: Stack) -> None:
+    (layout.code / ".git").unlink()
+    git_in(layout.code, stack, "init", "-q")
+    git_in(layout.code, stack, "add", "alpha/core.py")
+    git_in(layout.code, stack, "commit", "-qm", "mine")
+
+
+FILES: dict[Work, list[str]] = {
+    modify: ["code/beta/b.py"],
+    add: ["code/beta/mine.py"],
+    add_product: ["code/outputs/step_1/log größe\nx.txt"],
+    add_in_src: ["src/gamma/build.log"],
+    add_beside_src: ["src/my project/thesis.tex"],
+    change_mode: ["code/beta/b.py"],
+    make_link: ["code/beta/b.py"],
+    make_folder: ["code/beta/b.py/mine.txt"],
+    change_activate: ["activate"],
+    nested_repository: ["code/beta/.git/HEAD"],
+    own_repository: ["code/.git/HEAD"],
+}
+WORKS = pytest.mark.parametrize("work", FILES, ids=lambda work: work.__name__)
+
+
+@WORKS
+def test_work_stops_a_setup_and_nothing_changes(stack: Stack, layout: Layout, work: Work) -> None:
+    work(layout, stack)
+    before = snapshot(layout.root)
+    done = stack.lay(layout.root, stack.new)
+    assert done.returncode == 3
+    assert "in the way" in done.stderr
+    assert "--discard" in done.stderr
+    for path in FILES[work]:
+        assert path.split("/")[1 if "/" in path else 0] in done.stderr
+    assert snapshot(layout.root) == before
+
+
+@WORKS
+def test_discard_moves_work_aside(stack: Stack, layout: Layout, work: Work) -> None:
+    work(layout, stack)
+    mine = {path: (layout.root / path).lstat() for path in FILES[work]}
+    done = stack.lay(layout.root, stack.new, "--discard")
+    assert done.returncode == 0, done.stderr
+    assert str(kept(layout)) in done.stdout
+    for path, status in mine.items():
+        now = (kept(layout) / path).lstat()
+        assert (now.st_ino, now.st_mode, now.st_size) == (status.st_ino, status.st_mode, status.st_size)
+    assert found(layout, deep=True) == []
+    assert leftovers(layout.root) == []
+
+
+def test_the_list_is_whole_or_says_how_much_more(stack: Stack, layout: Layout) -> None:
+    for number in range(25):
+        (layout.code / f"mine_{number:02}.txt").write_text("")
+    done = stack.lay(layout.root, stack.new)
+    assert "25 local changes are in the way" in done.stderr
+    assert "code/mine_00.txt" in done.stderr
+    assert "and 5 more" in done.stderr
+
+
+def test_a_deleted_file_is_no_work_and_comes_back(stack: Stack, layout: Layout) -> None:
+    shutil.rmtree(layout.code / "beta")
+    assert stack.lay(layout.root).returncode == 0
+    assert found(layout, deep=True) == []
+    assert not layout.kept.exists()
+
+
+def test_bytecode_is_no_work(stack: Stack, layout: Layout) -> None:
+    (layout.code / "beta/__pycache__").mkdir()
+    (layout.code / "beta/__pycache__/b.cpython-311.pyc").write_bytes(b"whatever")
+    assert stack.lay(layout.root, stack.new).returncode == 0
+    assert not layout.kept.exists()
+
+
+def test_edits_that_the_new_lock_contains(stack: Stack, layout: Layout) -> None:
+    (layout.code / "alpha/same_a.py").write_text("A = 2\n")  # as in alpha 2
+    (layout.code / "delta").mkdir()
+    (layout.code / "delta/__init__.py").write_text("D = 1\n")  # as in delta
+    done = stack.lay(layout.root, stack.new)
+    assert done.returncode == 0, done.stderr
+    assert found(layout, deep=True) == []
+    assert not layout.kept.exists()
+
+
+def test_one_of_them_differs_all_the_same(stack: Stack, layout: Layout) -> None:
+    (layout.code / "alpha/same_a.py").write_text("A = 2\n")
+    (layout.code / "beta/b.py").write_text("B = 3\n")
+    done = stack.lay(layout.root, stack.new)
+    assert done.returncode == 3
+    assert "1 local change is in the way" in done.stderr
+    assert "alpha/same_a.py" not in done.stderr
+
+
+def test_links_out_of_the_workspace_are_moved_not_followed(
+    stack: Stack, layout: Layout, tmp_path: Path
+) -> None:
+    """What a link leads to belongs to somebody else: it is neither moved nor removed."""
+    mine = tmp_path / "my own"
+    (mine / "gamma").mkdir(parents=True)
+    (mine / "gamma/thesis.tex").write_text("mine")
+    (mine / "code.txt").write_text("mine")
+    shutil.rmtree(layout.code)
+    layout.code.symlink_to(mine)
+    shutil.rmtree(layout.root / "src")
+    (layout.root / "src").symlink_to(mine)
+    before = snapshot(mine)
+    assert stack.lay(layout.root, stack.new).returncode == 3
+    done = stack.lay(layout.root, stack.new, "--discard")
+    assert done.returncode == 0, done.stderr
+    assert snapshot(mine) == before
+    assert (kept(layout) / "code").readlink() == (kept(layout) / "src").readlink() == mine
+    assert found(layout, deep=True) == []
+
+
+@pytest.mark.parametrize("damage", ["", "{}", "\0", '{"digest":"' + "0" * 64 + '"}'])
+def test_without_a_receipt_everything_may_be_work(stack: Stack, layout: Layout, damage: str) -> None:
+    (layout.code / "beta/b.py").write_text("B = 'mine'\n")
+    layout.receipt.write_text(damage)
+    before = snapshot(layout.root)
+    for manifest in (stack.old, stack.new):
+        done = stack.lay(layout.root, manifest)
+        assert done.returncode == 3
+        assert "code/" in done.stderr
+        assert snapshot(layout.root) == before
+    done = stack.lay(layout.root, stack.old, "--discard")
+    assert done.returncode == 0, done.stderr
+    assert (kept(layout) / "code/beta/b.py").read_text() == "B = 'mine'\n"
+    assert (kept(layout) / "git/code/HEAD").is_file()
+    assert found(layout, deep=True) == []
+
+
+def test_a_changed_record_of_times_hides_no_work(stack: Stack, layout: Layout) -> None:
+    for text in ("", '{"receipt": "x", "roots": {"code": {}}}'):
+        layout.stat.write_text(text)
+        (layout.code / "beta/b.py").write_text("B = 'mine'\n")
+        assert stack.lay(layout.root, stack.new).returncode == 3
+
+
+# -- git -----------------------------------------------------------------------------------------------
+
+
+def commit(layout: Layout, stack: Stack) -> None:
+    modify(layout, stack)
+    git_in(layout.code, stack, "commit", "-qam", "mine")
+
+
+def commit_in_src(layout: Layout, stack: Stack) -> None:
+    (layout.root / "src/gamma/build.txt").write_text("mine\n")
+    git_in(layout.root / "src/gamma", stack, "commit", "-qam", "mine")
+
+
+def commit_on_a_branch_and_go_back(layout: Layout, stack: Stack) -> None:
+    git_in(layout.code, stack, "checkout", "-qb", "mine")
+    commit(layout, stack)
+    git_in(layout.code, stack, "checkout", "-q", "main")
+
+
+def commit_and_undo(layout: Layout, stack: Stack) -> None:
+    commit(layout, stack)
+    git_in(layout.code, stack, "reset", "-q", "--hard", "HEAD^")
+
+
+def commit_without_a_branch(layout: Layout, stack: Stack) -> None:
+    git_in(layout.code, stack, "checkout", "-q", "--detach")
+    commit(layout, stack)
+    git_in(layout.code, stack, "checkout", "-q", "main")
+
+
+def commit_in_a_work_tree(layout: Layout, stack: Stack) -> None:
+    git_in(layout.code, stack, "worktree", "add", "-q", "--detach", str(layout.root / "other"))
+    (layout.root / "other/beta/b.py").write_text("mine\n")
+    git_in(layout.root / "other", stack, "commit", "-qam", "mine")
+
+
+def stash(layout: Layout, stack: Stack) -> None:
+    modify(layout, stack)
+    git_in(layout.code, stack, "stash", "-q")
+
+
+def stage_and_restore_the_file(layout: Layout, stack: Stack) -> None:
+    before = (layout.code / "beta/b.py").read_text()
+    modify(layout, stack)
+    git_in(layout.code, stack, "add", "beta/b.py")
+    (layout.code / "beta/b.py").write_text(before)
+
+
+def stage_and_delete_the_file(layout: Layout, stack: Stack) -> None:
+    add(layout, stack)
+    git_in(layout.code, stack, "add", "beta/mine.py")
+    (layout.code / "beta/mine.py").unlink()
+
+
+def packed(layout: Layout, stack: Stack) -> None:
+    commit_on_a_branch_and_go_back(layout, stack)
+    git_in(layout.code, stack, "gc", "-q", "--prune=now")
+
+
+def branch_only(layout: Layout, stack: Stack) -> None:
+    git_in(layout.code, stack, "branch", "mine", "HEAD~1")
+
+
+def tag_only(layout: Layout, stack: Stack) -> None:
+    git_in(layout.code, stack, "tag", "mine")
+
+
+HISTORIES: dict[Work, str] = {
+    commit: "branch main",
+    commit_in_src: "src/gamma: branch main",
+    commit_on_a_branch_and_go_back: "branch mine",
+    commit_and_undo: "1 commit of your own",
+    commit_without_a_branch: "1 commit of your own",
+    commit_in_a_work_tree: "1 commit of your own",
+    stash: "the stash",
+    stage_and_restore_the_file: "staged",
+    stage_and_delete_the_file: "staged",
+    packed: "branch mine",
+    branch_only: "branch mine",
+    tag_only: "tag mine",
+}
+
+
+@pytest.mark.parametrize("work", HISTORIES, ids=lambda work: work.__name__)
+def test_history_stops_a_setup_and_discard_keeps_it(stack: Stack, layout: Layout, work: Work) -> None:
+    work(layout, stack)
+    before = snapshot(layout.root)
+    done = stack.lay(layout.root, stack.new)
+    assert done.returncode == 3
+    assert HISTORIES[work] in done.stderr
+    assert snapshot(layout.root) == before
+    root = "src-gamma" if work is commit_in_src else "code"
+    objects = ["cat-file", "--batch-all-objects", "--batch-check", "--unordered"]
+    had = set(git_in(layout.git / root, stack, "--git-dir=.", *objects).splitlines())
+    done = stack.lay(layout.root, stack.new, "--discard")
+    assert done.returncode == 0, done.stderr
+    mine = kept(layout) / "git" / root
+    assert set(git_in(mine, stack, "--git-dir=.", *objects).splitlines()) == had
+    git_in(mine, stack, "--git-dir=.", "fsck")
+    assert found(layout, deep=True) == []
+    assert git_in(layout.code, stack, "status", "--porcelain") == ""
+
+
+def look_around(layout: Layout, stack: Stack) -> None:
+    git_in(layout.code, stack, "status")
+    git_in(layout.code, stack, "log", "-p")
+    git_in(layout.code, stack, "checkout", "-q", "HEAD~2")
+    git_in(layout.code, stack, "checkout", "-q", "main")
+
+
+def bisect(layout: Layout, stack: Stack) -> None:
+    git_in(layout.code, stack, "bisect", "start", "HEAD", "HEAD~3")
+    git_in(layout.code, stack, "bisect", "good")
+    git_in(layout.code, stack, "checkout", "-q", "main")
+
+
+def stage_and_unstage(layout: Layout, stack: Stack) -> None:
+    add(layout, stack)
+    git_in(layout.code, stack, "add", "beta/mine.py")
+    git_in(layout.code, stack, "rm", "-qf", "beta/mine.py")
+
+
+def garbage_collection(layout: Layout, stack: Stack) -> None:
+    git_in(layout.code, stack, "gc", "-q")
+    git_in(layout.code, stack, "repack", "-qad")
+
+
+@pytest.mark.parametrize(
+    "work", [look_around, bisect, stage_and_unstage, garbage_collection], ids=lambda work: work.__name__
+)
+def test_what_leaves_nothing_to_lose_stops_nothing(stack: Stack, layout: Layout, work: Work) -> None:
+    work(layout, stack)
+    done = stack.lay(layout.root, stack.new)
+    assert done.returncode == 0, done.stderr
+    assert found(layout, deep=True) == []
+    assert not layout.kept.exists()
+
+
+def test_a_repository_that_git_cannot_read_is_kept_whole(stack: Stack, layout: Layout) -> None:
+    commit(layout, stack)
+    (layout.git / "code/objects/info/alternates").write_text("/nowhere\n")
+    assert "can't read" in stack.lay(layout.root, stack.new).stderr
+    assert stack.lay(layout.root, stack.new, "--discard").returncode == 0
+    assert (kept(layout) / "git/code/objects/info/alternates").is_file()
+
+
+# -- discard -------------------------------------------------------------------------------------------
+
+
+def test_discard_without_a_new_lock_goes_back_to_the_locked_state(stack: Stack, layout: Layout) -> None:
+    modify(layout, stack)
+    commit_on_a_branch_and_go_back(layout, stack)
+    add(layout, stack)
+    assert stack.lay(layout.root, stack.old, "--discard").returncode == 0
+    assert found(layout, deep=True) == []
+    assert (kept(layout) / "code/beta/mine.py").read_text() == "mine"
+    assert "B = 'mine'" in git_in(kept(layout) / "git/code", stack, "--git-dir=.", "show", "mine:beta/b.py")
+
+
+def test_each_discard_has_a_folder_of_its_own_and_status_names_it(stack: Stack, layout: Layout) -> None:
+    for number in range(3):
+        (layout.code / "mine.txt").write_text(str(number))
+        (layout.code / "beta/b.py").write_text(f"B = {number + 5}\n")
+        assert stack.lay(layout.root, stack.old, "--discard").returncode == 0
+    folders = sorted(layout.kept.iterdir())
+    assert sorted((f / "code/mine.txt").read_text() for f in folders) == ["0", "1", "2"]
+    shown = stack.run("status", "-w", layout.root).stdout
+    assert all(str(folder) in shown for folder in folders)
+
+
+def test_a_discard_that_fails_moves_nothing(stack: Stack, layout: Layout, tmp_path: Path) -> None:
+    modify(layout, stack)
+    before = snapshot(layout.root)
+    env = {"NPU_RL_STORE": str(tmp_path / "empty")}
+    done = stack.run("setup", "-m", stack.new, "-w", layout.root, "--discard", "--offline", env=env)
+    assert done.returncode == 1
+    assert snapshot(layout.root) == before
+
+
+# -- late ----------------------------------------------------------------------------------------------
+
+
+@WORKS
+def test_work_done_while_the_setup_ran_is_kept(stack: Stack, layout: Layout, work: Work) -> None:
+    """The old parts, as a swap shows them before it removes them."""
+    new = stack.make(layout.root.parent / "new", stack.new)
+    old = layout.hidden / "old-0123456789ab"
+    work(layout, stack)
+    (old / ".npu-rl").mkdir(parents=True)
+    for name in ("code", "src", "activate", *(f".npu-rl/{n}" for n in ("git", "lock.json", "receipt.json"))):
+        (layout.root / name).rename(old / name)
+    work_found = edits.find_edits(old, {})
+    assert work_found
+    place = new.kept / "now"
+    edits.keep(old, work_found, place)
+    for path in FILES[work]:
+        assert os.path.lexists(place / path)
+    assert not edits.find_edits(old, {}).files
+
+
+# -- diff ----------------------------------------------------------------------------------------------
+
+
+def test_diff_shows_what_apply_would_redo(stack: Stack, layout: Layout, tmp_path: Path) -> None:
+    (layout.code / "beta/b.py").write_text("B = 'mine'\n")
+    (layout.code / "beta/new größe.py").write_text("N = 1\n")
+    (layout.code / "alpha/run.sh").chmod(0o644)
+    (layout.code / "beta/__init__.py").unlink()
+    (layout.code / "notes.txt").write_text("a product")
+    done = stack.run("diff", "-w", layout.root)
+    assert done.returncode == 0, done.stderr
+    assert "not shown: code/notes.txt (untracked)" in done.stderr
+    other = stack.make(tmp_path / "other")
+    (tmp_path / "mine.patch").write_text(done.stdout)
+    git_in(other.code, stack, "apply", str(tmp_path / "mine.patch"))
+    assert found(other) == found(layout)
+    assert [p.read_text() for p in sorted(other.code.glob("beta/*"))] == [
+        p.read_text() for p in sorted(layout.code.glob("beta/*"))
+    ]
+
+
+def test_diff_of_nothing_is_empty(stack: Stack, layout: Layout) -> None:
+    done = stack.run("diff", "-w", layout.root)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_diff_leaves_the_users_index_alone_and_runs_none_of_their_filters(
+    stack: Stack, layout: Layout, tmp_path: Path
+) -> None:
+    modify(layout, stack)
+    git_in(layout.code, stack, "add", "beta/b.py")
+    git_in(layout.code, stack, "config", "filter.evil.clean", f"touch {tmp_path}/ran; cat")
+    (layout.git / "code/info/attributes").write_text("* filter=evil\n")
+    before = snapshot(layout.git)
+    assert "+B = 'mine'" in stack.run("diff", "-w", layout.root).stdout
+    assert snapshot(layout.git) == before
+    assert not (tmp_path / "ran").exists()
+
+
+def test_diff_tells_of_what_has_no_form_as_a_patch(stack: Stack, layout: Layout) -> None:
+    nested_repository(layout, stack)
+    (layout.code / "alpha/core.py").unlink()
+    os.mkfifo(layout.code / "alpha/core.py")
+    (layout.code / "alpha/same_a.py").unlink()
+    (layout.code / "alpha/same_a.py").mkdir()
+    done = stack.run("diff", "-w", layout.root)
+    assert done.returncode == 0, done.stderr
+    assert "not shown: code/beta/.git/" in done.stderr
+    assert "deleted file mode 100644\nindex" in done.stdout
+    assert done.stdout.count("deleted file") == 2
+
+
+def test_diff_of_a_replaced_root(stack: Stack, layout: Layout) -> None:
+    layout.code.rename(layout.root / "moved")
+    layout.code.symlink_to("moved")
+    done = stack.run("diff", "-w", layout.root)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "not shown: code (type)" in done.stderr

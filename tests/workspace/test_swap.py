@@ -1,0 +1,234 @@
+"""The journalled swap: killed before every single change it makes, and finished by the next command."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from npu_rl.errors import WorkspaceError
+from npu_rl.workspace import edits, swap
+from npu_rl.workspace.layout import MOVED, Layout
+from tests.faults.killer import watch
+from tests.workspace.stack import Stack, found, look, snapshot
+
+# The test runner may have threads of its own; the child only ever runs Python of ours, and dies.
+pytestmark = pytest.mark.filterwarnings("ignore:This process.*multi-threaded:DeprecationWarning")
+
+STAGING = "staging-0123456789ab"
+OLD = "old-0123456789ab"
+
+
+@pytest.fixture(scope="session")
+def incoming(stack: Stack) -> Layout:
+    """A workspace of the new lock that nobody may change."""
+    return stack.make(stack.home / "incoming", stack.new)
+
+
+def stage(layout: Layout, incoming: Layout) -> Path:
+    """Put a new workspace where a setup has one before the swap."""
+    staging = layout.hidden / STAGING
+    shutil.copytree(
+        incoming.root, staging, symlinks=True, ignore=shutil.ignore_patterns("busy.lock", "pycache")
+    )
+    return staging
+
+
+def keep(old: Path, target: Path) -> None:
+    """As setup does it: what a person did goes to `kept`."""
+    edits.keep(old, edits.find_edits(old, {}), target)
+
+
+def die_at(number: int, log: Path, action: Callable[[], object]) -> bool:
+    """Run it in a process that dies before its change with this number; whether it did."""
+    child = os.fork()
+    if child == 0:
+        try:
+            watch(number, os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
+            action()
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        return True
+    return False
+
+
+def tidy(layout: Layout) -> list[str]:
+    """What is in `.npu-rl`, less what belongs there."""
+    usual = {"git", "lock.json", "receipt.json", "stat.json", "busy.lock", "kept", "pycache"}
+    return sorted({p.name for p in layout.hidden.iterdir()} - usual)
+
+
+def test_killed_before_every_change(layout: Layout, incoming: Layout, tmp_path: Path) -> None:
+    """Work of a person is in the old workspace: it must be there, or be kept, after every one of the kills."""
+    (layout.code / "beta/b.py").write_text("mine\n")
+    (layout.root / "src/thesis").mkdir()
+    (layout.root / "src/thesis/chapter.tex").write_text("mine\n")
+    number, step, killed = 0, 1, True
+    while killed:
+        number += step
+        here = Layout(tmp_path / "here")
+        shutil.copytree(layout.root, here.root, symlinks=True)
+        staging = stage(here, incoming)
+        killed = die_at(number, tmp_path / "log", lambda h=here, s=staging: swap.swap(h, s, keep))
+        journal = swap.read_journal(here)
+        if journal is not None:
+            step = 15 if journal.moved else 1  # what is left is the removal of the old files, one by one
+            assert swap.finish(here, keep)[0]
+        swap.sweep(here)
+        assert tidy(here) == [], number
+        moved = look(here).lock.manifest == "new"
+        homes = [next(here.kept.iterdir())] if moved else [here.root]
+        assert (homes[0] / "code/beta/b.py").read_text() == "mine\n"
+        assert (homes[0] / "src/thesis/chapter.tex").read_text() == "mine\n"
+        if moved:
+            assert found(here, deep=True) == []
+            assert not (here.root / "src").exists()
+        shutil.rmtree(here.root)
+    assert number > 100
+
+
+def test_killed_again_while_finishing(layout: Layout, incoming: Layout, tmp_path: Path) -> None:
+    for first in (6, 14, 22, 30):
+        here = Layout(tmp_path / "here")
+        shutil.copytree(layout.root, here.root, symlinks=True)
+        (here.code / "beta/b.py").write_text("mine\n")
+        staging = stage(here, incoming)
+        assert die_at(first, tmp_path / "log", lambda h=here, s=staging: swap.swap(h, s, keep))
+        rounds = 0
+        while here.journal.exists():
+            rounds += 1
+            die_at(rounds + 1, tmp_path / "log", lambda h=here: swap.finish(h, keep))
+        assert rounds > 1
+        swap.sweep(here)
+        assert tidy(here) == []
+        assert found(here, deep=True) == []
+        assert [(folder / "code/beta/b.py").read_text() for folder in here.kept.iterdir()] == ["mine\n"]
+        shutil.rmtree(here.root)
+
+
+def test_a_part_that_cannot_be_moved_puts_everything_back(layout: Layout, incoming: Layout) -> None:
+    """As happens if a part is a mount. Which only root can make, so here the rename is told to fail."""
+    before = snapshot(layout.root)
+    staging = stage(layout, incoming)
+    rename = Path.rename
+
+    def refusing(self: Path, target: Path) -> Path:
+        if self == layout.root / "activate":
+            raise OSError(16, "Device or resource busy", str(self))
+        return rename(self, target)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Path, "rename", refusing)
+        with pytest.raises(OSError, match="busy"):
+            swap.swap(layout, staging, keep)
+    assert snapshot(layout.root) == before
+
+
+@pytest.mark.parametrize("name", ["code", "src", "activate", ".npu-rl/pycache", ".npu-rl/stat.json"])
+def test_what_appears_in_a_place_of_ours_meanwhile(layout: Layout, incoming: Layout, name: str) -> None:
+    """Killed with the old part out and the new one not yet in; somebody's program writes there before the next
+    command comes."""
+    (layout.hidden / "pycache").mkdir(exist_ok=True)
+    staging = stage(layout, incoming)
+    old = layout.hidden / OLD
+    parts = frozenset(n for n in MOVED if os.path.lexists(staging / n))
+    swap.Journal(staging, old, parts, layout.kept / "2026-01-01T00-00-00").write(layout)
+    (old / name).parent.mkdir(parents=True)
+    (layout.root / name).rename(old / name)
+    if name in ("activate", ".npu-rl/stat.json"):
+        (layout.root / name).write_text("appeared\n")
+    else:
+        (layout.root / name).mkdir()
+        (layout.root / name / "appeared.txt").write_text("appeared\n")
+    assert swap.finish(layout, keep)[0]
+    assert found(layout, deep=True) == []
+    assert tidy(layout) == []
+    texts = [
+        p.read_text()
+        for p in layout.kept.rglob("*")
+        if p.is_file() and p.name in ("activate", "appeared.txt")
+    ]
+    assert texts == ([] if name.startswith(".npu-rl/") else ["appeared\n"])
+
+
+GOOD = {"staging": STAGING, "old": OLD, "in": [], "kept": "2026-01-01T00-00-00", "moved": True}
+HOSTILE: list[dict[str, object]] = [
+    {"staging": "../../precious"},
+    {"old": ".."},
+    {"old": "kept"},
+    {"in": ["../precious"], "moved": False},
+    {"kept": "../.."},
+    {"staging": 3},
+    {"in": None},
+]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "\0", f'{{"staging": "{STAGING}"}}', *(json.dumps({**GOOD, **bad}) for bad in HOSTILE)],
+)
+def test_a_damaged_or_hostile_journal_is_refused_and_nothing_is_removed(
+    stack: Stack, layout: Layout, tmp_path: Path, text: str
+) -> None:
+    """A journal may come with a workspace of unknown origin: it must not name what is not a setup's."""
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious/thesis.tex").write_text("mine\n")
+    layout.journal.write_text(text)
+    before = snapshot(tmp_path)
+    with pytest.raises(WorkspaceError, match="journal"):
+        swap.finish(layout, keep)
+    for command in (["verify"], ["setup", "-m", str(stack.new), "--discard"]):
+        done = stack.run(*command, "-w", layout.root)
+        assert done.returncode == 3
+        assert "Traceback" not in done.stderr
+    assert snapshot(tmp_path) == before
+
+
+def test_a_journal_says_what_it_is_about(layout: Layout) -> None:
+    kept = layout.kept / layout.free_kept_name()
+    journal = swap.Journal(layout.hidden / STAGING, layout.hidden / OLD, frozenset(["code"]), kept)
+    journal.write(layout, moved=True)
+    assert json.loads(layout.journal.read_text()) == {
+        "staging": STAGING, "old": OLD, "in": ["code"], "kept": kept.name, "moved": True
+    }  # fmt: skip
+    assert swap.read_journal(layout) == dataclasses.replace(journal, moved=True)
+
+
+@pytest.mark.parametrize(
+    "command", [("verify",), ("status",), ("diff",), ("setup", "--discard")], ids=lambda c: c[0]
+)
+def test_any_command_finishes(
+    stack: Stack, layout: Layout, incoming: Layout, command: tuple[str, ...], tmp_path: Path
+) -> None:
+    staging = stage(layout, incoming)
+    (layout.code / "beta/b.py").write_text("mine\n")
+    assert die_at(9, tmp_path / "log", lambda: swap.swap(layout, staging, keep))
+    assert layout.journal.exists()
+    options = ["-m", str(stack.new)] if command[0] == "setup" else []
+    done = stack.run(*command, *options, "-w", layout.root)
+    assert done.returncode == 0, done.stderr
+    assert "Finished a setup that was interrupted." in done.stderr
+    (folder,) = layout.kept.iterdir()
+    assert str(folder) in done.stderr
+    assert (folder / "code/beta/b.py").read_text() == "mine\n"
+    assert tidy(layout) == []
+
+
+def test_nothing_to_do_still_sweeps(stack: Stack, layout: Layout, incoming: Layout) -> None:
+    """Killed before the journal: the old workspace stands, and its own lock is set up again."""
+    stage(layout, incoming)
+    (layout.hidden / ".journal.json.0123456789ab").write_text("{")
+    (layout.hidden / ".clock-abc").write_text("")
+    (layout.hidden / "mine.txt").write_text("not ours\n")
+    done = stack.setup(layout.root)
+    assert "nothing to do" in done.stdout
+    assert tidy(layout) == ["mine.txt"]
