@@ -6,7 +6,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import secrets
 import shutil
 import time
 from collections.abc import Iterator
@@ -84,7 +83,7 @@ def _open_up(path: Path) -> None:
 
 def write_atomically(path: Path, data: bytes, *, folder: Path | None = None, sync: bool = False) -> None:
     """Write a file so that it is either the old one or the new one, never a part."""
-    temporary = (folder or path.parent) / f".{path.name[:60]}.{secrets.token_hex(6)}"
+    temporary = (folder or path.parent) / f".{path.name[:60]}.{os.urandom(6).hex()}"
     try:
         with temporary.open("wb") as file:
             file.write(data)
@@ -104,7 +103,7 @@ def alive(lock_file: Path) -> Iterator[None]:
     The file appears under its name only when it is locked, so nobody ever sees it free while its maker lives.
     On a file system without locks there is no file.
     """
-    unseen = lock_file.with_name(f"new-{secrets.token_hex(8)}")
+    unseen = lock_file.with_name(f"new-{os.urandom(8).hex()}")
     handle = os.open(unseen, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         if _lock(handle, fcntl.LOCK_EX):
