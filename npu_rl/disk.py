@@ -6,7 +6,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,6 +48,8 @@ def remove_tree(path: Path) -> None:
 
     A git process whose parent was killed may still be writing into it: try until it is gone.
     """
+    import shutil  # a verify removes nothing
+
     opened = False
     for attempt in range(50):
         try:

@@ -13,7 +13,6 @@ import contextlib
 import hashlib
 import json
 import os
-import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -111,7 +110,7 @@ class Store:
 
     def discard(self, unit: Unit) -> None:
         """Remove a unit; readers that hold its files open keep them."""
-        grave = self.temporary / f"gone-{secrets.token_hex(8)}"
+        grave = self.temporary / f"gone-{os.urandom(8).hex()}"
         with contextlib.suppress(FileNotFoundError):
             unit.path.rename(grave)
         remove_tree(grave)
@@ -120,7 +119,7 @@ class Store:
     def quarantine(self) -> Iterator[Path]:
         """An empty bare repository that disappears at the end unless it was published."""
         self._use.begin()
-        folder = self.temporary / f"q-{secrets.token_hex(8)}"
+        folder = self.temporary / f"q-{os.urandom(8).hex()}"
         with disk_errors(self.root), alive(folder.with_name(f"{folder.name}.lock")):
             try:
                 folder.mkdir()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from npu_rl.cli.show import amount, print_json, tell, watcher
 from npu_rl.manifest import lock as lock_file
 from npu_rl.manifest.find import find_manifest
+from npu_rl.workspace.current import Outcome, untouched
 from npu_rl.workspace.layout import DEFAULT_NAME, Layout
-from npu_rl.workspace.setup import Outcome, Request
-from npu_rl.workspace.setup import run as run_setup
 from npu_rl.workspace.summary import manifest_changed, setup_json
 
 
@@ -17,21 +17,38 @@ def run(
     manifest: str, workspace: Path | None, lock: Path | None, jobs: int, offline: bool,
     rewrite: list[str], discard: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    from npu_rl.sources.git import Network
-    from npu_rl.sources.urls import load_rewrites
-
     path = find_manifest(manifest)
     found = lock_file.read(lock or lock_file.file_for(path))
     if manifest_changed(found, path):
         tell(f"note: {path.name} has changed since its lock was made; the lock is what is set up.")
     layout = Layout((workspace or Path(DEFAULT_NAME)).expanduser().absolute())
-    network = Network.from_environment(load_rewrites(rewrite), offline=offline)
-    with watcher() as shown:
-        outcome = run_setup(Request(found, layout, path, network, shown, jobs, discard), tell)
+    started = time.monotonic()
+    if untouched(layout, lock_file.dump(found)):
+        outcome = Outcome(False, seconds=time.monotonic() - started)
+    else:
+        outcome = _set_up(found, layout, path, jobs, offline, rewrite, discard)
     if as_json:
         print_json(setup_json(found, layout, outcome))
     else:
         _print(found, layout, outcome)
+
+
+def _set_up(
+    lock: lock_file.Lock,
+    layout: Layout,
+    manifest: Path,
+    jobs: int,
+    offline: bool,
+    rewrite: list[str],
+    discard: bool,
+) -> Outcome:
+    from npu_rl.sources.git import Network
+    from npu_rl.sources.urls import load_rewrites
+    from npu_rl.workspace import setup
+
+    network = Network.from_environment(load_rewrites(rewrite), offline=offline)
+    with watcher() as shown:
+        return setup.run(setup.Request(lock, layout, manifest, network, shown, jobs, discard), tell)
 
 
 def _print(lock: lock_file.Lock, layout: Layout, outcome: Outcome) -> None:

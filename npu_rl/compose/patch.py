@@ -6,7 +6,7 @@ Every hunk is looked up first, because git alone says too little and does too mu
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -163,7 +163,7 @@ def _git_apply(
     trees: Trees, tree: str, data: bytes, where: str, exclude: Sequence[str], strip: int, directory: str
 ) -> str:
     repository = trees.repository
-    index = repository.git_dir / f"index-{secrets.token_hex(6)}"
+    index = repository.git_dir / f"index-{os.urandom(6).hex()}"
     temporary = Git(repository.git_dir, index=index, alternates=repository.alternates)
     options = [f"-p{strip}", "--cached", "--whitespace=nowarn"]
     options += [f"--directory={directory}"] if directory else []

@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,8 +18,9 @@ from npu_rl.manifest import lock as lock_file
 from npu_rl.manifest.lock import Lock
 from npu_rl.store import Store, Unit, disk_errors, remove_tree
 from npu_rl.workspace import check, edits, materialise, swap
+from npu_rl.workspace.current import Outcome, up_to_date
 from npu_rl.workspace.layout import Layout, exclusive
-from npu_rl.workspace.receipt import Receipt, digest_of, read_receipt
+from npu_rl.workspace.receipt import Receipt, digest_of
 from npu_rl.workspace.recover import keep_edits, recover_held
 
 if TYPE_CHECKING:
@@ -52,36 +52,6 @@ class Delivered:
     sources: dict[str, str]
 
 
-@dataclass
-class Outcome:
-    """What a setup did, for people and as the documented JSON."""
-
-    changed: bool
-    kept: Path | None = None
-    received: int = 0
-    sources: dict[str, str] = field(default_factory=dict)
-    seconds: float = 0.0
-
-
-def up_to_date(layout: Layout, text: str) -> bool:
-    """Whether the workspace is from exactly this lock and untouched since."""
-    if layout.journal.exists() or not layout.is_workspace or not (layout.root / "activate").is_file():
-        return False
-    try:
-        if layout.lock.read_text(encoding="utf-8") != text:
-            return False
-        receipt = read_receipt(layout)
-    except (WorkspaceError, OSError):
-        return False  # damaged, or another setup is putting it in place: look again with the workspace held
-    known = check.read_stats(layout.stat, receipt.digest)
-    for root, expected in receipt.files.items():
-        if not (layout.root / root / ".git").exists():
-            return False
-        if check.examine_root(layout.root, root, expected, known.get(root, {})).drift:
-            return False
-    return True
-
-
 def run(request: Request, tell: Callable[[str], None]) -> Outcome:
     """Set up, or say that nothing is to do.
 
@@ -90,8 +60,6 @@ def run(request: Request, tell: Callable[[str], None]) -> Outcome:
     started = time.monotonic()
     layout = request.layout
     text = lock_file.dump(request.lock)
-    if not swap.leftovers(layout) and up_to_date(layout, text):
-        return Outcome(False, seconds=time.monotonic() - started)
     _check_place(layout)
     git.version()
     with disk_errors(layout.root), exclusive(layout, tell):
@@ -106,7 +74,7 @@ def run(request: Request, tell: Callable[[str], None]) -> Outcome:
         }
         if layout.is_workspace and not request.discard:
             _refuse_edits(layout, files)
-        staging = layout.hidden / f"staging-{secrets.token_hex(6)}"
+        staging = layout.hidden / f"staging-{os.urandom(6).hex()}"
         try:
             _stage(staging, request, delivered, files, text)
         except BaseException:

@@ -10,7 +10,7 @@ from npu_rl.manifest.lock import Component, Lock, Patch
 from npu_rl.workspace.layout import Layout
 
 if TYPE_CHECKING:
-    from npu_rl.workspace.setup import Outcome
+    from npu_rl.workspace.current import Outcome
 
 
 def setup_json(lock: Lock, layout: Layout, outcome: Outcome) -> dict[str, Any]:
