@@ -18,12 +18,14 @@ def run(
     rewrite: list[str], discard: bool, as_json: bool,
 ) -> None:  # fmt: skip
     path = find_manifest(manifest)
-    found = lock_file.read(lock or lock_file.file_for(path))
+    place = lock or lock_file.file_for(path)
+    text = lock_file.read_text(place)
+    found = lock_file.parse(text, str(place))
     if manifest_changed(found, path):
         tell(f"note: {path.name} has changed since its lock was made; the lock is what is set up.")
     layout = Layout((workspace or Path(DEFAULT_NAME)).expanduser().absolute())
     started = time.monotonic()
-    if untouched(layout, lock_file.dump(found)):
+    if untouched(layout, text):
         outcome = Outcome(False, seconds=time.monotonic() - started)
     else:
         outcome = _set_up(found, layout, path, jobs, offline, rewrite, discard)

@@ -236,6 +236,11 @@ def _digest(body: Mapping[str, Any]) -> str:
 
 def read(path: Path) -> Lock:
     """Read and check a lock file. Raises LockError."""
+    return parse(read_text(path), str(path))
+
+
+def read_text(path: Path) -> str:
+    """The text of a lock file. Raises LockError if there is none that can be read."""
     try:
         if path.exists() and not path.is_file():  # reading a device might never end
             raise LockError("The lock is not a file", where=str(path))
@@ -243,14 +248,13 @@ def read(path: Path) -> Lock:
             data = file.read(MAXIMUM_SIZE + 1)
         if len(data) > MAXIMUM_SIZE:
             raise LockError("The lock is too large to be one", where=str(path), why="It is over 32 MiB.")
-        text = data.decode("utf-8")
+        return data.decode("utf-8")
     except FileNotFoundError as error:
         raise LockError(
             "There is no lock for this manifest", where=str(path), hint="Make one: npu-rl lock --manifest M"
         ) from error
     except (UnicodeDecodeError, OSError) as error:
         raise LockError("The lock can't be read", where=str(path), why=str(error), hint=_AGAIN) from error
-    return parse(text, str(path))
 
 
 def parse(text: str, where: str) -> Lock:
