@@ -15,7 +15,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 def commands() -> list[str]:
     names = "setup|verify|status|diff|list|lock|schema|store gc"
-    return sorted(set(re.findall(rf"(?<![\w/.-])npu-rl ((?:{names})\b[^#\n`&|]*)", README)))
+    return sorted(set(re.findall(rf"(?<![\w/.-])npu-rl ((?:{names})\b[^#\n`&|*]*)", README)))
 
 
 @pytest.mark.parametrize("command", commands())
