@@ -14,6 +14,9 @@ from npu_rl.errors import HostError
 
 _FREE = "Free some space (`npu-rl store gc` may help), then run again."
 _OWNER = "Check who owns the folder, or choose another."
+# ENOTCONN: the client of a FUSE file system died or lost its server. EBADFD (Linux only): the server began anew
+# and forgot our locks.
+_GONE = (errno.ENOTCONN, getattr(errno, "EBADFD", errno.ENOTCONN))
 _REASONS = {
     errno.ENOSPC: ("The disk is full", _FREE),
     errno.EFBIG: ("A file is too large for this disk, or for `ulimit -f`", "Choose another folder."),
@@ -26,7 +29,9 @@ _REASONS = {
     errno.ELOOP: ("A symbolic link leads in a circle", "Choose another folder."),
     errno.ENAMETOOLONG: ("A path is too long for this file system", "Choose a folder with a shorter path."),
     errno.EIO: ("The disk failed", "Look at the system's log, or choose another disk."),
-    errno.ESTALE: ("The file server failed", "Run again, or choose a folder on a local disk."),
+    **dict.fromkeys(
+        (errno.ESTALE, *_GONE), ("The file server failed", "Run again, or choose a folder on a local disk.")
+    ),
 }
 
 
@@ -62,6 +67,8 @@ def remove_tree(path: Path) -> None:
             if not os.path.lexists(path):
                 return
         except OSError as error:
+            if error.errno in _GONE:
+                return  # nothing there can be reached; the next command removes it
             if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
                 if opened or path.is_symlink() or not path.is_dir():
                     return

@@ -22,6 +22,9 @@ from npu_rl.objects import EXECUTABLE, FILE, SYMLINK, object_id
 # kernels stamp in ticks of up to 10 ms, and some file systems in whole seconds.
 _TICK_NS = 100_000_000
 _SECOND_NS = 2_000_000_000
+# A client of a network file system may still serve old bytes with the new times of a change that another
+# host made (seen on GlusterFS, up to 0.8 s after it).
+CACHED_NS = 3_000_000_000
 _IMPORTABLE = (".py", ".pyc", ".so", ".pyd", ".dylib", ".pth")
 _METADATA = (".dist-info", ".egg-info")  # what importlib.metadata looks for at the top of a path
 _CHUNK = 1 << 20
@@ -227,19 +230,34 @@ def read_stats(path: Path, receipt: str) -> dict[str, dict[str, Stat]]:
         return {}
 
 
-def dump_stats(roots: Mapping[str, Mapping[str, Stat]], now_ns: int, receipt: str) -> str:
+def dump_stats(
+    roots: Mapping[str, Mapping[str, Stat]],
+    now_ns: int,
+    receipt: str,
+    *,
+    margin: int = _TICK_NS,
+    known: Mapping[str, Mapping[str, Stat]] | None = None,
+) -> str:
     """Text of the record. Files too young to tell a later change by its time are left out.
 
     now_ns: when the first `stat` was made, by the clock of the file system (a server's may differ
-    from ours). receipt: the digest of the receipt the files were compared with.
+    from ours). receipt: the digest of the receipt the files were compared with. margin: how old, in ns,
+    a change must be; CACHED_NS if the content was read and not written by us. known: what the record has
+    already, which stays if it still holds.
     """
-    safe = {root: {p: s for p, s in stats.items() if _settled(s, now_ns)} for root, stats in roots.items()}
+    before = known or {}
+    safe = {
+        root: {
+            p: s for p, s in stats.items() if before.get(root, {}).get(p) == s or _settled(s, now_ns, margin)
+        }
+        for root, stats in roots.items()
+    }
     return json.dumps({"receipt": receipt, "roots": safe}, separators=(",", ":")) + "\n"
 
 
-def _settled(stat: Stat, now_ns: int) -> bool:
+def _settled(stat: Stat, now_ns: int, margin: int) -> bool:
     changed = max(stat[1], stat[2])
-    return changed < now_ns - (_TICK_NS if changed % 1_000_000_000 else _SECOND_NS)
+    return changed < now_ns - (margin if changed % 1_000_000_000 else max(margin, _SECOND_NS))
 
 
 def file_system_time(folder: Path) -> int:

@@ -119,7 +119,7 @@ def _verify(layout: Layout, deep: bool) -> Report:
         ]
     _judge_hunks(layout, receipt, lock, changed, report)
     if report.hashed:
-        _remember(layout, stats, receipt.digest, time.monotonic_ns() - started)
+        _remember(layout, stats, known, receipt.digest, time.monotonic_ns() - started)
     return report
 
 
@@ -232,7 +232,11 @@ def _state(record: Mapping[str, Any], path: Path) -> tuple[str, int]:
 
 
 def _remember(
-    layout: Layout, stats: Mapping[str, Mapping[str, check.Stat]], receipt: str, elapsed: int
+    layout: Layout,
+    stats: Mapping[str, Mapping[str, check.Stat]],
+    known: Mapping[str, Mapping[str, check.Stat]],
+    receipt: str,
+    elapsed: int,
 ) -> None:
     """Spare the next verify the reading. A workspace that can't be written to is verified all the same.
 
@@ -240,7 +244,7 @@ def _remember(
     """
     try:
         began = check.file_system_time(layout.hidden) - elapsed
-        text = check.dump_stats(stats, began, receipt)
+        text = check.dump_stats(stats, began, receipt, margin=check.CACHED_NS, known=known)
         write_atomically(layout.stat, text.encode("utf-8", "surrogateescape"))
     except OSError:
         pass

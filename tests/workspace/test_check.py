@@ -306,6 +306,14 @@ def test_young_files_are_not_recorded(age: int, kept: bool) -> None:
     assert ("f" in json.loads(text)["roots"]["code"]) is kept
 
 
+def test_what_was_only_read_has_to_be_older_unless_it_is_known() -> None:
+    now = 1_700_000_000_123_456_789
+    stat = (1, LONG_AGO, now - 1_000_000_000, 7, 0o100644)
+    for known, kept in [({}, False), ({"code": {"f": stat}}, True), ({"code": {"f": (2, *stat[1:])}}, False)]:
+        text = check.dump_stats({"code": {"f": stat}}, now, "receipt", margin=check.CACHED_NS, known=known)
+        assert ("f" in json.loads(text)["roots"]["code"]) is kept
+
+
 def test_a_file_system_with_whole_seconds_gets_more_room() -> None:
     now = 1_700_000_002_500_000_000
     for changed, kept in [(1_700_000_001_000_000_000, False), (1_700_000_000_000_000_000, True)]:

@@ -353,6 +353,16 @@ def test_a_folder_that_is_no_workspace(stack: Stack, tmp_path: Path) -> None:
     assert "is not a workspace" in done.stderr
 
 
+def test_what_changed_a_moment_ago_is_read_again_next_time(layout: Layout) -> None:
+    """A client of a network file system may serve old bytes with the new times of another host's change."""
+    path = layout.code / "alpha/core.py"
+    os.utime(path)  # its change time is now
+    assert look(layout).ok
+    record = json.loads(layout.stat.read_text())["roots"]["code"]
+    assert "alpha/core.py" not in record
+    assert look(layout).hashed > 0
+
+
 # -- hunks ---------------------------------------------------------------------------------------------
 
 
