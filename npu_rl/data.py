@@ -33,7 +33,13 @@ def data_root() -> Path:
 
 def bundled_manifests() -> dict[str, Path]:
     """The manifests shipped with npu-rl: name -> file, sorted by name."""
-    return {path.stem: path for path in sorted((data_root() / "manifests").glob("*.yaml"))}
+    found = sorted((data_root() / "manifests").glob("*.yaml"))
+    return {path.stem: path for path in found if "." not in path.stem}  # NAME.imports.yaml is no manifest
+
+
+def bundled_recipes() -> dict[str, Path]:
+    """The recipes shipped with npu-rl: name -> file, sorted by name."""
+    return {path.stem: path for path in sorted((data_root() / "recipes").glob("*.yaml"))}
 
 
 def bundled_patchset(name: str) -> Path:

@@ -46,6 +46,10 @@ class ManifestError(NpuRlError):
     """A manifest, or a file it names, is not valid."""
 
 
+class RecipeError(NpuRlError):
+    """A recipe, or a file it names, is not valid."""
+
+
 class LockError(NpuRlError):
     """A lock is missing, damaged, or not one this version can follow."""
 

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from npu_rl.manifest.problems import KeyPath
+from npu_rl.manifest.quoted import Quoted
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -32,6 +33,7 @@ class Strict(BaseModel):
     def _every_fault(cls, data: Any, handler: Callable[[Any], Self]) -> Self:
         # An ordinary model validator runs only once every field is right, so a person would see these
         # faults one run later than the others.
+        data = _unquoted(data)
         found: list[InitErrorDetails] = []
         model: Self | None = None
         try:
@@ -43,6 +45,13 @@ class Strict(BaseModel):
         if found or model is None:
             raise ValidationError.from_exception_data(cls.__name__, found)
         return model
+
+
+def _unquoted(data: Any) -> Any:
+    """A field's type is known, so its quotes mean nothing; a Literal of older pydantic refuses a subclass."""
+    if isinstance(data, Mapping) and any(isinstance(value, Quoted) for value in data.values()):
+        return {key: str(value) if isinstance(value, Quoted) else value for key, value in data.items()}
+    return data
 
 
 def _kept(error: ValidationError) -> Iterator[InitErrorDetails]:

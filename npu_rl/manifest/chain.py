@@ -1,4 +1,4 @@
-"""Which files make up a manifest: the one named, and each one it extends."""
+"""Which files make up a manifest or recipe: the one named, and each one it extends."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npu_rl.data import data_root
-from npu_rl.errors import ManifestError
 from npu_rl.manifest import checks
 from npu_rl.manifest.find import find_bundled
 from npu_rl.manifest.fingerprint import BUNDLED, read_bounded, sha256
-from npu_rl.manifest.problems import InvalidManifest, Problem, shown
+from npu_rl.manifest.kind import Kind
+from npu_rl.manifest.problems import Problem, shown
 from npu_rl.manifest.yaml_text import Document, Plain, read_yaml
 
 PARENT_LIMIT = 8
@@ -29,7 +29,7 @@ class _Wanted:
 
 
 @dataclass(frozen=True)
-class ManifestFile:
+class ChainFile:
     """One file of the chain. path: absolute. digest: sha256 of its bytes."""
 
     path: Path
@@ -39,41 +39,42 @@ class ManifestFile:
     extends: str | None
 
 
-def read_chain(name_or_path: str) -> list[ManifestFile]:
-    """Read the manifest and its parents, the manifest first, the oldest ancestor last.
+def read_chain(kind: Kind, name_or_path: str) -> list[ChainFile]:
+    """Read the file named and its parents, the one named first, the oldest ancestor last.
 
-    Raises ManifestError if one is missing or malformed, the chain is longer than 8 parents, or it is a cycle.
+    Raises the kind's error if one is missing or malformed, the chain is longer than 8 parents, or it is a
+    cycle.
     """
-    chain: list[ManifestFile] = []
-    wanted: _Wanted | None = _first(name_or_path)
+    chain: list[ChainFile] = []
+    wanted: _Wanted | None = _first(kind, name_or_path)
     while wanted is not None:
-        file = _read(wanted)
+        file = _read(kind, wanted)
         chain.append(file)
-        wanted = _parent(chain)
+        wanted = _parent(kind, chain)
     return chain
 
 
-def _first(name_or_path: str) -> _Wanted:
+def _first(kind: Kind, name_or_path: str) -> _Wanted:
     if checks.is_manifest_path(name_or_path):
         return _Wanted(Path(name_or_path), False, name_or_path, name_or_path)
     name = f"{BUNDLED}{name_or_path}.yaml"
-    return _Wanted(find_bundled(name_or_path), True, name, name)
+    return _Wanted(find_bundled(kind, name_or_path), True, name, name)
 
 
-def _read(wanted: _Wanted) -> ManifestFile:
+def _read(kind: Kind, wanted: _Wanted) -> ChainFile:
     try:
         # Links in the folder are followed so that '..' means the same to us and to the file system.
-        place = wanted.path.parent.resolve() / wanted.path.name
-        raw = read_bounded(place)
+        path = wanted.path.parent.resolve() / wanted.path.name
+        raw = read_bounded(path)
     except (OSError, ValueError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        what = f"The manifest {shown(wanted.shown_as)} can't be read"
-        raise ManifestError(what, where=wanted.where, why=reason, hint="check the path") from error
-    document = read_yaml(raw, wanted.shown_as)
-    return ManifestFile(place, wanted.bundled, sha256(raw), document, _extends(document))
+        what = f"The {kind.noun} {shown(wanted.shown_as)} can't be read"
+        raise kind.error(what, where=wanted.where, why=reason, hint="check the path") from error
+    document = read_yaml(raw, wanted.shown_as, kind)
+    return ChainFile(path, wanted.bundled, sha256(raw), document, _extends(kind, document))
 
 
-def _extends(document: Document) -> str | None:
+def _extends(kind: Kind, document: Document) -> str | None:
     value: Plain = document.data.get("extends")
     if value is None:
         return None
@@ -83,43 +84,43 @@ def _extends(document: Document) -> str | None:
         return checks.check_extends(value)
     except ValueError as error:
         problem = Problem(document.name, document.lines[("extends",)], ("extends",), str(error))
-        raise InvalidManifest(document.name, [problem]) from None
+        raise kind.invalid(document.name, [problem]) from None
 
 
-def _parent(chain: list[ManifestFile]) -> _Wanted | None:
+def _parent(kind: Kind, chain: list[ChainFile]) -> _Wanted | None:
     child = chain[-1]
     if child.extends is None:
         return None
     where = f"{child.document.name}:{child.document.lines[('extends',)]}"
     if checks.is_manifest_path(child.extends):
         if child.bundled:
-            raise ManifestError(
+            raise kind.error(
                 f"{child.document.name} extends a path",
                 where=where,
-                why="a bundled manifest can only extend another bundled manifest, by its name",
+                why=f"a bundled {kind.noun} can only extend another bundled {kind.noun}, by its name",
             )
         path = child.path.parent / child.extends
         beside = os.path.normpath(Path(child.document.name).parent / child.extends)
         wanted = _Wanted(path, False, beside, where)
     else:
         name = f"{BUNDLED}{child.extends}.yaml"
-        wanted = _Wanted(find_bundled(child.extends, where), True, name, where)
-    _refuse_endless(chain, wanted.path, where)
+        wanted = _Wanted(find_bundled(kind, child.extends, where), True, name, where)
+    _refuse_endless(kind, chain, wanted.path, where)
     return wanted
 
 
-def _refuse_endless(chain: list[ManifestFile], parent: Path, where: str) -> None:
+def _refuse_endless(kind: Kind, chain: list[ChainFile], parent: Path, where: str) -> None:
     names = [file.document.name for file in chain]
     if any(_same_file(file.path, parent) for file in chain):
-        raise ManifestError(
+        raise kind.error(
             f"{names[0]} extends itself",
             where=where,
             why=f"{' -> '.join(names)} -> {parent.name} is a cycle",
             hint="remove one `extends:` line",
         )
     if len(chain) > PARENT_LIMIT:
-        raise ManifestError(
-            f"{names[0]} extends more than {PARENT_LIMIT} manifests, one after the other",
+        raise kind.error(
+            f"{names[0]} extends more than {PARENT_LIMIT} {kind.folder}, one after the other",
             where=where,
             why=" -> ".join(names),
             hint="write what is shared into one parent",
@@ -130,12 +131,12 @@ def _same_file(one: Path, other: Path) -> bool:
     return os.path.realpath(one) == os.path.realpath(other)
 
 
-def recorded_names(chain: list[ManifestFile]) -> Iterator[tuple[str, str]]:
-    """Portable name and sha256 of each file: relative to the manifest's folder, or bundled:NAME.yaml."""
+def recorded_names(kind: Kind, chain: list[ChainFile]) -> Iterator[tuple[str, str]]:
+    """Portable name and sha256 of each file: relative to the first one's folder, or bundled:NAME.yaml."""
     folder = chain[0].path.parent
-    shipped = os.path.realpath(data_root() / "manifests")
+    shipped = os.path.realpath(data_root() / kind.folder)
     for file in chain:
-        # A bundled manifest has one name, whether it was asked for by name or by path.
+        # A bundled file has one name, whether it was asked for by name or by path.
         if file.bundled or os.path.realpath(file.path.parent) == shipped:
             yield f"{BUNDLED}{file.path.name}", file.digest
         else:

@@ -55,6 +55,20 @@ def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
     return detail["msg"]
 
 
+def model_of(annotation: Any) -> type[BaseModel] | None:
+    """The model a field holds, without `| None` and checks; None if it holds no single model."""
+    return _model_at(annotation, ())
+
+
+def unknown_key(path: KeyPath, model: type[BaseModel]) -> str | None:
+    """What is wrong with a key path that the model has no place for; None if it has one."""
+    for length in range(1, len(path) + 1):
+        holder = _model_at(model, path[: length - 1])
+        if holder is not None and path[length - 1] not in keys_of(holder):
+            return _unknown_key(path[:length], model)
+    return None
+
+
 def _unknown_key(path: KeyPath, model: type[BaseModel]) -> str:
     holder = _model_at(model, path[:-1])
     allowed = keys_of(holder) if holder else []

@@ -1,33 +1,37 @@
-"""Where a manifest is, without reading it: a bundled name, or a path."""
+"""Where a manifest or recipe is, without reading it: a bundled name, or a path."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from npu_rl.data import bundled_manifests
-from npu_rl.errors import ManifestError
 from npu_rl.manifest.checks import is_manifest_path
+from npu_rl.manifest.kind import MANIFEST, Kind
 from npu_rl.manifest.problems import closest, shown
 
 
 def find_manifest(name_or_path: str) -> Path:
     """The manifest's file. Raises ManifestError if there is none."""
+    return find(MANIFEST, name_or_path)
+
+
+def find(kind: Kind, name_or_path: str) -> Path:
+    """The file of a bundled name or of a path. Raises the kind's error if there is none."""
     if not is_manifest_path(name_or_path):
-        return find_bundled(name_or_path)
+        return find_bundled(kind, name_or_path)
     path = Path(name_or_path).expanduser().absolute()
     if not path.is_file():
-        raise ManifestError("There is no such manifest", where=str(path), hint="check the path")
+        raise kind.error(f"There is no such {kind.noun}", where=str(path), hint="check the path")
     return path
 
 
-def find_bundled(name: str, where: str | None = None) -> Path:
-    """The file of a bundled manifest. where: what names it, for the message. Raises ManifestError."""
-    known = bundled_manifests()
+def find_bundled(kind: Kind, name: str, where: str | None = None) -> Path:
+    """The file of a bundled name. where: what names it, for the message. Raises the kind's error."""
+    known = kind.bundled()
     if name in known:
         return known[name]
-    raise ManifestError(
-        f"There is no bundled manifest {shown(name)}{closest(name, list(known))}",
+    raise kind.error(
+        f"There is no bundled {kind.noun} {shown(name)}{closest(name, list(known))}",
         where=where,
-        why=f"bundled manifests: {', '.join(known) or 'none'}",
+        why=f"bundled {kind.folder}: {', '.join(known) or 'none'}",
         hint="name one of these, or give the path of a file: a path holds '/' or ends in .yaml",
     )

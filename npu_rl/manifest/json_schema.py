@@ -1,7 +1,7 @@
-"""The manifest's JSON Schema (draft 2020-12), for editors, derived from the models.
+"""The JSON Schema (draft 2020-12) of manifests and recipes, for editors, derived from the models.
 
 It accepts whatever the loader accepts. Written here rather than with pydantic's generator, so that the
-committed file is the same with every version of pydantic. A manifest that extends another follows a second
+committed file is the same with every version of pydantic. A file that extends another follows a second
 set of definitions, in which no key is required and a null may remove one.
 """
 
@@ -20,14 +20,14 @@ _Shape = dict[str, Any]
 _PART = "Part"
 
 
-def export_schema() -> str:
-    """The schema as JSON text: keys sorted, indent 2, one newline at the end."""
+def export_schema(root: type[BaseModel] = Manifest, title: str = "npu-rl manifest") -> str:
+    """The schema of `root` as JSON text: keys sorted, indent 2, one newline at the end."""
     definitions: dict[str, _Shape] = {}
-    whole = _model(Manifest, definitions, part=False)
-    part = _model(Manifest, definitions, part=True)
+    whole = _model(root, definitions, part=False)
+    part = _model(root, definitions, part=True)
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "npu-rl manifest",
+        "title": title,
         "type": "object",
         "if": {"required": ["extends"]},
         "then": part,

@@ -5,9 +5,10 @@ Mappings merge key by key; lists and texts replace; an explicit null removes the
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from npu_rl.manifest.problems import KeyPath, Problem
+from npu_rl.manifest.problems import KeyPath, Problem, place
 from npu_rl.manifest.yaml_text import Document, Plain
 
 NO_VALUE = (
@@ -17,13 +18,13 @@ NO_VALUE = (
 
 @dataclass(frozen=True)
 class Origin:
-    """Who wrote a value. file: as messages show it. line: from 1."""
+    """Who wrote a value. file: as messages show it. line: from 1, or 0 for what stands in no file."""
 
     file: str
     line: int
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
+        return place(self.file, self.line)
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,15 @@ class Layer:
         return path
 
 
-def lay_over(parent: Node | None, child: Document, problems: list[Problem]) -> Node:
-    """The child's values over the parent's. A null that removes nothing is added to `problems`."""
-    return _Overlay(child, problems).value(parent, child.data, ())
+def lay_over(
+    parent: Node | None, child: Document, problems: list[Problem], passed: Collection[KeyPath] = ()
+) -> Node:
+    """The child's values over the parent's. A null that removes nothing is added to `problems`.
+
+    passed: mappings the child only passes on its way to a value; where the parent has one, it stays the
+    parent's.
+    """
+    return _Overlay(child, problems, passed).value(parent, child.data, ())
 
 
 def flatten(root: Node) -> Layer:
@@ -61,13 +68,16 @@ def flatten(root: Node) -> Layer:
 
 
 class _Overlay:
-    def __init__(self, child: Document, problems: list[Problem]) -> None:
+    def __init__(self, child: Document, problems: list[Problem], passed: Collection[KeyPath]) -> None:
         self._child = child
         self._problems = problems
+        self._passed = passed
 
     def value(self, under: Node | None, over: Plain, path: KeyPath) -> Node:
         origin = Origin(self._child.name, self._child.lines[path])
         if isinstance(over, dict):
+            if path in self._passed and under is not None and isinstance(under.value, dict):
+                origin = under.origin
             return Node(origin, self._mapping(under.value if under else None, over, path))
         if isinstance(over, list):
             return Node(origin, [self.value(None, item, (*path, index)) for index, item in enumerate(over)])

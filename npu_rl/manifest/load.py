@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from npu_rl.data import bundled_patchset
 from npu_rl.manifest import checks
-from npu_rl.manifest.chain import ManifestFile, read_chain, recorded_names
-from npu_rl.manifest.explain import explain
-from npu_rl.manifest.layers import Layer, Node, Origin, flatten, lay_over
+from npu_rl.manifest.chain import read_chain, recorded_names
+from npu_rl.manifest.kind import MANIFEST
+from npu_rl.manifest.layers import Origin, flatten
 from npu_rl.manifest.local_paths import rebase
-from npu_rl.manifest.problems import InvalidManifest, KeyPath, Problem
+from npu_rl.manifest.merge import checked, merge
+from npu_rl.manifest.problems import KeyPath, Problem
 from npu_rl.manifest.schema import Manifest
 from npu_rl.manifest.yaml_text import Plain
 
@@ -59,14 +58,15 @@ def load_manifest(name_or_path: str) -> LoadedManifest:
 
     Raises ManifestError: for a file that can't be read at once, for what is in it with every fault listed.
     """
-    chain = read_chain(name_or_path)
-    layer, problems = _merge(chain)
-    manifest = _validate(chain, layer, problems)
+    chain = read_chain(MANIFEST, name_or_path)
+    problems: list[Problem] = []
+    layer = flatten(merge(chain, rebase, problems))
+    manifest = checked(Manifest, layer, problems, MANIFEST, [file.document.name for file in chain])
     return LoadedManifest(
         manifest=manifest,
         path=chain[0].path,
         bundled=chain[0].bundled,
-        files=dict(recorded_names(chain)),
+        files=dict(recorded_names(MANIFEST, chain)),
         digest=data_digest(layer.data),
         origins=layer.origins,
     )
@@ -80,30 +80,3 @@ def data_digest(data: Mapping[str, Plain]) -> str:
         content["components"] = [[name, component] for name, component in components.items()]
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()
-
-
-def _merge(chain: Sequence[ManifestFile]) -> tuple[Layer, list[Problem]]:
-    problems: list[Problem] = []
-    root: Node | None = None
-    onto = chain[0].path.parent
-    for file in reversed(chain):
-        problems.extend(rebase(file.document, None if file.bundled else file.path.parent, onto))
-        if file is not chain[0] and file.extends is not None:
-            # A parent's own `extends` has been followed; it is no part of what the child inherits.
-            file.document.data.pop("extends", None)
-        root = lay_over(root, file.document, problems)
-    assert root is not None
-    return flatten(root), problems
-
-
-def _validate(chain: Sequence[ManifestFile], layer: Layer, problems: list[Problem]) -> Manifest:
-    known = {problem.path for problem in problems}
-    try:
-        manifest = Manifest.model_validate(layer.data)
-    except ValidationError as error:
-        problems.extend(explain(error, Manifest, layer, known))
-    if problems:
-        order = {file.document.name: index for index, file in enumerate(chain)}
-        problems.sort(key=lambda problem: (order[problem.file], problem.line))
-        raise InvalidManifest(chain[0].document.name, list(dict.fromkeys(problems)))
-    return manifest

@@ -29,11 +29,16 @@ def rebase(document: Document, folder: Path | None, onto: Path) -> list[Problem]
             )
             problems.append(Problem(document.name, document.lines[path], path, message))
             return value
-        relative = Path(os.path.relpath(folder / value, onto)).as_posix()
-        return relative if relative.startswith("../") else f"./{relative}"
+        return moved_path(value, folder, onto)
 
     _visit_manifest(document.data, moved)
     return problems
+
+
+def moved_path(value: str, folder: Path, onto: Path) -> str:
+    """A path relative to `folder`, made relative to `onto`; begins with ./ or ../"""
+    relative = Path(os.path.relpath(folder / value, onto)).as_posix()
+    return relative if relative.startswith("../") else f"./{relative}"
 
 
 def _visit_manifest(data: dict[str, Plain], visit: _Visit) -> None:

@@ -1,12 +1,13 @@
-"""One problem in a manifest, and the one error that carries all of them."""
+"""One problem in a manifest or recipe, and the one error that carries all of them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
-from npu_rl.errors import ManifestError
+from npu_rl.errors import ManifestError, NpuRlError
 
 KeyPath = tuple[str | int, ...]
 
@@ -17,7 +18,7 @@ _SHOWN = 80
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong, where a person wrote it, and under which key."""
+    """What is wrong, where a person wrote it, and under which key. line: 0 for what stands in no file."""
 
     file: str
     line: int
@@ -26,21 +27,34 @@ class Problem:
 
     def __str__(self) -> str:
         key = f"{dotted(self.path)}: " if self.path else ""
-        return f"{self.file}:{self.line}: {key}{self.message}"
+        return f"{place(self.file, self.line)}: {key}{self.message}"
 
 
-class InvalidManifest(ManifestError):
-    """A manifest that was read, but does not follow the schema. `problems` has every fault found."""
+class Invalid(NpuRlError):
+    """What was read, but does not follow its schema. `problems` has every fault found."""
+
+    noun: ClassVar[str]
 
     def __init__(self, name: str, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
         count = "1 error" if len(self.problems) == 1 else f"{len(self.problems)} errors"
         super().__init__(
-            f"{name} is not a valid manifest: {count}",
-            where=f"{self.problems[0].file}:{self.problems[0].line}",
+            f"{name} is not a valid {self.noun}: {count}",
+            where=place(self.problems[0].file, self.problems[0].line),
             why="\n".join(str(problem) for problem in self.problems),
             hint="correct these lines and run the command again",
         )
+
+
+class InvalidManifest(Invalid, ManifestError):
+    """A manifest that was read, but does not follow the schema."""
+
+    noun = "manifest"
+
+
+def place(file: str, line: int) -> str:
+    """`file:line`, or only the first part for what stands in no file, such as a command line."""
+    return f"{file}:{line}" if line else file
 
 
 def dotted(path: KeyPath) -> str:

@@ -1,8 +1,8 @@
 """One YAML file into plain Python, with the line of every key, and nothing that could hurt.
 
-Scalars stay text (YAML 1.1 would make 3.10 a 3.1); an unquoted `~`, `null` or nothing is None. The tree is
-built from parse events, which PyYAML produces without recursion, so size, depth and aliases are bounded
-before any of them can cost memory or stack.
+Scalars stay text (YAML 1.1 would make 3.10 a 3.1) and remember whether they were quoted; an unquoted `~`,
+`null` or nothing is None. The tree is built from parse events, which PyYAML produces without recursion, so
+size, depth and aliases are bounded before any of them can cost memory or stack.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import NoReturn, Union
 
 import yaml
 
-from npu_rl.errors import ManifestError
 from npu_rl.manifest.fingerprint import SIZE_LIMIT
+from npu_rl.manifest.kind import MANIFEST, Kind
 from npu_rl.manifest.problems import KeyPath, shown
+from npu_rl.manifest.quoted import Quoted
 
 DEPTH_LIMIT = 32
 NODE_LIMIT = 20_000
@@ -29,7 +30,10 @@ _UNFIT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class Document:
-    """A mapping read from one file. name: the file as messages show it. lines: key path -> line, from 1."""
+    """A mapping read from one file. name: the file as messages show it. lines: key path -> line, from 1.
+
+    What stands in no file, such as an argument of the command line, has line 0.
+    """
 
     name: str
     data: dict[str, Plain]
@@ -46,52 +50,79 @@ class _Node:
     height: int
 
 
-def read_yaml(raw: bytes, name: str) -> Document:
-    """Read one YAML mapping. Raises ManifestError, with file and line, for everything else."""
-    text = _decode(raw, name)
+def read_yaml(raw: bytes, name: str, kind: Kind = MANIFEST) -> Document:
+    """Read one YAML mapping. Raises the kind's error, with file and line, for everything else."""
     try:
-        root = _Reader(text, name).document()
-    except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, int(error.position)) + 1
-        _refuse(name, line, f"the character {error.character!r:.12} is not allowed in YAML")
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        why = ", ".join(part for part in (error.context, error.problem) if part)
-        _refuse(name, mark.line + 1 if mark else 1, why.replace("'\\t'", "tab"))
-    except (ValueError, OverflowError):
-        # PyYAML turns the number of a \U escape or a %YAML directive straight into a character or an int.
-        _refuse(name, 1, "an escape or a directive names a number that is out of range")
-    if not isinstance(root.value, dict):
-        _refuse(name, root.line, "the file must hold one mapping (key: value lines)")
+        root = _read(_decode(raw))
+        if not isinstance(root.value, dict):
+            raise NotYaml(root.line, "the file must hold one mapping (key: value lines)")
+    except NotYaml as error:
+        what = f"{name} can't be read as a {kind.noun}"
+        raise kind.error(what, where=f"{name}:{error.line}", why=error.why, hint=error.hint) from error
     lines: dict[KeyPath, int] = {(): root.line}
     data = _expand(root, (), lines)
     assert isinstance(data, dict)
     return Document(name, data, lines)
 
 
-def _refuse(name: str, line: int, why: str, hint: str | None = None) -> NoReturn:
-    raise ManifestError(f"{name} can't be read as a manifest", where=f"{name}:{line}", why=why, hint=hint)
+def read_value(text: str) -> tuple[Plain, list[KeyPath]]:
+    """Read one value of any type, as it stands in a file after its key; with the paths of all in it.
+
+    Raises NotYaml. Nothing at all, a comment or an unquoted null is None.
+    """
+    if not text.strip():
+        return None, [()]
+    root = _read(text)
+    lines: dict[KeyPath, int] = {(): root.line}
+    data = _expand(root, (), lines)
+    return data, list(lines)
 
 
-def _decode(raw: bytes, name: str) -> str:
+class NotYaml(ValueError):
+    """Text that is not the YAML we read. line: from 1."""
+
+    def __init__(self, line: int, why: str, hint: str | None = None) -> None:
+        super().__init__(why)
+        self.line = line
+        self.why = why
+        self.hint = hint
+
+
+def _read(text: str) -> _Node:
+    try:
+        return _Reader(text).document()
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, int(error.position)) + 1
+        raise NotYaml(line, f"the character {error.character!r:.12} is not allowed in YAML") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        why = ", ".join(part for part in (error.context, error.problem) if part)
+        raise NotYaml(mark.line + 1 if mark else 1, why.replace("'\\t'", "tab")) from None
+    except NotYaml:
+        raise
+    except (ValueError, OverflowError):
+        # PyYAML turns the number of a \U escape or a %YAML directive straight into a character or an int.
+        raise NotYaml(1, "an escape or a directive names a number that is out of range") from None
+
+
+def _decode(raw: bytes) -> str:
     if len(raw) > SIZE_LIMIT:
         why = f"it is larger than {SIZE_LIMIT // 1024} KB"
-        _refuse(name, 1, why, "a manifest names things; keep data in files of their own")
+        raise NotYaml(1, why, "this file names things; keep data in files of their own")
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        _refuse(name, 1, "it is UTF-16", "save it as UTF-8")
+        raise NotYaml(1, "it is UTF-16", "save it as UTF-8")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        _refuse(name, line, "it is not UTF-8", "save it as UTF-8")
+        raise NotYaml(line, "it is not UTF-8", "save it as UTF-8") from None
 
 
 class _Reader:
     """Events in, one bounded tree of nodes out."""
 
-    def __init__(self, text: str, name: str) -> None:
+    def __init__(self, text: str) -> None:
         self._events: Iterator[yaml.Event] = yaml.parse(text, Loader=yaml.BaseLoader)
-        self._name = name
         self._anchors: dict[str, _Node] = {}
         self._nodes = 0
 
@@ -99,7 +130,7 @@ class _Reader:
         next(self._events)  # StreamStart
         event = next(self._events)
         if isinstance(event, yaml.StreamEndEvent):
-            _refuse(self._name, 1, "it is empty", "start with `schema: 1`")
+            raise NotYaml(1, "it is empty", "start with `schema: 1`")
         root = self._node(next(self._events), 1)
         next(self._events)  # DocumentEnd
         event = next(self._events)
@@ -147,6 +178,8 @@ class _Reader:
             value = None
         elif _UNFIT.search(event.value):
             self._fail(event, "a value holds a control character or half a surrogate pair")
+        elif event.style is not None:
+            value = Quoted(event.value)
         return _Node(value, self._line(event), 1, 1)
 
     def _sequence(self, start: yaml.Event, depth: int) -> _Node:
@@ -173,7 +206,7 @@ class _Reader:
             self._fail(event, "a key is empty")
         if node.value == "<<":
             self._fail(event, "the merge key << is not supported", "use `extends:`, or write the lines out")
-        return node.value
+        return str(node.value)
 
     def _count(self, event: yaml.Event, size: int) -> None:
         self._nodes += size
@@ -184,7 +217,7 @@ class _Reader:
         return event.start_mark.line + 1 if event.start_mark else 1
 
     def _fail(self, event: yaml.Event, why: str, hint: str | None = None) -> NoReturn:
-        _refuse(self._name, self._line(event), why, hint)
+        raise NotYaml(self._line(event), why, hint)
 
 
 def _collection(value: list[_Node] | dict[str, tuple[int, _Node]], children: list[_Node], line: int) -> _Node:

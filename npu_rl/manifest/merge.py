@@ -1,0 +1,56 @@
+"""A chain of files into one tree of values, and that tree into a checked model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from npu_rl.manifest.chain import ChainFile
+from npu_rl.manifest.explain import explain
+from npu_rl.manifest.kind import Kind
+from npu_rl.manifest.layers import Layer, Node, lay_over
+from npu_rl.manifest.problems import Problem
+from npu_rl.manifest.yaml_text import Document
+
+Rebase = Callable[[Document, "Path | None", Path], "list[Problem]"]
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def merge(chain: Sequence[ChainFile], rebase: Rebase, problems: list[Problem]) -> Node:
+    """Each file laid over its parent; faults go to `problems`.
+
+    rebase: makes a document's paths relative to another folder (None: the document is bundled).
+    """
+    root: Node | None = None
+    onto = chain[0].path.parent
+    for file in reversed(chain):
+        problems.extend(rebase(file.document, None if file.bundled else file.path.parent, onto))
+        if file is not chain[0] and file.extends is not None:
+            # A parent's own `extends` has been followed; it is no part of what the child inherits.
+            file.document.data.pop("extends", None)
+        root = lay_over(root, file.document, problems)
+    assert root is not None
+    return root
+
+
+def checked(
+    model: type[Model], layer: Layer, problems: Sequence[Problem], kind: Kind, order: Sequence[str]
+) -> Model:
+    """The merged data as a model.
+
+    order: names of the files, the one that was asked for first; faults are sorted by it. Raises the kind's
+    `invalid` with `problems` and whatever the model finds.
+    """
+    found = list(problems)
+    try:
+        result = model.model_validate(layer.data)
+    except ValidationError as error:
+        found.extend(explain(error, model, layer, {problem.path for problem in problems}))
+    if found:
+        rank = {name: index for index, name in enumerate(order)}
+        found.sort(key=lambda problem: (rank[problem.file], problem.line))
+        raise kind.invalid(order[0], list(dict.fromkeys(found)))
+    return result

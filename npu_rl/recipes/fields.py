@@ -1,0 +1,138 @@
+"""The scalar types of a recipe, and the note that ties a field to the keys of the trainer.
+
+A recipe's scalars arrive as text: YAML 1.1 would read `1e-6` as text and `3.10` as a number.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
+
+from npu_rl.manifest.fields import AnyText, Name, Switch, Text, Variable
+from npu_rl.manifest.quoted import Quoted
+
+__all__ = [
+    "AnyText",
+    "Fraction",
+    "Key",
+    "Name",
+    "Number",
+    "Positive",
+    "Scalar",
+    "Slug",
+    "Switch",
+    "Text",
+    "Variable",
+    "Whole",
+]
+
+_WHOLE_PATTERN = r"[+-]?[0-9]+(_[0-9]+)*"
+_DECIMAL_PATTERN = r"[+-]?([0-9]+(_[0-9]+)*(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
+_DIGITS = 300  # more is no setting of anything; int() refuses 4,300 by itself, float() makes inf of 309
+
+_INTEGER = re.compile(_WHOLE_PATTERN)
+_NUMBER = re.compile(_DECIMAL_PATTERN)
+_SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+
+
+@dataclass(frozen=True)
+class Key:
+    """The trainer's keys a field is written to. `fsdp` and `megatron` hold where the two backends differ."""
+
+    both: tuple[str, ...] = ()
+    fsdp: tuple[str, ...] = ()
+    megatron: tuple[str, ...] = ()
+
+    def names(self, megatron: bool) -> tuple[str, ...]:
+        """The keys for one backend; none if the field says nothing to it."""
+        return self.both + (self.megatron if megatron else self.fsdp)
+
+
+def key(*both: str, fsdp: str | tuple[str, ...] = (), megatron: str | tuple[str, ...] = ()) -> Key:
+    """A Key, with single names where there is one."""
+    return Key(both, _several(fsdp), _several(megatron))
+
+
+def _several(names: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else names
+
+
+def read_scalar(value: object) -> object:
+    """A scalar as YAML 1.2 means it: true, false, a number, else text. Lists and mappings inside too.
+
+    What stands in quotes is text, but for "null" and "~": they are null, which can't be written without
+    quotes because that removes a key.
+    """
+    if isinstance(value, dict):
+        return {name: read_scalar(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [read_scalar(item) for item in value]
+    if not isinstance(value, str):
+        return value
+    if value.lower() in ("null", "~"):
+        return None
+    if isinstance(value, Quoted):
+        return str(value)
+    if value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if _INTEGER.fullmatch(value) and len(value) <= _DIGITS:
+        return int(value)
+    if _NUMBER.fullmatch(value) and math.isfinite(float(value)):
+        return float(value)
+    return value
+
+
+def _whole(value: object) -> object:
+    if isinstance(value, str) and _INTEGER.fullmatch(value) and len(value) <= _DIGITS:
+        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise ValueError("must be a whole number")
+
+
+def _number(value: object) -> object:
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        value = float(value)
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+        return float(value)
+    raise ValueError("must be a number")
+
+
+def _at_least_one(value: int) -> int:
+    if value < 1:
+        raise ValueError("must be 1 or more")
+    return value
+
+
+def _fraction(value: float) -> float:
+    if not 0.0 <= value <= 1.0:
+        raise ValueError("must be a number from 0 to 1")
+    return value
+
+
+def _slug(value: str) -> str:
+    if not _SLUG.fullmatch(value):
+        raise ValueError("must be small letters, digits and single hyphens, such as hf-rollout-repeat")
+    return value
+
+
+_WHOLE: dict[str, Any] = {"type": ["integer", "string"], "pattern": f"^{_WHOLE_PATTERN}$"}
+_DECIMAL: dict[str, Any] = {
+    "type": ["number", "string"],
+    "pattern": f"^{_DECIMAL_PATTERN}$",
+}
+# Everything but null, which removes a key.
+_ANY: dict[str, Any] = {"type": ["string", "number", "boolean", "array", "object"]}
+
+Whole = Annotated[int, BeforeValidator(_whole), WithJsonSchema(_WHOLE)]
+Positive = Annotated[int, AfterValidator(_at_least_one), BeforeValidator(_whole), WithJsonSchema(_WHOLE)]
+Number = Annotated[float, BeforeValidator(_number), WithJsonSchema(_DECIMAL)]
+Fraction = Annotated[float, AfterValidator(_fraction), BeforeValidator(_number), WithJsonSchema(_DECIMAL)]
+Scalar = Annotated[Any, BeforeValidator(read_scalar), WithJsonSchema(_ANY)]
+Slug = Annotated[
+    str, AfterValidator(_slug), WithJsonSchema({"type": "string", "pattern": "^[a-z0-9]+(-[a-z0-9]+)*$"})
+]

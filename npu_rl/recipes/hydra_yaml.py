@@ -1,0 +1,160 @@
+"""One file of a Hydra configuration, as plain data with the line of every key.
+
+Scalars are typed as OmegaConf 2.3 types them (`omegaconf/_utils.py`, get_yaml_loader): YAML 1.1, but `1e-6` is a
+number and a date is text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+_FLOAT = re.compile(
+    r"""^(?:[-+]?[0-9]+(?:_[0-9]+)*\.[0-9_]*(?:[eE][-+]?[0-9]+)?
+    |[-+]?[0-9]+(?:_[0-9]+)*[eE][-+]?[0-9]+
+    |\.[0-9]+(?:_[0-9]+)*(?:[eE][-+][0-9]+)?
+    |[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$""",
+    re.X,
+)
+_PACKAGE = re.compile(r"#\s*@package\s+(\S*)\s*$")
+_TAG = "tag:yaml.org,2002:"
+
+
+class ConfigFault(ValueError):
+    """A configuration file of the trainer that can't be read without running Hydra. where: file:line."""
+
+    def __init__(self, message: str, where: str) -> None:
+        super().__init__(message)
+        self.where = where
+
+
+class ModuleFault(ConfigFault):
+    """The trainer's module is missing, or says nothing of a configuration."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A value that is no mapping: None, bool, int, float, text or a list."""
+
+    value: Any
+    file: str
+    line: int
+
+
+@dataclass
+class Branch:
+    """A mapping."""
+
+    file: str
+    line: int
+    items: dict[str, Leaf | Branch] = field(default_factory=dict)
+
+
+Node = Leaf | Branch
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """name: as messages show it. defaults: the defaults list's items, None if there is none.
+    package: what `# @package` says, None without."""
+
+    name: str
+    body: Branch
+    defaults: list[Any] | None
+    defaults_line: int
+    package: str | None
+
+
+def read_config(path: Path, name: str) -> ConfigFile:
+    """Read one file. Raises ConfigFault if it isn't one YAML mapping, OSError if it isn't there."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    try:
+        root = yaml.compose(text, Loader=_loader())
+        body = Branch(name, 1) if root is None else _node(root, name)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"{name}:{mark.line + 1 if mark else 1}"
+        raise ConfigFault(f"it is not valid YAML ({error.problem})", where) from None
+    if not isinstance(body, Branch):
+        raise ConfigFault("it holds no mapping", f"{name}:1")
+    defaults = body.items.pop("defaults", None)
+    if defaults is not None and not (isinstance(defaults, Leaf) and isinstance(defaults.value, list)):
+        raise ConfigFault("its defaults are no list", f"{name}:{defaults.line}")
+    if defaults is None:
+        return ConfigFile(name, body, None, 1, _package(text))
+    return ConfigFile(name, body, defaults.value, defaults.line, _package(text))
+
+
+def _package(text: str) -> str | None:
+    """Hydra reads the directive from the comments the file begins with."""
+    for line in text.splitlines():
+        if line.strip() and not line.startswith("#"):
+            return None
+        if match := _PACKAGE.match(line.strip()):
+            return match[1]
+    return None
+
+
+def _loader() -> Any:
+    return _Fast if _Fast is not None else _Slow
+
+
+class _Slow(yaml.SafeLoader):
+    pass
+
+
+_Fast: Any = None
+if hasattr(yaml, "CSafeLoader"):
+
+    class _FastLoader(yaml.CSafeLoader):
+        pass
+
+    _Fast = _FastLoader
+
+for _each in (_Slow, _Fast):
+    if _each is not None:
+        _each.add_implicit_resolver(f"{_TAG}float", _FLOAT, list("-+0123456789."))
+        _each.yaml_implicit_resolvers = {
+            first: [(tag, pattern) for tag, pattern in resolvers if tag != f"{_TAG}timestamp"]
+            for first, resolvers in _each.yaml_implicit_resolvers.items()
+        }
+
+
+def _node(node: yaml.Node, file: str) -> Node:
+    line = node.start_mark.line + 1
+    if not isinstance(node, yaml.MappingNode):
+        return Leaf(_plain(node), file, line)
+    branch = Branch(file, line)
+    for key, value in _pairs(node):
+        child = _node(value, file)
+        # a section is where its key stands, not its first entry
+        child = Branch(file, key.start_mark.line + 1, child.items) if isinstance(child, Branch) else child
+        branch.items[str(_plain(key))] = child
+    return branch
+
+
+def _pairs(node: yaml.MappingNode) -> Iterator[tuple[yaml.Node, yaml.Node]]:
+    """The entries, those of `<<:` first, as anything written out replaces them."""
+    for key, value in node.value:
+        if key.tag == f"{_TAG}merge":
+            for source in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                yield from _pairs(source)
+    for key, value in node.value:
+        if key.tag != f"{_TAG}merge":
+            yield key, value
+
+
+def _plain(node: yaml.Node) -> Any:
+    if isinstance(node, yaml.MappingNode):
+        return {_plain(key): _plain(value) for key, value in _pairs(node)}
+    if isinstance(node, yaml.SequenceNode):
+        return [_plain(item) for item in node.value]
+    make = yaml.constructor.SafeConstructor()
+    if not node.tag.startswith(_TAG):
+        return node.value  # a tag of Python's own, which nothing here runs
+    return make.construct_object(node)

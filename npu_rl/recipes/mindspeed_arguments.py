@@ -1,0 +1,129 @@
+"""What MindSpeed reads from `override_transformer_config`.
+
+Its `repatch` sets every key of that mapping on its arguments (mindspeed/megatron_adaptor.py@7ff818c4), so a key is
+known if MindSpeed declares such an argument or reads an attribute of that name from its arguments or configuration.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from npu_rl.recipes.kinds import ANY, Kinds, of_named_type
+from npu_rl.recipes.python_classes import parse
+
+_FOLDER = "mindspeed"
+_CHOICE_ADDERS = "add_parser_argument_choices_value"
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A declared argument, by the attribute it becomes. where: file:line."""
+
+    name: str
+    where: str
+    kinds: Kinds
+
+
+class MindSpeedArguments:
+    """The arguments of the MindSpeed in a code folder; `present` is False without one."""
+
+    def __init__(self, code: Path) -> None:
+        self._code = code
+        self.present = (code / _FOLDER / "__init__.py").is_file()
+
+    @cached_property
+    def declared(self) -> dict[str, Argument]:
+        """Every argument of arguments.py and the features; choices of several declarations together."""
+        result: dict[str, Argument] = {}
+        added: dict[str, list[str]] = {}
+        for file, content in self._texts.items():
+            if b"add_argument(" not in content and _CHOICE_ADDERS.encode() not in content:
+                continue
+            if file != f"{_FOLDER}/arguments.py" and b"register_args" not in content:
+                continue  # a program of its own, such as mindspeed/run/run.py
+            for name, argument in _declarations(content, file, added):
+                result[name] = _together(result.get(name), argument)
+        for name, more in added.items():
+            if name in result and result[name].kinds.choices:
+                kinds = result[name].kinds
+                wider = replace(kinds, choices=tuple(dict.fromkeys((*kinds.choices, *more))))
+                result[name] = replace(result[name], kinds=wider)
+        return result
+
+    def read_at(self, name: str) -> str | None:
+        """file:line of a read of this name from MindSpeed's arguments or configuration."""
+        word = re.escape(name)
+        holder = r"(?:\w*args|\w*config|get_args\(\)|get_full_args\(\))"
+        pattern = re.compile(
+            rf"\b{holder}\.{word}\b(?!\s*(?:=[^=]|\())|attr\(\s*(?:self\.)?{holder},\s*['\"]{word}['\"]".encode()
+        )
+        for file, content in self._texts.items():
+            match = pattern.search(content) if name.encode() in content else None
+            if match:
+                return f"{file}:{content.count(bytes((10,)), 0, match.start()) + 1}"
+        return None
+
+    @cached_property
+    def _texts(self) -> dict[str, bytes]:
+        if not self.present:
+            return {}
+        paths = sorted((self._code / _FOLDER).rglob("*.py"))
+        return {path.relative_to(self._code).as_posix(): path.read_bytes() for path in paths}
+
+
+def _declarations(content: bytes, file: str, added: dict[str, list[str]]) -> Iterator[tuple[str, Argument]]:
+    tree = parse(content)
+    for node in ast.walk(tree) if tree else ():
+        if not isinstance(node, ast.Call):
+            continue
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        texts = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+        if called == "add_argument" and (name := _attribute(node, texts)):
+            yield name, Argument(name, f"{file}:{node.lineno}", _kinds(node))
+        elif called == _CHOICE_ADDERS and len(texts) == 2:
+            added.setdefault(_underscored(texts[0]), []).append(texts[1])
+
+
+def _attribute(node: ast.Call, texts: list[str]) -> str | None:
+    for item in node.keywords:
+        if item.arg == "dest" and isinstance(item.value, ast.Constant):
+            return str(item.value.value)
+    long = [text for text in texts if text.startswith("--")] or texts
+    return _underscored(long[0]) if long else None
+
+
+def _underscored(option: str) -> str:
+    return option.lstrip("-").replace("-", "_")
+
+
+def _kinds(node: ast.Call) -> Kinds:
+    given = {item.arg: item.value for item in node.keywords}
+    action = given.get("action")
+    if isinstance(action, ast.Constant) and action.value in ("store_true", "store_false"):
+        return Kinds(frozenset({"bool"}))
+    if "nargs" in given or action is not None:
+        return ANY
+    choices = given.get("choices")
+    if isinstance(choices, (ast.List, ast.Tuple)):
+        values = [item.value for item in choices.elts if isinstance(item, ast.Constant)]
+        texts = tuple(value for value in values if isinstance(value, str))
+        if texts and len(texts) == len(choices.elts):
+            return Kinds(frozenset({"text"}), texts)
+    return of_named_type(given.get("type"))
+
+
+def _together(first: Argument | None, second: Argument) -> Argument:
+    """One of two declarations; what both take, if they differ."""
+    if first is None:
+        return second
+    if first.kinds == second.kinds:
+        return first
+    if first.kinds.choices and second.kinds.choices:
+        choices = tuple(dict.fromkeys((*first.kinds.choices, *second.kinds.choices)))
+        return replace(first, kinds=Kinds(first.kinds.kinds | second.kinds.kinds, choices))
+    return replace(first, kinds=ANY)

@@ -1,0 +1,197 @@
+"""`key=value` from the command line: a last layer over the recipe, one argument at a time.
+
+Which key is meant:
+- a first part that is a section of the recipe makes it a key of the recipe: `optimizer.lr=1e-6`, `steps=20`;
+- otherwise a dotted key is the trainer's own: `actor_rollout_ref.actor.ppo_epochs=2`, and the same as
+  `overrides.actor_rollout_ref.actor.ppo_epochs=2`. Where a section of the trainer has the name of one of the
+  recipe's (data, trainer, algorithm), only the second form says it, or Hydra's `+` in front;
+- Hydra's `+` and `++` in front are accepted and dropped: npu-rl knows by itself which keys are new.
+
+A value is read as in a recipe's file (`[a, b]`, `{a: b}`, quotes); `key=null` removes what the file says (so
+does `key=~`, but bash makes the home folder of the ~ in `seed=~`). `key='"null"'` gives the trainer a null.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from npu_rl.errors import UsageError
+from npu_rl.manifest.explain import unknown_key
+from npu_rl.manifest.layers import Node, lay_over
+from npu_rl.manifest.problems import KeyPath, Problem, shown
+from npu_rl.manifest.yaml_text import DEPTH_LIMIT, Document, NotYaml, Plain, read_value
+from npu_rl.recipes.keys import sections, suggestion, word_for
+from npu_rl.recipes.local_paths import make_absolute
+from npu_rl.recipes.schema import Recipe
+from npu_rl.recipes.settings import OVERRIDES
+
+_NOTHING_TO_REMOVE = "there is nothing to remove: the recipe doesn't say it"
+_A_NULL = "; '\"null\"' in quotes gives the trainer a null"
+
+_TRAINER_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_][A-Za-z0-9_-]*)*")
+_NEAR = 0.8  # difflib's measure; optimiser and optimizer have 0.89, reward and reward_model 0.67
+_HOW = "write key=value, such as optimizer.lr=1e-6; key=null removes what the recipe says"
+
+
+@dataclass(frozen=True)
+class Override:
+    """One argument. path: the key of the recipe. value: None removes the key. places: all paths in value."""
+
+    text: str
+    path: tuple[str, ...]
+    value: Plain
+    places: tuple[KeyPath, ...]
+
+    @property
+    def said(self) -> str:
+        """How messages name it."""
+        return f"command line: {_short(self.text)}"
+
+    def document(self) -> Document:
+        """As a file that says nothing else."""
+        data: Plain = self.value
+        for part in reversed(self.path):
+            data = {part: data}
+        assert isinstance(data, dict)
+        lines: dict[KeyPath, int] = dict.fromkeys(self._passed(), 0)
+        lines.update(((*self.path, *place), 0) for place in self.places)
+        return Document(self.said, data, lines)
+
+    def _passed(self) -> list[KeyPath]:
+        return [self.path[:length] for length in range(len(self.path))]
+
+    def over(self, root: Node, problems: list[Problem], folder: Path) -> Node:
+        """The recipe with this laid over it. folder: what a path of the value is relative to."""
+        fault = unknown_key(self.path, Recipe)
+        if fault is not None:
+            problems.append(Problem(self.said, 0, self.path, fault + _the_trainers(self.path)))
+            return root
+        document = self.document()
+        make_absolute(document, folder)
+        found: list[Problem] = []
+        result = lay_over(root, document, found, self._passed())
+        if self.value is None:
+            message = _NOTHING_TO_REMOVE + (_A_NULL if self.path[0] == OVERRIDES else "")
+            found = [dataclasses.replace(problem, message=message) for problem in found]
+        problems.extend(found)
+        return result
+
+
+def parse_overrides(arguments: Sequence[str]) -> list[Override]:
+    """The arguments, in order. Raises UsageError with every argument that can't be meant."""
+    result: list[Override] = []
+    faults: list[_Fault] = []
+    seen: dict[tuple[str, ...], str] = {}
+    for text in arguments:
+        try:
+            override = _parse(text)
+            if override.path in seen:
+                _refuse(text, f"the key is given twice, first by {_short(seen[override.path])}", "keep one")
+        except _Fault as fault:
+            faults.append(fault)
+        else:
+            seen[override.path] = text
+            result.append(override)
+    if faults:
+        raise _usage_error(faults)
+    return result
+
+
+def _parse(text: str) -> Override:
+    key, equals, raw = text.partition("=")
+    if not equals:
+        _refuse(text, "it has no '='")
+    path = _path(text, key)
+    try:
+        value, places = read_value(raw)
+    except NotYaml as error:
+        hint = "write it as in a recipe's file; in quotes if it holds signs of YAML, such as '\"a: b\"'"
+        _refuse(text, f"the value can't be read: {error.why}", hint)
+    if value is None and not raw.strip():
+        _refuse(
+            text, "it gives no value", f"{key}=null removes what the recipe says; {key}='\"\"' is empty text"
+        )
+    return Override(text, path, value, tuple(places))
+
+
+def _path(text: str, key: str) -> tuple[str, ...]:
+    bare = re.sub(r"^\+{1,2}", "", key)
+    parts = tuple(bare.split("."))
+    if not all(parts):
+        _refuse(text, "a part of the key is empty" if bare else "the key is empty")
+    if len(parts) > DEPTH_LIMIT:
+        _refuse(text, f"the key has more than {DEPTH_LIMIT} parts")
+    if bare.startswith("~"):
+        _refuse(text, "Hydra's ~ is not known here", f"write {bare[1:]}=null to remove a key")
+    first, rest = parts[0], parts[1:]
+    if bare == key and first == "extends":
+        _refuse(text, "the files are read before the command line", "write `extends:` into a recipe of yours")
+    if bare == key and first == OVERRIDES:
+        return (OVERRIDES, _trainer_key(text, ".".join(rest))) if rest else (OVERRIDES,)
+    if bare == key and first in sections():
+        return parts
+    if bare == key:
+        _refuse_unless_the_trainers(text, parts)
+    return OVERRIDES, _trainer_key(text, bare)
+
+
+def _refuse_unless_the_trainers(text: str, parts: tuple[str, ...]) -> None:
+    dotted = ".".join(parts)
+    if len(parts) == 1:
+        _refuse(text, f"a recipe has no key {shown(dotted)}{suggestion(dotted)}")
+    near = difflib.get_close_matches(parts[0], sections(), n=1, cutoff=_NEAR)
+    if near:
+        better = ".".join((near[0], *parts[1:]))
+        why = f"a recipe has no section {shown(parts[0])}; did you mean {better!r}?"
+        _refuse(text, why, f"if it is a key of the trainer, write overrides.{dotted}=...")
+
+
+def _trainer_key(text: str, key: str) -> str:
+    if not _TRAINER_KEY.fullmatch(key):
+        _refuse(
+            text, f"{shown(key)} is no key of a trainer: names of letters, digits, '_' and '-', with dots"
+        )
+    return key
+
+
+def _the_trainers(path: tuple[str, ...]) -> str:
+    """What to do if an unknown key of the recipe was meant to be one of the trainer."""
+    if len(path) < 2:
+        return ""
+    dotted = ".".join(path)
+    word = word_for(dotted)
+    if word is not None:
+        return f"; the trainer's {dotted} is {word} in a recipe"
+    return f"; a key of the trainer itself is set with overrides.{dotted}=..."
+
+
+class _Fault(Exception):
+    def __init__(self, text: str, why: str, hint: str) -> None:
+        super().__init__(why)
+        self.text = text
+        self.why = why
+        self.hint = hint
+
+
+def _refuse(text: str, why: str, hint: str = _HOW) -> NoReturn:
+    raise _Fault(text, why, hint)
+
+
+def _usage_error(faults: Sequence[_Fault]) -> UsageError:
+    first = faults[0]
+    if len(faults) == 1:
+        what = f"The argument {shown(first.text)} can't be meant"
+        return UsageError(what, where="the command line", why=first.why, hint=first.hint)
+    why = "\n".join(f"{_short(fault.text)}: {fault.why}" for fault in faults)
+    return UsageError(f"{len(faults)} arguments can't be meant", where="the command line", why=why, hint=_HOW)
+
+
+def _short(text: str) -> str:
+    """An argument in a message: escaped, short, without credentials of a URL."""
+    return shown(text)[1:-1]

@@ -1,0 +1,38 @@
+"""The trainer's keys that npu-rl writes itself, so that a run is where its record says it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from npu_rl.recipes.schema import Recipe
+
+OWNED: Mapping[str, str] = {
+    "custom_reward_function.name": "say it as `reward: {function: FILE.py:NAME}`",
+    "custom_reward_function.path": "say it as `reward: {function: FILE.py:NAME}`",
+    "trainer.default_local_dir": "npu-rl puts checkpoints into the run's folder",
+    "trainer.device": "say it as `device:`",
+    "trainer.experiment_name": "npu-rl takes the run's name, `name:` or --name",
+    "trainer.resume_from_path": "npu-rl resumes a run with --resume",
+    "trainer.resume_mode": "npu-rl resumes a run with --resume",
+    "trainer.rollout_data_dir": "say `logging: {samples: true}`; npu-rl puts the answers into the run's folder",
+    "trainer.validation_data_dir": "npu-rl puts the validation's answers into the run's folder",
+}
+"""Key -> what to do instead. `overrides` may not name them; render writes them."""
+
+_MADE = {
+    "model.make": {"actor_rollout_ref.model.path": "`model: {make: ...}` makes the model and names it"},
+    "data.make": {
+        "data.train_files": "`data: {make: ...}` makes the data and names it",
+        "data.val_files": "`data: {make: ...}` makes the data and names it",
+    },
+}
+
+
+def owned(recipe: Recipe) -> dict[str, str]:
+    """OWNED, with the keys that are npu-rl's because of what the recipe has it make."""
+    result = dict(OWNED)
+    if recipe.model.make:
+        result |= _MADE["model.make"]
+    if recipe.data.make:
+        result |= _MADE["data.make"]
+    return result

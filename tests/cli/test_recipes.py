@@ -1,0 +1,177 @@
+"""`npu-rl recipes` as a person meets it: list, show, copy and check, and the schema of recipes."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from npu_rl.data import bundled_recipes, data_root
+from npu_rl.recipes.load import load_recipe
+from tests.cli.test_commands import modules_after
+from tests.recipes.examples import MINIMAL, write
+from tests.support import clean_env, run_cli
+
+
+@pytest.fixture
+def npu_rl(tmp_path: Path):  # type: ignore[no-untyped-def]
+    here = tmp_path / "here"
+    here.mkdir()
+
+    def run(*args: str) -> CompletedProcess[str]:
+        return run_cli(args, clean_env(tmp_path), here)
+
+    run.here = here  # type: ignore[attr-defined]
+    return run
+
+
+def test_list(npu_rl) -> None:  # type: ignore[no-untyped-def]
+    done = npu_rl("recipes", "list")
+    assert done.returncode == 0
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("quickstart ")]
+    assert line.split()[1:5] == ["cpu", "1", "die", "quickstart"]
+    rows = json.loads(npu_rl("recipes", "list", "--json").stdout)
+    assert {row["name"] for row in rows} == set(bundled_recipes())
+    assert {"name", "title", "manifest", "device", "dies", "path"} == set(rows[0])
+
+
+def test_show_is_a_recipe_again(npu_rl) -> None:  # type: ignore[no-untyped-def]
+    done = npu_rl("recipes", "show", "quickstart", "optimizer.lr=1e-6", "a.b=x")
+    assert done.returncode == 0
+    assert "  lr: 1e-6  # command line: optimizer.lr=1e-6\n" in done.stdout
+    assert "steps: 60  # bundled:quickstart.yaml:" in done.stdout
+    again = load_recipe(write(npu_rl.here / "again.yaml", done.stdout))
+    assert again.digest == load_recipe("quickstart", ["optimizer.lr=1e-6", "a.b=x"]).digest
+
+
+def test_show_as_json(npu_rl) -> None:  # type: ignore[no-untyped-def]
+    shown = json.loads(npu_rl("recipes", "show", "quickstart", "steps=5", "--json").stdout)
+    assert shown["recipe"]["steps"] == 5 and shown["recipe"]["optimizer"]["lr"] == 0.003
+    assert shown["recipe"]["schema"] == 1 and shown["recipe"]["logging"]["samples"] is True
+    assert shown["where"]["steps"] == "command line: steps=5"
+    assert shown["bundled"] is True and list(shown["files"]) == ["bundled:quickstart.yaml"]
+    assert shown["digest"] == load_recipe("quickstart", ["steps=5"]).digest
+
+
+def test_copy_change_and_show(npu_rl) -> None:  # type: ignore[no-untyped-def]
+    done = npu_rl("recipes", "copy", "quickstart")
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[0] == "quickstart.yaml"
+    assert sorted(os.listdir(npu_rl.here)) == ["quickstart.yaml", "recipe.schema.json"]
+    path = npu_rl.here / "quickstart.yaml"
+    path.write_text(path.read_text().replace("steps: 60", "steps: 3"))
+    assert "steps: 3  # quickstart.yaml:" in npu_rl("recipes", "show", "quickstart.yaml").stdout
+    assert "steps: 60" in npu_rl("recipes", "show", "quickstart").stdout, "a name is the bundled one"
+    again = npu_rl("recipes", "copy", "quickstart")
+    assert again.returncode == 2 and "is there already" in again.stderr
+    assert "steps: 3" in path.read_text()
+
+
+def test_a_schema_of_another_npu_rl_is_told_and_left(npu_rl) -> None:  # type: ignore[no-untyped-def]
+    (npu_rl.here / "recipe.schema.json").write_text("{}")
+    done = npu_rl("recipes", "copy", "quickstart", "mine.yaml")
+    assert done.returncode == 0 and done.stdout == "mine.yaml\n"
+    assert "recipe.schema.json is of another npu-rl" in done.stderr
+    assert (npu_rl.here / "recipe.schema.json").read_text() == "{}"
+
+
+def test_check_without_a_workspace(npu_rl) -> None:  # type: ignore[no-untyped-def]
+    done = npu_rl("recipes", "check", "quickstart")
+    assert done.returncode == 0, done.stderr
+    assert "quickstart: no error, checked against its schema alone (no workspace)" in done.stdout
+    found = json.loads(npu_rl("recipes", "check", "quickstart", "--json").stdout)
+    assert (found["ok"], found["errors"], found["code"], found["recipe"]) == (True, [], None, "quickstart")
+    assert found["notes"], "what was not checked is told"
+
+
+def test_check_tells_what_the_backend_has_no_key_for(npu_rl) -> None:  # type: ignore[no-untyped-def]
+    arguments = ("recipes", "check", "quickstart", "actor.parallel.tensor=2")
+    done = npu_rl(*arguments)
+    assert done.returncode == 1
+    assert "error: command line: actor.parallel.tensor=2: actor.parallel.tensor" in done.stdout
+    assert "quickstart: 1 error," in done.stdout
+    found = json.loads(npu_rl(*arguments, "--json").stdout)
+    assert found["ok"] is False
+    (error,) = found["errors"]
+    assert (error["path"], error["where"], error["kind"]) == (
+        "actor.parallel.tensor", "command line: actor.parallel.tensor=2", "unheard",
+    )  # fmt: skip
+
+
+def test_check_reports_faults_of_the_recipe_itself_first(npu_rl) -> None:  # type: ignore[no-untyped-def]
+    write(npu_rl.here / "r.yaml", MINIMAL.replace("device: cpu", "device: gpu"))
+    done = npu_rl("recipes", "check", "r.yaml", "steps=x")
+    assert done.returncode == 1 and done.stdout == ""
+    assert "r.yaml is not a valid recipe: 2 errors" in done.stderr
+    as_json = npu_rl("recipes", "check", "r.yaml", "steps=x", "--json")
+    assert as_json.returncode == 1 and as_json.stderr == ""
+    found = json.loads(as_json.stdout)
+    assert [(error["path"], error["where"]) for error in found["errors"]] == [
+        ("device", "r.yaml:5"), ("steps", "command line: steps=x"),
+    ]  # fmt: skip
+
+
+def test_check_against_a_workspace(npu_rl) -> None:  # type: ignore[no-untyped-def]
+    """The code of a workspace is found from the folder one is in, or named."""
+    code = npu_rl.here / "ws" / "code"
+    write(code / "verl" / "trainer" / "config" / "ppo_trainer.yaml", "data: {train_batch_size: 8}\n")
+    write(
+        code / "verl" / "trainer" / "main_ppo.py",
+        'import hydra\n\n\n@hydra.main(config_path="config", config_name="ppo_trainer")\ndef main(config): ...\n',
+    )
+    for name in ("receipt.json", "lock.json"):
+        write(npu_rl.here / "ws" / ".npu-rl" / name, "{}")
+    done = npu_rl("recipes", "check", "quickstart", "--json", "--workspace", "ws")
+    found = json.loads(done.stdout)
+    assert found["code"] == str(code)
+    assert done.returncode == 1, "that trainer knows hardly a key"
+    assert any(error["key"] == "actor_rollout_ref.actor.optim.lr" for error in found["errors"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["show"], 2, "missing argument"),
+        (["show", "quickstrat"], 1, "did you mean 'quickstart'"),
+        (["show", "./nowhere.yaml"], 1, "can't be read"),
+        (["show", "quickstart", "optimizer.lr"], 2, "it has no '='"),
+        (["show", "quickstart", "lr=1"], 2, "did you mean 'optimizer.lr'"),
+        (["show", "quickstart", "steps=1", "steps=2"], 2, "given twice"),
+        (
+            ["show", "quickstart", "optimizer.lr=abc"],
+            1,
+            "command line: optimizer.lr=abc: optimizer.lr: must be",
+        ),
+        (["check", "quickstart", "--workspace", "nowhere"], 3, "is not a workspace"),
+        (["copy", "quickstrat"], 1, "did you mean 'quickstart'"),
+        (["copy", "quickstart", "mine"], 2, "is no name for a recipe"),
+        (["nonsense"], 2, "nonsense"),
+    ],
+)
+def test_mistakes_get_their_exit_code_and_a_clear_message(  # type: ignore[no-untyped-def]
+    npu_rl, arguments: list[str], code: int, message: str
+) -> None:
+    done = npu_rl("recipes", *arguments)
+    assert done.returncode == code
+    assert message.lower() in done.stderr.lower()
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert os.listdir(npu_rl.here) == []
+
+
+def test_schema_of_recipes(npu_rl) -> None:  # type: ignore[no-untyped-def]
+    committed = (data_root() / "recipes" / "recipe.schema.json").read_text(encoding="utf-8")
+    assert npu_rl("schema", "--recipe").stdout == committed
+    assert npu_rl("schema").stdout != committed
+
+
+@pytest.mark.parametrize("arguments", [["recipes", "--help"], ["recipes", "check", "--help"]])
+def test_help_imports_nothing_heavy(tmp_path: Path, arguments: list[str]) -> None:
+    loaded = modules_after(arguments, clean_env(tmp_path), tmp_path)
+    assert "npu_rl.cli.app" in loaded
+    assert not loaded & {"pydantic", "yaml", "npu_rl.recipes.load", "npu_rl.cli.recipes"}
+    done = run_cli(arguments, clean_env(tmp_path))
+    assert done.returncode == 0 and "Usage:" in done.stdout

@@ -1,0 +1,167 @@
+"""The committed JSON Schema is that of the recipe's models, and agrees with them."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from pydantic import ValidationError
+
+from npu_rl.data import bundled_recipes, data_root
+from npu_rl.manifest.yaml_text import read_yaml
+from npu_rl.recipes.json_schema import recipe_schema
+from npu_rl.recipes.keys import dotted_keys
+from npu_rl.recipes.schema import Recipe
+from tests.recipes.examples import BAD, GOOD, ids, is_structural
+
+VALIDATOR = Draft202012Validator(json.loads(recipe_schema()))
+EXAMPLES = [*GOOD, *bundled_recipes().values()]
+WHOLE = [path for path in EXAMPLES if "extends" not in read_yaml(path.read_bytes(), "r").data]
+# Mappings with keys of a person's own, and what lies in them.
+OPEN = {"config", "arguments", "engine_arguments", "transformer", "env", "adaptations", "overrides"}
+Path_ = tuple[Any, ...]
+
+
+def test_the_committed_file_is_the_export() -> None:
+    committed = (data_root() / "recipes" / "recipe.schema.json").read_text(encoding="utf-8")
+    assert committed == recipe_schema(), "npu-rl schema --recipe > recipes/recipe.schema.json"
+
+
+def test_it_is_a_schema() -> None:
+    Draft202012Validator.check_schema(json.loads(recipe_schema()))
+    assert recipe_schema() == json.dumps(json.loads(recipe_schema()), indent=2, sort_keys=True) + "\n"
+    assert json.loads(recipe_schema())["title"] == "npu-rl recipe"
+
+
+def test_every_key_has_a_description_for_the_editor() -> None:
+    definitions = json.loads(recipe_schema())["$defs"]
+    described = [
+        key
+        for shape in definitions.values()
+        for key, value in shape["properties"].items()
+        if value.get("description") or ("anyOf" in value and value["anyOf"][0].get("description"))
+    ]
+    assert len(described) == sum(len(shape["properties"]) for shape in definitions.values())
+    assert len(described) >= 2 * len(dotted_keys())
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=ids)
+def test_good_examples_pass_as_text_and_as_an_editor_reads_them(path: Path) -> None:
+    raw = path.read_bytes()
+    assert list(VALIDATOR.iter_errors(read_yaml(raw, "r").data)) == []
+    assert list(VALIDATOR.iter_errors(yaml.safe_load(raw))) == []
+
+
+@pytest.mark.parametrize("path", [path for path in BAD if is_structural(path)], ids=ids)
+def test_structural_faults_are_seen_in_the_editor(path: Path) -> None:
+    assert not VALIDATOR.is_valid(read_yaml(path.read_bytes(), "r").data)
+
+
+def accepted(data: object) -> bool:
+    try:
+        Recipe.model_validate(data)
+    except ValidationError:
+        return False
+    return True
+
+
+def places(value: object, path: Path_ = ()) -> Iterator[Path_]:
+    yield path
+    items: Any = (
+        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    )
+    for key, child in items:
+        yield from places(child, (*path, key))
+
+
+def at(data: Any, path: Path_) -> Any:
+    for key in path:
+        data = data[key]
+    return data
+
+
+def changed(data: Any, path: Path_, value: Any) -> Any:
+    result = copy.deepcopy(data)
+    at(result, path[:-1])[path[-1]] = value
+    return result
+
+
+def without(data: Any, path: Path_) -> Any:
+    result = copy.deepcopy(data)
+    del at(result, path[:-1])[path[-1]]
+    return result
+
+
+def mutations(data: Any) -> Iterator[tuple[str, Any]]:
+    """Every key deleted, every value of another kind, an unknown key in every closed mapping."""
+    for path in list(places(data)):
+        value = at(data, path)
+        if isinstance(value, dict) and not set(path) & OPEN:
+            yield f"unknown key in {path}", changed(data, (*path, "surplus"), "x")
+        if not path:
+            continue
+        yield f"without {path}", without(data, path)
+        for other in ([], {}, ["x"], {"x": "y"}, "?"):
+            if isinstance(other, str) != isinstance(value, str) or type(other) is not type(value):
+                yield f"{path} as {other}", changed(data, path, other)
+
+
+@pytest.mark.parametrize("path", WHOLE, ids=ids)
+def test_it_agrees_with_the_models_on_every_mutation(path: Path) -> None:
+    count = 0
+    for what, data in mutations(read_yaml(path.read_bytes(), "r").data):
+        count += 1
+        assert VALIDATOR.is_valid(data) == accepted(data), what
+    assert count > 50
+
+
+NUMBERS = [1, 0, -1, 3.5, 12, 1e-6, True, False]
+
+
+@pytest.mark.parametrize("path", WHOLE, ids=ids)
+def test_it_accepts_numbers_where_the_loader_accepts_their_text(path: Path) -> None:
+    text = read_yaml(path.read_bytes(), "r").data
+    count = 0
+    for place in places(text):
+        if not isinstance(at(text, place), str):
+            continue
+        for number in NUMBERS:
+            spelled = str(number).lower() if isinstance(number, bool) else str(number)
+            if accepted(changed(text, place, spelled)):
+                count += 1
+                assert VALIDATOR.is_valid(changed(text, place, number)), (place, number)
+    assert count > 0
+
+
+WORDS = "1 -1 1_0 1. .5 1e-6 1E5 0 0.5 true False ./x ../x a.yaml a/b hf vllm fsdp npu cpu ~ null é a-b"
+SCALARS = st.text(max_size=12) | st.sampled_from(WORDS.split())
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_it_accepts_whatever_the_models_accept(data: st.DataObject) -> None:
+    text = read_yaml(data.draw(st.sampled_from(WHOLE)).read_bytes(), "r").data
+    leaves = [place for place in places(text) if isinstance(at(text, place), str)]
+    for _ in range(data.draw(st.integers(1, 3))):
+        text = changed(text, data.draw(st.sampled_from(leaves)), data.draw(SCALARS))
+    assert VALIDATOR.is_valid(text) or not accepted(text)
+
+
+def test_a_child_may_leave_out_and_remove() -> None:
+    assert VALIDATOR.is_valid({"extends": "quickstart", "optimizer": {"lr": "1e-6", "clip": None}})
+    assert VALIDATOR.is_valid({"extends": "./r.yaml", "model": {"make": None, "path": "./m"}, "env": None})
+    assert VALIDATOR.is_valid(
+        {"extends": "quickstart", "actor": {"kl_loss": None, "parallel": {"tensor": 2}}}
+    )
+    assert not VALIDATOR.is_valid({"extends": None})
+    assert not VALIDATOR.is_valid({"extends": "quickstart", "optimzer": {}})
+    assert not VALIDATOR.is_valid({"extends": "quickstart", "actor": {"kl_loss": {"coef": 1}}})
+    assert not VALIDATOR.is_valid({"extends": "quickstart", "data": {"train": [None]}})

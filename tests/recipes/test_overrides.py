@@ -1,0 +1,286 @@
+"""`key=value` on the command line: whose key it is, what its value is, and how faults are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from npu_rl.errors import RecipeError, UsageError
+from npu_rl.recipes.fields import read_scalar
+from npu_rl.recipes.find import InvalidRecipe
+from npu_rl.recipes.keys import dotted_keys, sections, word_for
+from npu_rl.recipes.load import load_recipe
+from npu_rl.recipes.overrides import Override, parse_overrides
+from npu_rl.recipes.schema import Recipe
+from tests.recipes.examples import EVERYTHING, MINIMAL, write
+
+
+def loaded(*arguments: str) -> Recipe:
+    return load_recipe("quickstart", arguments).recipe
+
+
+def refused(*arguments: str) -> str:
+    with pytest.raises(UsageError) as caught:
+        load_recipe("quickstart", arguments)
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+def invalid(*arguments: str) -> str:
+    with pytest.raises(InvalidRecipe) as caught:
+        load_recipe("quickstart", arguments)
+    return str(caught.value)
+
+
+def test_keys_of_the_recipe() -> None:
+    recipe = loaded(
+        "steps=7", "optimizer.lr=1e-6", "model.config.vocab_size=128", "actor.kl_loss.use=false",
+        "env.A=1", "adaptations.hf-rollout-repeat=false", "logging.backends=[console, wandb]",
+        "reward.arguments={extra: [1, x]}", "title=two words", "actor.transformer.a=null-ish",
+    )  # fmt: skip
+    assert (recipe.steps, recipe.optimizer.lr, recipe.title) == (7, 1e-6, "two words")
+    assert recipe.model.config == {"_attn_implementation": "eager", "vocab_size": 128}
+    assert recipe.actor.kl_loss is not None
+    assert (recipe.actor.kl_loss.use, recipe.actor.kl_loss.coefficient) == (False, 0.001)
+    assert recipe.env == {"A": "1"} and recipe.adaptations == {"hf-rollout-repeat": False}
+    assert recipe.logging.backends == ["console", "wandb"]
+    assert recipe.reward.arguments == {"digit": "7", "extra": [1, "x"]}, "mappings merge, as in files"
+    assert recipe.actor.transformer == {"a": "null-ish"}
+
+
+def test_keys_of_the_trainer() -> None:
+    recipe = loaded(
+        "actor_rollout_ref.actor.ppo_epochs=2",
+        "+actor_rollout_ref.model.override_config.x=true",
+        "++critic.optim.lr=1e-5",
+        "overrides.data.sampler.class_path=[a, '1']",
+        "+trainer.balance_batch=False",
+        "ray_init.num_cpus='\"null\"'",
+        "overrides={trainer.esi_redundant_time: 5}",
+    )
+    assert recipe.overrides == {
+        "actor_rollout_ref.actor.ppo_epochs": 2,
+        "actor_rollout_ref.model.override_config.x": True,
+        "critic.optim.lr": 1e-5,
+        "data.sampler.class_path": ["a", "1"],
+        "trainer.balance_batch": False,
+        "ray_init.num_cpus": '"null"',
+        "trainer.esi_redundant_time": 5,
+    }
+    assert loaded('ray_init.num_cpus="null"').overrides == {"ray_init.num_cpus": None}
+
+
+@pytest.mark.parametrize("null", ["~", "null"])
+def test_a_null_removes(null: str) -> None:
+    assert loaded(f"reward.goal={null}", f"actor.kl_loss={null}").actor.kl_loss is None
+    assert loaded(f"model.make={null}", "model.path=/m").model.path == "/m"
+    message = invalid(f"rollout.top_p={null}", f"overrides.a.b={null}")
+    assert f"rollout.top_p={null}: rollout.top_p: there is nothing to remove" in message
+    assert "overrides['a.b']: there is nothing to remove: the recipe doesn't say it; '\"null\"' in" in message
+    assert "overrides['a.b']['x:1']: has no value" in invalid("a.b={x:1}"), "YAML wants a space there"
+
+
+def test_where_a_value_comes_from() -> None:
+    recipe = load_recipe("quickstart", ["optimizer.lr=1e-6", "env.A=1", "a.b=[1,2]"])
+    assert recipe.where("optimizer", "lr") == "command line: optimizer.lr=1e-6"
+    assert recipe.where("optimizer").startswith("bundled:quickstart.yaml:"), "it wrote the section"
+    assert recipe.where("env") == "command line: env.A=1"
+    assert recipe.where("overrides", "a.b", 1) == "command line: a.b=[1,2]"
+    assert recipe.overrides == ("optimizer.lr=1e-6", "env.A=1", "a.b=[1,2]")
+
+
+def test_faults_cite_the_argument() -> None:
+    message = invalid("optimizer.lr=abc", "rollout.engine=vlm", "steps.x=1")
+    assert "3 errors" in message
+    assert "command line: optimizer.lr=abc: optimizer.lr: must be a number" in message
+    assert "command line: rollout.engine=vlm: rollout.engine: must be 'hf' or 'vllm', not 'vlm'" in message
+    assert "command line: steps.x=1: steps: must be a whole number" in message
+
+
+def test_a_key_that_is_missing_after_an_override_is_missed_where_the_section_is() -> None:
+    assert "bundled:quickstart.yaml:54: optimizer: required key 'lr'" in invalid(
+        "optimizer.lr=null", "optimizer.clip=1"
+    )
+
+
+def test_an_unknown_key_of_a_section_that_the_trainer_has_too() -> None:
+    message = invalid(
+        "data.train_batch_size=8", "trainer.total_epochs=3", "data.tokenizer=x", "optimizer.l=1"
+    )
+    assert "data.train_batch_size: unknown key" in message
+    assert "the trainer's data.train_batch_size is data.batch in a recipe" in message
+    assert "set with overrides.trainer.total_epochs=..." in message
+    assert "set with overrides.data.tokenizer=..." in message
+    assert "optimizer.l: unknown key; did you mean 'lr'?" in message
+
+
+@pytest.mark.parametrize(
+    ("argument", "why"),
+    [
+        ("steps", "it has no '='"),
+        ("", "it has no '='"),
+        ("=3", "the key is empty"),
+        ("+=3", "the key is empty"),
+        (".steps=3", "a part of the key is empty"),
+        ("optimizer..lr=3", "a part of the key is empty"),
+        ("optimizer.lr=", "it gives no value"),
+        ("optimizer.lr=  ", "it gives no value"),
+        ("optimizer.lr=#1", "can't be read: it is empty"),
+        ("lr=1", "a recipe has no key 'lr'; did you mean 'optimizer.lr'?"),
+        ("micro_batch=1", "did you mean 'rollout.micro_batch' or 'actor.micro_batch' or 'reference.micro_batch'?"),
+        ("stpes=1", "did you mean 'steps'?"),
+        ("qqqqqq=1", "a recipe has no key 'qqqqqq'"),
+        ("optimiser.lr=1", "a recipe has no section 'optimiser'; did you mean 'optimizer.lr'?"),
+        ("extends=quickstart", "the files are read before the command line"),
+        ("~trainer.x=1", "Hydra's ~ is not known here"),
+        ("a b.c=1", "is no key of a trainer"),
+        ("overrides.a b=1", "is no key of a trainer"),
+        ("+++a.b=1", "is no key of a trainer"),
+        ("a." * 40 + "b=1", "more than 32 parts"),
+        ("title=a: b: c", "can't be read: mapping values are not allowed here"),
+        ("title=*x", "the alias *x names nothing above it"),
+        ("title=!!python/object x", "YAML tags are not allowed"),
+        ("title=[", "can't be read"),
+        ("title=a\n---\nb", "it holds several documents"),
+        ("title=" + "[" * 40, "nested deeper than 32 levels"),
+        ("title=\x00", "is not allowed in YAML"),
+        ("title=\udc80", "can't be read"),
+    ],
+)  # fmt: skip
+def test_what_can_not_be_meant(argument: str, why: str) -> None:
+    assert why in refused(argument)
+
+
+def test_every_argument_that_can_not_be_meant_is_told_at_once() -> None:
+    message = refused("steps=1", "x", "+steps.a=2", "steps=2", "=")
+    assert "3 arguments can't be meant" in message
+    assert "x: it has no '='" in message and "=: the key is empty" in message
+    assert "steps=2: the key is given twice, first by steps=1" in message
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("a.b=1", "+a.b=2"), ("a.b=1", "overrides.a.b=1"), ("steps=1", "steps=1"), ("seed=1", "seed=null")],
+)
+def test_a_key_given_twice(one: str, other: str) -> None:
+    assert f"the key is given twice, first by {one}" in refused(one, other)
+
+
+def test_a_typo_of_a_section_can_still_be_the_trainers() -> None:
+    assert loaded("+optimiser.lr=1").overrides == {"optimiser.lr": 1}
+    assert loaded("reward_model.enable=false").overrides == {"reward_model.enable": False}
+
+
+def test_local_paths_are_relative_to_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "recipes" / "r.yaml", MINIMAL)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    recipe = load_recipe(
+        path,
+        ["model={path: ./m, make: ~}", "data.make=~", "data.train=[../a.parquet, /b]", "data.test=[hub/x]",
+         "reward.function=./r.py:f", "manifest=m.yaml"],
+    )  # fmt: skip
+    assert recipe.recipe.model.path == str(tmp_path / "here" / "m")
+    assert recipe.recipe.data.train == [str(tmp_path / "a.parquet"), "/b"]
+    assert recipe.recipe.data.test == ["hub/x"]
+    assert recipe.recipe.reward.function == f"{tmp_path}/here/r.py:f"
+    assert recipe.manifest == str(tmp_path / "here" / "m.yaml")
+
+
+def test_a_secret_in_a_url_is_not_repeated() -> None:
+    message = invalid("steps=https://me:hunter2@example.org/x")
+    assert "hunter2" not in message and "//***@example.org" in message
+
+
+def test_the_trainers_words() -> None:
+    assert word_for("data.train_batch_size") == "data.batch"
+    assert word_for("actor_rollout_ref.actor.optim.clip_grad") == "optimizer.clip"
+    assert word_for("actor_rollout_ref.model.override_config.vocab_size") == "model.config.vocab_size"
+    assert word_for("data.train_batch_size.x") is None
+    assert word_for("data") is None
+    assert {"steps", "optimizer.lr", "rollout.validation.top_k", "actor.kl_loss.use", "env"} <= set(
+        dotted_keys()
+    )
+    assert {"data", "trainer", "algorithm"} <= set(sections())
+
+
+# -- for any argument ----------------------------------------------------------------------------------
+
+PARTS = [*"=.+~[]{},:#'\"\\!&*-|>%@`\n ", "steps", "optimizer", "lr", "1"]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from(PARTS) | st.text(max_size=3), max_size=12).map("".join))
+def test_any_argument_is_an_override_or_a_usage_error(text: str) -> None:
+    try:
+        (override,) = parse_overrides([text])
+    except UsageError as error:
+        assert "can't be meant" in str(error) and error.why
+    else:
+        assert text.partition("=")[0].lstrip("+").endswith(override.path[-1])
+        assert override.path[0] in sections()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from(PARTS) | st.text(max_size=3), max_size=8).map("".join), st.booleans())
+def test_any_value_gives_a_recipe_or_an_error_for_people(value: str, trainers: bool) -> None:
+    key = "actor_rollout_ref.x" if trainers else "reward.arguments.x"
+    try:
+        recipe = load_recipe("quickstart", [f"{key}={value}"]).recipe
+    except (RecipeError, UsageError) as error:
+        assert key in str(error)
+    else:
+        assert "x" in recipe.reward.arguments or "actor_rollout_ref.x" in recipe.overrides
+
+
+SCALARS = st.integers(-(10**12), 10**12) | st.floats(allow_nan=False, allow_infinity=False) | st.booleans()
+
+
+@given(st.sampled_from(["model.config", "reward.arguments"]), SCALARS)
+def test_numbers_and_switches_arrive(section: str, value: object) -> None:
+    text = str(value).lower() if isinstance(value, bool) else repr(value)
+    (override,) = parse_overrides([f"{section}.x={text}"])
+    assert read_scalar(override.value) == value
+    assert type(read_scalar(override.value)) is type(value)
+
+
+# U+2028 and U+2029 are line breaks of YAML, which fold; the others are no characters at all.
+FITTING = st.text(
+    st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\u2028\u2029\ufffe\uffff")
+)
+
+
+@given(FITTING)
+def test_any_quoted_text_arrives_as_text(value: str) -> None:
+    quoted = '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    (override,) = parse_overrides([f"reward.arguments.x={quoted}"])
+    assert read_scalar(override.value) == (None if value.lower() in ("null", "~") else value)
+
+
+@given(st.lists(st.tuples(st.sampled_from(dotted_keys()), st.integers(0, 3)), max_size=6))
+def test_the_order_of_arguments_does_not_matter(pairs: list[tuple[str, int]]) -> None:
+    arguments = [
+        f"{key}={value}" for key, value in dict(pairs).items() if key not in ("extends", "overrides")
+    ]
+
+    def outcome(given: list[str]) -> object:
+        try:
+            return load_recipe(str(EVERYTHING), given).digest
+        except InvalidRecipe as error:
+            return sorted(str(problem) for problem in error.problems)
+
+    assert outcome(arguments) == outcome(arguments[::-1])
+
+
+def test_an_override_is_a_document_of_its_own() -> None:
+    (override,) = parse_overrides(["model.config={a: [1, {b: c}]}"])
+    assert isinstance(override, Override)
+    document = override.document()
+    assert document.data == {"model": {"config": {"a": ["1", {"b": "c"}]}}}
+    assert set(document.lines.values()) == {0}
+    assert ("model", "config", "a", 1, "b") in document.lines
