@@ -148,7 +148,20 @@ def install(tensors: str) -> Any:
     )
     _module("verl.workers")
     _module("verl.workers.rollout")
+    runtime()
     return torch
+
+
+def runtime() -> None:
+    """Our own runtime under the name it has in a code tree, as the patch imports it."""
+    folder = Path(__file__).resolve().parents[2] / "npu_rl" / "runtime"
+    spec = importlib.util.spec_from_file_location(
+        "npu_rl_runtime", folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["npu_rl_runtime"] = module
+    spec.loader.exec_module(module)
 
 
 def load(folder: Path, name: str) -> types.ModuleType:

@@ -42,14 +42,16 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return {file.path: file.data for file in read_sdist(found.path, keep=[FOLDER])}
 
 
-def run(folder: Path, hf_rollout: bytes, base: bytes, mode: str, tensors: str = "stand-in") -> dict[str, Any]:
+def run(
+    folder: Path, hf_rollout: bytes, base: bytes, mode: str, tensors: str = "stand-in", **switches: str
+) -> dict[str, Any]:
     """What upstream's function does. Anything that is not an answer, an import error too, fails the test."""
     folder.mkdir()
     (folder / "hf_rollout.py").write_bytes(hf_rollout)
     (folder / "base.py").write_bytes(base)
     done = subprocess.run(
         [sys.executable, "-B", str(RUNNER), str(folder), mode, tensors],
-        capture_output=True, text=True, check=False,
+        capture_output=True, text=True, check=False, env={**os.environ, **switches},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
@@ -91,3 +93,34 @@ def test_the_other_ways_to_answer_are_as_before(
     after = run(tmp_path / "after", patched("verl/0.5.0", path, release[path]), base, mode)
     assert before == after
     assert set(after["rows"].values()) == {6}
+
+
+@pytest.mark.pypi
+def test_switched_off_it_is_upstream(release: dict[str, bytes], patched: Patched, tmp_path: Path) -> None:
+    path = f"{FOLDER}/hf_rollout.py"
+    base = release[f"{FOLDER}/base.py"]
+    before = run(tmp_path / "before", release[path], base, "sample")
+    after = patched("verl/0.5.0", path, release[path])
+    off = run(tmp_path / "off", after, base, "sample", NPU_RL_HF_ROLLOUT_REPEATS_ONCE="0")
+    assert off == before
+    assert off["asked"] == [3]
+    assert run(tmp_path / "on", after, base, "sample")["asked"] == [1]
+
+
+@pytest.mark.pypi
+def test_its_hook_is_counted(release: dict[str, bytes], patched: Patched, tmp_path: Path) -> None:
+    """`--rehearse` reports how often each hook ran; a switch that is off counts nothing."""
+    path = f"{FOLDER}/hf_rollout.py"
+    base, after = release[f"{FOLDER}/base.py"], patched("verl/0.5.0", path, release[path])
+    for value, lines in (("1", ["           1 hf-rollout-repeats-once"]), ("0", [])):
+        usage = tmp_path / f"usage{value}"
+        usage.mkdir()
+        run(
+            tmp_path / value,
+            after,
+            base,
+            "sample",
+            NPU_RL_USAGE=str(usage),
+            NPU_RL_HF_ROLLOUT_REPEATS_ONCE=value,
+        )
+        assert [line for file in usage.iterdir() for line in file.read_text().splitlines()] == lines

@@ -1,0 +1,1 @@
+"""Reward functions for rehearsals: cheap, bounded, and easy to see rise."""
