@@ -1,0 +1,34 @@
+"""What both layout rehearsals ask of the tree's Megatron-core, for releases from 0.8 to 0.12."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from typing import Any
+
+
+def parallel_state() -> Any:
+    """megatron.core.parallel_state of the tree."""
+    return importlib.import_module("megatron.core.parallel_state")
+
+
+def initialize(state: Any, sizes: dict[str, int], **more: Any) -> None:
+    """Form the groups of `sizes` as the trainer does. Of `more`, what this release takes is passed on.
+
+    Raises ValueError where the release can't be told the experts' tensor parallel size and it differs.
+    """
+    accepted = inspect.signature(inspect.unwrap(state.initialize_model_parallel)).parameters
+    arguments = {
+        "tensor_model_parallel_size": sizes["tensor"],
+        "pipeline_model_parallel_size": sizes["pipeline"],
+        "context_parallel_size": sizes["context"],
+        "expert_model_parallel_size": sizes["expert"],
+    }
+    if "expert_tensor_parallel_size" in accepted:
+        arguments["expert_tensor_parallel_size"] = sizes["expert_tensor"]
+    elif sizes["expert"] > 1 and sizes["expert_tensor"] != sizes["tensor"]:
+        raise ValueError(
+            "this Megatron-core takes no expert_tensor_parallel_size: it is the tensor parallel size"
+        )
+    arguments |= {name: value for name, value in more.items() if name in accepted}
+    state.initialize_model_parallel(**arguments)

@@ -1,0 +1,31 @@
+"""Stand-ins: what a CPU lacks, put in place at run time. No file of the code tree is edited.
+
+Each module says what it stands in for, why, and what is therefore not proven. They are installed by
+`sitecustomize` in every process of a run, as hooks that act right after the import of what they change, so
+that nothing heavy is imported before the trainer does. Standard library only, torch where it is already there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+KNOWN = ("cpu", "rollout")
+
+
+def install(names: Iterable[str]) -> None:
+    """Install the named sets. cpu: device, gloo, FSDP and seeds. rollout: a rollout with weights of its own.
+
+    Raises ValueError for an unknown name.
+    """
+    for name in names:
+        if name == "cpu":
+            from . import fsdp, gloo, seed, torch_cpu, verl_device
+
+            for module in (torch_cpu, gloo, fsdp, verl_device, seed):
+                module.install()
+        elif name == "rollout":
+            from . import rollout
+
+            rollout.install()
+        else:
+            raise ValueError(f"NPU_RL_STANDINS has {name!r}; known are {', '.join(KNOWN)}")

@@ -1,0 +1,28 @@
+"""The recipe's seed in every process: NPU_RL_SEED plus 1009 times the rank, as soon as torch is there.
+
+verl seeds the order of the data and nothing else on the FSDP path, so two runs of one recipe would differ.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from types import ModuleType
+
+from .hooks import after_import
+
+
+def install() -> None:
+    if "NPU_RL_SEED" not in os.environ:
+        return
+    seed = (int(os.environ["NPU_RL_SEED"]) + 1009 * int(os.environ.get("RANK", "0"))) % 2**32
+    random.seed(seed)
+
+    def torch(module: ModuleType) -> None:
+        module.manual_seed(seed)
+
+    def numpy(module: ModuleType) -> None:
+        module.random.seed(seed)
+
+    after_import("torch", torch)
+    after_import("numpy", numpy)

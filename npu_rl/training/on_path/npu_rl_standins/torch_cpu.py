@@ -1,0 +1,68 @@
+"""torch.cpu with the functions that verl calls on a device's namespace.
+
+verl takes `torch.cpu` for the device on a machine without accelerators (verl/utils/device.py:67 at 0.5.0) and
+asks it for caches, memory and random states. Real: the random states, the peak memory of the process. Stood
+in for: everything about a device's allocator. Pinned memory is plain memory.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+from types import ModuleType
+from typing import Any
+
+from .hooks import after_import
+from .used import count
+
+
+def install() -> None:
+    after_import("torch", _change)
+
+
+def _change(torch: ModuleType) -> None:
+    if torch.accelerator.is_available():
+        raise RuntimeError(
+            f"the stand-ins for a CPU are installed where torch has {torch.accelerator.current_accelerator()}: "
+            "set CUDA_VISIBLE_DEVICES= (or the like) so that nothing runs on it unawares"
+        )
+    torch.Tensor.pin_memory = _pin_memory  # FSDP1's CPUOffload pins the reference's shards
+    for name, function in _namespace(torch).items():
+        if not hasattr(torch.cpu, name):
+            setattr(torch.cpu, name, _counted(name, function))
+
+
+def _pin_memory(tensor: Any, *_: Any, **__: Any) -> Any:
+    count("torch.Tensor.pin_memory")
+    return tensor
+
+
+def _namespace(torch: ModuleType) -> dict[str, Any]:
+    def peak(*_: Any) -> int:
+        """Peak resident bytes of this process: ru_maxrss is kB on Linux, bytes on macOS."""
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+    return {
+        "empty_cache": lambda: None,
+        "ipc_collect": lambda: None,
+        "reset_peak_memory_stats": lambda *_: None,
+        "memory_allocated": peak,
+        "memory_reserved": peak,
+        "max_memory_allocated": peak,
+        "max_memory_reserved": peak,
+        "mem_get_info": lambda *_: (0, 0),
+        "get_device_name": lambda *_: "CPU (npu-rl's stand-in)",
+        "manual_seed": torch.manual_seed,
+        "manual_seed_all": torch.manual_seed,
+        "get_rng_state": lambda *_: torch.get_rng_state(),
+        "set_rng_state": lambda state, *_: torch.set_rng_state(state),
+    }
+
+
+def _counted(name: str, function: Any) -> Any:
+    def call(*arguments: Any, **named: Any) -> Any:
+        count(f"torch.cpu.{name}")
+        return function(*arguments, **named)
+
+    call.__name__ = name
+    return call

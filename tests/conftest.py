@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from tests.support import clean_env, run_cli
+
+PIP = [name for name in os.environ if name.startswith("PIP_")]
+
+
+@pytest.fixture(scope="session")
+def quickstart_workspace(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """A workspace of the bundled quickstart, set up once for all test processes. Nobody writes into it."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if worker_id != "master" else base) / "quickstart-for-all"
+    with FileLock(f"{folder}.lock"):
+        if (folder / "ws" / "code").is_dir():
+            return folder / "ws"
+        folder.mkdir(exist_ok=True)
+        env = clean_env(folder, keep=PIP)
+        env["HOME"] = os.environ.get("HOME", env["HOME"])  # the user's pip configuration names the mirror
+        done = run_cli(
+            ["setup", "--manifest", "quickstart", "--workspace", folder / "ws"], env, folder, timeout=300
+        )
+        if done.returncode and "index" in done.stderr and not os.environ.get("NPU_RL_REQUIRE_PYPI"):
+            pytest.skip(f"no PyPI index can be reached: {done.stderr.strip().splitlines()[-1]}")
+        assert done.returncode == 0, done.stderr
+    return folder / "ws"
+
+
+@pytest.fixture(scope="session")
+def code_tree(quickstart_workspace: Path) -> Path:
+    """The code folder of the quickstart's workspace."""
+    return quickstart_workspace / "code"
+
+
+@pytest.fixture(scope="session")
+def upstreams() -> Path:
+    """The folder `NPU_RL_UPSTREAMS`: OWNER+NAME/repo, bare. Skips where it is not named."""
+    named = os.environ.get("NPU_RL_UPSTREAMS")
+    if not named:
+        pytest.skip("NPU_RL_UPSTREAMS names no folder with the real upstreams (OWNER+NAME/repo, bare)")
+    return Path(named).resolve()
