@@ -1,0 +1,192 @@
+"""MindSpeed's own operators, which it compiles for the NPU at run time, in plain torch.
+
+`MindSpeedOpBuilder.load` and `AtbOpBuilder.load` (mindspeed/op_builder@7ff818c and dc83a03) compile C++ against CANN
+and return a module with functions; here they return this one's. A name that isn't here raises when it is looked up.
+Shapes are those of mindspeed/ops/csrc@7ff818c.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch_npu.missing import NoCpuVersion, UnsupportedArgument
+from torch_npu.ops import attention_grad, moe_tokens, optimizer, rotary
+from torch_npu.ops.matmul import by_inner, by_rows, group_ends
+from torch_npu.registry import wide
+from torch_npu.used import count
+
+MODULES = ("mindspeed.op_builder.builder", "mindspeed.op_builder.atb_builder")
+"""Where MindSpeed defines how an operator is compiled and loaded."""
+
+OPS: dict[str, Callable[..., Any]] = {}
+
+Tensors = Sequence[torch.Tensor]
+
+
+def put_in_place(builders: Any) -> None:
+    """Replace the compiler in one of the modules MODULES: every `load` that a class in it defines."""
+    for value in vars(builders).values():
+        if isinstance(value, type) and "load" in vars(value):
+            value.load = _load  # type: ignore[attr-defined]
+
+
+def _load(*_: Any, **__: Any) -> Operators:
+    return Operators()
+
+
+class Operators:
+    """What `load` returns."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name not in OPS:
+            raise NoCpuVersion(f"mindspeed.{name}")
+        return OPS[name]
+
+
+def _op(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def counted(*arguments: Any, **named: Any) -> Any:
+        count(f"mindspeed.{function.__name__}")
+        return function(*arguments, **named)
+
+    OPS[function.__name__] = counted
+    return counted
+
+
+@_op
+def npu_gmm(
+    x: Tensors,
+    weight: Tensors,
+    bias: Tensors,
+    group_list: Any,
+    group_type: int | None,
+    group_list_type: int | None,
+) -> list[torch.Tensor]:
+    """One product for each group.
+
+    group_type 0: rows of x (T, K) with weight (E, K, N), to (T, N); 2: x (K, T) with weight (T, N), to (E, K, N).
+    group_list: ends (group_list_type 0) or sizes (1), a list or an int64 tensor. Every row must be in a group.
+    """
+    if bias:
+        raise UnsupportedArgument("mindspeed.npu_gmm", "bias", bias)
+    return _gmm(x, weight, group_list, group_type, group_list_type)
+
+
+def _gmm(
+    x: Tensors, weight: Tensors, group_list: Any, group_type: int | None, group_list_type: int | None
+) -> list[torch.Tensor]:
+    kind = -1 if group_type is None else group_type
+    if kind not in (0, 2):
+        raise UnsupportedArgument("mindspeed.npu_gmm", "group_type", group_type)
+    length = x[0].shape[0 if kind == 0 else 1]
+    ends = group_ends("mindspeed.npu_gmm", group_list, group_list_type or 0, length)
+    if (ends[-1] if ends else 0) != length:
+        raise ValueError(f"mindspeed.npu_gmm: the groups end at {ends[-1:]}, there are {length} rows")
+    if kind == 2:
+        return [torch.stack(by_inner(x[0], weight[0], ends))]
+    if len(ends) != weight[0].shape[0]:
+        raise ValueError(f"mindspeed.npu_gmm: {len(ends)} groups and {weight[0].shape[0]} weights")
+    return [torch.cat(by_rows(x[0], list(weight[0]), ends))]
+
+
+@_op
+def npu_gmm_backward(
+    grad: Tensors, x: Tensors, weight: Tensors, group_list: Any, group_list_type: int | None
+) -> tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]:
+    """The gradients of x and weight for the gradient `grad` (T, N) of npu_gmm's result; none of a bias."""
+    dx = _gmm(grad, [weight[0].transpose(-1, -2)], group_list, 0, group_list_type)
+    dw = _gmm([x[0].t()], grad, group_list, 2, group_list_type)
+    return dx, [dw[0].reshape(weight[0].shape)], []
+
+
+@_op
+def npu_gmm_backward_fusion(
+    grad: Tensors, weight: Tensors, group_list: Any, group_list_type: int | None
+) -> tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]:
+    """As npu_gmm_backward, of x alone: the weights' gradient goes to npu_groupmatmul_add_fp32."""
+    return _gmm(grad, [weight[0].transpose(-1, -2)], group_list, 0, group_list_type), [], []
+
+
+@_op
+def npu_groupmatmul_add_fp32(x: torch.Tensor, dy: torch.Tensor, grouplist: Any, grad: torch.Tensor) -> None:
+    """Add x^T @ dy of each group, (E, K, N), to the float32 `grad` of as many entries, **in place**."""
+    ends = group_ends("mindspeed.npu_groupmatmul_add_fp32", grouplist, 0, x.shape[0])
+    grad += torch.stack(by_inner(wide(x).t(), wide(dy), ends)).view(grad.shape)
+
+
+@_op
+def npu_matmul_add_fp32(grad_output: torch.Tensor, total_input: torch.Tensor, grad: torch.Tensor) -> None:
+    """Add grad_output^T @ total_input to the float32 `grad`, **in place**."""
+    grad += wide(grad_output).t() @ wide(total_input)
+
+
+# The same operators as torch_npu's of these names, counted as MindSpeed's.
+_op(inspect.unwrap(moe_tokens.npu_moe_token_permute))
+_op(inspect.unwrap(moe_tokens.npu_moe_token_unpermute))
+_op(inspect.unwrap(rotary.npu_rotary_position_embedding))
+
+
+@_op
+def npu_ring_attention_update(
+    prev_attn_out: torch.Tensor,
+    prev_softmax_max: torch.Tensor,
+    prev_softmax_sum: torch.Tensor,
+    cur_attn_out: torch.Tensor,
+    cur_softmax_max: torch.Tensor,
+    cur_softmax_sum: torch.Tensor,
+    actual_seq_qlen: Any = None,
+    layout: str = "SBH",
+) -> Any:
+    """torch_npu.npu_ring_attention_update."""
+    return inspect.unwrap(attention_grad.npu_ring_attention_update)(
+        prev_attn_out,
+        prev_softmax_max,
+        prev_softmax_sum,
+        cur_attn_out,
+        cur_softmax_max,
+        cur_softmax_sum,
+        actual_seq_qlen=actual_seq_qlen,
+        input_layout=layout,
+    )
+
+
+@_op
+def npu_apply_fused_adamw_v2(
+    param: torch.Tensor,
+    grad: torch.Tensor,
+    exp_avg: torch.Tensor,
+    exp_avg_sq: torch.Tensor,
+    max_exp_avg_sq: torch.Tensor,  # noqa: ARG001  amsgrad's
+    state_step: Any,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    weight_decay: float,
+    eps: float,
+    amsgrad: bool,
+    maximize: bool,
+) -> None:
+    """One AdamW step, **in place**; state_step counts from 1 (mindspeed/ops/npu_apply_fused_adamw_v2.py@7ff818c)."""
+    if amsgrad:
+        raise UnsupportedArgument("mindspeed.npu_apply_fused_adamw_v2", "amsgrad", amsgrad)
+    before = int(state_step) - 1
+    inspect.unwrap(optimizer.npu_apply_adam_w)(
+        beta1**before,
+        beta2**before,
+        lr,
+        weight_decay,
+        beta1,
+        beta2,
+        eps,
+        grad,
+        None,
+        False,
+        maximize,
+        out=(param, exp_avg, exp_avg_sq),
+    )

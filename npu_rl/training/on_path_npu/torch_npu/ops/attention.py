@@ -1,0 +1,133 @@
+"""npu_fusion_attention: attention of whole sequences, for training."""
+
+# ruff: noqa: ARG001  the signatures are torch_npu's
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..missing import UnsupportedArgument, refuse
+from ..registry import op, wide
+from . import layouts
+from .masks import Masking, hidden
+
+FAR = 2147483647
+
+
+@op
+def npu_fusion_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    head_num: int,
+    input_layout: str,
+    pse: torch.Tensor | None = None,
+    padding_mask: torch.Tensor | None = None,
+    atten_mask: torch.Tensor | None = None,
+    scale: float = 1.0,
+    keep_prob: float = 1.0,
+    pre_tockens: int = FAR,
+    next_tockens: int = FAR,
+    inner_precise: int = 0,
+    prefix: Any = None,
+    actual_seq_qlen: Any = None,
+    actual_seq_kvlen: Any = None,
+    sparse_mode: int = 0,
+    gen_mask_parallel: bool = True,
+    sync: bool = False,
+    softmax_layout: str = "",
+    sink: torch.Tensor | None = None,
+    dropout_mask: torch.Tensor | None = None,
+    seed: int = 0,
+    offset: int = 0,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, int, int, int]:
+    """softmax(scale * query @ key^T, masked) @ value, with gradients.
+
+    Layouts SBH, BSH, BSND, BNSD and TND (with actual_seq_qlen and actual_seq_kvlen, the ends of the sequences);
+    head_num is query's number of heads, a multiple of key's; value's head may be smaller than query's and key's.
+    Sparse modes 0 to 4; see masks.py. Returns the result in query's layout and type; maximum and sum of each row's
+    softmax, (B, N, Sq, 8) or for TND (T, N, 8), float32; an empty tensor and three zeros, which are about dropout.
+    A query that sees no key gives zeros, as an NPU's inner_precise=2 does, whatever inner_precise says.
+    Not supported: pse, padding_mask, keep_prob below 1, prefix, sparse modes 5 to 8, sink.
+    Source: op-plugin docs; callers mindspeed/core/transformer/flash_attention and context_parallel @7ff818c.
+    """
+    name = "npu_fusion_attention"
+    refuse(name, pse=pse, padding_mask=padding_mask, prefix=prefix, sink=sink, dropout_mask=dropout_mask)
+    if keep_prob != 1:
+        raise UnsupportedArgument(name, "keep_prob", keep_prob, "dropout draws other numbers than an NPU")
+    layouts.check(name, input_layout, query)
+    masking = Masking(sparse_mode, atten_mask, pre_tockens, next_tockens)
+    if input_layout == "TND":
+        ends_q = layouts.sequence_ends(name, "actual_seq_qlen", actual_seq_qlen, query.shape[0])
+        ends_kv = layouts.sequence_ends(name, "actual_seq_kvlen", actual_seq_kvlen, key.shape[0])
+        check_sequences(name, ends_q, ends_kv)
+        triples = zip(
+            layouts.cut(query, ends_q), layouts.cut(key, ends_kv), layouts.cut(value, ends_kv), strict=True
+        )
+        results = [_attend(name, *triple, scale, masking) for triple in triples]
+        shape = (query.shape[0], query.shape[1], value.shape[2])
+        out = layouts.join([result[0] for result in results], shape, query.dtype)
+        tnd = softmax_layout == "TND"
+        largest, total = (
+            layouts.join_statistics([result[i] for result in results], query.shape[0], query.shape[1], tnd)
+            for i in (1, 2)
+        )
+    else:
+        q, k, v = blocks(input_layout, query, key, value, head_num)
+        out, largest, total = _attend(name, q, k, v, scale, masking)
+        out = layouts.from_bnsd(input_layout, out)
+    return out.to(query.dtype), largest, total, query.new_empty(0), 0, 0, 0
+
+
+def blocks(
+    layout: str, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, heads: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Query, key and value of a dense layout as (B, N, S, D)."""
+    q = layouts.to_bnsd(layout, query, heads)
+    kv_heads = layouts.heads_of(layout, key, q.shape[-1])
+    return q, layouts.to_bnsd(layout, key, kv_heads), layouts.to_bnsd(layout, value, kv_heads)
+
+
+def check_sequences(name: str, ends_q: list[int], ends_kv: list[int]) -> None:
+    """Raise unless queries and keys have the same number of sequences."""
+    if len(ends_q) != len(ends_kv):
+        raise ValueError(f"torch_npu.{name}: {len(ends_q)} sequences of queries, {len(ends_kv)} of keys")
+
+
+def scores(
+    name: str, q: torch.Tensor, k: torch.Tensor, scale: float, hide: torch.Tensor | None
+) -> torch.Tensor:
+    """scale * q @ k^T with minus infinity where a key isn't seen; q and k (B, N, S, D), k's heads repeated."""
+    if q.shape[1] % k.shape[1] or q.shape[-1] != k.shape[-1]:
+        raise ValueError(f"torch_npu.{name}: query {tuple(q.shape)} and key {tuple(k.shape)} as (B, N, S, D)")
+    result = wide(q) @ wide(per_query_head(k, q)).transpose(-1, -2) * scale
+    return result if hide is None else result.masked_fill(hide, float("-inf"))
+
+
+def per_query_head(x: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    """Keys or values with each head as often as query heads share it."""
+    return x.repeat_interleave(q.shape[1] // x.shape[1], 1)
+
+
+def _attend(
+    name: str,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float,
+    masking: Masking,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The result (B, N, Sq, Dv) in the wide type, and each row's maximum and sum as (B, N, Sq, 8)."""
+    hide = hidden(name, masking, q.shape[2], k.shape[2])
+    weights = scores(name, q, k, scale, hide)
+    if not weights.shape[-1]:
+        nothing = weights.new_zeros(*weights.shape[:-1], 1)
+        return weights @ wide(per_query_head(v, q)), *(layouts.repeat_statistic(nothing) for _ in range(2))
+    largest = weights.detach().amax(-1, keepdim=True)
+    largest = largest.masked_fill(largest.isinf(), 0.0)
+    weights = (weights - largest).exp()
+    total = weights.sum(-1, keepdim=True)
+    out = weights / total.masked_fill(total == 0, 1.0) @ wide(per_query_head(v, q))
+    return out, layouts.repeat_statistic(largest.float()), layouts.repeat_statistic(total.float())

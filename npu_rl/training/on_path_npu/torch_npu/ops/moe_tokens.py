@@ -1,0 +1,224 @@
+"""Ordering tokens by expert and back, for training."""
+
+# ruff: noqa: ARG001  the signatures are torch_npu's
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+
+import torch
+
+from ..missing import refuse
+from ..registry import op, wide
+
+Tensors2 = tuple[torch.Tensor, torch.Tensor]
+
+
+@op
+def npu_moe_token_permute(
+    tokens: torch.Tensor, indices: torch.Tensor, num_out_tokens: int | None = None, padded_mode: bool = False
+) -> Tensors2:
+    """Tokens (T, H), each as often as it has experts in indices (T, K) or (T,), ordered by expert.
+
+    Returns the tokens, at most num_out_tokens of them (0 or None: all; below 0: all but these), and where each
+    (token, choice) went: int32 (T * K,), not cut. Not supported: padded_mode. Differentiable in tokens.
+    Source: mindspeed/ops/csrc/cann/npu_moe_token_permute.cpp@7ff818c.
+    """
+    refuse("npu_moe_token_permute", padded_mode=padded_mode)
+    choices = 1 if indices.dim() == 1 else indices.shape[1]
+    order = indices.flatten().argsort(stable=True)
+    wanted = num_out_tokens or 0
+    kept = min(wanted, order.numel()) if wanted > 0 else order.numel() + wanted
+    return tokens.index_select(0, order[:kept] // choices), order.argsort().int()
+
+
+@op
+def npu_moe_token_unpermute(
+    permuted_tokens: torch.Tensor,
+    sorted_indices: torch.Tensor,
+    probs: torch.Tensor | None = None,
+    padded_mode: bool = False,
+    restore_shape: Sequence[int] | None = None,
+) -> torch.Tensor:
+    """Tokens in their first order, the choices of each summed with weights probs (T, K).
+
+    sorted_indices is npu_moe_token_permute's; choices that it sends past the last token count as zero.
+    Not supported: padded_mode. Differentiable in permuted_tokens and probs.
+    Source: mindspeed/ops/csrc/cann/npu_moe_token_unpermute.cpp@7ff818c.
+    """
+    refuse("npu_moe_token_unpermute", padded_mode=padded_mode)
+    choices = 1 if probs is None else probs.shape[1]
+    there = sorted_indices < permuted_tokens.shape[0]
+    rows = wide(permuted_tokens).index_select(0, sorted_indices.long() * there) * there.unsqueeze(1)
+    rows = rows.unflatten(0, (-1, choices))
+    if probs is not None:
+        rows = rows * wide(probs).unsqueeze(-1)
+    return rows.sum(1).to(permuted_tokens.dtype)
+
+
+def _chosen(routing_map: torch.Tensor) -> torch.Tensor:
+    """routing_map (T, E) as bool with experts first."""
+    return routing_map.bool().T.contiguous()
+
+
+@op
+def npu_moe_token_permute_with_routing_map(
+    tokens: torch.Tensor,
+    routing_map: torch.Tensor,
+    *,
+    probs: torch.Tensor | None = None,
+    num_out_tokens: int | None = None,
+    drop_and_pad: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+    """Tokens (T, H) ordered by expert, for routing_map (T, E): bool or int8, 1 where an expert is chosen.
+
+    Without drop_and_pad every token must have num_out_tokens / T experts; the third result says where each
+    (token, expert) went, int32. With it, each expert gets num_out_tokens / E tokens, those that chose it first, and
+    the third result is the tokens' numbers. The second result is probs (T, E) in the same order, or None.
+    Source: op-plugin test_npu_moe_token_permute_with_routing_map.py; caller
+    mindspeed/te/pytorch/permutation.py@7ff818c. Differentiable in tokens and probs.
+    """
+    count, experts = routing_map.shape
+    wanted = tokens.shape[0] if num_out_tokens is None else num_out_tokens
+    chosen = _chosen(routing_map)
+    if drop_and_pad:
+        order = chosen.int().argsort(dim=-1, descending=True, stable=True)[:, : wanted // experts]
+        permuted_probs = None if probs is None else probs.T.gather(1, order).flatten()
+        numbers = order.flatten()
+        return tokens.index_select(0, numbers), permuted_probs, numbers.int()
+    numbers = chosen.nonzero()[:, 1]
+    if numbers.numel() != wanted // count * count:
+        raise ValueError(
+            f"torch_npu.npu_moe_token_permute_with_routing_map: {numbers.numel()} experts are chosen for {count} "
+            f"tokens, num_out_tokens is {wanted}"
+        )
+    permuted_probs = None if probs is None else probs.T.masked_select(chosen)
+    return tokens.index_select(0, numbers), permuted_probs, numbers.argsort(stable=True).int()
+
+
+@op
+def npu_moe_token_permute_with_routing_map_grad(
+    permuted_token_out_grad: torch.Tensor,
+    probs_grad: torch.Tensor | None,
+    sorted_indices: torch.Tensor,
+    routing_map: torch.Tensor,
+    experts_num: int,
+    tokens_num: int,
+    drop_and_pad: bool,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The gradients of npu_moe_token_permute_with_routing_map: of tokens (T, H) and, given probs_grad, of probs (T, E).
+
+    Source: caller mindspeed/te/pytorch/permutation.py@7ff818c.
+    """
+    gradient, index = wide(permuted_token_out_grad), sorted_indices.long()
+    if drop_and_pad:
+        of_tokens = gradient.new_zeros(tokens_num, gradient.shape[1]).index_add(0, index, gradient)
+        of_probs = None
+        if probs_grad is not None:
+            of_probs = probs_grad.new_zeros(experts_num, tokens_num)
+            of_probs = of_probs.scatter(1, index.view(experts_num, -1), probs_grad.view(experts_num, -1)).T
+    else:
+        of_tokens = gradient.index_select(0, index).unflatten(0, (tokens_num, -1)).sum(1)
+        of_probs = None
+        if probs_grad is not None:
+            of_probs = probs_grad.new_zeros(experts_num, tokens_num)
+            of_probs = of_probs.masked_scatter(_chosen(routing_map), probs_grad).T
+    return of_tokens.to(permuted_token_out_grad.dtype), of_probs
+
+
+@op
+def _npu_moe_token_unpermute_with_routing_map(
+    permuted_tokens: torch.Tensor,
+    sorted_indices: torch.Tensor,
+    restore_shape: Sequence[int],
+    *,
+    probs: torch.Tensor | None = None,
+    routing_map: torch.Tensor | None = None,
+    drop_and_pad: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Tokens in their first order, restore_shape (T, H), each the sum over its experts, with weights probs (T, E).
+
+    sorted_indices is the third result of npu_moe_token_permute_with_routing_map. Also returns, with drop_and_pad,
+    the order of the permuted tokens by token number and those numbers (else sorted_indices twice: an NPU returns
+    nothing of meaning there), and the weights that were used. Source: op-plugin
+    test_npu_moe_token_unpermute_with_routing_map.py. Differentiable in permuted_tokens and probs.
+    """
+    rows = wide(permuted_tokens)
+    if drop_and_pad:
+        by_token = sorted_indices.argsort(stable=True)
+        used = None
+        if probs is not None:
+            used = probs.T.gather(1, sorted_indices.long().view(probs.shape[1], -1)).flatten()
+            rows = rows * wide(used).unsqueeze(1)
+        whole = rows.new_zeros(*restore_shape).index_add(0, sorted_indices.long(), rows)
+        return whole.to(permuted_tokens.dtype), by_token.int(), sorted_indices[by_token], used
+    rows = rows.index_select(0, sorted_indices.long()).unflatten(0, (restore_shape[0], -1))
+    used = None
+    if probs is not None and routing_map is not None:
+        used = probs.masked_select(routing_map.bool())
+        rows = rows * wide(used).view(restore_shape[0], -1, 1)
+    return rows.sum(1).to(permuted_tokens.dtype), sorted_indices, sorted_indices, used
+
+
+@op
+def npu_moe_token_unpermute_with_routing_map(
+    permuted_tokens: torch.Tensor,
+    sorted_indices: torch.Tensor,
+    restore_shape: Sequence[int],
+    *,
+    probs: torch.Tensor | None = None,
+    routing_map: torch.Tensor | None = None,
+    drop_and_pad: bool = False,
+) -> torch.Tensor:
+    """The first result of _npu_moe_token_unpermute_with_routing_map."""
+    whole = inspect.unwrap(_npu_moe_token_unpermute_with_routing_map)(
+        permuted_tokens,
+        sorted_indices,
+        restore_shape,
+        probs=probs,
+        routing_map=routing_map,
+        drop_and_pad=drop_and_pad,
+    )
+    result: torch.Tensor = whole[0]
+    return result
+
+
+@op
+def npu_moe_token_unpermute_with_routing_map_grad(
+    unpermuted_tokens_grad: torch.Tensor,
+    out_index: torch.Tensor,
+    permuted_token_id: torch.Tensor,
+    routing_map: torch.Tensor | None,
+    permuted_tokens: torch.Tensor | None,
+    probs: torch.Tensor | None,
+    drop_and_pad: bool,
+    restore_shape: Sequence[int],
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The gradients of _npu_moe_token_unpermute_with_routing_map: of permuted_tokens and, given probs, of probs.
+
+    out_index and permuted_token_id are its second and third results with drop_and_pad, else sorted_indices both.
+    Source: caller mindspeed/te/pytorch/permutation.py@7ff818c.
+    """
+    upstream = wide(unpermuted_tokens_grad)
+    places = out_index.long()
+    if drop_and_pad:
+        owners = permuted_token_id.long()
+    else:
+        owners = torch.arange(restore_shape[0]).repeat_interleave(places.numel() // restore_shape[0])
+    of_rows = upstream.index_select(0, owners)
+    of_probs = None
+    if probs is not None and permuted_tokens is not None and routing_map is not None:
+        products = (of_rows * wide(permuted_tokens).index_select(0, places)).sum(-1)
+        of_probs = upstream.new_zeros(probs.shape)
+        if drop_and_pad:
+            experts = places // (places.numel() // probs.shape[1])
+            weights = wide(probs)[owners, experts]
+            of_probs = of_probs.index_put((owners, experts), products, accumulate=True)
+        else:
+            weights = wide(probs).masked_select(routing_map.bool())
+            of_probs = of_probs.masked_scatter(routing_map.bool(), products)
+        of_rows = of_rows * weights.unsqueeze(1)
+        of_probs = of_probs.to(unpermuted_tokens_grad.dtype)
+    of_permuted = torch.empty_like(of_rows).index_copy(0, places, of_rows)
+    return of_permuted.to(unpermuted_tokens_grad.dtype), of_probs

@@ -1,0 +1,49 @@
+"""One step of AdamW."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..registry import op, wide
+
+
+@op
+def npu_apply_adam_w(
+    beta1_power: Any,
+    beta2_power: Any,
+    lr: Any,
+    weight_decay: Any,
+    beta1: Any,
+    beta2: Any,
+    epsilon: Any,
+    grad: torch.Tensor,
+    max_grad_norm: torch.Tensor | None,
+    amsgrad: bool | None,
+    maximize: bool | None,
+    *,
+    out: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """One AdamW step on out = (parameter, first moment, second moment), **in place**, which are also returned.
+
+    beta1_power and beta2_power are the powers of the betas at the step before: beta ** (step - 1). Scalars are
+    numbers or tensors of one. With amsgrad, max_grad_norm is the largest second moment so far; it is read only.
+    Source: op-plugin test_npu_apply_adam_w.py; caller mindspeed/optimizer/adamw.py@dc83a03.
+    """
+    if amsgrad and max_grad_norm is None:
+        raise ValueError("torch_npu.npu_apply_adam_w: amsgrad needs max_grad_norm")
+    parameter, first, second = out
+    gradient = -wide(grad) if maximize else wide(grad)
+    with torch.no_grad():
+        new_first = wide(first) * beta1 + gradient * (1 - beta1)
+        new_second = wide(second) * beta2 + gradient.square() * (1 - beta2)
+        largest = new_second
+        if amsgrad and max_grad_norm is not None:
+            largest = torch.maximum(wide(max_grad_norm), new_second)
+        step = new_first / (1 - beta1_power * beta1)
+        size = (largest / (1 - beta2_power * beta2)).sqrt() + epsilon
+        parameter.copy_(wide(parameter) * (1 - lr * weight_decay) - lr * step / size)
+        first.copy_(new_first)
+        second.copy_(new_second)
+    return out

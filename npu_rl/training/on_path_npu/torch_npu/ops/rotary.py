@@ -1,0 +1,136 @@
+"""Rotary position embeddings."""
+
+from __future__ import annotations
+
+import torch
+
+from ..missing import UnsupportedArgument, refuse
+from ..registry import op, wide
+
+
+def rotate_half(x: torch.Tensor) -> torch.Tensor:
+    """(-second half, first half) of the last dimension."""
+    first, second = x.chunk(2, -1)
+    return torch.cat((-second, first), -1)
+
+
+def rotate_pairs(x: torch.Tensor) -> torch.Tensor:
+    """(-x1, x0, -x3, x2, ...) along the last dimension."""
+    return torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
+
+
+def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, by_pairs: bool) -> torch.Tensor:
+    """x * cos + rotated(x) * sin, in the wide type and rounded to x's."""
+    turned = rotate_pairs(wide(x)) if by_pairs else rotate_half(wide(x))
+    return (wide(x) * wide(cos) + turned * wide(sin)).to(x.dtype)
+
+
+def pairs_to_halves(x: torch.Tensor) -> torch.Tensor:
+    """(x0, x2, ..., x1, x3, ...): DeepSeek's checkpoints keep rotary pairs side by side."""
+    return torch.cat((x[..., ::2], x[..., 1::2]), -1)
+
+
+@op
+def npu_rotary_mul(
+    self: torch.Tensor,
+    r1: torch.Tensor,
+    r2: torch.Tensor,
+    rotary_mode: str = "half",
+    rotate: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Rotary embedding with cosines r1 and sines r2, which broadcast to `self` (4 dimensions, D even).
+
+    rotary_mode "half" pairs entry i with i + D/2, "interleave" neighbours. Not supported: rotate (a matrix).
+    Source: op-plugin test_npu_rotary_mul.py. Differentiable.
+    """
+    refuse("npu_rotary_mul", rotate=rotate)
+    if rotary_mode not in ("half", "interleave"):
+        raise UnsupportedArgument("npu_rotary_mul", "rotary_mode", rotary_mode)
+    return _rotary("npu_rotary_mul", self, r1, r2, by_pairs=rotary_mode == "interleave")
+
+
+@op
+def npu_rotary_position_embedding(
+    x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, mode: int = 0
+) -> torch.Tensor:
+    """Rotary embedding; mode 0 pairs entry i with i + D/2, mode 1 neighbours.
+
+    x, cos, sin have 4 dimensions, cos and sin broadcast to x and are alike, D is even: checked, as the NPU does.
+    Source: mindspeed/ops/csrc/cann/npu_rotary_position_embedding.cpp@7ff818c. Differentiable.
+    """
+    if mode not in (0, 1):
+        raise UnsupportedArgument("npu_rotary_position_embedding", "mode", mode)
+    return _rotary("npu_rotary_position_embedding", x, cos, sin, by_pairs=mode == 1)
+
+
+def _rotary(name: str, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, by_pairs: bool) -> torch.Tensor:
+    if x.dim() != 4 or cos.dim() != 4 or cos.shape != sin.shape:
+        raise ValueError(
+            f"torch_npu.{name}: x, cos and sin must have 4 dimensions, cos and sin the same ones; "
+            f"got {tuple(x.shape)}, {tuple(cos.shape)}, {tuple(sin.shape)}"
+        )
+    if x.shape[-1] % 2 or cos.shape[-1] != x.shape[-1]:
+        raise ValueError(
+            f"torch_npu.{name}: the last dimension must be even and the same for x, cos and sin; "
+            f"got {x.shape[-1]} and {cos.shape[-1]}"
+        )
+    return rotate(x, cos, sin, by_pairs)
+
+
+@op
+def npu_interleave_rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Rotary embedding of pairs kept side by side; the result has its halves apart.
+
+    x (B, N, S, D); cos, sin (B, 1, S or 1, D). The NPU wants D = 64, here any even D.
+    Source: op-plugin docs; caller vllm_ascend/attention/mla_v1.py@v0.9.1rc2.
+    """
+    return rotate(pairs_to_halves(x), cos, sin, by_pairs=False)
+
+
+@op
+def npu_apply_rotary_pos_emb(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    layout: str = "BSND",
+    rotary_mode: str = "half",
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rotary embedding of query and key **in place**, which are also returned.
+
+    query (B, S, N, D), key (B, S, Nk, D), cos and sin (B, S, 1, D). Only layout BSND and rotary_mode "half".
+    Source: op-plugin test_npu_apply_rotary_pos_emb.py; caller vllm_ascend/ops/rotary_embedding.py@v0.9.1rc2,
+    which drops what is returned.
+    """
+    if layout != "BSND":
+        raise UnsupportedArgument("npu_apply_rotary_pos_emb", "layout", layout)
+    if rotary_mode != "half":
+        raise UnsupportedArgument("npu_apply_rotary_pos_emb", "rotary_mode", rotary_mode)
+    for x in (query, key):
+        x.copy_(rotate(x, cos, sin, by_pairs=False))
+    return query, key
+
+
+@op
+def _npu_rotary_embedding(
+    positions: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    head_size: int,
+    cos_sin_cache: torch.Tensor,
+    is_neox: bool,
+) -> None:
+    """vLLM's rotary embedding of query (T, N * head_size) and key (T, Nk * head_size), **in place**.
+
+    positions (T,); cos_sin_cache (positions, R): R/2 cosines, then R/2 sines, for the first R of each head's
+    entries. is_neox pairs entry i with i + R/2, else neighbours. Source: op-plugin test_atb_rope.py.
+    """
+    cos, sin = cos_sin_cache[positions.flatten().long()].unsqueeze(1).chunk(2, -1)
+    rotated = 2 * cos.shape[-1]
+    if is_neox:
+        cos, sin = torch.cat((cos, cos), -1), torch.cat((sin, sin), -1)
+    else:
+        cos, sin = cos.repeat_interleave(2, -1), sin.repeat_interleave(2, -1)
+    for x in (query, key):
+        heads = x.view(x.shape[0], -1, head_size)[..., :rotated]
+        heads.copy_(rotate(heads, cos, sin, by_pairs=not is_neox))

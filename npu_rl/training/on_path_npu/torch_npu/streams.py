@@ -1,0 +1,97 @@
+"""Streams and events of a device that does one thing after the other: everything asked to be waited for is done."""
+
+# ruff: noqa: ARG001, ARG002  the signatures are torch_npu's
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Any
+
+
+class Event:
+    """A moment on the host's clock."""
+
+    def __init__(self, enable_timing: bool = False, blocking: bool = False, **_: Any) -> None:
+        self._timed = enable_timing
+        self._at: float | None = None
+
+    def record(self, stream: Any = None) -> None:
+        """Remember now."""
+        self._at = time.perf_counter()
+
+    def wait(self, stream: Any = None) -> None:
+        """Nothing is outstanding."""
+
+    def reset(self, stream: Any = None) -> None:
+        """Forget the moment."""
+        self._at = None
+
+    def query(self) -> bool:
+        """Whether all work before it is done: always."""
+        return True
+
+    def synchronize(self) -> None:
+        """Nothing is outstanding."""
+
+    def elapsed_time(self, end_event: Event) -> float:
+        """Milliseconds between two recorded events that were made with enable_timing."""
+        if not (self._timed and end_event._timed):
+            raise RuntimeError("both events must be created with enable_timing=True")
+        if self._at is None or end_event._at is None:
+            raise RuntimeError("both events must be recorded first")
+        return (end_event._at - self._at) * 1000
+
+
+class Stream:
+    """The one order in which a CPU computes."""
+
+    def __init__(self, device: Any = None, priority: int = 0, **_: Any) -> None:
+        self.device = device
+        self.priority = priority
+        self.npu_stream = 0
+        self.cuda_stream = 0
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def wait_event(self, event: Event) -> None:
+        """Nothing is outstanding."""
+
+    def wait_stream(self, stream: Stream) -> None:
+        """Nothing is outstanding."""
+
+    def record_event(self, event: Event | None = None) -> Event:
+        """Record `event`, or a new one, and return it."""
+        event = event or Event()
+        event.record(self)
+        return event
+
+    def query(self) -> bool:
+        """Whether all its work is done: always."""
+        return True
+
+    def synchronize(self) -> None:
+        """Nothing is outstanding."""
+
+
+_the_stream = Stream()
+
+
+def current_stream(device: Any = None) -> Stream:
+    """The one stream there is."""
+    return _the_stream
+
+
+def stream(chosen: Stream | None) -> Stream:
+    """A context in which work goes to `chosen`; here all goes the same way."""
+    return chosen or _the_stream
+
+
+def set_stream(chosen: Stream) -> None:
+    """Every stream is the same one."""
