@@ -1,0 +1,41 @@
+"""Which modules a package of the tree has, by its files alone: nothing is imported."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from npu_rl.errors import NpuRlError
+
+
+def modules_of(code: Path, packages: Sequence[str]) -> list[str]:
+    """Dotted names of every Python module under `packages` (dotted themselves) in the tree `code`, sorted.
+
+    Folders without `__init__.py` count too: Python imports them as namespaces. Files and folders whose names are no
+    identifiers can't be imported and are left out. Raises NpuRlError if the tree has no such package.
+    """
+    found: set[str] = set()
+    for package in packages:
+        base = code.joinpath(*package.split("."))
+        if base.is_dir():
+            found.update(_below(base, package))
+        elif base.with_suffix(".py").is_file():
+            found.add(package)
+        else:
+            raise NpuRlError(
+                f"The tree has no package {package}",
+                where=str(code),
+                hint="`npu-rl verify` shows whether the workspace is what its manifest says",
+            )
+    return sorted(found)
+
+
+def _below(base: Path, package: str) -> Iterator[str]:
+    for folder, folders, files in os.walk(base):
+        folders[:] = [name for name in folders if name.isidentifier() and name != "__pycache__"]
+        inner = [package, *Path(folder).relative_to(base).parts]
+        for file in files:
+            stem, _, suffix = file.rpartition(".")
+            if suffix == "py" and stem.isidentifier():
+                yield ".".join(inner if stem == "__init__" else [*inner, stem])

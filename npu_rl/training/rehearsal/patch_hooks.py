@@ -1,0 +1,74 @@
+"""Each patch of a workspace, and whether a rehearsal reached it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from npu_rl.workspace.verify import Report
+
+_SWITCH = re.compile(r"\bNPU_RL_([A-Z0-9]+(?:_[A-Z0-9]+)*)=[01]")
+
+
+@dataclass(frozen=True)
+class PatchUse:
+    """A patch and what a rehearsal showed of it. runs: of its hook; None if no level that runs code was asked for.
+
+    why: why it was not rehearsed, or "". needs_npu: what its header says only an NPU can show.
+    """
+
+    component: str
+    name: str
+    slugs: tuple[str, ...]
+    runs: int | None
+    why: str
+    needs_npu: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "slugs": list(self.slugs), "rehearsed": bool(self.runs)}
+
+    def line(self) -> str:
+        if self.runs:
+            return f"{self.component}: {self.name}: its hook ran {self.runs} times"
+        return f"{self.component}: {self.name}: not rehearsed: {self.why}"
+
+
+def patch_uses(report: Report, hooks: Counter[str] | None) -> list[PatchUse]:
+    """Every patch of the workspace's lock. hooks: slug -> runs; None if nothing was trained."""
+    return list(_uses(report, hooks))
+
+
+def _uses(report: Report, hooks: Counter[str] | None) -> Iterator[PatchUse]:
+    from npu_rl.patches.header import parse_header
+
+    texts = {
+        hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest(): text
+        for text in report.receipt.texts.values()
+    }
+    for component, patch in report.lock.patches():
+        text = texts.get(patch.sha256, "")
+        head = text.partition("\ndiff --git ")[0]
+        slugs = tuple(dict.fromkeys(match[1].lower().replace("_", "-") for match in _SWITCH.finditer(head)))
+        runs = None if hooks is None else sum(hooks[slug] for slug in slugs)
+        yield PatchUse(
+            component,
+            patch.name,
+            slugs,
+            runs,
+            _why(slugs, runs),
+            parse_header(head).fields.get("Needs-NPU", ""),
+        )
+
+
+def _why(slugs: tuple[str, ...], runs: int | None) -> str:
+    if runs:
+        return ""
+    if not slugs:
+        return "it has no hook that could be counted; its own test says what it does"
+    if runs is None:
+        return "no level that runs the trainer was asked for"
+    return "the trainer never came by its hook with these settings"

@@ -1,0 +1,169 @@
+"""`train --rehearse`: the levels one after the other, and one report."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import statistics
+from collections import Counter
+from pathlib import Path
+
+from npu_rl.data import data_root
+from npu_rl.disk import write_atomically
+from npu_rl.errors import NpuRlError, UsageError
+from npu_rl.manifest.problems import closest
+from npu_rl.training import train as training
+from npu_rl.training.made import ON_PATH
+from npu_rl.training.metrics import Point, rewards, seconds
+from npu_rl.training.prepare import Prepared, Tell, compose, dump, facts, runs_folder
+from npu_rl.training.record import RunRecord
+from npu_rl.training.rehearsal.expected import read_expected
+from npu_rl.training.rehearsal.imports import ImportReport, rehearse_imports
+from npu_rl.training.rehearsal.layout import rehearse_layout
+from npu_rl.training.rehearsal.layout_report import LayoutReport
+from npu_rl.training.rehearsal.patch_hooks import patch_uses
+from npu_rl.training.rehearsal.report import RehearsalReport, TrainPart
+from npu_rl.training.rehearsal.scale import scaled
+from npu_rl.training.rehearsal.sizes import layout_of
+from npu_rl.training.rehearsal.usage import read_usage
+from npu_rl.training.screen import Screen
+
+LEVELS = ("imports", "layout", "train")
+RUNTIME = "npu_rl_runtime"
+
+
+def rehearse(prepared: Prepared, level: str, screen: Screen, tell: Tell) -> RehearsalReport:
+    """Rehearse at one level, or at "all". The report is also written to the rehearsal's folder among the runs.
+
+    Raises UsageError for a level that doesn't exist; Stopped if a person ends it.
+    """
+    if level not in (*LEVELS, "all"):
+        raise UsageError(
+            f"There is no rehearsal level {level!r}{closest(level, [*LEVELS, 'all'])}",
+            hint=f"levels: {', '.join(LEVELS)}, or all",
+        )
+    wanted = LEVELS if level == "all" else (level,)
+    if level == "train":
+        training.refused_levels(prepared.loaded)
+    report = RehearsalReport(prepared.recipe.name, prepared.lock.tree, prepared.lock.commit)
+    hooks: Counter[str] | None = None
+    record = _record(prepared, level)
+    if "imports" in wanted:
+        report.imports = _imports(prepared, record, tell)
+    if "layout" in wanted:
+        report.layout = _layout(prepared, record, tell)
+    if "train" in wanted:
+        report.train = _train(prepared, record, screen)
+        if record.attempts:
+            hooks, standins = read_usage(record.attempts[-1].usage)
+            report.standins = dict(standins)
+    report.patches = patch_uses(prepared.report, hooks)
+    write_atomically(record.folder / "rehearsal.json", dump(report.to_json()).encode())
+    return report
+
+
+def _record(prepared: Prepared, level: str) -> RunRecord:
+    """A record of its own: NAME.rehearsal, or with the first number that is free."""
+    runs = runs_folder(prepared.layout)
+    base = f"{prepared.recipe.name}.rehearsal"
+    names = itertools.chain([base], (f"{base}-{number}" for number in itertools.count(2)))
+    name = next(name for name in names if not os.path.lexists(runs / name))
+    said = {**facts(prepared), "rehearsal": level}
+    return RunRecord.create(runs, name, said, lock=prepared.layout.lock.read_bytes())
+
+
+def _imports(prepared: Prepared, record: RunRecord, tell: Tell) -> ImportReport:
+    return rehearse_imports(
+        prepared.layout.code,
+        patched_packages(prepared),
+        Path(prepared.interpreter.path),
+        _environment(prepared, record),
+        _expected(prepared),
+        tell,
+    )
+
+
+def patched_packages(prepared: Prepared) -> list[str]:
+    """The top-level packages of the code that a patch changes, and our own."""
+    touched = [
+        file
+        for component, patch in prepared.lock.patches()
+        for file in _placed(prepared, component, patch.files)
+    ]
+    tops = {Path(file).parts[0] for file in touched if file.endswith(".py") and len(Path(file).parts) > 1}
+    tops |= {RUNTIME}
+    return sorted(top for top in tops if (prepared.layout.code / top / "__init__.py").is_file())
+
+
+def _placed(prepared: Prepared, component: str, files: tuple[str, ...]) -> list[str]:
+    """Where a component's files lie in the code."""
+    takes = prepared.lock.components[component].take if component in prepared.lock.components else ()
+    placed = []
+    for file in files:
+        for take in takes:
+            if take.path == "." or file == take.path or file.startswith(take.path + "/"):
+                rest = file if take.path == "." else file[len(take.path) :].lstrip("/")
+                placed.append("/".join(part for part in ("" if take.to == "." else take.to, rest) if part))
+    return placed if takes else list(files)
+
+
+def _expected(prepared: Prepared) -> dict[str, tuple[str, ...]] | None:
+    """The committed list NAME.imports.yaml beside the manifest, if there is one."""
+    beside = Path(str(prepared.report.receipt.setup.get("manifest", ""))).with_suffix(".imports.yaml")
+    bundled = data_root() / "manifests" / f"{prepared.lock.manifest}.imports.yaml"
+    place = beside if beside.is_file() else bundled
+    return read_expected(place.read_text(encoding="utf-8"), str(place)) if place.is_file() else None
+
+
+def _layout(prepared: Prepared, record: RunRecord, tell: Tell) -> LayoutReport:
+    return rehearse_layout(
+        layout_of(prepared.loaded),
+        prepared.layout.code,
+        Path(prepared.interpreter.path),
+        _environment(prepared, record),
+        tell,
+    )
+
+
+def _environment(prepared: Prepared, record: RunRecord) -> dict[str, str]:
+    """That of the training's processes on a CPU, without its stand-ins: these levels have their own."""
+    small = prepared.with_recipe(scaled(prepared.recipe, record.name)[0])
+    command = small.command(record.folder.parent, record.id, 1, Path("/tmp/nrl-rehearsal"))
+    own = {
+        k: v
+        for k, v in command.environment.items()
+        if k not in ("NPU_RL_STANDINS", "NPU_RL_RAY", "NPU_RL_USAGE")
+    }
+    return {**os.environ, **own, "PYTHONPATH": os.pathsep.join([str(ON_PATH), str(prepared.layout.code)])}
+
+
+def _train(prepared: Prepared, record: RunRecord, screen: Screen) -> TrainPart:
+    recipe, changed = scaled(prepared.recipe, record.name)
+    small = prepared.with_recipe(recipe)
+    part = TrainPart(changed=changed, run=str(record.folder))
+    try:
+        training.refused_levels(prepared.loaded)
+        sketch = small.command(record.folder.parent, record.id, 1, Path("/tmp/nrl-by-hand"))
+        composed = compose(small, sketch)
+        trained = training.attempt_run(small, record, composed.config, screen, rollout=True)
+        part.seconds = trained.ended.seconds
+    except training.Stopped:
+        raise
+    except NpuRlError as error:
+        part.failure = str(error)
+    points = record.curve()
+    part.curve = rewards(points)
+    part.transfer = _transfer(points)
+    took = [value for value in (seconds(point.data) for point in points) if value is not None]
+    part.seconds_per_step = statistics.median(took) if took else None
+    return part
+
+
+def _transfer(points: list[Point]) -> float | None:
+    """The largest difference in the first ten steps, while the policy is nearly uniform."""
+    found = [
+        p.data["training/rollout_probs_diff_mean"]
+        for p in points[:10]
+        if "training/rollout_probs_diff_mean" in p.data
+    ]
+    return max(found, default=None)
