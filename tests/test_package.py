@@ -24,17 +24,29 @@ def test_the_installed_package_has_its_data(tmp_path: Path) -> None:
     code = (
         "from npu_rl.data import bundled_manifests, bundled_patchset, data_root, runtime_root\n"
         "print(data_root()); print(*bundled_manifests()); print(bundled_patchset('verl/0.5.0').is_dir())\n"
-        "print((runtime_root() / 'switches.py').is_file())"
+        "print((runtime_root() / 'switches.py').is_file())\n"
+        "from npu_rl.training.made import ON_PATH; print((ON_PATH / 'sitecustomize.py').is_file())"
     )
     env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, check=True
     )
-    place, manifests, patchset, runtime = done.stdout.splitlines()
+    place, manifests, patchset, runtime, on_path = done.stdout.splitlines()
     assert Path(place).name == "_data"
     assert {"quickstart", "deepseek-v3-cann"} <= set(manifests.split())
-    assert (patchset, runtime) == ("True", "True")
-    for kind in ("manifests", "patchsets"):
+    assert (patchset, runtime, on_path) == ("True", "True", "True")
+    for kind in ("manifests", "patchsets", "recipes"):
         committed = {p.relative_to(ROOT).as_posix() for p in (ROOT / kind).rglob("*") if p.is_file()}
         installed = {p.relative_to(place).as_posix() for p in Path(place, kind).rglob("*") if p.is_file()}
         assert committed == installed
+
+
+def test_the_extra_is_what_the_quickstart_requires() -> None:
+    """One list of versions that were run together, written in two places."""
+    from npu_rl.manifest.load import load_manifest
+
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    extra = text.partition("rehearsal = [\n")[2].partition("]\n")[0]
+    said = [line.strip().strip('",') for line in extra.splitlines()]
+    assert said == list(load_manifest("quickstart").manifest.requirements)
+    assert all("==" in requirement for requirement in said)

@@ -14,14 +14,14 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def commands() -> list[str]:
-    names = "setup|verify|status|diff|list|lock|schema|store gc"
+    names = "setup|verify|train|recipes \\w+|status|diff|list|lock|schema|store gc"
     return sorted(set(re.findall(rf"(?<![\w/.-])npu-rl ((?:{names})\b[^#\n`&|*]*)", README)))
 
 
 @pytest.mark.parametrize("command", commands())
 def test_every_command_in_it_is_one(tmp_path: Path, command: str) -> None:
     words = command.split()
-    name = words[:2] if words[0] == "store" else words[:1]
+    name = words[:2] if words[0] in ("store", "recipes") else words[:1]
     shown = run_cli([*name, "--help"], clean_env(tmp_path))
     assert shown.returncode == 0, shown.stderr
     for option in re.findall(r"--[a-z][a-z-]*", command):
@@ -35,5 +35,6 @@ def test_ci_runs_the_test_command_it_names() -> None:
 
 
 def test_it_names_every_bundled_manifest() -> None:
-    for path in (ROOT / "manifests").glob("*.yaml"):
-        assert f"`{path.stem}`" in README
+    for folder in ("manifests", "recipes"):
+        for path in (ROOT / folder).glob("*.yaml"):
+            assert "." in path.stem or f"`{path.stem}`" in README

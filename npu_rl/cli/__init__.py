@@ -18,6 +18,8 @@ def main() -> None:
     from npu_rl.cli.app import app
     from npu_rl.errors import NpuRlError
 
+    # The option's value may be left out, which the parser can't express.
+    sys.argv[1:] = ["--rehearse=all" if word == "--rehearse" else word for word in sys.argv[1:]]
     try:
         app()
     except NpuRlError as error:

@@ -19,6 +19,10 @@ app = typer.Typer(
 )
 store_app = typer.Typer(help="The local object database.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(store_app, name="store")
+recipes_app = typer.Typer(
+    help="Recipes: list, show, copy and check them.", no_args_is_help=True, rich_markup_mode=None
+)
+app.add_typer(recipes_app, name="recipes")
 
 # Optional[...] and not `| None`: typer reads these at run time, on 3.10 too.
 Manifest = Annotated[
@@ -32,6 +36,15 @@ Rewrite = Annotated[
     Optional[list[str]],  # noqa: UP045
     typer.Option(
         "--rewrite", metavar="FROM=TO", help="Ask TO... instead of FROM... for git URLs. May be repeated."
+    ),
+]
+Recipe = Annotated[
+    str, typer.Argument(metavar="RECIPE", help="A bundled name (see `npu-rl recipes list`) or a path.")
+]
+Overrides = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Argument(
+        metavar="[KEY=VALUE]...", help="Keys to set, such as optimizer.lr=1e-6.", show_default=False
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for programs.")]
@@ -71,12 +84,21 @@ def setup(
     discard: Annotated[
         bool, typer.Option("--discard", help="Move local edits to .npu-rl/kept/TIME.")
     ] = False,
+    python: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--python",
+            metavar="P",
+            help="The interpreter `train` is to use.  [default: the one npu-rl runs in]",
+            show_default=False,
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Lay the locked stack into a workspace (./npu-rl-workspace unless --workspace says otherwise)."""
     from npu_rl.cli.setup import run
 
-    run(manifest, workspace, lock, jobs, offline, rewrite or [], discard, json)
+    run(manifest, workspace, lock, jobs, offline, rewrite or [], discard, python, json)
 
 
 @app.command("verify")
@@ -91,6 +113,49 @@ def verify(
     from npu_rl.cli.verify import run
 
     run(workspace, deep, json)
+
+
+@app.command("train")
+def train(
+    recipe: Annotated[
+        str, typer.Argument(metavar="RECIPE", help="A bundled name (see `npu-rl recipes list`) or a path.")
+    ],
+    overrides: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Argument(
+            metavar="[KEY=VALUE]...", help="Keys of the recipe to say otherwise.", show_default=False
+        ),
+    ] = None,
+    workspace: Workspace = None,
+    python: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--python",
+            metavar="P",
+            help="The interpreter to train in.  [default: the one that set the workspace up]",
+            show_default=False,
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Write the resolved recipe and scripts, print the command, stop."),
+    ] = False,
+    rehearse: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--rehearse",
+            metavar="LEVEL",
+            help="Rehearse on this CPU: imports, layout, train, or all.",
+            show_default=False,
+        ),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the run's last checkpoint.")] = False,
+    json: Json = False,
+) -> None:
+    """Run a recipe in the workspace: through Ray on NPUs, or as a rehearsal on a CPU."""
+    from npu_rl.cli.train import run
+
+    run(recipe, overrides or [], workspace, python, dry_run, rehearse, resume, json)
 
 
 @app.command("status")
@@ -150,11 +215,55 @@ def lock(
 
 
 @app.command("schema")
-def schema() -> None:
-    """Print the JSON Schema of manifests, for editors."""
+def schema(
+    recipe: Annotated[bool, typer.Option("--recipe", help="The schema of recipes instead.")] = False,
+) -> None:
+    """Print the JSON Schema of manifests or recipes, for editors."""
     from npu_rl.cli.schema import run
 
-    run()
+    run(recipe)
+
+
+@recipes_app.command("list")
+def recipes_list(json: Json = False) -> None:
+    """List the bundled recipes."""
+    from npu_rl.cli.recipes import list_bundled
+
+    list_bundled(json)
+
+
+@recipes_app.command("show")
+def recipes_show(recipe: Recipe, overrides: Overrides = None, json: Json = False) -> None:
+    """Print a recipe as one YAML file: what it extends and KEY=VALUE resolved, and where each line is from."""
+    from npu_rl.cli.recipes import show
+
+    show(recipe, overrides or [], json)
+
+
+@recipes_app.command("copy")
+def recipes_copy(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A bundled recipe.")],
+    file: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Argument(
+            metavar="FILE", help="Where to.  [default: NAME.yaml in this folder]", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Copy a bundled recipe beside you, to change it. Nothing is overwritten."""
+    from npu_rl.cli.recipes import copy
+
+    copy(name, file)
+
+
+@recipes_app.command("check")
+def recipes_check(
+    recipe: Recipe, overrides: Overrides = None, workspace: Workspace = None, json: Json = False
+) -> None:
+    """Check a recipe: its own keys, and each key of the trainer against the workspace's code. Exit 1 if wrong."""
+    from npu_rl.cli.recipes import check
+
+    check(recipe, overrides or [], workspace, json)
 
 
 @store_app.command("gc")

@@ -22,13 +22,16 @@ class Outcome:
     seconds: float = 0.0
 
 
-def untouched(layout: Layout, text: str) -> bool:
+def untouched(layout: Layout, text: str, python: str | None = None) -> bool:
     """Whether a setup from the lock `text` has nothing to do, not even to clean up."""
-    return not swap.leftovers(layout) and up_to_date(layout, text)
+    return not swap.leftovers(layout) and up_to_date(layout, text, python)
 
 
-def up_to_date(layout: Layout, text: str) -> bool:
-    """Whether the workspace is from exactly this lock and untouched since."""
+def up_to_date(layout: Layout, text: str, python: str | None = None) -> bool:
+    """Whether the workspace is from exactly this lock and untouched since.
+
+    python: the training interpreter that was asked for; None is whichever the receipt names.
+    """
     if layout.journal.exists() or not layout.is_workspace or not (layout.root / "activate").is_file():
         return False
     try:
@@ -37,6 +40,8 @@ def up_to_date(layout: Layout, text: str) -> bool:
         receipt = read_receipt(layout)
     except (WorkspaceError, OSError):
         return False  # damaged, or another setup is putting it in place: look again with the workspace held
+    if python is not None and receipt.setup.get("python") != python:
+        return False
     known = check.read_stats(layout.stat, receipt.digest)
     for root, expected in receipt.files.items():
         if not (layout.root / root / ".git").exists():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from npu_rl.store import Store, Unit, disk_errors, remove_tree
 from npu_rl.workspace import check, edits, materialise, swap
 from npu_rl.workspace.current import Outcome, up_to_date
 from npu_rl.workspace.layout import Layout, exclusive
-from npu_rl.workspace.receipt import Receipt, digest_of
+from npu_rl.workspace.receipt import Receipt, digest_of, read_receipt
 from npu_rl.workspace.recover import keep_edits, recover_held
 
 if TYPE_CHECKING:
@@ -31,7 +32,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """What to set up, and how. manifest: its file; "./" paths of the lock start at its folder."""
+    """What to set up, and how. manifest: its file; "./" paths of the lock start at its folder.
+
+    python: the training interpreter, for the receipt; None is the one npu-rl runs in, or the receipt's before.
+    """
 
     lock: Lock
     layout: Layout
@@ -40,6 +44,7 @@ class Request:
     watcher: Watcher
     jobs: int = 8
     discard: bool = False
+    python: str | None = None
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,7 @@ def run(request: Request, tell: Callable[[str], None]) -> Outcome:
     git.version()
     with disk_errors(layout.root), exclusive(layout, tell):
         recover_held(layout, tell)
-        if up_to_date(layout, text):  # another process was faster
+        if up_to_date(layout, text, request.python):  # another process was faster
             return Outcome(False, seconds=time.monotonic() - started)
         delivered = _deliver(request)
         outcome = Outcome(True, received=delivered.received, sources=delivered.sources)
@@ -103,6 +108,15 @@ def _deliver(request: Request) -> Delivered:
         received=sum(delivery.received for delivery in deliveries.values()),
         sources={name: delivery.source for name, delivery in deliveries.items()},
     )
+
+
+def _interpreter_before(layout: Layout) -> str | None:
+    """The interpreter a workspace names that is about to be replaced."""
+    try:
+        named = read_receipt(layout).setup.get("python")
+    except WorkspaceError:
+        return None
+    return named if isinstance(named, str) and Path(named).is_file() else None
 
 
 def _check_place(layout: Layout) -> None:
@@ -159,6 +173,7 @@ def _stage(
             "npu_rl": npu_rl.__version__,
             "made": int(time.time()),
             "manifest": str(request.manifest),
+            "python": request.python or _interpreter_before(request.layout) or sys.executable,
             "activate": hashlib.sha256(script.encode()).hexdigest(),
         },
     )

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support import clean_env, run_cli
 
-COMMANDS = ("setup", "verify", "status", "diff", "list", "lock", "schema", "store")
+COMMANDS = ("setup", "verify", "train", "recipes", "status", "diff", "list", "lock", "schema", "store")
 
 
 def modules_after(arguments: list[str], env: dict[str, str], cwd: Path) -> set[str]:
@@ -30,7 +30,9 @@ def modules_after(arguments: list[str], env: dict[str, str], cwd: Path) -> set[s
     return set(done.stdout.rpartition("@@")[2].split())
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["setup", "--help"], ["--version"], ["list"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["setup", "--help"], ["train", "--help"], ["--version"], ["list"]]
+)
 def test_start_up_imports_nothing_heavy(tmp_path: Path, arguments: list[str]) -> None:
     loaded = modules_after(arguments, clean_env(tmp_path), tmp_path)
     assert "npu_rl.cli.app" in loaded

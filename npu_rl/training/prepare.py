@@ -1,0 +1,209 @@
+"""Everything that is settled before a process starts: recipe, workspace, interpreter, and what will be run."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from npu_rl.errors import HostError, RecipeError, UsageError, WorkspaceError
+from npu_rl.manifest.lock import Lock
+from npu_rl.recipes.check import Finding, check_recipe, config_name, known_keys
+from npu_rl.recipes.load import LoadedRecipe
+from npu_rl.recipes.render import Command, Folders, render
+from npu_rl.recipes.schema import Recipe
+from npu_rl.training import host, interpreter, made
+from npu_rl.training.interpreter import Interpreter
+from npu_rl.training.process import run_quietly
+from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.verify import Report, verify
+
+if TYPE_CHECKING:
+    from npu_rl.recipes.compose import Composed
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A recipe that may be run, on this machine, in this workspace."""
+
+    loaded: LoadedRecipe
+    recipe: Recipe
+    layout: Layout
+    report: Report
+    interpreter: Interpreter
+    known: frozenset[str]
+    notes: tuple[Finding, ...] = ()
+
+    @property
+    def lock(self) -> Lock:
+        return self.report.lock
+
+    def command(
+        self, runs: Path, run_id: str, number: int, ray: Path, *, resume: bool = False, rollout: bool = False
+    ) -> Command:
+        """What attempt `number` of the run runs. rollout: with the stand-in that has weights of its own."""
+        run = runs / self.recipe.name
+        folders = Folders(
+            code=self.layout.code,
+            run=run,
+            attempt=run / "attempts" / str(number),
+            made=made.place(runs, self.recipe, self.interpreter),
+            pycache=self.layout.hidden / "pycache",
+            recipe=self.loaded.path.parent,
+            ray=ray,
+        )
+        return render(
+            self.recipe,
+            folders,
+            run_name=self.recipe.name,
+            run_id=run_id,
+            python=self.interpreter.path,
+            known=self.known,
+            manifest_env=self.lock.env,
+            resume=resume,
+            rollout_standin=rollout,
+        )
+
+    def with_recipe(self, recipe: Recipe) -> Prepared:
+        """The same with another recipe, such as one scaled down."""
+        return replace(self, recipe=recipe)
+
+
+def runs_folder(layout: Layout) -> Path:
+    """Where runs are recorded: NPU_RL_RUNS, or `runs` in the workspace."""
+    named = os.environ.get("NPU_RL_RUNS")
+    return Path(named).expanduser().absolute() if named else layout.root / "runs"
+
+
+def prepare(
+    loaded: LoadedRecipe,
+    layout: Layout,
+    python: str | None,
+    tell: Tell,
+    *,
+    rehearse: bool,
+    root: Path = Path("/"),
+) -> Prepared:
+    """Check all that can be checked without running anything of the stack.
+
+    rehearse: an NPU recipe is fine without NPUs. root: where /dev lies, for tests.
+    Raises WorkspaceError for a tree that isn't as locked or isn't the recipe's, RecipeError for keys and values,
+    HostError for a machine or an interpreter that can't run it.
+    """
+    recipe = loaded.recipe
+    if not rehearse:
+        _demand_device(recipe, root)
+    report = _proven(layout, tell)
+    _demand_manifest(loaded, report)
+    findings = check_recipe(loaded, layout.code)
+    if findings.errors:
+        raise _refused(recipe, findings.errors)
+    for note in findings.notes:
+        if note.kind == "twice":  # the others are for `recipes check`
+            tell(f"note: {note}")
+    known = frozenset(known_keys(layout.code, config_name(recipe), recipe.trainer.module))
+    path = interpreter.choose(python, report.receipt.setup)
+    found = interpreter.look(path, report.lock.requirements)
+    interpreter.demand(found, report.lock.requirements)
+    return Prepared(loaded, recipe, layout, report, found, known, tuple(findings.notes))
+
+
+def compose(prepared: Prepared, command: Command) -> Composed:
+    """The trainer's whole configuration, as its own Hydra composes it. Raises RecipeError with Hydra's words."""
+    from npu_rl.recipes.compose import compose as composed
+    from npu_rl.recipes.hydra_entry import entry_point
+
+    def run(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str, str]:
+        finished = run_quietly(list(argv), environment, prepared.layout.hidden, 180.0)
+        return finished.code, finished.stdout, finished.stderr
+
+    environment = {**os.environ, **command.environment, "NPU_RL_STANDINS": ""}
+    folder = entry_point(prepared.layout.code, command.module).folder
+    return composed(command.settings, folder, command.config, command.python, environment, run)
+
+
+def _demand_device(recipe: Recipe, root: Path) -> None:
+    if recipe.device != "npu":
+        if recipe.cluster.nodes > 1:
+            raise UsageError("A recipe for a CPU runs on one machine", where="cluster.nodes")
+        return
+    if host.npus(root) == 0:
+        raise HostError(
+            f"{recipe.name} is for NPUs, and this machine shows none",
+            why="There is no /dev/davinci0, 1, ... here.",
+            hint=f"Rehearse it on this CPU: npu-rl train {recipe.name} --rehearse",
+        )
+    if recipe.cluster.nodes > 1 and not recipe.cluster.address:
+        raise UsageError(
+            f"{recipe.name} needs {recipe.cluster.nodes} machines and names no Ray head",
+            where="cluster.address",
+            hint="Write the start scripts with --dry-run, run them on every machine, then say "
+            "cluster.address=HOST:6766",
+        )
+
+
+def _proven(layout: Layout, tell: Tell) -> Report:
+    report = verify(layout, tell)
+    if report.ok:
+        return report
+    shown = [f"{drift.kind:<10} {drift.path}" for drift in report.drift[:8]]
+    more = len(report.drift) - len(shown)
+    raise WorkspaceError(
+        "The workspace does not equal its lock, so a run would not be what its record says",
+        where=str(layout.root),
+        why="\n".join([*shown, *([f"and {more} more"] if more else [])]),
+        hint="npu-rl diff shows the changes; npu-rl setup --discard puts them aside.",
+    )
+
+
+def _demand_manifest(loaded: LoadedRecipe, report: Report) -> None:
+    from npu_rl.manifest.load import load_manifest
+
+    wanted = load_manifest(loaded.manifest).manifest.name
+    if wanted != report.lock.manifest:
+        raise WorkspaceError(
+            f"{loaded.recipe.name} is for the manifest {wanted}, and this workspace is {report.lock.manifest}",
+            where=loaded.where("manifest"),
+            hint=f"npu-rl setup --manifest {loaded.recipe.manifest} --workspace DIR, then --workspace DIR here; or "
+            f"manifest={report.lock.manifest} if you mean this tree",
+        )
+
+
+def _refused(recipe: Recipe, errors: Sequence[Finding]) -> RecipeError:
+    count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
+    return RecipeError(
+        f"{recipe.name} can't be run as it is: {count}",
+        where=errors[0].where,
+        why="\n".join(map(str, errors)),
+        hint="correct these lines and run the command again",
+    )
+
+
+def facts(prepared: Prepared) -> dict[str, object]:
+    """What a run's record says of where its code came from."""
+    lock = prepared.lock
+    return {
+        "recipe": prepared.loaded.recipe.name,
+        "recipe_files": dict(prepared.loaded.files),
+        "recipe_digest": prepared.loaded.digest,
+        "overrides": list(prepared.loaded.overrides),
+        "manifest": lock.manifest,
+        "tree": lock.tree,
+        "commit": lock.commit,
+        "workspace": str(prepared.layout.root),
+        "interpreter": {
+            "path": prepared.interpreter.path,
+            "version": ".".join(map(str, prepared.interpreter.version)),
+            "packages": dict(prepared.interpreter.packages),
+        },
+    }
+
+
+def dump(value: object) -> str:
+    """JSON for people and programs."""
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"

@@ -1,0 +1,62 @@
+"""Reading what a process says while it says it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+_CHUNK = 1 << 20
+_LONGEST_LINE = 1 << 20  # bytes; a log without line ends must not fill the memory
+_LINE_ENDS = re.compile(rb"\r\n|\n|\r")
+
+
+class Tail:
+    """New complete lines of a growing file, without ever waiting (see `follow`)."""
+
+    def __init__(self, path: Path, offset: int) -> None:
+        self._path = path
+        self._next = offset
+        self._part = b""
+
+    @property
+    def offset(self) -> int:
+        """Where the first byte not given out yet lies: a later `follow` may go on from there."""
+        return self._next - len(self._part)
+
+    def lines(self) -> Iterator[str]:
+        """The lines completed since the last look, without their ends; empty ones are left out."""
+        try:
+            file = self._path.open("rb")
+        except FileNotFoundError:
+            return
+        with file:
+            file.seek(self._next)
+            while chunk := file.read(_CHUNK):
+                self._next += len(chunk)
+                yield from self._take(chunk)
+
+    def rest(self) -> str:
+        """What stands after the last line end: a process that died in the middle of a line said this."""
+        part, self._part = self._part, b""
+        return part.decode("utf-8", "replace").strip("\r")
+
+    def _take(self, chunk: bytes) -> list[str]:
+        data = self._part + chunk
+        # a \r that ends the data may be the first half of \r\n
+        whole = data[:-1] if data.endswith(b"\r") else data
+        *lines, last = _LINE_ENDS.split(whole)
+        self._part = last + data[len(whole) :]
+        if len(self._part) > _LONGEST_LINE:
+            lines.append(self._part)
+            self._part = b""
+        return [line.decode("utf-8", "replace") for line in lines if line]
+
+
+def follow(path: Path, from_offset: int = 0) -> Tail:
+    """A reader of the lines that get added to a file; it may not be there yet.
+
+    A carriage return ends a line too, so that each state of a progress bar is one. Bytes that are no
+    UTF-8 are replaced. Memory is bounded: a line of more than 1 MiB comes in parts.
+    """
+    return Tail(path, from_offset)

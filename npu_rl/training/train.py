@@ -1,0 +1,257 @@
+"""`train`: run a recipe in a workspace, record it, and say how it went."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from npu_rl.errors import NpuRlError, RecipeError
+from npu_rl.recipes.check import config_name
+from npu_rl.recipes.load import LoadedRecipe
+from npu_rl.recipes.render import Command
+from npu_rl.recipes.text import recipe_yaml
+from npu_rl.training import dry_run, host, made
+from npu_rl.training.attempt import Attempt, write_json
+from npu_rl.training.metrics import Point, rewards
+from npu_rl.training.prepare import Prepared, Tell, compose, facts, runs_folder
+from npu_rl.training.record import RunRecord
+from npu_rl.training.run import Ended, attempt_once, ray_folder, why
+from npu_rl.training.screen import Screen
+from npu_rl.training.watch import Limits, Watch
+
+_LATEST = "latest_checkpointed_iteration.txt"  # verl writes the step of its newest checkpoint into it
+_GOAL_WINDOW = 5  # steps at the end whose mean reward is held against the goal
+
+
+class Stopped(NpuRlError):
+    """A person or the system ended the run. exit_code: 128 and the signal's number."""
+
+    def __init__(self, number: int, folder: Path, name: str) -> None:
+        super().__init__(
+            "Stopped. No process of this run is left",
+            where=str(folder),
+            hint=f"Go on from its last checkpoint: npu-rl train {name} --resume",
+        )
+        self.exit_code = 128 + number
+
+
+class RunFailed(NpuRlError):
+    """The trainer failed, or the run did not do what it is for. points: its curve so far."""
+
+    points: tuple[Point, ...] = ()
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A run that ended well. points: its whole curve. final: the mean reward of the last steps."""
+
+    record: RunRecord
+    attempt: Attempt
+    ended: Ended
+    points: list[Point]
+    final: float | None
+
+    def to_json(self) -> dict[str, object]:
+        """The documented form."""
+        return {
+            "ok": True,
+            "run": str(self.record.folder),
+            "attempt": self.attempt.number,
+            "steps": self.points[-1].step if self.points else 0,
+            "reward": self.final,
+            "curve": [[step, value] for step, value in rewards(self.points)],
+            "alarms": [alarm.to_json() for alarm in self.ended.alarms],
+            "seconds": round(self.ended.seconds, 1),
+        }
+
+
+def train(prepared: Prepared, screen: Screen, *, resume: bool = False) -> Trained:
+    """Run the recipe to its end. Raises RunFailed, Stopped, and what `RunRecord` raises."""
+    runs = runs_folder(prepared.layout)
+    screen.stage("composing the configuration")
+    composed = compose(prepared, _sketch(prepared, runs))  # before there is a record: it may be refused
+    record = _record(prepared, runs, resume)
+    return attempt_run(prepared, record, composed.config, screen, resume=resume)
+
+
+def attempt_run(
+    prepared: Prepared,
+    record: RunRecord,
+    composed: Mapping[str, object],
+    screen: Screen,
+    *,
+    resume: bool = False,
+    rollout: bool = False,
+) -> Trained:
+    """One attempt at a run that has its record. rollout: with the stand-in that has weights of its own."""
+    recipe = prepared.recipe
+    runs = record.folder.parent
+    number = record.attempts[-1].number + 1 if record.attempts else 1
+    with ray_folder() as ray:
+        command = prepared.command(runs, record.id, number, ray, resume=resume, rollout=rollout)
+        environment = {**os.environ, **command.environment}
+        attempt = record.begin_attempt(command.argv, environment, host.facts(), recipe_yaml(prepared.loaded))
+        write_json(attempt.folder / "composed.json", composed)
+        _make(prepared, runs, environment, attempt, screen)
+        ended = attempt_once(
+            attempt,
+            command.argv,
+            environment,
+            run_id=record.id,
+            total=recipe.steps,
+            watch=_watch(prepared, rollout, attempt),
+            screen=screen,
+            ray=ray,
+        )
+    try:
+        return _judged(prepared, record, attempt, ended)
+    except RunFailed as failed:
+        failed.points = tuple(record.curve())
+        raise
+
+
+def plan_run(prepared: Prepared) -> dry_run.Written:
+    """`--dry-run`: write the resolved recipe and the scripts; nothing is started but Hydra, to compose."""
+    runs = runs_folder(prepared.layout)
+    command = _sketch(prepared, runs)
+    return dry_run.write(runs, prepared, command, compose(prepared, command).config)
+
+
+def _sketch(prepared: Prepared, runs: Path) -> Command:
+    """The first attempt's command, for a run that is not begun."""
+    return prepared.command(runs, uuid.uuid4().hex, 1, Path("/tmp/nrl-by-hand"))
+
+
+def _record(prepared: Prepared, runs: Path, resume: bool) -> RunRecord:
+    name = prepared.recipe.name
+    if not resume:
+        return RunRecord.create(runs, name, facts(prepared), lock=prepared.layout.lock.read_bytes())
+    record = RunRecord.open(runs, name)
+    before, now = record.facts.get("tree"), prepared.lock.tree
+    if before != now:
+        raise NpuRlError(
+            f"Run {name} was begun with another tree",
+            where=str(record.folder / "run.json"),
+            why=f"It was {before}, the workspace is {now}.",
+            hint="Set that tree up again, or begin a run of another name: name=…",
+        )
+    if not (record.checkpoints / _LATEST).is_file():
+        raise NpuRlError(
+            f"Run {name} has no checkpoint to go on from",
+            where=str(record.checkpoints),
+            why="checkpoint.every is -1."
+            if prepared.recipe.checkpoint.every == -1
+            else "It ended before the first.",
+            hint="Begin a run of another name (name=…), with checkpoint.every=N.",
+        )
+    done = int((record.checkpoints / _LATEST).read_text().strip() or 0)
+    if done >= prepared.recipe.steps:
+        raise NpuRlError(
+            f"Run {name} has done its {prepared.recipe.steps} steps",
+            where=str(record.folder),
+            hint=f"To go on further, say steps=N with N above {done}.",
+        )
+    return record
+
+
+def _make(
+    prepared: Prepared, runs: Path, environment: dict[str, str], attempt: Attempt, screen: Screen
+) -> None:
+    if not made.is_needed(prepared.recipe):
+        return
+    folder = made.place(runs, prepared.recipe, prepared.interpreter)
+    if not folder.is_dir():
+        screen.stage("making the model and the data")
+    try:
+        made.make(folder, prepared.recipe, prepared.interpreter, environment)
+    except (NpuRlError, KeyboardInterrupt) as error:
+        attempt.end("stopped" if isinstance(error, KeyboardInterrupt) else "failed", None)
+        raise
+
+
+def _watch(prepared: Prepared, rollout: bool, attempt: Attempt) -> Watch:
+    limits = Limits(goal=prepared.recipe.reward.goal, vocabulary=_vocabulary(prepared) if rollout else None)
+    fatal = ("transfer", "nan") if rollout else ()
+    return Watch(limits, fatal=fatal, log=str(attempt.driver_log))
+
+
+def _vocabulary(prepared: Prepared) -> int | None:
+    folder = made.place(runs_folder(prepared.layout), prepared.recipe, prepared.interpreter)
+    try:
+        size = json.loads((folder / "model" / "config.json").read_bytes()).get("vocab_size")
+    except (OSError, ValueError):
+        return None
+    return int(size) if size else None
+
+
+def _judged(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: Ended) -> Trained:
+    if ended.signal is not None:
+        raise Stopped(ended.signal, record.folder, prepared.recipe.name)
+    if ended.fatal is not None:
+        raise RunFailed(
+            ended.fatal.message,
+            where=str(attempt.driver_log),
+            why=ended.fatal.cause,
+            hint=f"Look at {ended.fatal.place}.",
+        )
+    if ended.code != 0:
+        raise _failed(attempt, ended.code)
+    points = record.curve()
+    values = [value for _, value in rewards(points)][-_GOAL_WINDOW:]
+    final = sum(values) / len(values) if values else None
+    if not points or points[-1].step < prepared.recipe.steps:
+        raise RunFailed(
+            f"The trainer ended by itself after step {points[-1].step if points else 0} of {prepared.recipe.steps}",
+            where=str(attempt.driver_log),
+            why="It said that all is well (exit status 0).",
+        )
+    goal = prepared.recipe.reward.goal
+    if goal is not None and (final is None or final < goal):
+        raise RunFailed(
+            f"The mean reward of the last {len(values)} steps is {final:.3f}, below the goal of {goal:g}"
+            if final is not None
+            else f"There is no reward to hold against the goal of {goal:g}",
+            where=str(attempt.metrics),
+            why="The curve is above; sample answers are in samples/.",
+        )
+    return Trained(record, attempt, ended, points, final)
+
+
+def _failed(attempt: Attempt, code: int) -> RunFailed:
+    status = f"signal {-code}" if code < 0 else f"exit status {code}"
+    found = why(attempt, code)
+    if found is None:
+        return RunFailed(f"The trainer failed ({status})", where=str(attempt.driver_log))
+    return RunFailed(
+        f"The trainer failed ({status})",
+        where=f"{found.file}:{found.line}",
+        why=found.cause + (f"\n{found.excerpt}" if found.excerpt else ""),
+        hint=found.hint or None,
+    )
+
+
+def refused_levels(loaded: LoadedRecipe) -> None:
+    """Raise RecipeError for what no rehearsal can train yet."""
+    if loaded.recipe.megatron:
+        raise RecipeError(
+            "The rehearsal level `train` does not know the Megatron backend yet",
+            where=loaded.where("actor", "strategy"),
+            hint="--rehearse=imports and --rehearse=layout do.",
+        )
+
+
+__all__ = [
+    "Command",
+    "RunFailed",
+    "Stopped",
+    "Tell",
+    "Trained",
+    "attempt_run",
+    "config_name",
+    "plan_run",
+    "train",
+]

@@ -1,0 +1,68 @@
+"""A trainer that prints what verl prints and misbehaves on request: `fake_trainer.py FOLDER [option ...]`.
+
+steps=N    print N steps' metrics          forever    then wait for a signal
+deaf       the driver ends by no signal     worker     start one that ends by SIGTERM
+stubborn   start one that ignores SIGTERM   daemon     start one in a session of its own
+raise      end by an exception
+Each process writes FOLDER/NAME.pid when its signal handling is in place; a deaf driver that got a SIGINT
+writes FOLDER/heard.pid.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+
+def announce(folder: Path, name: str) -> None:
+    part = folder / f".{name}.{os.getpid()}"
+    part.write_text(str(os.getpid()))
+    part.rename(folder / f"{name}.pid")
+
+
+def be(folder: Path, name: str) -> None:
+    """A worker, until it is ended."""
+    # what a process ignores its children ignore too, unless they say otherwise
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN if name == "stubborn" else signal.SIG_DFL)
+    announce(folder, name)
+    while True:
+        time.sleep(60)
+
+
+def main() -> None:
+    folder, options = Path(sys.argv[1]), sys.argv[2:]
+    if options and options[0].startswith("be="):
+        be(folder, options[0][3:])
+    if "deaf" in options:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, lambda *_: announce(folder, "heard"))
+    for name in ("worker", "stubborn", "daemon"):
+        if name in options:
+            command = [sys.executable, __file__, str(folder), f"be={name}"]
+            subprocess.Popen(command, start_new_session=name == "daemon")
+            while not (folder / f"{name}.pid").exists():
+                time.sleep(0.01)
+    steps = next((int(o[6:]) for o in options if o.startswith("steps=")), 0)
+    for step in range(1, steps + 1):
+        print(
+            f"\x1b[36m(TaskRunner pid={os.getpid()})\x1b[0m step:{step} - actor/grad_norm:0.5 - "
+            f"critic/score/mean:{step / 10} - timing_s/step:{step / 100}"
+        )
+    announce(folder, "driver")
+    if "raise" in options:
+        raise ValueError("batch sizes differ")
+    if "forever" in options:
+        try:
+            while True:
+                time.sleep(60)
+        except KeyboardInterrupt:
+            print("interrupted in order")
+            sys.exit(130)
+
+
+main()

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from npu_rl.errors import HostError
+from npu_rl.training.interpreter import Interpreter, choose, demand, look
+
+
+def interpreter(version: tuple[int, int, int] = (3, 11, 7), **packages: str | None) -> Interpreter:
+    return Interpreter("/opt/python", version, packages)
+
+
+def test_the_one_given_wins_then_the_receipts_then_ours(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.touch()
+    assert choose("mine", {"python": str(python)}) == "mine"
+    assert choose(None, {"python": str(python)}) == str(python)
+    assert choose(None, {"python": str(tmp_path / "gone")}) == sys.executable
+    assert choose(None, {}) == sys.executable
+
+
+def test_a_real_interpreter_tells_its_packages() -> None:
+    found = look(sys.executable, ["pytest>=8", "no-such-package-of-anyone==1.0"])
+    assert found.version == sys.version_info[:3]
+    assert found.packages == {"pytest": pytest.__version__, "no-such-package-of-anyone": None}
+
+
+def test_a_tree_on_the_path_does_not_answer_for_what_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The code tree has dist-info folders of its own; a package of that name still has to be installed."""
+    info = tmp_path / "laid_only-9.9.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: laid-only\nVersion: 9.9\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert look(sys.executable, ["laid-only"]).packages == {"laid-only": None}
+
+
+@pytest.mark.parametrize("program", ["/nowhere/python", "/bin/false"])
+def test_what_is_no_interpreter_is_told(program: str) -> None:
+    with pytest.raises(HostError) as caught:
+        look(program, ["torch"])
+    assert program in str(caught.value) and "--python" in str(caught.value)
+
+
+def test_everything_that_is_missing_is_told_at_once() -> None:
+    with pytest.raises(HostError) as caught:
+        demand(
+            interpreter(torch="2.5.1", ray=None, numpy="1.26.4"),
+            ["torch==2.13.0", "ray==2.42.1", "numpy==1.26.4"],
+        )
+    text = str(caught.value)
+    assert "2 of 3 packages" in text
+    assert "torch==2.13.0: 2.5.1 is installed" in text
+    assert "ray==2.42.1: not installed" in text
+    assert "numpy" not in text
+    assert caught.value.exit_code == 3
+
+
+def test_a_local_version_and_a_development_one_count_as_what_they_are() -> None:
+    demand(
+        interpreter(torch="2.13.0+cpu", torch_npu="2.5.1.post1.dev20250619"),
+        ["torch==2.13.0", "torch_npu>=2.5.1,<2.6"],
+    )
+
+
+def test_a_requirement_for_another_system_is_not_asked_for() -> None:
+    demand(interpreter(), ["pywin32==1; sys_platform == 'win32'"])
+
+
+@pytest.mark.parametrize("version", [(3, 13, 0), (3, 14, 1), (3, 9, 18)])
+def test_other_pythons_are_refused(version: tuple[int, int, int]) -> None:
+    with pytest.raises(HostError) as caught:
+        demand(interpreter(version), [])
+    text = str(caught.value)
+    assert f"Python {version[0]}.{version[1]} can't run the training" in text
+    assert "3.10 to 3.12" in text and "--python python3.12" in text

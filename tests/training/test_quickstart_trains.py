@@ -1,0 +1,188 @@
+"""The quickstart, for real: verl's trainer through Ray, from the locked tree, to the reward it is for."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from npu_rl.training.metrics import curve, read_metrics, rewards
+from npu_rl.training.process import processes_of
+from tests.support import ROOT, clean_env, run_cli
+
+pytest.importorskip("torch")
+pytest.importorskip("ray")
+pytestmark = [pytest.mark.rehearsal, pytest.mark.pypi]
+
+PIP = [name for name in os.environ if name.startswith("PIP_")]
+FEW = ["reward.goal=null", "checkpoint.every=2"]
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    made = clean_env(tmp_path, keep=PIP)
+    made["HOME"] = os.environ.get("HOME", made["HOME"])  # the user's pip configuration names the mirror
+    made["NPU_RL_RUNS"] = str(tmp_path / "runs")
+    return made
+
+
+@pytest.fixture
+def train(quickstart_workspace: Path, env: dict[str, str], tmp_path: Path) -> Iterator[list[str | Path]]:
+    """The first words of the command; afterwards no process of any run may be left."""
+    yield ["train", ROOT / "recipes" / "quickstart.yaml", "--workspace", quickstart_workspace]
+    for record in (tmp_path / "runs").glob("*/run.json"):
+        assert processes_of(json.loads(record.read_text())["id"]) == []
+
+
+def test_it_reaches_its_goal(train: list[str | Path], env: dict[str, str], tmp_path: Path) -> None:
+    done = run_cli([*train, "--json"], env, tmp_path, timeout=600)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["ok"] and report["steps"] == 60
+    assert report["reward"] > 0.9
+    assert report["curve"][0][1] < 0.05
+    run = tmp_path / "runs" / "quickstart"
+    facts = json.loads((run / "run.json").read_text())
+    lock = json.loads((ROOT / "manifests" / "quickstart.lock.json").read_text())
+    assert (facts["tree"], facts["commit"]) == (lock["tree"], lock["commit"])
+    assert (run / "lock.json").read_bytes() == (ROOT / "manifests" / "quickstart.lock.json").read_bytes()
+    attempt = run / "attempts" / "1"
+    assert len(read_metrics(attempt / "metrics.jsonl")) == 60
+    assert json.loads((attempt / "end.json").read_text())["outcome"] == "done"
+    composed = json.loads((attempt / "composed.json").read_text())
+    assert composed["actor_rollout_ref"]["actor"]["optim"]["lr"] == 3e-3
+    assert "verl.trainer.main_ppo" in json.loads((attempt / "command.json").read_text())["command"]
+    assert list((run / "tensorboard").rglob("events.out.tfevents.*"))
+    answers = [json.loads(line) for line in (run / "samples" / "60.jsonl").read_text().splitlines()]
+    assert len(answers) == 64 and sum(answer["output"].count("7") > 10 for answer in answers) > 55
+    kept = [path.parent.name for path in (run / "checkpoints").glob("global_step_*/actor")]
+    assert kept == ["global_step_60"]
+    assert any(path.name.startswith("worker-") for path in (attempt / "workers").iterdir())
+    proven = run_cli(["verify", "--deep", "--workspace", train[3]], env, tmp_path)
+    assert proven.returncode == 0, "the run changed the workspace it ran from"
+
+
+def test_the_unpatched_tree_fails_and_says_why(
+    train: list[str | Path], env: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "plain.yaml").write_text(
+        "schema: 1\nname: plain\ntitle: the quickstart without its patch\ndevice: cpu\nextends: quickstart\n"
+        "components:\n  verl:\n    patches: []\n"
+    )
+    made = run_cli(["lock", "--manifest", tmp_path / "plain.yaml"], env, tmp_path, timeout=300)
+    assert made.returncode == 0, made.stderr
+    ws = tmp_path / "ws"
+    laid = run_cli(["setup", "--manifest", tmp_path / "plain.yaml", "--workspace", ws], env, tmp_path)
+    assert laid.returncode == 0, laid.stderr
+    done = run_cli(
+        ["train", "quickstart", f"manifest={tmp_path / 'plain.yaml'}", "--workspace", ws],
+        env,
+        tmp_path,
+        timeout=600,
+    )
+    assert done.returncode == 1
+    assert "Two tensor dict must have identical batch size" in done.stderr
+    assert "patch" in done.stderr  # the likely cause
+
+
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(
+    train: list[str | Path], env: dict[str, str], tmp_path: Path
+) -> None:
+    """One seed, one curve: the run that was killed and resumed has the very numbers of the one that was not."""
+    whole = run_cli([*train, "steps=4", "name=whole", *FEW, "--json"], env, tmp_path, timeout=600)
+    assert whole.returncode == 0, whole.stderr
+    run = tmp_path / "runs" / "cut"
+    child = subprocess.Popen(
+        [sys.executable, "-m", "npu_rl", *map(str, [*train, "steps=4", "name=cut", *FEW])],
+        env=env, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert child.stderr is not None
+    for line in child.stderr:  # ends when the child does
+        if line.startswith("step 3/"):
+            child.kill()  # npu-rl itself, without a word
+            break
+    child.stderr.close()
+    child.wait(60)
+    assert child.returncode == -signal.SIGKILL, "it ended before it could be killed"
+    end_driver(run)
+    latest = (run / "checkpoints" / "latest_checkpointed_iteration.txt").read_text()
+    resumed = run_cli([*train, "steps=4", "name=cut", *FEW, "--resume", "--json"], env, tmp_path, timeout=600)
+    assert resumed.returncode == 0, resumed.stderr
+    assert json.loads((run / "attempts" / "1" / "end.json").read_text())["outcome"] == "killed"
+    second = read_metrics(run / "attempts" / "2" / "metrics.jsonl")
+    assert [point.step for point in second] == list(range(int(latest) + 1, 5))
+    assert rewards(curve(run)) == rewards(curve(tmp_path / "runs" / "whole"))
+    norms = [
+        [p.data["actor/grad_norm"] for p in curve(tmp_path / "runs" / name)] for name in ("cut", "whole")
+    ]
+    assert norms[0] == norms[1]
+
+
+def end_driver(run: Path) -> None:
+    """The driver outlives a killed npu-rl; --resume refuses while it does, naming it. End it as a person would."""
+    run_id = json.loads((run / "run.json").read_text())["id"]
+    for pid in processes_of(run_id):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    while processes_of(run_id):
+        os.sched_yield()
+
+
+def test_ctrl_c_ends_everything_and_says_how_to_go_on(
+    train: list[str | Path], env: dict[str, str], tmp_path: Path
+) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-m", "npu_rl", *map(str, [*train, "name=stopped", *FEW])],
+        env=env, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert child.stderr is not None
+    said = ""
+    for line in child.stderr:
+        said += line
+        if line.startswith("step 1/"):
+            child.send_signal(signal.SIGINT)
+    assert child.wait(60) == 130, said
+    assert "--resume" in said
+    run = tmp_path / "runs" / "stopped"
+    assert json.loads((run / "attempts" / "1" / "end.json").read_text())["outcome"] == "stopped"
+    assert processes_of(json.loads((run / "run.json").read_text())["id"]) == []
+
+
+def test_a_broken_weight_transfer_is_caught(
+    train: list[str | Path], env: dict[str, str], tmp_path: Path
+) -> None:
+    """A tensor zeroed on the way to the rollout: the trainer goes on happily, the rehearsal does not."""
+    done = run_cli(
+        [*train, "--rehearse=train", "--json"],
+        {**env, "NPU_RL_FAULT_ZEROED": "layers.0.self_attn.o_proj"},
+        tmp_path,
+        timeout=600,
+    )
+    assert done.returncode == 1, done.stderr
+    report = json.loads(done.stdout)
+    assert not report["ok"]
+    assert "rollout and trainer disagree" in report["train"]["failure"]
+    assert report["train"]["transfer"] > 1.3e-4
+
+
+def test_a_healthy_rehearsal_says_what_was_real(
+    train: list[str | Path], env: dict[str, str], tmp_path: Path
+) -> None:
+    done = run_cli([*train, "steps=8", "--rehearse=train", "--json"], env, tmp_path, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    assert report["ok"] and report["train"]["transfer"] < 6e-5
+    (patch,) = report["patches"]
+    assert (patch["name"], patch["runs"]) == ("0001-hf-rollout-repeats-once", 8)
+    assert report["stood_in_for"]["rollout.weights_filled"] == 8
+    assert report["stood_in_for"]["verl.utils.device.get_nccl_backend"] >= 1
+    assert any("HCCL" in line for line in report["only_an_npu_can_show"])
+    assert len(report["train"]["curve"]) == 8

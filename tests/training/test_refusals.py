@@ -1,0 +1,144 @@
+"""What `train` refuses before anything is started, with the message a person gets. Nothing is recorded then."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.support import clean_env, run_cli
+
+pytestmark = pytest.mark.pypi
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    return {**clean_env(tmp_path), "NPU_RL_RUNS": str(tmp_path / "runs")}
+
+
+def refused(
+    quickstart_workspace: Path, env: dict[str, str], tmp_path: Path, *words: str | Path, code: int
+) -> str:
+    done = run_cli(["train", "quickstart", "--workspace", quickstart_workspace, *words], env, tmp_path)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "runs").exists()
+    return done.stderr
+
+
+def test_an_npu_recipe_without_npus(quickstart_workspace: Path, env: dict[str, str], tmp_path: Path) -> None:
+    said = refused(quickstart_workspace, env, tmp_path, "device=npu", code=3)
+    assert "quickstart is for NPUs, and this machine shows none" in said
+    assert "npu-rl train quickstart --rehearse" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "parts"),
+    [
+        (["rollout.answer=4"], 1, ["command line: rollout.answer=4", "did you mean 'answers'"]),
+        (["optimizer.lr=fast"], 1, ["command line: optimizer.lr=fast", "must be a number"]),
+        (["actor.parallel.tensor=2"], 1, ["actor.parallel.tensor says nothing to fsdp"]),
+        (
+            ["overrides.actor_rollout_ref.rollout.temperatur=1"],
+            1,
+            ["did you mean 'actor_rollout_ref.rollout.temperature'"],
+        ),
+        (["overrides.trainer.device=cuda"], 1, ["trainer.device is npu-rl's to set"]),
+        (["adaptations.hf-rollout-repeat-once=false"], 1, ["did you mean 'hf-rollout-repeats-once'"]),
+        (["data.batch=8", "actor.mini_batch=16"], 1, ["mini"]),
+        (["cluster.nodes=2"], 2, ["runs on one machine"]),
+        (["steps"], 2, ["steps"]),
+        (
+            ["manifest=deepseek-v3-cann"],
+            3,
+            ["is for the manifest deepseek-v3-cann", "npu-rl setup --manifest"],
+        ),
+        (["--python", "/nowhere/python"], 3, ["/nowhere/python", "--python"]),
+        (["--rehearse=imprts"], 2, ["did you mean 'imports'"]),
+    ],
+)
+def test_what_is_wrong_is_told(
+    quickstart_workspace: Path,
+    env: dict[str, str],
+    tmp_path: Path,
+    words: list[str],
+    code: int,
+    parts: list[str],
+) -> None:
+    if words == ["--rehearse=imprts"] and not HAS_TORCH:
+        pytest.skip("the level is looked at after the interpreter, which has no torch here")
+    said = refused(quickstart_workspace, env, tmp_path, *words, code=code)
+    assert all(part in said for part in parts), said
+
+
+@pytest.mark.skipif(HAS_TORCH, reason="this interpreter has what the quickstart requires")
+def test_an_interpreter_that_lacks_the_packages(
+    quickstart_workspace: Path, env: dict[str, str], tmp_path: Path
+) -> None:
+    said = refused(quickstart_workspace, env, tmp_path, code=3)
+    assert "torch==2.13.0: not installed" in said and "ray==2.42.1: not installed" in said
+    assert "npu-rl[rehearsal]" in said
+
+
+def test_a_tree_that_was_changed(quickstart_workspace: Path, env: dict[str, str], tmp_path: Path) -> None:
+    ours = tmp_path / "ws"
+    shutil.copytree(quickstart_workspace, ours, symlinks=True)
+    with (ours / "code" / "verl" / "trainer" / "main_ppo.py").open("a") as file:
+        file.write("# mine\n")
+    done = run_cli(["train", "quickstart", "--workspace", ours], env, tmp_path)
+    assert done.returncode == 3
+    assert "code/verl/trainer/main_ppo.py" in done.stderr and "npu-rl diff" in done.stderr
+
+
+@pytest.mark.rehearsal
+@pytest.mark.skipif(not HAS_TORCH, reason="Hydra composes in an interpreter with the packages of `rehearsal`")
+def test_a_dry_run_writes_and_starts_nothing(
+    quickstart_workspace: Path, env: dict[str, str], tmp_path: Path
+) -> None:
+    done = run_cli(
+        [
+            "train",
+            "quickstart",
+            "optimizer.lr=1e-6",
+            "--workspace",
+            quickstart_workspace,
+            "--dry-run",
+            "--json",
+        ],
+        env,
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    folder = Path(told["folder"])
+    assert sorted(told["files"]) == sorted(path.name for path in folder.iterdir())
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["quickstart.dry-run"]
+    assert (
+        json.loads((folder / "composed.json").read_text())["actor_rollout_ref"]["actor"]["optim"]["lr"]
+        == 1e-6
+    )
+    assert "actor_rollout_ref.actor.optim.lr=1e-06" in json.loads((folder / "command.json").read_text())
+    assert "1e-6  # command line: optimizer.lr=1e-6" in (folder / "recipe.yaml").read_text()
+    assert os.access(folder / "run.sh", os.X_OK)
+
+
+@pytest.mark.rehearsal
+@pytest.mark.skipif(not HAS_TORCH, reason="Hydra composes in an interpreter with the packages of `rehearsal`")
+def test_a_dry_run_for_a_cluster_has_a_script_for_every_node(
+    quickstart_workspace: Path, env: dict[str, str], tmp_path: Path
+) -> None:
+    words = ["device=npu", "cluster.nodes=2", "cluster.dies=16", "data.batch=32", "actor.mini_batch=32"]
+    done = run_cli(
+        ["train", "quickstart", *words, "--workspace", quickstart_workspace, "--dry-run"], env, tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "runs" / "quickstart.dry-run"
+    assert '--head --node-ip-address="$1" --port=6766' in (folder / "head.sh").read_text()
+    assert '{"NPU": 16}' in (folder / "worker.sh").read_text()
+    assert "NPU_RL_STANDINS" not in (folder / "environment.sh").read_text()
