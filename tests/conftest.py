@@ -1,12 +1,17 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 
 from tests.support import clean_env, run_cli
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell without job control ignores it for what it starts in the background, and children would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 PIP = [name for name in os.environ if name.startswith("PIP_")]
 

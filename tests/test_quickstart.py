@@ -36,7 +36,7 @@ def test_the_result_is_the_locked_tree(workspace: tuple[Path, dict[str, str], di
     body = json.loads(proven.stdout)
     assert body["ok"] and body["tree"] == report["tree"] and body["commit"] == report["commit"]
     states = [hunk["state"] for patch in body["patches"] for hunk in patch["hunks"]]
-    assert states == ["in place"]
+    assert states == ["in place", "in place"]
 
 
 def test_vllm_from_the_sdist_is_the_tree_of_its_tag(
