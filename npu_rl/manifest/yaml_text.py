@@ -204,7 +204,7 @@ class _Reader:
         node = self._value(event, 1)
         if not isinstance(node.value, str):
             self._fail(event, "a key is empty")
-        if node.value == "<<":
+        if node.value == "<<" and not isinstance(node.value, Quoted):
             self._fail(event, "the merge key << is not supported", "use `extends:`, or write the lines out")
         return str(node.value)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from npu_rl.manifest.quoted import Quoted
@@ -58,6 +58,7 @@ PLAIN = st.sampled_from(
 
 
 @settings(max_examples=200, deadline=None)
+@example(values={"<<": "1"})
 @given(st.dictionaries(TEXTS.filter(str.strip), PLAIN | TEXTS | TEXTS.map(Quoted), min_size=1, max_size=4))
 def test_any_text_reads_back(values: dict[str, str]) -> None:
     loaded = load_recipe("quickstart")
