@@ -21,6 +21,7 @@ def run(
     dry_run: bool,
     rehearse: str | None,
     resume: bool,
+    benchmark: bool,
     as_json: bool,
 ) -> None:
     from npu_rl.recipes.load import load_recipe
@@ -31,7 +32,9 @@ def run(
     loaded = load_recipe(recipe, overrides)
     layout = find_workspace(workspace)
     recover(layout, tell)
-    prepared = prepare(loaded, layout, python, tell, rehearse=rehearse is not None or dry_run)
+    prepared = prepare(
+        loaded, layout, python, tell, rehearse=rehearse is not None or dry_run, benchmark=benchmark
+    )
     if dry_run:
         _plan(prepared, as_json)
     elif rehearse is not None:

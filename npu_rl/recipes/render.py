@@ -19,7 +19,6 @@ from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.settings import Setting, merged, settings
 
 _A, _F = "actor_rollout_ref.actor.megatron", "actor_rollout_ref.ref.megatron"
-STANDINS_FOLDER = Path(__file__).resolve().parent.parent / "training" / "on_path"
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class Folders:
     pycache: Path
     recipe: Path
     ray: Path
-    on_path: tuple[Path, ...] = (STANDINS_FOLDER,)
+    on_path: tuple[Path, ...]
 
 
 @dataclass(frozen=True)
@@ -176,6 +175,10 @@ def _environment(
     }
     if recipe.megatron:
         environment.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")
+    if recipe.device == "cpu" and recipe.megatron:
+        environment["TORCHDYNAMO_DISABLE"] = (
+            "1"  # there is no compiler, and counting calls would stop it anyway
+        )
     if recipe.device == "cpu":
         environment["NPU_RL_STANDINS"] = "cpu,rollout" if rollout_standin else "cpu"
     return environment

@@ -16,6 +16,7 @@ from npu_rl.training.interpreter import Interpreter
 from npu_rl.training.process import run_quietly
 
 ON_PATH = Path(__file__).resolve().parent / "on_path"
+ON_PATH_NPU = ON_PATH.with_name("on_path_npu")
 MAKER = "npu_rl_make"
 _DEPENDS_ON = ("torch", "numpy", "transformers", "tokenizers", "pyarrow")
 

@@ -56,6 +56,7 @@ class Prepared:
             pycache=self.layout.hidden / "pycache",
             recipe=self.loaded.path.parent,
             ray=ray,
+            on_path=self._on_path(),
         )
         return render(
             self.recipe,
@@ -68,6 +69,13 @@ class Prepared:
             resume=resume,
             rollout_standin=rollout,
         )
+
+    def _on_path(self) -> tuple[Path, ...]:
+        """Folders of stand-ins. torch_npu's is there only for MindSpeed, which can't be imported without it: verl's
+        FSDP path would take its operators, too."""
+        if self.recipe.device == "cpu" and self.recipe.megatron:
+            return (made.ON_PATH, made.ON_PATH_NPU)
+        return (made.ON_PATH,)
 
     def with_recipe(self, recipe: Recipe) -> Prepared:
         """The same with another recipe, such as one scaled down."""
@@ -87,29 +95,43 @@ def prepare(
     tell: Tell,
     *,
     rehearse: bool,
+    benchmark: bool = False,
     root: Path = Path("/"),
 ) -> Prepared:
     """Check all that can be checked without running anything of the stack.
 
-    rehearse: an NPU recipe is fine without NPUs. root: where /dev lies, for tests.
-    Raises WorkspaceError for a tree that isn't as locked or isn't the recipe's, RecipeError for keys and values,
-    HostError for a machine or an interpreter that can't run it.
+    rehearse: an NPU recipe is fine without NPUs. benchmark: so is one that only measures time. root: where /dev
+    lies, for tests.
+    Raises UsageError for a recipe that can't be meant like this, WorkspaceError for a tree that isn't as locked or
+    isn't the recipe's, RecipeError for keys and values, HostError for a machine or an interpreter that can't run it.
     """
     recipe = loaded.recipe
+    if recipe.benchmark and not (rehearse or benchmark):
+        raise UsageError(
+            f"{recipe.name} is for timing: it trains nothing that could be used",
+            where=loaded.where("benchmark"),
+            hint=f"Time it: npu-rl train {recipe.name} --benchmark",
+        )
     if not rehearse:
         _demand_device(recipe, root)
     report = _proven(layout, tell)
     _demand_manifest(loaded, report)
     findings = check_recipe(loaded, layout.code)
-    if findings.errors:
-        raise _refused(recipe, findings.errors)
+    errors = [*findings.errors]
+    if not rehearse:  # a rehearsal is of tiny sizes, and a dry run starts nothing
+        from npu_rl.recipes.plan.plan import refusals
+
+        errors += refusals(loaded, layout.code)
+    if errors:
+        raise _refused(recipe, errors)
     for note in findings.notes:
         if note.kind == "twice":  # the others are for `recipes check`
             tell(f"note: {note}")
     known = frozenset(known_keys(layout.code, config_name(recipe), recipe.trainer.module))
     path = interpreter.choose(python, report.receipt.setup)
-    found = interpreter.look(path, report.lock.requirements)
-    interpreter.demand(found, report.lock.requirements)
+    required = _requirements(report.lock, rehearse, root)
+    found = interpreter.look(path, required)
+    interpreter.demand(found, required)
     return Prepared(loaded, recipe, layout, report, found, known, tuple(findings.notes))
 
 
@@ -125,6 +147,16 @@ def compose(prepared: Prepared, command: Command) -> Composed:
     environment = {**os.environ, **command.environment, "NPU_RL_STANDINS": ""}
     folder = entry_point(prepared.layout.code, command.module).folder
     return composed(command.settings, folder, command.config, command.python, environment, run)
+
+
+def _requirements(lock: Lock, rehearse: bool, root: Path) -> tuple[str, ...]:
+    """What the interpreter must have: the manifest's requirements, or for a stack for NPUs that is looked at where
+    there are none, what rehearsals were run with (the extra `rehearsal`, which is the quickstart's set)."""
+    if not (rehearse and lock.device == "npu" and host.npus(root) == 0):
+        return lock.requirements
+    from npu_rl.manifest.load import load_manifest
+
+    return tuple(load_manifest("quickstart").manifest.requirements)
 
 
 def _demand_device(recipe: Recipe, root: Path) -> None:

@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.errors import NpuRlError, RecipeError
+from npu_rl.errors import NpuRlError
 from npu_rl.recipes.check import config_name
-from npu_rl.recipes.load import LoadedRecipe
 from npu_rl.recipes.render import Command
 from npu_rl.recipes.text import recipe_yaml
 from npu_rl.training import dry_run, host, made
@@ -232,16 +231,6 @@ def _failed(attempt: Attempt, code: int) -> RunFailed:
         why=found.cause + (f"\n{found.excerpt}" if found.excerpt else ""),
         hint=found.hint or None,
     )
-
-
-def refused_levels(loaded: LoadedRecipe) -> None:
-    """Raise RecipeError for what no rehearsal can train yet."""
-    if loaded.recipe.megatron:
-        raise RecipeError(
-            "The rehearsal level `train` does not know the Megatron backend yet",
-            where=loaded.where("actor", "strategy"),
-            hint="--rehearse=imports and --rehearse=layout do.",
-        )
 
 
 __all__ = [

@@ -53,6 +53,7 @@ def test_an_npu_recipe_without_npus(quickstart_workspace: Path, env: dict[str, s
         (["adaptations.hf-rollout-repeat-once=false"], 1, ["did you mean 'hf-rollout-repeats-once'"]),
         (["data.batch=8", "actor.mini_batch=16"], 1, ["mini"]),
         (["cluster.nodes=2"], 2, ["runs on one machine"]),
+        (["benchmark=true"], 2, ["quickstart is for timing", "--benchmark"]),
         (["steps"], 2, ["steps"]),
         (
             ["manifest=deepseek-v3-cann"],
@@ -133,7 +134,14 @@ def test_a_dry_run_writes_and_starts_nothing(
 def test_a_dry_run_for_a_cluster_has_a_script_for_every_node(
     quickstart_workspace: Path, env: dict[str, str], tmp_path: Path
 ) -> None:
-    words = ["device=npu", "cluster.nodes=2", "cluster.dies=16", "data.batch=32", "actor.mini_batch=32"]
+    words = [
+        "device=npu",
+        "cluster.nodes=2",
+        "cluster.dies=16",
+        "data.batch=32",
+        "actor.mini_batch=32",
+        "actor.micro_batch=8",
+    ]
     done = run_cli(
         ["train", "quickstart", *words, "--workspace", quickstart_workspace, "--dry-run"], env, tmp_path
     )

@@ -26,6 +26,7 @@ from npu_rl.training.rehearsal.layout_sizes import (
     tiny,
     train_groups,
 )
+from npu_rl.training.rehearsal.size_keys import OF_THE_SIZE
 
 __all__ = [
     "Check",
@@ -124,7 +125,7 @@ class _Children:
                 "kv_heads": layout.model.kv_heads,
                 "latent_attention": layout.model.latent_attention,
             },
-            "transformer": dict(layout.transformer),
+            "transformer": {k: v for k, v in layout.transformer.items() if k not in OF_THE_SIZE},
         }
         lines = run_child("model", job, limit=_LOADING + _STEP_LIMIT, **self._where)
         stood_in += [what for line in lines for what in line.get("stood_in", ())]

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from npu_rl.recipes.plan.fit import Check
 
-@dataclass(frozen=True)
-class Check:
-    """One thing that was checked. `why` says what is wrong, and means nothing if `ok`."""
-
-    name: str
-    ok: bool
-    figures: Mapping[str, Any] = field(default_factory=dict)
-    why: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data; the reason only where there is something wrong."""
-        said = {"name": self.name, "ok": self.ok, "figures": dict(self.figures)}
-        return said if self.ok else {**said, "why": self.why}
+__all__ = ["Check", "LayoutReport", "NotRehearsed"]
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from npu_rl.data import data_root
 from npu_rl.disk import write_atomically
-from npu_rl.errors import NpuRlError, UsageError
+from npu_rl.errors import NpuRlError, RecipeError, UsageError
 from npu_rl.manifest.problems import closest
+from npu_rl.recipes.plan.sizes import layout_of
 from npu_rl.training import train as training
-from npu_rl.training.made import ON_PATH
+from npu_rl.training.made import ON_PATH, ON_PATH_NPU
 from npu_rl.training.metrics import Point, rewards, seconds
 from npu_rl.training.prepare import Prepared, Tell, compose, dump, facts, runs_folder
 from npu_rl.training.record import RunRecord
@@ -24,7 +25,6 @@ from npu_rl.training.rehearsal.layout_report import LayoutReport
 from npu_rl.training.rehearsal.patch_hooks import patch_uses
 from npu_rl.training.rehearsal.report import RehearsalReport, TrainPart
 from npu_rl.training.rehearsal.scale import scaled
-from npu_rl.training.rehearsal.sizes import layout_of
 from npu_rl.training.rehearsal.usage import read_usage
 from npu_rl.training.screen import Screen
 
@@ -43,9 +43,8 @@ def rehearse(prepared: Prepared, level: str, screen: Screen, tell: Tell) -> Rehe
             hint=f"levels: {', '.join(LEVELS)}, or all",
         )
     wanted = LEVELS if level == "all" else (level,)
-    if level == "train":
-        training.refused_levels(prepared.loaded)
-    report = RehearsalReport(prepared.recipe.name, prepared.lock.tree, prepared.lock.commit)
+    backend = "Megatron-core with MindSpeed" if prepared.recipe.megatron else "FSDP"
+    report = RehearsalReport(prepared.recipe.name, prepared.lock.tree, prepared.lock.commit, backend)
     hooks: Counter[str] | None = None
     record = _record(prepared, level)
     if "imports" in wanted:
@@ -134,7 +133,14 @@ def _environment(prepared: Prepared, record: RunRecord) -> dict[str, str]:
         for k, v in command.environment.items()
         if k not in ("NPU_RL_STANDINS", "NPU_RL_RAY", "NPU_RL_USAGE")
     }
-    return {**os.environ, **own, "PYTHONPATH": os.pathsep.join([str(ON_PATH), str(prepared.layout.code)])}
+    standins = [ON_PATH, ON_PATH_NPU] if _has_mindspeed(prepared) else [ON_PATH]
+    path = os.pathsep.join(map(str, [*standins, prepared.layout.code]))
+    return {**os.environ, **own, "PYTHONPATH": path}
+
+
+def _has_mindspeed(prepared: Prepared) -> bool:
+    """Whether torch_npu has to be stood in for: MindSpeed imports it wherever it is imported itself."""
+    return prepared.recipe.megatron and (prepared.layout.code / "mindspeed").is_dir()
 
 
 def _train(prepared: Prepared, record: RunRecord, screen: Screen) -> TrainPart:
@@ -142,7 +148,7 @@ def _train(prepared: Prepared, record: RunRecord, screen: Screen) -> TrainPart:
     small = prepared.with_recipe(recipe)
     part = TrainPart(changed=changed, run=str(record.folder))
     try:
-        training.refused_levels(prepared.loaded)
+        _demand_mindspeed(prepared)
         sketch = small.command(record.folder.parent, record.id, 1, Path("/tmp/nrl-by-hand"))
         composed = compose(small, sketch)
         trained = training.attempt_run(small, record, composed.config, screen, rollout=True)
@@ -157,6 +163,17 @@ def _train(prepared: Prepared, record: RunRecord, screen: Screen) -> TrainPart:
     took = [value for value in (seconds(point.data) for point in points) if value is not None]
     part.seconds_per_step = statistics.median(took) if took else None
     return part
+
+
+def _demand_mindspeed(prepared: Prepared) -> None:
+    """On a CPU it is MindSpeed that gives Megatron-core its layers, in place of Transformer Engine."""
+    if prepared.recipe.megatron and not _has_mindspeed(prepared):
+        raise RecipeError(
+            "The level `train` can rehearse the Megatron backend only with MindSpeed in the tree",
+            where=prepared.loaded.where("actor", "strategy"),
+            why=f"The manifest {prepared.lock.manifest} does not take it.",
+            hint="--rehearse=imports and --rehearse=layout need none.",
+        )
 
 
 def _transfer(points: list[Point]) -> float | None:

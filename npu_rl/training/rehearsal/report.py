@@ -37,11 +37,12 @@ class TrainPart:
 
 @dataclass
 class RehearsalReport:
-    """A rehearsal of one recipe. Levels that were not asked for are None."""
+    """A rehearsal of one recipe. Levels that were not asked for are None. backend: what trained, for people."""
 
     recipe: str
     tree: str
     commit: str
+    backend: str = "FSDP"
     imports: ImportReport | None = None
     layout: LayoutReport | None = None
     train: TrainPart | None = None
@@ -77,7 +78,7 @@ class RehearsalReport:
         return [
             "the trainer's entry point, its Ray actors, data, rollout, reward, advantages, losses, optimizer",
             "the weights' way to the rollout, through the trainer's own converter; unset or unknown names end it",
-            "FSDP, autograd and every collective's result (over gloo)",
+            f"{self.backend}, autograd and every collective's result (over gloo)",
         ]
 
     def only_an_npu(self) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from npu_rl.recipes.schema import (
     Checkpoint,
     Cluster,
@@ -13,9 +15,17 @@ from npu_rl.recipes.schema import (
     Reward,
     Rollout,
 )
+from npu_rl.training.rehearsal.size_keys import OF_THE_SIZE
 
 STEPS = 60
 _BATCH, _ANSWERS, _MICRO = 8, 8, 16
+# Without the first, Megatron-core builds plain attention for MLA on this path (a `k_channels` TypeError); the
+# second needs streams, which only an accelerator has.
+_MEGATRON_ON_CPU = {
+    "multi_latent_attention": True,
+    "moe_shared_expert_overlap": False,
+    "use_flash_attn": True,
+}
 REWARD = "npu_rl_runtime/rewards/digit_share.py:compute_score"
 
 
@@ -34,8 +44,9 @@ def scaled(recipe: Recipe, name: str) -> tuple[Recipe, list[str]]:
         "model": Model(
             make="tiny-deepseek-v3",
             remove_padding=False,
-            recompute=recipe.model.recompute if not recipe.megatron else None,
-            config={"_attn_implementation": "eager"},
+            recompute=None if recipe.megatron else recipe.model.recompute,
+            load_weights=False if recipe.megatron else None,
+            config={} if recipe.megatron else {"_attn_implementation": "eager"},
         ),
         "data": Data(
             make="digit-questions",
@@ -48,7 +59,8 @@ def scaled(recipe: Recipe, name: str) -> tuple[Recipe, list[str]]:
         ),
         "reward": Reward(function=REWARD, arguments={"digit": "7"}, goal=_goal(recipe, steps)),
         "rollout": Rollout(
-            engine="hf",
+            # The stand-in generates either way; Megatron's workers know no `hf`.
+            engine="vllm" if recipe.megatron else "hf",
             answers=_ANSWERS,
             temperature=1.0,
             top_k=0,
@@ -56,7 +68,13 @@ def scaled(recipe: Recipe, name: str) -> tuple[Recipe, list[str]]:
             log_prob_micro_batch=_MICRO,
         ),
         "actor": recipe.actor.model_copy(
-            update={"mini_batch": _BATCH, "micro_batch": _MICRO, "compile": False, "parallel": Parallel()}
+            update={
+                "mini_batch": _BATCH,
+                "micro_batch": _MICRO,
+                "compile": False,
+                "parallel": Parallel(),
+                "transformer": _transformer(recipe),
+            }
         ),
         "reference": recipe.reference.model_copy(update={"micro_batch": _MICRO}),
         "optimizer": recipe.optimizer.model_copy(update={"lr": 3e-3, "warmup_steps": None}),
@@ -65,6 +83,13 @@ def scaled(recipe: Recipe, name: str) -> tuple[Recipe, list[str]]:
         "checkpoint": Checkpoint(),
     }
     return recipe.model_copy(update=changes), _told(recipe, steps)
+
+
+def _transformer(recipe: Recipe) -> dict[str, Any]:
+    if not recipe.megatron:
+        return {}
+    kept = {name: value for name, value in recipe.actor.transformer.items() if name not in OF_THE_SIZE}
+    return {**kept, **_MEGATRON_ON_CPU}
 
 
 def _goal(recipe: Recipe, steps: int) -> float | None:
@@ -81,6 +106,9 @@ def _told(recipe: Recipe, steps: int) -> list[str]:
         f"cluster: one rank for {recipe.cluster.world}",
         f"steps: {steps} of {recipe.steps}, at a learning rate of 0.003 for {recipe.optimizer.lr:g}",
     ]
+    left_out = sorted(OF_THE_SIZE & recipe.actor.transformer.keys())
+    if left_out:
+        said.append(f"left out, being about the real model's layers: {', '.join(left_out)}")
     if recipe.rollout.engine != "hf":
         said.append(f"rollout: transformers, with weights of its own, for {recipe.rollout.engine}")
     return said

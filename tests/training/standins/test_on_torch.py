@@ -70,7 +70,8 @@ def test_the_device_namespace_has_what_verl_asks(tmp_path: Path) -> None:
         "assert c.max_memory_allocated() > 10_000_000\n"
         "state = c.get_rng_state(); a = torch.rand(3); c.set_rng_state(state); b = torch.rand(3)\n"
         "assert torch.equal(a, b)\n"
-        "t = torch.ones(2); assert t.pin_memory() is t\nprint(c.get_device_name())"
+        "t = torch.ones(2); p = t.pin_memory(); t.untyped_storage().resize_(0)\n"
+        "assert p.tolist() == [1.0, 1.0]\nprint(c.get_device_name())"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment(tmp_path), capture_output=True, text=True, check=False

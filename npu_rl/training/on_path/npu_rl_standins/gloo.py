@@ -2,8 +2,9 @@
 
 verl asks for "cpu:gloo,cpu:gloo" (the second part is the device's; verl/workers/fsdp_workers.py:123 at 0.5.0),
 and gathers 0-d tensors into 1-d ones, which gloo refuses and HCCL doesn't
-(verl/utils/profiler/performance.py, topk_reduce_ratio_min_max). Real: every collective's result. Not proven:
-anything about HCCL.
+(verl/utils/profiler/performance.py, topk_reduce_ratio_min_max). Megatron-core names NCCL's backend and options for its
+groups (megatron/core/parallel_state.py, create_group at 0.12.1), and leaves the sizes of an uneven all-to-all as
+tensors unless they lie on CUDA. Real: every collective's result. Not proven: anything about HCCL.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ def install() -> None:
 def _change(module: ModuleType) -> None:
     module.init_process_group = _with_one_backend(module.init_process_group)  # type: ignore[attr-defined]
     module.all_gather = _with_equal_shapes(module.all_gather)  # type: ignore[attr-defined]
+    module.new_group = _of_gloo(module.new_group)  # type: ignore[attr-defined]
+    module.all_to_all_single = _with_plain_sizes(module.all_to_all_single)  # type: ignore[attr-defined]
 
 
 def _with_one_backend(original: Any) -> Any:
@@ -42,3 +45,31 @@ def _with_equal_shapes(original: Any) -> Any:
         return original(tensor_list, tensor, *arguments, **named)
 
     return all_gather
+
+
+def _of_gloo(original: Any) -> Any:
+    def new_group(*arguments: Any, **named: Any) -> Any:
+        if named.get("backend") in ("nccl", "hccl") or named.get("pg_options") is not None:
+            count("gloo.new_group")
+            named = {**named, "backend": "gloo", "pg_options": None}
+        return original(*arguments, **named)
+
+    return new_group
+
+
+def _with_plain_sizes(original: Any) -> Any:
+    def all_to_all_single(
+        output: Any,
+        input: Any,
+        output_split_sizes: Any = None,
+        input_split_sizes: Any = None,
+        *rest: Any,
+        **named: Any,
+    ) -> Any:
+        sizes = [output_split_sizes, input_split_sizes]
+        if any(hasattr(size, "tolist") for size in sizes):
+            count("gloo.all_to_all_single")
+            sizes = [size.tolist() if hasattr(size, "tolist") else size for size in sizes]
+        return original(output, input, *sizes, *rest, **named)
+
+    return all_to_all_single

@@ -1,11 +1,12 @@
 """A rollout with weights of its own, filled by the trainer's own converter before every step.
 
-It stands in for vLLM on the FSDP path, and it makes the way of the weights visible: verl's HFRollout generates
-with the actor's own parameters, so nothing could get lost. Here a second Hugging Face model generates; each
-step its parameters are set from the actor's through `verl.utils.model.convert_weight_keys`, as
-verl/workers/sharding_manager/fsdp_vllm.py:137 does at 0.5.0. A name that the model doesn't have, one that
-stays unset or another shape ends the run. The rollout's log probabilities are returned, and verl compares them
-with the actor's (`training/rollout_probs_diff_mean`).
+It stands in for vLLM, and it makes the way of the weights visible: verl's HFRollout generates with the actor's own
+parameters, so nothing could get lost. Here a second Hugging Face model generates; each step its parameters are set
+from the actor's, as verl's sharding managers set vLLM's: on FSDP through `verl.utils.model.convert_weight_keys`
+(verl/workers/sharding_manager/fsdp_vllm.py:137 at 0.5.0), on Megatron through `per_tensor_generator` and the
+architecture's weight converter (megatron_vllm.py:149 at 55e3c5b). A name that the model doesn't have, one that stays
+unset or another shape ends the run. The rollout's log probabilities are returned, and verl compares them with the
+actor's (`training/rollout_probs_diff_mean`).
 
 Real: verl's trainer, worker, HFRollout and converter. Not proven: vLLM itself.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -23,27 +24,64 @@ from .used import count
 
 Named = Iterable[tuple[str, Any]]
 FAULT = "NPU_RL_FAULT_ZEROED"
+_BY_VOCABULARY = ("embed_tokens.weight", "lm_head.weight")
 
 
 def install() -> None:
-    after_import("verl.workers.fsdp_workers", _change)
+    after_import("verl.workers.fsdp_workers", _change_fsdp)
+    after_import("verl.workers.megatron_workers", _change_megatron)
 
 
-def _change(module: ModuleType) -> None:
-    module.ActorRolloutRefWorker._build_rollout = build  # type: ignore[attr-defined]
+def _change_fsdp(module: ModuleType) -> None:
+    module.ActorRolloutRefWorker._build_rollout = build_on_fsdp  # type: ignore[attr-defined]
 
 
-def build(worker: Any, trust_remote_code: bool = False) -> tuple[Any, Any]:
-    """In place of ActorRolloutRefWorker._build_rollout: (rollout, sharding manager)."""
+def _change_megatron(module: ModuleType) -> None:
+    module.ActorRolloutRefWorker._build_rollout = build_on_megatron  # type: ignore[attr-defined]
+
+
+def build_on_fsdp(worker: Any, trust_remote_code: bool = False) -> tuple[Any, Any]:
+    """In place of ActorRolloutRefWorker._build_rollout of the FSDP workers: (rollout, sharding manager)."""
+    return _build(
+        worker.actor_model_config,
+        worker.config.rollout,
+        weights=lambda: actor_weights(worker.actor_module_fsdp),
+        train=worker.actor_module_fsdp.train,
+        trust=trust_remote_code,
+    )
+
+
+def build_on_megatron(worker: Any, trust_remote_code: bool = False) -> tuple[Any, Any]:
+    """The same of the Megatron workers. Every rank generates for itself, from the weights of all stages."""
+    from verl.utils.config import omega_conf_to_dataclass
+
+    def train() -> None:
+        for part in worker.actor.actor_module:
+            part.train()
+
+    rollout, manager = _build(
+        worker.hf_config,
+        omega_conf_to_dataclass(worker.config.rollout),
+        weights=lambda: megatron_weights(worker),
+        train=train,
+        trust=trust_remote_code,
+    )
+    worker._register_dispatch_collect_info("rollout", dp_rank=worker.rank, is_collect=True)
+    return rollout, manager
+
+
+def _build(
+    model_config: Any, config: Any, *, weights: Callable[[], Named], train: Callable[[], Any], trust: bool
+) -> tuple[Any, Any]:
     import torch
     from transformers import AutoModelForCausalLM
     from verl.workers.rollout import HFRollout
     from verl.workers.sharding_manager.base import BaseShardingManager
 
     model = AutoModelForCausalLM.from_config(
-        worker.actor_model_config, torch_dtype=torch.bfloat16, trust_remote_code=trust_remote_code
+        model_config, torch_dtype=torch.bfloat16, trust_remote_code=trust, attn_implementation="eager"
     ).eval()
-    generating = _Generating(model, float(worker.config.rollout.temperature))
+    generating = _Generating(model, float(config.temperature))
 
     class Rollout(HFRollout):  # type: ignore[misc]
         """verl's own, with the log probabilities of what it sampled."""
@@ -59,13 +97,37 @@ def build(worker: Any, trust_remote_code: bool = False) -> tuple[Any, Any]:
 
         def __enter__(self) -> None:
             started = time.perf_counter()
-            fill(model, actor_weights(worker.actor_module_fsdp))
+            fill(model, weights())
             self.timing = {"reshard": time.perf_counter() - started}
 
         def __exit__(self, *_: object) -> None:
-            worker.actor_module_fsdp.train()
+            train()
 
-    return Rollout(module=generating, config=worker.config.rollout), Manager()
+    return Rollout(module=generating, config=config), Manager()
+
+
+def megatron_weights(worker: Any) -> Iterator[tuple[str, Any]]:
+    """The actor's full weights by the names of its Hugging Face model, gathered over all of Megatron's groups."""
+    from verl.models.mcore import get_mcore_weight_converter
+    from verl.utils.megatron_utils import (
+        load_megatron_model_to_gpu,
+        offload_megatron_model_to_cpu,
+        per_tensor_generator,
+    )
+
+    names = {"qkv_layer_name": "self_attention.linear_qkv.", "gate_proj_layer_name": "linear_fc1."}
+    if worker._is_offload_param:
+        load_megatron_model_to_gpu(worker.actor.actor_module, load_grad=False)
+    rows = worker.hf_config.vocab_size
+    converter = get_mcore_weight_converter(worker.actor_model_config, worker.dtype)
+    for name, tensor in per_tensor_generator(
+        worker.actor.actor_module, worker.actor_model_config, converter, worker.tf_config, names
+    ):
+        # Megatron pads the vocabulary; vLLM's own loader leaves the padding out, too.
+        tensor = tensor[:rows] if name.endswith(_BY_VOCABULARY) else tensor
+        yield name, _faulty(name, tensor)
+    if worker._is_offload_param:
+        offload_megatron_model_to_cpu(worker.actor.actor_module)
 
 
 def actor_weights(module: Any) -> Iterator[tuple[str, Any]]:

@@ -26,15 +26,17 @@ def _change(torch: ModuleType) -> None:
             f"the stand-ins for a CPU are installed where torch has {torch.accelerator.current_accelerator()}: "
             "set CUDA_VISIBLE_DEVICES= (or the like) so that nothing runs on it unawares"
         )
-    torch.Tensor.pin_memory = _pin_memory  # FSDP1's CPUOffload pins the reference's shards
+    torch.Tensor.pin_memory = _pin_memory
     for name, function in _namespace(torch).items():
         if not hasattr(torch.cpu, name):
             setattr(torch.cpu, name, _counted(name, function))
 
 
 def _pin_memory(tensor: Any, *_: Any, **__: Any) -> Any:
+    """Memory of its own, as pinned memory is: verl offloads weights into it and then frees the original
+    (verl/utils/megatron_utils.py:337 at 55e3c5b). FSDP1's CPUOffload asks for it, too."""
     count("torch.Tensor.pin_memory")
-    return tensor
+    return tensor.detach().clone()
 
 
 def _namespace(torch: ModuleType) -> dict[str, Any]:

@@ -32,7 +32,8 @@ _indices_too = False
 def to_cpu(device: Any) -> Any:
     """The CPU for a device that is stood in for, else what was given."""
     if isinstance(device, str):
-        return "cpu" if device.partition(":")[0] in _read_as_cpu else device
+        # verl joins a device's name and its index, which is "cpu" too (verl/utils/megatron_utils.py:127 at 55e3c5b)
+        return "cpu" if device.partition(":")[0] in _read_as_cpu or device == "cpu:cpu" else device
     if isinstance(device, torch.device):
         return CPU if device.type in _read_as_cpu else device
     if _indices_too and isinstance(device, int) and not isinstance(device, bool):
@@ -54,7 +55,7 @@ def install() -> None:
         holder.npu = _stay
     torch.nn.Module.to_empty = _wrapped(torch.nn.Module.to_empty)
     torch.Tensor.is_npu = False
-    torch.Tensor.pin_memory = _stay
+    torch.Tensor.pin_memory = _copied
     torch.load = _map_location_too(torch.load)
     _device.DeviceContext.__init__ = _first_too(_device.DeviceContext.__init__)
 
@@ -73,6 +74,11 @@ def _no_accelerator(*_: Any, **__: Any) -> None:
 
 def _stay(tensor_or_module: Any, *_: Any, **__: Any) -> Any:
     return tensor_or_module
+
+
+def _copied(tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    """Pinned memory is memory of its own: verl frees the original after it has offloaded into it."""
+    return tensor.detach().clone()
 
 
 def _wrapped(original: Callable[..., Any]) -> Callable[..., Any]:

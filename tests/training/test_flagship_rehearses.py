@@ -1,0 +1,99 @@
+"""The recipe for 256 dies on a CPU: Megatron-core with MindSpeed, from the real upstreams, through the stand-ins."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from npu_rl.manifest.load import load_manifest
+from tests.support import clean_env, run_cli
+
+pytest.importorskip("torch")
+pytest.importorskip("ray")
+pytestmark = [pytest.mark.upstreams, pytest.mark.rehearsal, pytest.mark.pypi]
+
+NAME = "deepseek-r1-zero"
+RECIPE = "deepseek-r1-zero-256die"
+PIP = [name for name in os.environ if name.startswith("PIP_")]
+
+
+@pytest.fixture(scope="module")
+def env(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folders = {path.parent.name.partition("+")[2].lower(): path for path in upstreams.glob("*+*/repo")}
+    rules = []
+    for component in load_manifest(NAME).manifest.components.values():
+        for url in filter(None, (source.git for source in component.sources)):
+            project = url.rpartition("/")[2].removesuffix(".git").lower()
+            if project in folders:
+                rules.append(f"{url}={folders[project].absolute()}")
+    folder = tmp_path_factory.mktemp("flagship")
+    env = clean_env(folder, keep=PIP)
+    env["HOME"] = os.environ.get("HOME", env["HOME"])  # the user's pip configuration names the mirror
+    return {**env, "NPU_RL_REWRITE": "\n".join(rules), "NPU_RL_RUNS": str(folder / "runs")}
+
+
+@pytest.fixture(scope="module")
+def workspace(env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("workspace") / "ws"
+    done = run_cli(["setup", "--manifest", NAME, "--workspace", folder], env, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def rehearsed(
+    workspace: Path, env: dict[str, str], *words: str, code: int = 0, **extra: str
+) -> dict[str, dict[str, object]]:
+    done = run_cli(
+        ["train", RECIPE, "--workspace", workspace, *words, "--json"], {**env, **extra}, timeout=900
+    )
+    assert done.returncode == code, done.stderr[-3000:]
+    report: dict[str, dict[str, object]] = json.loads(done.stdout)
+    return report
+
+
+def test_it_trains_with_its_own_settings(workspace: Path, env: dict[str, str]) -> None:
+    report = rehearsed(workspace, env, "steps=6", "--rehearse=train")
+    used = report["stood_in_for"]
+    assert report["train"]["transfer"] < 6e-5  # type: ignore[operator]
+    assert len(report["train"]["curve"]) == 6  # type: ignore[arg-type]
+    # MindSpeed's own operators ran, and the weights came through verl's converter for Megatron.
+    assert used["torch_npu.npu_fusion_attention"] > 0  # type: ignore[operator]
+    assert used["mindspeed.npu_gmm"] > 0  # type: ignore[operator]
+    assert used["rollout.weights_filled"] == 6
+    assert any("Megatron-core with MindSpeed" in str(line) for line in report["real"])
+
+
+def test_a_weight_that_megatrons_converter_loses_is_caught(workspace: Path, env: dict[str, str]) -> None:
+    report = rehearsed(
+        workspace, env, "steps=6", "--rehearse=train", code=1, NPU_RL_FAULT_ZEROED="layers.0.self_attn.o_proj"
+    )
+    assert "rollout and trainer disagree" in str(report["train"]["failure"])
+
+
+def test_what_its_tree_can_not_import_is_found(workspace: Path, env: dict[str, str]) -> None:
+    """Published as true; at MindSpeed 7ff818c4 it needs megatron.training, which is not in the tree."""
+    report = rehearsed(
+        workspace, env, "steps=2", "actor.transformer.moe_grouped_gemm=true", "--rehearse=train", code=1
+    )
+    assert "megatron.training" in str(report["train"]["failure"])
+
+
+def test_the_groups_of_256_ranks_and_a_tiny_model(workspace: Path, env: dict[str, str]) -> None:
+    report = rehearsed(workspace, env, "--rehearse=layout")["layout"]
+    checks = {check["name"]: check["figures"] for check in report["checks"]}  # type: ignore[attr-defined,index]
+    assert checks["training groups: expert"] == {"size": 32, "groups": 8}
+    assert checks["training groups: pipeline"] == {"size": 8, "groups": 32}
+    assert checks["tiny model (pipeline 2, expert 2): backward"] == {"ranks with all gradients": 4}
+
+
+def test_tensor_parallel_attention_is_refused_by_mindspeed_itself(
+    workspace: Path, env: dict[str, str]
+) -> None:
+    """The layout's arithmetic is fine with it; only the tiny model shows that MLA is not supported."""
+    words = ["actor.parallel.tensor=2", "actor.parallel.expert=16"]
+    report = rehearsed(workspace, env, *words, "--rehearse=layout", code=1)["layout"]
+    wrong = [check for check in report["checks"] if not check["ok"]]  # type: ignore[attr-defined,index]
+    assert any("MLA is not supported with Tensor Parallelism yet" in check["why"] for check in wrong)
