@@ -14,7 +14,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def commands() -> list[str]:
-    names = "setup|verify|train|recipes \\w+|status|diff|list|lock|schema|store gc"
+    names = "setup|verify|train|plan|recipes \\w+|status|diff|list|lock|schema|store gc"
     return sorted(set(re.findall(rf"(?<![\w/.-])npu-rl ((?:{names})\b[^#\n`&|*]*)", README)))
 
 

@@ -150,12 +150,49 @@ def train(
         ),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the run's last checkpoint.")] = False,
+    benchmark: Annotated[
+        bool, typer.Option("--benchmark", help="Run a recipe that is for timing and trains nothing.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Run a recipe in the workspace: through Ray on NPUs, or as a rehearsal on a CPU."""
     from npu_rl.cli.train import run
 
-    run(recipe, overrides or [], workspace, python, dry_run, rehearse, resume, json)
+    run(recipe, overrides or [], workspace, python, dry_run, rehearse, resume, benchmark, json)
+
+
+@app.command("plan")
+def plan(
+    recipe: Recipe,
+    overrides: Overrides = None,
+    workspace: Workspace = None,
+    die_memory: Annotated[
+        float, typer.Option("--die-memory-gb", metavar="GB", help="Memory of a die, in 10^9 bytes.")
+    ] = 64.0,
+    host_memory: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(
+            "--host-memory-gb",
+            metavar="GB",
+            help="Memory of a node for what is offloaded; not judged if left out.",
+            show_default=False,
+        ),
+    ] = None,
+    storage: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(
+            "--storage-gbs",
+            metavar="GB/S",
+            help="Speed of the storage the weights are loaded from.",
+            show_default=False,
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Say whether a recipe fits: rules, layout, memory, disk, load time, tokens. Exit 1 if it doesn't."""
+    from npu_rl.cli.plan import run
+
+    run(recipe, overrides or [], workspace, die_memory, host_memory, storage, json)
 
 
 @app.command("status")

@@ -35,9 +35,10 @@ def list_bundled(as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
+    width = max((len(str(row["name"])) for row in rows), default=0)
     for row in rows:
         dies = f"{row['dies']} {'die' if row['dies'] == 1 else 'dies'}"
-        print(f"{row['name']:<24} {row['device']:<4} {dies:<9} {row['manifest']:<18} {row['title']}")
+        print(f"{row['name']:<{width}} {row['device']:<4} {dies:<9} {row['manifest']:<18} {row['title']}")
 
 
 def show(name: str, overrides: Sequence[str], as_json: bool) -> None:
@@ -88,7 +89,7 @@ def check(name: str, overrides: Sequence[str], workspace: Path | None, as_json: 
             raise
         print_json({"ok": False, "recipe": name, "code": None, "errors": _problems(error), "notes": []})
         raise SystemExit(1) from None
-    code = _code(workspace)
+    code = workspace_code(workspace)
     findings = check_recipe(loaded, code)
     if as_json:
         print_json(
@@ -106,7 +107,7 @@ def check(name: str, overrides: Sequence[str], workspace: Path | None, as_json: 
         raise SystemExit(1)
 
 
-def _code(workspace: Path | None) -> Path | None:
+def workspace_code(workspace: Path | None) -> Path | None:
     """The code folder of the workspace named, or of the one that is found; None if there is none."""
     from npu_rl.errors import WorkspaceError
     from npu_rl.workspace.layout import find_workspace

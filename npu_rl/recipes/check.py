@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from npu_rl.errors import RecipeError
 from npu_rl.manifest.problems import KeyPath, closest, dotted
 from npu_rl.recipes.batch_rules import Values, broken_rules
+from npu_rl.recipes.benchmark import HINT, spoiled
 from npu_rl.recipes.choices import choices_of
 from npu_rl.recipes.hydra_entry import entry_point
 from npu_rl.recipes.hydra_files import ConfigFault, compose_files
@@ -40,7 +41,7 @@ class Finding:
     """What is to be told about one key. path: the recipe's key; key: the trainer's, "" if there is none.
 
     where: "file:line" or the command line's argument. kind: unknown, value, owned, unheard, size, adaptation,
-    config, reader, twice or unchecked.
+    benchmark, config, reader, twice, unchecked or plan (what only `plan` knows).
     """
 
     path: KeyPath
@@ -98,6 +99,7 @@ class _Check:
         self._owned()
         self._twice()
         self._adaptations()
+        self._benchmark()
         readers = self._readers()
         if readers is not None and self._code is not None:
             self._keys(readers, self._code)
@@ -194,6 +196,13 @@ class _Check:
                 names = ", ".join(sorted(known)) or "none"
                 message = f"there is no adaptation {slug!r}{closest(slug, sorted(known))} (known: {names})"
                 self._error(("adaptations", slug), "", message, "adaptation")
+
+    def _benchmark(self) -> None:
+        """What must not be in a training is only let through where the recipe says that it is none."""
+        if self._recipe.benchmark:
+            return
+        for fault in spoiled(self._recipe, merged(self._settings)):
+            self._error(fault.path, fault.key, f"{fault.message}; {HINT}", "benchmark")
 
     def _sizes(self, readers: Readers | None) -> None:
         given = merged(self._settings)

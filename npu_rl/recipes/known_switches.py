@@ -25,6 +25,11 @@ def switches_in_code(code: Path) -> dict[str, str]:
     return dict(_in_files(sorted(code.rglob("*.py")), code))
 
 
+def patched_switches(place: Path) -> frozenset[str]:
+    """The slugs that the headers of a patchset's folder, or of one patch, name."""
+    return frozenset(slug for slug, _ in _in_headers(place))
+
+
 def _in_files(paths: list[Path], root: Path) -> list[tuple[str, str]]:
     found = []
     for path in paths:
@@ -39,7 +44,7 @@ def _in_files(paths: list[Path], root: Path) -> list[tuple[str, str]]:
 
 def _in_headers(folder: Path) -> list[tuple[str, str]]:
     found = []
-    for path in sorted(folder.rglob("*.patch")):
+    for path in [folder] if folder.is_file() else sorted(folder.rglob("*.patch")):
         header = path.read_text(encoding="utf-8", errors="replace").partition("\ndiff --git")[0]
         for match in _VARIABLE.finditer(header):
             found.append((match[1].lower().replace("_", "-"), path.relative_to(folder.parent).as_posix()))

@@ -452,6 +452,10 @@ class Recipe(Strict):
     seed: Annotated[f.Whole, key("data.seed", megatron=f"{_A}.megatron.seed")] = Field(
         default=1, description="Seed of the data's order, of sampling and of made-up models and data."
     )
+    benchmark: f.Switch = Field(
+        default=False,
+        description="It is to be timed and trains nothing of use: random weights, answers without an end.",
+    )
     trainer: Trainer = Field(default=Trainer(), description="The program that is run.")
     model: Model = Field(description="The model that is trained.")
     data: Data = Field(description="The prompts.")

@@ -12,7 +12,19 @@ import pytest
 
 from tests.support import clean_env, run_cli
 
-COMMANDS = ("setup", "verify", "train", "recipes", "status", "diff", "list", "lock", "schema", "store")
+COMMANDS = (
+    "setup",
+    "verify",
+    "train",
+    "plan",
+    "recipes",
+    "status",
+    "diff",
+    "list",
+    "lock",
+    "schema",
+    "store",
+)
 
 
 def modules_after(arguments: list[str], env: dict[str, str], cwd: Path) -> set[str]:

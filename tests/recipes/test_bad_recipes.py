@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.data import bundled_recipes
 from npu_rl.errors import RecipeError
 from npu_rl.recipes.find import InvalidRecipe
 from npu_rl.recipes.load import load_recipe
@@ -48,7 +49,7 @@ def test_all_faults_are_reported_at_once_in_order_of_lines(tmp_path: Path) -> No
 def test_an_unknown_name_lists_what_is_bundled(name: str) -> None:
     with pytest.raises(RecipeError, match="There is no bundled recipe") as caught:
         load_recipe(name)
-    assert "bundled recipes: quickstart" in str(caught.value)
+    assert f"bundled recipes: {', '.join(bundled_recipes())}" in str(caught.value)
 
 
 @pytest.mark.parametrize("path", ["./nobody.yaml", "a/\0.yaml", "x/" * 3000 + "y.yaml", "\udc80.yaml", "/"])

@@ -1,0 +1,40 @@
+"""npu-rl plan"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from npu_rl.cli.recipes import workspace_code
+from npu_rl.cli.show import print_json
+
+
+def run(
+    name: str,
+    overrides: Sequence[str],
+    workspace: Path | None,
+    die_gb: float,
+    host_gb: float | None,
+    storage_gbs: float | None,
+    as_json: bool,
+) -> None:
+    from npu_rl.errors import UsageError
+    from npu_rl.recipes.load import load_recipe
+    from npu_rl.recipes.plan.plan import Machine, plan_of
+    from npu_rl.recipes.plan.report import plan_json, plan_text
+
+    given = {"--die-memory-gb": die_gb, "--host-memory-gb": host_gb, "--storage-gbs": storage_gbs}
+    for option, value in given.items():
+        if value is not None and not (math.isfinite(value) and value > 0):
+            raise UsageError(f"{option} needs a number above 0, not {value:g}")
+    machine = Machine(int(die_gb * 1e9), None if host_gb is None else int(host_gb * 1e9))
+    plan = plan_of(load_recipe(name, overrides), workspace_code(workspace), machine)
+    speed = None if storage_gbs is None else storage_gbs * 1e9
+    if as_json:
+        print_json(plan_json(plan, speed))
+    else:
+        sys.stdout.write(plan_text(plan, speed))
+    if not plan.ok:
+        raise SystemExit(1)

@@ -1,0 +1,138 @@
+"""How the answers of a step are divided, and how long they may be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from npu_rl.recipes.batch_rules import Broken, broken_rules
+from npu_rl.recipes.plan.facts import ACTOR, ROLLOUT, TRANSFORMER, Facts
+from npu_rl.recipes.plan.rule import Rule
+
+_BATCH, _MINI = "data.train_batch_size", f"{ACTOR}.ppo_mini_batch_size"
+_SEQUENCES, _TOKENS = f"{ROLLOUT}.max_num_seqs", f"{ROLLOUT}.max_num_batched_tokens"
+_CHUNKED, _LENGTH = f"{ROLLOUT}.enable_chunked_prefill", f"{ROLLOUT}.max_model_len"
+_RESPONSE = "data.max_response_length"
+
+
+def batch_shares(facts: Facts) -> Iterator[Rule]:
+    """Prompts, answers and mini batches over copies and engines."""
+    # The trainer's own arithmetic is judged where `recipes check` judges it.
+    broken = {rule.keys[0]: rule for rule in broken_rules(facts.values, facts.recipe.megatron, None)}
+    prompts, mini = facts.whole(_BATCH), facts.whole(_MINI)
+    each = facts.whole(f"{ROLLOUT}.n")
+    if not (prompts and each and facts.copies):
+        return
+    answers, copies = prompts * each, facts.copies
+    micro = facts.whole(f"{ACTOR}.ppo_micro_batch_size_per_gpu") or 1
+    said = f"{prompts} prompts x {each} answers = {answers}; {copies} copies x micro batch {micro} = {copies * micro}"
+    change = f"take a data.batch so that data.batch x rollout.answers is a multiple of {copies * micro}"
+    yield _judged("batch over copies", broken, _BATCH, said, change)
+    if mini:
+        said = f"mini batch of {mini} prompts in a batch of {prompts}"
+        yield _judged(
+            "mini batch in batch", broken, _MINI, said, f"set actor.mini_batch to {prompts} or less"
+        )
+        yield Rule(
+            "mini batch over copies",
+            mini * each % copies == 0,
+            f"{mini} prompts x {each} answers = {mini * each}, over {copies} copies",
+            f"take an actor.mini_batch so that it x rollout.answers is a multiple of {copies}",
+            (_MINI,),
+        )
+    if facts.engines:
+        yield from _engine(facts, answers, facts.engines)
+
+
+def _judged(name: str, broken: Mapping[str, Broken], key: str, said: str, change: str) -> Rule:
+    fault = broken.get(key)
+    return Rule(
+        name, fault is None, fault.message if fault else said, change, fault.keys if fault else (key,)
+    )
+
+
+def _engine(facts: Facts, answers: int, engines: int) -> Iterator[Rule]:
+    share = answers // engines
+    yield Rule(
+        "answers over engines",
+        answers % engines == 0,
+        f"{answers} answers over {engines} engines" + (f" = {share}" if answers % engines == 0 else ""),
+        f"take a data.batch so that data.batch x rollout.answers is a multiple of {engines}",
+        (_BATCH, f"{ROLLOUT}.n"),
+    )
+    sequences = facts.whole(_SEQUENCES)
+    if sequences:
+        yield Rule(
+            "sequences of an engine",
+            sequences >= share,
+            f"max_sequences {sequences}, {share} answers an engine",
+            f"set rollout.max_sequences to {share}: fewer are decoded in more than one wave",
+            (_SEQUENCES,),
+            advice=True,
+        )
+
+
+def length_rules(facts: Facts) -> Iterator[Rule]:
+    """Prompt and answer against the model, the engine and the data."""
+    length = facts.length
+    if length is None:
+        return
+    if facts.shape and facts.shape.positions:
+        reach, stretch = facts.shape.positions, facts.shape.stretch
+        yield Rule(
+            "positions",
+            length <= reach * stretch,
+            f"prompt and answer {length} tokens; {reach} positions x rope factor {stretch:g} = {reach * stretch:.0f}",
+            "shorten data.response_length",
+            (_RESPONSE,),
+        )
+    if facts.vllm:
+        yield from _engine_lengths(facts, length)
+    trained = facts.transformer("seq_length")
+    if isinstance(trained, int):
+        yield Rule(
+            "training length",
+            trained >= length,
+            f"seq_length {trained} for sequences of {length} tokens",
+            f"set seq_length to {length}",
+            (f"{TRANSFORMER}.seq_length",),
+            advice=True,
+        )
+    dropped, cut = facts.on("data.filter_overlong_prompts"), facts.values.value("data.truncation")
+    if cut is not None:
+        yield Rule(
+            "long prompts",
+            dropped or cut != "error",
+            f"longer prompts are {'left out' if dropped else 'kept'}, then: {cut}",
+            "set data.filter_overlong to true, or data.overlong to left: one long prompt ends the run",
+            ("data.filter_overlong_prompts", "data.truncation"),
+            advice=True,
+        )
+
+
+def _engine_lengths(facts: Facts, length: int) -> Iterator[Rule]:
+    longest = facts.whole(_LENGTH) or length
+    yield Rule(
+        "engine length",
+        longest >= length,
+        f"max_length {longest}, prompt and answer of {length} tokens",
+        f"set rollout.max_length to {length}, or leave it out",
+        (_LENGTH, _RESPONSE),
+    )
+    tokens, chunked = facts.whole(_TOKENS), facts.values.value(_CHUNKED)
+    if tokens is None or chunked is None:
+        return
+    relaxed = "chunked-prefill-check" in facts.switches
+    if chunked:
+        change = f"set rollout.max_batched_tokens to {longest} or more, or turn on the adaptation chunked-prefill-check"
+    else:
+        change = f"set rollout.max_batched_tokens to {longest} or more, or rollout.chunked_prefill to true"
+    state = "with" if chunked else "without"
+    yield Rule(
+        "prefill",
+        tokens >= longest or (bool(chunked) and relaxed),
+        f"max_batched_tokens {tokens}, max_length {longest}, {state} chunked prefill, "
+        f"adaptation chunked-prefill-check {'on' if relaxed else 'off or absent'} "
+        "(verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py:144@55e3c5b)",
+        change,
+        (_TOKENS, _CHUNKED),
+    )

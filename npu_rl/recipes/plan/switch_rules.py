@@ -1,0 +1,188 @@
+"""Settings that exclude or need each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from npu_rl.manifest.problems import dotted
+from npu_rl.recipes.benchmark import spoiled
+from npu_rl.recipes.plan.facts import ACTOR, REFERENCE, ROLLOUT, TRANSFORMER, Facts
+from npu_rl.recipes.plan.rule import Rule
+
+_SWAP, _DDP = (
+    f"{TRANSFORMER}.swap_optimizer",
+    f"{ACTOR}.megatron.override_ddp_config.use_distributed_optimizer",
+)
+_LOADS = (f"{ACTOR}.load_weight", f"{REFERENCE}.load_weight")
+_OFFLOAD = f"{ACTOR}.megatron.optimizer_offload"
+_SWAP_SOURCE = "mindspeed/features_manager/optimizer/swap_optimizer_feature.py@7ff818c4"
+_ADDITIONAL = f"{ROLLOUT}.engine_kwargs.vllm.additional_config"
+_GRAPH = f"{_ADDITIONAL}.torchair_graph_config"
+_ONLY_WITH_GRAPH = (
+    "use_cached_graph",
+    "graph_batch_sizes",
+    "graph_batch_sizes_init",
+    "enable_multistream_mla",
+    "enable_multistream_moe",
+    "enable_kv_nz",
+    "enable_super_kernel",
+)
+_ASCEND = "vllm_ascend/ascend_config.py:107@v0.9.1rc2"
+
+
+def switch_rules(facts: Facts) -> Iterator[Rule]:
+    """Those of the optimizer, the engine's memory and graphs, and of benchmarks."""
+    if facts.recipe.megatron:
+        yield from _swap(facts)
+        yield from _weights(facts)
+    yield from _resharding(facts)
+    if facts.vllm:
+        yield from _sleep(facts)
+        yield from _graph(facts)
+
+
+def _swap(facts: Facts) -> Iterator[Rule]:
+    if not facts.transformer("swap_optimizer"):
+        return
+    offload = facts.on(_OFFLOAD)
+    yield Rule(
+        "swapped or offloaded optimizer",
+        not offload,
+        f"swap_optimizer true, optimizer_offload {str(offload).lower()}",
+        "set offload.optimizer to false: swapped states are in the host's memory already",
+        (_OFFLOAD, _SWAP),
+    )
+    distributed = facts.values.value(_DDP) is not False
+    yield Rule(
+        "swapped optimizer is distributed",
+        distributed,
+        f"swap_optimizer true, use_distributed_optimizer {str(distributed).lower()} ({_SWAP_SOURCE})",
+        "leave use_distributed_optimizer on",
+        (_DDP, _SWAP),
+    )
+    reuse = bool(facts.transformer("reuse_fp32_param"))
+    yield Rule(
+        "swapped optimizer without reused fp32 weights",
+        not reuse,
+        f"swap_optimizer true, reuse_fp32_param {str(reuse).lower()} ({_SWAP_SOURCE})",
+        "leave reuse_fp32_param out",
+        (f"{TRANSFORMER}.reuse_fp32_param", _SWAP),
+    )
+    chosen = facts.transformer("optimizer_selection") or "fused_adamw"
+    yield Rule(
+        "swapped optimizer is MindSpeed's AdamW",
+        chosen == "fused_adamw",
+        f"swap_optimizer true, optimizer_selection {chosen}; it replaces the step of fused_adamw ({_SWAP_SOURCE})",
+        "leave optimizer_selection out",
+        (f"{TRANSFORMER}.optimizer_selection", _SWAP),
+    )
+
+
+def _weights(facts: Facts) -> Iterator[Rule]:
+    actor, reference = (facts.values.value(f"{part}.load_weight") for part in (ACTOR, REFERENCE))
+    if actor is not None or reference is not None:
+        yield Rule(
+            "same weights",
+            actor == reference,
+            f"load_weight of the actor {actor}, of the reference {reference}",
+            "say model.load_weights, which sets both: with other weights the first KL is no zero",
+            (f"{REFERENCE}.load_weight", f"{ACTOR}.load_weight"),
+        )
+    if actor is False:
+        return
+    found = [dotted(fault.path) for fault in spoiled(facts.recipe, facts.given) if fault.key not in _LOADS]
+    yield Rule(
+        "real weights without a benchmark's switches",
+        not found,
+        f"weights are loaded, and of a benchmark's switches on: {', '.join(found) or 'none'}",
+        "turn it off, or set model.load_weights to false for a benchmark",
+        (f"{ROLLOUT}.ignore_eos",),
+    )
+
+
+def _resharding(facts: Facts) -> Iterator[Rule]:
+    if facts.env.get("D2D_DATA_TRANSFER", "0") in ("0", ""):
+        return
+    balanced = facts.values.value("trainer.balance_batch") is not False
+    yield Rule(
+        "data kept on the dies without balanced batches",
+        not balanced,
+        f"D2D_DATA_TRANSFER {facts.env['D2D_DATA_TRANSFER']}, trainer.balance_batch {str(balanced).lower()}",
+        "set trainer.balance_batch to false in overrides",
+        ("trainer.balance_batch",),
+        ("env", "D2D_DATA_TRANSFER"),
+    )
+
+
+def _sleep(facts: Facts) -> Iterator[Rule]:
+    given = facts.env.get("PYTORCH_NPU_ALLOC_CONF", "")
+    segments = "expandable_segments:true" in given.replace(" ", "").lower()
+    sleep = facts.values.value(f"{ROLLOUT}.free_cache_engine") is not False  # the trainer's default is true
+    manual = "rollout-offload" in facts.switches
+    yield Rule(
+        "sleep mode without expandable segments",
+        not (sleep and segments and not manual),
+        f"free_cache {str(sleep).lower()}, adaptation rollout-offload {'on' if manual else 'off or absent'}, "
+        f"PYTORCH_NPU_ALLOC_CONF {given or 'not set'}",
+        "turn on the adaptation rollout-offload, which needs no sleep mode, or set expandable_segments:False",
+        (f"{ROLLOUT}.free_cache_engine",),
+        ("env", "PYTORCH_NPU_ALLOC_CONF"),
+    )
+
+
+def _graph(facts: Facts) -> Iterator[Rule]:
+    settings = _mapping(facts, _GRAPH)
+    enabled, eager = settings.get("enabled") is True, facts.values.value(f"{ROLLOUT}.enforce_eager")
+    yield Rule(
+        "graphs or eager",
+        not (enabled and eager is True),
+        f"torchair graphs {'on' if enabled else 'off'}, eager {eager}",
+        "set rollout.eager to false, or turn torchair_graph_config.enabled off",
+        (f"{ROLLOUT}.enforce_eager", f"{_GRAPH}.enabled"),
+    )
+    if facts.npu and facts.shape is not None and facts.shape.latent and eager is False:
+        yield Rule(
+            "graphs of latent attention are torchair's",
+            enabled,
+            f"eager false, torchair_graph_config.enabled {str(enabled).lower()}; vllm-ascend 0.9.1 has no other graphs "
+            "for DeepSeek",
+            "set torchair_graph_config.enabled in rollout.engine_arguments.additional_config, or rollout.eager: true",
+            (f"{_GRAPH}.enabled", f"{ROLLOUT}.enforce_eager"),
+        )
+    if not enabled:
+        used = [name for name in _ONLY_WITH_GRAPH if settings.get(name)]
+        if settings:
+            yield Rule(
+                "torchair's switches",
+                not used,
+                f"torchair graphs off, on with them: {', '.join(used) or 'none'} ({_ASCEND})",
+                "set torchair_graph_config.enabled to true, or leave these out",
+                tuple(f"{_GRAPH}.{name}" for name in used),
+            )
+        return
+    yield from _batch_sizes(facts, settings)
+
+
+def _batch_sizes(facts: Facts, settings: Mapping[str, Any]) -> Iterator[Rule]:
+    sizes = settings.get("graph_batch_sizes")
+    if not isinstance(sizes, list) or not sizes or facts.layout is None or facts.layout.rollout is None:
+        return
+    tensor = facts.layout.rollout.tensor
+    tokens = facts.whole(f"{ROLLOUT}.max_num_batched_tokens") or max(sizes)
+    sequences = facts.whole(f"{ROLLOUT}.max_num_seqs") or max(sizes)
+    good = all(size % tensor == 0 and size <= tokens for size in sizes) and max(sizes) >= sequences
+    yield Rule(
+        "graph batch sizes",
+        good,
+        f"graph_batch_sizes {sizes}, rollout tensor {tensor}, max_sequences {sequences}, max_batched_tokens {tokens}",
+        f"take one size, {sequences}, a multiple of {tensor} and at most {tokens}",
+        (f"{_GRAPH}.graph_batch_sizes",),
+    )
+
+
+def _mapping(facts: Facts, section: str) -> dict[str, Any]:
+    """The keys the recipe gives directly in a section."""
+    prefix = f"{section}."
+    names = [key[len(prefix) :] for key in facts.given if key.startswith(prefix)]
+    return {name: facts.values.value(prefix + name) for name in names}

@@ -1,0 +1,266 @@
+"""Parameters, bytes, disk and time of DeepSeek-V3: published totals and figures worked out by hand."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from npu_rl.errors import RecipeError
+from npu_rl.recipes.plan.amounts import Disk, disk_of
+from npu_rl.recipes.plan.memory import GENERATE, HANDOVER, UPDATE, Memory
+from npu_rl.recipes.plan.plan import plan_of
+from npu_rl.recipes.plan.shape import PUBLISHED, Latent, Shape, read_shape
+from npu_rl.recipes.plan.weights import (
+    cache_per_token,
+    layer,
+    rollout_share,
+    routing_biases,
+    stage,
+    stage_ranges,
+    training_share,
+    whole,
+)
+from tests.recipes.plan.helpers import loaded, plan
+
+V3 = PUBLISHED["deepseek-v3"]
+CONFIG = {
+    "model_type": "deepseek_v3",
+    "num_hidden_layers": 61,
+    "hidden_size": 7168,
+    "num_attention_heads": 128,
+    "num_key_value_heads": 128,
+    "intermediate_size": 18432,
+    "moe_intermediate_size": 2048,
+    "vocab_size": 129280,
+    "max_position_embeddings": 163840,
+    "rope_scaling": {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096},
+    "q_lora_rank": 1536,
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "n_routed_experts": 256,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 8,
+    "first_k_dense_replace": 3,
+    "tie_word_embeddings": False,
+}
+
+
+def memory() -> Memory:
+    made = plan().memory
+    assert made is not None
+    return made
+
+
+def test_the_published_total() -> None:
+    """671.03 B = 1.342 TB in bf16, and with the routing biases what the checkpoint's index says."""
+    total = sum(whole(V3).values())
+    assert total == 671_026_404_352
+    assert total + routing_biases(V3) == 671_026_419_200
+
+
+def test_a_layer_of_one_die() -> None:
+    counts = layer(V3, 10, training_share(1, 32, 1))
+    assert sum(counts.values()) == 585_318_400
+    assert {name: count for name, count in counts.items() if name != "norms"} == {
+        "experts": 352_321_536,
+        "shared experts": 44_040_192,
+        "attention": 187_105_280,
+        "router": 1_835_008,
+    }
+
+
+def test_four_tensor_ranks_that_extend_to_the_experts() -> None:
+    """The other published layout, TP4 PP8 EP32: 423.3 M a layer, 6.8 GB for eight in bf16."""
+    count = sum(layer(V3, 10, training_share(4, 32, 1)).values())
+    whole_there = 7168 * (1536 + 576) * 3 // 4  # Megatron-core 0.8 keeps the down-projections whole
+    assert (count + whole_there) / 1e6 == pytest.approx(423.3, abs=0.1)
+
+
+def test_the_stages_of_256_dies() -> None:
+    stages = memory().stages
+    middle = stages[1]
+    assert [len(one.layers) for one in stages] == [6, 8, 8, 8, 8, 8, 8, 7]
+    assert middle.weights == 2 * 4_682_547_200  # 9.4 GB
+    assert middle.gradients == 4 * 4_682_547_200  # 18.7 GB
+    experts = 12 * 8 * 352_321_536
+    assert experts == 33_822_867_456
+    assert middle.states == experts + 12 * (4_682_547_200 - 8 * 352_321_536) // 32  # 34.5 GB
+    assert stages[7].weights - 7 * 2 * 585_318_400 - 2 * 7168 == 2 * 129_280 * 7168  # the head, 1.85 GB
+
+
+def test_the_rollout_of_256_dies() -> None:
+    engine = memory().engine
+    assert sum(memory().rollout_counts.values()) == 11_628_600_320
+    assert engine["the engine's weights"] == 23_257_200_640  # 23.3 GB
+    assert cache_per_token(V3, 2) == 70_272  # 70.3 kB
+    assert engine["the KV cache"] == 64 * 4096 * 70_272  # 18.4 GB
+
+
+def test_what_a_host_holds() -> None:
+    host = memory().host
+    assert {name: round(size / 1e9) for name, size in host.items()} == {
+        "the actor's weights": 150,
+        "the reference's weights": 150,
+        "the actor's optimizer states": 552,
+    }
+    assert sum(host.values()) == 16 * sum(memory().stages[1].on_host.values())
+
+
+def test_a_node_with_dies_of_two_stages_counts_both() -> None:
+    made = plan("cluster.nodes=4", "cluster.dies=64").memory
+    assert made is not None
+    expected = [32 * sum(made.stages[i].weights for i in pair) for pair in ((0, 1), (2, 3), (4, 5), (6, 7))]
+    assert made.host["the actor's weights"] in expected
+
+
+def test_what_lies_on_a_die_at_once() -> None:
+    phases = {name: memory().worst(name) for name in (UPDATE, HANDOVER, GENERATE)}
+    update, handover, generate = (phases[name] for name in (UPDATE, HANDOVER, GENERATE))
+    assert update is not None and handover is not None and generate is not None
+    assert update.stage == 7
+    assert update.parts["optimizer states on their way"] == memory().stages[7].states // 16
+    assert handover.parts["one tensor of all experts, gathered"] == 33 * 2 * 2048 * 7168 * 2
+    assert "the KV cache" not in handover.parts
+    assert set(generate.parts) == {*memory().engine, "HCCL's buffers"}
+    assert generate.parts["HCCL's buffers"] == 9 * 2 * 300 * 10**6
+
+
+def test_what_is_not_freed_stays_on_the_die() -> None:
+    made = plan("rollout.free_cache=false", "offload=~", "actor.transformer.swap_optimizer=false").memory
+    assert made is not None
+    update, generate = made.worst(UPDATE), made.worst(GENERATE)
+    assert update is not None and generate is not None
+    assert {"the KV cache", "the engine's weights", "the reference's weights"} <= set(update.parts)
+    left = {"the actor's weights", "the actor's gradients", "the actor's optimizer states"}
+    assert left <= set(generate.parts)
+    assert made.host == {}
+
+
+def test_disk_and_loading() -> None:
+    disk = disk_of(V3)
+    assert round(disk.bf16 / 1e12, 3) == 1.342
+    assert disk.fp8 is not None and round(disk.fp8 / 1e9) == 673
+    assert disk.resume == 14 * 671_026_404_352 + 4 * 58 * 256
+    loading = plan().loading
+    assert loading is not None
+    assert loading.once == 2 * 2 * 671_026_404_352
+    least, most = loading.seconds(10e9)
+    assert least == pytest.approx(268.4, abs=0.1)
+    assert most == loading.by_die / 10e9 > least
+
+
+def test_the_disk_of_a_model_that_is_not_published_in_fp8() -> None:
+    dense = Shape(2, 64, 4, 4, 16, 128, 256, 512)
+    assert disk_of(dense) == Disk(None, 2 * (n := sum(whole(dense).values())), 2 * n, 14 * n)
+
+
+def test_tokens_of_a_step() -> None:
+    tokens = plan().tokens
+    assert tokens is not None
+    assert (tokens.sequences, tokens.longest, tokens.per_engine) == (8192, 8192 * 4096, 64 * 4096)
+    assert plan_of(loaded("data.batch=~")).tokens is None
+
+
+def test_a_config_says_the_same_as_the_name(tmp_path: Path) -> None:
+    assert read_shape(CONFIG) == V3
+    (tmp_path / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 62}))
+    made = plan_of(loaded(f"model.path={tmp_path}"))
+    assert (
+        made.facts.shape is not None and made.facts.shape.layers == 62
+    )  # it goes before the architecture's name
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"num_hidden_layers": "x"}', "\xff"])
+def test_a_config_that_is_none_is_an_error(tmp_path: Path, content: str) -> None:
+    (tmp_path / "config.json").write_text(content, encoding="latin-1")
+    with pytest.raises(RecipeError, match="Nothing says how large"):
+        plan_of(loaded(f"model.path={tmp_path}"))
+
+
+def test_a_model_nothing_says_anything_about() -> None:
+    with pytest.raises(RecipeError, match="Nothing says how large"):
+        plan_of(loaded("model.architecture=~"))
+
+
+def test_other_attentions() -> None:
+    """Qwen2.5-7B and Qwen3-8B: their published parameter counts."""
+    qwen2 = {
+        "model_type": "qwen2",
+        "num_hidden_layers": 28,
+        "hidden_size": 3584,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+        "intermediate_size": 18944,
+        "vocab_size": 152064,
+    }
+    assert sum(whole(read_shape(qwen2)).values()) == 7_615_616_512
+    qwen3 = {
+        "model_type": "qwen3",
+        "num_hidden_layers": 36,
+        "hidden_size": 4096,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "intermediate_size": 12288,
+        "vocab_size": 151936,
+        "attention_bias": False,
+    }
+    assert sum(whole(read_shape(qwen3)).values()) == 8_190_735_360
+    assert cache_per_token(read_shape(qwen2), 2) == 2 * 2 * 128 * 28 * 2
+
+
+@given(
+    tensor=st.sampled_from([1, 2, 4]),
+    expert=st.sampled_from([1, 2, 4, 8]),
+    dense=st.integers(0, 4),
+    cuts=st.lists(st.integers(0, 4), max_size=3),
+)
+def test_stages_and_shares_add_up(tensor: int, expert: int, dense: int, cuts: list[int]) -> None:
+    """Divided parameters of all ranks are the whole; stages are, too, however they are cut."""
+    shape = Shape(
+        4,
+        64,
+        8,
+        8,
+        16,
+        128,
+        512,
+        512,
+        latent=Latent(16, 16, 8, 8, 8),
+        experts=8,
+        expert_width=16,
+        dense=dense,
+    )
+    bounds = [0, *sorted(cuts), 4]
+    counts = tuple(end - begin for begin, end in pairwise(bounds) if end > begin)
+    ranges = stage_ranges(counts)
+    assert sum((stage(shape, part) for part in ranges), start=type(whole(shape))()) == whole(shape)
+    share = training_share(tensor, expert, tensor)
+    mine, all_of_it = stage(shape, range(4), share), whole(shape)
+    for name, count in all_of_it.items():
+        by = {"norms": 1, "router": 1, "experts": tensor * expert}.get(name, tensor)
+        assert mine[name] * by == count
+
+
+def test_an_engine_without_expert_parallel_divides_each_expert() -> None:
+    assert sum(layer(V3, 10, rollout_share(2, 1)).values()) > sum(
+        layer(V3, 10, rollout_share(2, 256)).values()
+    )
+    assert layer(V3, 10, rollout_share(2, 1))["experts"] == 256 * 3 * 7168 * 2048 // 2
+
+
+def test_a_stage_without_layers_has_the_embedding_alone() -> None:
+    changes = ["actor.parallel.pipeline=2", "actor.transformer.num_layers_in_first_pipeline_stage=~"]
+    changes.append("actor.transformer.num_layers_in_last_pipeline_stage=~")
+    made = plan(*changes, "actor.transformer.pipeline_num_transformer_layers=[[0],[61]]").memory
+    assert made is not None
+    words = 129_280 * 7168
+    assert dict(made.stages[0].counts) == {"embedding": words}
+    assert (made.stages[1].counts["embedding"], made.stages[1].counts["head"]) == (0, words)
