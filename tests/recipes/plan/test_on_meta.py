@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,11 @@ from npu_rl.recipes.plan.memory import WEIGHT
 from npu_rl.recipes.plan.shape import PUBLISHED, TINY, Shape, read_shape
 from npu_rl.recipes.plan.weights import layer, routing_biases, stage, stage_ranges, training_share, whole
 from npu_rl.training.made import ON_PATH
-from tests.recipes.code_trees import archive
 from tests.recipes.plan.helpers import plan
 
-pytestmark = pytest.mark.rehearsal
+pytestmark = [pytest.mark.rehearsal, pytest.mark.pypi]  # Megatron-core 0.12.1 is the quickstart's
 torch = pytest.importorskip("torch")
 
-CORE = "core_v0.12.1"
 V3 = PUBLISHED["deepseek-v3"]
 
 
@@ -83,19 +80,6 @@ def test_the_whole_tiny_model_that_npu_rl_makes() -> None:
     assert read_shape({**made.to_dict(), "max_position_embeddings": 512}) == TINY
 
 
-@pytest.fixture(scope="module")
-def code(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with Megatron-core 0.12.1: a workspace's, or from the git upstream."""
-    named, mirrors = os.environ.get("NPU_RL_TEST_CODE"), os.environ.get("NPU_RL_UPSTREAMS")
-    if named:
-        yield Path(named)
-        return
-    repo = Path(mirrors or "") / "NVIDIA+Megatron-LM" / "repo"
-    if not mirrors or not repo.is_dir():
-        pytest.skip("neither NPU_RL_TEST_CODE names a workspace's code nor NPU_RL_UPSTREAMS the upstreams")
-    yield archive(repo, CORE, "megatron/core", tmp_path_factory.mktemp("core"))
-
-
 @pytest.mark.parametrize(
     ("world", "tensor", "expert", "expert_tensor", "layers"),
     [
@@ -106,7 +90,7 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     ids=["256 dies", "tensor 2", "tensor 4, expert tensor 2"],
 )
 def test_every_pipeline_stage_of_megatron_core(
-    code: Path, world: int, tensor: int, expert: int, expert_tensor: int, layers: tuple[int, ...]
+    code_tree: Path, world: int, tensor: int, expert: int, expert_tensor: int, layers: tuple[int, ...]
 ) -> None:
     """The parameters of one die of each stage by component, and their bytes, are exactly those that are built."""
     latent = V3.latent
@@ -126,7 +110,7 @@ def test_every_pipeline_stage_of_megatron_core(
     }
     environment = {
         **{name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ},
-        "PYTHONPATH": os.pathsep.join([str(code), str(ON_PATH)]),
+        "PYTHONPATH": os.pathsep.join([str(code_tree), str(ON_PATH)]),
         "PYTHONDONTWRITEBYTECODE": "1",
         "OMP_NUM_THREADS": "1",
     }
