@@ -18,8 +18,7 @@ def main() -> None:
     from npu_rl.cli.app import app
     from npu_rl.errors import NpuRlError
 
-    # The option's value may be left out, which the parser can't express.
-    sys.argv[1:] = ["--rehearse=all" if word == "--rehearse" else word for word in sys.argv[1:]]
+    sys.argv[1:] = _with_level(sys.argv[1:])
     try:
         app()
     except NpuRlError as error:
@@ -32,6 +31,17 @@ def main() -> None:
     except OSError as error:
         place = f": {error.filename}" if error.filename else ""
         _fail(f"{error.strerror or error}{place}", 1)
+
+
+def _with_level(words: list[str]) -> list[str]:
+    """`--rehearse` without a level means all of them: an option's value that may be left out, which the parser
+    can't express."""
+    levels = ("imports", "layout", "train", "all")
+    following = [*words[1:], ""]
+    return [
+        "--rehearse=all" if word == "--rehearse" and after not in levels else word
+        for word, after in zip(words, following, strict=False)
+    ]
 
 
 def _leave_import_path() -> None:

@@ -131,3 +131,20 @@ def test_a_closed_pipe_is_no_crash(tmp_path: Path) -> None:
     )
     assert done.stdout.startswith("{")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "read"),
+    [
+        (["train", "r", "--rehearse"], ["train", "r", "--rehearse=all"]),
+        (["train", "--rehearse", "r"], ["train", "--rehearse=all", "r"]),
+        (["train", "r", "--rehearse", "a=1"], ["train", "r", "--rehearse=all", "a=1"]),
+        (["train", "r", "--rehearse", "imports"], ["train", "r", "--rehearse", "imports"]),
+        (["train", "r", "--rehearse=layout", "--json"], ["train", "r", "--rehearse=layout", "--json"]),
+        ([], []),
+    ],
+)
+def test_a_level_of_rehearsal_may_be_left_out(words: list[str], read: list[str]) -> None:
+    from npu_rl.cli import _with_level
+
+    assert _with_level(words) == read
