@@ -52,6 +52,20 @@ def clean_env(tmp_path: Path, *, keep: Iterable[str] = ()) -> dict[str, str]:
     return env
 
 
+def rewrites(upstreams: Path, manifest: str) -> str:
+    """NPU_RL_REWRITE that leads every git URL of a manifest to its copy OWNER+NAME/repo, where there is one."""
+    from npu_rl.manifest.load import load_manifest
+
+    folders = {path.parent.name.partition("+")[2].lower(): path for path in upstreams.glob("*+*/repo")}
+    rules = []
+    for component in load_manifest(manifest).manifest.components.values():
+        for url in filter(None, (source.git for source in component.sources)):
+            project = url.rpartition("/")[2].removesuffix(".git").lower()
+            if project in folders:
+                rules.append(f"{url}={folders[project].absolute()}")
+    return "\n".join(rules)
+
+
 def run_cli(
     args: Sequence[str | Path], env: Mapping[str, str], cwd: Path | None = None, *, timeout: float = 60.0
 ) -> subprocess.CompletedProcess[str]:

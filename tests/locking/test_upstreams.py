@@ -12,7 +12,7 @@ import pytest
 
 from npu_rl.manifest import lock as lock_file
 from npu_rl.manifest.load import load_manifest
-from tests.support import clean_env, git, run_cli
+from tests.support import clean_env, git, rewrites, run_cli
 
 pytestmark = [pytest.mark.upstreams, pytest.mark.pypi]
 
@@ -53,16 +53,9 @@ def env(name: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     named = os.environ.get("NPU_RL_UPSTREAMS")
     if not named:
         pytest.skip("NPU_RL_UPSTREAMS names no folder with the real upstreams (OWNER+NAME/repo, bare)")
-    folders = {path.parent.name.partition("+")[2].lower(): path for path in Path(named).glob("*+*/repo")}
-    rules = []
-    for component in load_manifest(name).manifest.components.values():
-        for url in filter(None, (source.git for source in component.sources)):
-            project = url.rpartition("/")[2].removesuffix(".git").lower()
-            if project in folders:
-                rules.append(f"{url}={folders[project].absolute()}")
     env = clean_env(tmp_path_factory.mktemp("deepseek"), keep=PIP)
     env["HOME"] = os.environ.get("HOME", env["HOME"])  # the user's pip configuration names the mirror
-    return {**env, "NPU_RL_REWRITE": "\n".join(rules)}
+    return {**env, "NPU_RL_REWRITE": rewrites(Path(named), name)}
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -28,12 +26,3 @@ def patched() -> Patched:
         return content
 
     return apply
-
-
-@pytest.fixture(scope="session")
-def upstreams() -> Path:
-    """The folder `NPU_RL_UPSTREAMS`: OWNER+NAME/repo, bare. Skips where it is not named."""
-    named = os.environ.get("NPU_RL_UPSTREAMS")
-    if not named:
-        pytest.skip("NPU_RL_UPSTREAMS names no folder with the real upstreams (OWNER+NAME/repo, bare)")
-    return Path(named)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.manifest.load import load_manifest
-from tests.support import clean_env, run_cli
+from tests.support import clean_env, rewrites, run_cli
 
 pytest.importorskip("torch")
 pytest.importorskip("ray")
@@ -22,17 +21,10 @@ PIP = [name for name in os.environ if name.startswith("PIP_")]
 
 @pytest.fixture(scope="module")
 def env(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    folders = {path.parent.name.partition("+")[2].lower(): path for path in upstreams.glob("*+*/repo")}
-    rules = []
-    for component in load_manifest(NAME).manifest.components.values():
-        for url in filter(None, (source.git for source in component.sources)):
-            project = url.rpartition("/")[2].removesuffix(".git").lower()
-            if project in folders:
-                rules.append(f"{url}={folders[project].absolute()}")
     folder = tmp_path_factory.mktemp("flagship")
     env = clean_env(folder, keep=PIP)
     env["HOME"] = os.environ.get("HOME", env["HOME"])  # the user's pip configuration names the mirror
-    return {**env, "NPU_RL_REWRITE": "\n".join(rules), "NPU_RL_RUNS": str(folder / "runs")}
+    return {**env, "NPU_RL_REWRITE": rewrites(upstreams, NAME), "NPU_RL_RUNS": str(folder / "runs")}
 
 
 @pytest.fixture(scope="module")
