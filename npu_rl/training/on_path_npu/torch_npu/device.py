@@ -54,7 +54,7 @@ def install() -> None:
         holder.to = _first_too(holder.to)
         holder.npu = _stay
     torch.nn.Module.to_empty = _wrapped(torch.nn.Module.to_empty)
-    torch.Tensor.is_npu = False
+    torch.Tensor.is_npu = property(lambda _: False)  # dynamo asks it for its getter
     torch.Tensor.pin_memory = _copied
     torch.load = _map_location_too(torch.load)
     _device.DeviceContext.__init__ = _first_too(_device.DeviceContext.__init__)
