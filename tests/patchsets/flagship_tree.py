@@ -1,0 +1,177 @@
+"""Code trees of the manifest deepseek-r1-zero for tests: some of its components, with all, none or all but one patch.
+
+From the real upstreams, at the pins of the committed lock, with the patchsets that the manifest names now; nothing
+is resolved or fetched. The runtime is the checkout's own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from npu_rl.compose.dist import dist_info
+from npu_rl.compose.runtime import NAME, runtime_files
+from npu_rl.data import bundled_patchset
+from npu_rl.manifest import lock as lock_file
+from npu_rl.manifest.load import load_manifest
+from npu_rl.patches.match import apply_exact
+from npu_rl.patches.parse import parse_patch
+from npu_rl.patches.series import read_patchset
+from npu_rl.training.made import ON_PATH, ON_PATH_NPU
+from tests.support import git
+
+MANIFEST = "deepseek-r1-zero"
+Files = dict[str, "bytes | None"]
+
+
+def tree(
+    upstreams: Path,
+    folder: Path,
+    components: Iterable[str],
+    *,
+    patched: bool = True,
+    without: str | None = None,
+) -> Path:
+    """Lay `components` ("verl", "MindSpeed", ...) and `npu_rl_runtime` into the new `folder`, and return it.
+
+    patched: with the manifest's patches for them, or as upstream has them. without: the name or slug of one patch
+    that is left out ("0006-rollout-compile.patch", "rollout-compile"); ValueError if no component has it. What later
+    patches did to the same file stays, by a three-way merge; CalledProcessError if they can't be told apart.
+    """
+    loaded = load_manifest(MANIFEST)
+    lock = lock_file.read(lock_file.file_for(loaded.path))
+    folder.mkdir(parents=True)
+    left_out = False
+    for name in components:
+        locked = lock.components[name]
+        source = folder / ".upstream"
+        assert locked.pin
+        _unpack(
+            _repository(upstreams, locked.sources), locked.pin, [take.path for take in locked.take], source
+        )
+        if patched:
+            for entry in loaded.manifest.components[name].patches:
+                left_out |= _patch(source, entry.path, without)
+        for take in locked.take:
+            place = folder / take.to
+            place.parent.mkdir(parents=True, exist_ok=True)
+            (source / take.path).rename(place)
+        shutil.rmtree(source)
+        for path, data in dist_info(locked.dist).items() if locked.dist else ():
+            _write(folder / path, data)
+    if without is not None and not left_out:
+        raise ValueError(f"no patch {without!r} among those of {', '.join(components)}")
+    for path, data in runtime_files().items():
+        _write(folder / NAME / path, data)
+    return folder
+
+
+def run(
+    script: Path, code: Path, *arguments: str, npu: bool = True, usage: Path | None = None, **environment: str
+) -> Any:
+    """Run `script` on a tree, as a training on a CPU runs: with the stand-ins, in a process of its own.
+
+    npu: with the one for torch_npu as well. usage: the folder for NPU_RL_USAGE. Switches of this process's own
+    environment are not passed on. Returns the JSON of the last line that it printed; fails the test if it fails.
+    """
+    paths = [ON_PATH, *([ON_PATH_NPU] if npu else []), code]
+    given = {name: value for name, value in os.environ.items() if not name.startswith("NPU_RL_")}
+    given |= {
+        "PYTHONPATH": os.pathsep.join(map(str, paths)),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "NPU_RL_STANDINS": "cpu",
+    }
+    if usage is not None:
+        usage.mkdir()
+        given["NPU_RL_USAGE"] = str(usage)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(script), *arguments],
+        env=given | environment, capture_output=True, text=True, timeout=300, check=False, cwd=code,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def used(usage: Path, slug: str) -> int:
+    """How often the hooks of an adaptation did something, by what was written into `usage`."""
+    lines = [line.split() for file in usage.iterdir() for line in file.read_text().splitlines()]
+    return sum(int(number) for number, name in lines if name == slug)
+
+
+def _repository(upstreams: Path, sources: Iterable[lock_file.Source]) -> Path:
+    """The bare copy OWNER+NAME/repo of one of the sources: of the same owner, else of the same name."""
+    projects = [source.git.removesuffix(".git").split("/")[-2:] for source in sources if source.git]
+    known = {path.parent.name: path for path in sorted(upstreams.glob("*+*/repo"))}
+    for owner, name in projects:
+        if path := known.get(f"{owner}+{name}"):
+            return path
+    for _, name in projects:
+        for folder, path in known.items():
+            if folder.partition("+")[2].lower() == name.lower():
+                return path
+    raise FileNotFoundError(f"none of {projects} is among {sorted(known)} in {upstreams}")
+
+
+def _unpack(repository: Path, pin: str, paths: list[str], folder: Path) -> None:
+    packed = subprocess.run(
+        ["git", f"--git-dir={repository}", "archive", "--format=tar", pin, *paths],
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    with tarfile.open(fileobj=BytesIO(packed.stdout)) as archive:
+        archive.extractall(folder, filter="data")
+
+
+def _patch(source: Path, patchset: str, without: str | None) -> bool:
+    """Apply a patchset to the files in `source`. Whether `without` was one of its patches."""
+    files: Files = {}
+    taken_back: list[tuple[Files, Files]] = []
+    for patch in read_patchset(bundled_patchset(patchset)):
+        changes = parse_patch(patch.data, name=patch.name).files
+        before = {file.path: files.get(file.path, _read(source / file.path)) for file in changes}
+        after = {file.path: apply_exact(before[file.path], file, name=patch.name) for file in changes}
+        files.update(after)
+        if without in (patch.name, patch.name.removesuffix(".patch").partition("-")[2]):
+            taken_back.append((before, after))
+    for path, data in files.items():
+        _write(source / path, data)
+    for before, after in taken_back:
+        for path, data in before.items():
+            _take_back(source / path, data, after[path])
+    return bool(taken_back)
+
+
+def _take_back(file: Path, before: bytes | None, after: bytes | None) -> None:
+    """What one patch did to a file, undone in its last state."""
+    if before is None or after is None:
+        _write(file, before)
+        return
+    scratch = [file.with_name(f"{file.name}.{end}") for end in ("after", "before")]
+    for place, data in zip(scratch, (after, before), strict=True):
+        place.write_bytes(data)
+    git("merge-file", "-q", str(file), *map(str, scratch))
+    for place in scratch:
+        place.unlink()
+
+
+def _read(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None
+
+
+def _write(path: Path, data: bytes | None) -> None:
+    if data is None:
+        path.unlink(missing_ok=True)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
