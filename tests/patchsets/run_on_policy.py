@@ -1,0 +1,148 @@
+"""Update a tiny policy by verl's own MegatronPPOActor and print what came of it.
+
+    python run_on_policy.py JOB
+
+On PYTHONPATH: the stand-ins for a CPU and for torch_npu, and a tree with verl and Megatron. JOB is JSON: `rows`,
+`mini`, `micro` (answers of the batch, of a mini batch, of a micro batch), `epochs` and `loss` (verl's `loss_mode`).
+From `make_minibatch_iterator` to the gradient, with Megatron's schedule, all is upstream's but the model (a table of
+logits) and its optimizer, which only keeps the gradients. The old log-probabilities are off by up to 0.5, as by
+another kernel's rounding, only more. The output is one line of JSON: the metrics, the gradient of each step and the
+policy gradient, by a formula of its own, of the whole batch; or the ValueError by which the batch is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch_npu.contrib.transfer_to_npu  # noqa: F401  what Megatron puts on "cuda" goes where MindSpeed puts it
+import verl.models.mcore
+from megatron.core import parallel_state
+from megatron.core.enums import ModelType
+from megatron.core.transformer.transformer_config import TransformerConfig
+from verl import DataProto
+from verl.workers.actor.megatron_actor import MegatronPPOActor
+from verl.workers.config import McoreActorConfig, McoreOptimizerConfig, PolicyLossConfig
+
+VOCABULARY, PROMPT, RESPONSE = 11, 3, 5
+
+
+class Table(torch.nn.Module):
+    """Logits of the next token by the token: what Megatron's schedule and verl's actor ask of a model."""
+
+    model_type = ModelType.encoder_or_decoder
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config = TransformerConfig(num_layers=1, hidden_size=8, num_attention_heads=1)
+        self.table = torch.nn.Parameter(torch.randn(VOCABULARY, VOCABULARY))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.table[tokens]
+
+    def set_input_tensor(self, tensor: Any) -> None: ...
+    def zero_grad_buffer(self) -> None: ...
+
+
+class Gradients:
+    """An optimizer that keeps each step's gradient and changes nothing."""
+
+    def __init__(self, model: Table) -> None:
+        self.model = model
+        self.steps: list[torch.Tensor] = []
+
+    def zero_grad(self) -> None:
+        self.model.table.grad = None
+
+    def step(self) -> tuple[bool, float, int]:
+        assert self.model.table.grad is not None
+        self.steps.append(self.model.table.grad.clone())
+        return True, 0.0, 0
+
+
+def main(job: dict[str, Any]) -> dict[str, Any]:
+    torch.manual_seed(5)
+    with tempfile.TemporaryDirectory() as folder:
+        torch.distributed.init_process_group(
+            "gloo", init_method=f"file://{folder}/group", rank=0, world_size=1
+        )
+        parallel_state.initialize_model_parallel()
+        model = Table()
+        optimizer = Gradients(model)
+        actor = _actor(model, optimizer, job)
+        data = _batch(model, job["rows"])
+        try:
+            metrics = actor.update_policy(actor.make_minibatch_iterator(data))
+        except ValueError as error:
+            return {"error": str(error), "steps": len(optimizer.steps)}
+        finally:
+            torch.distributed.destroy_process_group()
+    return {
+        "metrics": {name.removeprefix("actor/"): values for name, values in metrics.items()},
+        "gradients": [step.tolist() for step in optimizer.steps],
+        "policy gradient": _policy_gradient(model, data, job["micro"]).tolist(),
+    }
+
+
+def _actor(model: Table, optimizer: Gradients, job: dict[str, Any]) -> MegatronPPOActor:
+    def forward(model: Table, tokens: torch.Tensor, *rest: Any, logits_processor: Any, **given: Any) -> Any:
+        return logits_processor(model(tokens), **given["logits_processor_args"])
+
+    verl.models.mcore.get_mcore_forward_fn = lambda config: forward
+    config = McoreActorConfig(
+        ppo_mini_batch_size=job["mini"],
+        ppo_micro_batch_size_per_gpu=job["micro"],
+        ppo_epochs=job["epochs"],
+        policy_loss=PolicyLossConfig(loss_mode=job["loss"]),
+        optim=McoreOptimizerConfig(lr=1e-6),
+    )
+    parts = {"model_config": None, "hf_config": None, "tf_config": SimpleNamespace(sequence_parallel=False)}
+    actor = MegatronPPOActor(config=config, actor_module=[model], actor_optimizer=optimizer, **parts)
+    model.config.finalize_model_grads_func = (
+        None  # it would reduce over the wrapper of Megatron's data parallel
+    )
+    return actor
+
+
+def _batch(model: Table, rows: int) -> DataProto:
+    tokens = torch.randint(0, VOCABULARY, (rows, PROMPT + RESPONSE))
+    mask = torch.ones(rows, RESPONSE, dtype=torch.long)
+    mask[::2, -2:] = 0
+    everything = torch.ones_like(tokens)
+    everything[:, PROMPT:] = mask
+    exact = _log_prob(model, tokens).detach()
+    return DataProto.from_dict(
+        tensors={
+            "responses": tokens[:, PROMPT:].clone(),
+            "input_ids": tokens,
+            "attention_mask": everything,
+            "response_mask": mask,
+            "position_ids": torch.arange(PROMPT + RESPONSE).expand(rows, -1).clone(),
+            "old_log_probs": exact + torch.rand_like(exact) - 0.5,
+            "advantages": torch.randn(rows, RESPONSE),
+        }
+    )
+
+
+def _log_prob(model: Table, tokens: torch.Tensor) -> torch.Tensor:
+    found = model(tokens[:, PROMPT - 1 : -1]).log_softmax(-1)
+    return torch.gather(found, -1, tokens[:, PROMPT:, None])[..., 0]
+
+
+def _policy_gradient(model: Table, data: DataProto, micro: int) -> torch.Tensor:
+    """Of -advantage * log-probability: the mean over a micro batch's tokens, then over the micro batches."""
+    losses = []
+    for part in data.batch.split(micro):
+        each = -part["advantages"] * _log_prob(model, part["input_ids"])
+        losses.append((each * part["response_mask"]).sum() / part["response_mask"].sum())
+    (gradient,) = torch.autograd.grad(torch.stack(losses).mean(), model.table)
+    return gradient
+
+
+if __name__ == "__main__":
+    result = main(json.loads(sys.argv[1]))
+    print(json.dumps(result))
