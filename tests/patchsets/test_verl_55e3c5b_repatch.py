@@ -1,0 +1,63 @@
+"""The patch repatch-required of patchset verl/55e3c5b: verl's own module, with a MindSpeed that imports and without."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from tests.patchsets.flagship_tree import run, tree, used
+
+pytest.importorskip("torch")
+pytestmark = [
+    pytest.mark.rehearsal,
+    pytest.mark.upstreams,
+    pytest.mark.skipif(bool(importlib.util.find_spec("torch_npu")), reason="here MindSpeed would import"),
+]
+
+RUNNER = Path(__file__).with_name("run_repatch.py")
+MEGATRON = ["verl", "Megatron-LM"]
+NO_TORCH_NPU = ["ModuleNotFoundError", "No module named 'torch_npu'"]
+
+
+@pytest.fixture(scope="module")
+def patched_tree(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tree(upstreams, tmp_path_factory.mktemp("repatch") / "code", [*MEGATRON, "MindSpeed"])
+
+
+@pytest.fixture(scope="module")
+def unpatched_tree(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("repatch-upstream") / "code"
+    return tree(upstreams, folder, [*MEGATRON, "MindSpeed"], without="repatch-required")
+
+
+def test_a_mindspeed_that_fails_is_an_error(patched_tree: Path, unpatched_tree: Path, tmp_path: Path) -> None:
+    """torch_npu is missing. Upstream goes on without MindSpeed; patched, the workers aren't imported."""
+    assert run(RUNNER, unpatched_tree, npu=False) == {"repatch": None}
+    usage = tmp_path / "usage"
+    found = run(RUNNER, patched_tree, npu=False, usage=usage)
+    assert found["module"] == "torch_npu"
+    assert found["cause"] == NO_TORCH_NPU
+    for said in ("needs the module torch_npu", "npu-rl verify", "NPU_RL_REPATCH_REQUIRED=0"):
+        assert said in found["error"]
+    assert used(usage, "repatch-required") == 1
+
+
+def test_a_tree_without_mindspeed_is_an_error(upstreams: Path, tmp_path: Path) -> None:
+    bare = tree(upstreams, tmp_path / "bare", MEGATRON, patched=False)
+    assert run(RUNNER, bare) == {"repatch": None}
+    found = run(RUNNER, tree(upstreams, tmp_path / "patched", MEGATRON))
+    assert found["module"] == "mindspeed"
+    assert "there is no module mindspeed on the path" in found["error"]
+
+
+def test_a_mindspeed_that_imports_is_taken(patched_tree: Path) -> None:
+    assert run(RUNNER, patched_tree) == {"repatch": "mindspeed.megatron_adaptor.repatch"}
+
+
+def test_switched_off_it_is_upstream(patched_tree: Path, tmp_path: Path) -> None:
+    usage = tmp_path / "usage"
+    found = run(RUNNER, patched_tree, npu=False, usage=usage, NPU_RL_REPATCH_REQUIRED="0")
+    assert found == {"repatch": None}
+    assert used(usage, "repatch-required") == 0
