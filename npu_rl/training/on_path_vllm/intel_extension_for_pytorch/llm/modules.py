@@ -1,0 +1,21 @@
+"""See the package's text."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from npu_rl_standins_vllm import missing, paged
+
+
+class PagedAttention:
+    """Attention over a paged KV cache; see npu_rl_standins_vllm/paged.py."""
+
+    reshape_and_cache = staticmethod(paged.reshape_and_cache)
+    flash_attn_varlen_func = staticmethod(paged.flash_attn_varlen_func)
+    single_query_cached_kv_attention = staticmethod(paged.single_query_cached_kv_attention)
+
+
+def __getattr__(name: str) -> NoReturn:
+    if name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise missing.NoCpuVersion(f"{__name__}.{name}")

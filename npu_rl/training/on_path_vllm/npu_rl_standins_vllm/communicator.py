@@ -1,0 +1,55 @@
+"""Expert parallelism over several data-parallel ranks on a CPU: vLLM's own naive exchange, over gloo.
+
+vLLM 0.9.1's communicator for CPUs has no exchange between data-parallel ranks at all: `dispatch` and `combine` do
+nothing, and loading the model asserts that there is one (vllm/distributed/device_communicators/cpu_communicator.py,
+base_device_communicator.py; cuda_communicator.py has it). The exchange itself, NaiveAll2AllManager of all2all.py, is
+plain torch.distributed.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from .used import count
+
+
+def put_in_place(module: ModuleType) -> None:
+    """Give CpuCommunicator what CudaCommunicator does for the backend `naive`."""
+    communicator = module.CpuCommunicator  # type: ignore[attr-defined]
+    original = communicator.__init__
+
+    def __init__(self: Any, *arguments: Any, **named: Any) -> None:
+        original(self, *arguments, **named)
+        if self.use_all2all:
+            from vllm.distributed.device_communicators.all2all import NaiveAll2AllManager
+
+            self.all2all_manager = NaiveAll2AllManager(self.cpu_group)
+
+    def dispatch(
+        self: Any, hidden_states: torch.Tensor, router_logits: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        count("vllm.dispatch")
+        hidden, logits = _manager(self).dispatch(hidden_states, router_logits)
+        return hidden, logits
+
+    def combine(self: Any, hidden_states: torch.Tensor) -> torch.Tensor:
+        count("vllm.combine")
+        combined: torch.Tensor = _manager(self).combine(hidden_states)
+        return combined
+
+    communicator.__init__ = __init__
+    communicator.dispatch = dispatch
+    communicator.combine = combine
+
+
+def _manager(communicator: Any) -> Any:
+    if communicator.all2all_manager is None:
+        raise RuntimeError(
+            "vLLM's expert-parallel group was made while vLLM's configuration did not say that there are several "
+            "data-parallel ranks, so it has no exchange between them: make the groups after the engine's "
+            "configuration is set (vllm.config.set_current_vllm_config), or leave it to the engine"
+        )
+    return communicator.all2all_manager

@@ -1,0 +1,64 @@
+"""What vLLM's compiled part has and the stand-ins haven't: a look-up says so, with the operator's name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+NAMESPACES = (
+    "_C",
+    "_C_cache_ops",
+    "_C_cpu",
+    "_C_cuda_utils",
+    "_C_custom_ar",
+    "_C_utils",
+    "_moe_C",
+    "_rocm_C",
+)
+"""The namespaces of torch.ops that vllm/_custom_ops.py@0.9.1 and the CPU worker take operators from."""
+
+
+class NoCpuVersion(AttributeError, NotImplementedError):
+    """An operator that has no CPU version among the stand-ins.
+
+    An AttributeError, because vLLM asks with `hasattr` (for shared memory, for quantised products) and is to be told
+    the truth; a NotImplementedError, because that is what it is.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name} is compiled code of vLLM or of a package under it, and npu-rl's stand-ins have no CPU version of "
+            "it: a rehearsal can't show what this call does."
+        )
+
+
+class UnsupportedArgument(NotImplementedError):
+    """A stand-in was called in a way that it doesn't compute."""
+
+    def __init__(self, function: str, argument: str, value: object) -> None:
+        shown = type(value).__name__ if isinstance(value, torch.Tensor) else repr(value)
+        super().__init__(f"{function}: {argument}={shown} is not among what npu-rl's stand-in computes")
+
+
+def install() -> None:
+    """Let every unknown name in NAMESPACES raise NoCpuVersion. Doing it again changes nothing."""
+    for name in NAMESPACES:
+        namespace = getattr(torch.ops, name)
+        if not hasattr(type(namespace), "npu_rl_standin"):
+            namespace.__class__ = _saying(type(namespace))
+
+
+def _saying(original: type) -> type:
+    class Namespace(original):  # type: ignore[misc,valid-type]
+        npu_rl_standin = True
+
+        def __getattr__(self, name: str) -> Any:
+            try:
+                return super().__getattr__(name)
+            except AttributeError:
+                if name.startswith("__"):  # Python's own questions
+                    raise
+                raise NoCpuVersion(f"torch.ops.{self.name}.{name}") from None
+
+    return Namespace

@@ -1,0 +1,24 @@
+"""Which vLLM is on the path."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, distribution
+from importlib.util import find_spec
+
+
+def check(wanted: str) -> None:
+    """Raise RuntimeError unless the vLLM that Python imports is `wanted`, whatever its local part ("+empty")."""
+    spec = find_spec("vllm")
+    place = spec.origin if spec and spec.origin else "vllm"
+    try:
+        found = distribution("vllm").version
+    except PackageNotFoundError:
+        found = ""
+    if found.partition("+")[0] == wanted:
+        return
+    said = f"is {found}" if found else "has no dist-info beside it, so its version is not known"
+    raise RuntimeError(
+        f"npu-rl's stand-ins for vLLM are for {wanted}, and the vLLM on the path ({place}) {said}. They replace "
+        f"functions of that version and would be wrong in another: set up a workspace with vllm {wanted}, or rehearse "
+        "with the rollout `hf`."
+    )
