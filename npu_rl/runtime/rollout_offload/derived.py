@@ -1,0 +1,64 @@
+"""What vLLM computes from the weights after loading them: dropped with the weights, computed again after them.
+
+At v0.9.1 and vllm-ascend v0.9.1rc2 that is MLA's kv_b_proj in two halves per attention layer (`W_UV`, `W_UK_T`;
+vllm_ascend/attention/mla_v1.py:662), older names of the same, and for the MoE layers a check of the layout.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+FROM_KV_B_PROJ = ("W_UV", "W_UK_T", "W_UK", "w_kc", "w_vc")
+
+
+def drop(model: Any) -> None:
+    """Let go of the derived tensors. vLLM's are views of the weights, and would keep their memory."""
+    import torch
+
+    for module in model.modules():
+        impl = getattr(module, "impl", None)
+        for name in FROM_KV_B_PROJ:
+            if isinstance(getattr(impl, name, None), torch.Tensor):
+                setattr(impl, name, None)
+
+
+def rebuild(model: Any, dtype: Any) -> None:
+    """Do what vLLM's loader does after loading, in its order (vllm/model_executor/model_loader/utils.py:93): the
+    layers' quant methods first, then attention, which takes its tensors from the layers. dtype: the activations'.
+
+    Parameters stay the same objects. Raises RuntimeError if a quant method moves weights to another place or layout.
+    """
+    import torch
+
+    with torch.no_grad():
+        modules = list(model.named_modules())  # a quant method may add modules of its own
+        for name, module in modules:
+            process = getattr(getattr(module, "quant_method", None), "process_weights_after_loading", None)
+            if process is not None:
+                _in_place(name, module, process)
+        for _, module in modules:
+            if hasattr(module, "impl") and hasattr(module, "process_weights_after_loading"):
+                module.process_weights_after_loading(dtype)
+
+
+def _in_place(name: str, module: Any, process: Any) -> None:
+    """Run `process(module)`, and put each Parameter that it replaced back.
+
+    AscendUnquantizedFusedMoEMethod wraps the same memory in new Parameters (vllm_ascend/ops/fused_moe.py:989). They
+    would lack `weight_loader`, and a compiled graph or a list of Parameters would hold on to the old ones.
+    """
+    before = {key: (one, _place(one)) for key, one in module.named_parameters(recurse=False)}
+    process(module)
+    for key, (old, place) in before.items():
+        new = module._parameters.get(key)
+        if new is None or _place(new) != place:
+            raise RuntimeError(
+                f"rollout-offload: {type(module.quant_method).__name__}.process_weights_after_loading has moved "
+                f"{name}.{key} to another place or layout, in which the next load_weights would write wrong values. "
+                f"This version of vLLM or vllm-ascend is not the one that this was made for: run `npu-rl verify`."
+            )
+        module._parameters[key] = old
+
+
+def _place(parameter: Any) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    return parameter.data_ptr(), tuple(parameter.shape), parameter.stride()

@@ -1,0 +1,163 @@
+"""Sleeping and waking, in the only order that gives right answers."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..used import count
+from . import derived, kv
+from .parts import Parts
+from .slug import SLUG
+from .weights import Weights
+
+WEIGHTS = "weights"
+KV_CACHE = "kv_cache"
+TAGS = (WEIGHTS, KV_CACHE)
+
+_log = logging.getLogger(__name__)
+
+
+class Offload:
+    """One engine's manual sleep. `sleep` and `wake_up` stand in for those of vllm.LLM (vllm/entrypoints/llm.py@v0.9.1).
+
+    As in vLLM, sleeping twice or waking what is awake is a warning. Where vLLM only warns and goes on to wrong answers,
+    this raises RuntimeError, and the engine stays as it was.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._weights = Weights(parts.model)
+        self._asleep: set[str] = set()
+        # The matrices are new: nobody has looked yet whether they were written, and nothing is derived from them.
+        self._stale = False
+        self._shapes = kv.shapes(parts)
+
+    def sleep(self, level: int = 1) -> None:
+        """Free the weights and the KV cache. level: 1 takes the weights' values to the host, so that waking brings
+        them back; 2 forgets them (verl sends them anew at each step).
+
+        Raises RuntimeError while requests are unfinished, and for another level.
+        """
+        if level not in (1, 2):
+            raise RuntimeError(
+                f"sleep(level={level}): the levels are 1 (keep the weights on the host) and 2 (forget)."
+            )
+        if self._asleep == set(TAGS):
+            _log.warning("The rollout's engine sleeps already.")
+            return
+        self._forget_requests()
+        derived.drop(self._parts.model)
+        freed_kv = kv.free(self._parts)
+        freed = self._weights.free(keep=level == 1)
+        self._set_asleep(TAGS)
+        self._stale = False
+        self._empty_cache()
+        count(SLUG)
+        _log.info(
+            "The rollout sleeps: freed %.2f GiB of weights, %.2f GiB of KV cache",
+            freed / 2**30,
+            freed_kv / 2**30,
+        )
+
+    def wake_up(self, tags: list[str] | None = None) -> None:
+        """Allocate what sleeps again: `weights`, then `kv_cache`; both without tags.
+
+        After sleep(level=2) the weights must be loaded before `kv_cache` wakes; after a wake_up of both at once, before
+        the engine is used. Raises RuntimeError for another order, an unknown tag, and weights that were not written.
+        """
+        wanted = set(tags or TAGS)
+        if wanted - set(TAGS):
+            raise RuntimeError(f"wake_up(tags={tags}): the tags are {TAGS}.")
+        wanted &= self._asleep
+        if not wanted:
+            _log.warning("wake_up(tags=%s): awake already.", tags)
+            return
+        if WEIGHTS in self._asleep - wanted:
+            raise RuntimeError(
+                f"wake_up(tags={tags}): the weights still sleep. In order: wake_up(tags=['weights']), "
+                f"model.load_weights(...), wake_up(tags=['kv_cache'])."
+            )
+        together = WEIGHTS in wanted
+        if together:
+            self._stale = True
+            complete = self._weights.bring_back()
+            self._set_asleep(self._asleep - {WEIGHTS})
+        if KV_CACHE in wanted:
+            if not together or complete:  # else they can only be loaded later: `require_awake` looks then
+                self._settle()
+            self._create_kv_cache()
+            self._set_asleep(())
+
+    def require_awake(self) -> None:
+        """Raise RuntimeError unless all is awake and written; derive what is to be derived from new weights."""
+        if self._asleep:
+            raise RuntimeError(
+                f"The rollout's engine was asked for answers while parts of it are asleep: "
+                f"{', '.join(sorted(self._asleep))}. "
+                f"In order: wake_up(tags=['weights']), model.load_weights(...), wake_up(tags=['kv_cache'])."
+            )
+        if self._stale:
+            self._settle()
+
+    def guard(self, llm_engine: Any) -> None:
+        """Let `llm_engine` (vLLM's LLMEngine) take and run requests only when all is awake."""
+        for name in ("add_request", "step"):
+            setattr(llm_engine, name, _after(self.require_awake, getattr(llm_engine, name)))
+
+    def _settle(self) -> None:
+        missing = self._weights.unwritten()
+        if missing:
+            raise RuntimeError(
+                f"{len(missing)} of the rollout's weights hold no numbers: {', '.join(missing[:4])}"
+                f"{' …' if len(missing) > 4 else ''}. Between wake_up(tags=['weights']) and "
+                f"wake_up(tags=['kv_cache']), model.load_weights must get every weight; if it did, the actor's own "
+                f"weights are NaN."
+            )
+        derived.rebuild(self._parts.model, self._parts.runner.vllm_config.model_config.dtype)
+        self._stale = False
+
+    def _create_kv_cache(self) -> None:
+        kv.create(self._parts)
+        found = kv.shapes(self._parts)
+        if found != self._shapes:
+            raise RuntimeError(
+                f"The KV cache was made again in other shapes: {found[:2]}…, before {self._shapes[:2]}…."
+            )
+
+    def _forget_requests(self) -> None:
+        """No request may outlive its KV cache, and no cached prefix."""
+        scheduler = self._parts.core.scheduler
+        unfinished = scheduler.get_num_unfinished_requests()
+        if unfinished or not scheduler.reset_prefix_cache():
+            raise RuntimeError(
+                f"The rollout's engine can't sleep: {unfinished or 'some'} of its requests are unfinished and would "
+                f"lose their KV cache. Let `generate` return, or abort them, first."
+            )
+
+    def _set_asleep(self, tags: Iterable[str]) -> None:
+        """Also where vLLM keeps it, so that `LLMEngine.is_sleeping` answers right."""
+        self._asleep = set(tags)
+        self._parts.executor.sleeping_tags = set(self._asleep)
+        self._parts.executor.is_sleeping = bool(self._asleep)
+
+    def _empty_cache(self) -> None:
+        import torch
+
+        gc.collect()
+        device = next(self._parts.model.parameters()).device
+        empty_cache = getattr(getattr(torch, device.type), "empty_cache", None)
+        if empty_cache is not None:
+            empty_cache()
+
+
+def _after(check: Callable[[], None], method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        check()
+        return method(*args, **kwargs)
+
+    return checked

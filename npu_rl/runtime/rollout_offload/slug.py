@@ -1,0 +1,3 @@
+"""The adaptation's name, apart from what needs it."""
+
+SLUG = "rollout-offload"

@@ -1,0 +1,422 @@
+"""Sleeping and waking by hand: memory is given back, answers are the same after it, and a wrong order is an error."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from npu_rl.runtime import kv_cache_reuse, rollout_offload  # noqa: E402
+from tests.runtime import tiny_engine  # noqa: E402
+from tests.runtime.tiny_engine import TinyLLM, live_bytes, live_storages, load, weights  # noqa: E402
+
+pytestmark = pytest.mark.rehearsal
+
+PROMPTS = [[1, 2, 3], [4, 5], [9, 9, 9, 1]]
+
+
+def make(**arguments: Any) -> TinyLLM:
+    llm = TinyLLM(**arguments)
+    rollout_offload.install(llm)
+    return llm
+
+
+def answers(llm: TinyLLM) -> list[list[float]]:
+    return [llm.generate(prompt) for prompt in PROMPTS]
+
+
+def round_trip(llm: TinyLLM, sent: dict[str, Any]) -> None:
+    """What verl's sharding manager does between two rollouts."""
+    llm.sleep(level=2)
+    llm.wake_up(tags=["weights"])
+    load(llm.model, sent)
+    llm.wake_up(tags=["kv_cache"])
+
+
+def resident() -> int:
+    """Bytes of this process that are in memory, as the kernel counts them."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+def touch(llm: TinyLLM) -> int:
+    """Bring all of the KV cache into memory, which the kernel gives zeros of only when they are written."""
+    for one in llm.runner.kv_caches[0]:
+        one.fill_(0.5)
+    return resident()
+
+
+def test_memory_is_given_back_to_the_system() -> None:
+    """Each matrix and cache is so large that the allocator asks the kernel for it, and gives it back at once."""
+    wide, lines = 600_000, 250_000
+    llm = make(wide=wide, lines=lines)
+    matrices, caches = 2 * 3 * wide * 24, 2 * 8 * lines * 24  # 86 and 96 MB
+    sent = weights(llm.model)
+    round_trip(llm, sent)
+    awake = touch(llm)
+    for _ in range(2):
+        llm.sleep(level=2)
+        assert awake - resident() == pytest.approx(matrices + caches, rel=0.05)
+        llm.wake_up(tags=["weights"])
+        load(llm.model, sent)
+        assert awake - resident() == pytest.approx(caches, rel=0.05)
+        llm.wake_up(tags=["kv_cache"])
+        assert touch(llm) == pytest.approx(awake, rel=0.05)
+
+
+def test_what_stays_asleep_is_small_and_nothing_grows() -> None:
+    llm = make(wide=4096, lines=512)
+    answers(llm)
+    rest = live_bytes() - 2 * 3 * 4096 * 24 - 2 * 8 * 512 * 24
+    awake, asleep = set(), set()
+    for seed in range(4):
+        sent = weights(llm.model, seed)
+        llm.sleep(level=2)
+        asleep.add(live_bytes() - sum(one.nbytes for one in sent.values()))
+        llm.wake_up(tags=["weights"])
+        load(llm.model, sent)
+        llm.wake_up(tags=["kv_cache"])
+        del sent
+        answers(llm)
+        llm.core.scheduler.prefixes.clear()
+        awake.add(live_bytes())
+    assert len(asleep) == 1 and asleep.pop() < rest
+    assert len(awake) == 1
+
+
+def test_no_storage_of_the_weights_or_the_cache_survives() -> None:
+    """Asleep, no tensor in the process has the address of one that was freed: no view, no alias, no derived one."""
+    llm = make()
+    answers(llm)
+    held = [one for one in llm.model.parameters() if one.dim() > 1] + list(llm.runner.kv_caches[0])
+    addresses = {one.untyped_storage().data_ptr() for one in held}
+    assert llm.model.attention.impl.W_UV.untyped_storage().data_ptr() in addresses
+    del held
+    llm.sleep(level=2)
+    assert not addresses & set(live_storages())
+
+
+def test_the_same_weights_give_the_same_answers_and_others_others() -> None:
+    llm = make()
+    first = answers(llm)
+    round_trip(llm, weights(llm.model))
+    assert answers(llm) == first
+    round_trip(llm, weights(llm.model, seed=2))
+    others = answers(llm)
+    assert all(a != b for a, b in zip(others, first, strict=True))
+    for _ in range(3):
+        round_trip(llm, weights(llm.model))
+        assert answers(llm) == first
+    round_trip(llm, weights(llm.model, seed=2))
+    assert answers(llm) == others
+
+
+def test_parameters_stay_the_same_objects() -> None:
+    """Compiled graphs and verl's weight loaders hold on to them."""
+    llm = make()
+    before = dict(llm.model.named_parameters())
+    llm.model.output.weight.mark = "kept"  # type: ignore[attr-defined]
+    for seed in range(3):
+        round_trip(llm, weights(llm.model, seed))
+        after = dict(llm.model.named_parameters())
+        assert {name: id(one) for name, one in after.items()} == {
+            name: id(one) for name, one in before.items()
+        }
+    assert llm.model.output.extra is llm.model.output.weight and llm.model.output.weight.mark == "kept"
+    for one in (llm.model.experts.w13_weight, llm.model.experts.w2_weight, llm.model.output.weight):
+        assert callable(one.weight_loader) and not one.requires_grad  # type: ignore[attr-defined]
+
+
+def test_layouts_are_kept() -> None:
+    llm = make()
+    experts = llm.model.experts
+    experts.w2_weight.data = experts.w2_weight.data.transpose(1, 2).contiguous().transpose(1, 2)
+    before = [(one.shape, one.stride(), one.dtype) for one in llm.model.parameters()]
+    round_trip(llm, weights(llm.model))
+    assert [(one.shape, one.stride(), one.dtype) for one in llm.model.parameters()] == before
+
+
+def test_buffers_and_vectors_stay() -> None:
+    """Nobody sends them: verl's actor may have no correction bias, and a rotary cache is in no checkpoint."""
+    llm = make()
+    rotary, bias = llm.model.attention.rotary, llm.model.experts.e_score_correction_bias
+    place, values = rotary.data_ptr(), [rotary.clone(), bias.detach().clone()]
+    llm.sleep(level=2)
+    assert rotary.data_ptr() == place and torch.equal(bias, values[1])
+    llm.wake_up(tags=["weights"])
+    load(llm.model, weights(llm.model))
+    llm.wake_up(tags=["kv_cache"])
+    assert torch.equal(rotary, values[0]) and torch.equal(bias, values[1])
+
+
+def test_derived_tensors_go_and_come_back_from_the_new_weights() -> None:
+    llm = make()
+    impl = llm.model.attention.impl
+    llm.sleep(level=2)
+    assert impl.W_UV is None and impl.W_UK_T is None and impl.key_cache is None
+    llm.wake_up(tags=["weights"])
+    sent = weights(llm.model, seed=5)
+    load(llm.model, sent)
+    assert impl.W_UV is None
+    llm.wake_up(tags=["kv_cache"])
+    halves = sent["attention.kv_b_proj.weight"].T.view(tiny_engine.RANK, tiny_engine.HEADS, -1)
+    assert torch.equal(impl.W_UV, halves[..., tiny_engine.HALF :].transpose(0, 1))
+    assert torch.equal(impl.W_UK_T, halves[..., : tiny_engine.HALF].permute(1, 2, 0))
+
+
+def test_verl_finds_the_tags_and_vllm_its_state() -> None:
+    llm = make()
+    assert list(inspect.signature(llm.wake_up).parameters) == ["tags"]
+    assert list(inspect.signature(llm.sleep).parameters) == ["level"]
+    executor = llm.core.model_executor
+    llm.sleep(level=2)
+    assert executor.is_sleeping and executor.sleeping_tags == {"weights", "kv_cache"}
+    llm.wake_up(tags=["weights"])
+    assert executor.is_sleeping and executor.sleeping_tags == {"kv_cache"}
+    load(llm.model, weights(llm.model))
+    llm.wake_up(tags=["kv_cache"])
+    assert not executor.is_sleeping and executor.sleeping_tags == set()
+
+
+def test_level_1_brings_the_weights_back() -> None:
+    llm = make()
+    first = answers(llm)
+    llm.sleep()
+    assert all(one.numel() == 0 or one.dim() == 1 for one in llm.model.parameters())
+    llm.wake_up()
+    assert answers(llm) == first
+    llm.sleep(level=1)
+    llm.wake_up(tags=["weights"])
+    llm.wake_up(tags=["kv_cache"])
+    assert answers(llm) == first
+
+
+def test_waking_all_at_once_waits_for_the_weights() -> None:
+    """As verl does where wake_up has no tags; the weights come after it."""
+    llm = make()
+    llm.sleep(level=2)
+    llm.wake_up()
+    with pytest.raises(RuntimeError, match="weights hold no numbers"):
+        llm.generate([1])
+    load(llm.model, weights(llm.model, seed=2))
+    other = answers(llm)
+    round_trip(llm, weights(llm.model, seed=2))
+    assert answers(llm) == other
+
+
+def asleep(llm: TinyLLM) -> None:
+    llm.sleep(level=2)
+
+
+def weights_awake(llm: TinyLLM) -> None:
+    llm.sleep(level=2)
+    llm.wake_up(tags=["weights"])
+
+
+def generate(llm: TinyLLM) -> None:
+    llm.generate([1])
+
+
+WRONG: list[tuple[Callable[[TinyLLM], None] | None, Callable[[TinyLLM], None], str]] = [
+    (asleep, generate, "kv_cache, weights"),
+    (weights_awake, generate, "asleep: kv_cache"),
+    (asleep, lambda llm: llm.llm_engine.step(), "asleep"),
+    (asleep, lambda llm: llm.wake_up(tags=["kv_cache"]), "weights still sleep"),
+    (
+        weights_awake,
+        lambda llm: llm.wake_up(tags=["kv_cache"]),
+        r"5 of the rollout's weights .* embed\.weight",
+    ),
+    (asleep, lambda llm: llm.wake_up(tags=["weight"]), "the tags are"),
+    (None, lambda llm: llm.wake_up(tags=["weights", "gpu"]), "the tags are"),
+    (None, lambda llm: llm.sleep(level=3), "the levels are"),
+]
+
+
+@pytest.mark.parametrize(("before", "wrong", "message"), WRONG)
+def test_a_wrong_order_is_an_error_and_changes_nothing(
+    before: Callable[[TinyLLM], None] | None, wrong: Callable[[TinyLLM], None], message: str
+) -> None:
+    llm = make()
+    first = answers(llm)
+    if before:
+        before(llm)
+    state = set(llm.core.model_executor.sleeping_tags)
+    with pytest.raises(RuntimeError, match=message):
+        wrong(llm)
+    assert llm.core.model_executor.sleeping_tags == state
+    assert not llm.core.scheduler.waiting, "a request was taken"
+    if before is asleep:
+        llm.wake_up(tags=["weights"])
+    if before:
+        load(llm.model, weights(llm.model))
+        llm.wake_up(tags=["kv_cache"])
+    assert answers(llm) == first
+
+
+def test_requests_that_are_not_finished_keep_the_engine_awake() -> None:
+    llm = make()
+    first = llm.generate([1, 2])
+    llm.llm_engine.add_request(torch.tensor([1, 2]))
+    with pytest.raises(RuntimeError, match="1 of its requests"):
+        llm.sleep(level=2)
+    with torch.no_grad():
+        assert llm.llm_engine.step().tolist() == first
+
+
+def test_blocks_in_use_keep_the_engine_awake() -> None:
+    """vLLM's pool refuses to forget prefixes while a block is held (vllm/v1/core/block_pool.py:302)."""
+    llm = make()
+    llm.core.scheduler.reset_prefix_cache = lambda: False
+    with pytest.raises(RuntimeError, match="some of its requests"):
+        llm.sleep(level=2)
+    assert llm.model.output.weight.numel()
+
+
+def test_twice_is_a_warning_as_in_vllm(caplog: pytest.LogCaptureFixture) -> None:
+    llm = make()
+    first = answers(llm)
+    with caplog.at_level(logging.WARNING):
+        llm.wake_up()
+        llm.sleep(level=2)
+        llm.sleep(level=2)
+        llm.wake_up(tags=["weights"])
+        llm.wake_up(tags=["weights"])
+    assert [record.message for record in caplog.records] == [
+        "wake_up(tags=None): awake already.",
+        "The rollout's engine sleeps already.",
+        "wake_up(tags=['weights']): awake already.",
+    ]
+    load(llm.model, weights(llm.model))
+    llm.wake_up(tags=["kv_cache"])
+    assert answers(llm) == first
+
+
+def test_half_awake_it_can_sleep_again() -> None:
+    """A step that failed while the weights were sent must not keep their memory."""
+    llm = make()
+    first = answers(llm)
+    weights_awake(llm)
+    llm.sleep(level=2)
+    assert llm.model.output.weight.numel() == 0
+    llm.wake_up(tags=["weights"])
+    load(llm.model, weights(llm.model))
+    llm.wake_up(tags=["kv_cache"])
+    assert answers(llm) == first
+
+
+@pytest.mark.parametrize("left_out", sorted(weights(TinyLLM().model)))
+def test_a_weight_that_was_not_sent_is_named(left_out: str) -> None:
+    """Also if it is one expert's part of a Parameter that was written otherwise."""
+    llm = make()
+    weights_awake(llm)
+    sent = weights(llm.model)
+    part = sent.pop(left_out)
+    load(llm.model, sent)
+    with pytest.raises(RuntimeError, match=rf"^1 of the rollout's weights .*{left_out.partition('#')[0]}\."):
+        llm.wake_up(tags=["kv_cache"])
+    load(llm.model, {left_out: part})
+    llm.wake_up(tags=["kv_cache"])
+    assert answers(llm) == answers(make())
+
+
+def test_cached_prefixes_are_forgotten() -> None:
+    """Their blocks are gone, and they are of other weights."""
+    llm = make()
+    first = answers(llm)
+    assert answers(llm) == first and llm.core.scheduler.prefixes
+    llm.sleep(level=2)
+    assert not llm.core.scheduler.prefixes
+
+
+def test_the_cache_is_made_again_without_warming_up() -> None:
+    """Block for block, by the worker alone: a warm-up sets the seed back, so that every step drew the same samples."""
+    llm = make()
+    before = [one.shape for one in llm.runner.kv_caches[0]]
+    for _ in range(2):
+        round_trip(llm, weights(llm.model))
+        assert [one.shape for one in llm.runner.kv_caches[0]] == before
+        assert llm.core.model_executor.warm_ups == 1
+        assert llm.model.attention.kv_cache[0] is llm.runner.kv_caches[0]
+
+
+def test_another_number_of_blocks_is_an_error() -> None:
+    llm = make()
+    llm.core.scheduler.kv_cache_manager.block_pool.num_gpu_blocks = 9
+    weights_awake(llm)
+    load(llm.model, weights(llm.model))
+    with pytest.raises(RuntimeError, match="8 blocks, but the scheduler hands out 9"):
+        llm.wake_up(tags=["kv_cache"])
+    llm.core.scheduler.kv_cache_manager.block_pool.num_gpu_blocks = 8
+    llm.wake_up(tags=["kv_cache"])
+    assert answers(llm) == answers(make())
+
+
+def test_caches_of_another_shape_are_an_error() -> None:
+    llm = make()
+    llm.runner.lines += 1
+    weights_awake(llm)
+    load(llm.model, weights(llm.model))
+    with pytest.raises(RuntimeError, match="in other shapes"):
+        llm.wake_up(tags=["kv_cache"])
+
+
+def test_a_quant_method_that_moves_weights_is_refused() -> None:
+    """By the next load they would be written in the wrong layout."""
+    llm = make(method=tiny_engine.MovingMethod())
+    weights_awake(llm)
+    load(llm.model, weights(llm.model))
+    with pytest.raises(RuntimeError, match=r"MovingMethod.* has moved experts\.w13_weight"):
+        llm.wake_up(tags=["kv_cache"])
+
+
+def other_process(llm: TinyLLM) -> None:
+    del llm.llm_engine.engine_core.engine_core
+
+
+def forgot_configs(llm: TinyLLM) -> None:
+    del llm.core.__dict__[kv_cache_reuse._KEPT]
+
+
+REFUSED: list[tuple[Callable[[TinyLLM], Any], str]] = [
+    (other_process, "VLLM_ENABLE_V1_MULTIPROCESSING=0"),
+    (forgot_configs, "NPU_RL_KV_CACHE_REUSE"),
+    (lambda llm: setattr(llm.vllm_config.model_config, "enable_sleep_mode", True), "enable_sleep_mode"),
+    (lambda llm: setattr(llm.runner, "dynamic_eplb", True), "dynamic_eplb=False"),
+    (lambda llm: setattr(llm.runner, "drafter", llm.runner), "draft model"),
+    (lambda llm: setattr(llm.model.experts, "quant_method", tiny_engine.Fp8Method()), "experts is quantized"),
+    (lambda llm: setattr(llm.runner, "use_aclgraph", True), "enforce_eager=True"),
+    (lambda llm: setattr(llm.runner, "use_cuda_graph", True), "enforce_eager=True"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), REFUSED)
+def test_an_engine_that_holds_on_to_its_weights_is_refused(
+    change: Callable[[TinyLLM], Any], message: str
+) -> None:
+    llm = TinyLLM()
+    change(llm)
+    with pytest.raises(RuntimeError, match=message):
+        rollout_offload.install(llm)
+    assert llm.sleep.__func__ is TinyLLM.sleep  # type: ignore[attr-defined]
+
+
+def test_switched_off_it_is_upstream(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not rollout_offload.sleep_mode(True) and not rollout_offload.sleep_mode(False)
+    monkeypatch.setenv("NPU_RL_ROLLOUT_OFFLOAD", "0")
+    assert rollout_offload.sleep_mode(True) and not rollout_offload.sleep_mode(False)
+    llm = make(enable_sleep_mode=True)
+    llm.sleep(level=2)
+    assert llm.model.output.weight.numel() and llm.generate([1])
+
+
+def test_installed_twice_it_is_the_same() -> None:
+    llm = make()
+    before = llm.sleep
+    rollout_offload.install(llm)
+    assert llm.sleep is before
