@@ -1,0 +1,77 @@
+"""Adaptation rollout-dp-groups: the rollout engines of all dies are one expert parallel group.
+
+With VLLM_DP_SIZE, vLLM's copies of a model step together and share their experts. Each engine has to know its
+rank among them and where their first one listens; vLLM takes both from the environment of its process
+(`ParallelConfig.__post_init__`, vllm/config.py:1876@v0.9.1), and verl 55e3c5b sets neither: every engine takes
+itself for the first, at port 0. Its own line that forms vLLM's groups is never reached: it waits for an argument
+`train_tp` that no worker gives (verl/workers/megatron_workers.py:402@55e3c5b).
+"""
+
+from __future__ import annotations
+
+import os
+
+from ..switches import enabled
+from ..used import count
+
+SLUG = "rollout-dp-groups"
+SIZE = "VLLM_DP_SIZE"
+
+
+def form(tensor_parallel_size: int) -> bool:
+    """Form vLLM's groups over the training world and tell this process its place; every rank calls it at once.
+
+    False, and nothing is done, while the adaptation is off or VLLM_DP_SIZE is not set or 1: upstream's turn.
+    Rank r is tensor rank r % tensor_parallel_size of copy r // tensor_parallel_size; all ranks are one expert
+    parallel group. Afterwards VLLM_DP_RANK, VLLM_DP_RANK_LOCAL, VLLM_DP_MASTER_IP and VLLM_DP_MASTER_PORT are set,
+    so vLLM's engine may be made.
+
+    Raises ValueError where VLLM_DP_SIZE is no size or not that of the world, RuntimeError where there is no world
+    yet or no address or port for a group.
+    """
+    if not enabled(SLUG):
+        return False
+    size = data_parallel_size()
+    if size == 1:
+        return False
+    from .groups import form_groups
+    from .meeting_point import agree
+
+    check_size(size, tensor_parallel_size)
+    form_groups(tensor_parallel_size)
+    agree()
+    count(SLUG)
+    return True
+
+
+def data_parallel_size() -> int:
+    """VLLM_DP_SIZE, the number of copies of the model; 1 if it is not set."""
+    text = os.environ.get(SIZE, "1")
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise ValueError(
+            f"{SIZE}={text!r} is no number of copies: set it to dies / rollout tensor parallel, or unset it"
+        )
+    return int(text)
+
+
+def check_size(data_parallel: int, tensor_parallel: int) -> None:
+    """All copies of the rollout have to be in the group, neither more nor less."""
+    import torch.distributed as dist
+
+    if not dist.is_initialized():
+        raise RuntimeError(
+            f"{SIZE}={data_parallel}, but the training processes have formed no world yet: vLLM's groups are made "
+            "of its ranks. Initialise torch.distributed before the rollout is built."
+        )
+    world = dist.get_world_size()
+    if data_parallel * tensor_parallel != world:
+        fits = (
+            f"Set {SIZE}={world // tensor_parallel}, or unset it for copies that know nothing of each other."
+            if world % tensor_parallel == 0
+            else "The tensor parallel size of the rollout has to divide the world."
+        )
+        raise ValueError(
+            f"{SIZE}={data_parallel} copies x tensor parallel {tensor_parallel} are "
+            f"{data_parallel * tensor_parallel} dies, but the training world has {world}: vLLM's copies share their "
+            f"experts over all of it. {fits}"
+        )

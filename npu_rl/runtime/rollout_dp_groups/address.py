@@ -1,0 +1,112 @@
+"""The address by which other hosts reach this one. Standard library, and Ray where it runs already."""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import os
+import socket
+import struct
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+LOOPBACK = "127.0.0.1"
+SOURCES = (
+    "VLLM_HOST_IP, the interface that GLOO_SOCKET_IFNAME or HCCL_SOCKET_IFNAME names, Ray's address of the node, the "
+    "way to MASTER_ADDR"
+)
+_SIOCGIFADDR = 0x8915
+
+
+def node_address() -> str | None:
+    """IPv4 or IPv6 address of this host for the others, the first of SOURCES that has one; None if none has.
+
+    What a person has said comes first; then what Ray found, by which its nodes reach each other; then the interface
+    through which the training world has met already. Never loopback.
+    """
+    for address in _candidates():
+        if _serves(address):
+            return address
+    return None
+
+
+def machine() -> str:
+    """Equal for two processes if 127.0.0.1 is the same to them: one kernel, one network namespace."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {Path('/proc/self/ns/net').readlink()}"
+    except OSError:  # no Linux, or /proc is hidden
+        return socket.gethostname()
+
+
+def _candidates() -> Iterator[str]:
+    yield os.environ.get("VLLM_HOST_IP", "").strip()
+    for variable in ("GLOO_SOCKET_IFNAME", "HCCL_SOCKET_IFNAME"):
+        yield from _addresses_of(os.environ.get(variable, ""))
+    yield _by_ray()
+    yield _towards(os.environ.get("MASTER_ADDR", ""))
+
+
+def _serves(address: str) -> bool:
+    """Whether another host could connect to it. With a link-local one it would have to know its interface, too."""
+    try:
+        known = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    return not (known.is_loopback or known.is_unspecified or known.is_link_local or known.is_multicast)
+
+
+def _addresses_of(names: str) -> Iterator[str]:
+    """Of the interfaces "eth0,bond". As with HCCL, a name is how one begins unless it is preceded by "="."""
+    there = [name for _, name in socket.if_nameindex()]
+    for name in names.split(","):
+        wanted, exactly = name.strip().lstrip("="), name.strip().startswith("=")
+        if not wanted or wanted.startswith("^"):  # what it is not says nothing of what it is
+            continue
+        for interface in sorted(there, key=lambda other: other != wanted):
+            if interface == wanted or (not exactly and interface.startswith(wanted)):
+                yield from _addresses(interface)
+
+
+def _addresses(interface: str) -> Iterator[str]:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        request = struct.pack("256s", interface.encode()[:15])
+        try:
+            yield socket.inet_ntoa(fcntl.ioctl(asked.fileno(), _SIOCGIFADDR, request)[20:24])
+        except OSError:
+            pass  # it has no IPv4 address
+    try:
+        lines = Path("/proc/net/if_inet6").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return
+    for line in lines:  # address, index, prefix, scope, flags, name
+        words = line.split()
+        if words[-1] == interface:
+            yield str(ipaddress.IPv6Address(bytes.fromhex(words[0])))
+
+
+def _by_ray() -> str:
+    """Of this node, if this process is one of Ray's. Ray is not imported for it."""
+    ray = sys.modules.get("ray")
+    if ray is None or not ray.is_initialized():
+        return ""
+    return str(ray.util.get_node_ip_address())
+
+
+def _towards(master: str) -> str:
+    """The own end of the way to a host. A UDP socket finds it out without sending anything."""
+    if not master:
+        return ""
+    try:
+        ends = socket.getaddrinfo(master.strip("[]"), 9, type=socket.SOCK_DGRAM)
+    except OSError:
+        return ""
+    for family, kind, protocol, _, end in ends:
+        try:
+            with socket.socket(family, kind, protocol) as way:
+                way.connect(end)
+                return str(way.getsockname()[0])
+        except OSError:
+            continue
+    return ""

@@ -1,0 +1,70 @@
+"""vLLM's own groups (tensor, pipeline, data, expert), formed over the world of the training processes."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+from typing import Any
+
+
+def form_groups(tensor_parallel: int) -> None:
+    """What vLLM's worker would form later, before it: the copies' meeting point is found over these groups.
+
+    Reads VLLM_DP_SIZE through vLLM, sets VLLM_DP_RANK. The layout is vLLM's (`initialize_model_parallel`,
+    vllm/distributed/parallel_state.py:966@v0.9.1): data x tensor, and the expert group is both. The worker finds
+    them there and keeps them (`ensure_model_parallel_initialized`). vllm-ascend's MC2 group is not made here: its
+    size hangs on the engine's `enable_expert_parallel`, which only the worker knows.
+    """
+    import torch.distributed as dist
+
+    _patch_vllm_for_its_platform()
+    from vllm import envs
+    from vllm.config import CompilationConfig, ParallelConfig, set_current_vllm_config
+    from vllm.distributed import parallel_state
+
+    rank = dist.get_rank()
+    tell("VLLM_DP_RANK", rank // tensor_parallel)
+    # Only the part of vLLM's configuration that the groups are made from. A whole one would be shown to the
+    # platform, and vllm-ascend keeps the first it sees: this one, without the recipe's additional_config
+    # (`init_ascend_config`, vllm_ascend/ascend_config.py@v0.9.1rc2).
+    config: Any = SimpleNamespace(
+        parallel_config=ParallelConfig(
+            tensor_parallel_size=tensor_parallel, distributed_executor_backend="external_launcher"
+        ),
+        compilation_config=CompilationConfig(),
+    )
+    with set_current_vllm_config(config):
+        parallel_state.init_distributed_environment(
+            world_size=tensor_parallel,  # of one copy; vLLM multiplies
+            rank=rank % tensor_parallel,
+            distributed_init_method="env://",
+            local_rank=envs.LOCAL_RANK,
+            backend=dist.get_backend(),  # the world's: HCCL on NPUs
+        )
+        parallel_state.initialize_model_parallel(tensor_parallel)
+
+
+def tell(name: str, value: object) -> None:
+    """Set one of vLLM's variables for this process.
+
+    `vllm.envs` asks the environment each time (v0.9.1), unless somebody has assigned to the module.
+    """
+    from vllm import envs
+
+    os.environ[name] = str(value)
+    vars(envs).pop(name, None)
+
+
+def _patch_vllm_for_its_platform() -> None:
+    """vllm-ascend replaces the class that groups are made of, so its patches come before the first group.
+
+    Both are modules whose import patches: a second time, from the engine and its worker, does nothing
+    (vllm_ascend/utils.py:155@v0.9.1rc2).
+    """
+    from vllm.platforms import current_platform
+
+    if type(current_platform).__module__.partition(".")[0] == "vllm_ascend":
+        from vllm_ascend.utils import adapt_patch
+
+        adapt_patch(is_global_patch=True)
+        adapt_patch()

@@ -1,0 +1,93 @@
+"""Where the copies of a data parallel group meet: address and port of the group's first rank.
+
+The port is found by binding it, and bound it stays. The first rank starts the very store that the copies meet in,
+on a port that the system chooses, and keeps it. vLLM asks torch for a store at that port (`rendezvous`, with
+multi_tenant=True), and within one process torch hands out the one that runs (`TCPServer::start`,
+torch/csrc/distributed/c10d/TCPStore.cpp). So at no moment could another process take the port, as one could take
+MASTER_PORT + 1 + i, or a port that was free when somebody looked.
+
+vLLM listens at this port only. The next ones, by which it counts up, are named but never opened, because the
+training world is there already (`init_distributed_environment`, vllm/distributed/parallel_state.py:918@v0.9.1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .address import LOOPBACK, SOURCES, machine, node_address
+from .groups import tell
+
+_kept: list[Any] = []
+"""The stores of this process: a port is free again when its store is gone."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a rank runs. machine: the same for ranks that share 127.0.0.1. address: for ranks elsewhere."""
+
+    machine: str
+    address: str | None
+
+
+def agree() -> None:
+    """Choose the meeting point of each data parallel group and tell every rank its own, in vLLM's variables.
+
+    Goes through the gloo groups that vLLM has beside those of the device, so it needs no HCCL.
+    Raises RuntimeError on every rank of a group whose first rank has no address or gets no port.
+    """
+    import torch.distributed as dist
+    from vllm.distributed.parallel_state import get_dp_group, get_world_group
+
+    places: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(places, Place(machine(), node_address()), group=get_world_group().cpu_group)
+    group = get_dp_group()
+    first = group.ranks[0]
+    host = meeting_host(places, first)
+    port, problem = _reserved() if group.rank == first else (0, "")
+    port, problem = group.broadcast_object((port, problem), src=0)
+    if problem:
+        raise RuntimeError(
+            f"Rank {first}, the first of the data parallel group {_short(group.ranks)}, gets no port for the group "
+            f"to meet at: {problem}. Look whether its host has ports left (net.ipv4.ip_local_port_range, ss -s)."
+        )
+    earlier = group.ranks[: group.rank_in_group]
+    tell("VLLM_DP_RANK", group.rank_in_group)
+    tell("VLLM_DP_RANK_LOCAL", sum(places[rank].machine == places[group.rank].machine for rank in earlier))
+    tell("VLLM_DP_MASTER_IP", host)
+    tell("VLLM_DP_MASTER_PORT", port)
+
+
+def meeting_host(places: list[Place], first: int) -> str:
+    """The address by which all ranks reach rank `first`: 127.0.0.1 if all are on one machine, else a real one."""
+    if len({place.machine for place in places}) == 1:
+        return LOOPBACK
+    address = places[first].address
+    if address is None:
+        raise RuntimeError(
+            f"Rank {first} has to be reached from other hosts, but none of these gave an address for it other than "
+            f"loopback: {SOURCES}. Set one of the first two on its host."
+        )
+    return address
+
+
+def _reserved() -> tuple[int, str]:
+    """A port and "", or 0 and why there is none."""
+    try:
+        return reserve_port(), ""
+    except (OSError, RuntimeError) as error:  # torch's own network errors are RuntimeErrors
+        return 0, f"{type(error).__name__}: {error}"
+
+
+def reserve_port() -> int:
+    """A port of this host, with a running store behind it until the process ends."""
+    from torch.distributed import TCPStore
+
+    # Nobody is counted or waited for here: that is done by those who meet.
+    store = TCPStore(LOOPBACK, 0, None, True, wait_for_workers=False, multi_tenant=True)
+    _kept.append(store)
+    return int(store.port)
+
+
+def _short(ranks: list[int]) -> str:
+    return str(ranks) if len(ranks) <= 8 else f"[{ranks[0]}, {ranks[1]}, ... {ranks[-1]}]"
