@@ -1,0 +1,90 @@
+"""Adaptation chunked-prefill-check: prompts in pieces, or whole ones that fit a step of the engine.
+
+verl refuses `max_num_batched_tokens` < `max_model_len` where chunked prefill is on
+(verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py:144@55e3c5b). It is the other way round: chunked prefill
+is what makes it legal in vLLM (`SchedulerConfig._verify_args`, vllm/config.py@v0.9.1), and the V1 engine has it
+always on (`EngineArgs._set_default_args_v1`, vllm/engine/arg_utils.py@v0.9.1). So it is allowed.
+
+vllm-ascend's own scheduler, where it is enabled, turns chunking off again after that test
+(vllm_ascend/core/schedule_config.py@v0.9.1rc2): a step then prefills whole prompts only. One that is longer than
+a step is dropped without an answer (`FINISHED_IGNORED`, vllm_ascend/core/scheduler.py@v0.9.1rc2), and
+`LLM.generate` waits for it for ever. That is refused here instead. So is a KV cache that can't hold every sequence
+at its full length: a sequence that has to give its blocks back comes again as a prompt with its answer so far, and
+is dropped in the same way once both are longer than a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .switches import enabled
+from .used import count
+
+SLUG = "chunked-prefill-check"
+
+
+def refuses(config: Any, max_num_batched_tokens: int, max_model_len: int) -> bool:
+    """Whether verl is to refuse these sizes (tokens); while the adaptation is off, as upstream does.
+
+    config: verl's RolloutConfig (`enable_chunked_prefill`, `prompt_length`, `engine_kwargs`).
+    Raises ValueError for prompts that the scheduler of vllm-ascend would drop.
+    """
+    upstream = bool(max_num_batched_tokens < max_model_len and config.enable_chunked_prefill)
+    if not enabled(SLUG):
+        return upstream
+    whole = _step_of_whole_prompts(config, max_num_batched_tokens)
+    if whole is not None and config.prompt_length > whole:
+        raise ValueError(
+            f"The Ascend scheduler prefills a prompt in one step of at most {whole} tokens, but a prompt may have "
+            f"{config.prompt_length}: a longer one than a step gets no answer, and the rollout waits for it for ever. "
+            f"Set rollout.max_num_batched_tokens (a recipe's rollout.max_batched_tokens) to {config.prompt_length} or "
+            "more, shorten data.max_prompt_length, or turn "
+            "rollout.engine_kwargs.vllm.additional_config.ascend_scheduler_config.enabled off."
+        )
+    if upstream:
+        count(SLUG)
+    return False
+
+
+def demand_room(config: Any, engine: Any) -> None:
+    """Refuse a KV cache in which a sequence might have to give way, where it could not come back.
+
+    config: as above. engine: vLLM's LLM, whose cache has been made. Nothing while the adaptation is off, where prompts
+    are taken in pieces (also by an engine that is not vllm-ascend's, whatever the recipe says to that one), or where a
+    step holds a whole sequence. Raises ValueError.
+    """
+    if not enabled(SLUG) or _step_of_whole_prompts(config, 0) is None:
+        return
+    made = engine.llm_engine.vllm_config
+    scheduler, cache = made.scheduler_config, made.cache_config
+    longest = int(made.model_config.max_model_len)
+    if scheduler.enable_chunked_prefill or int(scheduler.max_num_batched_tokens) >= longest:
+        return
+    room, wanted = cache.num_gpu_blocks * cache.block_size, int(scheduler.max_num_seqs) * longest
+    if room < wanted:
+        raise ValueError(
+            f"The KV cache holds {room} tokens ({cache.num_gpu_blocks} blocks of {cache.block_size}), and "
+            f"{scheduler.max_num_seqs} sequences of {longest} tokens may need {wanted}. A sequence that gives way "
+            "would get no answer, since the Ascend scheduler can't take it up again in pieces, and the rollout would "
+            "wait for it for ever. Lower rollout.max_sequences, raise rollout.memory_share, or set "
+            f"rollout.max_batched_tokens to {longest} or more."
+        )
+
+
+def _step_of_whole_prompts(config: Any, max_num_batched_tokens: int) -> int | None:
+    """The most tokens of a step that can't take a part of a prompt; None if it can.
+
+    A field of the scheduler's configuration that stands in ascend_scheduler_config is the one that counts.
+    """
+    scheduler: Any = config.get("engine_kwargs")
+    for name in ("vllm", "additional_config", "ascend_scheduler_config"):
+        scheduler = _part(scheduler, name)
+    if not scheduler.get("enabled", False) or scheduler.get("enable_chunked_prefill", False):
+        return None
+    return int(scheduler.get("max_num_batched_tokens", max_num_batched_tokens))
+
+
+def _part(section: Any, name: str) -> Mapping[str, Any]:
+    part = section.get(name) if isinstance(section, Mapping) else None
+    return part if isinstance(part, Mapping) else {}

@@ -1,0 +1,92 @@
+"""The patch chunked-prefill-check of patchset verl/55e3c5b: verl's own rollout, and vllm-ascend's own scheduler."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.patchsets.flagship_tree import run, tree, used
+
+for needed in ("torch", "ray", "tensordict", "msgspec", "gguf", "xgrammar"):  # what verl and vLLM import
+    pytest.importorskip(needed)
+pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
+
+HERE = Path(__file__).parent
+SLUG = "chunked-prefill-check"
+REFUSED = "ValueError: Enable chunked prefill, max_num_batched_tokens is smaller than max_model_len"
+DROPPED = "ValueError: The Ascend scheduler prefills a prompt in one step of at most"
+
+
+def sizes(prompt: int, step: int, ascend: bool = False, **more: Any) -> dict[str, Any]:
+    """prompt, step: tokens; 3072 more for the answer."""
+    scheduler = {"additional_config": {"ascend_scheduler_config": {"enabled": ascend}}}
+    return {
+        "prompt_length": prompt, "response_length": 3072, "max_num_batched_tokens": step, "max_num_seqs": 64,
+        "engine_kwargs": {"vllm": scheduler}, **more,
+    }  # fmt: skip
+
+
+FLAGSHIP = sizes(1024, 1024, ascend=True)
+JOBS = [
+    FLAGSHIP,
+    sizes(2048, 1024),  # in pieces
+    sizes(1024, 4096),
+    sizes(1024, 1024, enable_chunked_prefill=False),
+    sizes(1025, 1024, ascend=True),
+    sizes(1025, 1024, ascend=True, enable_chunked_prefill=False),
+]
+
+
+@pytest.fixture(scope="module")
+def patched_tree(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tree(upstreams, tmp_path_factory.mktemp("chunked") / "code", ["verl", "vllm", "vllm-ascend"])
+
+
+@pytest.fixture(scope="module")
+def upstreams_answers(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    folder = tmp_path_factory.mktemp("chunked-upstream") / "code"
+    return answers(tree(upstreams, folder, ["verl", "vllm"], without=SLUG))
+
+
+def answers(code: Path, **named: Any) -> list[str]:
+    """Per job the tokens of a step that the engine was made for, or the error."""
+    job = json.dumps({"jobs": JOBS})
+    found = run(HERE / "run_vllm_rollout.py", code, job, npu=False, VLLM_PLUGINS="", **named)
+    return [
+        str(one.get("error", "")) or str(one["engine"]["max_num_batched_tokens"]) for one in found["ranks"][0]
+    ]
+
+
+def test_steps_shorter_than_an_answer(
+    patched_tree: Path, upstreams_answers: list[str], tmp_path: Path
+) -> None:
+    """Upstream refuses what chunked prefill is for, and lets pass what would be waited for for ever."""
+    assert [one.startswith(REFUSED) for one in upstreams_answers] == [True, True, False, False, True, False]
+    assert upstreams_answers[-1] == "1024"
+    patched = answers(patched_tree, usage=tmp_path / "usage")
+    assert patched[:4] == ["1024", "1024", "4096", "1024"]
+    assert all(one.startswith(DROPPED) for one in patched[4:])
+    assert used(tmp_path / "usage", SLUG) == 2  # what upstream would have refused
+
+
+def test_switched_off_it_is_upstream(
+    patched_tree: Path, upstreams_answers: list[str], tmp_path: Path
+) -> None:
+    usage = tmp_path / "usage"
+    assert answers(patched_tree, usage=usage, NPU_RL_CHUNKED_PREFILL_CHECK="0") == upstreams_answers
+    assert used(usage, SLUG) == 0
+
+
+def test_the_ascend_scheduler_drops_what_is_longer_than_a_step(patched_tree: Path) -> None:
+    """The ground for our refusal. An answer that is interrupted when it has grown longer than a step is lost, too."""
+    said, prompts, interrupted = run(
+        HERE / "run_ascend_scheduler.py", patched_tree, VLLM_PLUGINS="", VLLM_USE_V1="1", VLLM_VERSION="0.9.1"
+    )
+    whole, pieces, ascend = said
+    assert "max_num_batched_tokens (1024) is smaller than max_model_len (4096)" in whole
+    assert (pieces, ascend) == ("1024 tokens", "1024 tokens, chunked: False")
+    assert prompts == {"longer": "no answer", "as long": "length", "short": "length"}
+    assert interrupted == {"first": "length", "second": "no answer"}
