@@ -212,11 +212,17 @@ def diff(workspace: Workspace = None) -> None:
 
 
 @app.command("list")
-def list_manifests(json: Json = False) -> None:
-    """List the bundled manifests."""
+def list_manifests(
+    patches: Annotated[
+        bool,
+        typer.Option("--patches", help="Instead: every bundled patch, what proves it, what only an NPU can."),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """List the bundled manifests, or the bundled patches."""
     from npu_rl.cli.list import run
 
-    run(json)
+    run(json, patches)
 
 
 @app.command("lock")

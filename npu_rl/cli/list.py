@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 from npu_rl.cli.show import print_json
-from npu_rl.data import bundled_manifests
+from npu_rl.data import bundled_manifests, data_root
 from npu_rl.errors import LockError
 from npu_rl.manifest import lock as lock_file
 
 
-def run(as_json: bool) -> None:
+def run(as_json: bool, patches: bool) -> None:
+    if patches:
+        _patches(as_json)
+    else:
+        _manifests(as_json)
+
+
+def _patches(as_json: bool) -> None:
+    from npu_rl.patches.table import patch_rows, patch_table
+
+    rows = patch_rows(data_root() / "patchsets")
+    if as_json:
+        print_json([row.to_json() for row in rows])
+    else:
+        print(patch_table(rows), end="")
+
+
+def _manifests(as_json: bool) -> None:
     rows = []
     for name, path in bundled_manifests().items():
         try:

@@ -32,6 +32,7 @@ _STATUS = re.compile(
     r"(?P<state>pending|submitted https?://\S+|merged-in \S+|inappropriate)(?P<note>\s*[\[(:].*)?", re.S
 )
 _TEST = re.compile(r"tests/[\w./-]+\.py(?:::\w+)+(?:\[[^\]]*\])?")
+_SWITCH = re.compile(r"\bNPU_RL_([A-Z0-9]+(?:_[A-Z0-9]+)*)=[01]")
 _MBOX = re.compile(r"From [0-9a-f]{7,64} ")
 
 
@@ -44,6 +45,12 @@ class Header:
     fields: Mapping[str, str]
     repeated: tuple[str, ...] = ()
     odd: tuple[str, ...] = ()
+
+    @property
+    def switches(self) -> tuple[str, ...]:
+        """The adaptations whose switch the header names: `NPU_RL_KV_CACHE_REUSE=0` is "kv-cache-reuse"."""
+        found = _SWITCH.finditer("\n".join(self.fields.values()))
+        return tuple(dict.fromkeys(match[1].lower().replace("_", "-") for match in found))
 
     @property
     def tests(self) -> tuple[str, ...]:

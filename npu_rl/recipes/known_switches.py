@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 from npu_rl.data import data_root, runtime_root
+from npu_rl.patches.header import parse_header
 
 _ASKED = re.compile(r"\benabled\(\s*['\"]([a-z0-9-]+)['\"]")
-_VARIABLE = re.compile(r"\bNPU_RL_([A-Z0-9]+(?:_[A-Z0-9]+)*)=[01]")
 _RUNTIME = "npu_rl_runtime"
 
 
@@ -46,6 +46,6 @@ def _in_headers(folder: Path) -> list[tuple[str, str]]:
     found = []
     for path in [folder] if folder.is_file() else sorted(folder.rglob("*.patch")):
         header = path.read_text(encoding="utf-8", errors="replace").partition("\ndiff --git")[0]
-        for match in _VARIABLE.finditer(header):
-            found.append((match[1].lower().replace("_", "-"), path.relative_to(folder.parent).as_posix()))
+        place = path.relative_to(folder.parent).as_posix()
+        found += [(slug, place) for slug in parse_header(header).switches]
     return found

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from npu_rl.workspace.verify import Report
-
-_SWITCH = re.compile(r"\bNPU_RL_([A-Z0-9]+(?:_[A-Z0-9]+)*)=[01]")
 
 
 @dataclass(frozen=True)
@@ -52,7 +49,8 @@ def _uses(report: Report, hooks: Counter[str] | None) -> Iterator[PatchUse]:
     for component, patch in report.lock.patches():
         text = texts.get(patch.sha256, "")
         head = text.partition("\ndiff --git ")[0]
-        slugs = tuple(dict.fromkeys(match[1].lower().replace("_", "-") for match in _SWITCH.finditer(head)))
+        header = parse_header(head)
+        slugs = header.switches
         runs = None if hooks is None else sum(hooks[slug] for slug in slugs)
         yield PatchUse(
             component,
@@ -60,7 +58,7 @@ def _uses(report: Report, hooks: Counter[str] | None) -> Iterator[PatchUse]:
             slugs,
             runs,
             _why(slugs, runs),
-            parse_header(head).fields.get("Needs-NPU", ""),
+            " ".join(header.fields.get("Needs-NPU", "").split()),
         )
 
 
