@@ -1,0 +1,54 @@
+"""Call MindSpeed's flash attention out of its own file, and say how far it is from plain attention at two scales.
+
+    python run_scale.py
+
+On PYTHONPATH: the stand-ins for a CPU and for torch_npu, and a tree with MindSpeed and Megatron-core. The attention
+is Megatron-core's own DotProductAttention, patched by MindSpeed, as its MLA makes it for DeepSeek-V3's YaRN. The output
+is JSON: the largest difference to attention with the scale asked for, and with 1 / sqrt(kv_channels).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from mindspeed import megatron_adaptor
+
+ASKED_FOR = (0.1 * math.log(40) + 1) ** 2 / math.sqrt(192)
+KV_CHANNELS = 64
+
+
+def main() -> None:
+    megatron_adaptor.repatch({"use_flash_attn": True, "seq_length": 2048})
+    from megatron.core import parallel_state
+    from megatron.core.transformer.dot_product_attention import DotProductAttention
+    from megatron.core.transformer.enums import AttnMaskType
+    from megatron.core.transformer.transformer_config import TransformerConfig
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    parallel_state.initialize_model_parallel(create_gloo_process_groups=False)
+    config = TransformerConfig(
+        num_layers=1, hidden_size=256, num_attention_heads=4, kv_channels=KV_CHANNELS, attention_dropout=0.0
+    )
+    made: Any = DotProductAttention(
+        config, 1, AttnMaskType.causal, "self", attention_dropout=0.0, softmax_scale=ASKED_FOR
+    )
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(8, 2, 4, KV_CHANNELS) for _ in range(3))
+    mask = torch.ones(1, 1, 8, 8, dtype=torch.bool).triu(1)
+    got = made(query, key, value, mask, attn_mask_type=AttnMaskType.causal)
+    print(json.dumps([difference(got, query, key, value, s) for s in (ASKED_FOR, 1 / math.sqrt(KV_CHANNELS))]))
+
+
+def difference(got: Any, query: Any, key: Any, value: Any, scale: float) -> float:
+    scores = torch.einsum("sbhd,tbhd->bhst", query, key) * scale
+    scores = scores.masked_fill(torch.ones(8, 8, dtype=torch.bool).triu(1), -math.inf)
+    want = torch.einsum("bhst,tbhd->sbhd", scores.softmax(-1), value).reshape(got.shape)
+    return float((want - got).abs().max())
+
+
+if __name__ == "__main__":
+    main()

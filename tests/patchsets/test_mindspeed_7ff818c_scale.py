@@ -1,0 +1,37 @@
+"""The patch attention-scale of patchset MindSpeed/7ff818c: MindSpeed's own flash attention, patched and not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.patchsets.flagship_tree import run, tree, used
+
+pytest.importorskip("torch")
+pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
+
+RUNNER = Path(__file__).with_name("run_scale.py")
+PARTS = ["MindSpeed", "Megatron-LM"]
+
+
+@pytest.fixture(scope="module")
+def patched_tree(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tree(upstreams, tmp_path_factory.mktemp("scale") / "code", PARTS)
+
+
+def test_the_scale_is_the_one_asked_for(upstreams: Path, patched_tree: Path, tmp_path: Path) -> None:
+    """Upstream, the scores are scaled by kv_channels whatever is asked for."""
+    before = run(RUNNER, tree(upstreams, tmp_path / "code", PARTS, without="attention-scale"))
+    assert before[0] > 0.01 and before[1] < 1e-5
+    usage = tmp_path / "usage"
+    after = run(RUNNER, patched_tree, usage=usage)
+    assert after[0] < 1e-5 and after[1] > 0.01
+    assert used(usage, "attention-scale") == 1
+
+
+def test_switched_off_it_is_upstream(patched_tree: Path, tmp_path: Path) -> None:
+    usage = tmp_path / "usage"
+    found = run(RUNNER, patched_tree, usage=usage, NPU_RL_ATTENTION_SCALE="0")
+    assert found[0] > 0.01 and found[1] < 1e-5
+    assert used(usage, "attention-scale") == 0
