@@ -25,6 +25,7 @@ class Latent:
 @dataclass(frozen=True)
 class Shape:
     """A decoder. Widths in elements. experts: routed ones per layer, 0 is none. dense: first layers without experts.
+    expert_groups, groups_per_token: a token's experts come from some groups only (n_group, topk_group); 0 is from all.
 
     positions: those it was first trained on; stretch: what rope scaling multiplies them by. unclean: what of
     config.json verl's Megatron path refuses, key and value (verl/models/mcore/config_converter.py@55e3c5b).
@@ -44,6 +45,8 @@ class Shape:
     expert_width: int = 0
     shared_experts: int = 0
     experts_per_token: int = 0
+    expert_groups: int = 0
+    groups_per_token: int = 0
     dense: int = 0
     tied: bool = False
     query_bias: bool = False
@@ -72,6 +75,8 @@ PUBLISHED: Mapping[str, Shape] = {
         expert_width=2048,
         shared_experts=1,
         experts_per_token=8,
+        expert_groups=8,
+        groups_per_token=4,
         dense=3,
     )
 }
@@ -90,6 +95,8 @@ TINY = Shape(
     expert_width=32,
     shared_experts=1,
     experts_per_token=2,
+    expert_groups=2,
+    groups_per_token=1,
     dense=1,
 )
 KNOWN_TYPES = ("deepseek_v3", "deepseek_v2", "llama", "mistral", "qwen2", "qwen3")
@@ -135,6 +142,7 @@ def read_shape(values: Mapping[str, Any]) -> Shape:
         )
     positions, stretch = _reach(values)
     experts = int(values.get("n_routed_experts", values.get("num_experts", 0)) or 0)
+    groups = int(values.get("n_group", 0) or 0) if experts else 0
     return Shape(
         layers=int(values["num_hidden_layers"]),
         hidden=hidden,
@@ -150,6 +158,8 @@ def read_shape(values: Mapping[str, Any]) -> Shape:
         expert_width=int(values.get("moe_intermediate_size", 0) or 0),
         shared_experts=int(values.get("n_shared_experts", 0) or 0),
         experts_per_token=int(values.get("num_experts_per_tok", 0) or 0),
+        expert_groups=groups if groups > 1 else 0,
+        groups_per_token=int(values.get("topk_group", 0) or 0) if groups > 1 else 0,
         dense=int(values.get("first_k_dense_replace", 0) or 0) if experts else 0,
         tied=bool(values.get("tie_word_embeddings", False)),
         query_bias=bool(values.get("attention_bias", kind == "qwen2")),

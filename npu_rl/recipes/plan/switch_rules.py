@@ -17,6 +17,7 @@ _SWAP, _DDP = (
 _LOADS = (f"{ACTOR}.load_weight", f"{REFERENCE}.load_weight")
 _OFFLOAD = f"{ACTOR}.megatron.optimizer_offload"
 _SWAP_SOURCE = "mindspeed/features_manager/optimizer/swap_optimizer_feature.py@7ff818c4"
+_GROUPS = ("moe_router_num_groups", "moe_router_group_topk")
 _ADDITIONAL = f"{ROLLOUT}.engine_kwargs.vllm.additional_config"
 _GRAPH = f"{_ADDITIONAL}.torchair_graph_config"
 _ONLY_WITH_GRAPH = (
@@ -36,6 +37,7 @@ def switch_rules(facts: Facts) -> Iterator[Rule]:
     if facts.recipe.megatron:
         yield from _swap(facts)
         yield from _weights(facts)
+        yield from _expert_groups(facts)
     yield from _resharding(facts)
     if facts.vllm:
         yield from _sleep(facts)
@@ -98,6 +100,24 @@ def _weights(facts: Facts) -> Iterator[Rule]:
         f"weights are loaded, and of a benchmark's switches on: {', '.join(found) or 'none'}",
         "turn it off, or set model.load_weights to false for a benchmark",
         (f"{ROLLOUT}.ignore_eos",),
+    )
+
+
+def _expert_groups(facts: Facts) -> Iterator[Rule]:
+    """verl@55e3c5b reads neither number from config.json, and then a token of the actor may go to any expert."""
+    shape = facts.shape
+    if shape is None or not shape.expert_groups:
+        return
+    groups, chosen = (facts.transformer(name) for name in _GROUPS)
+    yield Rule(
+        "actor routes as the model",
+        (groups, chosen) == (shape.expert_groups, shape.groups_per_token),
+        f"moe_router_num_groups {groups}, moe_router_group_topk {chosen}; the model's experts are in "
+        f"{shape.expert_groups} groups, of which a token uses {shape.groups_per_token} "
+        "(verl/models/mcore/config_converter.py:282@55e3c5b leaves them out)",
+        f"set actor.transformer.moe_router_num_groups to {shape.expert_groups} and moe_router_group_topk to "
+        f"{shape.groups_per_token}: the rollout routes like that, and the probabilities of both would differ",
+        tuple(f"{TRANSFORMER}.{name}" for name in _GROUPS),
     )
 
 

@@ -9,13 +9,20 @@ from npu_rl.recipes.load import load_recipe
 from npu_rl.recipes.plan.plan import plan_of
 from npu_rl.recipes.plan.report import plan_text
 
-# Rules that hold once the named adaptations are in the tree.
-BY_ADAPTATION = {"prefill", "sleep mode without expandable segments"}
-
-
 @pytest.mark.parametrize("name", sorted(bundled_recipes()))
 def test_a_bundled_recipe_fits(name: str) -> None:
     made = plan_of(load_recipe(name))
-    refused = {rule.name for rule in made.rules if rule.refuses}
-    assert refused <= (BY_ADAPTATION if made.facts.npu else set())
-    assert plan_text(made, None).count("\n  ok ") + len(refused) >= 7
+    assert [rule.name for rule in made.rules if rule.refuses] == []
+    assert plan_text(made, None).count("\n  ok ") >= 7
+
+
+@pytest.mark.parametrize(
+    ("slug", "rule"),
+    [
+        ("chunked-prefill-check", "prefill"),
+        ("rollout-offload", "sleep mode without expandable segments"),
+    ],
+)
+def test_the_flagship_does_not_fit_without_an_adaptation(slug: str, rule: str) -> None:
+    made = plan_of(load_recipe("deepseek-r1-zero-256die", [f"adaptations.{slug}=false"]))
+    assert [found.name for found in made.rules if found.refuses] == [rule]

@@ -47,6 +47,8 @@ CONFIG = {
     "n_routed_experts": 256,
     "n_shared_experts": 1,
     "num_experts_per_tok": 8,
+    "n_group": 8,
+    "topk_group": 4,
     "first_k_dense_replace": 3,
     "tie_word_embeddings": False,
 }

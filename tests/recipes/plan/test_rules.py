@@ -42,6 +42,7 @@ FITS = {
     "swapped optimizer is MindSpeed's AdamW": "optimizer_selection fused_adamw",
     "same weights": "of the actor True, of the reference True",
     "real weights without a benchmark's switches": "of a benchmark's switches on: none",
+    "actor routes as the model": "moe_router_num_groups 8, moe_router_group_topk 4; the model's experts are in 8",
     "sleep mode without expandable segments": "free_cache true, adaptation rollout-offload",
     "graphs or eager": "torchair graphs on, eager False",
     "graphs of latent attention are torchair's": "eager false, torchair_graph_config.enabled true",
@@ -204,6 +205,12 @@ BROKEN = [
         "model.load_weights to false",
     ),
     (
+        "actor routes as the model",
+        ["actor.transformer.moe_router_group_topk=8"],
+        "moe_router_num_groups 8, moe_router_group_topk 8; the model's experts are in 8 groups, of which a token uses 4",
+        "moe_router_num_groups to 8 and moe_router_group_topk to 4",
+    ),
+    (
         "data kept on the dies without balanced batches",
         ["env.D2D_DATA_TRANSFER=1"],
         "D2D_DATA_TRANSFER 1, trainer.balance_batch true",
@@ -211,7 +218,7 @@ BROKEN = [
     ),
     (
         "sleep mode without expandable segments",
-        ["env.PYTORCH_NPU_ALLOC_CONF=expandable_segments:True"],
+        ["env.PYTORCH_NPU_ALLOC_CONF=expandable_segments:True", "adaptations.rollout-offload=false"],
         "PYTORCH_NPU_ALLOC_CONF expandable_segments:True",
         "rollout-offload",
     ),
