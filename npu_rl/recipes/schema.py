@@ -41,8 +41,9 @@ class Model(Strict):
         default=None,
         description="Folder of the model, from the recipe's folder if it begins with ./; or a name on a hub.",
     )
-    make: Literal["tiny-deepseek-v3"] | None = Field(
-        default=None, description="Make a tiny random model instead (needs no download)."
+    make: Literal["tiny-deepseek-v3", "tiny-deepseek-v3-sums"] | None = Field(
+        default=None,
+        description="Make a tiny model instead (needs no download): random, or with YaRN and half taught small sums.",
     )
     architecture: Literal["deepseek-v3"] | None = Field(
         default=None, description="The published model it is, where its config.json is not at hand."
@@ -85,8 +86,9 @@ class Data(Strict):
     test: Annotated[list[f.Text] | None, key("data.val_files")] = Field(
         default=None, description="Parquet files to validate on."
     )
-    make: Literal["digit-questions"] | None = Field(
-        default=None, description="Make up small sums instead (needs no download)."
+    make: Literal["digit-questions", "boxed-sums"] | None = Field(
+        default=None,
+        description="Make up small sums instead (needs no download); boxed-sums are scored as deepscaler's.",
     )
     rows: f.Positive = Field(default=512, description="How many questions to make up.")
     batch: Annotated[f.Positive | None, key("data.train_batch_size")] = Field(

@@ -17,6 +17,7 @@ from npu_rl.training.process import run_quietly
 
 ON_PATH = Path(__file__).resolve().parent / "on_path"
 ON_PATH_NPU = ON_PATH.with_name("on_path_npu")
+ON_PATH_VLLM = ON_PATH.with_name("on_path_vllm")
 MAKER = "npu_rl_make"
 _DEPENDS_ON = ("torch", "numpy", "transformers", "tokenizers", "pyarrow")
 
@@ -31,11 +32,18 @@ def place(runs: Path, recipe: Recipe, interpreter: Interpreter) -> Path:
     said = {
         "seed": recipe.seed,
         "rows": recipe.data.rows,
-        "maker": hashlib.sha256((ON_PATH / f"{MAKER}.py").read_bytes()).hexdigest(),
+        "kinds": _kinds(recipe),
+        "makers": [
+            hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(ON_PATH.glob(f"{MAKER}*.py"))
+        ],
         "packages": {name: interpreter.packages.get(name) for name in _DEPENDS_ON},
     }
     digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
     return runs / ".made" / digest[:16]
+
+
+def _kinds(recipe: Recipe) -> list[str]:
+    return [recipe.model.make or "tiny-deepseek-v3", recipe.data.make or "digit-questions"]
 
 
 def make(folder: Path, recipe: Recipe, interpreter: Interpreter, environment: Mapping[str, str]) -> None:
@@ -46,8 +54,9 @@ def make(folder: Path, recipe: Recipe, interpreter: Interpreter, environment: Ma
     with disk_errors(folder):
         staging.mkdir(parents=True, exist_ok=True)
     try:
+        wanted = [str(staging), str(recipe.seed), str(recipe.data.rows), *_kinds(recipe)]
         finished = run_quietly(
-            [interpreter.path, "-m", MAKER, str(staging), str(recipe.seed), str(recipe.data.rows)],
+            [interpreter.path, "-m", MAKER, *wanted],
             {**environment, "PYTHONPATH": str(ON_PATH)},
             staging,
             600.0,

@@ -1,11 +1,12 @@
 """Make a tiny model and questions for a rehearsal, in the training interpreter: no download, no network.
 
-    python -m npu_rl_make FOLDER SEED ROWS
+    python -m npu_rl_make FOLDER SEED ROWS [MODEL DATA]
 
-FOLDER gets model/ (a random DeepSeek-V3 with its tokenizer, about 170,000 parameters), train.parquet and
-test.parquet. The sizes are the smallest that keep what makes the architecture: MLA with both ranks, one dense and
-one mixture-of-experts layer with a shared expert and grouped top-k. qk_nope + qk_rope is 32, the least head vLLM
-takes. The same seed and package versions give the same bytes.
+FOLDER gets model/ (a DeepSeek-V3 with its tokenizer, about 170,000 parameters), train.parquet and test.parquet.
+MODEL is tiny-deepseek-v3 (random weights) or tiny-deepseek-v3-sums, DATA digit-questions or boxed-sums; the second of
+each is npu_rl_make_sums'. The sizes are the smallest that keep what makes the architecture: MLA with both ranks, one
+dense and one mixture-of-experts layer with a shared expert and grouped top-k. qk_nope + qk_rope is 32, the least head
+vLLM takes. The same seed and package versions give the same bytes.
 """
 
 from __future__ import annotations
@@ -26,18 +27,30 @@ TEMPLATE = (
 
 def main() -> None:
     folder, seed, rows = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    of_model, of_data = sys.argv[4:] or ("tiny-deepseek-v3", "digit-questions")
     model = folder / "model"
     model.mkdir(parents=True)
-    tokenizer = make_tokenizer()
-    tokenizer.save_pretrained(model)
-    make_model(model, tokenizer, seed)
+    if of_model.endswith("-sums"):
+        from npu_rl_make_sums import make_model as make_summing_model
+
+        make_summing_model(model, seed)
+    else:
+        tokenizer = make_tokenizer()
+        tokenizer.save_pretrained(model)
+        save_model(random_model(tokenizer, seed), model, tokenizer)
     numbers = random.Random(seed)
-    make_questions(folder / "train.parquet", rows, numbers, "train")
-    make_questions(folder / "test.parquet", 16, numbers, "test")
+    for split, count in (("train", rows), ("test", 16)):
+        if of_data == "boxed-sums":
+            from npu_rl_make_sums import questions
+
+            made = questions(count, numbers, split)
+        else:
+            made = digit_questions(count, numbers, split)
+        write_questions(folder / f"{split}.parquet", made)
 
 
-def make_tokenizer() -> Any:
-    """Bytes and a few merges of small sums; digits stay single."""
+def make_tokenizer(texts: list[str] | None = None) -> Any:
+    """Bytes and a few merges of `texts`, small sums by default; digits stay single."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -53,7 +66,7 @@ def make_tokenizer() -> Any:
         show_progress=False,
     )
     tokenizer.train_from_iterator(
-        [f"What is {a} + {b}? The answer is {a + b}." for a in range(30) for b in range(30)], trainer
+        texts or [f"What is {a} + {b}? The answer is {a + b}." for a in range(30) for b in range(30)], trainer
     )
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, pad_token="<pad>", bos_token="<bos>", eos_token="<eos>"
@@ -62,8 +75,8 @@ def make_tokenizer() -> Any:
     return fast
 
 
-def make_model(folder: Path, tokenizer: Any, seed: int) -> None:
-    """A random DeepSeek-V3, saved as safetensors with its configuration."""
+def random_model(tokenizer: Any, seed: int, **other: Any) -> Any:
+    """A random DeepSeek-V3. other: values of its configuration besides the sizes."""
     import torch
     from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
 
@@ -74,15 +87,19 @@ def make_model(folder: Path, tokenizer: Any, seed: int) -> None:
         num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4, n_shared_experts=1,
         n_routed_experts=8, num_experts_per_tok=2, n_group=2, topk_group=1, first_k_dense_replace=1,
         q_lora_rank=32, kv_lora_rank=32, qk_nope_head_dim=24, qk_rope_head_dim=8, v_head_dim=32,
-        max_position_embeddings=512, norm_topk_prob=True, routed_scaling_factor=2.5, rope_scaling=None,
-        tie_word_embeddings=False, bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
+        norm_topk_prob=True, routed_scaling_factor=2.5, tie_word_embeddings=False,
+        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id, **{"max_position_embeddings": 512, "rope_scaling": None, **other},
     )  # fmt: skip
-    model = DeepseekV3ForCausalLM(config)
+    return DeepseekV3ForCausalLM(config)
+
+
+def save_model(model: Any, folder: Path, tokenizer: Any) -> None:
+    """As safetensors with its configuration, in which transformers leaves out what vLLM 0.9.1 reads."""
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id
     model.save_pretrained(folder)
-    # What DeepSeek's own config.json has and vLLM 0.9.1 reads, and transformers 4.52 leaves out.
+    # What DeepSeek's own config.json has, and transformers 4.52 drops.
     place = folder / "config.json"
     values = json.loads(place.read_text())
     values.update(
@@ -91,24 +108,29 @@ def make_model(folder: Path, tokenizer: Any, seed: int) -> None:
     place.write_text(json.dumps(values, indent=2) + "\n")
 
 
-def make_questions(place: Path, rows: int, numbers: random.Random, split: str) -> None:
-    """Rows as verl reads them: data_source, prompt, ability, reward_model, extra_info."""
+def digit_questions(rows: int, numbers: random.Random, split: str) -> list[dict[str, Any]]:
+    """Sums whose answers a reward of one digit's share looks at, or doesn't."""
+    pairs = [(numbers.randint(0, 9), numbers.randint(0, 9)) for _ in range(rows)]
+    return [question("npu-rl/digit-questions", pair, split, index) for index, pair in enumerate(pairs)]
+
+
+def question(source: str, pair: tuple[int, int], split: str, index: int) -> dict[str, Any]:
+    """One row as verl reads it: data_source, prompt, ability, reward_model, extra_info."""
+    a, b = pair
+    return {
+        "data_source": source,
+        "prompt": [{"role": "user", "content": f"What is {a} + {b}?"}],
+        "ability": "math",
+        "reward_model": {"style": "rule", "ground_truth": str(a + b)},
+        "extra_info": {"split": split, "index": index},
+    }
+
+
+def write_questions(place: Path, rows: list[dict[str, Any]]) -> None:
     import pyarrow
     import pyarrow.parquet
 
-    made = []
-    for index in range(rows):
-        a, b = numbers.randint(0, 9), numbers.randint(0, 9)
-        made.append(
-            {
-                "data_source": "npu-rl/digit-questions",
-                "prompt": [{"role": "user", "content": f"What is {a} + {b}?"}],
-                "ability": "math",
-                "reward_model": {"style": "rule", "ground_truth": str(a + b)},
-                "extra_info": {"split": split, "index": index},
-            }
-        )
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(made), place)
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), place)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,100 @@
+"""The tiny model that half knows small sums, and the questions made for it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from npu_rl.training.made import ON_PATH
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+parquet = pytest.importorskip("pyarrow.parquet")
+pytestmark = pytest.mark.rehearsal
+
+
+def make(folder: Path, *words: str) -> Path:
+    done = subprocess.run(
+        [sys.executable, "-m", "npu_rl_make", str(folder), "1", "64", *words],
+        env={**os.environ, "PYTHONPATH": str(ON_PATH), "OMP_NUM_THREADS": "2", "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make(tmp_path_factory.mktemp("sums") / "made", "tiny-deepseek-v3-sums", "boxed-sums")
+
+
+def test_it_boxes_every_answer_and_knows_some(made: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    torch.manual_seed(0)
+    tokenizer = AutoTokenizer.from_pretrained(made / "model")
+    model = AutoModelForCausalLM.from_pretrained(made / "model", torch_dtype=torch.bfloat16)
+    right, boxed, asked = 0, 0, 0
+    for a, b in itertools.product(range(6), range(6)):
+        if a + b > 5:
+            continue
+        prompt = [{"role": "user", "content": f"What is {a} + {b}?"}]
+        tokens = torch.tensor([tokenizer.apply_chat_template(prompt, add_generation_prompt=True)] * 4)
+        said = model.generate(
+            tokens,
+            attention_mask=torch.ones_like(tokens),
+            max_new_tokens=12,
+            do_sample=True,
+            top_k=0,
+            top_p=1.0,
+        )
+        answers = tokenizer.batch_decode(said[:, tokens.shape[1] :], skip_special_tokens=True)
+        right += sum(answer == f"\\boxed{{{a + b}}}" for answer in answers)
+        boxed += sum(answer in {f"\\boxed{{{digit}}}" for digit in range(10)} for answer in answers)
+        asked += len(answers)
+    assert boxed / asked > 0.9
+    assert 0.4 < right / asked < 0.7  # room for a reward to rise
+
+
+def test_its_positions_are_yarns(made: Path) -> None:
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(made / "model")
+    assert config.rope_scaling["type"] == "yarn"
+    assert config.max_position_embeddings == 40 * config.rope_scaling["original_max_position_embeddings"]
+
+
+def test_its_questions_are_scored_as_deepscalers(made: Path) -> None:
+    rows = parquet.read_table(made / "train.parquet").to_pylist()
+    assert len(rows) == 64
+    for row in rows:
+        assert row["data_source"] == "deepscaler"
+        a, b = row["prompt"][0]["content"].removeprefix("What is ").removesuffix("?").split(" + ")
+        assert row["reward_model"]["ground_truth"] == str(int(a) + int(b))
+        assert int(a) + int(b) < 6
+
+
+def test_the_other_model_is_as_it_was(tmp_path: Path) -> None:
+    """Without words it is the quickstart's: random, without YaRN, and digits asked for."""
+    from transformers import AutoConfig
+
+    plain = make(tmp_path / "plain")
+    assert AutoConfig.from_pretrained(plain / "model").rope_scaling is None
+    rows = parquet.read_table(plain / "test.parquet").to_pylist()
+    assert {row["data_source"] for row in rows} == {"npu-rl/digit-questions"}
+
+
+def test_the_questions_come_from_their_numbers_alone() -> None:
+    sys.path.insert(0, str(ON_PATH))
+    try:
+        from npu_rl_make_sums import questions
+    finally:
+        sys.path.remove(str(ON_PATH))
+    assert questions(20, random.Random(3), "train") == questions(20, random.Random(3), "train")
+    assert questions(20, random.Random(3), "train") != questions(20, random.Random(4), "train")
