@@ -45,6 +45,7 @@ def install() -> None:
     """Read "npu" as the CPU from now on."""
     torch.utils.rename_privateuse1_backend("npu")  # makes torch.device("npu") legal
     torch.accelerator.current_accelerator = _no_accelerator  # which the name alone would be taken for
+    torch._C._get_accelerator = _no_accelerator_is_the_cpu  # asked by torch.distributed.barrier
     _device._device_constructors()  # remembers the functions that `with torch.device` acts on, before they are wrapped
     for name in _FACTORIES.split():
         setattr(torch, name, _wrapped(getattr(torch, name)))
@@ -66,6 +67,10 @@ def read_cuda_too() -> None:
     _indices_too = True
     _read_as_cpu.add("cuda")
     torch.Tensor.cuda = torch.nn.Module.cuda = _stay
+
+
+def _no_accelerator_is_the_cpu(*_: Any) -> torch.device:
+    return torch.device("cpu")
 
 
 def _no_accelerator(*_: Any, **__: Any) -> None:
