@@ -50,3 +50,12 @@ def test_the_extra_is_what_the_quickstart_requires() -> None:
     said = [line.strip().strip('",') for line in extra.splitlines()]
     assert said == list(load_manifest("quickstart").manifest.requirements)
     assert all("==" in requirement for requirement in said)
+
+
+def test_the_extra_for_vllm_is_what_its_rehearsal_requires() -> None:
+    from npu_rl.training.rehearsal.vllm_env import REQUIREMENTS
+
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    extra = text.partition("rehearsal-vllm = [\n")[2].partition("\n]\n")[0]
+    said = [line.strip().strip('",') for line in extra.splitlines()]
+    assert said == ["npu-rl[rehearsal]", *REQUIREMENTS]

@@ -73,10 +73,17 @@ def look(python: str, requirements: Sequence[str]) -> Interpreter:
     return Interpreter(told["executable"], (major, minor, micro), told["packages"])
 
 
-def demand(interpreter: Interpreter, requirements: Sequence[str]) -> None:
+def demand(
+    interpreter: Interpreter,
+    requirements: Sequence[str],
+    *,
+    by: str = "the manifest",
+    extra: str = "rehearsal",
+) -> None:
     """Raise HostError, with everything that is missing at once, if it can't run what is required.
 
-    requirements: PEP 508, from the lock. A local version (2.13.0+cpu) counts as the public one.
+    requirements: PEP 508, from the lock. A local version (2.13.0+cpu) counts as the public one. by, extra: who
+    requires them and what brings them, for the message.
     """
     from packaging.requirements import Requirement
     from packaging.version import InvalidVersion, Version
@@ -105,11 +112,12 @@ def demand(interpreter: Interpreter, requirements: Sequence[str]) -> None:
         if wanted.specifier and not wanted.specifier.contains(public, prereleases=True):
             wrong.append(f"{text}: {found} is installed")
     if wrong:
+        for_whom = " (for the quickstart)" if extra == "rehearsal" else ""
         count = f"{len(wrong)} of {len(requirements)} packages"
         raise HostError(
-            f"The training interpreter lacks {count} that the manifest requires",
+            f"The training interpreter lacks {count} that {by} requires",
             where=interpreter.shown,
             why="\n".join(wrong),
-            hint="Install them there: pip install 'npu-rl[rehearsal]' (for the quickstart),\n"
+            hint=f"Install them there: pip install 'npu-rl[{extra}]'{for_whom},\n"
             "or name an interpreter that has them: --python PATH",
         )

@@ -18,6 +18,7 @@ from npu_rl.recipes.schema import Recipe
 from npu_rl.training import host, interpreter, made
 from npu_rl.training.interpreter import Interpreter
 from npu_rl.training.process import run_quietly
+from npu_rl.training.rehearsal.vllm_env import ENVIRONMENT as VLLM_ON_CPU
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.verify import Report, verify
 
@@ -56,7 +57,7 @@ class Prepared:
             pycache=self.layout.hidden / "pycache",
             recipe=self.loaded.path.parent,
             ray=ray,
-            on_path=self._on_path(),
+            on_path=self._on_path(rollout),
         )
         return render(
             self.recipe,
@@ -65,17 +66,23 @@ class Prepared:
             run_id=run_id,
             python=self.interpreter.path,
             known=self.known,
-            manifest_env=self.lock.env,
+            manifest_env={**self.lock.env, **(VLLM_ON_CPU if self._vllm_on_cpu(rollout) else {})},
             resume=resume,
             rollout_standin=rollout,
         )
 
-    def _on_path(self) -> tuple[Path, ...]:
+    def _on_path(self, rollout: bool) -> tuple[Path, ...]:
         """Folders of stand-ins. torch_npu's is there only for MindSpeed, which can't be imported without it: verl's
         FSDP path would take its operators, too."""
-        if self.recipe.device == "cpu" and self.recipe.megatron:
-            return (made.ON_PATH, made.ON_PATH_NPU)
-        return (made.ON_PATH,)
+        megatron = self.recipe.device == "cpu" and self.recipe.megatron
+        return (
+            made.ON_PATH,
+            *([made.ON_PATH_NPU] if megatron else []),
+            *([made.ON_PATH_VLLM] if self._vllm_on_cpu(rollout) else []),
+        )
+
+    def _vllm_on_cpu(self, rollout: bool) -> bool:
+        return self.recipe.device == "cpu" and self.recipe.rollout.engine == "vllm" and not rollout
 
     def with_recipe(self, recipe: Recipe) -> Prepared:
         """The same with another recipe, such as one scaled down."""

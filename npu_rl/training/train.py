@@ -85,8 +85,13 @@ def attempt_run(
     *,
     resume: bool = False,
     rollout: bool = False,
+    transfer: float | None = None,
 ) -> Trained:
-    """One attempt at a run that has its record. rollout: with the stand-in that has weights of its own."""
+    """One attempt at a run that has its record.
+
+    rollout: with the stand-in that has weights of its own. transfer: the largest mean difference between rollout's
+    and actor's probabilities; one such as the stand-in's by default.
+    """
     recipe = prepared.recipe
     runs = record.folder.parent
     number = record.attempts[-1].number + 1 if record.attempts else 1
@@ -102,7 +107,7 @@ def attempt_run(
             environment,
             run_id=record.id,
             total=recipe.steps,
-            watch=_watch(prepared, rollout, attempt),
+            watch=_watch(prepared, rollout, transfer, attempt),
             screen=screen,
             ray=ray,
         )
@@ -172,9 +177,13 @@ def _make(
         raise
 
 
-def _watch(prepared: Prepared, rollout: bool, attempt: Attempt) -> Watch:
-    limits = Limits(goal=prepared.recipe.reward.goal, vocabulary=_vocabulary(prepared) if rollout else None)
-    fatal = ("transfer", "nan") if rollout else ()
+def _watch(prepared: Prepared, rollout: bool, transfer: float | None, attempt: Attempt) -> Watch:
+    limits = Limits(
+        goal=prepared.recipe.reward.goal,
+        vocabulary=_vocabulary(prepared) if rollout else None,
+        transfer=transfer,
+    )
+    fatal = ("transfer", "nan") if rollout or transfer is not None else ()
     return Watch(limits, fatal=fatal, log=str(attempt.driver_log))
 
 

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import itertools
 import os
-import statistics
 from collections import Counter
 from pathlib import Path
 
 from npu_rl.data import data_root
 from npu_rl.disk import write_atomically
-from npu_rl.errors import NpuRlError, RecipeError, UsageError
+from npu_rl.errors import UsageError
 from npu_rl.manifest.problems import closest
 from npu_rl.recipes.plan.sizes import layout_of
-from npu_rl.training import train as training
 from npu_rl.training.made import ON_PATH, ON_PATH_NPU
-from npu_rl.training.metrics import Point, rewards, seconds
-from npu_rl.training.prepare import Prepared, Tell, compose, dump, facts, runs_folder
+from npu_rl.training.prepare import Prepared, Tell, dump, facts, runs_folder
 from npu_rl.training.record import RunRecord
 from npu_rl.training.rehearsal.expected import read_expected
 from npu_rl.training.rehearsal.imports import ImportReport, rehearse_imports
 from npu_rl.training.rehearsal.layout import rehearse_layout
 from npu_rl.training.rehearsal.layout_report import LayoutReport
+from npu_rl.training.rehearsal.level_rollout import can_rehearse_rollout, rehearse_rollout
+from npu_rl.training.rehearsal.level_train import has_mindspeed, rehearse_train
 from npu_rl.training.rehearsal.patch_hooks import patch_uses
-from npu_rl.training.rehearsal.report import RehearsalReport, TrainPart
+from npu_rl.training.rehearsal.report import RehearsalReport
 from npu_rl.training.rehearsal.scale import scaled
+from npu_rl.training.rehearsal.scale_rollout import CASES
 from npu_rl.training.rehearsal.usage import read_usage
 from npu_rl.training.screen import Screen
 
-LEVELS = ("imports", "layout", "train")
+LEVELS = ("imports", "layout", "train", "rollout")
 RUNTIME = "npu_rl_runtime"
 
 
@@ -42,29 +42,51 @@ def rehearse(prepared: Prepared, level: str, screen: Screen, tell: Tell) -> Rehe
             f"There is no rehearsal level {level!r}{closest(level, [*LEVELS, 'all'])}",
             hint=f"levels: {', '.join(LEVELS)}, or all",
         )
-    wanted = LEVELS if level == "all" else (level,)
+    wanted = _all(prepared) if level == "all" else (level,)
     backend = "Megatron-core with MindSpeed" if prepared.recipe.megatron else "FSDP"
     report = RehearsalReport(prepared.recipe.name, prepared.lock.tree, prepared.lock.commit, backend)
-    hooks: Counter[str] | None = None
     record = _record(prepared, level)
+    ran: list[RunRecord] = []
     if "imports" in wanted:
         report.imports = _imports(prepared, record, tell)
     if "layout" in wanted:
         report.layout = _layout(prepared, record, tell)
     if "train" in wanted:
-        report.train = _train(prepared, record, screen)
-        if record.attempts:
-            hooks, standins = read_usage(record.attempts[-1].usage)
-            report.standins = dict(standins)
-    report.patches = patch_uses(prepared.report, hooks)
+        report.train = rehearse_train(prepared, record, screen)
+        ran.append(record)
+    if "rollout" in wanted:
+        report.rollout = {}
+        for case in CASES:
+            ran.append(_record(prepared, f"rollout, {case}", f".{case}"))
+            report.rollout[case] = rehearse_rollout(prepared, ran[-1], case, screen)
+    hooks, standins = _used(ran)
+    report.standins = dict(standins)
+    report.patches = patch_uses(prepared.report, hooks if ran else None)
     write_atomically(record.folder / "rehearsal.json", dump(report.to_json()).encode())
     return report
 
 
-def _record(prepared: Prepared, level: str) -> RunRecord:
+def _all(prepared: Prepared) -> tuple[str, ...]:
+    """Where vLLM's own engine can be rehearsed, a rollout that stands in for it shows nothing more."""
+    return ("imports", "layout", "rollout" if can_rehearse_rollout(prepared) else "train")
+
+
+def _used(ran: list[RunRecord]) -> tuple[Counter[str], Counter[str]]:
+    """Runs of hooks, and uses of stand-ins, over all that was trained."""
+    hooks: Counter[str] = Counter()
+    standins: Counter[str] = Counter()
+    for record in ran:
+        for attempt in record.attempts[-1:]:
+            of_hooks, of_standins = read_usage(attempt.usage)
+            hooks += of_hooks
+            standins += of_standins
+    return hooks, standins
+
+
+def _record(prepared: Prepared, level: str, suffix: str = "") -> RunRecord:
     """A record of its own: NAME.rehearsal, or with the first number that is free."""
     runs = runs_folder(prepared.layout)
-    base = f"{prepared.recipe.name}.rehearsal"
+    base = f"{prepared.recipe.name}.rehearsal{suffix}"
     names = itertools.chain([base], (f"{base}-{number}" for number in itertools.count(2)))
     name = next(name for name in names if not os.path.lexists(runs / name))
     said = {**facts(prepared), "rehearsal": level}
@@ -133,54 +155,6 @@ def _environment(prepared: Prepared, record: RunRecord) -> dict[str, str]:
         for k, v in command.environment.items()
         if k not in ("NPU_RL_STANDINS", "NPU_RL_RAY", "NPU_RL_USAGE")
     }
-    standins = [ON_PATH, ON_PATH_NPU] if _has_mindspeed(prepared) else [ON_PATH]
+    standins = [ON_PATH, ON_PATH_NPU] if has_mindspeed(prepared) else [ON_PATH]
     path = os.pathsep.join(map(str, [*standins, prepared.layout.code]))
     return {**os.environ, **own, "PYTHONPATH": path}
-
-
-def _has_mindspeed(prepared: Prepared) -> bool:
-    """Whether torch_npu has to be stood in for: MindSpeed imports it wherever it is imported itself."""
-    return prepared.recipe.megatron and (prepared.layout.code / "mindspeed").is_dir()
-
-
-def _train(prepared: Prepared, record: RunRecord, screen: Screen) -> TrainPart:
-    recipe, changed = scaled(prepared.recipe, record.name)
-    small = prepared.with_recipe(recipe)
-    part = TrainPart(changed=changed, run=str(record.folder))
-    try:
-        _demand_mindspeed(prepared)
-        sketch = small.command(record.folder.parent, record.id, 1, Path("/tmp/nrl-by-hand"))
-        composed = compose(small, sketch)
-        trained = training.attempt_run(small, record, composed.config, screen, rollout=True)
-        part.seconds = trained.ended.seconds
-    except training.Stopped:
-        raise
-    except NpuRlError as error:
-        part.failure = str(error)
-    points = record.curve()
-    part.curve = rewards(points)
-    part.transfer = _transfer(points)
-    took = [value for value in (seconds(point.data) for point in points) if value is not None]
-    part.seconds_per_step = statistics.median(took) if took else None
-    return part
-
-
-def _demand_mindspeed(prepared: Prepared) -> None:
-    """On a CPU it is MindSpeed that gives Megatron-core its layers, in place of Transformer Engine."""
-    if prepared.recipe.megatron and not _has_mindspeed(prepared):
-        raise RecipeError(
-            "The level `train` can rehearse the Megatron backend only with MindSpeed in the tree",
-            where=prepared.loaded.where("actor", "strategy"),
-            why=f"The manifest {prepared.lock.manifest} does not take it.",
-            hint="--rehearse=imports and --rehearse=layout need none.",
-        )
-
-
-def _transfer(points: list[Point]) -> float | None:
-    """The largest difference in the first ten steps, while the policy is nearly uniform."""
-    found = [
-        p.data["training/rollout_probs_diff_mean"]
-        for p in points[:10]
-        if "training/rollout_probs_diff_mean" in p.data
-    ]
-    return max(found, default=None)

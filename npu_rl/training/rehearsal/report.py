@@ -20,8 +20,8 @@ ONLY_AN_NPU = (
 
 @dataclass
 class TrainPart:
-    """The level *train*. curve: (step, mean reward). transfer: the largest mean difference of probabilities between
-    rollout and actor while the policy was near uniform. failure: why it is not all well, or None."""
+    """The level *train*, or one case of *rollout*. curve: (step, mean reward). transfer: the largest mean difference
+    of probabilities between rollout and actor in the first steps. failure: why it is not all well, or None."""
 
     curve: list[tuple[int, float]] = field(default_factory=list)
     seconds: float = 0.0
@@ -46,6 +46,7 @@ class RehearsalReport:
     imports: ImportReport | None = None
     layout: LayoutReport | None = None
     train: TrainPart | None = None
+    rollout: dict[str, TrainPart] | None = None
     standins: dict[str, int] = field(default_factory=dict)
     patches: list[PatchUse] = field(default_factory=list)
 
@@ -53,7 +54,10 @@ class RehearsalReport:
     def ok(self) -> bool:
         """Whether every level that was asked for is well."""
         levels = [self.imports is None or self.imports.ok, self.layout is None or self.layout.ok]
-        return all(levels) and (self.train is None or self.train.failure is None)
+        return all(levels) and all(part.failure is None for part in self._trained())
+
+    def _trained(self) -> list[TrainPart]:
+        return [*([self.train] if self.train else []), *(self.rollout or {}).values()]
 
     def to_json(self) -> dict[str, Any]:
         """The documented form."""
@@ -65,6 +69,9 @@ class RehearsalReport:
             "imports": self.imports.to_json() if self.imports else None,
             "layout": self.layout.to_json() if self.layout else None,
             "train": self.train.to_json() if self.train else None,
+            "rollout": {name: part.to_json() for name, part in self.rollout.items()}
+            if self.rollout
+            else None,
             "real": self.real(),
             "stood_in_for": self.standins,
             "patches": [patch.to_json() for patch in self.patches],
@@ -73,9 +80,11 @@ class RehearsalReport:
 
     def real(self) -> list[str]:
         """What ran as it is in the tree."""
-        if self.train is None:
+        if not self._trained():
             return []
+        engine = "vLLM's V1 engine: model, scheduler, KV cache, sampler, expert parallel over the ranks"
         return [
+            *([engine] if self.rollout else []),
             "the trainer's entry point, its Ray actors, data, rollout, reward, advantages, losses, optimizer",
             "the weights' way to the rollout, through the trainer's own converter; unset or unknown names end it",
             f"{self.backend}, autograd and every collective's result (over gloo)",
@@ -100,7 +109,9 @@ class RehearsalReport:
                     *(f"  {line}" for line in part.lines()),
                 ]
         if self.train is not None:
-            lines += self._train_lines(self.train)
+            lines += self._train_lines("train", self.train)
+        for name, trained in (self.rollout or {}).items():
+            lines += self._train_lines(f"rollout, {name} parallel", trained)
         lines += _section("patches", [patch.line() for patch in self.patches])
         lines += _section("real", self.real())
         lines += _section(
@@ -110,8 +121,8 @@ class RehearsalReport:
         lines.append(f"{self.recipe}: {'the rehearsal is all well' if self.ok else 'the rehearsal FAILED'}")
         return "\n".join(lines)
 
-    def _train_lines(self, part: TrainPart) -> list[str]:
-        lines = [f"train: {'ok' if part.failure is None else 'FAILED'}"]
+    def _train_lines(self, title: str, part: TrainPart) -> list[str]:
+        lines = [f"{title}: {'ok' if part.failure is None else 'FAILED'}"]
         if part.failure:
             lines += [f"  {line}" for line in part.failure.splitlines()]
         if part.curve:

@@ -15,16 +15,19 @@ from npu_rl.recipes.schema import (
     Reward,
     Rollout,
 )
-from npu_rl.training.rehearsal.size_keys import OF_THE_SIZE
+from npu_rl.training.rehearsal.size_keys import OF_THE_LAYERS, OF_THE_SIZE, OF_YARN
 
 STEPS = 60
 _BATCH, _ANSWERS, _MICRO = 8, 8, 16
 # Without the first, Megatron-core builds plain attention for MLA on this path (a `k_channels` TypeError); the
 # second needs streams, which only an accelerator has.
-_MEGATRON_ON_CPU = {
+MEGATRON_ON_CPU = {
     "multi_latent_attention": True,
     "moe_shared_expert_overlap": False,
     "use_flash_attn": True,
+    # The tiny model's n_group and topk_group.
+    "moe_router_num_groups": 2,
+    "moe_router_group_topk": 1,
 }
 REWARD = "npu_rl_runtime/rewards/digit_share.py:compute_score"
 
@@ -89,7 +92,7 @@ def _transformer(recipe: Recipe) -> dict[str, Any]:
     if not recipe.megatron:
         return {}
     kept = {name: value for name, value in recipe.actor.transformer.items() if name not in OF_THE_SIZE}
-    return {**kept, **_MEGATRON_ON_CPU}
+    return {**kept, **MEGATRON_ON_CPU}
 
 
 def _goal(recipe: Recipe, steps: int) -> float | None:
@@ -106,7 +109,7 @@ def _told(recipe: Recipe, steps: int) -> list[str]:
         f"cluster: one rank for {recipe.cluster.world}",
         f"steps: {steps} of {recipe.steps}, at a learning rate of 0.003 for {recipe.optimizer.lr:g}",
     ]
-    left_out = sorted(OF_THE_SIZE & recipe.actor.transformer.keys())
+    left_out = sorted((OF_THE_LAYERS | OF_YARN) & recipe.actor.transformer.keys())
     if left_out:
         said.append(f"left out, being about the real model's layers: {', '.join(left_out)}")
     if recipe.rollout.engine != "hf":

@@ -5,7 +5,7 @@ A tiny model has few layers, so these are left out where one stands in for the r
 
 from __future__ import annotations
 
-OF_THE_SIZE = frozenset(
+OF_THE_LAYERS = frozenset(
     {
         "num_layers_in_first_pipeline_stage",
         "num_layers_in_last_pipeline_stage",
@@ -13,6 +13,10 @@ OF_THE_SIZE = frozenset(
         "recompute_num_layers",
         "recompute_granularity",
         "recompute_method",
+    }
+)
+OF_YARN = frozenset(
+    {
         "rope_scaling_type",
         "yarn_scaling_factor",
         "rope_scaling_mscale",
@@ -22,3 +26,5 @@ OF_THE_SIZE = frozenset(
         "rope_scaling_beta_slow",
     }
 )
+OF_THE_EXPERTS = frozenset({"moe_router_num_groups", "moe_router_group_topk"})
+OF_THE_SIZE = OF_THE_LAYERS | OF_YARN | OF_THE_EXPERTS

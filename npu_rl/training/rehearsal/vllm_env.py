@@ -1,6 +1,20 @@
-"""The environment in which vLLM's engine runs on the stand-ins of `on_path_vllm`."""
+"""The packages and the environment with which vLLM's engine runs on the stand-ins of `on_path_vllm`."""
 
 from __future__ import annotations
+
+# What it imports that the trainer doesn't, found by hiding packages: the extra `rehearsal-vllm`, versions run together.
+REQUIREMENTS: tuple[str, ...] = (
+    "blake3==1.0.11",
+    "cachetools==8.0.1",
+    "compressed-tensors==0.10.1",
+    "fastapi==0.165.0",
+    "gguf==0.19.0",
+    "msgspec==0.22.0",
+    "openai==1.109.1",
+    "prometheus-client==0.26.0",
+    "py-cpuinfo==9.0.0",
+    "pyzmq==27.3.0",
+)
 
 ENVIRONMENT: dict[str, str] = {
     # The only plugin vLLM loads: the stand-ins' platform. vllm-ascend's are found in its dist-info and must stay out.

@@ -129,10 +129,10 @@ def test_unknown_unset_and_misshapen_weights_are_fatal(fill: Any, weights: Any, 
 
 
 def test_the_negative_control_zeroes_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    from npu_rl.training.on_path.npu_rl_standins import rollout
+    from npu_rl.training.on_path.npu_rl_standins import fault
 
     ones = torch.ones(2)
-    assert rollout._faulty("layers.0.o_proj", ones).tolist() == [1.0, 1.0]
-    monkeypatch.setenv(rollout.FAULT, "o_proj")
-    assert rollout._faulty("layers.0.o_proj", ones).tolist() == [0.0, 0.0]
-    assert rollout._faulty("layers.0.q_proj", ones).tolist() == [1.0, 1.0]
+    assert fault.faulty("layers.0.o_proj", ones).tolist() == [1.0, 1.0]
+    monkeypatch.setenv(fault.FAULT, "o_proj")
+    assert fault.faulty("layers.0.o_proj", ones).tolist() == [0.0, 0.0]
+    assert fault.faulty("layers.0.q_proj", ones).tolist() == [1.0, 1.0]

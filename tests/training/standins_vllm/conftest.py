@@ -17,8 +17,6 @@ import pytest
 from npu_rl.training.rehearsal import vllm_env
 
 ON_PATH = Path(__file__).parents[3] / "npu_rl" / "training" / "on_path_vllm"
-# What vLLM 0.9.1 is at, in the upstream's repository.
-PIN = "b6553be1bc75f046b00046a4ad7576364d03c835"
 IMPORTS = (
     "transformers", "psutil", "cloudpickle", "PIL", "aiohttp",
     "blake3", "cachetools", "compressed_tensors", "cpuinfo", "fastapi", "gguf", "msgspec", "openai",
@@ -57,17 +55,13 @@ def standins() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def vllm_tree(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with `vllm` as it is at v0.9.1, and the dist-info a workspace has of it."""
+def vllm_tree(code_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `vllm` as it is at v0.9.1 (PyPI's sdist), and the dist-info a workspace has of it."""
     for name in IMPORTS:
         if find_spec(name) is None:
-            pytest.skip(f"vLLM imports {name}, which is not installed")
+            pytest.skip(f"vLLM imports {name}, which is not installed: the extra `rehearsal-vllm` has it")
     folder = tmp_path_factory.mktemp("vllm-tree")
-    repository = upstreams / "ROCm+vllm" / "repo"
-    packed = subprocess.run(
-        ["git", "--git-dir", str(repository), "archive", PIN, "vllm"], capture_output=True, check=True
-    )
-    subprocess.run(["tar", "-x", "-C", str(folder)], input=packed.stdout, check=True)
+    (folder / "vllm").symlink_to(code_tree / "vllm")
     write_dist_info(folder, "0.9.1+empty")
     return folder
 

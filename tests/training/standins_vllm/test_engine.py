@@ -16,7 +16,7 @@ from tests.training.standins_vllm import models
 
 torch: Any = pytest.importorskip("torch")
 pytest.importorskip("transformers")
-pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
+pytestmark = [pytest.mark.rehearsal, pytest.mark.pypi]
 
 # In float32 both sides differ only in the order of sums: seen 3e-6.
 EXACT = 1e-4

@@ -47,7 +47,7 @@ def test_another_vllm_is_refused(tmp_path: Path, version: str | None, said: str)
     assert str(tmp_path / "vllm") in last
 
 
-@pytest.mark.upstreams
+@pytest.mark.pypi
 @pytest.mark.parametrize("version", ["0.9.2+empty", "0.9.1+empty"])
 def test_vllm_itself_says_so(vllm_tree: Path, tmp_path: Path, version: str) -> None:
     """vLLM hides what a plugin raises while it looks for one; this error is not among that."""
@@ -80,7 +80,7 @@ PathFinder.find_spec = find_spec
 """
 
 
-@pytest.mark.upstreams
+@pytest.mark.pypi
 def test_numba_may_be_missing(vllm_tree: Path, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(WITHOUT_NUMBA)
     env = environment(vllm_tree, VLLM_LOGGING_LEVEL="ERROR")
@@ -98,7 +98,7 @@ def test_numba_may_be_missing(vllm_tree: Path, tmp_path: Path) -> None:
     assert "NoCpuVersion: vllm.v1.spec_decode.ngram_proposer.NgramProposer" in last
 
 
-@pytest.mark.upstreams
+@pytest.mark.pypi
 def test_nothing_is_asked_for_that_vllm_does_not_read(vllm_tree: Path) -> None:
     read = (vllm_tree / "vllm" / "envs.py").read_text()
     assert [

@@ -14,7 +14,7 @@ from tests.training.standins_vllm.test_engine import EXACT, LENGTHS, PROMPTS
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
-pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
+pytestmark = [pytest.mark.rehearsal, pytest.mark.pypi]
 
 
 def test_two_ranks_answer_as_one_would(

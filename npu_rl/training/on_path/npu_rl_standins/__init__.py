@@ -19,9 +19,9 @@ def install(names: Iterable[str]) -> None:
     """
     for name in names:
         if name == "cpu":
-            from . import fsdp, gloo, seed, torch_cpu, verl_device
+            from . import fault, fsdp, gloo, seed, torch_cpu, verl_device
 
-            for module in (torch_cpu, gloo, fsdp, verl_device, seed):
+            for module in (torch_cpu, gloo, fsdp, verl_device, seed, fault):
                 module.install()
         elif name == "rollout":
             from . import rollout

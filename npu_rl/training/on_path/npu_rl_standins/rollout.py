@@ -13,17 +13,16 @@ Real: verl's trainer, worker, HFRollout and converter. Not proven: vLLM itself.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
+from .fault import faulty
 from .hooks import after_import
 from .used import count
 
 Named = Iterable[tuple[str, Any]]
-FAULT = "NPU_RL_FAULT_ZEROED"
 _BY_VOCABULARY = ("embed_tokens.weight", "lm_head.weight")
 
 
@@ -125,7 +124,7 @@ def megatron_weights(worker: Any) -> Iterator[tuple[str, Any]]:
     ):
         # Megatron pads the vocabulary; vLLM's own loader leaves the padding out, too.
         tensor = tensor[:rows] if name.endswith(_BY_VOCABULARY) else tensor
-        yield name, _faulty(name, tensor)
+        yield name, faulty(name, tensor)
     if worker._is_offload_param:
         offload_megatron_model_to_cpu(worker.actor.actor_module)
 
@@ -144,7 +143,7 @@ def actor_weights(module: Any) -> Iterator[tuple[str, Any]]:
         state = module.state_dict()
     for name, tensor in convert_weight_keys(state, inner).items():
         tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-        yield name, _faulty(name, tensor)
+        yield name, faulty(name, tensor)
 
 
 def fill(model: Any, weights: Named) -> None:
@@ -171,12 +170,6 @@ def fill(model: Any, weights: Named) -> None:
             f"the converter left {len(missing)} weights of the rollout unset: {', '.join(missing[:8])}"
         )
     count("rollout.weights_filled")
-
-
-def _faulty(name: str, tensor: Any) -> Any:
-    """The negative control: NPU_RL_FAULT_ZEROED=o_proj zeroes what has it in its name, to see it noticed."""
-    part = os.environ.get(FAULT)
-    return tensor * 0 if part and part in name else tensor
 
 
 class _Generating:

@@ -1,0 +1,78 @@
+"""The level *rollout*: vLLM's V1 engine in the loop, on two ranks, from a checkpoint our converter made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from npu_rl.errors import NpuRlError, RecipeError
+from npu_rl.training import interpreter, made
+from npu_rl.training import train as training
+from npu_rl.training.prepare import Prepared
+from npu_rl.training.record import RunRecord
+from npu_rl.training.rehearsal.checkpoint import converted
+from npu_rl.training.rehearsal.level_train import attempt_small, has_mindspeed, read_curve
+from npu_rl.training.rehearsal.report import TrainPart
+from npu_rl.training.rehearsal.scale_rollout import Case, scaled_rollout
+from npu_rl.training.rehearsal.vllm_env import REQUIREMENTS
+from npu_rl.training.screen import Screen
+
+TRANSFER = 1.0
+"""TODO"""
+
+_NEEDED = ("vllm", "mindspeed", "npu_rl_runtime/converter", "npu_rl_runtime/rollout_offload")
+
+
+def can_rehearse_rollout(prepared: Prepared) -> bool:
+    """Whether recipe and tree have what this level is about: Megatron with MindSpeed, vLLM, and our adaptations."""
+    return prepared.recipe.rollout.engine == "vllm" and has_mindspeed(prepared) and not _lacking(prepared)
+
+
+def rehearse_rollout(prepared: Prepared, record: RunRecord, case: Case, screen: Screen) -> TrainPart:
+    """What came of one case. Raises training.Stopped if a person ends it."""
+    recipe, changed = scaled_rollout(prepared.recipe, record.name, case)
+    part = TrainPart(changed=changed, run=str(record.folder))
+    try:
+        _demand(prepared)
+        checkpoint = _checkpoint(prepared.with_recipe(recipe), record, screen)
+        model = recipe.model.model_copy(update={"checkpoint": str(checkpoint)})
+        small = prepared.with_recipe(recipe.model_copy(update={"model": model}))
+        attempt_small(small, record, screen, part, transfer=TRANSFER)
+    except training.Stopped:
+        raise
+    except NpuRlError as error:
+        part.failure = str(error)
+    read_curve(part, record)
+    return part
+
+
+def _checkpoint(small: Prepared, record: RunRecord, screen: Screen) -> Path:
+    """The tiny model, and from it a dist checkpoint by the tree's own converter, on as many ranks as train."""
+    runs = record.folder.parent
+    place = made.place(runs, small.recipe, small.interpreter)
+    command = small.command(runs, record.id, 1, Path("/tmp/nrl-by-hand"))
+    screen.stage("making the model and the data")
+    made.make(place, small.recipe, small.interpreter, command.environment)
+    screen.stage("converting the model to a Megatron checkpoint")
+    return converted(small, place, command.environment)
+
+
+def _lacking(prepared: Prepared) -> list[str]:
+    code = prepared.layout.code
+    return [name for name in _NEEDED if not (code / name).is_dir() and not (code / f"{name}.py").is_file()]
+
+
+def _demand(prepared: Prepared) -> None:
+    if prepared.recipe.rollout.engine != "vllm" or not prepared.recipe.megatron:
+        raise RecipeError(
+            "The level `rollout` rehearses vLLM's engine with Megatron-core, and this recipe asks for others",
+            where=prepared.loaded.where("rollout", "engine"),
+            hint="--rehearse=train rehearses its training.",
+        )
+    if lacking := _lacking(prepared):
+        raise RecipeError(
+            f"The level `rollout` needs what the tree of {prepared.lock.manifest} has not: {', '.join(lacking)}",
+            where=prepared.loaded.where("manifest"),
+            hint="--rehearse=imports and --rehearse=layout need none of it.",
+        )
+    found = interpreter.look(prepared.interpreter.path, REQUIREMENTS)
+    interpreter.demand(found, REQUIREMENTS, by="vLLM's engine", extra="rehearsal-vllm")
