@@ -26,6 +26,7 @@ from npu_rl.patches.match import apply_exact
 from npu_rl.patches.parse import parse_patch
 from npu_rl.patches.series import read_patchset
 from npu_rl.training.made import ON_PATH, ON_PATH_NPU
+from tests.patchsets.conftest import WITHOUT
 from tests.support import git
 
 MANIFEST = "deepseek-r1-zero"
@@ -33,18 +34,21 @@ Files = dict[str, "bytes | None"]
 
 
 def tree(
-    upstreams: Path,
+    upstreams: Path | None,
     folder: Path,
     components: Iterable[str],
     *,
     patched: bool = True,
     without: str | None = None,
+    laid: Path | None = None,
 ) -> Path:
     """Lay `components` ("verl", "MindSpeed", ...) and `npu_rl_runtime` into the new `folder`, and return it.
 
     patched: with the manifest's patches for them, or as upstream has them. without: the name or slug of one patch
     that is left out ("0006-rollout-compile.patch", "rollout-compile"); ValueError if no component has it. What later
-    patches did to the same file stays, by a three-way merge; CalledProcessError if they can't be told apart.
+    patches did to the same file stays, by a three-way merge; CalledProcessError if they can't be told apart. Left out
+    as well, whatever is asked for: the patch that the variable NPU_RL_TEST_WITHOUT names, if it is one of these.
+    laid: a code tree that has the same files already, such as the quickstart's has vLLM's; no upstream is read then.
     """
     loaded = load_manifest(MANIFEST)
     lock = lock_file.read(lock_file.file_for(loaded.path))
@@ -53,10 +57,13 @@ def tree(
     for name in components:
         locked = lock.components[name]
         source = folder / ".upstream"
-        assert locked.pin
-        _unpack(
-            _repository(upstreams, locked.sources), locked.pin, [take.path for take in locked.take], source
-        )
+        if laid is not None:
+            for take in locked.take:
+                shutil.copytree(laid / take.to, source / take.path)
+        else:
+            assert locked.pin and upstreams
+            repository = _repository(upstreams, locked.sources)
+            _unpack(repository, locked.pin, [take.path for take in locked.take], source)
         if patched:
             for entry in loaded.manifest.components[name].patches:
                 left_out |= _patch(source, entry.path, without)
@@ -142,7 +149,8 @@ def _patch(source: Path, patchset: str, without: str | None) -> bool:
         before = {file.path: files.get(file.path, _read(source / file.path)) for file in changes}
         after = {file.path: apply_exact(before[file.path], file, name=patch.name) for file in changes}
         files.update(after)
-        if without in (patch.name, patch.name.removesuffix(".patch").partition("-")[2]):
+        names = (patch.name, patch.name.removesuffix(".patch").partition("-")[2])
+        if without in names or os.environ.get(WITHOUT) in names:
             taken_back.append((before, after))
     for path, data in files.items():
         _write(source / path, data)

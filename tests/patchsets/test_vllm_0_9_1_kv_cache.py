@@ -8,9 +8,9 @@ import pytest
 
 from tests.patchsets.flagship_tree import run, tree, used
 
-for needed in ("torch", "msgspec", "gguf", "xgrammar"):  # what vLLM's engine imports
+for needed in ("torch", "msgspec", "gguf", "blake3"):  # what vLLM's engine imports
     pytest.importorskip(needed)
-pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
+pytestmark = [pytest.mark.rehearsal, pytest.mark.pypi]
 
 RUNNER = Path(__file__).with_name("run_kv_cache.py")
 SAME = ["model.layers.1.attn"] * 3
@@ -19,15 +19,15 @@ AS_AT_FIRST = [[256, 256, True]] * 3
 
 
 @pytest.fixture(scope="module")
-def patched_tree(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tree(upstreams, tmp_path_factory.mktemp("kv") / "code", ["vllm"])
+def patched_tree(code_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tree(None, tmp_path_factory.mktemp("kv") / "code", ["vllm"], laid=code_tree)
 
 
 def test_a_cache_made_again_has_the_schedulers_blocks(
-    upstreams: Path, patched_tree: Path, tmp_path: Path
+    code_tree: Path, patched_tree: Path, tmp_path: Path
 ) -> None:
     """Upstream, a later profile decides: with less memory the pool hands out blocks past the cache's end."""
-    before = tree(upstreams, tmp_path / "code", ["vllm"], without="kv-cache-reuse")
+    before = tree(None, tmp_path / "code", ["vllm"], without="kv-cache-reuse", laid=code_tree)
     assert run(RUNNER, before, *SAME, npu=False) == OVER_THE_END
     usage = tmp_path / "usage"
     assert run(RUNNER, patched_tree, *SAME, npu=False, usage=usage) == AS_AT_FIRST
