@@ -18,7 +18,7 @@ SLUG = "attention-scale"
 
 
 def softmax_scale(attention: Any, upstream: float) -> float:
-    """What the scores are multiplied by. attention: Megatron-core's DotProductAttention. upstream: MindSpeed's choice."""
+    """What the scores are multiplied by. attention: Megatron-core's DotProductAttention. upstream: MindSpeed's."""
     if not enabled(SLUG):
         return upstream
     count(SLUG)

@@ -40,7 +40,9 @@ def main() -> None:
     query, key, value = (torch.randn(8, 2, 4, KV_CHANNELS) for _ in range(3))
     mask = torch.ones(1, 1, 8, 8, dtype=torch.bool).triu(1)
     got = made(query, key, value, mask, attn_mask_type=AttnMaskType.causal)
-    print(json.dumps([difference(got, query, key, value, s) for s in (ASKED_FOR, 1 / math.sqrt(KV_CHANNELS))]))
+    print(
+        json.dumps([difference(got, query, key, value, s) for s in (ASKED_FOR, 1 / math.sqrt(KV_CHANNELS))])
+    )
 
 
 def difference(got: Any, query: Any, key: Any, value: Any, scale: float) -> float:

@@ -89,3 +89,43 @@ def test_tensor_parallel_attention_is_refused_by_mindspeed_itself(
     report = rehearsed(workspace, env, *words, "--rehearse=layout", code=1)["layout"]
     wrong = [check for check in report["checks"] if not check["ok"]]  # type: ignore[attr-defined,index]
     assert any("MLA is not supported with Tensor Parallelism yet" in check["why"] for check in wrong)
+
+
+SHOWN_ELSEWHERE = {
+    "on-policy-logprob",  # off by default
+    "repatch-required",  # does something only where MindSpeed can't be imported
+    "chunked-prefill-check",  # placeholder
+}
+
+
+def test_vllms_engine_is_in_the_loop(workspace: Path, env: dict[str, str]) -> None:
+    """Both cases to their end: rollout and actor agree, the reward rises, and the adaptations did their work."""
+    pytest.importorskip("msgspec", reason="the extra `rehearsal-vllm` is not installed")
+    report = rehearsed(workspace, env, "--rehearse=rollout")
+    cases = report["rollout"]
+    assert set(cases) == {"expert", "pipeline"}
+    for part in cases.values():
+        curve = [value for _, value in part["curve"]]  # type: ignore[index]
+        assert len(curve) == 16
+        assert sum(curve[-5:]) / 5 > sum(curve[:5]) / 5 + 0.1
+        assert part["transfer"] < 0.002  # type: ignore[index]
+    runs = {slug: patch["runs"] for patch in report["patches"] for slug in patch["slugs"]}  # type: ignore[index]
+    assert {slug for slug, number in runs.items() if not number} == SHOWN_ELSEWHERE
+    used = report["stood_in_for"]
+    assert used["torch_npu.npu_fusion_attention"] > 0  # type: ignore[operator]
+    assert any(name.startswith("vllm.") for name in used)
+
+
+def test_a_weight_that_vllm_does_not_get_is_caught(workspace: Path, env: dict[str, str]) -> None:
+    """The negative control of the whole way, from Megatron's stages into vLLM's engine."""
+    pytest.importorskip("msgspec", reason="the extra `rehearsal-vllm` is not installed")
+    report = rehearsed(
+        workspace,
+        env,
+        "steps=2",
+        "--rehearse=rollout",
+        code=1,
+        NPU_RL_FAULT_ZEROED="layers.0.self_attn.o_proj",
+    )
+    for part in report["rollout"].values():
+        assert "rollout and trainer disagree" in str(part["failure"])  # type: ignore[index]

@@ -43,7 +43,8 @@ def attempt_small(
 
 
 def read_curve(part: TrainPart, record: RunRecord) -> None:
-    """Fill in what the record's metrics say."""
+    """Fill in what the record's metrics say, and where its counts are."""
+    part.usage += [attempt.usage for attempt in record.attempts[-1:]]
     points = record.curve()
     part.curve = rewards(points)
     part.transfer = _transfer(points)

@@ -46,22 +46,20 @@ def rehearse(prepared: Prepared, level: str, screen: Screen, tell: Tell) -> Rehe
     backend = "Megatron-core with MindSpeed" if prepared.recipe.megatron else "FSDP"
     report = RehearsalReport(prepared.recipe.name, prepared.lock.tree, prepared.lock.commit, backend)
     record = _record(prepared, level)
-    ran: list[RunRecord] = []
     if "imports" in wanted:
         report.imports = _imports(prepared, record, tell)
     if "layout" in wanted:
         report.layout = _layout(prepared, record, tell)
     if "train" in wanted:
         report.train = rehearse_train(prepared, record, screen)
-        ran.append(record)
     if "rollout" in wanted:
         report.rollout = {}
         for case in CASES:
-            ran.append(_record(prepared, f"rollout, {case}", f".{case}"))
-            report.rollout[case] = rehearse_rollout(prepared, ran[-1], case, screen)
-    hooks, standins = _used(ran)
+            of_case = _record(prepared, f"rollout, {case}", f".{case}")
+            report.rollout[case] = rehearse_rollout(prepared, of_case, case, screen)
+    hooks, standins = _used(report)
     report.standins = dict(standins)
-    report.patches = patch_uses(prepared.report, hooks if ran else None)
+    report.patches = patch_uses(prepared.report, hooks if report.trained() else None)
     write_atomically(record.folder / "rehearsal.json", dump(report.to_json()).encode())
     return report
 
@@ -71,15 +69,14 @@ def _all(prepared: Prepared) -> tuple[str, ...]:
     return ("imports", "layout", "rollout" if can_rehearse_rollout(prepared) else "train")
 
 
-def _used(ran: list[RunRecord]) -> tuple[Counter[str], Counter[str]]:
+def _used(report: RehearsalReport) -> tuple[Counter[str], Counter[str]]:
     """Runs of hooks, and uses of stand-ins, over all that was trained."""
     hooks: Counter[str] = Counter()
     standins: Counter[str] = Counter()
-    for record in ran:
-        for attempt in record.attempts[-1:]:
-            of_hooks, of_standins = read_usage(attempt.usage)
-            hooks += of_hooks
-            standins += of_standins
+    for folder in {folder for part in report.trained() for folder in part.usage}:
+        of_hooks, of_standins = read_usage(folder)
+        hooks += of_hooks
+        standins += of_standins
     return hooks, standins
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from npu_rl.training.rehearsal.imports import ImportReport
@@ -21,7 +22,8 @@ ONLY_AN_NPU = (
 @dataclass
 class TrainPart:
     """The level *train*, or one case of *rollout*. curve: (step, mean reward). transfer: the largest mean difference
-    of probabilities between rollout and actor in the first steps. failure: why it is not all well, or None."""
+    of probabilities between rollout and actor in the first steps. failure: why it is not all well, or None. usage:
+    folders with the counts of what ran."""
 
     curve: list[tuple[int, float]] = field(default_factory=list)
     seconds: float = 0.0
@@ -30,9 +32,11 @@ class TrainPart:
     changed: list[str] = field(default_factory=list)
     run: str = ""
     failure: str | None = None
+    usage: list[Path] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "ok": self.failure is None, "curve": [list(pair) for pair in self.curve]}
+        said = {name: value for name, value in vars(self).items() if name != "usage"}
+        return {**said, "ok": self.failure is None, "curve": [list(pair) for pair in self.curve]}
 
 
 @dataclass
@@ -54,9 +58,10 @@ class RehearsalReport:
     def ok(self) -> bool:
         """Whether every level that was asked for is well."""
         levels = [self.imports is None or self.imports.ok, self.layout is None or self.layout.ok]
-        return all(levels) and all(part.failure is None for part in self._trained())
+        return all(levels) and all(part.failure is None for part in self.trained())
 
-    def _trained(self) -> list[TrainPart]:
+    def trained(self) -> list[TrainPart]:
+        """All parts that ran the trainer."""
         return [*([self.train] if self.train else []), *(self.rollout or {}).values()]
 
     def to_json(self) -> dict[str, Any]:
@@ -80,7 +85,7 @@ class RehearsalReport:
 
     def real(self) -> list[str]:
         """What ran as it is in the tree."""
-        if not self._trained():
+        if not self.trained():
             return []
         engine = "vLLM's V1 engine: model, scheduler, KV cache, sampler, expert parallel over the ranks"
         return [

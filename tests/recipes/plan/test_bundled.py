@@ -9,6 +9,7 @@ from npu_rl.recipes.load import load_recipe
 from npu_rl.recipes.plan.plan import plan_of
 from npu_rl.recipes.plan.report import plan_text
 
+
 @pytest.mark.parametrize("name", sorted(bundled_recipes()))
 def test_a_bundled_recipe_fits(name: str) -> None:
     made = plan_of(load_recipe(name))

@@ -207,7 +207,7 @@ BROKEN = [
     (
         "actor routes as the model",
         ["actor.transformer.moe_router_group_topk=8"],
-        "moe_router_num_groups 8, moe_router_group_topk 8; the model's experts are in 8 groups, of which a token uses 4",
+        "moe_router_num_groups 8, moe_router_group_topk 8; the model's experts are in 8 groups",
         "moe_router_num_groups to 8 and moe_router_group_topk to 4",
     ),
     (
