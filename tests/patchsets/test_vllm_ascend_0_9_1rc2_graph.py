@@ -32,13 +32,13 @@ def test_the_graph_follows_the_weights(upstreams: Path, patched_tree: Path, tmp_
     assert run(GRAPH, before, **VERSION) == STALE
     usage = tmp_path / "usage"
     assert run(GRAPH, patched_tree, usage=usage, **VERSION) == FOLLOWS
-    assert used(usage, "rollout-offload") == 1
+    assert used(usage, "graph-parameters") == 1
 
 
 def test_switched_off_it_is_upstream(patched_tree: Path, tmp_path: Path) -> None:
     usage = tmp_path / "usage"
     assert run(GRAPH, patched_tree, usage=usage, NPU_RL_ROLLOUT_OFFLOAD="0", **VERSION) == STALE
-    assert used(usage, "rollout-offload") == 0
+    assert used(usage, "graph-parameters") == 0
 
 
 def test_its_attention_and_experts_come_back(patched_tree: Path) -> None:

@@ -94,7 +94,7 @@ def test_tensor_parallel_attention_is_refused_by_mindspeed_itself(
 SHOWN_ELSEWHERE = {
     "on-policy-logprob",  # off by default
     "repatch-required",  # does something only where MindSpeed can't be imported
-    "chunked-prefill-check",  # placeholder
+    "graph-parameters",  # torchair's graph needs an NPU
 }
 
 
@@ -109,8 +109,8 @@ def test_vllms_engine_is_in_the_loop(workspace: Path, env: dict[str, str]) -> No
         assert len(curve) == 16
         assert sum(curve[-5:]) / 5 > sum(curve[:5]) / 5 + 0.1
         assert part["transfer"] < 0.002  # type: ignore[index]
-    runs = {slug: patch["runs"] for patch in report["patches"] for slug in patch["slugs"]}  # type: ignore[index]
-    assert {slug for slug, number in runs.items() if not number} == SHOWN_ELSEWHERE
+    silent = {patch["name"][5:-6] for patch in report["patches"] if not patch["runs"]}  # type: ignore[index]
+    assert silent == SHOWN_ELSEWHERE
     used = report["stood_in_for"]
     assert used["torch_npu.npu_fusion_attention"] > 0  # type: ignore[operator]
     assert any(name.startswith("vllm.") for name in used)

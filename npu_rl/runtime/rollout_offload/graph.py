@@ -20,6 +20,9 @@ from ..switches import enabled
 from ..used import count
 from .slug import SLUG
 
+PATCH = "graph-parameters"
+"""Under this the hook is counted: it is a patch of its own, with the offload's switch."""
+
 _asked = False
 
 
@@ -29,7 +32,7 @@ def frozen_parameter() -> bool:
     _asked = True
     if not enabled(SLUG):
         return True
-    count(SLUG)
+    count(PATCH)
     return False
 
 

@@ -13,9 +13,9 @@ from npu_rl.workspace.verify import Report
 
 @dataclass(frozen=True)
 class PatchUse:
-    """A patch and what a rehearsal showed of it. runs: of its hook; None if no level that runs code was asked for.
+    """A patch and what a rehearsal showed of it. slugs: its switches.
 
-    why: why it was not rehearsed, or "". needs_npu: what its header says only an NPU can show.
+    runs: of its hook; None if no level that runs code was asked for. why: why it was not rehearsed, or "". needs_npu: what its header says only an NPU can show.
     """
 
     component: str
@@ -51,7 +51,7 @@ def _uses(report: Report, hooks: Counter[str] | None) -> Iterator[PatchUse]:
         head = text.partition("\ndiff --git ")[0]
         header = parse_header(head)
         slugs = header.switches
-        runs = None if hooks is None else sum(hooks[slug] for slug in slugs)
+        runs = None if hooks is None else hooks[_counted_as(patch.name)]
         yield PatchUse(
             component,
             patch.name,
@@ -60,6 +60,11 @@ def _uses(report: Report, hooks: Counter[str] | None) -> Iterator[PatchUse]:
             _why(slugs, runs),
             " ".join(header.fields.get("Needs-NPU", "").split()),
         )
+
+
+def _counted_as(name: str) -> str:
+    """A hook counts under its patch's name, without number and ending; two patches may share a switch."""
+    return name.removesuffix(".patch").partition("-")[2]
 
 
 def _why(slugs: tuple[str, ...], runs: int | None) -> str:
