@@ -45,7 +45,7 @@ def run_child(
     """
     if not sys.platform.startswith("linux"):
         raise HostError(f"The rehearsal of {level} needs Linux", why=f"this is {sys.platform}")
-    with tempfile.TemporaryDirectory(prefix="npu-rl-rehearsal-") as name:
+    with tempfile.TemporaryDirectory(prefix="npu-rl-rehearsal-", ignore_cleanup_errors=True) as name:
         folder = Path(name).resolve()
         (folder / "work").mkdir()
         (folder / "byte-code").mkdir()

@@ -15,7 +15,8 @@ from npu_rl.workspace.verify import Report
 class PatchUse:
     """A patch and what a rehearsal showed of it. slugs: its switches.
 
-    runs: of its hook; None if no level that runs code was asked for. why: why it was not rehearsed, or "". needs_npu: what its header says only an NPU can show.
+    runs: of its hook; None if no level that runs code was asked for. why: why it was not rehearsed, or "".
+    needs_npu: what its header says only an NPU can show.
     """
 
     component: str
