@@ -17,8 +17,9 @@ from npu_rl.training.rehearsal.vllm_env import REQUIREMENTS
 from npu_rl.training.screen import Screen
 
 TRANSFER = 0.005
-"""How far rollout and actor may differ in a token's probability, on average over a step. Measured: 0.0005 in the first
-steps, as transformers in bfloat16 differs from float32; TODO."""
+"""How far rollout and actor may differ in a token's probability, on average over a step. Measured over 16 steps of both
+cases: 0.0005 in the first, as transformers in bfloat16 differs from float32, and 0.0026 at most; 0.052 with one o_proj
+lost on the way, and 0.018 while the actor routed and scaled its attention in another way than the model."""
 
 _NEEDED = ("vllm", "mindspeed", "npu_rl_runtime/converter", "npu_rl_runtime/rollout_offload")
 

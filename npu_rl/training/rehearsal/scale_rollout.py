@@ -72,7 +72,9 @@ def scaled_rollout(recipe: Recipe, name: str, case: Case) -> tuple[Recipe, list[
             }
         ),
         "reference": recipe.reference.model_copy(update={"micro_batch": _MICRO}),
-        "optimizer": recipe.optimizer.model_copy(update={"lr": _RATE, "warmup_steps": _WARMUP}),
+        "optimizer": recipe.optimizer.model_copy(
+            update={"lr": _RATE, "warmup_steps": min(_WARMUP, steps // 2)}
+        ),
         "cluster": Cluster(nodes=1, dies=RANKS, dies_per_card=recipe.cluster.dies_per_card),
         "env": {**recipe.env, "VLLM_DP_SIZE": str(RANKS)},
         "logging": Logging(samples=recipe.logging.samples),

@@ -62,4 +62,7 @@ def test_the_reward_is_the_trainers_own(recipe: Recipe) -> None:
 def test_a_short_rehearsal_has_no_goal(recipe: Recipe) -> None:
     short = recipe.model_copy(update={"steps": 2})
     assert scaled_rollout(short, "r", "expert")[0].reward.goal is None
+    assert (
+        scaled_rollout(short, "r", "expert")[0].optimizer.warmup_steps == 1
+    )  # Megatron-core wants fewer than steps
     assert scaled_rollout(recipe, "r", "expert")[0].reward.goal is not None
