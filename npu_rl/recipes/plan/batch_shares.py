@@ -13,6 +13,8 @@ _SEQUENCES, _TOKENS = f"{ROLLOUT}.max_num_seqs", f"{ROLLOUT}.max_num_batched_tok
 _CHUNKED, _LENGTH = f"{ROLLOUT}.enable_chunked_prefill", f"{ROLLOUT}.max_model_len"
 _RESPONSE = "data.max_response_length"
 
+_MASK = 2048  # tokens; the side of the NPU attention's compressed mask
+
 
 def batch_shares(facts: Facts) -> Iterator[Rule]:
     """Prompts, answers and mini batches over copies and engines."""
@@ -88,7 +90,17 @@ def length_rules(facts: Facts) -> Iterator[Rule]:
     if facts.vllm:
         yield from _engine_lengths(facts, length)
     trained = facts.transformer("seq_length")
-    if isinstance(trained, int):
+    if isinstance(trained, int) and facts.mindspeed and facts.transformer("use_flash_attn"):
+        yield Rule(
+            "attention mask",
+            trained == _MASK,
+            f"seq_length {trained}; MindSpeed makes its mask of this side and asks for the compressed causal mode, "
+            f"whose mask is {_MASK} x {_MASK} whatever the sequences are "
+            "(mindspeed/core/transformer/flash_attention/generate_mask/generate_mask.py:45@7ff818c4)",
+            f"set seq_length to {_MASK}",
+            (f"{TRANSFORMER}.seq_length",),
+        )
+    elif isinstance(trained, int):
         yield Rule(
             "training length",
             trained >= length,

@@ -162,6 +162,12 @@ BROKEN = [
         "4096 or more, or turn on the adaptation chunked-prefill-check",
     ),
     (
+        "attention mask",
+        ["actor.transformer.use_flash_attn=true"],
+        "seq_length 4096; MindSpeed makes its mask of this side",
+        "seq_length to 2048",
+    ),
+    (
         "training length",
         ["actor.transformer.seq_length=2048"],
         "seq_length 2048 for sequences of 4096",
@@ -286,6 +292,7 @@ RARE = [
     ),
     ("real weights without a benchmark's switches", ["env.VLLM_ENABLE_FIX_ROUTE=0"]),
     ("prefill", ["rollout.chunked_prefill=false"]),
+    ("attention mask", ["actor.transformer.use_flash_attn=true", "actor.transformer.seq_length=2048"]),
 ]
 
 
