@@ -92,7 +92,8 @@ SYMPTOMS = (
         "verl#5123",
     ),
     _row(
-        r"No module named '(?:torch_npu|vllm|vllm_ascend|mindspeed|megatron|tensordict|transformers)[\w.]*'",
+        # Not vllm._C or vllm._version, which only a build makes and vLLM does without.
+        r"No module named '(?:torch_npu|vllm|vllm_ascend|mindspeed|megatron|tensordict|transformers)(?:\.(?!_)\w+)*'",
         "The training interpreter lacks a package.",
         "Choose another interpreter with --python, or install the package there.",
         "verl#5123",

@@ -242,3 +242,10 @@ PRINTED = [
 @pytest.mark.parametrize(("line", "advice"), PRINTED)
 def test_what_programs_print_leads_to_the_advice(tmp_path: Path, line: str, advice: str) -> None:
     assert advice in sure(found(tmp_path, f"some\n(WorkerDict pid=1) {line}\nmore\n")).hint
+
+
+@pytest.mark.parametrize("name", ["vllm._C", "vllm._version", "vllm_ascend.vllm_ascend_C._impl"])
+def test_what_only_a_build_makes_is_no_missing_package(tmp_path: Path, name: str) -> None:
+    """vLLM goes on without it, and says so in every process."""
+    text = f"WARNING Failed to import: No module named '{name}'\n" + remote("ValueError", "no such shard")
+    assert "may belong to it" not in sure(found(tmp_path, text)).hint
