@@ -145,7 +145,7 @@ def train(
         typer.Option(
             "--rehearse",
             metavar="LEVEL",
-            help="Rehearse on this CPU: imports, layout, train, or all.",
+            help="Rehearse on this CPU: imports, layout, train, rollout, or all that apply.",
             show_default=False,
         ),
     ] = None,

@@ -186,3 +186,15 @@ def test_a_healthy_rehearsal_says_what_was_real(
     assert report["stood_in_for"]["verl.utils.device.get_nccl_backend"] >= 1
     assert any("HCCL" in line for line in report["only_an_npu_can_show"])
     assert len(report["train"]["curve"]) == 8
+
+
+def test_a_level_that_the_recipe_has_nothing_for(
+    train: list[str | Path], env: dict[str, str], tmp_path: Path
+) -> None:
+    """vLLM's engine can't be rehearsed where transformers generates: said at once, nothing trained."""
+    done = run_cli([*train, "--rehearse=rollout", "--json"], env, tmp_path, timeout=100)
+    assert done.returncode == 1, done.stderr
+    report = json.loads(done.stdout)
+    for part in report["rollout"].values():
+        assert "this recipe asks for others" in part["failure"] and "--rehearse=train" in part["failure"]
+        assert part["curve"] == []
