@@ -13,6 +13,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell without job control ignores it for what it starts in the background, and children would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# As many test processes as cores: threads of their own would wait for each other most of the time.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 PIP = [name for name in os.environ if name.startswith("PIP_")]
 
 

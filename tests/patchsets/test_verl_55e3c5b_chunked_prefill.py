@@ -10,7 +10,7 @@ import pytest
 
 from tests.patchsets.flagship_tree import run, tree, used
 
-for needed in ("torch", "ray", "tensordict", "msgspec", "gguf", "xgrammar"):  # what verl and vLLM import
+for needed in ("torch", "ray", "tensordict", "msgspec", "gguf", "blake3"):  # what verl and vLLM import
     pytest.importorskip(needed)
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 

@@ -12,7 +12,7 @@ import yaml
 from npu_rl.data import data_root
 from tests.patchsets.flagship_tree import run, tree, used
 
-for needed in ("torch", "ray", "tensordict", "msgspec", "gguf", "xgrammar"):  # what verl and vLLM import
+for needed in ("torch", "ray", "tensordict", "msgspec", "gguf", "blake3"):  # what verl and vLLM import
     pytest.importorskip(needed)
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 

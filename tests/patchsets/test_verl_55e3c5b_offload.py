@@ -13,7 +13,7 @@ from npu_rl.training.made import ON_PATH_VLLM
 from npu_rl.training.rehearsal.vllm_env import ENVIRONMENT
 from tests.patchsets.flagship_tree import run, tree, used
 
-for needed in ("torch", "msgspec", "gguf", "xgrammar"):  # what vLLM's engine imports
+for needed in ("torch", "msgspec", "gguf", "blake3"):  # what vLLM's engine imports
     pytest.importorskip(needed)
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 

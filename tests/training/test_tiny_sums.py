@@ -22,7 +22,7 @@ pytestmark = pytest.mark.rehearsal
 def make(folder: Path, *words: str) -> Path:
     done = subprocess.run(
         [sys.executable, "-m", "npu_rl_make", str(folder), "1", "64", *words],
-        env={**os.environ, "PYTHONPATH": str(ON_PATH), "OMP_NUM_THREADS": "2", "CUDA_VISIBLE_DEVICES": ""},
+        env={**os.environ, "PYTHONPATH": str(ON_PATH), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
