@@ -25,7 +25,7 @@ _FINITE = (
     *(*REWARDS, "actor/pg_loss", "actor/kl_loss", "actor/entropy", "actor/grad_norm"),
     *("critic/vf_loss", "critic/grad_norm"),
 )
-_DIFFERENCE = "training/rollout_probs_diff_mean"
+DIFFERENCE = "training/rollout_probs_diff_mean"
 _REMEMBERED = 50  # step durations for the median
 
 
@@ -160,7 +160,7 @@ class Watch:
 
     def _transfer(self, step: int, data: Mapping[str, float]) -> Alarm | None:
         limit = self._transfer_limit(data)
-        difference = data.get(_DIFFERENCE)
+        difference = data.get(DIFFERENCE)
         if limit is None or difference is None:
             return None
         return self._tell(
@@ -170,7 +170,7 @@ class Watch:
             f"probabilities {difference:.2g} (limit {limit:.2g})",
             "A weight does not reach the rollout as it is in the trainer: a name that is skipped, a wrong "
             "layout, a missing reshard.",
-            _DIFFERENCE,
+            DIFFERENCE,
         )
 
     def _transfer_limit(self, data: Mapping[str, float]) -> float | None:

@@ -112,7 +112,7 @@ def attempt(config: dict[str, Any], job: dict[str, Any]) -> dict[str, Any]:
         seen["engine"] = told
         if job.get("meet"):
             seen["met"] = meet(engine_args, job.get("patience", 60))
-        return SimpleNamespace()
+        return SimpleNamespace(vllm_config=sizes(engine_args, job.get("blocks")))
 
     LLMEngine.from_engine_args = without_a_device
     told = {"prompt_length": 64, "response_length": 64, "tensor_model_parallel_size": 1, "dtype": "float32"}
@@ -131,6 +131,20 @@ def attempt(config: dict[str, Any], job: dict[str, Any]) -> dict[str, Any]:
     except (ValueError, TypeError, RuntimeError) as error:
         seen["error"] = f"{type(error).__name__}: {error}"
     return seen
+
+
+def sizes(engine_args: Any, blocks: int | None) -> Any:
+    """What a made engine says of itself. blocks: of 128 tokens, in the cache of a scheduler that takes whole prompts;
+    None is one that takes them in pieces."""
+    return SimpleNamespace(
+        scheduler_config=SimpleNamespace(
+            enable_chunked_prefill=blocks is None,
+            max_num_batched_tokens=engine_args.max_num_batched_tokens,
+            max_num_seqs=engine_args.max_num_seqs,
+        ),
+        cache_config=SimpleNamespace(num_gpu_blocks=blocks, block_size=128),
+        model_config=SimpleNamespace(max_model_len=engine_args.max_model_len),
+    )
 
 
 def meet(engine_args: Any, patience: int) -> dict[str, Any]:

@@ -90,3 +90,14 @@ def test_the_ascend_scheduler_drops_what_is_longer_than_a_step(patched_tree: Pat
     assert (pieces, ascend) == ("1024 tokens", "1024 tokens, chunked: False")
     assert prompts == {"longer": "no answer", "as long": "length", "short": "length"}
     assert interrupted == {"first": "length", "second": "no answer"}
+
+
+def test_a_cache_in_which_a_sequence_might_have_to_give_way_is_refused(patched_tree: Path) -> None:
+    """64 sequences of 4096 tokens are 2048 blocks of 128."""
+    errors = []
+    for blocks in (2048, 2047):
+        job = json.dumps({"jobs": [FLAGSHIP], "blocks": blocks})
+        found = run(HERE / "run_vllm_rollout.py", patched_tree, job, npu=False, VLLM_PLUGINS="")
+        errors.append(found["ranks"][0][0].get("error", ""))
+    assert errors[0] == ""
+    assert errors[1].startswith("ValueError: The KV cache holds 262016 tokens (2047 blocks of 128)")
