@@ -18,10 +18,12 @@ from npu_rl.training.screen import Screen
 from npu_rl.training.watch import DIFFERENCE
 
 FIRST, TRANSFER = 0.005, 0.02
-"""How far rollout and actor may differ in a token's probability, on average over a step: in the first, on the weights
-of the checkpoint, and later. Measured: 0.0005 in the first, as transformers in bfloat16 differs from float32; up to 0.009
-while the tiny model learns, when a rounding sends a token to another expert; 0.052 with one o_proj lost on the way, and
-0.018 in the first while the actor routed and scaled its attention in another way than the model."""
+"""How far rollout and actor may differ in a token's probability, on average over a step: in the first, on the
+weights of the checkpoint, and later.
+
+Measured: 0.0005 in the first, as transformers in bfloat16 differs from float32; up to 0.009 while the tiny model
+learns, when a rounding sends a token to another expert; 0.052 with one o_proj lost on the way, and 0.018 in the first
+while the actor routed and scaled its attention in another way than the model."""
 
 _NEEDED = ("vllm", "mindspeed", "npu_rl_runtime/converter", "npu_rl_runtime/rollout_offload")
 
