@@ -8,7 +8,7 @@ import pytest
 
 from tests.patchsets.flagship_tree import run, tree, used
 
-for needed in ("torch", "msgspec", "gguf", "blake3"):  # what vLLM's engine imports
+for needed in ("torch", "msgspec", "gguf", "blake3", "numba"):  # what vLLM's engine imports
     pytest.importorskip(needed)
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 
