@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from npu_rl.data import data_root
 from npu_rl.errors import NpuRlError
 from npu_rl.training.rehearsal.expected import dump_expected, read_expected
 from npu_rl.training.rehearsal.imports import Failure, ImportReport, compare
@@ -95,3 +98,16 @@ def test_another_missing_package_is_told_and_a_fault_is_a_failure() -> None:
 def test_without_a_list_only_faults_are_failures() -> None:
     assert report_of({"p.a": "needs x"}).ok
     assert not report_of({"p.a": "signal 11"}).ok
+
+
+@pytest.mark.parametrize(
+    "place", sorted((data_root() / "manifests").glob("*.imports.yaml")), ids=lambda p: p.name
+)
+def test_a_committed_list_names_modules(place: Path) -> None:
+    expected = read_expected(place.read_text(encoding="utf-8"), str(place))
+    assert expected
+    for modules in expected.values():
+        assert all(module.split(".")[0] in PACKAGES for module in modules), modules
+
+
+PACKAGES = {"verl", "vllm", "vllm_ascend", "megatron", "mindspeed", "npu_rl_runtime"}
