@@ -36,7 +36,13 @@ def main() -> None:
 def _with_level(words: list[str]) -> list[str]:
     """`--rehearse` without a level means all of them: an option's value that may be left out, which the parser
     can't express."""
-    levels = ("imports", "layout", "train", "all")
+    levels = (
+        "imports",
+        "layout",
+        "train",
+        "rollout",
+        "all",
+    )  # rehearse.LEVELS, which is costly to import here
     following = [*words[1:], ""]
     return [
         "--rehearse=all" if word == "--rehearse" and after not in levels else word

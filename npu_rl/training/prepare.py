@@ -18,7 +18,7 @@ from npu_rl.recipes.schema import Recipe
 from npu_rl.training import host, interpreter, made
 from npu_rl.training.interpreter import Interpreter
 from npu_rl.training.process import run_quietly
-from npu_rl.training.rehearsal.vllm_env import ENVIRONMENT as VLLM_ON_CPU
+from npu_rl.training.vllm_env import ENVIRONMENT as VLLM_ON_CPU
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.verify import Report, verify
 

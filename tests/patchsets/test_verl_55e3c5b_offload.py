@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from npu_rl.training.made import ON_PATH_VLLM
-from npu_rl.training.rehearsal.vllm_env import ENVIRONMENT
+from npu_rl.training.vllm_env import ENVIRONMENT
 from tests.patchsets.flagship_tree import run, tree, used
 
 for needed in ("torch", "msgspec", "gguf", "blake3"):  # what vLLM's engine imports

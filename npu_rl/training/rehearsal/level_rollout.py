@@ -13,8 +13,8 @@ from npu_rl.training.rehearsal.checkpoint import Checkpoint, converted
 from npu_rl.training.rehearsal.level_train import attempt_small, has_mindspeed, read_curve
 from npu_rl.training.rehearsal.report import TrainPart
 from npu_rl.training.rehearsal.scale_rollout import Case, scaled_rollout
-from npu_rl.training.rehearsal.vllm_env import REQUIREMENTS
 from npu_rl.training.screen import Screen
+from npu_rl.training.vllm_env import REQUIREMENTS
 from npu_rl.training.watch import DIFFERENCE
 
 FIRST, TRANSFER = 0.005, 0.02

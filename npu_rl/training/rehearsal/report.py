@@ -91,7 +91,8 @@ class RehearsalReport:
         return [
             *([engine] if self.rollout else []),
             "the trainer's entry point, its Ray actors, data, rollout, reward, advantages, losses, optimizer",
-            "the weights' way to the rollout, through the trainer's own converter; unset or unknown names end it",
+            "the weights' way to the rollout, through the trainer's own converter",
+            *(["names the rollout doesn't know and weights that stay unset end it"] if self.train else []),
             f"{self.backend}, autograd and every collective's result (over gloo)",
         ]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.training.rehearsal import vllm_env
+from npu_rl.training import vllm_env
 
 ON_PATH = Path(__file__).parents[3] / "npu_rl" / "training" / "on_path_vllm"
 IMPORTS = (

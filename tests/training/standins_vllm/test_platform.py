@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.training.rehearsal import vllm_env
+from npu_rl.training import vllm_env
 from tests.support import ROOT
 from tests.training.standins_vllm.conftest import ON_PATH, environment, write_dist_info
 
