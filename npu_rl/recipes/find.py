@@ -1,12 +1,9 @@
-"""Where a recipe is, without reading it, and the errors that recipes raise."""
+"""What a recipe is to the search for files by name, and the errors that recipes raise."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from npu_rl.data import bundled_recipes
 from npu_rl.errors import RecipeError
-from npu_rl.manifest.find import find
 from npu_rl.manifest.kind import Kind
 from npu_rl.manifest.problems import Invalid
 
@@ -18,11 +15,3 @@ class InvalidRecipe(Invalid, RecipeError):
 
 
 RECIPE = Kind("recipe", bundled_recipes, RecipeError, InvalidRecipe)
-
-
-def find_recipe(name_or_path: str) -> Path:
-    """The recipe's file: a bundled name, or a path (it holds '/' or ends in .yaml or .yml).
-
-    Raises RecipeError if there is none.
-    """
-    return find(RECIPE, name_or_path)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from npu_rl.data import bundled_recipes, data_root
 from npu_rl.errors import RecipeError
-from npu_rl.manifest.find import find_manifest
-from npu_rl.recipes.find import InvalidRecipe, find_recipe
+from npu_rl.manifest.find import find, find_manifest
+from npu_rl.recipes.find import RECIPE, InvalidRecipe
 from npu_rl.recipes.load import LoadedRecipe, load_recipe
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.settings import settings as trainer_settings
@@ -179,11 +179,11 @@ def test_a_bundled_recipe_cannot_name_files_beside_it(
 
 
 def test_find_recipe(tmp_path: Path) -> None:
-    assert find_recipe("quickstart") == data_root() / "recipes" / "quickstart.yaml"
+    assert find(RECIPE, "quickstart") == data_root() / "recipes" / "quickstart.yaml"
     path = write(tmp_path / "r.yaml", MINIMAL)
-    assert find_recipe(path) == Path(path)
+    assert find(RECIPE, path) == Path(path)
     with pytest.raises(RecipeError, match="There is no such recipe"):
-        find_recipe(str(tmp_path / "nobody.yaml"))
+        find(RECIPE, str(tmp_path / "nobody.yaml"))
 
 
 def chain(folder: Path, length: int) -> str:
