@@ -198,18 +198,18 @@ def test_what_cannot_be_converted_is_refused_on_every_rank(
     assert not list(tmp_path.glob(".*")) and not list(tmp_path.glob("out*"))
 
 
-@pytest.mark.parametrize("when", ["read", "put"])
 def test_a_conversion_that_is_killed_leaves_nothing_that_loads(
-    model: Path, path: list[Path], tmp_path: Path, when: str
+    model: Path, path: list[Path], tmp_path: Path
 ) -> None:
-    """The other rank ends, too; the next conversion finds its way."""
+    """Killed while it reads, and again when all is written; the other rank ends, too. The next finds its way."""
     jobs = [{"hf_folder": model, "output": tmp_path / "out", "expert": 2}]
-    killed, other = processes(command(jobs, when), 2, tmp_path, path)
-    assert killed.returncode == -signal.SIGKILL, killed.stdout
-    assert other.returncode != 0
-    assert not (tmp_path / "out").exists()
-    left = {file.name for file in (tmp_path / ".out.incomplete").iterdir()}
-    assert ("metadata.json" in left) == (when == "put")
+    for when in ("read", "put"):
+        killed, other = processes(command(jobs, when), 2, tmp_path, path)
+        assert killed.returncode == -signal.SIGKILL, killed.stdout
+        assert other.returncode != 0
+        assert not (tmp_path / "out").exists()
+        left = {file.name for file in (tmp_path / ".out.incomplete").iterdir()}
+        assert ("metadata.json" in left) == (when == "put")
     (again,) = convert(jobs, 2, tmp_path / "ranks", path)
     assert "error" not in again[0]
     assert (tmp_path / "out" / "metadata.json").exists()
