@@ -256,9 +256,9 @@ def main(tree: str, jobs: str, results: str) -> None:
     sys.path[:0] = [tree, str(Path(tree, "scripts"))]
     adaptor: Any = importlib.import_module("mindspeed.megatron_adaptor")
     adaptor.repatch(dict(_ALWAYS))
-    importlib.import_module(
-        "torch.distributed.checkpoint"
-    )  # before there is a group: it would keep its threads
+    # Before there is a group: they would keep it, and its threads, which now and then abort the process at its end.
+    importlib.import_module("torch.distributed.checkpoint")
+    importlib.import_module("megatron.core.dist_checkpointing.strategies.torch")
     actions: dict[str, Callable[..., Any]] = {
         action.__name__: action for action in (script, convert, come_back, merge, logits, forms, plan)
     }
@@ -267,6 +267,8 @@ def main(tree: str, jobs: str, results: str) -> None:
         if action != "script" and not dist.is_initialized():
             dist.init_process_group("gloo")
         found.append(actions[action](**arguments))
+    if dist.is_initialized():
+        dist.destroy_process_group()
     Path(results, f"{os.environ['RANK']}.json").write_text(json.dumps(found))
 
 

@@ -41,9 +41,9 @@ def main(jobs: str, result: str, kill: str = "") -> None:
             _die_in_the_middle()
     work = json.loads(jobs)
     if len(work) > 1:  # else `convert` makes a process group of its own
-        importlib.import_module(
-            "torch.distributed.checkpoint"
-        )  # first: it would keep the group, and its threads
+        # First: they would keep the group, and its threads, which now and then abort the process at its end.
+        importlib.import_module("torch.distributed.checkpoint")
+        importlib.import_module("megatron.core.dist_checkpointing.strategies.torch")
         torch.distributed.init_process_group("gloo")
     with Path(result).open("w") as lines:
         for job in work:
@@ -55,6 +55,8 @@ def main(jobs: str, result: str, kill: str = "") -> None:
                 done = {"error": str(error)}
             done["peak"] = _memory("VmHWM") - before
             print(json.dumps(done), file=lines, flush=True)
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def _memory(which: str) -> int:
