@@ -12,6 +12,8 @@ import random
 import warnings
 from typing import Any
 
+from . import two_stage
+
 LIBRARY = "math_verify"
 
 # Parsing builds its tables as it meets new forms; processes forked after this have them.
@@ -31,6 +33,7 @@ def load() -> None:
         logging.CRITICAL
     )  # it warns once per process that its own time limits are off: ours replace them
     importlib.import_module(LIBRARY)
+    two_stage.install()
     for right, given in _WARM_UP:
         same_by_algebra(right, given)
 

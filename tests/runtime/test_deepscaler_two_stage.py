@@ -1,0 +1,78 @@
+"""Parsing in two stages reads what the full one reads, and each stage is needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from npu_rl.runtime.deepscaler import two_stage
+from npu_rl.runtime.deepscaler.equality import spelled
+from tests.runtime.deepscaler_pairs import DIFFERENT, DIFFERENT_BY_ALGEBRA, HEDGED, SAME, SAME_BY_ALGEBRA
+
+pytest.importorskip("math_verify")
+latex2sympy: Any = pytest.importorskip("latex2sympy2_extended.latex2sympy2")
+
+TEXTS = sorted(
+    {
+        spelled(text)
+        for pair in [*SAME, *SAME_BY_ALGEBRA, *DIFFERENT, *DIFFERENT_BY_ALGEBRA, *HEDGED]
+        for text in pair
+    }
+)
+ATOMS = st.sampled_from(["x", "y", "2", "17", r"\pi", "3.5", "i", "n", r"\infty"])
+
+
+def parsed(text: str, *, fully: bool) -> str:
+    """The tree that is read, as text; or "error"."""
+    two_stage.install()
+    parser = latex2sympy._Latex2Sympy().create_parser(text)
+    math = latex2sympy.PSParser.math
+    try:
+        tree = (math.__wrapped__ if fully else math)(parser)
+    except Exception:  # noqa: BLE001 - latex2sympy2 raises this very class
+        return "error"
+    return str(tree.toStringTree(recog=parser))
+
+
+def larger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    forms = [
+        r"\frac{{{}}}{{{}}}", "({}+{})", "{}-{}", "{}{}", r"{} \cdot {}", "{}^{{{}}}", r"\sqrt[{}]{{{}}}", "({},{})",
+        r"[{},{})", r"\{{{},{}\}}", r"\log_{{{}}} {}", r"\sin {}^2+{}", r"{} \le {}", "{}={}", "{},{}", "|{}|!{}",
+    ]  # fmt: skip
+    return st.builds(lambda form, a, b: form.format(a, b), st.sampled_from(forms), inner, inner)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_it_reads_what_the_full_stage_reads(text: str) -> None:
+    assert parsed(text, fully=False) == parsed(text, fully=True)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.recursive(ATOMS, larger, max_leaves=6))
+def test_and_so_it_does_of_anything(text: str) -> None:
+    assert parsed(text, fully=False) == parsed(text, fully=True)
+
+
+@pytest.mark.parametrize(("text", "stages"), [(r"\frac{3}{7}", 1), ("x^2+1", 2), ("x^", 2)])
+def test_the_second_stage_is_for_what_the_first_cannot_read(
+    text: str, stages: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_stage.install()
+    modes: list[int] = []
+    parser = latex2sympy._Latex2Sympy().create_parser(text)
+    predict = parser._interp.adaptivePredict
+
+    def noted(*arguments: Any) -> Any:
+        modes.append(parser._interp.predictionMode)
+        return predict(*arguments)
+
+    monkeypatch.setattr(parser._interp, "adaptivePredict", noted)
+    if not text.endswith("^"):
+        parser.math()
+    else:
+        with pytest.raises(Exception, match=r"I expected one of these|I expected something else"):
+            parser.math()
+    assert len(set(modes)) == stages
