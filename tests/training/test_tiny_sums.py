@@ -93,8 +93,11 @@ def test_the_other_model_is_as_it_was(tmp_path: Path) -> None:
 def test_the_questions_come_from_their_numbers_alone() -> None:
     sys.path.insert(0, str(ON_PATH))
     try:
-        from npu_rl_make_sums import questions
+        from npu_rl_make_sums import PAIRS, questions
     finally:
         sys.path.remove(str(ON_PATH))
     assert questions(20, random.Random(3), "train") == questions(20, random.Random(3), "train")
     assert questions(20, random.Random(3), "train") != questions(20, random.Random(4), "train")
+    asked = [row["prompt"][0]["content"] for row in questions(len(PAIRS) + 5, random.Random(3), "train")]
+    assert len(set(asked[: len(PAIRS)])) == len(PAIRS)
+    assert len(set(asked[len(PAIRS) :])) == 5

@@ -31,8 +31,11 @@ _PASSES, _RATE = 360, 5e-3  # over all sums, the rate going down to nothing; 8 s
 
 
 def questions(rows: int, numbers: random.Random, split: str) -> list[dict[str, Any]]:
-    """Rows of the data source `deepscaler`, which has a reward of its own."""
-    return [question("deepscaler", numbers.choice(PAIRS), split, index) for index in range(rows)]
+    """Rows of the data source `deepscaler`, which has a reward of its own. No sum comes twice before each came once."""
+    dealt: list[tuple[int, int]] = []
+    while len(dealt) < rows:
+        dealt += numbers.sample(PAIRS, len(PAIRS))
+    return [question("deepscaler", pair, split, index) for index, pair in enumerate(dealt[:rows])]
 
 
 def make_model(folder: Path, seed: int) -> None:

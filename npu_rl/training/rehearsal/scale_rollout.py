@@ -39,6 +39,7 @@ def scaled_rollout(recipe: Recipe, name: str, case: Case) -> tuple[Recipe, list[
         "model": Model(make="tiny-deepseek-v3-sums", remove_padding=False, load_weights=True),
         "data": Data(
             make="boxed-sums",
+            rows=_BATCH,  # the same sums at each step: with others each time, their difficulty hid what was learned
             batch=_BATCH,
             prompt_length=_PROMPT,
             response_length=_ANSWER,
@@ -96,7 +97,7 @@ def _told(recipe: Recipe, steps: int, case: Case) -> list[str]:
     world = recipe.cluster.world
     return [
         f"model: a DeepSeek-V3 of 170,000 weights with YaRN, half taught small sums, for {recipe.model.path}",
-        f"data: {_BATCH} sums up to five a step, {_ANSWERS} answers of at most {_ANSWER} tokens each",
+        f"data: {_BATCH} sums up to five, the same at each step, {_ANSWERS} answers of at most {_ANSWER} tokens each",
         f"cluster: {RANKS} ranks for {world}: {case} parallel {RANKS} in training, vLLM's experts over both",
         f"steps: {steps} of {recipe.steps}, at a learning rate of {_RATE:g} for {recipe.optimizer.lr:g}",
         f"vLLM: {_PROMPT} tokens a pass, eager",
