@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import signal
+import tempfile
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 
-from tests.support import clean_env, run_cli
+from tests.support import BYTE_CODE, clean_env, run_cli
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell without job control ignores it for what it starts in the background, and children would inherit that.
@@ -15,6 +18,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # As many test processes as cores: threads of their own would wait for each other most of the time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Where processes that import whole trees keep byte code: one place for all test processes, made by the first.
+if BYTE_CODE not in os.environ:
+    os.environ[BYTE_CODE] = tempfile.mkdtemp(prefix="npu-rl-byte-code-")
+    atexit.register(shutil.rmtree, os.environ[BYTE_CODE], ignore_errors=True)
 
 PIP = [name for name in os.environ if name.startswith("PIP_")]
 

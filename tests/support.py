@@ -52,6 +52,14 @@ def clean_env(tmp_path: Path, *, keep: Iterable[str] = ()) -> dict[str, str]:
     return env
 
 
+BYTE_CODE = "NPU_RL_TEST_BYTE_CODE"  # tests/conftest.py
+
+
+def byte_code() -> dict[str, str]:
+    """Environment of processes that import a whole tree: compile it once, and leave nothing in it."""
+    return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": os.environ[BYTE_CODE]}
+
+
 def rewrites(upstreams: Path, manifest: str) -> str:
     """NPU_RL_REWRITE that leads every git URL of a manifest to its copy OWNER+NAME/repo, where there is one."""
     from npu_rl.manifest.load import load_manifest

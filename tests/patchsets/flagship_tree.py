@@ -27,7 +27,7 @@ from npu_rl.patches.parse import parse_patch
 from npu_rl.patches.series import read_patchset
 from npu_rl.training.made import ON_PATH, ON_PATH_NPU
 from tests.patchsets.conftest import WITHOUT
-from tests.support import git
+from tests.support import byte_code, git
 
 MANIFEST = "deepseek-r1-zero"
 Files = dict[str, "bytes | None"]
@@ -93,7 +93,7 @@ def run(
     given = {name: value for name, value in os.environ.items() if not name.startswith("NPU_RL_")}
     given |= {
         "PYTHONPATH": os.pathsep.join(map(str, paths)),
-        "PYTHONDONTWRITEBYTECODE": "1",
+        **byte_code(),
         "OMP_NUM_THREADS": "1",
         "CUDA_VISIBLE_DEVICES": "",
         "GLOO_SOCKET_IFNAME": "lo",

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.support import byte_code
+
 RUNNER = Path(__file__).with_name("run_convert.py")
 
 
@@ -32,7 +34,7 @@ def processes(
             "TORCHELASTIC_USE_AGENT_STORE": "True",
             "GLOO_SOCKET_IFNAME": "lo",
             "OMP_NUM_THREADS": "1",
-            "PYTHONDONTWRITEBYTECODE": "1",
+            **byte_code(),
             "PYTHONPATH": os.pathsep.join(map(str, path)),
             **environment,
         }

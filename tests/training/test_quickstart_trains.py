@@ -14,7 +14,7 @@ import pytest
 
 from npu_rl.training.metrics import curve, read_metrics, rewards
 from npu_rl.training.process import processes_of
-from tests.support import ROOT, clean_env, run_cli
+from tests.support import ROOT, byte_code, clean_env, run_cli
 
 pytest.importorskip("torch")
 pytest.importorskip("ray")
@@ -29,7 +29,7 @@ def env(tmp_path: Path) -> dict[str, str]:
     made = clean_env(tmp_path, keep=PIP)
     made["HOME"] = os.environ.get("HOME", made["HOME"])  # the user's pip configuration names the mirror
     made["NPU_RL_RUNS"] = str(tmp_path / "runs")
-    return made
+    return made | byte_code()
 
 
 @pytest.fixture

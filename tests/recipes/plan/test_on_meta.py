@@ -16,6 +16,7 @@ from npu_rl.recipes.plan.shape import PUBLISHED, TINY, Shape, read_shape
 from npu_rl.recipes.plan.weights import layer, routing_biases, stage, stage_ranges, training_share, whole
 from npu_rl.training.made import ON_PATH
 from tests.recipes.plan.helpers import plan
+from tests.support import byte_code
 
 pytestmark = [pytest.mark.rehearsal, pytest.mark.pypi]  # Megatron-core 0.12.1 is the quickstart's
 torch = pytest.importorskip("torch")
@@ -111,7 +112,7 @@ def test_every_pipeline_stage_of_megatron_core(
     environment = {
         **{name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ},
         "PYTHONPATH": os.pathsep.join([str(code_tree), str(ON_PATH)]),
-        "PYTHONDONTWRITEBYTECODE": "1",
+        **byte_code(),
         "OMP_NUM_THREADS": "1",
     }
     script = Path(__file__).with_name("core_on_meta.py")

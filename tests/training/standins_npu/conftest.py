@@ -9,6 +9,8 @@ from types import ModuleType
 
 import pytest
 
+from tests.support import byte_code
+
 ON_PATH = Path(__file__).parents[3] / "npu_rl" / "training" / "on_path_npu"
 
 
@@ -43,7 +45,7 @@ def python(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
             env={
                 **os.environ,
                 "PYTHONPATH": os.pathsep.join(places),
-                "PYTHONDONTWRITEBYTECODE": "1",
+                **byte_code(),
                 "TORCHDYNAMO_DISABLE": "1",
                 "OMP_NUM_THREADS": "1",
                 **environment,

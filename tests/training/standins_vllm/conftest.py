@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from npu_rl.training import vllm_env
+from tests.support import byte_code
 
 ON_PATH = Path(__file__).parents[3] / "npu_rl" / "training" / "on_path_vllm"
 IMPORTS = (
@@ -79,7 +80,7 @@ def environment(tree: Path, **extra: str) -> dict[str, str]:
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith(("VLLM_", "NPU_RL_"))},
         "PYTHONPATH": os.pathsep.join([str(ON_PATH), str(tree)]),
-        "PYTHONDONTWRITEBYTECODE": "1",
+        **byte_code(),
         "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
         "GLOO_SOCKET_IFNAME": "lo",
