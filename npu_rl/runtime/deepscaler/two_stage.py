@@ -1,8 +1,8 @@
 """Two-stage parsing: ANTLR's fast prediction first, and its full one where the fast one fails.
 
-latex2sympy2's parsers predict with the whole context (LL), which is what most of a comparison's time went to. Without
+latex2sympy2's parsers predict with the whole context (LL), which took about half of a comparison. Without
 it (SLL) a parse either fails, or reads the input as LL does: T. Parr, S. Harwell, K. Fisher, "Adaptive LL(*) Parsing",
-OOPSLA 2014, section 3.2; antlr4.atn.PredictionMode. That holds for a parse to the end of the input, and the grammar's
+OOPSLA 2014; antlr4.atn.PredictionMode. That holds for a parse to the end of the input, and the grammar's
 first rule has no end, so one that stops before it counts as failed.
 """
 
