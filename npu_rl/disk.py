@@ -6,14 +6,16 @@ import contextlib
 import errno
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from npu_rl.errors import HostError
+from npu_rl.errors import HostError, UsageError
 
 _FREE = "Free some space (`npu-rl store gc` may help), then run again."
 _OWNER = "Check who owns the folder, or choose another."
+_MORE_FILES = "Raise the limit: ulimit -n 1024"
 # ENOTCONN: the client of a FUSE file system died or lost its server. EBADFD (Linux only): the server began anew
 # and forgot our locks.
 _GONE = (errno.ENOTCONN, getattr(errno, "EBADFD", errno.ENOTCONN))
@@ -28,6 +30,10 @@ _REASONS = {
     errno.EEXIST: ("A file is where a folder is needed", "Choose another folder."),
     errno.ELOOP: ("A symbolic link leads in a circle", "Choose another folder."),
     errno.ENAMETOOLONG: ("A path is too long for this file system", "Choose a folder with a shorter path."),
+    errno.EMFILE: ("Too many files are open", _MORE_FILES),
+    errno.ENFILE: ("Too many files are open", _MORE_FILES),
+    errno.ENOLCK: ("The file system has no locks", "Choose a folder on a local disk."),
+    errno.ENXIO: ("A pipe or device is where a file is needed", "Choose another place."),
     errno.EIO: ("The disk failed", "Look at the system's log, or choose another disk."),
     **dict.fromkeys(
         (errno.ESTALE, *_GONE), ("The file server failed", "Run again, or choose a folder on a local disk.")
@@ -48,49 +54,147 @@ def disk_errors(place: Path) -> Iterator[None]:
         raise HostError(what, where=str(error.filename or place), why=error.strerror, hint=hint) from error
 
 
+def require_open_files(least: int = 32) -> None:
+    """Raise HostError where so few files may be open that Python fails to import what it has."""
+    import resource
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit != resource.RLIM_INFINITY and limit < least:
+        raise HostError(
+            f"Only {limit} files may be open at once", why=f"npu-rl needs {least}.", hint=_MORE_FILES
+        )
+
+
 def remove_tree(path: Path) -> None:
     """Remove a folder or file, whatever its permissions; gone already is fine, and so is what can't be removed.
 
+    Links in it are removed, not followed; those on the way to it are followed.
+    """
+    try:
+        folder = os.open(path.parent, getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        remove_in(folder, path.name)
+    finally:
+        os.close(folder)
+
+
+def remove_in(folder: int, name: str) -> None:
+    """`remove_tree` of a name in an opened folder.
+
     A git process whose parent was killed may still be writing into it: try until it is gone.
     """
-    import shutil  # a verify removes nothing
-
-    opened = False
     for attempt in range(50):
         try:
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except OSError:
             return
-        except FileNotFoundError:
-            if not os.path.lexists(path):
-                return
+        try:
+            if stat.S_ISDIR(status.st_mode):
+                _remove_folder(folder, name)
+            else:
+                os.unlink(name, dir_fd=folder)
+            return
         except OSError as error:
-            if error.errno in _GONE:
-                return  # nothing there can be reached; the next command removes it
-            if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-                if opened or path.is_symlink() or not path.is_dir():
-                    return
-                _open_up(path)
-                opened = True
-                continue
+            if error.errno in (*_GONE, errno.EACCES, errno.EPERM, errno.EROFS):
+                return  # nothing there can be reached or changed; the next command tries again
         time.sleep(0.02 * min(attempt + 1, 10))
 
 
-def _open_up(path: Path) -> None:
-    """Let the owner into a folder and all below it."""
-    folders = [path]
-    while folders:
-        folder = folders.pop()
-        with contextlib.suppress(OSError):
-            folder.chmod(0o700)
-            with os.scandir(folder) as entries:
-                folders += [Path(e.path) for e in entries if e.is_dir(follow_symlinks=False)]
+def _remove_folder(folder: int, name: str) -> None:
+    """Through handles, so that no link is followed. Folders two levels down are moved up to the first: however deep
+    they are nested, it takes no recursion and three handles."""
+    top = _enter(folder, name)
+    try:
+        while children := _emptied(top):
+            for child in children:
+                handle = _enter(top, child)
+                try:
+                    for below in _emptied(handle):
+                        _let_in(handle, below)  # a folder that is moved has to be writable itself
+                        os.rename(below, os.urandom(8).hex(), src_dir_fd=handle, dst_dir_fd=top)
+                finally:
+                    os.close(handle)
+                os.rmdir(child, dir_fd=top)
+    finally:
+        os.close(top)
+    os.rmdir(name, dir_fd=folder)
 
 
-def write_atomically(path: Path, data: bytes, *, folder: Path | None = None, sync: bool = False) -> None:
-    """Write a file so that it is either the old one or the new one, never a part."""
+def _emptied(folder: int) -> list[str]:
+    """Remove everything in it but the folders, which are returned."""
+    with os.scandir(folder) as entries:
+        found = list(entries)
+    for entry in found:
+        if not entry.is_dir(follow_symlinks=False):
+            os.unlink(entry.name, dir_fd=folder)
+    return [entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
+
+
+def _enter(folder: int, name: str) -> int:
+    _let_in(folder, name)
+    return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+
+
+def _let_in(folder: int, name: str) -> None:
+    """Let the owner into a folder."""
+    if os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode & 0o700 != 0o700:
+        os.chmod(name, 0o700, dir_fd=folder)
+
+
+def named_file(path: Path) -> Path:
+    """The file that writing to a path a person named would write: behind symbolic links, there or not yet.
+
+    Raises UsageError for what is no regular file: as root, a rename over /dev/null would replace the device.
+    Also for a file that this command's own output goes to: the rename would part the two.
+    """
+    with disk_errors(path):
+        target = Path(os.path.realpath(path))
+        try:
+            found = path.stat()  # not of `target`: links in /proc lead where no path does
+        except FileNotFoundError:
+            if target.parent.is_dir():
+                return target
+            raise UsageError("There is no such folder", where=str(target.parent)) from None
+        if stat.S_ISDIR(found.st_mode):
+            raise UsageError(
+                "A folder is where a file is to be written", where=str(path), hint="Name a file."
+            )
+        if not stat.S_ISREG(found.st_mode):
+            raise UsageError(
+                "A device, pipe or socket is where a file is to be written",
+                where=str(path),
+                hint="Name a file. To see it, write one and print that: `cat FILE`.",
+            )
+        for stream in (1, 2):
+            with contextlib.suppress(OSError):
+                if os.path.samestat(os.fstat(stream), found):
+                    raise UsageError(
+                        "This command's own messages go to the file it is to write",
+                        where=str(path),
+                        hint="Name another file.",
+                    )
+    return target
+
+
+def write_named(path: Path, data: bytes) -> None:
+    """Write a file that a person named, atomically; links stay links, and a file keeps its permissions.
+
+    Raises UsageError as `named_file` does, HostError if the disk says no.
+    """
+    target = named_file(path)
+    with disk_errors(target):
+        write_atomically(target, data, sync=True, like=target)
+
+
+def write_atomically(
+    path: Path, data: bytes, *, folder: Path | None = None, sync: bool = False, like: Path | None = None
+) -> None:
+    """Write a file of ours so that it is either the old one or the new one, never a part.
+
+    folder: where it is written before it is moved. like: a file whose mode and owner it gets, if it is there.
+    """
     temporary = (folder or path.parent) / f".{path.name[:60]}.{os.urandom(6).hex()}"
     try:
         with temporary.open("wb") as file:
@@ -98,10 +202,25 @@ def write_atomically(path: Path, data: bytes, *, folder: Path | None = None, syn
             if sync:
                 file.flush()
                 os.fsync(file.fileno())
+            if like is not None:
+                _take_after(file.fileno(), like)
         temporary.replace(path)
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
+
+
+def _take_after(handle: int, like: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        old = like.stat()
+        with contextlib.suppress(PermissionError):  # only root may give a file away
+            os.fchown(handle, old.st_uid, old.st_gid)
+        os.fchmod(handle, stat.S_IMODE(old.st_mode))
+
+
+def private(path: str, flags: int) -> int:
+    """An opener for `open`: a file that it makes is the owner's alone, and a link in its place is not followed."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 @contextlib.contextmanager

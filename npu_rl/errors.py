@@ -5,9 +5,11 @@ Every message answers four questions: what failed, where, why, and what to do ne
 
 from __future__ import annotations
 
+from npu_rl.printable import one_line, printable
+
 
 class NpuRlError(Exception):
-    """Base of every error a person may see. `str()` is the whole message, ready to print.
+    """Base of every error a person may see. `str()` is the whole message, ready to print: secrets are masked.
 
     what: one sentence without a final full stop.
     where: file:line, component, patch or hunk.
@@ -27,13 +29,16 @@ class NpuRlError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        lines = [self.what]
-        for label, text in (("where", self.where), ("why", self.why), ("next", self.hint)):
+        lines = [one_line(self.what)]
+        where = one_line(self.where) if self.where else None
+        for label, text in (("where", where), ("why", self.why), ("next", self.hint)):
             if text:
-                first, *rest = text.splitlines()
+                first, *rest = printable(text).split("\n")
                 lines.append(f"  {label + ':':<7}{first}")
                 lines.extend(f"         {line}" for line in rest)
-        return "\n".join(lines)
+        from npu_rl.masking import masked_text  # few commands end in an error
+
+        return masked_text("\n".join(lines))
 
 
 class UsageError(NpuRlError):

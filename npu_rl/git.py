@@ -6,6 +6,7 @@ a network, runs no hook, asks no question and speaks English (see `gitenv`).
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import selectors
@@ -214,8 +215,17 @@ def _spawn(args: Sequence[str], env: Mapping[str, str], input: bytes | None, cwd
     return Result(stdout, stderr.decode("utf-8", "replace"), process.returncode)
 
 
+_NO_ROOM_TO_START = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
+
+
 def _not_started(error: OSError) -> NpuRlError:
     install = f"Install git {_dotted(MINIMUM_VERSION)} or newer (apt install git, yum install git)."
+    if error.errno in _NO_ROOM_TO_START:
+        return HostError(
+            "git can't be started",
+            why=error.strerror,
+            hint="Raise the limits of this shell (ulimit -n 1024, ulimit -u), or end other programs.",
+        )
     if not isinstance(error, FileNotFoundError):
         return HostError("git can't be started", why=error.strerror, hint=install)
     if error.filename and str(error.filename) != "git":

@@ -134,8 +134,16 @@ def local_environment() -> dict[str, str]:
 def network_environment(
     extra: Mapping[str, str] | None = None, credentials: Credentials | None = None
 ) -> dict[str, str]:
-    """As local, but with the user's own proxies, certificates, credential helpers and `insteadOf`."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith("GIT_") or _KEPT_GIT_VARIABLES.match(k)}
+    """As local, but with the user's own proxies, certificates, credential helpers and `insteadOf`.
+
+    A helper may be a Python program, and in an activated workspace PYTHONPATH leads into the tree: a stray file
+    there would see the credentials. No PYTHON* variable goes on.
+    """
+    env = {
+        k: v
+        for k, v in os.environ.items()
+        if (not k.startswith("GIT_") or _KEPT_GIT_VARIABLES.match(k)) and not k.startswith("PYTHON")
+    }
     if env.get("SSH_ASKPASS_REQUIRE") != "force":  # "force" means a script that answers, not a window
         env.pop("SSH_ASKPASS", None)
         env.update(_NO_QUESTIONS)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from npu_rl.errors import HostError, NpuRlError
+from npu_rl.printable import printable
 
 _KEPT_LINES = 200  # of a remote's messages: more is chatter or worse
 _DISK = re.compile(
@@ -14,12 +16,13 @@ _DISK = re.compile(
     "|unable to (write|create) file",
     re.IGNORECASE,
 )
-_USERINFO = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s'\"]*@")
 
 
 def redact(text: str) -> str:
-    """The text with user names, passwords and tokens in URLs replaced."""
-    return _USERINFO.sub(r"\g<scheme>***@", text)
+    """The text with passwords and tokens in URLs replaced."""
+    from npu_rl.masking import without_passwords  # its patterns take milliseconds, and git rarely complains
+
+    return without_passwords(text)
 
 
 class GitError(NpuRlError):
@@ -37,10 +40,19 @@ class GitError(NpuRlError):
         self.stderr = printable(redact(stderr)).strip()
         self.stalled = stalled
         self.heard = heard
-        why = self.stderr or f"exit status {code}"
+        why = self.stderr or _ending(code)
         if stalled is not None:
             why = f"no data for {stalled:g} seconds"
         super().__init__(f"{redact(self.command)} failed", why=why)
+
+
+def _ending(code: int) -> str:
+    """What an exit status means where git said nothing itself."""
+    if code == -signal.SIGPIPE:
+        return "the remote closed the connection before git had asked"
+    if code < 0:
+        return f"git was ended by signal {-code}"
+    return f"exit status {code}"
 
 
 class Stopped(NpuRlError):
@@ -48,11 +60,6 @@ class Stopped(NpuRlError):
 
     def __init__(self) -> None:
         super().__init__("Stopped")
-
-
-def printable(text: str) -> str:
-    """A remote's words can't steer the terminal."""
-    return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
 
 
 def check_disk(stderr: str, place: Path) -> None:

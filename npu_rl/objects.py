@@ -7,6 +7,7 @@ file can't go unnoticed. Format: git's Documentation/gitformat-pack and "Git Int
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -17,6 +18,12 @@ FILE = "100644"
 EXECUTABLE = "100755"
 SYMLINK = "120000"
 GITLINK = "160000"
+
+DEEPEST = 200  # folders above a file; real trees have a dozen, and 2,000 fill the longest path Linux takes
+_LONGEST_NAME = 255  # bytes; what Linux and macOS file systems hold
+
+# Characters HFS+ ignores in names: git's own list (utf8.c, next_hfs_char).
+_HFS_IGNORES = re.compile(r"[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")
 
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
@@ -86,22 +93,52 @@ def format_tree(entries: Mapping[str, Entry]) -> bytes:
     )
 
 
+def unfit_name(name: str) -> str | None:
+    """Why a file or folder of this name could not be checked out on every file system; None if it could."""
+    if not name or name in (".", ".."):
+        return "a path has the part '" + name + "'"
+    try:
+        size = len(name.encode("utf-8", "surrogateescape"))
+    except UnicodeEncodeError:
+        return "a part of its name is no text"
+    if size > _LONGEST_NAME:
+        return f"a part of its name is longer than {_LONGEST_NAME} bytes"
+    if is_dot_git(name):
+        return f"{name!a} is, or passes for, git's own folder"
+    return None
+
+
+def is_dot_git(name: str) -> bool:
+    """`.git` as some file system may read it: any case, characters that HFS+ ignores, and of NTFS trailing dots
+    and spaces, streams, backslashes and the short name."""
+    plain = name if name.isascii() else _HFS_IGNORES.sub("", name)
+    plain = re.split(r"[:\\]", plain, maxsplit=1)[0].rstrip(" .").lower()
+    return plain in (".git", "git~1")
+
+
+def check_depth(path: str) -> None:
+    """Raise MalformedObject for a path below more folders than any tree that is meant to be checked out has."""
+    if path.count("/") > DEEPEST:
+        raise MalformedObject(f"A tree is more than {DEEPEST} folders deep", why=f"{path[:80]}…")
+
+
 def nested(files: Iterable[tuple[str, Entry]]) -> Iterator[tuple[str, bytes]]:
     """Tree objects (id, data) for flat (path, entry) pairs, inner ones first; the last is the root.
 
-    Raises ValueError if a path is there twice, or is a file and a folder.
+    Raises MalformedObject if a path is there twice, is a file and a folder, or is too deep.
     """
     root: _Folder = {}
     for path, entry in files:
+        check_depth(path)
         *folders, name = path.split("/")
         at = root
         for folder in folders:
             below = at.setdefault(folder, {})
             if isinstance(below, Entry):
-                raise ValueError(f"{path} needs a folder where a file is")
+                raise MalformedObject(f"A tree has {folder!r} as a file and as a folder", why=path)
             at = below
         if name in at:
-            raise ValueError(f"{path} is there twice")
+            raise MalformedObject("A tree has a path twice", why=path)
         at[name] = entry
     made: list[tuple[str, bytes]] = []
     _build(root, made)
@@ -127,7 +164,7 @@ def format_commit(tree: str, parents: Iterable[str], author: str, seconds: int, 
 
 
 def commit_tree_id(data: bytes) -> str:
-    """The root tree a commit object names."""
-    if not data.startswith(b"tree "):
-        raise ValueError("not a commit object")
+    """The root tree a commit object names. Raises MalformedObject."""
+    if not re.match(rb"tree [0-9a-f]{40}\n", data):
+        raise MalformedObject("A commit object names no tree")
     return data[5:45].decode()

@@ -20,8 +20,18 @@ from pathlib import Path
 from typing import Any
 
 from npu_rl import git
-from npu_rl.disk import alive, disk_errors, remove_tree, take_over, use_of, write_atomically
+from npu_rl.bounded import NO_FILE, open_file, parse_json, read_file
+from npu_rl.disk import (
+    alive,
+    disk_errors,
+    remove_tree,
+    require_open_files,
+    take_over,
+    use_of,
+    write_atomically,
+)
 from npu_rl.errors import HostError
+from npu_rl.user_path import user_path
 
 __all__ = ["Store", "Unit", "disk_errors", "pack_loose", "remove_tree", "unit_key", "write_atomically"]
 
@@ -35,7 +45,7 @@ def default_root() -> Path:
     """`NPU_RL_STORE`, else the user's cache folder."""
     named = os.environ.get("NPU_RL_STORE")
     if named:
-        return Path(named).expanduser().absolute()
+        return user_path(named, "NPU_RL_STORE").absolute()
     import platformdirs
 
     return Path(platformdirs.user_cache_path("npu-rl")) / "store"
@@ -57,12 +67,12 @@ class Unit:
 
     def facts(self) -> dict[str, Any]:
         """What was recorded at publication. Raises ValueError if that was changed since."""
-        facts: dict[str, Any] = json.loads(self.record())["facts"]
+        facts: dict[str, Any] = parse_json(self.record())["facts"]
         return facts
 
     def record(self) -> str:
         """The text of `unit.json`, which begins with the digest of the rest. Raises ValueError, OSError."""
-        text = (self.path / "unit.json").read_text(encoding="utf-8")
+        text = read_file(self.path / "unit.json", most=1 << 30).decode("utf-8")
         end = len(_HEAD) + 64
         if text[:end] != _HEAD + hashlib.sha256(text[end:].encode()).hexdigest():
             raise ValueError("its digest does not fit")
@@ -87,6 +97,7 @@ class Store:
         self.units = self.root / "units"
         self.files = self.root / "files"
         self.temporary = self.root / "tmp"
+        require_open_files()
         with disk_errors(self.root):
             for folder in (self.units, self.files, self.temporary):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -99,8 +110,6 @@ class Store:
         unit = Unit(key, self.units / key)
         self._use.begin()
         with disk_errors(unit.path):
-            if not unit.path.is_dir():
-                return None
             if not intact(unit):
                 self.discard(unit)
                 return None
@@ -113,7 +122,7 @@ class Store:
         grave = self.temporary / f"gone-{os.urandom(8).hex()}"
         with contextlib.suppress(FileNotFoundError):
             unit.path.rename(grave)
-        remove_tree(grave)
+            remove_tree(grave)
 
     @contextlib.contextmanager
     def quarantine(self) -> Iterator[Path]:
@@ -158,6 +167,7 @@ class Store:
         digest = hashlib.sha256(data).hexdigest()
         if self.kept_file(digest) is None:
             with disk_errors(self.root):
+                remove_tree(self.files / digest)  # damaged, or no file
                 write_atomically(self.files / digest, data, folder=self.temporary)
         return digest
 
@@ -165,9 +175,13 @@ class Store:
         """The bytes with that SHA-256, or None; bytes that changed on disk are not returned."""
         try:
             with disk_errors(self.files):
-                data = (self.files / digest).read_bytes()
-        except FileNotFoundError:
+                data = read_file(self.files / digest)
+        except (FileNotFoundError, ValueError):
             return None
+        except OSError as error:
+            if error.errno in NO_FILE:
+                return None
+            raise
         return data if hashlib.sha256(data).hexdigest() == digest else None
 
     # -- housekeeping --------------------------------------------------------------------------
@@ -239,14 +253,16 @@ def _bytes_in(folder: Path) -> int:
 def intact(unit: Unit) -> bool:
     """Whether the unit is whole: its record is as written, every pack and index is what git sealed with a SHA-1,
     and they belong together."""
-    packs = unit.packs()
-    if not packs:
-        return False
     try:
+        packs = unit.packs()
         unit.record()
-        return all(_sealed(pack) for pack in packs)
-    except (FileNotFoundError, ValueError):
+        return bool(packs) and all(_sealed(pack) for pack in packs)
+    except ValueError:
         return False
+    except OSError as error:
+        if error.errno in NO_FILE:
+            return False
+        raise
 
 
 def _sealed(pack: Path) -> bool:
@@ -254,7 +270,7 @@ def _sealed(pack: Path) -> bool:
     index = pack.with_suffix(".idx")
     if seal is None or _seal(index) is None:
         return False
-    with index.open("rb") as file:
+    with open_file(index) as file:
         file.seek(-2 * _SEAL, os.SEEK_END)
         return file.read(_SEAL) == seal
 
@@ -262,7 +278,7 @@ def _sealed(pack: Path) -> bool:
 def _seal(path: Path) -> bytes | None:
     """The SHA-1 at the end of a file, if it is that of everything before it."""
     digest = hashlib.sha1(usedforsecurity=False)
-    with path.open("rb") as file:
+    with open_file(path) as file:
         left = os.fstat(file.fileno()).st_size - _SEAL
         if left < _SEAL:
             return None

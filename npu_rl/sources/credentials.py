@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterable
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-HIDDEN = "***"
-_USERINFO = re.compile(r"(?<=://)[^/?#\s]*@")
+from npu_rl.masking import MASK
+
+HIDDEN = MASK
+_USERINFO = re.compile(r"(?<=://)[^/?#\n]*@")  # a space is not allowed there, but people write it
 _SHORTEST_SECRET = 3  # anything shorter would blank out ordinary words
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from npu_rl.errors import SourceError
 from npu_rl.manifest.lock import Component, Lock, Source
 from npu_rl.sources import git as git_source
+from npu_rl.sources.faults import Fault, NotDelivered, advice
 from npu_rl.sources.git import GitRequest, Network
 from npu_rl.sources.parallel import in_parallel
 from npu_rl.sources.progress import Silent, Watcher
@@ -87,20 +88,28 @@ class Deliverer:
                 why="--offline forbids fetching it.",
                 hint="Run the same command once without --offline.",
             )
-        reasons = []
+        reasons: list[str] = []
+        hints: list[str] = []
+        faults: list[Fault] = []
         for source in sources:
             try:
                 unit, received = self._from(source, request, component)
                 return Delivery((unit,), source.shown(), received)
             except SourceError as error:
-                reason = f"{hide_credentials(source.shown())}: {error.why or error.what}"
+                reason = f"{source.shown()}: {error.why or error.what}"
+                if isinstance(error, NotDelivered):
+                    faults.append(error.fault)
+                    reason = error.reason(source.shown())
+                elif error.hint:
+                    hints.append(error.hint)
+                reason = hide_credentials(reason)
                 reasons.append(reason)
                 if source is not sources[-1]:
                     self.watcher.note(name, f"{reason.splitlines()[0]}; asking the next source")
         raise SourceError(
             f"No source delivered {name}",
             why="\n".join(reasons),
-            hint="Check the network, or point the URLs at a mirror: --rewrite FROM=TO",
+            hint="\n".join(dict.fromkeys([*advice(faults).splitlines(), *hints])) or advice([Fault.DOWN]),
         )
 
     def _from(self, source: Source, request: GitRequest, component: Component | None) -> tuple[Unit, int]:

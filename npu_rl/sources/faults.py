@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from enum import Enum
 
+from npu_rl.errors import SourceError
 from npu_rl.git import GitError
 
 
@@ -16,6 +18,36 @@ class Fault(Enum):
     DOWN = "this mirror can't be reached now"  # try again, then the next mirror
     CUT = "the answer broke off"  # try again, then in another way: some servers just hang up
     OTHER = "git gave up"  # ask in another way
+    LACKING = "the server answers, and does not have what is locked"  # ask the next mirror
+
+
+class NotDelivered(SourceError):
+    """One mirror failed. asked: its URL as it was really asked, fit for a person."""
+
+    def __init__(self, component: str, asked: str, why: str, fault: Fault) -> None:
+        super().__init__(f"{component}: {asked}", why=why)
+        self.asked = asked
+        self.fault = fault
+
+    def reason(self, source: str) -> str:
+        """One line: who failed and why. source: the URL as the manifest has it."""
+        rewritten = "" if source == self.asked else f" (asked for {source})"
+        return f"{self.asked}{rewritten}: {self.why}"
+
+
+_ADVICE = {
+    Fault.LACKING: "The network is not at fault: a server answered, and does not have these ids.\n"
+    "Bring that mirror up to date, or point the URLs at another one: --rewrite FROM=TO\n"
+    "A pull request that was pushed over may have lost them: look at what changed, then "
+    "npu-rl lock --manifest M --update NAME",
+    Fault.ABSENT: "Check the URL and your access to it, or point the URLs at another mirror: --rewrite FROM=TO",
+}
+_NETWORK = "Check the network, or point the URLs at a mirror: --rewrite FROM=TO"
+
+
+def advice(faults: Iterable[Fault]) -> str:
+    """What to do next, of all that is worth trying."""
+    return "\n".join(dict.fromkeys(_ADVICE.get(fault, _NETWORK) for fault in faults))
 
 
 def _any(*patterns: str) -> re.Pattern[str]:
@@ -83,6 +115,8 @@ _WORDS = (
             r"unexpected disconnect",
             r"hung up",
             r"Connection (reset|closed)",
+            r"closed the connection",
+            r"packet write failed",
             r"RPC failed",
             r"index-pack (failed|died)",
             r"invalid index-pack",
@@ -110,7 +144,7 @@ def _read(error: GitError) -> tuple[Fault, str | None]:
     """The kind, and the line that tells it."""
     if error.stalled is not None:
         return Fault.DOWN, error.why
-    lines = error.stderr.splitlines()
+    lines = (error.stderr or error.why or "").splitlines()
     for fault, words in _WORDS:
         for line in lines:
             if words.search(line):

@@ -3,24 +3,28 @@
 The chain: the wanted objects by id (5.6 MB where full trees are 29 MB) → the commits by id at depth 1
 → the named refs at depth 1 → everything. Stock servers on protocol v2 accept the first step; older ones
 and protocol v0 refuse ids that no ref names. Each delivery lands in a quarantine of its own (parallel
-shallow fetches into one repository collide on shallow.lock) and becomes a sealed unit.
+shallow fetches into one repository collide on shallow.lock) and becomes a sealed unit. What only `lock` asks,
+commits and their history, goes down the same chain.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
+from npu_rl.bounded import open_file
+from npu_rl.disk import remove_tree
 from npu_rl.errors import SourceError, UsageError
-from npu_rl.git import Git, GitError, Result, Stopped
+from npu_rl.git import Git, GitError, Result, Stopped, init_bare
 from npu_rl.gitenv import Credentials
-from npu_rl.sources.faults import Fault, fault_of, gist, may_pass
+from npu_rl.sources.faults import Fault, NotDelivered, fault_of, gist, may_pass
 from npu_rl.sources.progress import Silent, Watcher
 from npu_rl.sources.urls import Rewrites, check_url, hide_credentials, split_credentials
 from npu_rl.store import Store, Unit, unit_key
@@ -124,7 +128,7 @@ def fetch_from(
 ) -> tuple[Unit, int]:
     """Bring the wanted objects from one mirror into the store; the unit, and the bytes received.
 
-    Raises SourceError with the reason each step of the chain failed.
+    Raises NotDelivered with the reason each step of the chain failed.
     """
     target = remote(url, network, request.component)
     watcher.begin(request.component, target.shown)
@@ -135,68 +139,151 @@ def fetch_bundle(
     store: Store, request: GitRequest, path: Path, network: Network, watcher: Watcher
 ) -> tuple[Unit, int]:
     """As `fetch_from`, out of a bundle file. It needs no network."""
-    if not path.is_file():
-        raise SourceError(f"{request.component}: there is no bundle {path}")
+    check_bundle(path, request.component)
     watcher.begin(request.component, path.name)
     target = Remote(str(path.absolute()), path.name)
-    steps = [("from the bundle", ["+refs/*:refs/npu-rl/*"])]
+    steps = [Step("from the bundle", ("+refs/*:refs/npu-rl/*",))]
     # A file does not get better by trying again.
     once = replace(network, retries=0)
     return _fetch_from(store, request, target, steps, once, watcher, path.name)
+
+
+def check_bundle(path: Path, component: str) -> None:
+    """Raise SourceError for what is no bundle: git would follow a text file `gitdir: /elsewhere` as a repository."""
+    try:
+        with open_file(path) as file:
+            head = file.read(64)
+    except OSError as error:
+        raise SourceError(f"{component}: there is no bundle {path} ({error.strerror})") from error
+    if not re.match(rb"# v[0-9] git bundle\n", head):
+        raise SourceError(
+            f"{component}: {path.name} is not a git bundle",
+            where=str(path),
+            why="It does not begin with `# v2 git bundle`.",
+            hint="Make one: git bundle create FILE --all",
+        )
 
 
 def _fetch_from(
     store: Store,
     request: GitRequest,
     target: Remote,
-    steps: Sequence[tuple[str, list[str]]],
+    steps: Sequence[Step],
     network: Network,
     watcher: Watcher,
     source: str,
 ) -> tuple[Unit, int]:
+    def quarantine() -> contextlib.AbstractContextManager[Path]:
+        return store.quarantine()
+
+    with _first_that_delivers(
+        steps, request.wants, target, network, request.component, watcher, quarantine
+    ) as (step, repository):
+        packs = repository.git_dir / "objects" / "pack"
+        received = sum(p.stat().st_size for p in packs.glob("*.pack"))
+        if step != BY_OBJECT:
+            _keep_only(repository, request.wants)
+        facts = {
+            "component": request.component,
+            "wants": list(request.wants),
+            "source": source,
+            "step": step,
+            "bytes": received,
+        }
+        return store.publish(repository.git_dir, request.key, facts), received
+
+
+@dataclass(frozen=True)
+class Step:
+    """One way to ask.
+
+    arguments: options and refspecs of `git fetch`. refs: what refs/npu-rl/0, 1, ... stand for.
+    decides: where the server itself says that it has not one of the ids, a wider step would only cost its megabytes.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    refs: tuple[str, ...] = ()
+    decides: bool = False
+
+
+BY_OBJECT = "by object id"
+_NOT_THERE = "not our ref"
+
+
+@contextlib.contextmanager
+def _first_that_delivers(
+    steps: Sequence[Step],
+    wants: Sequence[str],
+    target: Remote,
+    network: Network,
+    component: str,
+    watcher: Watcher,
+    fresh: Callable[[], contextlib.AbstractContextManager[Path]],
+) -> Iterator[tuple[str, Git]]:
+    """The first step after which all that is wanted is there, and the repository it filled.
+
+    fresh: makes an empty repository for one step, which disappears again.
+    Raises NotDelivered with the reason each step failed.
+    """
     failures: list[str] = []
-    for name, arguments in steps:
-        with store.quarantine() as folder:
+    faults: list[Fault] = []
+    for step in steps:
+        with fresh() as folder:
             repository = Git(folder)
             try:
-                transfer(repository, target, arguments, network, request.component, watcher)
+                transfer(repository, target, step.arguments, network, component, watcher)
             except GitError as error:
-                if fault_of(error) in (Fault.ABSENT, Fault.DOWN):
-                    raise SourceError(f"{request.component}: {target.shown}", why=gist(error)) from error
-                failures.append(f"{name}: {gist(error)}")
+                fault = fault_of(error)
+                if fault in (Fault.ABSENT, Fault.DOWN):
+                    raise NotDelivered(component, target.shown, gist(error), fault) from error
+                failures.append(f"{step.name}: {gist(error)}")
+                faults.append(Fault.LACKING if fault is Fault.REFUSED else fault)
+                if step.decides and _NOT_THERE in error.stderr:
+                    break
                 continue
-            lacking = missing(repository, request.wants)
-            if lacking:
-                failures.append(f"{name}: it served other content ({short(lacking[0])} is not in it)")
-                continue
-            received = sum(p.stat().st_size for p in (folder / "objects" / "pack").glob("*.pack"))
-            if name != "by object id":
-                _keep_only(repository, request.wants)
-            facts = {
-                "component": request.component,
-                "wants": list(request.wants),
-                "source": source,
-                "step": name,
-                "bytes": received,
-            }
-            return store.publish(folder, request.key, facts), received
-    raise SourceError(
-        f"{request.component}: {target.shown}", why="; ".join(failures) or "nothing was asked for"
-    )
+            lacking = missing(repository, wants)
+            if not lacking:
+                yield step.name, repository
+                return
+            there = "".join(
+                f"; {ref} is at {short(oid)} there" for ref, oid in _named_there(repository, step)
+            )
+            failures.append(f"{step.name}: it served other content ({short(lacking[0])} is not in it{there})")
+            faults.append(Fault.LACKING)
+    worst = next((fault for fault in faults if fault is not Fault.LACKING), Fault.LACKING)
+    raise NotDelivered(component, target.shown, "; ".join(failures) or "nothing was asked for", worst)
 
 
-def _steps(request: GitRequest) -> list[tuple[str, list[str]]]:
-    steps = [("by object id", list(request.wants))]
+def _named_there(repository: Git, step: Step) -> list[tuple[str, str]]:
+    """The refs of a step and where this mirror has them."""
+    if not step.refs:
+        return []
+    lines = repository.text("for-each-ref", "--format=%(refname) %(objectname)", "refs/npu-rl").splitlines()
+    there = dict(line.split() for line in lines)
+    found = [(ref, there.get(f"refs/npu-rl/{i}")) for i, ref in enumerate(step.refs)]
+    return [(ref, oid) for ref, oid in found if oid is not None]
+
+
+def _steps(request: GitRequest) -> list[Step]:
+    steps = [Step(BY_OBJECT, request.wants)]
     if request.commits:
-        steps.append(("by commit id", ["--depth=1", *request.commits]))
+        steps.append(Step("by commit id", ("--depth=1", *request.commits)))
     if request.refs:
-        named = [f"+{ref}:refs/npu-rl/{i}" for i, ref in enumerate(request.refs)]
-        steps.append(("by ref", ["--depth=1", *named]))
-    everything = ["+refs/heads/*:refs/npu-rl/heads/*", "+refs/tags/*:refs/npu-rl/tags/*"]
+        steps.append(_by_ref(request.refs, "--depth=1"))
+    return [*steps, _everything(request.refs)]
+
+
+def _by_ref(refs: Sequence[str], *options: str) -> Step:
+    named = (f"+{ref}:refs/npu-rl/{i}" for i, ref in enumerate(refs))
+    return Step("by ref", (*options, *named), tuple(refs))
+
+
+def _everything(refs: Sequence[str], *options: str) -> Step:
     # As patterns: a pull request that this mirror does not have is then no error, and may be merged by now.
-    everything += [f"+{ref}*:refs/npu-rl/named/{i}*" for i, ref in enumerate(request.refs) if _special(ref)]
-    steps.append(("everything", everything))
-    return steps
+    special = (f"+{ref}*:refs/npu-rl/named/{i}*" for i, ref in enumerate(refs) if _special(ref))
+    branches_and_tags = ("+refs/heads/*:refs/npu-rl/heads/*", "+refs/tags/*:refs/npu-rl/tags/*")
+    return Step("everything", (*options, *branches_and_tags, *special))
 
 
 def _special(ref: str) -> bool:
@@ -312,17 +399,46 @@ def ls_remote(
 def fetch_commits(
     repository: Git, url: str, commits: Sequence[str], network: Network, component: str,
     watcher: Watcher | None = None, *, depth: int | None = None, contents: str = "tree:0",
+    refs: Sequence[str] = (),
 ) -> None:  # fmt: skip
     """Fetch commits with their history (or to `depth`), leaving out what the filter names.
 
     contents: a git object filter ("tree:0": commits only, "blob:none": commits and trees) or "all".
+    refs: where the commits are known to stand, for servers that won't serve bare ids.
     A server without filters delivers everything instead; nothing here depends on what it adds.
-    Raises GitError.
+    Raises NotDelivered.
     """
     target = remote(url, network, component)
-    arguments = list(commits)
-    if depth is not None:
-        arguments.insert(0, f"--depth={depth}")
-    if contents != "all":
-        arguments.insert(0, f"--filter={contents}")
-    transfer(repository, target, arguments, network, component, watcher or Silent())
+    filtered = () if contents == "all" else (f"--filter={contents}",)
+    cut = () if depth is None else (f"--depth={depth}",)
+    steps = [Step("by commit id", (*filtered, *cut, *commits), decides=True)]
+    if refs:
+        steps.append(_by_ref(refs, *filtered, *cut))
+    steps.append(_everything(refs, *filtered))
+
+    @contextlib.contextmanager
+    def fresh() -> Iterator[Path]:
+        folder = repository.git_dir / f"step-{os.urandom(6).hex()}"
+        init_bare(folder)
+        try:
+            yield folder
+        finally:
+            remove_tree(folder)
+
+    with _first_that_delivers(steps, commits, target, network, component, watcher or Silent(), fresh) as (
+        _,
+        delivered,
+    ):
+        _adopt(repository, delivered)
+
+
+def _adopt(repository: Git, delivered: Git) -> None:
+    """Move what a step brought into a repository that has nothing yet."""
+    objects = delivered.git_dir / "objects"
+    for path in [p for p in objects.rglob("*") if p.is_file() and p.parent.name != "info"]:
+        target = repository.git_dir / "objects" / path.relative_to(objects)
+        target.parent.mkdir(exist_ok=True)
+        path.rename(target)
+    shallow = delivered.git_dir / "shallow"
+    if shallow.exists():
+        shallow.rename(repository.git_dir / "shallow")

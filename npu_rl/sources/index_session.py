@@ -5,11 +5,16 @@ Imports unearth, which takes a third of a second: import this module inside func
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import json
 import logging
+import re
+import socket
 import ssl
+import threading
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +23,7 @@ from unearth.collector import is_secure_origin
 from unearth.fetchers import PyPIClient
 from unearth.link import Link
 
+from npu_rl.bounded import parse_json
 from npu_rl.errors import HostError
 from npu_rl.sources.credentials import scrub
 from npu_rl.sources.pip_config import PipSettings
@@ -30,6 +36,18 @@ _TRANSIENT: tuple[type[Exception], ...] = (http.TimeoutException, http.NetworkEr
 _FIRST_DELAY = 0.25  # seconds, doubled each time, as pip has it
 _LONGEST_DELAY = 8.0
 NOT_TRUSTED = "it is not https, and pip's trusted-host does not name it"
+
+
+# A page of an index: bytes unpacked, links, and seconds as a multiple of pip's timeout for one read. The page of
+# the package with the most files has some 10 MB and 30,000 links.
+_PAGE_BYTES = 32 * 1024**2
+_PAGE_ITEMS = 400_000
+_PAGE_READS = 8
+_REFUSAL_BYTES = 256 * 1024
+_TAG_OR_COMMENT = re.compile(rb"<!--|<(?:a|base)\s", re.IGNORECASE)
+_TAG = re.compile(rb"""<\w+(?:[^<>"']|"[^"]*"|'[^']*')*>""")
+_TAG_BYTES = 16 * 1024
+_UNFINISHED = 1000  # tags without an end that are passed over
 
 
 def _nothing(_record: logging.LogRecord) -> bool:
@@ -46,13 +64,149 @@ class RefusedOrigin(Exception):
     """A request to a place that pip's settings do not trust."""
 
 
+class RefusedPage(Exception):
+    """A page without bounds: too large, too slow, or of more links than any index has."""
+
+
 FAILURES: tuple[type[Exception], ...] = (
     http.HTTPError,
     http.InvalidURL,
     http.StreamError,
     RefusedOrigin,
+    RefusedPage,
     OSError,
 )
+
+
+class _Deadline:
+    """Ends a request that lasts, however alive it looks: its sockets are shut after so many seconds.
+
+    Each read is held to a timeout, but a server that sends a byte a second, of its headers already, is in time
+    for ever. Raises RefusedPage at the end of the block.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._sockets: list[Any] = []
+        self._over = False
+        self._timer = threading.Timer(seconds, self._end)
+        self._timer.daemon = True
+
+    def watch(self, request: Any) -> None:
+        """Learn of the sockets that a request opens."""
+        request.extensions = {**request.extensions, "trace": self._traced}
+
+    def _traced(self, event: str, facts: Mapping[str, Any]) -> None:
+        if event.endswith((".connect_tcp.complete", ".start_tls.complete")):
+            self._sockets.append(facts["return_value"].get_extra_info("socket"))
+
+    def _end(self) -> None:
+        self._over = True
+        for opened in self._sockets:
+            with contextlib.suppress(OSError):  # of the plain socket below TLS nothing is left to shut
+                opened.shutdown(socket.SHUT_RDWR)
+
+    def __enter__(self) -> _Deadline:
+        self._timer.start()
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._timer.cancel()
+        if self._over and (error is None or isinstance(error, FAILURES)):
+            raise RefusedPage(f"its page took longer than {self._seconds:g} seconds") from None
+
+
+class _Bounded(http.SyncByteStream):  # type: ignore[misc]
+    """The body of an answer that is no page, such as a redirect's: nobody reads it, but the client must."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[bytes]:
+        size = 0
+        for chunk in self._stream:
+            size += len(chunk)
+            if size > _REFUSAL_BYTES:
+                raise RefusedPage("its refusal has no end")
+            yield chunk
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def _bound_refusal(response: Any) -> None:
+    if response.status_code != 200:
+        response.stream = _Bounded(response.stream)
+
+
+def _whole(response: Any) -> Any:
+    """The answer with its body read. Raises RefusedPage for one that is no page of an index, by its size."""
+    body = bytearray()
+    try:
+        for chunk in response.iter_bytes():
+            body += chunk
+            if len(body) > _PAGE_BYTES:
+                raise RefusedPage(f"its page is larger than {_PAGE_BYTES // 1024**2} MiB")
+    finally:
+        response.close()
+    headers = [
+        (name, value)
+        for name, value in response.headers.multi_items()
+        if name.lower() not in ("content-encoding", "content-length", "transfer-encoding")
+    ]
+    page = bytes(body)
+    is_json = (
+        response.headers.get("Content-Type", "").lower().startswith("application/vnd.pypi.simple.v1+json")
+    )
+    content = _files_only(page) if is_json else _links_only(page)
+    return http.Response(response.status_code, headers=headers, content=content, request=response.request)
+
+
+def _files_only(page: bytes) -> bytes:
+    """A PEP 691 page with what is read of it, each value of the type it has there: unearth takes them on trust."""
+    if page.count(b"{") + page.count(b"[") > _PAGE_ITEMS:
+        raise RefusedPage(f"its page has more than {_PAGE_ITEMS} items")
+    try:
+        listed = parse_json(page)["files"]
+        files = [file for file in listed if isinstance(file, dict) and isinstance(file.get("url"), str)]
+    except (ValueError, KeyError, TypeError) as error:
+        raise RefusedPage(f"its page can't be read ({type(error).__name__})") from None
+    known = [
+        {
+            "url": file["url"],
+            "yanked": file["yanked"] if isinstance(file.get("yanked"), str | bool) else False,
+            "hashes": _texts(file.get("hashes")),
+        }
+        for file in files
+    ]
+    return json.dumps({"files": known}).encode()
+
+
+def _texts(pairs: object) -> dict[str, str]:
+    return {k: v for k, v in pairs.items() if isinstance(v, str)} if isinstance(pairs, dict) else {}
+
+
+def _links_only(page: bytes) -> bytes:
+    """An HTML page without what stands between its links: Python's parser needs hours for a megabyte of
+    unfinished tags (CVE-2025-6069), and all that is read are these two."""
+    links: list[bytes] = []
+    at = unfinished = 0
+    for start in _TAG_OR_COMMENT.finditer(page):
+        if start.start() < at:
+            continue
+        if start[0] == b"<!--":
+            at = page.find(b"-->", start.end()) + 3
+            if at == 2:
+                break
+            continue
+        tag = _TAG.match(page, start.start(), start.start() + _TAG_BYTES)
+        if tag is not None:
+            links.append(tag[0])
+            at = tag.end()
+        unfinished += tag is None
+        if unfinished > _UNFINISHED or len(links) > _PAGE_ITEMS:
+            raise RefusedPage("its page has more links than any index, or they have no end")
+    return b"\n".join(links)
 
 
 class IndexSession(PyPIClient):
@@ -66,7 +220,7 @@ class IndexSession(PyPIClient):
             timeout=settings.timeout,
             proxy=settings.proxy,
             follow_redirects=True,
-            event_hooks={"request": [self._check_origin]},
+            event_hooks={"request": [self._check_origin], "response": [_bound_refusal]},
             # unearth's own way to a trusted host leaves proxies and client certificates out
             mounts={
                 f"{scheme}://{host}": http.HTTPTransport(verify=anyhow, proxy=_proxy(settings, scheme, host))
@@ -77,17 +231,25 @@ class IndexSession(PyPIClient):
         self.auth = MultiDomainBasicAuth(prompting=False, index_urls=settings.index_urls)
         self.last_status: int | None = None
         self._retries = settings.retries
+        self._limit = _PAGE_READS * settings.timeout
         self._pause = pause
         self._local = False
 
-    def send(self, request: Any, **options: Any) -> Any:
-        """One request, tried again after transient failures. Raises one of FAILURES if that does not help."""
+    def send(self, request: Any, *, stream: bool = False, **options: Any) -> Any:
+        """One request, tried again after transient failures. Raises one of FAILURES if that does not help.
+
+        A page, that is without `stream`, has come as a whole and within bounds when this returns.
+        """
         self.last_status = None
         self._local = request.url.scheme == "file"
         for attempt in range(self._retries + 1):
             last = attempt == self._retries
             try:
-                response = super().send(request, **options)
+                with _Deadline(self._limit) as deadline:
+                    deadline.watch(request)
+                    response = super().send(request, stream=True, **options)
+                    if not stream:
+                        response = _whole(response)
             except _TRANSIENT as error:
                 if last or _is_certificate(error):
                     raise

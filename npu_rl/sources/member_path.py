@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 
-_MAX_SEGMENT = 255  # bytes; what Linux and macOS file systems hold
+from npu_rl.objects import DEEPEST, unfit_name
+
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-# Characters HFS+ ignores in names: git's own list (utf8.c, next_hfs_char).
-_HFS_IGNORES = re.compile(r"[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")
 
 
 class PathLedger:
@@ -74,18 +73,11 @@ def unsafe(name: str) -> str | None:
     for segment in name.split("/"):
         if segment in ("", ".", ".."):
             return f"its path has the segment {segment!r}"
-        if len(segment) * 4 > _MAX_SEGMENT and len(segment.encode("utf-8")) > _MAX_SEGMENT:
-            return f"a part of its name is longer than {_MAX_SEGMENT} bytes"
-        if _is_dot_git(segment):
-            return f"{shown(segment)} is, or passes for, git's own folder"
+        if why := unfit_name(segment):
+            return why
+    if name.count("/") > DEEPEST:
+        return f"its path is more than {DEEPEST} folders deep"
     return None
-
-
-def _is_dot_git(segment: str) -> bool:
-    """`.git` as some file system may read it: any case, ignored characters (HFS+), trailing dots (NTFS)."""
-    plain = segment if segment.isascii() else _HFS_IGNORES.sub("", segment)
-    plain = plain.partition(":")[0].rstrip(" .").lower()
-    return plain in (".git", "git~1")
 
 
 def shown(name: str) -> str:

@@ -33,6 +33,8 @@ Progress = Callable[[int, "int | None"], None]  # bytes so far, bytes in all if 
 Pause = Callable[[float], None]  # waits that many seconds
 
 _CHUNK = 256 * 1024
+_SLOWEST = 1000  # bytes per second on average, after the time of so many reads
+_READS = 8
 _LARGEST = 2 * 1024**3  # bytes of one archive
 
 
@@ -187,7 +189,7 @@ class _Fetch:
                 length = response.headers.get("Content-Length", "")
                 begun = True
                 total = int(length) if length.isdecimal() else None
-                return self._write(response.iter_raw(_CHUNK), part, total)
+                return self._write(response.iter_raw(), part, total)
         except FAILURES as error:
             why = network_reason(error, self.settings)
             raise (_CutOff if begun and is_transient(error) else Undelivered)(why) from None
@@ -196,6 +198,7 @@ class _Fetch:
         """The sha256 and size of what was written."""
         digest = hashlib.sha256()
         size = 0
+        patience = time.monotonic() + _READS * self.settings.timeout
         with _writing(part):
             file = part.open("wb")
         with file:
@@ -203,6 +206,8 @@ class _Fetch:
                 size += len(chunk)
                 if size > _LARGEST:
                     raise Undelivered(f"it is larger than {_LARGEST} bytes")
+                if (late := time.monotonic() - patience) > 0 and size < late * _SLOWEST:
+                    raise Undelivered(f"it comes at less than {_SLOWEST / 1000:g} kB/s")
                 digest.update(chunk)
                 with _writing(part):
                     file.write(chunk)

@@ -10,6 +10,7 @@ import bz2
 import gzip
 import lzma
 import stat
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -41,6 +42,9 @@ _DAMAGE = (
     EOFError,
     OSError,
     ValueError,  # numbers and names tarfile and zipfile can't decode
+    ArithmeticError,  # sizes and times no machine number holds
+    LookupError,
+    struct.error,
     NotImplementedError,  # a zip compression method this Python lacks
     RuntimeError,  # an encrypted zip; RecursionError from nested tar headers
 )

@@ -15,6 +15,7 @@ from npu_rl.errors import SourceError
 from npu_rl.sources.credentials import HIDDEN, scrub, strip_credentials
 from npu_rl.sources.pip_config import PipSettings
 from npu_rl.sources.sdist import SUFFIXES
+from npu_rl.user_path import user_path
 
 if TYPE_CHECKING:
     from unearth.link import Link
@@ -104,7 +105,7 @@ class SdistSearch:
         """All packages of this name at one place, every version and format."""
         from unearth import PackageFinder
 
-        from npu_rl.sources.index_session import FAILURES, NOT_TRUSTED
+        from npu_rl.sources.index_session import FAILURES, NOT_TRUSTED, RefusedPage
 
         local = place.startswith("file:")
         if strip_credentials(place) == HIDDEN:
@@ -122,9 +123,11 @@ class SdistSearch:
         self.session.last_status = None
         try:
             packages = list(finder.find_all_packages(self.name, allow_yanked=True))
+        except RefusedPage as error:
+            raise Undelivered(str(error)) from None
         except FAILURES as error:
             raise Undelivered(network_reason(error, self.settings)) from None
-        except (ValueError, LookupError, AttributeError, TypeError) as error:
+        except (ValueError, LookupError, AttributeError, TypeError, ArithmeticError, RecursionError) as error:
             # unearth takes a page's JSON and headers on trust; these are what a malformed page gives
             raise Undelivered(f"its page can't be read ({type(error).__name__})") from None
         status = self.session.last_status
@@ -199,7 +202,9 @@ def _is_sdist(link: Link) -> bool:
 
 def _as_url(place: str) -> str:
     """pip takes plain paths too."""
-    return place if "://" in place else Path(place).expanduser().absolute().as_uri()
+    return (
+        place if "://" in place else user_path(place, "find-links of pip's configuration").absolute().as_uri()
+    )
 
 
 def _local_path(url: str) -> Path:

@@ -1,7 +1,12 @@
-"""A PyPI sdist as objects: what is kept of it becomes one git tree, and nothing of it is ever run."""
+"""A PyPI sdist as objects: what is kept of it becomes one git tree, and nothing of it is ever run.
+
+The archive stays in the store too, by its SHA-256: a lock that is made again, or fails over a `drop:` and is
+tried again, does not download 20 MB for every try.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,19 +18,22 @@ from npu_rl.errors import SourceError
 from npu_rl.git import Git
 from npu_rl.manifest.lock import Component, Source
 from npu_rl.sources.git import GitRequest, Network, missing
-from npu_rl.sources.pip_config import read_pip_settings
+from npu_rl.sources.pip_config import PipSettings, read_pip_settings
 from npu_rl.sources.progress import Watcher
-from npu_rl.sources.pypi import DownloadedSdist, download_sdist
+from npu_rl.sources.pypi import DownloadedSdist, download_sdist, find_sdist
 from npu_rl.sources.sdist import SdistFile, read_sdist, select
-from npu_rl.store import Store, Unit
+from npu_rl.store import Store, Unit, pack_loose, unit_key
+
+_LARGEST_KEPT = 256 * 1024 * 1024  # bytes of an archive: it passes through memory
 
 
 @dataclass(frozen=True)
 class Imported:
-    """An sdist in a repository: the tree of its kept files, and what the archive was."""
+    """An sdist in a repository: the tree of its kept files, what the archive was, and the bytes received for it."""
 
     tree: str
     sdist: DownloadedSdist
+    received: int
 
 
 def import_sdist(
@@ -35,13 +43,51 @@ def import_sdist(
     keep: Sequence[str],
     network: Network,
     watcher: Watcher,
+    store: Store | None = None,
+    ask: bool = True,
 ) -> Imported:
     """Download, check the hash, and write the kept files into the repository as one pack.
 
+    store: where the archive may be already, and is kept. ask: take it from there only if an index lists it.
     Raises SourceError: not found, another hash, an unsafe archive, a `drop` or kept path it doesn't have.
     """
+    with tempfile.TemporaryDirectory(prefix="npu-rl-", dir=repository.git_dir) as folder:
+        sdist, received = _archive(repository, component, source, network, watcher, store, ask, Path(folder))
+        for note in sdist.notes:
+            watcher.note(component, note)
+        chosen = select(read_sdist(sdist.path, keep=keep), keep, source.drop)
+        lacking = [*chosen.unmatched_keep, *chosen.unmatched_drop]
+        if lacking:
+            patterns = any(set("*?[") & set(path) for path in chosen.unmatched_keep)
+            raise SourceError(
+                f"{sdist.filename} does not have {', '.join(lacking)}",
+                where=component,
+                hint="Look at `take:` and `drop:` of this component."
+                + (" `take:` has no patterns: name a folder, or each file." if patterns else ""),
+            )
+        tree = _import_files(repository, chosen.files)
+    return Imported(tree, sdist, received)
+
+
+def _archive(
+    repository: Git,
+    component: str,
+    source: Source,
+    network: Network,
+    watcher: Watcher,
+    store: Store | None,
+    ask: bool,
+    folder: Path,
+) -> tuple[DownloadedSdist, int]:
+    """The archive as a file in `folder`, and the bytes received for it."""
     assert source.pypi is not None
     name, version = split_requirement(source.pypi)
+    settings = read_pip_settings()
+    settings = replace(settings, retries=min(settings.retries, network.retries))
+    if store is not None:
+        kept = _kept(repository, store, source, settings if ask else None, network, folder)
+        if kept is not None:
+            return kept, 0
     watcher.begin(component, source.pypi)
 
     def progress(done: int, total: int | None) -> None:
@@ -49,30 +95,70 @@ def import_sdist(
         of = f" of {total / 1e6:.1f}" if total else ""
         watcher.advance(component, f"{done / 1e6:.1f}{of} MB", done / total if total else None)
 
-    settings = read_pip_settings()
-    settings = replace(settings, retries=min(settings.retries, network.retries))
-    with tempfile.TemporaryDirectory(prefix="npu-rl-", dir=repository.git_dir) as folder:
-        sdist = download_sdist(
-            name,
-            version,
-            sha256=source.sha256,
-            settings=settings,
-            folder=Path(folder),
-            on_progress=progress,
-            pause=network.pause,
-        )
-        for note in sdist.notes:
-            watcher.note(component, note)
-        chosen = select(read_sdist(sdist.path, keep=keep), keep, source.drop)
-        lacking = [*chosen.unmatched_keep, *chosen.unmatched_drop]
-        if lacking:
-            raise SourceError(
-                f"{sdist.filename} does not have {', '.join(lacking)}",
-                where=component,
-                hint="Look at `take:` and `drop:` of this component.",
-            )
-        tree = _import_files(repository, chosen.files)
-    return Imported(tree, sdist)
+    sdist = download_sdist(
+        name,
+        version,
+        sha256=source.sha256,
+        settings=settings,
+        folder=folder,
+        on_progress=progress,
+        pause=network.pause,
+    )
+    if store is not None and sdist.size <= _LARGEST_KEPT:
+        _keep(store, sdist)
+    return sdist, sdist.size
+
+
+def _kept(
+    repository: Git,
+    store: Store,
+    source: Source,
+    settings: PipSettings | None,
+    network: Network,
+    folder: Path,
+) -> DownloadedSdist | None:
+    """The archive out of the store, if it has the one that is locked, or that an index lists now.
+
+    settings: of the indexes to ask; with None the locked hash is enough.
+    """
+    assert source.pypi is not None
+    wanted = source.sha256
+    if wanted is not None and store.find(_key(wanted)) is None:
+        return None
+    notes: tuple[str, ...] = ()
+    if settings is not None:
+        try:
+            link = find_sdist(*split_requirement(source.pypi), settings, pause=network.pause)
+        except SourceError:
+            return None  # the download will say why
+        if wanted is not None and link.sha256 not in (None, wanted):
+            return None
+        wanted, notes = wanted or link.sha256, link.notes
+    unit = store.find(_key(wanted)) if wanted is not None else None
+    if unit is None or wanted is None:
+        return None
+    facts = unit.facts()
+    here = replace(repository, alternates=(*repository.alternates, unit.objects))
+    data = here.run("cat-file", "blob", facts["blob"]).stdout
+    if hashlib.sha256(data).hexdigest() != wanted:
+        store.discard(unit)
+        return None
+    path = folder / "archive"
+    path.write_bytes(data)
+    path = path.rename(folder / facts["filename"])
+    return DownloadedSdist(path, facts["filename"], wanted, len(data), "", "the local store", notes)
+
+
+def _keep(store: Store, sdist: DownloadedSdist) -> None:
+    with store.quarantine() as folder:
+        repository = Git(folder)
+        blob = repository.text("hash-object", "-w", "--no-filters", str(sdist.path))
+        pack_loose(repository)
+        store.publish(folder, _key(sdist.sha256), {"blob": blob, "filename": sdist.filename})
+
+
+def _key(sha256: str) -> str:
+    return unit_key("sdist", [sha256])
 
 
 def split_requirement(text: str) -> tuple[str, str]:
@@ -121,8 +207,10 @@ def fetch_sdist(
     """
     with store.quarantine() as folder:
         repository = Git(folder)
-        keep = [take.path for take in component.take]
-        imported = import_sdist(repository, request.component, source, keep, network, watcher)
+        keep = [path for path, _ in component.at_pin()]
+        imported = import_sdist(
+            repository, request.component, source, keep, network, watcher, store=store, ask=False
+        )
         lacking = missing(repository, request.wants)
         if imported.tree != component.tree or lacking:
             raise SourceError(
@@ -132,4 +220,4 @@ def fetch_sdist(
                 else "It has not what the merges need; only git has.",
             )
         facts = {"component": request.component, "wants": list(request.wants), "source": source.pypi}
-        return store.publish(folder, request.key, facts), imported.sdist.size
+        return store.publish(folder, request.key, facts), imported.received

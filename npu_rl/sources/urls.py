@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import quote, unquote
 
+from npu_rl.config_file import read_configuration
 from npu_rl.errors import UsageError
 from npu_rl.gitenv import Credentials
+from npu_rl.masking import MASK
 
 SCHEMES = ("https", "http", "ssh", "git", "file")
 _HOST = r"(?:[A-Za-z0-9_][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\])"
@@ -23,16 +24,6 @@ _PLACE = re.compile(rf"{_HOST}(?::[0-9]{{1,5}})?")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*")
 _SCP_LIKE = re.compile(rf"{_USER.pattern}@{_HOST}:(?![-:]).+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-
-
-def config_path() -> Path:
-    """The configuration file: `NPU_RL_CONFIG`, else `config.yaml` in the user's configuration folder."""
-    named = os.environ.get("NPU_RL_CONFIG")
-    if named:
-        return Path(named).expanduser()
-    import platformdirs
-
-    return Path(platformdirs.user_config_path("npu-rl")) / "config.yaml"
 
 
 @dataclass(frozen=True)
@@ -58,56 +49,28 @@ class Rewrites:
 
 def load_rewrites(options: Iterable[str] = ()) -> Rewrites:
     """All rules in force. Raises UsageError for one that is not FROM=TO, naming where it stands."""
-    rules = [_rule(text, "--rewrite") for text in options]
-    for line in os.environ.get("NPU_RL_REWRITE", "").splitlines():
+    rules = [_rule(text, f"--rewrite, number {number}") for number, text in enumerate(options, 1)]
+    for number, line in enumerate(os.environ.get("NPU_RL_REWRITE", "").splitlines(), 1):
         if line.strip():
-            rules.append(_rule(line.strip(), "NPU_RL_REWRITE"))
-    rules.extend(_configured(config_path()))
+            rules.append(_rule(line.strip(), f"NPU_RL_REWRITE, line {number}"))
+    rules.extend(read_configuration().rewrite)
     return Rewrites(tuple(rules))
 
 
 def _rule(text: str, where: str) -> tuple[str, str]:
     prefix, separator, target = text.partition("=")
     if not separator or not prefix or not target:
-        raise UsageError(
-            f"Not a rewrite rule: {hide_credentials(text)!r}",
+        raise UsageError(  # without its text: what is no rule may be a token
+            "Not a rewrite rule",
             where=where,
+            why="FROM is empty."
+            if separator and not prefix
+            else "TO is empty."
+            if separator
+            else "It has no `=`.",
             hint="Write FROM=TO, for example https://github.com/=https://mirror.example/github/",
         )
     return prefix, target
-
-
-def _configured(path: Path) -> Sequence[tuple[str, str]]:
-    if not path.is_file():
-        return ()
-    import yaml
-
-    def wrong(what: str, why: str | None, hint: str | None = None) -> UsageError:
-        return UsageError(f"The configuration file {what}", where=str(path), why=why, hint=hint)
-
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.MarkedYAMLError as error:  # its text quotes the line, and a token may stand there
-        line = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise wrong("is not valid YAML", f"{error.problem}{line}") from None
-    except (yaml.YAMLError, UnicodeDecodeError):
-        raise wrong("is not valid YAML", "It holds characters that are not text.") from None
-    except OSError as error:
-        raise wrong("can't be read", error.strerror) from error
-    shape = "It holds one key, `rewrite`, with FROM: TO pairs of text."
-    if data is None:
-        return ()
-    if not isinstance(data, dict):
-        raise wrong("is not as it should be", None, shape)
-    unknown = sorted(str(key) for key in data if key != "rewrite")
-    if unknown:
-        raise wrong("is not as it should be", f"unknown keys: {', '.join(unknown)}", shape)
-    rewrite = data.get("rewrite") or {}
-    if not isinstance(rewrite, dict) or not all(
-        isinstance(text, str) and text for pair in rewrite.items() for text in pair
-    ):
-        raise wrong("is not as it should be", None, shape)
-    return tuple(rewrite.items())
 
 
 def check_url(url: str, *, where: str | None = None) -> None:
@@ -165,5 +128,11 @@ def split_credentials(url: str) -> tuple[str, Credentials | None]:
 
 
 def hide_credentials(url: str) -> str:
-    """The URL, or rule of URLs, fit for a message. Rather too much is hidden than too little."""
-    return re.sub(r"(://)\S*@", r"\1***@", url)
+    """The URL, or rule of URLs, fit for a message. Rather too much is hidden than too little.
+
+    All before the last @ is, from the first :// on; without one, what isn't the user of user@host:path."""
+    before, at, host = url.rpartition("@")
+    scheme, separator, _ = before.partition("://")
+    if separator:
+        return f"{scheme}{separator}{MASK}@{host}"
+    return f"{MASK}@{host}" if at and ":" in before else url

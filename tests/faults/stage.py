@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from npu_rl.manifest import lock as lock_file
 from npu_rl.manifest.lock import Lock
 from npu_rl.workspace.layout import Layout
 from tests.support import Repo, clean_env, git, run_cli
+from tests.workspace.stack import snapshot
 
 KILLER = Path(__file__).with_name("killer.py")
 
@@ -114,10 +116,25 @@ class Scene:
             process.wait()
             return True
 
+    def finish(self) -> None:
+        """If a setup was killed in the middle of its swap: a command that looks says so, and how to go on."""
+        if not self.layout.is_swapping:
+            return
+        before = snapshot(self.layout.root)
+        told = run_cli(["verify", "-w", self.layout.root], self.env)
+        assert told.returncode == 3
+        assert "was interrupted" in told.stderr
+        assert snapshot(self.layout.root) == before
+        hint = told.stderr.rpartition("Finish it: npu-rl ")[2]
+        done = run_cli(shlex.split(hint), self.env)
+        assert done.returncode == 0, done.stderr
+        assert "Finished a setup that was interrupted." in done.stderr
+
     def check(self, *names: str) -> None:
-        """The next command finds, or finishes, a whole workspace of one of these locks, or there is none yet."""
+        """There is a whole workspace of one of these locks, perhaps once its setup is finished, or none yet."""
         layout = self.layout
-        if not layout.is_workspace and not layout.journal.exists():
+        self.finish()
+        if not layout.is_workspace:
             assert "none" in names
             assert not [n for n in ("code", "src", "activate") if os.path.lexists(layout.root / n)]
             return

@@ -103,11 +103,14 @@ def test_strangers_in_the_store_are_no_trouble(scene: Scene) -> None:
 
 
 def test_damaged_objects_of_a_workspace_lose_no_work(scene: Scene) -> None:
-    """The next setup has no need of them, and what a person did is kept."""
+    """They are told of, the next setup has no need of them, and what a person did is kept."""
     layout = scene.layout
     for path in layout.git.rglob("*.pack"):
         flip(path)
-    assert run_cli(["verify", "--deep", "-w", layout.root], scene.env).returncode == 0
+    for options in ([], ["--deep"]):
+        done = run_cli(["verify", "-w", layout.root, *options], scene.env)
+        assert done.returncode == 3
+        assert "modified   .npu-rl/git/objects/pack/" in done.stdout
     (layout.code / "one/more.py").write_text("mine\n")
     assert scene.setup("new").returncode == 3
     scene.check_again("new", "--discard")

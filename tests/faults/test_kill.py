@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.stage import Scene, Stage, timed
-from tests.support import git, run_cli
+from tests.support import git
 
 KILLS = max(10, int(os.environ.get("NPU_RL_FAULTS") or 50))
 FIRST, UPDATE, DISCARD = (range(KILLS * part // 10) for part in (3, 3, 2))
@@ -92,7 +92,7 @@ def test_discard_never_loses_work(scene: Scene, totals: Totals, number: int) -> 
     at = boundary(number, DISCARD, totals["discard"])
     killed, events = scene.killed_at(at, "new", "--discard")
     assert killed or len(events) < at
-    run_cli(["verify", "-w", scene.layout.root], scene.env)
+    scene.finish()
     assert has_work(scene)
     scene.check_again("new", "--discard")
     assert has_work(scene)

@@ -500,8 +500,11 @@ def test_a_token_is_used_and_found_nowhere_afterwards(site: Site, upstream: Upst
     assert not [line for line in seen if token in line]
 
 
-def test_an_interrupt_ends_all_at_once_and_leaves_nothing(site: Site, upstream: Upstream) -> None:
-    """Ctrl-C while a server stalls: git runs in a session of its own and must be told."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupt_ends_all_at_once_and_leaves_nothing(
+    site: Site, upstream: Upstream, number: signal.Signals
+) -> None:
+    """Ctrl-C, say, while a server stalls: git runs in a session of its own and must be told."""
     with http_git(upstream.served, stall_after=0) as http:
         asked = threading.Event()
         http.spy = asked.set
@@ -521,10 +524,10 @@ def test_an_interrupt_ends_all_at_once_and_leaves_nothing(site: Site, upstream: 
         ) as process:
             assert asked.wait(30)
             started = time.monotonic()
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
             _, errors = process.communicate(timeout=30)
         assert time.monotonic() - started < 10
-    assert process.returncode == 130, errors
+    assert process.returncode == 128 + number, errors
     assert "Traceback" not in errors
     store = Store(site.folder / "store")
     assert left_behind(store) == []

@@ -13,7 +13,7 @@ import pytest
 
 from npu_rl.errors import HostError, SourceError, UsageError
 from npu_rl.git import Git, GitError, Stopped, init_bare
-from npu_rl.sources.faults import Fault, fault_of, gist, may_pass
+from npu_rl.sources.faults import Fault, NotDelivered, fault_of, gist, may_pass
 from npu_rl.sources.git import (
     GitRequest,
     Network,
@@ -616,7 +616,7 @@ def test_a_filtered_fetch_leaves_no_credentials_in_the_configuration(
     http.auth = "me:s3cret"
     here = network(("https://x/", http.url("", "me:s3cret")))
     fetch_commits(Git(scratch), "https://x/up.git", [upstream.tip], here, "up", contents="tree:0")
-    with pytest.raises(GitError):
+    with pytest.raises(NotDelivered):
         fetch_commits(Git(scratch), "https://x/none.git", ["1" * 40], here, "up", contents="tree:0")
     found = [p for p in scratch.rglob("*") if p.is_file() and b"s3cret" in p.read_bytes()]
     assert found == []

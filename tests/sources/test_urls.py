@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from npu_rl.config_file import config_path
 from npu_rl.errors import UsageError
 from npu_rl.gitwords import redact
 from npu_rl.sources.urls import (
     Rewrites,
     check_url,
-    config_path,
     hide_credentials,
     load_rewrites,
     split_credentials,
@@ -146,19 +146,42 @@ def test_what_is_no_rule(rule: str, where: str, config: Path, monkeypatch: pytes
         return
     with pytest.raises(UsageError, match="Not a rewrite rule") as caught:
         load_rewrites(options)
-    assert caught.value.where == where
+    assert caught.value.where == ("--rewrite, number 1" if options else "NPU_RL_REWRITE, line 1")
     assert "FROM=TO" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "line", ["ghp_S3cret", "https://h/ https://me:S3cret@m/", "https://me:S3cret@m/=", "=http://u:S3 cret@m/"]
+)
+def test_a_line_that_is_no_rule_is_not_repeated(
+    line: str, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NPU_RL_REWRITE", f"https://a/=https://b/\n{line}")
+    with pytest.raises(UsageError) as caught:
+        load_rewrites()
+    assert "cret" not in str(caught.value)
+    assert caught.value.where == "NPU_RL_REWRITE, line 2"
+
+
+@pytest.mark.parametrize(
+    "target", ["http://u:S3 cret@m/", "u:S3cret@m/", "http://u:S3/cret@m/", "https://S3 cret@m/"]
+)
+def test_a_password_that_no_url_may_have_is_not_shown(target: str, config: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        load_rewrites([f"https://host/={target}"]).apply("https://host/a.git")
+    assert "S3" not in str(caught.value)
+    assert "cret" not in str(caught.value).replace("secret", "")
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("- a\n", "one key"),
-        ("hello", "one key"),
-        ("rewrite: [a]\n", "one key"),
-        ("rewrite: {a: 1}\n", "one key"),
-        ("rewrite: {a: null}\n", "one key"),
-        ("rewrite: {a: ''}\n", "one key"),
+        ("- a\n", "two keys"),
+        ("hello", "two keys"),
+        ("rewrite: [a]\n", "two keys"),
+        ("rewrite: {a: 1}\n", "two keys"),
+        ("rewrite: {a: null}\n", "two keys"),
+        ("rewrite: {a: ''}\n", "two keys"),
         ("rewrit: {a: b}\nx: 1\n", "unknown keys: rewrit, x"),
         ("rewrite: {https://a/: https://me:s3cret@b/\n", "line"),
         ("rewrite:\n  https://a/: 'https://me:s3cret@b/\n", "line"),

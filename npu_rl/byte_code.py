@@ -1,0 +1,159 @@
+"""Where Python keeps byte code of a run and of an activated shell: outside the workspace, per user, host and receipt.
+
+Beside its source, byte code can hide a change of the source; anywhere in the workspace, it comes along with a copy of
+it. So it lies in the user's own cache, and no other byte code of a workspace is read. Files of several interpreters lie
+side by side, each with the interpreter's tag in its name, as everywhere in Python.
+
+Python takes byte code that has its source's size and time, in whole seconds, for current: an edit that was run and
+undone within a second leaves a wrong one. A run's key therefore holds what `stat` said of every file when the tree was
+proven, and verify empties a shell's folder if any file was touched since it last did.
+
+Only the standard library is imported: `sitecustomize` loads this file by its path in each process of a run.
+`activate` says the same in shell (`shell_lines`).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import time
+
+TYPE_CHECKING = False  # typing itself is not imported at every start of Python
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NOWHERE = "/dev/null/npu-rl"  # below a file: Python finds nothing there, writes nothing, and goes on
+VARIABLE = "NPU_RL_BYTE_CODE"  # the key, for processes on other hosts
+UNUSED_DAYS = 30
+
+_STATE = ".npu-rl-state"
+
+
+def home() -> str:
+    """The folder of all byte code of this user."""
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    if not cache.startswith("/"):
+        cache = f"{os.environ.get('HOME') or '/dev/null'}/.cache"
+    return f"{cache}/npu-rl/byte-code"
+
+
+def place(key: str) -> str:
+    """The folder for `key` on this host, made if it isn't there; NOWHERE if there can be none of this user's alone."""
+    path = _path(key)
+    try:
+        os.makedirs(home(), mode=0o700, exist_ok=True)
+        if not path or not _is_private(home()):
+            return NOWHERE
+        for folder in (os.path.dirname(path), path):
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+        os.utime(path)  # in use: see `remove_unused`
+    except OSError:
+        return NOWHERE
+    return path
+
+
+def adopt(key: str) -> None:
+    """Use the folder for `key` in this process and those it starts."""
+    sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = place(key)
+
+
+def shell_key(receipt: str) -> str:
+    """The key of shells that sourced `activate`. receipt: its digest."""
+    return f"{receipt[:32]}-shell"
+
+
+def run_key(receipt: str, interpreter: str, state: str) -> str:
+    """The key of a run. state: tells the tree's files, as they were proven, from any later ones."""
+    import hashlib
+
+    said = f"{interpreter}\0{state}".encode("utf-8", "surrogateescape")
+    return f"{receipt[:32]}-{hashlib.sha256(said).hexdigest()[:32]}"
+
+
+def keep_only(key: str, state: Callable[[], str]) -> None:
+    """Empty the folder for `key` unless its byte code is of files in this `state`, which is asked only where there is
+    such a folder. What can't be done is left."""
+    path = _path(key)
+    if not path or not os.path.isdir(path) or not _is_private(home()):
+        return
+    mark, now = f"{path}/{_STATE}", state()
+    try:
+        with open(mark, encoding="utf-8") as file:
+            if file.read() == now:
+                return
+    except (OSError, ValueError):
+        pass  # nobody has proven this state yet
+    try:
+        _remove(path)
+        os.makedirs(path, mode=0o700)
+        with open(mark, "w", encoding="utf-8") as file:
+            file.write(now)
+    except OSError:
+        pass
+
+
+def remove_unused(days: float = UNUSED_DAYS) -> None:
+    """Remove what no run and no shell began to use for so long, of every host."""
+    limit = time.time() - days * 86400
+    if not _is_private(home()):
+        return
+    try:
+        with os.scandir(home()) as hosts:
+            folders = [entry.path for entry in hosts if entry.is_dir(follow_symlinks=False)]
+        for folder in folders:
+            with os.scandir(folder) as entries:
+                old = [
+                    e.path for e in entries if e.is_dir(follow_symlinks=False) and e.stat().st_mtime < limit
+                ]
+            for path in old:
+                _remove(path)
+    except OSError:
+        pass
+
+
+def _path(key: str) -> str | None:
+    host = os.uname().nodename
+    named = host.strip(".") and "/" not in host
+    return f"{home()}/{host}/{key}" if named and key.isascii() and key.replace("-", "").isalnum() else None
+
+
+def _is_private(folder: str) -> bool:
+    """Whether it is a folder of this user's that nobody else can put anything into. Then neither can they below it:
+    all there is made with mode 700."""
+    try:
+        found = os.lstat(folder)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+
+
+def _remove(path: str) -> None:
+    """Out of the way at once, so that nobody reads it while it goes."""
+    import shutil
+
+    gone = f"{path}.gone-{os.urandom(6).hex()}"
+    os.rename(path, gone)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def shell_lines() -> list[str]:
+    """`place` of `shell_key` for bash and zsh, where NPU_RL_WORKSPACE is set: the last line exports the variable.
+
+    The receipt's digest is read when the script is sourced: the receipt holds the script's own hash.
+    """
+    return [
+        '_npu_rl_home="${HOME:-/dev/null}/.cache"',
+        'case "${XDG_CACHE_HOME:-}" in /*) _npu_rl_home="$XDG_CACHE_HOME" ;; esac',
+        '_npu_rl_home="$_npu_rl_home/npu-rl/byte-code"',
+        '_npu_rl_key="$(head -c 43 "$NPU_RL_WORKSPACE/.npu-rl/receipt.json" 2>/dev/null | tail -c 32)"',
+        'case "$_npu_rl_key" in *[!0-9a-f]*) _npu_rl_key= ;; esac',
+        'case "$_npu_rl_home" in "$NPU_RL_WORKSPACE"/*) _npu_rl_key= ;; esac',
+        'PYTHONPYCACHEPREFIX="$(exec 2>/dev/null; umask 077',
+        '[ ${#_npu_rl_key} -eq 32 ] && mkdir -p "$_npu_rl_home" &&',
+        "# only where nobody else can write",
+        'found="$(find "$_npu_rl_home" -prune -type d -user "$(id -u)" ! -perm -0020 ! -perm -0002)" &&',
+        '[ "$found" = "$_npu_rl_home" ] && folder="$_npu_rl_home/$(uname -n)/$_npu_rl_key-shell" &&',
+        f'mkdir -p "$folder" && touch "$folder" && printf %s "$folder")" || PYTHONPYCACHEPREFIX={NOWHERE}',
+        "unset _npu_rl_home _npu_rl_key; export PYTHONPYCACHEPREFIX",
+    ]

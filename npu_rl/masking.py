@@ -1,0 +1,252 @@
+"""Secrets kept out of files and messages: which names hold one, and what of a text may be shown.
+
+Three rules, each of which is enough. A value is masked where its name says that it is a secret; the user and password
+of a URL always; and a value that is known to be a secret (see `Secrets`) wherever it stands.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, unquote
+
+MASK = "***"
+
+_ALWAYS = (
+    r"secret|passw|passphrase|passcode|credential|bearer|cookie|webhook|jwt"
+    r"|(?:api|access|private|signing)[_-]?key"
+)
+# `TOKENIZERS_PARALLELISM` and `GIT_AUTHOR_NAME` hold no secret, `HTTP_AUTHORIZATION` does.
+_VARIABLE = re.compile(
+    rf"{_ALWAYS}|token(?!iz)|auth(?!or(?!i))|\Akey\Z|_keys?(?:\Z|_)|key\Z|_(?:pass|pwd)\Z|\Apass\Z",
+    re.IGNORECASE,
+)
+# Keys of a trainer: `max_token_len` and `max_num_batched_tokens` are sizes, `eos_token` is a token of the model.
+_SPECIAL = "bos|eos|pad|unk|mask|sep|cls|stop|special|image|video|audio|start|end|new|next|first|last|per"
+_KEY = re.compile(
+    rf"{_ALWAYS}|(?<![a-z])(?:token|auth|oauth|authorization|pass|pwd)\Z|[_-]key\Z|[a-z]Token\Z",
+    re.IGNORECASE,
+)
+_NO_KEY = re.compile(rf"(?:\A|[_-])(?:{_SPECIAL})_token\Z", re.IGNORECASE)
+# A size or a switch (`max_token=4096`, `USE_AUTH=true`), and the name of a column (`prompt_key=prompt`).
+_PLAIN_VALUE = re.compile(
+    r"[+-]?[0-9]{1,9}|[0-9]*\.[0-9]{1,6}|true|false|yes|no|on|off|none|null|~|", re.IGNORECASE
+)
+_COLUMN = re.compile(r"[a-z]+(?:_[a-z]+)*")
+_STRONG = re.compile(rf"{_ALWAYS}|pass|pwd|key", re.IGNORECASE)
+
+# A password, or a token in the place of the user: `https://TOKEN@host`. `ssh://git@host` holds no secret. Spaces and
+# slashes are not allowed in a password, but are written: of `u:p/w@host` and `host:80/a@b` the second has a port.
+_USERINFO = re.compile(
+    r"://(?P<user>[^/@\n]{0,1000}:[^/\n]{0,1000}"
+    r"|[^/?#@:\s]{1,1000}:(?![0-9]{1,5}(?:[/?#\s'\"]|\Z))[^\n@]{0,1000}"
+    r"|(?:(?<=http://)|(?<=https://))[^/\n]{1,1000})@",
+    re.IGNORECASE,
+)
+_QUERY = re.compile(
+    r"(?P<name>[?&][^=&\s?]{0,100}(?:token|secret|passw|signature|credential|api_?key|[_-]key|sig)[^=&\s?]{0,100}=)[^&\s'\"#]+",
+    re.IGNORECASE,
+)
+# NAME=VALUE anywhere, 'NAME': VALUE of a printed mapping, NAME: VALUE where a line or a mapping of YAML begins.
+_NAME = r"[+~-]{0,2}[A-Za-z_][\w.-]{0,200}"
+_ASSIGNED = re.compile(
+    rf"(?<![\w.+~-])(?P<name>{_NAME})(?:\\{{0,3}}['\"]? ?= ?|\\{{0,3}}['\"]\s?:\s?)"
+    rf"|(?:^[ \t-]{{0,200}}|\{{)(?P<yaml>{_NAME}): ",
+    re.MULTILINE,
+)
+_WORD = re.compile(r"[^\s,;)}\]]*")
+_QUOTES = re.compile(r"\\{0,3}['\"]")  # of JSON within JSON, too
+_LONGEST = 4096  # characters looked through for the end of the quotes
+_SHORTEST = 6  # characters; a shorter secret is masked where its name tells, not in every word that holds it
+_SHORTEST_WORD = 8  # the same for one of small letters only
+
+Path = Sequence[str]
+
+
+# -- by name -------------------------------------------------------------------------------------------
+
+
+def masked_value(name: str, value: str) -> str:
+    """The value of an environment variable, unless its name says it is a secret; URLs without their passwords."""
+    return MASK if _is_secret_variable(name, value) else masked_text(value)
+
+
+def masked_data(data: Any, path: Path = (), *, known: Secrets | None = None) -> Any:
+    """Plain data (mappings, lists, scalars) with its secrets masked; what holds none is the same object.
+
+    path: the keys above it. What stands under a key that is a secret's is masked as a whole.
+    """
+    if data is None or isinstance(data, bool) or data in ({}, [], ()):
+        return data
+    if _is_secret(path, str(data)):
+        return MASK
+    if isinstance(data, Mapping):
+        return {
+            key: masked_data(value, (*path, *str(key).split(".")), known=known) for key, value in data.items()
+        }
+    if isinstance(data, (list, tuple)):
+        return [masked_data(value, path, known=known) for value in data]
+    if not isinstance(data, str):
+        return data
+    shown = masked_text(known.mask(data) if known else data)
+    return data if shown == data else shown
+
+
+def masked_argument(argument: str) -> str:
+    """A command's argument: of KEY=VALUE the value is masked if the key is a secret's."""
+    key, equals, value = argument.partition("=")
+    if equals and _is_secret(key.lstrip("+~-").split("."), value):
+        return f"{key}={MASK}"
+    return f"{key}{equals}{masked_text(value)}" if equals else masked_text(argument)
+
+
+def masked_text(text: str) -> str:
+    """Running text, such as a message or a log: passwords in URLs are masked, and the values of names that are a
+    secret's: to the end of the quotes, or of the line, since a secret may hold spaces."""
+    return _masked_assignments(without_passwords(text))
+
+
+def without_passwords(text: str) -> str:
+    """The text with user and password of its URLs masked, and signatures and tokens of their queries."""
+    if "://" not in text:
+        return text
+    return _QUERY.sub(rf"\g<name>{MASK}", _USERINFO.sub(f"://{MASK}@", text))
+
+
+def _masked_assignments(text: str) -> str:
+    parts: list[str] = []
+    done = line = 0
+    for found in _ASSIGNED.finditer(text):
+        start = found.end()
+        if start < done:
+            continue  # part of a secret
+        if start > line:
+            line = text.find("\n", start)
+            line = len(text) if line < 0 else line
+        name = (found["name"] or found["yaml"]).lstrip("+~-")
+        opened, value, end = _value(text, start, line)
+        if value != MASK and _is_secret(name.split("."), value):
+            parts += [text[done:start], opened, MASK]
+            done = end
+    return "".join([*parts, text[done:]]) if parts else text
+
+
+def _value(text: str, start: int, line: int) -> tuple[str, str, int]:
+    """What a value begins with if it is quoted, the value, and where it ends: a secret without quotes may hold spaces,
+    so there the value is its first word, and the end that of the line."""
+    quotes = _QUOTES.match(text, start)
+    if quotes is None:
+        word = _WORD.match(text, start, line)
+        return "", word[0] if word else "", line
+    end = text.find(quotes[0], quotes.end(), min(line, quotes.end() + _LONGEST))
+    end = line if end < 0 else end
+    return quotes[0], text[quotes.end() : end], end
+
+
+def _is_secret(path: Path, value: str) -> bool:
+    """Whether what stands under these keys is a secret. Below `env` they are variables, as are names in capitals."""
+    variables = "env" in path[:-1]
+    return any(
+        _is_secret_variable(name, value) and len(name) > 3
+        if variables or name.upper() == name
+        else _is_secret_key(name, value)
+        for name in path
+    )
+
+
+def _is_secret_variable(name: str, value: str) -> bool:
+    if not value or not _VARIABLE.search(name):
+        return False
+    return bool(_STRONG.search(name)) or not _PLAIN_VALUE.fullmatch(value)
+
+
+def _is_secret_key(name: str, value: str) -> bool:
+    if not _KEY.search(name) or _NO_KEY.search(name):
+        return False
+    if re.search(_ALWAYS, name, re.IGNORECASE):
+        return bool(value)
+    shown = _PLAIN_VALUE.fullmatch(value) or (name.lower().endswith("key") and _COLUMN.fullmatch(value))
+    return not shown
+
+
+# -- by value ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """Values that are known to be secret, in every form in which a file may hold them; the longest first."""
+
+    forms: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str], data: Any = None) -> Secrets:
+        """The secrets of an environment, and of a recipe's or configuration's plain data."""
+        values = {value for name, value in environment.items() if _is_secret_variable(name, value)}
+        values.update(_secret_scalars(data, ()))
+        for text in (*environment.values(), *_texts(data)):
+            values.update(_passwords(text))
+        lines = (line for value in values for line in (value, *value.splitlines()))
+        forms = {form for value in lines if _is_distinct(value) for form in _forms(value)}
+        return cls(tuple(sorted(forms, key=lambda form: (-len(form), form))))
+
+    def mask(self, text: str) -> str:
+        """The text with these values masked."""
+        for form in self.forms:
+            if form in text:
+                text = text.replace(form, MASK)
+        return text
+
+
+def _is_distinct(value: str) -> bool:
+    """Whether a text that holds it holds the secret: `MY_KEY=data` must not mask every `data`."""
+    if _PLAIN_VALUE.fullmatch(value) or (value.startswith("/") and os.path.lexists(value)):
+        return False  # a path, such as HF_TOKEN_PATH's, says where the secret is
+    return len(value) >= (_SHORTEST_WORD if _COLUMN.fullmatch(value) else _SHORTEST)
+
+
+def _forms(value: str) -> Iterator[str]:
+    encoders: tuple[Callable[[str], str], ...] = (
+        str,
+        quote,
+        lambda text: quote(text, safe=""),
+        lambda text: json.dumps(text)[1:-1],
+        lambda text: json.dumps(text, ensure_ascii=False)[1:-1],
+        lambda text: repr(text)[1:-1],
+        lambda text: text.replace("'", "''"),
+    )
+    for encode in encoders:
+        yield encode(value)
+
+
+def _secret_scalars(data: Any, path: Path) -> Iterator[str]:
+    if isinstance(data, Mapping):
+        for key, value in data.items():
+            yield from _secret_scalars(value, (*path, *str(key).split(".")))
+    elif isinstance(data, (list, tuple)):
+        for value in data:
+            yield from _secret_scalars(value, path)
+    elif data is not None and not isinstance(data, bool) and _is_secret(path, str(data)):
+        yield str(data)
+
+
+def _texts(data: Any) -> Iterator[str]:
+    if isinstance(data, Mapping):
+        data = list(data.values())
+    if isinstance(data, (list, tuple)):
+        for value in data:
+            yield from _texts(value)
+    elif isinstance(data, str):
+        yield data
+
+
+def _passwords(text: str) -> Iterable[str]:
+    """What stands for a password in the URLs of a text: as written and decoded."""
+    if "://" not in text:
+        return
+    for found in _USERINFO.finditer(text):
+        user, _, password = found["user"].partition(":")
+        yield from (password or user, unquote(password or user))
