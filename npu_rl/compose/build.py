@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any
 
 from npu_rl.compose import assemble
-from npu_rl.compose.merge import replay
-from npu_rl.compose.patch import Applied, apply_patch
+from npu_rl.compose.merge import contents, replay
+from npu_rl.compose.patch import AS_LOCKED, Applied, Tolerance, apply_patch
 from npu_rl.compose.runtime import write_runtime
 from npu_rl.compose.trees import Trees, check_links, taken_tree
 from npu_rl.errors import ComposeError
 from npu_rl.manifest.lock import Component, Lock, Patch
-from npu_rl.objects import TREE, Entry, nested
+from npu_rl.objects import TREE, Entry, nested, unfit_name
 from npu_rl.patches.hunks import trace
 from npu_rl.patches.model import Patch as ParsedPatch
 from npu_rl.patches.parse import parse_patch
@@ -35,7 +35,7 @@ class Composition:
 
 def base_tree(trees: Trees, component: Component) -> str:
     """What is taken at the pin, submodules in place."""
-    tree = component.root or taken_tree(trees, [(t.path, t.entry) for t in component.take])
+    tree = component.root or taken_tree(trees, component.at_pin())
     for module in component.submodules:
         tree = trees.put(tree, module.path, Entry(TREE, module.root))
     return tree
@@ -46,14 +46,15 @@ def compose(trees: Trees, lock: Lock, text_of: TextOf) -> Composition:
     made = Composition()
     results: dict[str, str] = {}
     stacks: dict[str, list[tuple[Patch, ParsedPatch]]] = {}
+    allowance = contents()
     for name, component in lock.components.items():
         tree = _expect(base_tree(trees, component), component.tree, f"what {name} takes")
         for merge in component.merges:
             what = f"{name}, {merge.how} of {merge.ref}"
-            tree = _expect(replay(trees, tree, merge.records, what), merge.tree, what)
+            tree = _expect(replay(trees, tree, merge.records, what, allowance), merge.tree, what)
         for patch in component.patches:
             data = made.texts[patch.sha256] = text_of(patch, results)
-            parsed, applied = run_patch(trees, tree, patch, data, name, taken_paths(component), accept=True)
+            parsed, applied = run_patch(trees, tree, patch, data, name, taken_paths(component), AS_LOCKED)
             _expect_offsets(patch, applied, name)
             tree = _expect(applied.tree, patch.tree, f"{name} after {patch.name}")
             stacks.setdefault(name, []).append((patch, parsed))
@@ -63,7 +64,7 @@ def compose(trees: Trees, lock: Lock, text_of: TextOf) -> Composition:
     tree, _ = assemble.assemble(trees, lock, with_tree_patches=False)
     for patch in lock.tree_patches:
         data = made.texts[patch.sha256] = text_of(patch, results)
-        parsed, applied = run_patch(trees, tree, patch, data, "tree", (".",), accept=True)
+        parsed, applied = run_patch(trees, tree, patch, data, "tree", (".",), AS_LOCKED)
         _expect_offsets(patch, applied, "tree")
         tree = _expect(applied.tree, patch.tree, f"the tree after {patch.name}")
         stacks.setdefault("tree", []).append((patch, parsed))
@@ -82,10 +83,41 @@ def list_files(trees: Trees, lock: Lock, made: Composition) -> dict[str, list[tu
     for root, tree in roots.items():
         files = list(trees.files(tree))
         what = "The code tree" if root == "code" else root.removeprefix("src/")
+        _check_names(files, what)
         check_links(files, trees, what)
         _check_modes(files, tree, what)
+        _check_blobs(files, trees, what)
         listing[root] = [(path, entry.mode, entry.oid) for path, entry in files]
     return listing
+
+
+def _check_names(files: list[tuple[str, Entry]], what: str) -> None:
+    """Names that git stores and would not check out: better refused by `lock` than by every `setup`."""
+    known: set[str] = set()
+    for path, _ in files:
+        for name in path.split("/"):
+            if name not in known:
+                known.add(name)
+                if why := unfit_name(name):
+                    raise ComposeError(
+                        f"{what} has a path that git would not check out",
+                        where=path[:1000],
+                        why=why,
+                        hint="Do not take that path.",
+                    )
+
+
+def _check_blobs(files: list[tuple[str, Entry]], trees: Trees, what: str) -> None:
+    """A tree may call any object a file: git finds out only when it writes that file."""
+    odd = trees.not_blobs({entry.oid for _, entry in files})
+    path = next((path for path, entry in files if entry.oid in odd), None)
+    if path is not None:
+        raise ComposeError(
+            f"{what} has a file whose content is no file",
+            where=path,
+            why=f"{odd[dict(files)[path].oid]} {dict(files)[path].oid}",
+            hint="Do not take that path.",
+        )
 
 
 def _check_modes(files: list[tuple[str, Entry]], tree: str, what: str) -> None:
@@ -101,20 +133,38 @@ def _check_modes(files: list[tuple[str, Entry]], tree: str, what: str) -> None:
 
 def taken_paths(component: Component) -> tuple[str, ...]:
     """Where patches may reach."""
-    return (".",) if component.checkout == "full" else tuple(t.path for t in component.take)
+    if component.checkout == "full":
+        return (".",)
+    return tuple(part.path for part in component.parts())
+
+
+def parse_locked(patch: Patch, data: bytes) -> ParsedPatch:
+    """The patch that a lock's entry makes of its text; errors name its file. Raises PatchError."""
+    parsed = parse_patch(
+        patch.applied_text(data),
+        name=patch.file,
+        strip=patch.strip,
+        directory=patch.directory,
+        exclude=patch.exclude,
+    )
+    return replace(parsed, name=patch.name)
 
 
 def run_patch(
-    trees: Trees, tree: str, patch: Patch, data: bytes, component: str, taken: Iterable[str], *, accept: bool
+    trees: Trees,
+    tree: str,
+    patch: Patch,
+    data: bytes,
+    component: str,
+    taken: Iterable[str],
+    tolerance: Tolerance,
 ) -> tuple[ParsedPatch, Applied]:
     """Parse and apply one patch. Raises PatchError."""
-    parsed = parse_patch(
-        data, name=patch.name, strip=patch.strip, directory=patch.directory, exclude=patch.exclude
-    )
+    parsed = parse_locked(patch, data)
     applied = apply_patch(
-        trees, tree, data, parsed,
+        trees, tree, patch.applied_text(data), parsed,
         component=component, taken=tuple(taken), exclude=patch.exclude, strip=patch.strip,
-        directory=patch.directory, accept=accept,
+        directory=patch.directory, tolerance=tolerance,
     )  # fmt: skip
     return parsed, applied
 

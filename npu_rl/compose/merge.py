@@ -6,15 +6,14 @@ Replaying records instead of calling `git merge` gives one result with every git
 
 from __future__ import annotations
 
-import base64
 import tempfile
-import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from npu_rl.compose.trees import Trees
+from npu_rl.compose.trees import Draft, Trees
 from npu_rl.errors import ComposeError
 from npu_rl.manifest.lock import Record
+from npu_rl.manifest.packed import Allowance, MiB
 from npu_rl.objects import Entry
 
 
@@ -31,24 +30,36 @@ def merge_file(trees: Trees, base: str, ours: str, theirs: str) -> tuple[bytes, 
     return done.stdout, done.code == 0
 
 
-def replay(trees: Trees, tree: str, records: Iterable[Record], what: str) -> str:
-    """The tree after a recorded merge. Raises ComposeError if a record doesn't give its result."""
+def contents() -> Allowance:
+    """How much merged content one lock may hold."""
+    return Allowance(each=64 * MiB, total=512 * MiB)
+
+
+def replay(
+    trees: Trees, tree: str, records: Iterable[Record], what: str, allowance: Allowance | None = None
+) -> str:
+    """The tree after a recorded merge. Raises ComposeError if a record doesn't give its result.
+
+    allowance: what is left of `contents()` where several merges share it.
+    """
+    allowance = allowance or contents()
+    draft = Draft(trees, tree)
     for record in records:
         if record.id is None or record.mode is None:
-            tree = trees.put(tree, record.path, None)
+            draft.put(record.path, None)
             continue
-        _make(trees, record, what)
-        tree = trees.put(tree, record.path, Entry(record.mode, record.id))
-    return tree
+        _make(trees, record, what, allowance)
+        draft.put(record.path, Entry(record.mode, record.id))
+    return draft.write()
 
 
-def _make(trees: Trees, record: Record, what: str) -> None:
+def _make(trees: Trees, record: Record, what: str, allowance: Allowance) -> None:
     """Write the merged blob, unless the record names one that is there."""
     clean = True
     if record.three_way:
         merged, clean = merge_file(trees, *record.three_way)
     elif record.content is not None:
-        merged = unpack(record.content)
+        merged = _content(record.path, record.content, what, allowance)
     else:
         return
     oid = trees.write_object("blob", merged)
@@ -60,14 +71,12 @@ def _make(trees: Trees, record: Record, what: str) -> None:
         )
 
 
-def pack(data: bytes) -> str:
-    """A merged file as text for a record."""
-    return base64.b64encode(zlib.compress(data, 9)).decode()
-
-
-def unpack(text: str) -> bytes:
-    """The inverse of `pack`. Raises ComposeError for text that is none."""
+def _content(path: str, text: str, what: str, allowance: Allowance) -> bytes:
     try:
-        return zlib.decompress(base64.b64decode(text))
-    except (ValueError, zlib.error) as error:
-        raise ComposeError("A merge record of the lock is damaged", why=str(error)) from error
+        return allowance.unpack(text)
+    except ValueError as error:
+        raise ComposeError(
+            f"{what}: the record of {path} is damaged",
+            why=str(error),
+            hint="Restore the lock from version control, or make it anew: npu-rl lock --manifest M",
+        ) from error

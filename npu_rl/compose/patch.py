@@ -9,16 +9,34 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from npu_rl.compose.trees import Trees
 from npu_rl.errors import PatchError
 from npu_rl.git import Git, GitError
 from npu_rl.objects import SYMLINK
-from npu_rl.patches.match import Kind, apply_exact, explain, locate
-from npu_rl.patches.model import FilePatch, Patch
+from npu_rl.patches.headings import crosses_twins, misplaced
+from npu_rl.patches.match import Kind, Location, apply_exact, explain, locate
+from npu_rl.patches.model import FilePatch, Hunk, Patch
 
 _REFRESH = "Refresh the patch for this pin. Nothing was changed."
+_MOST_TOLD = 20  # hunks that do not apply: the nearest place of each costs up to a tenth of a second
 _REAL_FILE = "Patch the file the link leads to. Nothing was changed."
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Where a hunk may apply.
+
+    offset: lines it may move at most (0: none, None: any number). headings: hold it against its heading too.
+    """
+
+    offset: int | None = 0
+    headings: bool = True
+
+
+AS_LOCKED = Tolerance(None, headings=False)
+"""For what a lock accepted already: its trees prove the result, whatever a later npu-rl would refuse."""
 
 
 @dataclass(frozen=True)
@@ -40,18 +58,18 @@ def apply_patch(
     exclude: Sequence[str] = (),
     strip: int = 1,
     directory: str = "",
-    accept: bool = False,
+    tolerance: Tolerance = Tolerance(),
 ) -> Applied:
     """Apply `patch` (parsed from `data`) to a tree.
 
     taken: upstream paths the component takes; a file outside them is refused.
-    accept: take hunks that apply at one other place; the offsets are returned.
+    tolerance: hunks that apply at one other place may move as far; the offsets are returned.
     Raises PatchError that names the hunk, shows expected and found lines, and the nearest place.
     """
     where = f"{component}, patch {patch.name}"
     _check_taken(patch, taken, where)
     before = {file.path: _content(trees, tree, file, where) for file in patch.files}
-    offsets = _offsets(patch, before, accept, where, component)
+    offsets = _offsets(patch, before, tolerance, where, component)
     after = {
         file.path: apply_exact(before[file.path], file, name=patch.name, offsets=offsets)
         for file in patch.files
@@ -62,24 +80,32 @@ def apply_patch(
 
 
 def _offsets(
-    patch: Patch, before: Mapping[str, bytes | None], accept: bool, where: str, component: str
+    patch: Patch, before: Mapping[str, bytes | None], tolerance: Tolerance, where: str, component: str
 ) -> dict[int, int]:
     """How far each hunk moves, for those that do. Raises PatchError for all that do not apply."""
     offsets: dict[int, int] = {}
     problems: list[str] = []
-    kinds: set[Kind] = set()
+    unsought = 0
+    kinds: set[Kind | _Stray] = set()
     for file in patch.files:
         content = before[file.path]
         if content is None:
             continue
         for hunk in file.hunks:
+            if len(problems) == _MOST_TOLD:
+                unsought += 1
+                continue
             location = locate(content, hunk)
-            if location.kind == "offset" and accept:
-                offsets[hunk.number] = location.offset
-            elif location.kind != "exact":
-                kinds.add(location.kind)
-                said = explain(content, hunk, location)
-                problems.append(f"hunk {hunk.number} of {file.path} (patch line {hunk.line}):\n{said}")
+            flaw = _flaw(content, hunk, location, tolerance, file.path)
+            if flaw is None:
+                if location.offset:
+                    offsets[hunk.number] = location.offset
+                continue
+            kind, said = flaw
+            kinds.add(kind)
+            problems.append(f"hunk {hunk.number} of {file.path} (patch line {hunk.line}):\n{said}")
+    if unsought:
+        problems.append(f"{unsought} more hunks were not looked at")
     if problems:
         raise PatchError(
             f"{patch.name} does not apply to {component}",
@@ -90,11 +116,48 @@ def _offsets(
     return offsets
 
 
-def _next(kinds: set[Kind]) -> str:
+_Stray = Literal["heading", "twin", "too far"]
+
+
+def _flaw(
+    content: bytes, hunk: Hunk, location: Location, tolerance: Tolerance, path: str
+) -> tuple[Kind | _Stray, str] | None:
+    """Why a hunk may not apply where it was found, if it may not: the kind of reason, and its words."""
+    if location.kind not in ("exact", "offset") or (location.kind == "offset" and tolerance.offset == 0):
+        return location.kind, explain(content, hunk, location)
+    if tolerance.offset is not None and abs(location.offset) > tolerance.offset:
+        bound = f"`offset: {tolerance.offset}` allows fewer."
+        return "too far", f"{explain(content, hunk, location)} {bound}"
+    if not tolerance.headings:
+        return None
+    assert location.line is not None
+    elsewhere = misplaced(content, hunk, location.line, path)
+    if elsewhere is not None:
+        return "heading", elsewhere
+    if location.offset and tolerance.offset is None:
+        twin = crosses_twins(content, hunk, location.offset, path)
+        if twin is not None:
+            return "twin", f"{twin} `offset: {abs(location.offset)}` would allow it."
+    return None
+
+
+def _next(kinds: set[Kind | _Stray]) -> str:
     if kinds == {"already_applied"}:
         return "The change is upstream at this pin: drop the patch."
     if kinds == {"offset"}:
-        return "Refresh the patch for this pin, or write `offset: allow` to take it at that line."
+        return (
+            "Refresh the patch for this pin, or write `offset: N` to let its hunks move by N lines at most "
+            "(`offset: allow`: by any number)."
+        )
+    if kinds == {"too far"}:
+        return "Look at the place: refresh the patch for this pin, or write a larger `offset:`."
+    if kinds == {"twin"}:
+        return "Look at the place: refresh the patch for this pin, or write the number of lines as `offset:`."
+    if kinds == {"heading"}:
+        return (
+            "Refresh the patch for this pin. If the place is right, remove the heading after the second @@ "
+            "of the hunk."
+        )
     return "The pin or the patch has changed: refresh the patch for this pin."
 
 
@@ -138,13 +201,11 @@ def _content(trees: Trees, tree: str, file: FilePatch, where: str) -> bytes | No
     def refused(what: str, why: str | None = None, hint: str = _REFRESH) -> PatchError:
         return PatchError(f"{file.path} {what}", where=f"{where}, line {file.line}", why=why, hint=hint)
 
-    folders = file.path.split("/")[:-1]
-    for depth in range(1, len(folders) + 1):
-        above = trees.find(tree, "/".join(folders[:depth]))
-        if above is not None and above.mode == SYMLINK:
-            link = "/".join(folders[:depth])
+    entry = None
+    for depth, entry in enumerate(trees.way(tree, file.path), start=1):
+        link = "/".join(file.path.split("/")[:depth]) if entry and entry.mode == SYMLINK else file.path
+        if link != file.path:
             raise refused("would be written through a symbolic link", f"{link} is one.", _REAL_FILE)
-    entry = trees.find(tree, file.path)
     if file.old_path is None:
         if entry is not None:
             raise refused("is to be created but is there already", hint="Drop the patch, or refresh it.")

@@ -9,14 +9,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from npu_rl.compose import assemble
-from npu_rl.compose.build import compose, list_files, taken_paths
+from npu_rl.compose.build import compose, list_files
 from npu_rl.compose.runtime import write_runtime
 from npu_rl.compose.texts import locked_text
 from npu_rl.compose.trees import Trees
 from npu_rl.errors import LockError
 from npu_rl.git import Git
 from npu_rl.locking.component import lock_component
-from npu_rl.locking.patches import lock_patches
+from npu_rl.locking.patches import TREE, Patching, check_line_ends, lock_patches
+from npu_rl.locking.takes import held_paths
 from npu_rl.locking.upstream import Context
 from npu_rl.manifest import lock
 from npu_rl.manifest.lock import Lock
@@ -45,7 +46,7 @@ def build_lock(
     stop = threading.Event()
     stoppable = replace(context, network=replace(context.network, stop=stop))
     tasks = {
-        name: partial(lock_component, stoppable, name, spec, kept.get(name))
+        name: partial(lock_component, stoppable, name, spec, held_paths(manifest, name), kept.get(name))
         for name, spec in manifest.components.items()
     }
     components = in_parallel(tasks, jobs, stop)
@@ -90,23 +91,24 @@ def _compose(context: Context, loaded: LoadedManifest, unfinished: Lock, units: 
 
 
 def _patch(context: Context, loaded: LoadedManifest, unfinished: Lock, trees: Trees) -> Lock:
-    components: dict[str, lock.Component] = {}
+    merged = {name: component.result for name, component in unfinished.components.items()}
     results: dict[str, str] = {}
+    here = Patching(trees, context.store, loaded, unfinished.components, results, context.tell)
+    check_line_ends(replace(here, results=merged, tell=_nobody))
+    components: dict[str, lock.Component] = {}
     for name, component in unfinished.components.items():
-        entries = loaded.manifest.components[name].patches
-        patches = lock_patches(
-            trees, context.store, loaded, entries, component.result, name, taken_paths(component), results
-        )
-        result = patches[-1].tree if patches else component.result
-        components[name] = replace(component, patches=patches, result=result)
-        results[name] = result
+        patches = lock_patches(here, name, component.result)
+        results[name] = patches[-1].tree if patches else component.result
+        components[name] = replace(component, patches=patches, result=results[name])
     runtime = write_runtime(trees) if loaded.manifest.runtime else None
     patched = replace(unfinished, components=components, runtime=runtime)
     tree, _ = assemble.assemble(trees, patched, with_tree_patches=False)
-    whole = lock_patches(
-        trees, context.store, loaded, loaded.manifest.tree.patches, tree, "tree", (".",), results
-    )
+    whole = lock_patches(replace(here, components=components), TREE, tree)
     return replace(patched, tree_patches=whole)
+
+
+def _nobody(message: str) -> None:
+    """Hears what is told a second time."""
 
 
 def check_lock(found: Lock, expected: Lock) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from npu_rl.disk import named_file, write_named
 from npu_rl.errors import SourceError, UsageError
 from npu_rl.git import Git
 from npu_rl.locking.build import build_lock, check_lock
@@ -15,7 +16,7 @@ from npu_rl.manifest.load import LoadedManifest, load_manifest
 from npu_rl.manifest.lock import Component, Lock
 from npu_rl.sources.git import Network, ls_remote, short
 from npu_rl.sources.progress import Watcher
-from npu_rl.store import Store, disk_errors, write_atomically
+from npu_rl.store import Store
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Options:
 
 def write(options: Options, update: list[str]) -> tuple[Lock, Path]:
     """Make the lock and write it in one step. update: components to resolve anew, the others keep their ids."""
-    loaded = load_manifest(options.manifest)
+    loaded = _load(options)
     target = _target(options, loaded)
     _check_target(loaded, target, options)
     unknown = [name for name in update if name not in loaded.manifest.components]
@@ -45,14 +46,13 @@ def write(options: Options, update: list[str]) -> tuple[Lock, Path]:
     keep = [name for name in loaded.manifest.components if update and name not in update]
     context = _context(options, loaded)
     lock = build_lock(context, loaded, earlier=earlier, keep=keep, jobs=options.jobs)
-    with disk_errors(target):
-        write_atomically(target, lock_file.dump(lock).encode("utf-8", "surrogateescape"), sync=True)
+    write_named(target, lock_file.dump(lock).encode("utf-8", "surrogateescape"))
     return lock, target
 
 
 def check(options: Options) -> tuple[Lock, Path]:
     """Make the lock again from the ids it has; tell of refs that have moved. Raises LockError if it differs."""
-    loaded = load_manifest(options.manifest)
+    loaded = _load(options)
     target = _target(options, loaded)
     found = lock_file.read(target)
     context = _context(options, loaded)
@@ -63,6 +63,14 @@ def check(options: Options) -> tuple[Lock, Path]:
     if not options.network.offline:
         _tell_moved(context, found)
     return found, target
+
+
+def _load(options: Options) -> LoadedManifest:
+    """The manifest; entries of a parent's lists that it drops are told."""
+    loaded = load_manifest(options.manifest)
+    for line in loaded.dropped:
+        options.tell(f"note: {line}")
+    return loaded
 
 
 def _target(options: Options, loaded: LoadedManifest) -> Path:
@@ -76,10 +84,7 @@ def _check_target(loaded: LoadedManifest, target: Path, options: Options) -> Non
             hint="Write a lock of your own with --output F (then: npu-rl setup --lock F),\n"
             "or copy the manifest and give its path.",
         )
-    if not target.parent.is_dir():
-        raise UsageError("There is no such folder", where=str(target.parent))
-    if target.is_dir():
-        raise UsageError("The lock can't be written to a folder", where=str(target), hint="Name a file.")
+    named_file(target)
 
 
 def _context(options: Options, loaded: LoadedManifest) -> Context:

@@ -45,20 +45,28 @@ class _Request:
         return self.brought.merge_base
 
 
-def lock_component(context: Context, name: str, spec: Spec, kept: lock.Component | None) -> lock.Component:
-    """The component without its patches. kept: an earlier lock of it whose ids are to stay.
+def lock_component(
+    context: Context, name: str, spec: Spec, held: Sequence[str], kept: lock.Component | None
+) -> lock.Component:
+    """The component without its patches. held: paths that patches come from, beside what is taken.
+    kept: an earlier lock of it whose ids are to stay.
 
     Raises SourceError, LockError, DriftError.
     """
     if spec.ref is None:
-        return lock_release(context, name, spec, kept, _dist(spec))
+        return lock_release(context, name, spec, held, kept, _dist(spec))
     with context.store.quarantine() as folder:
-        component = _from_git(context, name, spec, kept, Git(folder))
+        component = _from_git(context, name, spec, held, kept, Git(folder))
     return replace(component, sources=check_releases(context, name, component))
 
 
 def _from_git(
-    context: Context, name: str, spec: Spec, kept: lock.Component | None, here: Git
+    context: Context,
+    name: str,
+    spec: Spec,
+    held: Sequence[str],
+    kept: lock.Component | None,
+    here: Git,
 ) -> lock.Component:
     upstream = Upstream(context, name, spec)
     assert spec.ref is not None
@@ -73,9 +81,9 @@ def _from_git(
     trees = Trees(here)
     try:
         roots = {oid: upstream.root(trees, oid) for oid in sides}
-        component = _pinned(context, name, spec, kept, trees, pin, roots[pin])
-        parts = {oid: taking.parts_of(trees, spec, root) for oid, root in roots.items()}
-        changes = [_split(trees, spec, roots[r.base], roots[r.head]) for r in requests]
+        component = _pinned(context, name, spec, held, kept, trees, pin, roots[pin])
+        parts = {oid: taking.parts_of(trees, spec, held, root) for oid, root in roots.items()}
+        changes = [_split(trees, taken_paths(component), roots[r.base], roots[r.head]) for r in requests]
     finally:
         trees.close()
     units = _objects(context, name, component, [r.spec.ref for r in requests], parts)
@@ -87,6 +95,7 @@ def _from_git(
         }
         merges = _merges(trees, name, component.tree, requests, side_trees, changes)
         tree = merges[-1].tree if merges else component.tree
+        taking.check_brought(trees, name, component.take, roots[pin], tree)
         taking.check_gitlinks(name, taking.gitlinks(trees, tree), ())
         whole = None
         if spec.expect is not None:
@@ -97,11 +106,19 @@ def _from_git(
 
 
 def _pinned(
-    context: Context, name: str, spec: Spec, kept: lock.Component | None, trees: Trees, pin: str, root: str
+    context: Context,
+    name: str,
+    spec: Spec,
+    held: Sequence[str],
+    kept: lock.Component | None,
+    trees: Trees,
+    pin: str,
+    root: str,
 ) -> lock.Component:
     """The component as it is at the pin; `tree` still has gitlinks where submodules will be."""
     takes = taking.look_up(trees, name, spec, root)
-    tree = root if spec.checkout == "full" else taking.taken(trees, takes)
+    beside = taking.look_up_held(trees, name, held, root)
+    tree = root if spec.checkout == "full" else taken_tree(trees, taking.parts_of(trees, spec, held, root))
     links = taking.gitlinks(trees, tree)
     modules = lock_submodules(context, name, spec, links)
     return lock.Component(
@@ -109,8 +126,9 @@ def _pinned(
         ref=spec.ref,
         pin=pin,
         root=root if spec.checkout == "full" else None,
-        proof=proof(trees, pin, [t.path for t in takes]),
+        proof=proof(trees, pin, [*(t.path for t in takes), *(h.path for h in beside)]),
         take=takes,
+        held=beside,
         tree=tree,
         result="",
         checkout=spec.checkout,
@@ -163,15 +181,14 @@ def _merges(
     return tuple(merges)
 
 
-def _split(trees: Trees, spec: Spec, base: str, head: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _split(
+    trees: Trees, taken: Sequence[str], base: str, head: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Paths a request changes, inside and outside what is taken."""
     inside: list[str] = []
     outside: list[str] = []
     for path, _, _ in trees.changed(base, head):
-        taken = spec.checkout == "full" or any(
-            t.from_ == "." or path == t.from_ or path.startswith(t.from_ + "/") for t in spec.take
-        )
-        (inside if taken else outside).append(path)
+        (inside if taking.is_inside(path, taken) else outside).append(path)
     return tuple(dict.fromkeys(inside)), tuple(dict.fromkeys(outside))
 
 
@@ -198,7 +215,7 @@ def _objects(
     deliverer = Deliverer(context.store, context.network, context.beside, context.watcher)
     if len(parts) == 1:
         return list(deliverer.component(name, component).units)
-    modules = deliverer.component(name, replace(component, take=(), root=None)).units
+    modules = deliverer.component(name, replace(component, take=(), held=(), root=None)).units
     wants = dict.fromkeys(e.oid for part in parts.values() for _, e in part if e.mode != GITLINK)
     named = tuple(ref for ref in refs if ref.startswith("refs/"))
     request = GitRequest(name, tuple(wants), tuple(parts), named)

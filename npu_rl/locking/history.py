@@ -1,7 +1,8 @@
 """What a pull request would bring: merge bases, its own commits, and drift.
 
-*Drift* is the number of commits that are new to the pin and reachable from the request's base branch:
-merging PR 3054 into verl 54c9b would have moved the pin by 537 of them without a word.
+*Drift* is the number of commits of the request's base branch that are new to the pin; the request's own do
+not count. Merging PR 3054 into verl 54c9b would have moved the pin by 537 commits without a word: a drift of 536,
+and the request's own commit.
 """
 
 from __future__ import annotations
@@ -60,9 +61,9 @@ class History:
         drift = new - own
         if drift and not allow_drift:
             raise DriftError(
-                f"Merging {ref} would move {self.component} by {_commits(drift)} of {base_ref}",
+                f"Merging {ref} would move {self.component} by {_commits(new)}, {drift} of them of {base_ref}",
                 where=f"{short(self.current)} + {short(head)}",
-                why=f"The pull request has {_commits(own)} of its own; the rest comes from its base branch.",
+                why=f"The pull request has {_commits(own)} of its own; the other {drift} are the drift.",
                 hint="Write `how: pick` to take only its own change, or `drift: allow` to take all of it,\n"
                 f"or pin {self.component} at the commit the request starts from.",
             )

@@ -5,11 +5,12 @@ from __future__ import annotations
 from itertools import product, takewhile
 
 from npu_rl import git
-from npu_rl.compose.merge import merge_file, pack, replay
+from npu_rl.compose.merge import merge_file, replay
 from npu_rl.compose.trees import Trees
 from npu_rl.errors import LockError
 from npu_rl.git import GitError
 from npu_rl.manifest.lock import Record
+from npu_rl.manifest.packed import pack_bytes
 from npu_rl.objects import Entry, format_commit, object_id
 
 _WHO = "npu-rl <npu-rl@invalid>"
@@ -77,7 +78,7 @@ def _merged(
         merged, clean = merge_file(trees, base, ours, theirs)
         if clean and object_id("blob", merged) == after.oid:
             return Record(path, after.mode, after.oid, three_way=(base, ours, theirs))
-    return Record(path, after.mode, after.oid, content=pack(trees.blob(after.oid)))
+    return Record(path, after.mode, after.oid, content=pack_bytes(trees.blob(after.oid)))
 
 
 class _Renames:

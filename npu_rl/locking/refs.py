@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from npu_rl.errors import SourceError
 from npu_rl.git import Git
-from npu_rl.sources.git import Network, ls_remote, short
+from npu_rl.sources.git import Network, ls_remote, remote, short
 
 Tell = Callable[[str], None]
 _FULL_ID = re.compile(r"[0-9a-f]{40}")
@@ -39,13 +40,66 @@ def resolve(
             continue
         lacking = [ref for ref in names if ref not in there]
         if lacking:
-            reasons.append(f"{url} has no {', '.join(lacking)}")
+            reasons.append(f"{shown(url, network, component)} has no {', '.join(lacking)}")
             continue
         for ref in names:
             found[ref] = there.get(f"{ref}^{{}}", there[ref])
             _tell_about(ref, there, component, tell)
+        tags = {ref: found[ref] for ref in names if ref.startswith("refs/tags/")}
+        if tags:
+            _compare(
+                repository, [other for other in urls if other != url], url, tags, network, component, tell
+            )
         return found
-    raise SourceError(f"The refs of {component} can't be resolved", why="\n".join(reasons))
+    raise SourceError(
+        f"The refs of {component} can't be resolved",
+        why="\n".join(reasons),
+        hint="Check the name where a source answered that it has none; elsewhere the network, or point the URLs at a\n"
+        "mirror: --rewrite FROM=TO",
+    )
+
+
+def shown(url: str, network: Network, component: str) -> str:
+    """A URL as it is really asked, fit for a person."""
+    return remote(url, network, component).shown
+
+
+def _compare(
+    repository: Git,
+    others: Sequence[str],
+    url: str,
+    tags: Mapping[str, str],
+    network: Network,
+    component: str,
+    tell: Tell,
+) -> None:
+    """Hold a mirror's tags against those of every other source: a tag names one commit, or somebody moved it.
+
+    Told: a source that can't be asked, or lacks a tag. Raises SourceError that names both answers.
+    """
+    once = replace(network, retries=0)
+    mine = shown(url, network, component)
+    for other in others:
+        place = shown(other, network, component)
+        if place == mine:
+            continue  # one mirror for both
+        try:
+            there = ls_remote(
+                repository, other, [p for tag in tags for p in (tag, f"{tag}^{{}}")], once, component
+            )
+        except SourceError as error:
+            tell(f"note: {component}: {place} can't be asked whether its tags are the same: {error.why}")
+            continue
+        for tag, oid in tags.items():
+            found = there.get(f"{tag}^{{}}", there.get(tag))
+            if found is None:
+                tell(f"note: {component}: {place} has no {tag}")
+            elif found != oid:
+                raise SourceError(
+                    f"{tag} of {component} is not the same commit in all of its sources",
+                    why=f"{mine} has {oid},\n{place} has {found}.",
+                    hint="Find out which is right, and write that full id as `ref:`, or remove the other source.",
+                )
 
 
 def _patterns(ref: str) -> list[str]:

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from npu_rl.compose.trees import Trees
+from npu_rl.compose.trees import Trees, taken_tree
 from npu_rl.errors import LockError
 from npu_rl.git import Git
-from npu_rl.locking.takes import look_up, taken
+from npu_rl.locking.takes import look_up, look_up_held
 from npu_rl.locking.upstream import Context
 from npu_rl.manifest import lock
 from npu_rl.sources.deliver import Deliverer
@@ -38,17 +38,29 @@ def sources_of(spec: Spec, kept: lock.Component | None) -> tuple[lock.Source, ..
 
 
 def lock_release(
-    context: Context, name: str, spec: Spec, kept: lock.Component | None, dist: lock.Dist | None
+    context: Context,
+    name: str,
+    spec: Spec,
+    held: Sequence[str],
+    kept: lock.Component | None,
+    dist: lock.Dist | None,
 ) -> lock.Component:
     """A component that comes from a package index only. Raises SourceError, LockError."""
     found: list[lock.Component] = []
     for source in sources_of(spec, kept):
         with context.store.quarantine() as folder:
             repository = Git(folder)
-            done, tree = _import(context, name, source, [t.from_ for t in spec.take], repository)
+            done, tree = _import(context, name, source, [*(t.from_ for t in spec.take), *held], repository)
             trees = Trees(repository)
             try:
-                component = lock.Component((done,), look_up(trees, name, spec, tree), tree, tree, dist=dist)
+                component = lock.Component(
+                    (done,),
+                    look_up(trees, name, spec, tree),
+                    tree,
+                    tree,
+                    dist=dist,
+                    held=look_up_held(trees, name, held, tree),
+                )
             finally:
                 trees.close()
             _keep(context, name, component, folder)
@@ -91,12 +103,12 @@ def _held_against(context: Context, name: str, component: lock.Component, source
     units = deliverer.component(name, from_git).units
     with context.store.quarantine() as folder:
         repository = Git(folder, alternates=tuple(u.objects for u in units))
-        done, tree = _import(context, name, source, [t.path for t in component.take], repository)
+        done, tree = _import(context, name, source, [path for path, _ in component.at_pin()], repository)
         trees = Trees(repository)
         try:
             differing = [
                 f"{'only in the release' if a is None else 'differs' if b else 'not in the release'}: {path}"
-                for path, a, b in trees.changed(taken(trees, component.take), tree)
+                for path, a, b in trees.changed(taken_tree(trees, component.at_pin()), tree)
             ]
         finally:
             trees.close()
@@ -116,7 +128,9 @@ def _import(
     from npu_rl.sources.sdist_unit import import_sdist
 
     context.need_network(name)
-    imported = import_sdist(repository, name, source, keep, context.network, context.watcher)
+    imported = import_sdist(
+        repository, name, source, keep, context.network, context.watcher, store=context.store
+    )
     sdist = imported.sdist
-    context.watcher.end(name, sdist.size)
+    context.watcher.end(name, imported.received)
     return replace(source, filename=sdist.filename, sha256=sdist.sha256, size=sdist.size), imported.tree

@@ -12,6 +12,7 @@ from npu_rl.locking.upstream import Context
 from npu_rl.manifest import lock
 from npu_rl.manifest.lock_proof import pack
 from npu_rl.objects import commit_tree_id
+from npu_rl.sources.faults import NotDelivered
 from npu_rl.sources.git import fetch_commits, short
 
 if TYPE_CHECKING:
@@ -47,9 +48,16 @@ def _lock(context: Context, name: str, path: str, module: ModuleSpec) -> lock.Su
                 depth=1, contents="tree:0",
             )  # fmt: skip
             data = repository.run("cat-file", "commit", module.ref).stdout
-        except GitError as error:
+        except NotDelivered as error:
             raise SourceError(
                 f"The submodule {path} of {name} can't be fetched",
+                where=module.ref,
+                why=error.reason(module.git),
+                hint="Its `ref:` is the full id of a commit in that repository.",
+            ) from error
+        except GitError as error:
+            raise SourceError(
+                f"The submodule {path} of {name} is at no commit",
                 where=module.ref,
                 why=error.why,
                 hint="Its `ref:` is the full id of a commit in that repository.",

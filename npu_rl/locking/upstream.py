@@ -14,7 +14,8 @@ from npu_rl.locking.history import Brought, History
 from npu_rl.locking.refs import Tell, is_full_id, resolve
 from npu_rl.manifest import lock
 from npu_rl.objects import commit_tree_id
-from npu_rl.sources.git import Network, fetch_commits, short
+from npu_rl.sources.faults import Fault, NotDelivered, advice
+from npu_rl.sources.git import Network, check_bundle, fetch_commits, short
 from npu_rl.sources.progress import Watcher
 from npu_rl.store import Store
 
@@ -52,8 +53,7 @@ class Upstream:
 
     def ids(self, repository: Git, kept: lock.Component | None) -> dict[str, str]:
         """Commit ids of every ref of the entry; those of an earlier lock stay if it names the same refs."""
-        assert self.spec.ref is not None
-        refs = [self.spec.ref, *(m.ref for m in self.spec.merge), *(m.base for m in self.spec.merge)]
+        refs = self._refs()
         known = kept_ids(kept)
         unknown = [ref for ref in refs if ref not in known and not is_full_id(ref)]
         ids = {ref: known.get(ref, ref) for ref in refs}
@@ -68,6 +68,10 @@ class Upstream:
             )
         self.context.need_network(self.name)
         return ids | resolve(repository, urls, unknown, self.context.network, self.name, self.context.tell)
+
+    def _refs(self) -> list[str]:
+        assert self.spec.ref is not None
+        return [self.spec.ref, *(m.ref for m in self.spec.merge), *(m.base for m in self.spec.merge)]
 
     def brought(self, ids: dict[str, str]) -> list[Brought]:
         """What each merge of the entry brings, in order."""
@@ -93,25 +97,34 @@ class Upstream:
         if not any(source.bundle for source in self.spec.sources):
             self.context.need_network(self.name)
         wanted = list(dict.fromkeys(commits))
-        reasons = []
+        refs = [ref for ref in dict.fromkeys(self._refs()) if not is_full_id(ref)]
+        reasons: list[str] = []
+        faults: list[Fault] = []
         for source in self.spec.sources:
             try:
                 if source.git and not self.context.network.offline:
                     fetch_commits(
                         repository, source.git, wanted, self.context.network, self.name,
-                        self.context.watcher, depth=depth, contents=contents,
+                        self.context.watcher, depth=depth, contents=contents, refs=refs,
                     )  # fmt: skip
                     return
                 if source.bundle:
                     self._from_bundle(repository, source.bundle, wanted)
                     return
+            except NotDelivered as error:
+                reasons.append(error.reason(str(source.git)))
+                faults.append(error.fault)
+            except SourceError as error:
+                reasons.append(f"{source.bundle}: {error.why or error.what}")
+                faults.append(Fault.LACKING)
             except GitError as error:
-                reasons.append(f"{source.git or source.bundle}: {error.why}")
+                reasons.append(f"{source.bundle}: {error.why}")
+                faults.append(Fault.LACKING)
         raise SourceError(
             f"No source has the commits of {self.name}",
             where=", ".join(short(c) for c in wanted),
             why="\n".join(reasons),
-            hint="A full id must exist in one of the sources; a ref may have moved or vanished.",
+            hint=advice(faults),
         )
 
     def root(self, trees: Trees, oid: str) -> str:
@@ -126,6 +139,7 @@ class Upstream:
 
     def _from_bundle(self, repository: Git, bundle: str, wanted: Sequence[str]) -> None:
         place = str((self.context.beside / bundle).absolute())
+        check_bundle(Path(place), self.name)
         repository.transfer("fetch", "--no-tags", "--", place, "+refs/*:refs/npu-rl/*", config={})
         for oid in wanted:
             repository.run("cat-file", "-e", f"{oid}^{{commit}}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from npu_rl.compose.trees import Trees
+from npu_rl.compose.trees import Draft, Trees
 from npu_rl.errors import LockError
 
 
@@ -17,20 +17,22 @@ def whole_tree(
     taken, result: the paths that were merged with their content, and the component tree that gave.
     Raises LockError if a file outside what is taken was changed on both sides: its merge needs its content.
     """
-    root = pin_root
+    root = Draft(trees, pin_root)
     for base, head in requests:
         for path, before, after in trees.changed(base, head):
-            mine = trees.find(root, path)
+            mine = root.find(path)
             if mine == before:
-                root = trees.put(root, path, after)
+                root.put(path, after)
             elif mine != after and not _inside(path, taken):
                 raise LockError(
                     f"`expect:` can't be checked: {path} was changed on both sides",
                     hint="Take that path too, or set `checkout: full`.",
                 )
+    if "." in taken:
+        return result
     for path in taken:
-        root = trees.put(root, path, trees.find(result, path)) if path != "." else result
-    return root
+        root.put(path, trees.find(result, path))
+    return root.write()
 
 
 def _inside(path: str, taken: Sequence[str]) -> bool:

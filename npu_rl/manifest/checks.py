@@ -10,6 +10,7 @@ import re
 import unicodedata
 
 from npu_rl.manifest.problems import shown
+from npu_rl.objects import DEEPEST, is_dot_git, unfit_name
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 PIN_PATTERN = r"^[0-9a-f]{40}$"
@@ -118,6 +119,8 @@ def check_path(value: str) -> str:
         raise ValueError(f"{shown(value)} holds a control or invisible character")
     for segment in value.split("/"):
         _check_segment(value, segment)
+    if value.count("/") > DEEPEST:
+        raise ValueError(f"{shown(value)} is more than {DEEPEST} folders deep")
     return value
 
 
@@ -126,9 +129,10 @@ def _check_segment(path: str, segment: str) -> None:
         raise ValueError(f"{shown(path)} has an empty part: no '//' and no '/' at the end")
     if segment in (".", ".."):
         raise ValueError(f"{shown(path)} holds {segment!r}: a path names its place directly")
-    # Some file systems drop trailing dots and spaces, cut at ':', ignore case, or know .git as git~1.
-    if segment.split(":")[0].rstrip(" .").casefold() in (".git", "git~1"):
+    if is_dot_git(segment):
         raise ValueError(f"{shown(path)} leads into git's own folder")
+    if why := unfit_name(segment):
+        raise ValueError(f"{shown(path)}: {why}")
 
 
 def check_local_path(value: str) -> str:

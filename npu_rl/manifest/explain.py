@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from npu_rl.manifest.layers import Layer
@@ -16,19 +17,57 @@ _KEY = "[key]"
 
 
 def explain(
-    error: ValidationError, model: type[BaseModel], layer: Layer, known: Collection[KeyPath]
+    error: ValidationError,
+    model: type[BaseModel],
+    layer: Layer,
+    known: Collection[KeyPath],
+    order: Sequence[str],
 ) -> Iterator[Problem]:
     """Yield each fault of `error` as a problem with the file and line that wrote it.
 
     known: key paths that have a problem already; what follows from those is left out.
+    order: the files, each child before its parent.
     """
+    strangers: set[KeyPath] = set()  # entries that were meant for one of the parent's, by another name
     for detail in error.errors(include_url=False):
         if detail["loc"] in known:
             continue
         written = detail["loc"][:-1] if detail["loc"][-1:] == (_KEY,) else detail["loc"]
         path = layer.existing(written)
+        if path in strangers and path != written:
+            continue
         origin = layer.origins[path]
-        yield Problem(origin.file, origin.line, path, _message(detail, model))
+        message = _message(detail, model)
+        if detail["type"] == "missing" and (stranger := _stranger(detail["loc"], model, layer, order)):
+            strangers.add(path)
+            message = stranger
+        yield Problem(origin.file, origin.line, path, message)
+
+
+def _stranger(missing: KeyPath, model: type[BaseModel], layer: Layer, order: Sequence[str]) -> str | None:
+    """What to say of an entry that lacks a key and has no namesake in the parent, which has others; else None."""
+    *holder, name, _ = missing if len(missing) > 2 else ("", "")
+    if not holder or not isinstance(name, str) or not _is_mapping_of_models(tuple(holder), model):
+        return None
+    depth = len(holder)
+    own = order.index(layer.origins[missing[:-1]].file)
+    inherited = dict.fromkeys(
+        str(path[depth])
+        for path, origin in layer.origins.items()
+        if len(path) > depth and path[:depth] == tuple(holder) and order.index(origin.file) > own
+    )
+    if not inherited or name in inherited:
+        return None
+    near = closest(name, list(inherited))
+    new = "" if near else f", and a new one needs {missing[-1]!r}"
+    return f"the parent has no {shown(name)}{near} (its {holder[-1]}: {', '.join(inherited)}){new}"
+
+
+def _is_mapping_of_models(path: KeyPath, model: type[BaseModel]) -> bool:
+    field = _field_at(path, model)
+    if field is None or get_origin(_bare(field.annotation)) is not dict:
+        return False
+    return model_of(get_args(_bare(field.annotation))[-1]) is not None
 
 
 def keys_of(model: type[BaseModel]) -> list[str]:
@@ -58,6 +97,18 @@ def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
 def model_of(annotation: Any) -> type[BaseModel] | None:
     """The model a field holds, without `| None` and checks; None if it holds no single model."""
     return _model_at(annotation, ())
+
+
+def expects_list(path: KeyPath, model: type[BaseModel]) -> bool:
+    """Whether a key of the model, in no list itself, holds a list."""
+    field = _field_at(path, model) if all(isinstance(part, str) for part in path) else None
+    return field is not None and get_origin(_bare(field.annotation)) is list
+
+
+def _field_at(path: KeyPath, model: type[BaseModel]) -> FieldInfo | None:
+    holder = _model_at(model, path[:-1])
+    fields = holder.model_fields.items() if holder is not None else ()
+    return next((field for name, field in fields if (field.alias or name) == path[-1]), None)
 
 
 def unknown_key(path: KeyPath, model: type[BaseModel]) -> str | None:

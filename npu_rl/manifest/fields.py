@@ -46,6 +46,16 @@ def _read_count(value: object) -> object:
     raise ValueError("must be a whole number from 0 to 99")
 
 
+def _read_offset(value: object) -> object:
+    if value in ("refuse", "allow"):
+        return value
+    if isinstance(value, str) and re.fullmatch(r"[1-9][0-9]{0,6}", value):
+        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 9_999_999:
+        return value
+    raise ValueError("must be 'refuse', 'allow' or the number of lines a hunk may move, from 1 on")
+
+
 def _read_schema(value: object) -> object:
     if value in ("1", 1) and not isinstance(value, bool):
         return 1
@@ -63,6 +73,18 @@ Count = Annotated[
     int,
     BeforeValidator(_read_count),
     WithJsonSchema({"type": ["integer", "string"], "minimum": 0, "maximum": 99, "pattern": "^[0-9]{1,2}$"}),
+]
+Offset = Annotated[
+    Literal["refuse", "allow"] | int,
+    BeforeValidator(_read_offset),
+    WithJsonSchema(
+        {
+            "type": ["integer", "string"],
+            "minimum": 1,
+            "maximum": 9_999_999,
+            "pattern": "^(refuse|allow|[1-9][0-9]{0,6})$",
+        }
+    ),
 ]
 
 AnyText = Annotated[str, _shape()]

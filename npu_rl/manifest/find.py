@@ -7,6 +7,7 @@ from pathlib import Path
 from npu_rl.manifest.checks import is_manifest_path
 from npu_rl.manifest.kind import MANIFEST, Kind
 from npu_rl.manifest.problems import closest, shown
+from npu_rl.user_path import user_path
 
 
 def find_manifest(name_or_path: str) -> Path:
@@ -18,7 +19,7 @@ def find(kind: Kind, name_or_path: str) -> Path:
     """The file of a bundled name or of a path. Raises the kind's error if there is none."""
     if not is_manifest_path(name_or_path):
         return find_bundled(kind, name_or_path)
-    path = Path(name_or_path).expanduser().absolute()
+    path = user_path(name_or_path).absolute()
     if not path.is_file():
         raise kind.error(f"There is no such {kind.noun}", where=str(path), hint="check the path")
     return path

@@ -2,7 +2,7 @@
 
 It accepts whatever the loader accepts. Written here rather than with pydantic's generator, so that the
 committed file is the same with every version of pydantic. A file that extends another follows a second
-set of definitions, in which no key is required and a null may remove one.
+set of definitions, in which no key is required, a null may remove one and a list may add to the parent's.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, WithJsonSchema
 from pydantic.fields import FieldInfo
 
+from npu_rl.manifest.layers import APPEND
 from npu_rl.manifest.schema import Manifest
 
 _Shape = dict[str, Any]
@@ -25,6 +26,8 @@ def export_schema(root: type[BaseModel] = Manifest, title: str = "npu-rl manifes
     definitions: dict[str, _Shape] = {}
     whole = _model(root, definitions, part=False)
     part = _model(root, definitions, part=True)
+    if root is Manifest:
+        _let_append(definitions)
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": title,
@@ -35,6 +38,23 @@ def export_schema(root: type[BaseModel] = Manifest, title: str = "npu-rl manifes
         "$defs": definitions,
     }
     return json.dumps(schema, indent=2, sort_keys=True) + "\n"
+
+
+def _let_append(definitions: dict[str, _Shape]) -> None:
+    """A list of a part may be `{append: [...]}` (see `layers`)."""
+    for name in [name for name in definitions if name.endswith(_PART)]:
+        for shape in definitions[name]["properties"].values():
+            choices = shape.get("anyOf", [])
+            if choices and choices[0].get("type") == "array":
+                items = {key: value for key, value in choices[0].items() if key != "description"}
+                adding = {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "properties": {APPEND: items},
+                    "required": [APPEND],
+                    "description": "Adds to the parent's list.",
+                }
+                choices.insert(1, adding)
 
 
 def _model(model: type[BaseModel], definitions: dict[str, _Shape], part: bool) -> _Shape:

@@ -1,16 +1,21 @@
 """`extends:`: a child laid over its parent, each value remembering the file and line that wrote it.
 
-Mappings merge key by key; lists and texts replace; an explicit null removes the parent's key.
+Mappings merge key by key; lists and texts replace; an explicit null removes the parent's key. Where a list is
+expected, `{append: [...]}` adds to the parent's. What a list or a null takes away is recorded, since a patch
+that is gone says nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
 
 from npu_rl.manifest.problems import KeyPath, Problem, place
 from npu_rl.manifest.yaml_text import Document, Plain
 
+APPEND = "append"
+NO_PARENT = "there is no parent whose list this could add to: write the list itself"
+NO_LIST = f"`{APPEND}:` must be a list"
 NO_VALUE = (
     "has no value, and there is nothing it could remove: write a value ([] or {} for none), or drop the line"
 )
@@ -36,6 +41,23 @@ class Node:
 
 
 @dataclass(frozen=True)
+class Dropped:
+    """Items of a parent's list that a child's list, or its null, took away. at: who did; items: with their origins."""
+
+    path: KeyPath
+    at: Origin
+    items: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Lists:
+    """What is known of lists while layers are laid. has: whether a list is expected at a key path."""
+
+    has: Callable[[KeyPath], bool] = lambda _: False
+    dropped: list[Dropped] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class Layer:
     """Merged plain data, and the origin of every key and item in it."""
 
@@ -50,14 +72,26 @@ class Layer:
 
 
 def lay_over(
-    parent: Node | None, child: Document, problems: list[Problem], passed: Collection[KeyPath] = ()
+    parent: Node | None,
+    child: Document,
+    problems: list[Problem],
+    passed: Collection[KeyPath] = (),
+    lists: Lists | None = None,
 ) -> Node:
-    """The child's values over the parent's. A null that removes nothing is added to `problems`.
+    """The child's values over the parent's.
 
+    A null that removes nothing, or an `append:` without a parent's list, is added to `problems`.
     passed: mappings the child only passes on its way to a value; where the parent has one, it stays the
-    parent's.
+    parent's. lists: where `append:` adds; items that are gone are added to its `dropped`.
     """
-    return _Overlay(child, problems, passed).value(parent, child.data, ())
+    return _Overlay(child, problems, passed, lists or Lists(), parent is not None).value(
+        parent, child.data, ()
+    )
+
+
+def plain(node: Node) -> Plain:
+    """A value without its origins."""
+    return _flatten(node, (), {})
 
 
 def flatten(root: Node) -> Layer:
@@ -68,34 +102,81 @@ def flatten(root: Node) -> Layer:
 
 
 class _Overlay:
-    def __init__(self, child: Document, problems: list[Problem], passed: Collection[KeyPath]) -> None:
+    def __init__(
+        self,
+        child: Document,
+        problems: list[Problem],
+        passed: Collection[KeyPath],
+        lists: Lists,
+        has_parent: bool,
+    ) -> None:
         self._child = child
         self._problems = problems
         self._passed = passed
+        self._lists = lists
+        self._has_parent = has_parent
 
     def value(self, under: Node | None, over: Plain, path: KeyPath) -> Node:
         origin = Origin(self._child.name, self._child.lines[path])
+        if isinstance(over, dict) and list(over) == [APPEND] and self._lists.has(path):
+            return Node(origin, self._appended(under, over[APPEND], path))
         if isinstance(over, dict):
             if path in self._passed and under is not None and isinstance(under.value, dict):
                 origin = under.origin
             return Node(origin, self._mapping(under.value if under else None, over, path))
         if isinstance(over, list):
-            return Node(origin, [self.value(None, item, (*path, index)) for index, item in enumerate(over)])
+            items = self._items(over, path)
+            self._drop(under, items, path)
+            return Node(origin, items)
         if over is None:
-            self._no_value(path)
+            self._problem(path, NO_VALUE)
         return Node(origin, over)
+
+    def _items(self, over: list[Plain], path: KeyPath) -> list[Node]:
+        return [self.value(None, item, (*path, index)) for index, item in enumerate(over)]
+
+    def _appended(self, under: Node | None, over: Plain, path: KeyPath) -> list[Node]:
+        """The parent's list with the child's items after it. A key the parent does not have is an empty list."""
+        above = under.value if under is not None and isinstance(under.value, list) else []
+        written = (*path, APPEND)
+        if not isinstance(over, list):
+            self._problem(written, NO_LIST)
+            return above
+        if not self._has_parent:
+            self._problem(written, NO_PARENT)
+        return [*above, *self._items(over, written)]
+
+    def _drop(self, under: Node | None, kept: list[Node], path: KeyPath) -> None:
+        """Record what the parent has in its lists, at the path and below it, and `kept` has not."""
+        values = [plain(item) for item in kept]
+        for at, items in _lists_in(under, path) if under is not None else ():
+            gone = tuple(item for item in items if plain(item) not in values)
+            if gone:
+                origin = Origin(self._child.name, self._child.lines[path])
+                self._lists.dropped.append(Dropped(at, origin, gone))
 
     def _mapping(self, under: object, over: dict[str, Plain], path: KeyPath) -> dict[str, Node]:
         result: dict[str, Node] = dict(under) if isinstance(under, dict) else {}
         for key, value in over.items():
             if value is not None:
                 result[key] = self.value(result.get(key), value, (*path, key))
-            elif result.pop(key, None) is None:
-                self._no_value((*path, key))
+            elif key in result:
+                self._drop(result.pop(key), [], (*path, key))
+            else:
+                self._problem((*path, key), NO_VALUE)
         return result
 
-    def _no_value(self, path: KeyPath) -> None:
-        self._problems.append(Problem(self._child.name, self._child.lines[path], path, NO_VALUE))
+    def _problem(self, path: KeyPath, message: str) -> None:
+        self._problems.append(Problem(self._child.name, self._child.lines[path], path, message))
+
+
+def _lists_in(node: Node, path: KeyPath) -> Iterator[tuple[KeyPath, list[Node]]]:
+    """Every list of a tree of mappings, with its place."""
+    if isinstance(node.value, list):
+        yield path, node.value
+    elif isinstance(node.value, dict):
+        for key, child in node.value.items():
+            yield from _lists_in(child, (*path, key))
 
 
 def _flatten(node: Node, path: KeyPath, origins: dict[KeyPath, Origin]) -> Plain:

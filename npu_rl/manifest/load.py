@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from npu_rl.data import bundled_patchset
 from npu_rl.manifest import checks
 from npu_rl.manifest.chain import read_chain, recorded_names
+from npu_rl.manifest.explain import expects_list
 from npu_rl.manifest.kind import MANIFEST
-from npu_rl.manifest.layers import Origin, flatten
+from npu_rl.manifest.layers import Layer, Lists, Origin, flatten, plain
 from npu_rl.manifest.local_paths import rebase
 from npu_rl.manifest.merge import checked, merge
-from npu_rl.manifest.problems import KeyPath, Problem
+from npu_rl.manifest.problems import KeyPath, Problem, dotted, shown
 from npu_rl.manifest.schema import Manifest
 from npu_rl.manifest.yaml_text import Plain
 
@@ -28,6 +30,7 @@ class LoadedManifest:
     files: the manifest and each file it extends, portable name -> sha256 of the bytes (see `fingerprint`).
     digest: sha256 of the merged data; equal data in another order of keys or another file has the same.
     origins: key path -> the file and line that wrote it.
+    dropped: a line for each list of a parent of which entries are gone, saying which and who dropped them.
     """
 
     manifest: Manifest
@@ -36,6 +39,7 @@ class LoadedManifest:
     files: Mapping[str, str]
     digest: str
     origins: Mapping[KeyPath, Origin] = field(repr=False)
+    dropped: tuple[str, ...] = ()
 
     def where(self, *path: str | int) -> str:
         """`file:line` of a key, or of the nearest key above it that was written."""
@@ -60,7 +64,8 @@ def load_manifest(name_or_path: str) -> LoadedManifest:
     """
     chain = read_chain(MANIFEST, name_or_path)
     problems: list[Problem] = []
-    layer = flatten(merge(chain, rebase, problems))
+    lists = Lists(partial(expects_list, model=Manifest))
+    layer = flatten(merge(chain, rebase, problems, lists))
     manifest = checked(Manifest, layer, problems, MANIFEST, [file.document.name for file in chain])
     return LoadedManifest(
         manifest=manifest,
@@ -69,7 +74,38 @@ def load_manifest(name_or_path: str) -> LoadedManifest:
         files=dict(recorded_names(MANIFEST, chain)),
         digest=data_digest(layer.data),
         origins=layer.origins,
+        dropped=tuple(_dropped(layer, lists)),
     )
+
+
+def _dropped(layer: Layer, lists: Lists) -> Iterator[str]:
+    """What a child's lists took away of a parent's, less what stands there again.
+
+    Of a component that was removed as a whole only the patches are told: the rest went with it by name.
+    """
+    for dropped in lists.dropped:
+        there: Plain = layer.data
+        for part in dropped.path:
+            holder, there = there, there.get(str(part)) if isinstance(there, dict) else None
+        if not isinstance(holder, dict) and dropped.path[-1] != "patches":
+            continue
+        again = there if isinstance(there, list) else []
+        gone = [item for item in dropped.items if plain(item) not in again]
+        if not gone:
+            continue
+        entries = "".join(f"\n  {_entry(plain(item))} ({item.origin})" for item in gone)
+        count = "1 entry" if len(gone) == 1 else f"{len(gone)} entries"
+        ways = f"; `{dropped.path[-1]}: {{append: [...]}}` would add to the list" if again else ""
+        yield f"{dropped.at}: {dotted(dropped.path)} drops {count} of the parent's{ways}:{entries}"
+
+
+def _entry(value: Plain) -> str:
+    """An item of a list, on one line."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_entry(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_entry, value)) + "]"
+    return shown(value)[1:-1] if value is not None else "~"
 
 
 def data_digest(data: Mapping[str, Plain]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from npu_rl.manifest import checks
+from npu_rl.manifest.layers import APPEND
 from npu_rl.manifest.problems import KeyPath, Problem
 from npu_rl.manifest.yaml_text import Document, Plain
 
@@ -51,11 +52,9 @@ def _visit_manifest(data: dict[str, Plain], visit: _Visit) -> None:
 
 
 def _visit_patches(holder: Plain, path: KeyPath, visit: _Visit) -> None:
-    patches = holder.get("patches") if isinstance(holder, dict) else None
-    if not isinstance(patches, list):
-        return
+    patches, at = _list_of(holder, (*path, "patches"))
     for index, entry in enumerate(patches):
-        place = (*path, "patches", index)
+        place = (*at, index)
         if isinstance(entry, str):
             if _is_local_patch(entry):
                 patches[index] = visit(entry, place)
@@ -66,13 +65,19 @@ def _visit_patches(holder: Plain, path: KeyPath, visit: _Visit) -> None:
 
 
 def _visit_bundles(component: Plain, path: KeyPath, visit: _Visit) -> None:
-    sources = component.get("sources") if isinstance(component, dict) else None
-    if not isinstance(sources, list):
-        return
+    sources, at = _list_of(component, (*path, "sources"))
     for index, source in enumerate(sources):
         bundle = source.get("bundle") if isinstance(source, dict) else None
         if isinstance(source, dict) and isinstance(bundle, str) and _passes(checks.check_bundle_path, bundle):
-            source["bundle"] = visit(bundle, (*path, "sources", index, "bundle"))
+            source["bundle"] = visit(bundle, (*at, index, "bundle"))
+
+
+def _list_of(holder: Plain, path: KeyPath) -> tuple[list[Plain], KeyPath]:
+    """A list of a mapping, or what it appends to the parent's, and where that stands."""
+    value = holder.get(str(path[-1])) if isinstance(holder, dict) else None
+    if isinstance(value, dict) and list(value) == [APPEND]:
+        path, value = (*path, APPEND), value[APPEND]
+    return (value if isinstance(value, list) else []), path
 
 
 def _is_local_patch(value: str) -> bool:

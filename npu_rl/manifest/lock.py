@@ -14,24 +14,42 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from npu_rl.bounded import parse_json
 from npu_rl.errors import LockError
 from npu_rl.manifest import lock_text as t
 from npu_rl.manifest.lock_json import Shape, build, plain
 from npu_rl.manifest.lock_proof import check_proof
+from npu_rl.manifest.packed import Allowance, MiB
 from npu_rl.objects import GITLINK, Entry
 
 LOCK_FORMAT = 1
-MAXIMUM_SIZE = 32 * 1024 * 1024
+MAXIMUM_SIZE = 32 * MiB
 
 _AGAIN = "Restore it from version control, or make it anew: npu-rl lock --manifest M"
 
 
 @dataclass(frozen=True)
 class Take:
-    """One path of a component, as it is upstream at the pin, and where it goes. `path` "." is the root."""
+    """One path of a component, as it is upstream at the pin, and where it goes. `path` "." is the root.
+
+    mode, id: None where the pin does not have the path, and a merge brings it.
+    """
 
     path: t.TreePath
     to: t.TreePath
+    mode: t.Mode | None = None
+    id: t.Id | None = None
+
+    @property
+    def entry(self) -> Entry | None:
+        return Entry(self.mode, self.id) if self.mode is not None and self.id is not None else None
+
+
+@dataclass(frozen=True)
+class Held:
+    """One path of a component at the pin that patches come from: delivered, and not laid into the code tree."""
+
+    path: t.TreePath
     mode: t.Mode
     id: t.Id
 
@@ -78,6 +96,7 @@ class Merge:
     """A pull request, as it was when the lock was made.
 
     commits: "id subject" of what it brought, the oldest first; of many, the newest, with `older` more before.
+    drift: how many of them are the base branch's, and not the request's own.
     inside, outside: the paths it changes, in what is taken and elsewhere.
     """
 
@@ -106,7 +125,8 @@ class Patch:
     """One patch of a component, or of the assembled tree.
 
     file: where its text is: a bundled patchset path, "./..." or "../..." from the manifest's folder, or
-    "COMPONENT:path". offsets: hunk number to the lines it moved, as accepted.
+    "COMPONENT:path". sha256: of its bytes as they are there. offsets: hunk number to the lines it moved, as
+    accepted. eol: "lf" if its CRLF line ends become LF before it is applied.
     """
 
     name: str
@@ -119,6 +139,11 @@ class Patch:
     directory: t.Directory = ""
     exclude: tuple[t.Glob, ...] = ()
     offsets: dict[str, int] = field(default_factory=dict)
+    eol: t.Eol = "keep"
+
+    def applied_text(self, data: bytes) -> bytes:
+        """What is applied, of the bytes that `sha256` names."""
+        return data.replace(b"\r\n", b"\n") if self.eol == "lf" else data
 
 
 @dataclass(frozen=True)
@@ -146,6 +171,7 @@ class Component:
     """One upstream at one pin.
 
     tree: what is taken, submodules in place; `result`: that after merges and patches.
+    held: what patches come from beside what is taken; it is part of these trees.
     root: with `checkout: full`, the pin's own tree, which is what has to be delivered.
     repository: the whole repository's tree after the merges, if the manifest expects one.
     """
@@ -164,10 +190,19 @@ class Component:
     submodules: tuple[Submodule, ...] = ()
     dist: Dist | None = None
     repository: t.Id | None = None
+    held: tuple[Held, ...] = ()
+
+    def parts(self) -> tuple[Take | Held, ...]:
+        """What is taken, and what is held beside it."""
+        return (*self.take, *self.held)
+
+    def at_pin(self) -> tuple[tuple[str, Entry], ...]:
+        """The paths that are delivered of the pin, and what is there."""
+        return tuple((part.path, part.entry) for part in self.parts() if part.entry is not None)
 
     def wants(self) -> tuple[str, ...]:
         """The object ids that the sources have to deliver: what upstream has, not what merging makes."""
-        taken = [self.root] if self.root else [take.id for take in self.take if take.mode != GITLINK]
+        taken = [self.root] if self.root else [e.oid for _, e in self.at_pin() if e.mode != GITLINK]
         wanted = dict.fromkeys(taken)
         made: set[str] = set()
         for record in (r for merge in self.merges for r in merge.records):
@@ -193,8 +228,8 @@ class Lock:
 
     lock_format: int
     manifest: t.Name
-    title: str
-    device: str
+    title: t.Text
+    device: t.Device
     manifest_digest: t.Sha256
     manifest_files: dict[str, t.Sha256]
     components: dict[t.Name, Component]
@@ -202,9 +237,9 @@ class Lock:
     commit: t.Id
     runtime: t.Id | None = None
     tree_patches: tuple[Patch, ...] = ()
-    requirements: tuple[str, ...] = ()
-    host: dict[str, str] = field(default_factory=dict)
-    env: dict[t.Variable, str] = field(default_factory=dict)
+    requirements: tuple[t.Requirement, ...] = ()
+    host: dict[t.Text, t.Text] = field(default_factory=dict)
+    env: dict[t.Variable, t.Value] = field(default_factory=dict)
 
     def patches(self) -> list[tuple[str, Patch]]:
         """Every patch with the component it belongs to ("tree" for the assembled one), in order."""
@@ -226,6 +261,11 @@ def dump(lock: Lock) -> str:
     text = json.dumps(body, indent=1, ensure_ascii=False) + "\n"
     # A name in an upstream tree need not be UTF-8: its odd bytes (surrogates here) become JSON escapes.
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def digest_of(lock: Lock) -> str:
+    """The digest that `dump` writes into the lock's text."""
+    return _digest(plain(lock))
 
 
 def _digest(body: Mapping[str, Any]) -> str:
@@ -259,12 +299,17 @@ def read_text(path: Path) -> str:
 
 def parse(text: str, where: str) -> Lock:
     """A lock from its text; checks format, digest, shape, and the proof of every pin. Raises LockError."""
+    return parse_with_digest(text, where)[0]
+
+
+def parse_with_digest(text: str, where: str) -> tuple[Lock, str]:
+    """The same, and the lock's digest: a SHA-256 over all of its content, the last line of its text."""
 
     def refused(what: str, why: str | None = None, hint: str = _AGAIN) -> LockError:
         return LockError(what, where=where, why=why, hint=hint)
 
     try:
-        body = json.loads(text)
+        body = parse_json(text)
         if not isinstance(body, dict) or type(body.get("lock_format")) is not int:
             raise refused("This is not a lock")
         if body["lock_format"] != LOCK_FORMAT:
@@ -282,9 +327,10 @@ def parse(text: str, where: str) -> Lock:
         lock: Lock = build(Lock, body, "lock")
     except Shape as error:
         raise refused("The lock is not as this npu-rl writes it", str(error)) from error
+    allowance = Allowance(each=8 * MiB, total=64 * MiB)  # the proofs of the bundled locks have 0.1 MB
     for name, component in lock.components.items():
-        check_proof(name, component, where)
-    return lock
+        check_proof(name, component, where, allowance)
+    return lock, digest
 
 
 def file_for(manifest_path: Path) -> Path:

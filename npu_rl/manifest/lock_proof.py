@@ -5,32 +5,29 @@ Hashing them shows, off line, that this commit contains these trees. Writing one
 
 from __future__ import annotations
 
-import base64
-import zlib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from npu_rl.errors import LockError
+from npu_rl.manifest.packed import Allowance, pack_bytes
 from npu_rl.objects import TREE, Entry, MalformedObject, commit_tree_id, object_id, parse_tree
 
 if TYPE_CHECKING:
     from npu_rl.manifest.lock import Component
 
-_LARGEST = 8 * 1024 * 1024  # of one object: a bomb is not unpacked
-
 
 def pack(objects: Iterable[bytes]) -> tuple[str, ...]:
     """Objects (the pin's commit, its root tree, other trees) as text for the lock."""
-    return tuple(base64.b64encode(zlib.compress(data, 9)).decode() for data in objects)
+    return tuple(pack_bytes(data) for data in objects)
 
 
-def check_proof(name: str, component: Component, where: str) -> None:
-    """Prove that the pin contains what is taken. Raises LockError."""
+def check_proof(name: str, component: Component, where: str, allowance: Allowance) -> None:
+    """Prove that the pin contains what is taken. allowance: of the whole lock. Raises LockError."""
     if component.pin is None:
         return
     try:
-        why = _flaw(component)
-    except (ValueError, zlib.error, MalformedObject) as error:  # no base64, an object cut short
+        why = _flaw(component, allowance)
+    except (ValueError, MalformedObject) as error:  # no base64, an object cut short
         why = str(error)
     if why is not None:
         raise LockError(
@@ -41,8 +38,8 @@ def check_proof(name: str, component: Component, where: str) -> None:
         )
 
 
-def _flaw(component: Component) -> str | None:
-    objects = _unpacked(component.proof)
+def _flaw(component: Component, allowance: Allowance) -> str | None:
+    objects = [allowance.unpack(text) for text in component.proof]
     if not objects or object_id("commit", objects[0]) != component.pin:
         return f"its first object is not the commit {component.pin}"
     trees = {object_id("tree", data): data for data in objects[1:]}
@@ -51,21 +48,19 @@ def _flaw(component: Component) -> str | None:
         return f"the commit's tree is {root}, not {component.root}"
     if component.checkout == "full" and component.root is None:
         return "it names no root tree"
-    for take in component.take:
-        found = _find(root, take.path, trees)
-        if found != take.entry:
-            return f"{take.path} is {found.oid if found else 'not there'}, not {take.id}"
+    for part in component.parts():
+        found = _find(root, part.path, trees)
+        if part.entry is None and not _has_not(root, part.path, trees):
+            return f"{part.path} may be there, and is said not to be"
+        if found != part.entry:
+            return f"{part.path} is {found.oid if found else 'not there'}, not {part.id}"
     for module in component.submodules:
-        commits = _unpacked(module.proof)
+        commits = [allowance.unpack(text) for text in module.proof[:1]]
         if not commits or object_id("commit", commits[0]) != module.pin:
             return f"the commit of the submodule {module.path} is not {module.pin}"
         if commit_tree_id(commits[0]) != module.root:
             return f"the tree of the submodule {module.path} is not {module.root}"
     return None
-
-
-def _unpacked(proof: Iterable[str]) -> list[bytes]:
-    return [zlib.decompressobj().decompress(base64.b64decode(text), _LARGEST) for text in proof]
 
 
 def _find(root: str, path: str, trees: Mapping[str, bytes]) -> Entry | None:
@@ -74,3 +69,18 @@ def _find(root: str, path: str, trees: Mapping[str, bytes]) -> Entry | None:
         data = trees.get(entry.oid) if entry is not None and entry.is_tree else None
         entry = parse_tree(data).get(part) if data is not None else None
     return entry
+
+
+def _has_not(root: str, path: str, trees: Mapping[str, bytes]) -> bool:
+    """Whether the objects show that a path is not there; one that they don't reach might be."""
+    entry = Entry(TREE, root)
+    for part in path.split("/"):
+        if not entry.is_tree:
+            return True
+        if entry.oid not in trees:
+            return False
+        found = parse_tree(trees[entry.oid]).get(part)
+        if found is None:
+            return True
+        entry = found
+    return False

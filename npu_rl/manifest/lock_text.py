@@ -11,6 +11,7 @@ from typing import Annotated
 
 from npu_rl.manifest import checks
 from npu_rl.manifest.url import check_git_url
+from npu_rl.objects import DEEPEST, unfit_name
 
 
 def _pattern(pattern: str, what: str) -> Callable[[str], str]:
@@ -24,13 +25,35 @@ def _pattern(pattern: str, what: str) -> Callable[[str], str]:
     return check
 
 
-def _check_upstream_path(value: str) -> str:
+def check_upstream_path(value: str) -> str:
     """A path out of an upstream tree: any name git stores, but none that leads elsewhere."""
-    if any(part in ("", ".", "..") or part.casefold() == ".git" for part in value.split("/")):
-        raise ValueError(f"{value[:80]!r} is not a path inside a repository")
+    why = next(filter(None, map(unfit_name, value.split("/"))), None)
+    if why or "\0" in value or value.count("/") > DEEPEST:
+        raise ValueError(f"{value[:80]!r} is not a path inside a repository" + (f": {why}" if why else ""))
     return value
 
 
+def _check_value(value: str) -> str:
+    """The value of a variable: what YAML takes for text. It goes into scripts and into environments."""
+    if _UNFIT.search(value):
+        raise ValueError(f"{value[:80]!r} holds a control character")
+    return value
+
+
+def _check_requirement(value: str) -> str:
+    """One line that pip reads as a requirement and not as an option."""
+    checks.check_text(value)
+    if not value.strip()[0].isalnum():
+        raise ValueError(f"{value[:80]!r} is not a requirement")
+    return value
+
+
+_UNFIT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
+
+Text = Annotated[str, checks.check_text]
+Device = Annotated[str, _pattern("npu|cuda|cpu", "a device")]
+Requirement = Annotated[str, _check_requirement]
+Value = Annotated[str, _check_value]
 Name = Annotated[str, checks.check_name]
 Id = Annotated[str, checks.check_pin]
 Sha256 = Annotated[str, _pattern(r"[0-9a-f]{64}", "a SHA-256")]
@@ -45,9 +68,10 @@ Release = Annotated[
 Version = Annotated[str, _pattern(r"[A-Za-z0-9][A-Za-z0-9.!+_-]*", "a version")]
 Distribution = Annotated[str, checks.check_distribution]
 TreePath = Annotated[str, checks.check_path]
-UpstreamPath = Annotated[str, _check_upstream_path]
+UpstreamPath = Annotated[str, check_upstream_path]
 Directory = Annotated[str, checks.check_directory]
 Glob = Annotated[str, checks.check_glob]
 Variable = Annotated[str, checks.check_variable]
 Checkout = Annotated[str, _pattern("take|full", "take or full")]
 How = Annotated[str, _pattern("merge|pick", "merge or pick")]
+Eol = Annotated[str, _pattern("keep|lf", "keep or lf")]

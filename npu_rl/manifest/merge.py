@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from npu_rl.manifest.chain import ChainFile
 from npu_rl.manifest.explain import explain
 from npu_rl.manifest.kind import Kind
-from npu_rl.manifest.layers import Layer, Node, lay_over
+from npu_rl.manifest.layers import Layer, Lists, Node, lay_over
 from npu_rl.manifest.problems import Problem
 from npu_rl.manifest.yaml_text import Document
 
@@ -19,10 +19,13 @@ Rebase = Callable[[Document, "Path | None", Path], "list[Problem]"]
 Model = TypeVar("Model", bound=BaseModel)
 
 
-def merge(chain: Sequence[ChainFile], rebase: Rebase, problems: list[Problem]) -> Node:
+def merge(
+    chain: Sequence[ChainFile], rebase: Rebase, problems: list[Problem], lists: Lists | None = None
+) -> Node:
     """Each file laid over its parent; faults go to `problems`.
 
     rebase: makes a document's paths relative to another folder (None: the document is bundled).
+    lists: as `lay_over` takes it.
     """
     root: Node | None = None
     onto = chain[0].path.parent
@@ -31,7 +34,7 @@ def merge(chain: Sequence[ChainFile], rebase: Rebase, problems: list[Problem]) -
         if file is not chain[0] and file.extends is not None:
             # A parent's own `extends` has been followed; it is no part of what the child inherits.
             file.document.data.pop("extends", None)
-        root = lay_over(root, file.document, problems)
+        root = lay_over(root, file.document, problems, lists=lists)
     assert root is not None
     return root
 
@@ -48,7 +51,7 @@ def checked(
     try:
         result = model.model_validate(layer.data)
     except ValidationError as error:
-        found.extend(explain(error, model, layer, {problem.path for problem in problems}))
+        found.extend(explain(error, model, layer, {problem.path for problem in problems}, order))
     if found:
         rank = {name: index for index, name in enumerate(order)}
         found.sort(key=lambda problem: (rank[problem.file], problem.line))

@@ -12,7 +12,6 @@ from npu_rl.errors import ManifestError, NpuRlError
 KeyPath = tuple[str | int, ...]
 
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_CREDENTIALS = re.compile(r"//[^/@\s]*@")
 _SHOWN = 80
 
 
@@ -72,7 +71,9 @@ def dotted(path: KeyPath) -> str:
 
 def shown(value: str) -> str:
     """A value as it may be printed: quoted, escaped, short, and without credentials of a URL."""
-    text = repr(_CREDENTIALS.sub("//***@", value))
+    from npu_rl.masking import without_passwords  # its patterns take milliseconds, and few values are shown
+
+    text = repr(without_passwords(value))
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...'"
 
 

@@ -6,7 +6,7 @@ Texts arrive as YAML scalars kept as text. Unknown keys are refused; every fault
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
@@ -51,7 +51,8 @@ class Merge(Strict):
     base: f.Ref = Field(description="The branch the pull request is for: refs/heads/... or a full commit id.")
     how: Literal["merge", "pick"] = Field(default="merge", description="Merge it, or pick its own changes.")
     drift: Literal["refuse", "allow"] = Field(
-        default="refuse", description="Whether commits of the base that are new to the pin may come along."
+        default="refuse",
+        description="Whether commits of the base branch that are new to the pin may come along.",
     )
 
 
@@ -64,8 +65,12 @@ class PatchEntry(Strict):
     strip: f.Count = Field(default=1, description="Leading folders to strip from paths in the patch.")
     directory: f.Directory = Field(default="", description="The folder the patch is applied in.")
     exclude: list[f.Glob] = Field(default=[], description="Patterns of files in the patch to leave out.")
-    offset: Literal["refuse", "allow"] = Field(
-        default="refuse", description="Whether a hunk may apply on another line than it names."
+    offset: f.Offset = Field(
+        default="refuse",
+        description="Whether a hunk may apply on another line than it names: refuse, allow, or a number of lines.",
+    )
+    eol: Literal["keep", "lf"] = Field(
+        default="keep", description="lf: a patch whose own lines end in CRLF gets LF before it is applied."
     )
     from_: f.Name | None = Field(
         default=None, alias="from", description="The component whose files hold the patch."
@@ -163,8 +168,6 @@ def _source_rules(data: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 def _take_rules(data: Mapping[str, Any]) -> Iterator[Fault]:
-    if not data.get("take") and data.get("checkout") != "full":
-        yield ("take",), "take at least one path (`take`), or set `checkout: full`"
     seen: list[tuple[int, str]] = []
     for index, take in enumerate(_items(data.get("take"))):
         if not isinstance(take, Mapping):
@@ -217,6 +220,8 @@ _RESERVED = {"tree", "npu_rl_runtime"}
 class Manifest(Strict):
     """What a person writes: the components, and what is done to them."""
 
+    model_config = ConfigDict(json_schema_extra=shapes.MANIFEST)
+
     schema_: f.SchemaVersion = Field(alias="schema", description="Version of the manifest's format: 1.")
     name: f.Name = Field(description="Name of the manifest.")
     title: f.Text = Field(description="One line for people.")
@@ -243,13 +248,27 @@ class Manifest(Strict):
         for name in sorted(_RESERVED & set(components)):
             yield ("components", name), f"{name!r} is what npu-rl calls a part of its own: take another name"
         yield from _twins(components)
-        for path, name in _patch_origins(data, components):
+        origins = list(_patch_origins(data, components))
+        yield from _useless(components, {name for _, name in origins})
+        for path, name in origins:
             if name not in components:
                 names = ", ".join(map(str, components))
                 yield (
                     path,
                     f"there is no component {shown(name)}{closest(name, list(components))} (known: {names})",
                 )
+
+
+def _useless(components: Mapping[str, Any], holders: Container[str]) -> Iterator[Fault]:
+    """Components of which nothing is laid, and that hold no patches either."""
+    for name, component in components.items():
+        if not isinstance(component, Mapping) or component.get("take") or name in holders:
+            continue
+        if component.get("checkout") != "full":
+            yield (
+                ("components", name, "take"),
+                "take at least one path (`take`), set `checkout: full`, or let patches come `from` it",
+            )
 
 
 def _twins(components: Mapping[str, Any]) -> Iterator[Fault]:

@@ -24,17 +24,29 @@ _WITH_COMMITS = {
 _FULL = {"required": ["checkout"], "properties": {"checkout": {"const": "full"}}}
 
 COMPONENT: dict[str, Any] = {
-    "allOf": [
-        {
-            "if": _WITH_COMMITS,
-            "then": {"required": ["ref"]},
-            "else": {
-                "not": {"anyOf": [{"required": ["ref"]}, _FULL]},
-                "properties": {"merge": {"maxItems": 0}, "submodules": {"maxProperties": 0}},
-            },
-        },
-        {"if": _FULL, "else": {"required": ["take"], "properties": {"take": {"minItems": 1}}}},
-    ]
+    "if": _WITH_COMMITS,
+    "then": {"required": ["ref"]},
+    "else": {
+        "not": {"anyOf": [{"required": ["ref"]}, _FULL]},
+        "properties": {"merge": {"maxItems": 0}, "submodules": {"maxProperties": 0}},
+    },
+}
+
+
+_NO_ORIGINS = {"properties": {"patches": {"not": {"contains": {"type": "object", "required": ["from"]}}}}}
+# A component without `take` must hold patches for another: whether for which one, JSON Schema can't follow.
+MANIFEST: dict[str, Any] = {
+    "if": {"properties": {"tree": _NO_ORIGINS, "components": {"additionalProperties": _NO_ORIGINS}}},
+    "then": {
+        "properties": {
+            "components": {
+                "additionalProperties": {
+                    "if": _FULL,
+                    "else": {"required": ["take"], "properties": {"take": {"minItems": 1}}},
+                }
+            }
+        }
+    },
 }
 
 

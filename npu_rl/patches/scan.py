@@ -35,6 +35,10 @@ _COMBINED = (b"diff --cc ", b"diff --combined ", b"@@@ ")
 _BINARY = re.compile(rb"GIT binary patch$|Binary files? .* (?:differ|has changed)$")
 
 
+class CrlfPatchError(PatchError):
+    """The headers of a patch end in CRLF: it was converted as a whole, or written so."""
+
+
 @dataclass
 class RawHunk:
     """A hunk's header numbers and raw body lines (without newlines, markers included)."""
@@ -76,8 +80,10 @@ class Scanner:
         """The text before the first diff, and the files in order. Raises PatchError."""
         preamble = self._preamble()
         files: list[RawFile] = []
+        hunks = 0
         while self._next_file(files):
-            files.append(self._file(sum(len(file.hunks) for file in files)))
+            files.append(self._file(hunks))
+            hunks += len(files[-1].hunks)
         return preamble, files
 
     # what the cursor stands on
@@ -110,10 +116,11 @@ class Scanner:
         """The line under the cursor, which is a diff header; moves on."""
         line = self.lines[self.at]
         if line.endswith(b"\r"):
-            raise self.error(
+            raise CrlfPatchError(
                 "The patch itself has CRLF line ends",
+                where=self.where(),
                 why="A diff header ends in a carriage return, so every hunk line has one too many.",
-                hint="Convert the patch to LF (`sed -i 's/\\r$//'`), and keep core.autocrlf off. "
+                hint="Write `eol: lf` on its entry of `patches:`. "
                 "To patch a file that has CRLF line ends, only the hunk lines may have them.",
             )
         self.at += 1

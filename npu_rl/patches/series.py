@@ -2,13 +2,15 @@
 
 A patchset of ours is a folder of `NNNN-slug.patch` files and a `series` file that names each of them
 once, in the order to apply; `#` starts a comment. Patches inside a component's own tree keep the names
-that upstream gave them.
+that upstream gave them, and may lie in subfolders. No patch is passed over in silence: one that is not to be
+applied is refused in a patchset of ours, and told in a component's folder, which nobody here can change.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +19,9 @@ from npu_rl.errors import PatchError
 SERIES = "series"
 _NAME = re.compile(r"\d{4}-[a-z0-9-]+\.patch")
 _SUFFIXES = (".patch", ".diff")
+_LIKE_A_PATCH = re.compile(r"\.(patch|diff)(\.[^/]*)?$", re.IGNORECASE)  # x.PATCH and x.patch.txt too
+_LEFTOVERS = (".orig", ".rej", "~")
+_LISTED = 20  # names in one message
 
 
 @dataclass(frozen=True)
@@ -67,13 +72,14 @@ def read_patchset(folder: Path, *, lint: bool = False) -> tuple[PatchSource, ...
                 where=f"{series}:{line}",
                 hint="Add the file, or take the line out of `series`.",
             )
-    unlisted = sorted(p.name for p in folder.glob("*.patch") if p.name not in names.values())
+    unlisted = sorted(path for path in _files_below(folder) if _unnamed(path, names.values()))
     if unlisted:
         raise PatchError(
-            f"{', '.join(unlisted)} would not be applied",
+            f"{_shortened(unlisted)} would not be applied",
             where=str(series),
-            why="Every patch of the folder must be in `series`.",
-            hint="Add a line for it, or remove the file.",
+            why="Every patch of the folder, and of the folders in it, must be in `series`, "
+            "which names files of its own folder only.",
+            hint="Add a line for it, or remove the file. A subfolder can be an entry of `patches:` of its own.",
         )
     sources = tuple(_read(folder, name) for name in names.values())
     if lint:
@@ -82,31 +88,85 @@ def read_patchset(folder: Path, *, lint: bool = False) -> tuple[PatchSource, ...
     return sources
 
 
-def read_patchset_text(listing: Mapping[str, bytes], *, where: str = "") -> tuple[PatchSource, ...]:
-    """The patches among the files of a folder in a component's tree: file name to bytes.
+def _files_below(folder: Path) -> Iterator[str]:
+    """Relative paths of all files of a folder, through symbolic links too, each real folder once."""
+    seen = {os.path.realpath(folder)}
+    for at, folders, files in os.walk(folder, followlinks=True):
+        yield from (Path(at, name).relative_to(folder).as_posix() for name in files)
+        new = {name: os.path.realpath(Path(at, name)) for name in folders if name != ".git"}
+        folders[:] = sorted(name for name, real in new.items() if real not in seen)
+        seen.update(new.values())
 
-    With a `series` file, its order and its choice; else every `.patch` and `.diff`, by name.
-    where: the folder, for messages. Raises PatchError for a listed patch that is absent, or for none.
+
+def _unnamed(path: str, named: Collection[str]) -> bool:
+    """Whether a file looks like a patch that no series names. What an editor or `patch` left beside one is none."""
+    return path not in named and _LIKE_A_PATCH.search(path) is not None and not path.endswith(_LEFTOVERS)
+
+
+def _shortened(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + more
+
+
+@dataclass(frozen=True)
+class FolderPatches:
+    """The patches of a folder in a component's tree. passed_over: what looks like one and is not applied."""
+
+    sources: tuple[PatchSource, ...]
+    passed_over: tuple[str, ...]
+
+
+def read_patchset_text(
+    listing: Mapping[str, bool], read: Callable[[str], bytes], *, where: str = ""
+) -> FolderPatches:
+    """The patches among the files of a folder in a component's tree: path in it to whether it is a plain file.
+
+    A folder with a `series` file: its choice and its order. One without: its `.patch` and `.diff` files and
+    its subfolders, by name.
+    read: the bytes at one of these paths. where: the folder, for messages.
+    Raises PatchError for a listed patch that is absent, or for none.
     """
-    folder = f"{where}/" if where else ""
-    if SERIES in listing:
-        names = _listed(listing[SERIES], folder + SERIES)
-        for line, name in names.items():
-            if name not in listing:
-                raise PatchError(
-                    f"The patch {name} does not exist",
-                    where=f"{folder}{SERIES}:{line}",
-                    why="The component's own `series` names it, but its folder does not hold it.",
-                    hint="Name the patches one by one in the manifest instead of the folder.",
-                )
-        order = list(names.values())
-    else:
-        order = sorted(name for name in listing if name.endswith(_SUFFIXES))
+    plain = {tuple(path.split("/")): path for path, is_plain in listing.items() if is_plain}
+    order = _in_order(plain, read, where)
     if not order:
         raise PatchError(
             "No patch is there", where=where or None, hint="Name a folder that holds .patch files."
         )
-    return tuple(PatchSource(name, None, listing[name]) for name in order)
+    sources = tuple(PatchSource(path, None, read(path)) for path in order)
+    return FolderPatches(sources, tuple(sorted(path for path in listing if _unnamed(path, order))))
+
+
+_Paths = Mapping[tuple[str, ...], str]  # the parts of a path below some folder, to the whole path
+
+
+def _in_order(paths: _Paths, read: Callable[[str], bytes], where: str) -> list[str]:
+    """The patches to apply of those below the folder `where`."""
+    series = paths.get((SERIES,))
+    if series is not None:
+        return _of_series(read(series), paths, f"{where}/{SERIES}" if where else SERIES)
+    order: list[str] = []
+    for name in sorted({parts[0] for parts in paths}):
+        below = {parts[1:]: path for parts, path in paths.items() if parts[0] == name and len(parts) > 1}
+        if below:
+            order += _in_order(below, read, f"{where}/{name}" if where else name)
+        elif name.endswith(_SUFFIXES):
+            order.append(paths[(name,)])
+    return order
+
+
+def _of_series(data: bytes, paths: _Paths, where: str) -> list[str]:
+    order = []
+    for line, name in _listed(data, where).items():
+        path = paths.get(tuple(name.removeprefix("./").split("/")))
+        if path is None:
+            raise PatchError(
+                f"The patch {name} does not exist",
+                where=f"{where}:{line}",
+                why="The component's own `series` names it, but its folder does not hold it.",
+                hint="Name the patches one by one in the manifest instead of the folder.",
+            )
+        order.append(path)
+    return order
 
 
 def _listed(data: bytes, where: str) -> dict[int, str]:

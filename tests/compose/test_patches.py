@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from typing import Any
 
@@ -297,8 +298,9 @@ def test_a_patch_of_a_patched_component(world: World) -> None:
 @pytest.mark.parametrize(
     ("files", "path", "says"),
     [
-        ({"fixes/x.patch": GOOD}, "fixes/absent.patch", "recipe has no fixes/absent.patch in what is taken"),
-        ({"fixes/x.patch": GOOD, "else/y.patch": GOOD}, "else/y.patch", "recipe has no else/y.patch"),
+        ({"fixes/x.patch": GOOD}, "fixes/absent.patch", "recipe has no fixes/absent.patch at its pin"),
+        ({"fixes/x.patch": GOOD}, "else/y.patch", "recipe has no else/y.patch at this pin"),
+        ({"fixes/x.patch": GOOD, "else/y.patch": GOOD}, "else/*", "`path: ... from:` has no patterns"),
         ({"fixes/README": "r\n"}, "fixes", "No patch is there"),
         ({"fixes/x.patch": File("y", mode="120000")}, "fixes/x.patch", "neither a file nor a folder"),
         ({"fixes/series": "x.patch\n", "fixes/a.patch": GOOD}, "fixes", "The patch x.patch does not exist"),
@@ -324,3 +326,137 @@ def test_the_tree_may_be_patched_out_of_a_component(world: World) -> None:
     made = world.compose(lock)
     assert made.code["pkg/a.py"].decode() == CONTENT.replace("line 3\n", "LINE 3\n", 1)
     assert made.code["recipe/fixes/x.patch"].decode() == GOOD
+
+
+@pytest.mark.parametrize("path", ["else/y.patch", "else", "."])
+def test_what_only_holds_patches_need_not_be_taken(world: World, path: str) -> None:
+    """A component may take something else, or nothing at all; a set-up with an empty store gets the patches."""
+    files = {"fixes/README": "r\n", "else/y.patch": GOOD, "else/more": "m\n"}
+    lock = both(world, files, {"from": "recipe", "path": path})
+    assert [held.path for held in lock.components["recipe"].held] == [path]
+    made = world.compose(lock)
+    assert b"LINE 3" in made.code["pkg/a.py"]
+    assert [p for p in made.code if p.startswith("recipe/")] == ["recipe/fixes/README"]
+    bare = recipe(world, files)
+    del bare["take"]
+    entry = {**upstream(world), "patches": [{"from": "recipe", "path": path}]}
+    alone = world.locked({"recipe": bare, "up": entry})
+    assert alone.components["recipe"].take == ()
+    made = world.compose(alone, world.empty_store())
+    assert b"LINE 3" in made.code["pkg/a.py"] and not [p for p in made.code if p.startswith("recipe/")]
+    assert world.check() == alone
+
+
+def test_a_component_of_which_nothing_is_used(world: World) -> None:
+    bare = recipe(world, {"fixes/x.patch": GOOD})
+    del bare["take"]
+    with pytest.raises(ManifestError, match="take at least one path"):
+        world.locked({"recipe": bare, "up": upstream(world)})
+
+
+def test_subfolders_of_a_components_patches(world: World) -> None:
+    """30 patches in subfolders are 30 patches, and what looks like one and is none is told."""
+    entry = upstream(world, **{f"pkg/{n}.txt": "old\n" for n in range(30)})
+    files: dict[str, str | File] = {
+        f"fixes/{'abc'[n % 3]}/{n // 3:02}.patch": edit(f"pkg/{n}.txt", "@@ -1 +1 @@\n-old\n+changed\n")
+        for n in range(30)
+    }
+    files["fixes/z/off.patch.txt"] = "x\n"
+    files["fixes/link.patch"] = File("a/00.patch", mode="120000")
+    entry["patches"] = [{"from": "recipe", "path": "fixes"}]
+    lock = world.locked({"recipe": recipe(world, files), "up": entry})
+    patches = lock.components["up"].patches
+    assert len(patches) == 30
+    assert patches[0].file == "recipe:fixes/a/00.patch" and patches[-1].file == "recipe:fixes/c/09.patch"
+    (told,) = [line for line in world.told if "not applied" in line]
+    assert "link.patch" in told and "z/off.patch.txt" in told
+    assert list(world.compose(lock).code.values()).count(b"changed\n") == 30
+
+
+# -- CRLF ------------------------------------------------------------------------------------------------
+
+
+def dos(text: str) -> bytes:
+    return text.replace("\n", "\r\n").encode()
+
+
+def test_patches_with_crlf_are_named_all_at_once(world: World) -> None:
+    files = {
+        "fixes/a.patch": dos(GOOD),
+        "fixes/b.patch": SECOND,
+        "fixes/c.patch": dos(SECOND),
+        "one.patch": dos(GOOD),
+    }
+    world.write("own.patch", dos(GOOD))
+    entry = {**upstream(world), "patches": [{"from": "recipe", "path": "fixes"}, "./own.patch"]}
+    tree = {"patches": [{"from": "recipe", "path": "one.patch"}]}
+    with pytest.raises(PatchError, match="Patches have CRLF line ends") as error:
+        world.locked({"recipe": recipe(world, files), "up": entry}, tree=tree)
+    assert error.value.why == "\n".join(
+        [
+            "up, recipe:fixes: a.patch, c.patch",
+            "up, ./own.patch: own.patch",
+            "tree, recipe:one.patch: one.patch",
+        ]
+    )
+    assert "{path: fixes, from: recipe, eol: lf}" in str(error.value.hint)
+
+
+def test_eol_lf_makes_crlf_patches_apply(world: World) -> None:
+    """The lock has the hash of the file as it is in the component, and the rule."""
+    files = {"fixes/a.patch": dos(GOOD), "fixes/b.patch": SECOND}
+    lock = both(world, files, {"from": "recipe", "path": "fixes", "eol": "lf"})
+    first = lock.components["up"].patches[0]
+    assert (first.eol, first.sha256) == ("lf", hashlib.sha256(dos(GOOD)).hexdigest())
+    made = world.compose(lock)
+    assert made.code["pkg/a.py"].decode() == CONTENT.replace("line 3\n", "third\n", 1)
+    assert [h["state"] for h in made.hunks] == ["superseded", "in place"]
+
+
+def test_a_file_with_crlf_is_patched_as_it_is(world: World) -> None:
+    """Its hunk lines keep their CRLF, with `eol: lf` too: the patch's own lines are what that is about."""
+    entry = upstream(world, **{"pkg/dos.txt": b"one\r\ntwo\r\n"})
+    patch = b"--- a/pkg/dos.txt\n+++ b/pkg/dos.txt\n@@ -1,2 +1,2 @@\n one\r\n-two\r\n+2\r\n"
+    world.write("x.patch", patch)
+    for options in ({}, {"eol": "lf"}):
+        lock = locked(world, {"path": "./x.patch", **options}, entry=entry)
+        assert lock.components["up"].patches[0].eol == "keep"
+        assert world.compose(lock).code["pkg/dos.txt"] == b"one\r\n2\r\n"
+    world.write("x.patch", patch.replace(b"\r", b"").replace(b"\n", b"\r\n"))
+    with pytest.raises(PatchError, match="Only white space differs"):
+        locked(world, {"path": "./x.patch", "eol": "lf"}, entry=entry)
+
+
+def test_advice_for_a_patch_inside_a_pinned_component_can_be_followed(world: World) -> None:
+    with pytest.raises(PatchError, match="in the middle of a line") as error:
+        both(world, {"fixes/x.patch": GOOD.rstrip("\n")}, {"from": "recipe", "path": "fixes"})
+    assert error.value.where == "recipe:fixes/x.patch:7"
+    assert "fixes/x.patch belongs to recipe at its pin: to change it, copy it" in str(error.value.hint)
+    with pytest.raises(PatchError, match="listed twice") as error:
+        both(
+            world,
+            {"fixes/x.patch": GOOD, "fixes/series": "x.patch\nx.patch\n"},
+            {"from": "recipe", "path": "fixes"},
+        )
+    assert "fixes belongs to recipe at its pin" in str(error.value.hint)
+    world.write("x.patch", GOOD)
+    assert names(both(world, {"fixes/x.patch": GOOD.rstrip("\n")}, "./x.patch")) == ["x"]
+
+
+# -- paths of the code tree ------------------------------------------------------------------------------
+
+
+def test_a_patch_in_the_paths_of_the_code_tree(world: World) -> None:
+    """What `npu-rl diff` writes: the error says where the file comes from, and a patch of the tree takes it."""
+    entry = {**upstream(world), "take": takes(("pkg", "pkg"), ("setup.py", "tools/install.py"))}
+    world.write("x.patch", edit("tools/install.py", "@@ -1 +1 @@\n-s\n+t\n"))
+    with pytest.raises(PatchError, match="names files by other paths than up has") as error:
+        locked(world, "./x.patch", entry=entry)
+    assert "tools/install.py of the code tree is setup.py of up." in str(error.value)
+    made = world.compose(world.locked({"up": entry}, tree={"patches": ["./x.patch"]}))
+    assert made.code["tools/install.py"] == b"t\n"
+    world.write("y.patch", edit("setup.py", "@@ -1 +1 @@\n-s\n+t\n"))
+    with pytest.raises(PatchError, match="than the code tree has") as error:
+        world.locked({"up": entry}, tree={"patches": ["./y.patch"]})
+    assert "setup.py of up lies at tools/install.py in the code tree." in str(error.value)
+    assert world.compose(locked(world, "./y.patch", entry=entry)).code["tools/install.py"] == b"t\n"

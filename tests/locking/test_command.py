@@ -115,7 +115,7 @@ def test_a_bundled_manifest_comes_with_its_lock(installed: Installation) -> None
 def test_output_must_be_a_place_for_a_file(installed: Installation, place: str) -> None:
     done = installed.run("lock", "-m", "own", "--output", place)
     assert done.returncode == 2
-    assert "There is no such folder" in done.stderr or "can't be written to a folder" in done.stderr
+    assert "There is no such folder" in done.stderr or "A folder is where a file" in done.stderr
 
 
 def test_check_without_a_lock(installed: Installation) -> None:

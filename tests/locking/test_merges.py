@@ -176,7 +176,7 @@ def test_a_merge_that_would_move_the_pin_is_refused_with_the_count_and_the_ways_
     with pytest.raises(DriftError) as error:
         world.lock()
     message = str(error.value)
-    assert "would move up by 2 commits of refs/heads/main" in message
+    assert "would move up by 3 commits, 2 of them of refs/heads/main" in message
     assert "has 1 commit of its own" in message
     assert "how: pick" in message and "drift: allow" in message
     assert not (world.root / "project" / "m.lock.json").exists()

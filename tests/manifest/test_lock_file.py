@@ -150,11 +150,11 @@ ODD_TEXT = st.text(st.characters(), max_size=20)
 ODD_NAME = st.binary(min_size=1, max_size=20).map(lambda raw: raw.decode("utf-8", "surrogateescape"))
 
 
-@given(ODD_TEXT, st.lists(ODD_NAME), st.lists(ODD_TEXT))
-def test_round_trip_of_odd_texts(title: str, names: list[str], subjects: list[str]) -> None:
+@given(st.lists(ODD_NAME), st.lists(ODD_TEXT))
+def test_round_trip_of_odd_texts(names: list[str], subjects: list[str]) -> None:
     lock = sample()
     merge = replace(lock.components["up"].merges[0], outside=tuple(names), commits=tuple(subjects))
-    lock = replace(changed(merges=(merge,)), title=title)
+    lock = changed(merges=(merge,))
     text = dump(lock)
     text.encode("utf-8")  # whatever bytes a file name upstream has, the lock is UTF-8
     assert parse(text, "") == lock
@@ -334,7 +334,7 @@ FORGERIES: dict[str, tuple[str, dict[str, Any]]] = {
     "trees before the commit": ("not the commit", {"proof": PROOF[::-1]}),
     "no base64": ("", {"proof": ("%%%", *PROOF[1:])}),
     "no zlib": ("", {"proof": ("AAAA", *PROOF[1:])}),
-    "a bomb": ("not the commit", {"proof": (BOMB, *PROOF[1:])}),
+    "a bomb": ("unpacks to more than", {"proof": (BOMB, *PROOF[1:])}),
     "another module's commit": (
         "the commit of the submodule pkg/lib",
         {"submodules": (replace(MODULES[0], pin=ID),)},

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from npu_rl.errors import PatchError
-from npu_rl.patches.series import read_patchset, read_patchset_text
+from npu_rl.patches.series import FolderPatches, read_patchset, read_patchset_text
 from tests.patches.test_header import GOOD
 
 DIFF = b"--- a/x\n+++ b/x\n@@ -1 +1 @@\n-x\n+y\n"
@@ -93,13 +94,78 @@ def test_lint_demands_the_header(tmp_path: Path) -> None:
         read_patchset(folder, lint=True)
 
 
+def component_folder(
+    listing: dict[str, bytes], links: tuple[str, ...] = (), where: str = ""
+) -> FolderPatches:
+    plain = {**dict.fromkeys(listing, True), **dict.fromkeys(links, False)}
+    return read_patchset_text(plain, listing.__getitem__, where=where)
+
+
 def test_a_components_own_patches() -> None:
     listing = {"b fix.patch": b"1", "A.diff": b"2", "README": b"3"}
-    assert [s.name for s in read_patchset_text(listing)] == ["A.diff", "b fix.patch"]
+    assert [s.name for s in component_folder(listing).sources] == ["A.diff", "b fix.patch"]
     ordered = {"z.patch": b"1", "a.patch": b"2", "off.patch": b"3", "series": b"z.patch\na.patch\n"}
-    sources = read_patchset_text(ordered, where="verl_npu/patches")
-    assert [(s.name, s.path, s.data) for s in sources] == [("z.patch", None, b"1"), ("a.patch", None, b"2")]
+    found = component_folder(ordered, where="verl_npu/patches")
+    assert [(s.name, s.path, s.data) for s in found.sources] == [
+        ("z.patch", None, b"1"),
+        ("a.patch", None, b"2"),
+    ]
+    assert found.passed_over == ("off.patch",)
     with pytest.raises(PatchError, match=r"(?s)q\.patch does not exist.*d/series:1"):
-        read_patchset_text({"series": b"q.patch\n"}, where="d")
+        component_folder({"series": b"q.patch\n"}, where="d")
     with pytest.raises(PatchError, match="No patch is there"):
-        read_patchset_text({"README": b""}, where="d")
+        component_folder({"README": b""}, where="d")
+
+
+def test_subfolders_of_a_component_are_read_in_order() -> None:
+    """By name, folders and files alike; a folder's own series is its order and its choice."""
+    listing = {
+        "z.patch": b"",
+        "moe/b.patch": b"",
+        "moe/deep/er/a.diff": b"",
+        "c.patch": b"",
+        "attention/series": b"2.patch\n./sub/1.patch\n",
+        "attention/1.patch": b"",
+        "attention/2.patch": b"",
+        "attention/sub/1.patch": b"",
+        "series.md": b"",
+    }
+    found = component_folder(listing, links=("link.patch",))
+    assert [s.name for s in found.sources] == [
+        "attention/2.patch",
+        "attention/sub/1.patch",
+        "c.patch",
+        "moe/b.patch",
+        "moe/deep/er/a.diff",
+        "z.patch",
+    ]
+    assert found.passed_over == ("attention/1.patch", "link.patch")
+
+
+def test_what_only_looks_like_a_patch_is_told() -> None:
+    names = ["A.PATCH", "b.patch.txt", "c.diff.gz", "d.patch.orig", "e.patch~", "f.patch.rej", "patch.py"]
+    found = component_folder(dict.fromkeys(["x.patch", *names], b""))
+    assert [s.name for s in found.sources] == ["x.patch"]
+    assert found.passed_over == ("A.PATCH", "b.patch.txt", "c.diff.gz")
+
+
+@pytest.mark.parametrize(
+    "name", ["sub/0002-b.patch", "sub/deep/x.diff", "0002-b.diff", "B.PATCH", "linked/b.patch"]
+)
+def test_no_patch_of_our_own_folder_is_passed_over(tmp_path: Path, name: str) -> None:
+    folder = patchset(tmp_path / "p", "0001-a.patch\n", "0001-a.patch")
+    if name.startswith("linked/"):
+        patchset(tmp_path / "elsewhere", None, "b.patch")
+        (folder / "linked").symlink_to(tmp_path / "elsewhere")
+    else:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(DIFF)
+    (folder / "loop").symlink_to(folder)
+    with pytest.raises(PatchError, match=f"^{re.escape(name)} would not be applied"):
+        read_patchset(folder)
+
+
+def test_a_list_of_patches_that_is_cut_says_how_many_more(tmp_path: Path) -> None:
+    folder = patchset(tmp_path / "p", "", *[f"{n:04}-a.patch" for n in range(30)])
+    with pytest.raises(PatchError, match=r"0019-a\.patch and 10 more would not be applied"):
+        read_patchset(folder)

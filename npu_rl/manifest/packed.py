@@ -1,0 +1,37 @@
+"""Bytes as text of a lock (zlib, base64), and back without letting a small text become a large memory."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+
+MiB = 1024 * 1024
+
+
+class Allowance:
+    """How much a lock may unpack to: 24 GB of zeros fit 32 MB of text. Sizes in bytes.
+
+    each: of one text. total: of all that are unpacked under one allowance.
+    """
+
+    def __init__(self, *, each: int, total: int) -> None:
+        self._each, self._total, self._left = each, total, total
+
+    def unpack(self, text: str) -> bytes:
+        """The inverse of `pack_bytes`. Raises ValueError for text that is none, or that grows too large."""
+        unpacking = zlib.decompressobj()
+        try:
+            data = unpacking.decompress(base64.b64decode(text), self._each)
+        except zlib.error as error:
+            raise ValueError(str(error)) from error
+        if not unpacking.eof:
+            raise ValueError(f"it unpacks to more than {self._each} bytes" if data else "it is cut off")
+        self._left -= len(data)
+        if self._left < 0:
+            raise ValueError(f"the lock unpacks to more than {self._total} bytes")
+        return data
+
+
+def pack_bytes(data: bytes) -> str:
+    """Bytes as text for a lock."""
+    return base64.b64encode(zlib.compress(data, 9)).decode()

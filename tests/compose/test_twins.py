@@ -1,0 +1,163 @@
+"""Twin functions: a hunk goes where its heading says, or nowhere; an offset has a bound."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from npu_rl.compose.assemble import assemble
+from npu_rl.compose.trees import Trees
+from npu_rl.errors import PatchError
+from npu_rl.git import Git
+from npu_rl.manifest.lock import Lock
+from tests.locking.world import World, component
+
+BODY = "    x = prepare()\n    x = finish(x)\n    return x\n"
+PAD = "".join(f"PAD{n} = {n}\n" for n in range(150))
+
+
+def function(name: str, body: str = BODY, head: str = "def {}():\n    log()\n    log()\n    log()\n") -> str:
+    return head.format(name) + body + "\n\n"
+
+
+def hunk(at: int, heading: str, indent: str = "") -> str:
+    lines = [
+        " {}    x = prepare()",
+        "-{}    x = finish(x)",
+        "+{}    x = finish(x, npu=True)",
+        " {}    return x",
+    ]
+    return f"@@ -{at},3 +{at},3 @@ {heading}\n" + "".join(line.format(indent) + "\n" for line in lines)
+
+
+def patch(*hunks: str, path: str = "pkg/a.py") -> str:
+    return f"--- a/{path}\n+++ b/{path}\n" + "".join(hunks)
+
+
+def locked(world: World, content: str, text: str, path: str = "pkg/a.py", **options: Any) -> Lock:
+    up = world.repo()
+    up.commit({path: content})
+    world.write("x.patch", text)
+    entry = component(up, up.id("main"), patches=[{"path": "./x.patch", **options}])
+    return world.locked({"up": entry})
+
+
+ONE_TWO = function("one") + PAD + function("two")
+ONE_AT, TWO_AT = 5, 5 + 150 + 9
+
+
+def test_a_hunk_that_fits_exactly_in_the_wrong_twin(world: World) -> None:
+    swapped = function("two") + PAD + function("one")
+    with pytest.raises(PatchError, match="x does not apply to up") as error:
+        locked(world, swapped, patch(hunk(ONE_AT, "def one():")))
+    assert f"It fits at line {ONE_AT}, in two (line 1); its heading says `def one():` (line 160)." in str(
+        error.value
+    )
+    assert "Nothing was changed" in str(error.value)
+    lock = locked(world, ONE_TWO, patch(hunk(ONE_AT, "def one():")))
+    assert world.compose(lock).code["pkg/a.py"].decode() == ONE_TWO.replace(
+        "finish(x)", "finish(x, npu=True)", 1
+    )
+
+
+def test_an_offset_does_not_lead_into_the_twin(world: World) -> None:
+    """`one` was changed upstream, so that the hunk fits only `two`, 159 lines away."""
+    content = function("one", BODY.replace("finish", "end")) + PAD + function("two")
+    with pytest.raises(PatchError, match="x does not apply") as error:
+        locked(world, content, patch(hunk(ONE_AT, "def one():")), offset="allow")
+    assert f"It fits at line {TWO_AT}, in two (line 160); its heading says `def one():` (line 1)." in str(
+        error.value
+    )
+
+
+@pytest.mark.parametrize("heading", ["", "def two():", "async def two(", "PAD149 = 149"])
+def test_a_heading_that_fits_or_says_nothing(world: World, heading: str) -> None:
+    content = ONE_TWO.replace("def two", "async def two") if "async" in heading else ONE_TWO
+    at = TWO_AT
+    if heading.startswith("PAD"):  # of a diff that counts any line in the first column: above `def two`
+        content = content.replace("def two():\n", "@decorated(\n)\n")
+        at += 1
+    lock = locked(world, content, patch(hunk(at, heading)))
+    assert lock.components["up"].patches[0].offsets == {}
+
+
+def test_methods_of_one_name_in_two_classes(world: World) -> None:
+    """git's heading for Python is `def forward` in both: the class is told by the distance to the stated line."""
+
+    def klass(name: str, body: str = BODY) -> str:
+        method = "".join(f"    {line}\n" for line in ("def forward(self):\n" + body).splitlines())
+        return f"class {name}:\n    def __init__(self):\n        pass\n\n{method}\n\n"
+
+    text = patch(hunk(6, "def forward(self):", indent="    "))
+    changed = klass("Small", BODY.replace("finish", "end")) + PAD + klass("Large")
+    with pytest.raises(PatchError) as error:
+        locked(world, changed, text, offset="allow")
+    assert "only, in Large.forward (line 165); its line 6 is nearer to Small.forward (line 5)." in str(
+        error.value
+    )
+    assert "`offset: 160` would allow it." in str(error.value)
+    with pytest.raises(PatchError, match="`offset: 159` allows fewer"):
+        locked(world, changed, text, offset=159)
+    lock = locked(world, changed, text, offset="160")
+    assert lock.components["up"].patches[0].offsets == {"1": 160}
+    moved = "import x\n" * 5 + klass("Small") + PAD
+    assert locked(world, moved, text, offset="allow").components["up"].patches[0].offsets == {"1": 5}
+
+
+def test_a_bound_of_the_offset(world: World) -> None:
+    content = "import x\n" * 3 + function("one")
+    text = patch(hunk(ONE_AT, "def one():"))
+    assert locked(world, content, text, offset=3).components["up"].patches[0].offsets == {"1": 3}
+    with pytest.raises(PatchError, match="allows fewer") as error:
+        locked(world, content, text, offset=2)
+    assert "+3 lines" in str(error.value) and "write a larger `offset:`" in str(error.value)
+
+
+def test_a_heading_may_be_removed_where_the_place_is_right(world: World) -> None:
+    """What the hint advises."""
+    renamed = ONE_TWO.replace("def one", "def first")
+    with pytest.raises(PatchError) as error:
+        locked(world, renamed, patch(hunk(ONE_AT, "def one():")))
+    assert "which is not in the file" in str(error.value) and "remove the heading" in str(error.value)
+    assert locked(world, renamed, patch(hunk(ONE_AT, "")))
+
+
+def test_a_lock_made_before_stays_as_it_is(world: World) -> None:
+    """What an older npu-rl locked is proven by its trees: `setup` holds no heading against it."""
+    swapped = function("two") + PAD + function("one")
+    lock = locked(world, swapped, patch(hunk(ONE_AT, "")))
+    made = world.compose(lock)
+    (first,) = lock.components["up"].patches
+    world.write("x.patch", patch(hunk(ONE_AT, "def one():")))
+    digest = hashlib.sha256(patch(hunk(ONE_AT, "def one():")).encode()).hexdigest()
+    up = replace(lock.components["up"], patches=(replace(first, sha256=digest),))
+    old = replace(lock, components={"up": up})
+    with world.empty_store().quarantine() as folder:
+        trees = Trees(Git(folder, alternates=made.git.alternates))
+        tree, commit = assemble(trees, old)  # the message of the patch's commit has its hash
+        trees.close()
+    assert world.compose(replace(old, tree=tree, commit=commit)).code == made.code
+
+
+@pytest.mark.parametrize(
+    ("heading", "fits"),
+    [
+        ("int one(void)", False),
+        ("int two(void)", True),
+        ("int gone(void)", True),  # its line is not in the file: nothing to hold against
+        ("namespace a {", True),  # of a pattern that takes no functions
+    ],
+)
+def test_other_languages(world: World, heading: str, fits: bool) -> None:
+    head = "int {}(void)\n{{\n    log();\n    log();\n"
+    content = "namespace a {\n" + function("one", head=head) + function("two", head=head)
+    at = content[: content.rindex("    x = prepare()")].count("\n") + 1
+    text = patch(hunk(at, heading), path="pkg/a.c")
+    if fits:
+        assert locked(world, content, text, path="pkg/a.c")
+    else:
+        with pytest.raises(PatchError, match=r"below `int two\(void\)`"):
+            locked(world, content, text, path="pkg/a.c")
