@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from npu_rl.errors import WorkspaceError
-from npu_rl.workspace import check, swap
+from npu_rl.manifest.lock import MAXIMUM_SIZE
+from npu_rl.workspace import check, laid, swap
 from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.receipt import read_receipt
+from npu_rl.workspace.receipt import Receipt, read_receipt
 
 
 @dataclass
@@ -32,20 +33,32 @@ def up_to_date(layout: Layout, text: str, python: str | None = None) -> bool:
 
     python: the training interpreter that was asked for; None is whichever the receipt names.
     """
-    if layout.journal.exists() or not layout.is_workspace or not (layout.root / "activate").is_file():
+    if layout.is_swapping or not layout.is_workspace:
         return False
     try:
-        if layout.lock.read_text(encoding="utf-8") != text:
+        if layout.inside.read(layout.lock, MAXIMUM_SIZE) != text.encode():
             return False
         receipt = read_receipt(layout)
     except (WorkspaceError, OSError):
         return False  # damaged, or another setup is putting it in place: look again with the workspace held
     if python is not None and receipt.setup.get("python") != python:
         return False
+    if laid.is_of_older(receipt.setup):
+        return False
+    try:
+        return _is_as_laid(layout, receipt)
+    except FileNotFoundError:
+        return False  # another setup takes it away
+
+
+def _is_as_laid(layout: Layout, receipt: Receipt) -> bool:
     known = check.read_stats(layout.stat, receipt.digest)
+    around = laid.look_around(
+        layout.root, receipt.files, receipt.setup, known.get(laid.PACKS, {}), without_git=False
+    )
+    if around.drift:
+        return False
     for root, expected in receipt.files.items():
-        if not (layout.root / root / ".git").exists():
-            return False
         if check.examine_root(layout.root, root, expected, known.get(root, {})).drift:
             return False
     return True

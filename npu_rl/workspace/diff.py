@@ -2,44 +2,61 @@
 
 from __future__ import annotations
 
+import stat
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 from npu_rl.errors import WorkspaceError
 from npu_rl.git import Git, init_bare
+from npu_rl.workspace.confined import Confined, LinkOnTheWay
+from npu_rl.workspace.history import foreign_part
 from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.verify import Tell, verify
+from npu_rl.workspace.origin import origins_comment
+from npu_rl.workspace.verify import Drift, Report, Tell, verify
 
 
 def local_changes(layout: Layout, tell: Tell) -> Iterator[bytes]:
     """A patch per root that has changes, in git's format. Raises WorkspaceError without the git folder.
 
-    A root that was replaced as a whole, or a git repository laid into it, has no such form:
-    `tell` hears of it, and of untracked files that are no drift.
+    A root that was replaced as a whole, a git repository laid into it, and what setup lays around the trees have no
+    such form: `tell` hears of them, and of untracked files that are no drift.
     """
-    report = verify(layout, tell)
+    yield from patches_of(layout, verify(layout, tell), tell)
+
+
+def patches_of(
+    layout: Layout, report: Report, tell: Tell, *, only: Container[str] | None = None
+) -> Iterator[bytes]:
+    """`local_changes` of a workspace that was looked at. only: the drift's paths to show; by default all."""
     changed: dict[str, set[str]] = {}
     for drift in report.drift:
-        root = _root(drift.path, report.receipt.trees)
-        path = drift.path[len(root) + 1 :]
-        if not path or path.endswith("/"):
+        place = place_in_tree(drift, report)
+        if place is None or (only is not None and drift.path not in only):
             tell(f"not shown: {drift.path} ({drift.kind})")
         else:
-            changed.setdefault(root, set()).add(path)
+            changed.setdefault(place[0], set()).add(place[1])
     for product in report.products[:20]:
         tell(f"not shown: {product} (untracked)")
     if len(report.products) > 20:
         tell(f"not shown: {len(report.products) - 20} more untracked files")
     for root, paths in changed.items():
-        yield _patch(layout, root, report.receipt.trees[root], sorted(paths))
+        if root == "code":
+            yield origins_comment(report.lock, paths)
+        yield patch_of(layout, root, report.receipt.trees[root], sorted(paths))
 
 
-def _root(path: str, roots: dict[str, str]) -> str:
-    return next(root for root in roots if path == root or path.startswith(root + "/"))
+def place_in_tree(drift: Drift, report: Report) -> tuple[str, str] | None:
+    """The root and the path in it, if a patch can show the drift."""
+    root = next((root for root in report.receipt.trees if drift.path.startswith(f"{root}/")), None)
+    if root is None:
+        return None
+    path = drift.path[len(root) + 1 :]
+    return (root, path) if path and not path.endswith("/") and path != ".git" else None
 
 
-def _patch(layout: Layout, root: str, tree: str, paths: list[str]) -> bytes:
+def patch_of(layout: Layout, root: str, tree: str, paths: list[str]) -> bytes:
+    """What differs at some paths of a root, against its tree. Raises WorkspaceError without the git folder."""
     objects = layout.git / "objects"
     if not objects.is_dir():
         raise WorkspaceError(
@@ -47,6 +64,12 @@ def _patch(layout: Layout, root: str, tree: str, paths: list[str]) -> bytes:
             where=str(objects),
             hint="npu-rl verify works without it.",
         )
+    odd = foreign_part(objects) or ("it borrows objects" if (objects / "info/alternates").exists() else None)
+    if odd is not None:
+        raise WorkspaceError(
+            "git can't be asked about this workspace's objects", where=str(objects), why=odd,
+            hint="npu-rl verify works without them.",
+        )  # fmt: skip
     # A repository of our own: the user's index, with whatever they staged, stays as it is, and no
     # setting or filter of theirs changes what is shown. Elsewhere: the workspace may be read-only.
     with tempfile.TemporaryDirectory(prefix="npu-rl-diff-") as folder:
@@ -54,7 +77,7 @@ def _patch(layout: Layout, root: str, tree: str, paths: list[str]) -> bytes:
         init_bare(repository, bare=False)
         here = Git(repository, work_tree=layout.root / root, alternates=(objects,))
         here.run("read-tree", tree)
-        content = [p for p in paths if _has_content(layout.root / root / p)]
+        content = [p for p in paths if _has_content(layout.inside, layout.root / root / p)]
         here.run("update-index", "--force-remove", "-z", "--stdin", input=_names(set(paths) - set(content)))
         here.run("update-index", "--add", "-z", "--stdin", input=_names(content))
         return here.run(
@@ -62,9 +85,14 @@ def _patch(layout: Layout, root: str, tree: str, paths: list[str]) -> bytes:
         ).stdout
 
 
-def _has_content(path: Path) -> bool:
-    """Whether git can hold it: a folder, a pipe or a device in place of a file counts as its removal."""
-    return path.is_symlink() or path.is_file()
+def _has_content(inside: Confined, path: Path) -> bool:
+    """Whether git can hold it: a folder, a pipe or a device in place of a file counts as its removal, and so does what
+    only a link on the way leads to."""
+    try:
+        status = inside.status(path)
+    except LinkOnTheWay:
+        return False
+    return status is not None and (stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode))
 
 
 def _names(paths: Iterable[str]) -> bytes:

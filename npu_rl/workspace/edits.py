@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from npu_rl.errors import WorkspaceError
-from npu_rl.workspace import check
+from npu_rl.workspace import check, laid
+from npu_rl.workspace.confined import Confined, LinkOnTheWay
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.receipt import Receipt, read_receipt
 
+_LARGEST_SCRIPT = 16 * 1024 * 1024
 FilesByRoot = Mapping[str, Mapping[str, tuple[str, str]]]
 
 
@@ -49,54 +49,29 @@ def find_edits(home: Path, wanted: FilesByRoot) -> Edits:
         receipt = read_receipt(Layout(home))
     except WorkspaceError as error:
         return _everything(home, error)
-    found = sorted(_files(home, receipt, wanted))
+    found = sorted({*_files(home, receipt, wanted)})
     return Edits(tuple(found), tuple(_history(home, receipt)))
 
 
 def _files(home: Path, receipt: Receipt, wanted: FilesByRoot) -> Iterator[str]:
     known = check.read_stats(Layout(home).stat, receipt.digest)
-    if _is_edited_script(home / "activate", receipt):
-        yield "activate"
-    if (home / "src").is_symlink():
-        yield "src/"  # whatever it leads to stays where it is
-    else:
-        yield from _strangers(home, receipt)
+    yield from laid.local_work(home, receipt.files, receipt.setup)
     for root, expected in receipt.files.items():
-        if _is_folder(home / root / ".git"):
-            yield f"{root}/.git/"  # a repository somebody made in place of the pointer to ours
         findings = check.examine_root(home, root, expected, known.get(root, {}))
         coming = wanted.get(root, {})
         for path in [*(d.path for d in findings.drift if d.kind != "missing"), *findings.products]:
             if path.endswith(".pyc") and "__pycache__" in path.split("/"):
                 continue
+            if path.endswith("/") and not path.endswith(".git/"):
+                continue  # an empty folder
             if path in coming and _content(home / root / path) == coming[path]:
                 continue
             yield f"{root}/{path}"
 
 
-def _is_edited_script(script: Path, receipt: Receipt) -> bool:
-    if not os.path.lexists(script):
-        return False
-    try:
-        return hashlib.sha256(script.read_bytes()).hexdigest() != receipt.setup.get("activate")
-    except OSError:
-        return True
-
-
-def _strangers(home: Path, receipt: Receipt) -> Iterator[str]:
-    """What stands in `src` beside the components laid there: it would go with them."""
-    if not (home / "src").is_dir():
-        if os.path.lexists(home / "src"):
-            yield "src"
-        return
-    for entry in os.scandir(home / "src"):
-        if f"src/{entry.name}" not in receipt.files:
-            yield f"src/{entry.name}" + ("/" if entry.is_dir(follow_symlinks=False) else "")
-
-
 def _content(path: Path) -> tuple[str, str] | None:
     try:
-        return check.blob_on_disk(os.fspath(path), path.lstat())
+        return check.blob_on_disk(os.fspath(path))
     except OSError:
         return None
 
@@ -124,16 +99,27 @@ def _printable(line: str) -> str:
     return line if line.isprintable() else ascii(line)[1:-1]
 
 
-def keep(home: Path, edits: Edits, target: Path) -> None:
-    """Move edits from `home` to a folder. Only renames: nothing is copied.
+def keep(inside: Confined, home: Path, edits: Edits, target: Path) -> None:
+    """Move edits from the folder `home` of a workspace to another. Only renames: nothing is copied or replaced.
 
     A call that was cut short is finished by another with what is left.
     """
     for path in edits.files:
-        place = target / path.rstrip("/")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):
-            (home / path.rstrip("/")).rename(place)
+        _put(inside, home / path.rstrip("/"), target, path.rstrip("/"))
     if edits.history:
-        target.mkdir(parents=True, exist_ok=True)
-        Layout(home).git.rename(target / "git")
+        _put(inside, Layout(home).git, target, "git")
+
+
+def _put(inside: Confined, source: Path, target: Path, name: str) -> None:
+    """To the target, or beside what has the name there already."""
+    try:
+        if not inside.exists(source):
+            return None
+    except LinkOnTheWay:
+        return None  # the link is an edit itself, and what it leads to is not ours
+    for count in range(1000):
+        try:
+            return inside.move(source, target / f"again.{count}" / name if count else target / name)
+        except (FileExistsError, NotADirectoryError):  # a file may stand where a folder of the path is to be
+            continue
+    raise WorkspaceError("There is no free place for what is put aside", where=str(target / name))

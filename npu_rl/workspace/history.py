@@ -2,34 +2,115 @@
 
 git writes new objects only into a repository's own object folder; what setup laid lies beside it, in
 the one it borrows. So an empty folder of its own means there is nothing to lose, and no process is needed.
+
+The repository may be anybody's. git sees its refs and objects below a folder of ours, so that nothing its
+configuration names is read or run, and only if it is made of files and folders, so that git waits for no pipe.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from npu_rl.git import Git, GitError
+from npu_rl.disk import remove_tree
+from npu_rl.git import Git, GitError, init_bare
+from npu_rl.workspace.confined import Confined, LinkOnTheWay
+from npu_rl.workspace.laid import ALTERNATES
+from npu_rl.workspace.layout import repository_name
 
+_LARGEST = 64 * 1024 * 1024  # of a file that is read here: packed-refs has a line per ref
+_SEEN_BY_GIT = ("refs", "packed-refs", "index", "reftable", "worktrees")
 
-def repository_name(root: str) -> str:
-    """The folder of a root's repository under `.npu-rl/git`."""
-    return root.replace("/", "-")
+_NAMES = re.compile(r"[0-9a-f]{40}|ref: ")
 
 
 def own_history(git_home: Path, root: str, commit: str) -> list[str]:
     """What of a root's repository only this workspace has, one line each. commit: what setup laid there."""
     repository = git_home / repository_name(root)
-    if not (repository / "HEAD").is_file():
+    if not repository.is_dir():
         return []
+    try:
+        Confined(git_home.parent.parent).exists(repository)
+    except LinkOnTheWay:
+        return []  # what it leads to stays where it is
+    odd = foreign_part(repository) or foreign_part(git_home / "objects")
+    if odd is not None:
+        return [_unreadable(root, odd)]
     found = [
         f"{root}: {_kind(name)} at {oid[:12]}"
         for name, oid in _refs(repository)
-        if not (name == "refs/heads/main" and oid == commit) and not name.startswith("refs/bisect/")
+        if not (name == "refs/heads/main" and oid == commit)
+        and not name.startswith("refs/bisect/")
+        and _NAMES.match(oid)  # a damaged ref alone holds nothing
     ]
     if (repository / "reftable").is_dir() or _has_objects(repository / "objects"):
+        odd = _odd_loan(git_home, repository)
+        if odd is not None:
+            return [_unreadable(root, odd)]
         found += [line for line in _own_objects(git_home, repository, root, commit) if line not in found]
     return found
+
+
+def _unreadable(root: str, why: object) -> str:
+    return f"{root}: its git repository, which git can't read ({why})"
+
+
+def _odd_loan(git_home: Path, repository: Path) -> str | None:
+    """What would lead git to objects that setup did not lay; None if it borrows from where it was laid."""
+    if (git_home / "objects/info/alternates").exists():
+        return "objects/info/alternates is not ours"
+    try:
+        borrowed = Confined(repository).read(repository / "objects/info/alternates", len(ALTERNATES))
+    except OSError:
+        borrowed = b""
+    return None if borrowed == ALTERNATES.encode() else "objects/info/alternates is not as it was laid"
+
+
+def foreign_part(folder: Path) -> str | None:
+    """What git would wait for, or be led away by: anything but files and folders. None if there is nothing."""
+    pending = [os.fspath(folder)]
+    while pending:
+        with contextlib.suppress(FileNotFoundError), os.scandir(pending.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(entry.path)
+                elif not entry.is_file(follow_symlinks=False):
+                    return f"{os.path.relpath(entry.path, folder.parent)} is neither a file nor a folder"
+    return None
+
+
+@contextlib.contextmanager
+def _view(git_home: Path, repository: Path) -> Iterator[Path]:
+    """A repository of ours with the refs, reflogs and index of another, and nothing of its configuration.
+
+    It stands where the next setup removes what a killed one left.
+    """
+    import shutil  # most setups find no history, and don't pay for this
+
+    view = git_home.parent / f"staging-{os.urandom(6).hex()}"
+    try:
+        init_bare(view, bare=False)
+        (view / "refs").rmdir()
+        for name in _SEEN_BY_GIT:
+            if (repository / name).exists():
+                (view / name).symlink_to(repository.absolute() / name)
+        if (repository / "logs").is_dir():  # git takes no link for this one
+            shutil.copytree(repository / "logs", view / "logs", copy_function=_copy)
+        (view / "HEAD").write_bytes(Confined(repository).read(repository / "HEAD", 4096))
+        if (repository / "reftable").is_dir():
+            with (view / "config").open("a") as config:
+                config.write("\trepositoryformatversion = 1\n[extensions]\n\trefStorage = reftable\n")
+        yield view
+    finally:
+        remove_tree(view)
+
+
+def _copy(source: str, target: str) -> None:
+    path = Path(source)
+    Path(target).write_bytes(Confined(path.parent).read(path, _LARGEST))
 
 
 def _kind(name: str) -> str:
@@ -42,9 +123,10 @@ def _kind(name: str) -> str:
 def _refs(repository: Path) -> Iterator[tuple[str, str]]:
     """Every ref with its id, read from files: no git process for a question asked on every setup."""
     try:
-        lines = (repository / "packed-refs").read_text(errors="surrogateescape").splitlines()
-    except OSError:
-        lines = []
+        packed = Confined(repository).read(repository / "packed-refs", _LARGEST)
+    except FileNotFoundError:
+        packed = b""
+    lines = packed.decode("utf-8", "surrogateescape").splitlines()
     refs = {name: oid for oid, _, name in (line.partition(" ") for line in lines if line[:1] not in "#^")}
     for path in (repository / "refs").rglob("*"):
         if path.is_file() and not path.name.endswith(".lock"):
@@ -58,18 +140,20 @@ def _has_objects(folder: Path) -> bool:
 
 def _own_objects(git_home: Path, repository: Path, root: str, commit: str) -> list[str]:
     """Commits and staged content that setup did not lay, if any ref, reflog or index still names them."""
-    here = Git(repository)
-    laid = Git(repository, extra={"GIT_OBJECT_DIRECTORY": str(git_home / "objects")})
     try:
-        named = here.run(
-            "rev-list", "--objects", "--no-object-names", "--all", "--reflog", "--indexed-objects",
-            "--not", commit,
-        ).stdout  # fmt: skip
-        asked = laid.run("cat-file", "--batch-check=%(objectname)", input=named).stdout
-        own = [line.split()[0] for line in asked.splitlines() if line.endswith(b" missing")]
-        kinds = here.run("cat-file", "--batch-check=%(objecttype)", input=b"\n".join([*own, b""])).stdout
-    except GitError as error:
-        return [f"{root}: its git repository, which git can't read ({error.why})"]
+        with _view(git_home, repository) as view:
+            here = Git(view, extra={"GIT_OBJECT_DIRECTORY": str(repository / "objects")})
+            laid = Git(view, extra={"GIT_OBJECT_DIRECTORY": str(git_home / "objects")})
+            named = here.run(
+                "rev-list", "--objects", "--no-object-names", "--all", "--reflog", "--indexed-objects",
+                "--not", commit,
+            ).stdout  # fmt: skip
+            asked = laid.run("cat-file", "--batch-check=%(objectname)", input=named).stdout
+            own = [line.split()[0] for line in asked.splitlines() if line.endswith(b" missing")]
+            kinds = here.run("cat-file", "--batch-check=%(objecttype)", input=b"\n".join([*own, b""])).stdout
+    except (GitError, OSError) as error:
+        why = error.why if isinstance(error, GitError) else error
+        return [_unreadable(root, why)]
     commits = kinds.split().count(b"commit")
     if commits:
         return [

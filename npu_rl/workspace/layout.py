@@ -1,17 +1,14 @@
-"""Where things are in a workspace, and the lock that keeps two commands from writing at once."""
+"""Where things are in a workspace."""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.disk import disk_errors
-from npu_rl.errors import WorkspaceError
+from npu_rl.workspace.confined import Confined
 
 
 @dataclass(frozen=True)
@@ -19,6 +16,11 @@ class Layout:
     """Paths of one workspace. `root` is absolute."""
 
     root: Path
+
+    @property
+    def inside(self) -> Confined:
+        """What changes the workspace goes through this: it follows no link."""
+        return Confined(self.root)
 
     @property
     def hidden(self) -> Path:
@@ -62,6 +64,11 @@ class Layout:
         return next(name for name in names if not os.path.lexists(self.kept / name))
 
     @property
+    def is_swapping(self) -> bool:
+        """Whether a setup is putting a new workspace in place, or was interrupted while it did."""
+        return os.path.lexists(self.journal)
+
+    @property
     def is_workspace(self) -> bool:
         return self.receipt.is_file() and self.lock.is_file()
 
@@ -80,60 +87,9 @@ MOVED = (
 )
 
 
-def find_workspace(given: Path | None) -> Layout:
-    """The workspace to work on: the one given, else the nearest at or above the current folder.
-
-    Raises WorkspaceError if there is none.
-    """
-    if given is not None:
-        layout = Layout(given.expanduser().absolute())
-        if layout.is_workspace or layout.journal.is_file():
-            return layout
-        raise WorkspaceError(
-            f"{layout.root} is not a workspace",
-            why=f"There is no {layout.receipt.relative_to(layout.root)} in it.",
-            hint="Set one up: npu-rl setup --manifest NAME --workspace DIR",
-        )
-    here = Path.cwd()
-    for folder in (here, *here.parents, here / DEFAULT_NAME):
-        layout = Layout(folder)
-        if layout.is_workspace or layout.journal.is_file():
-            return layout
-    raise WorkspaceError(
-        "There is no workspace here or in a folder above",
-        where=str(here),
-        hint="Name one with --workspace DIR, or set one up: npu-rl setup --manifest NAME",
-    )
+def repository_name(root: str) -> str:
+    """The folder of a root's git repository under `.npu-rl/git`."""
+    return root.replace("/", "-")
 
 
 DEFAULT_NAME = "npu-rl-workspace"
-
-
-@contextlib.contextmanager
-def exclusive(layout: Layout, tell: Callable[[str], None], wait: float = 600.0) -> Iterator[None]:
-    """Hold the workspace. Works between hosts on a network file system that has locks.
-
-    tell: hears it if another command has to be waited for. wait: for how many seconds at most.
-    Raises WorkspaceError after that.
-    """
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(str(layout.hidden / "busy.lock"))
-    with disk_errors(layout.root):
-        layout.hidden.mkdir(parents=True, exist_ok=True)
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            tell(f"Another npu-rl command is working in {layout.root}; waiting for it.")
-            try:
-                lock.acquire(timeout=wait)
-            except Timeout as error:
-                raise WorkspaceError(
-                    "Another npu-rl command is working in this workspace",
-                    where=str(layout.root),
-                    hint="Wait until it has ended, then run again.",
-                ) from error
-    try:
-        yield
-    finally:
-        lock.release()

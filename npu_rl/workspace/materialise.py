@@ -8,10 +8,11 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from npu_rl import git
+from npu_rl import byte_code, git
 from npu_rl.errors import HostError
 from npu_rl.git import Git, GitError
 from npu_rl.store import Unit
+from npu_rl.workspace.laid import ALTERNATES
 
 
 def lay_objects(units: Sequence[Unit], git_home: Path) -> None:
@@ -33,7 +34,7 @@ def lay_repository(git_home: Path, name: str, commit: str) -> Path:
     """A repository under `git_home` whose branch `main` is `commit`, borrowing the objects next to it."""
     repository = git_home / name
     git.init_bare(repository, bare=False)
-    (repository / "objects" / "info" / "alternates").write_text("../../objects\n")
+    (repository / "objects" / "info" / "alternates").write_text(ALTERNATES)
     heads = repository / "refs" / "heads"
     heads.mkdir(parents=True, exist_ok=True)
     (heads / "main").write_text(commit + "\n")
@@ -64,11 +65,6 @@ def lay_files(repository: Path, tree: str, folder: Path) -> None:
         raise
 
 
-def point_to(folder: Path, repository: str) -> None:
-    """Make `git` work in the folder, by a path that survives moving the whole workspace."""
-    (folder / ".git").write_text(f"gitdir: {repository}\n")
-
-
 def activate_script(env: Mapping[str, str]) -> str:
     """`source activate`: the code on PYTHONPATH, the manifest's environment, byte code and runs outside `code`."""
     import shlex
@@ -82,8 +78,8 @@ def activate_script(env: Mapping[str, str]) -> str:
         "export NPU_RL_WORKSPACE",
         'case ":${PYTHONPATH:-}:" in *":$NPU_RL_WORKSPACE/code:"*) ;;',
         '*) export PYTHONPATH="$NPU_RL_WORKSPACE/code${PYTHONPATH:+:$PYTHONPATH}" ;; esac',
-        "# Byte code next to the sources could hide a change of theirs, so it goes elsewhere.",
-        'export PYTHONPYCACHEPREFIX="$NPU_RL_WORKSPACE/.npu-rl/pycache"',
+        "# Byte code could hide a change of its source, so none of the workspace's is read: this user's cache has it.",
+        *byte_code.shell_lines(),
         'export NPU_RL_RUNS="${NPU_RL_RUNS:-$NPU_RL_WORKSPACE/runs}"',
     ]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in env.items()]

@@ -7,12 +7,15 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from npu_rl.errors import WorkspaceError
+from npu_rl.bounded import parse_json
+from npu_rl.errors import LockError, WorkspaceError
 from npu_rl.manifest import lock as lock_file
 from npu_rl.manifest.lock import Lock
 from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.receipt_shape import check_receipt
 
 RECEIPT_FORMAT = 1
+MAXIMUM_SIZE = 256 * 1024 * 1024  # 2,644 files take 0.4 MB
 _HEAD = '{"digest":"'
 _DIGEST_END = len(_HEAD) + 64
 
@@ -20,7 +23,8 @@ _DIGEST_END = len(_HEAD) + 64
 @dataclass(frozen=True)
 class Receipt:
     """files: root ("code", "src/NAME") → path → (mode, blob id). trees: root → tree id.
-    hunks: records for verify. texts: patch SHA-256 → text. setup: how it was made (for people).
+    hunks: records for verify. texts: patch SHA-256 → text. setup: how it was made, for people; `lock` is the
+    digest of the lock it was laid from, which receipts made before 0.2 lack.
     digest: SHA-256 of the text it was read from, after the digest itself; empty for one that was not read."""
 
     files: dict[str, dict[str, tuple[str, str]]]
@@ -52,11 +56,11 @@ def digest_of(text: str) -> str:
 
 
 def read_receipt(layout: Layout) -> Receipt:
-    """Raises WorkspaceError if it is damaged or newer."""
+    """Raises WorkspaceError if it is damaged, newer, or names what no workspace has."""
     again = "Set the workspace up again: npu-rl setup"
     try:
-        text = layout.receipt.read_text(encoding="utf-8")
-        body = json.loads(text)
+        text = layout.inside.read(layout.receipt, MAXIMUM_SIZE).decode("utf-8")
+        body = parse_json(text)
         if body["receipt_format"] != RECEIPT_FORMAT:
             raise WorkspaceError(
                 "The workspace was made by another version of npu-rl", where=str(layout.receipt), hint=again
@@ -65,8 +69,12 @@ def read_receipt(layout: Layout) -> Receipt:
             raise WorkspaceError(
                 "The receipt was changed by hand or damaged", where=str(layout.receipt), hint=again
             )
+        files = {root: {p: (m, i) for p, m, i in listing} for root, listing in body["files"].items()}
+        if sum(map(len, files.values())) != sum(map(len, body["files"].values())):
+            raise ValueError("a path is there twice")
+        check_receipt(body, files)
         return Receipt(
-            files={root: {p: (m, i) for p, m, i in files} for root, files in body["files"].items()},
+            files=files,
             trees=body["trees"],
             commits=body["commits"],
             hunks=body["hunks"],
@@ -76,14 +84,28 @@ def read_receipt(layout: Layout) -> Receipt:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise WorkspaceError(
-            "The receipt can't be read", where=str(layout.receipt), why=str(error), hint=again
+            "The receipt can't be read", where=str(layout.receipt), why=_told(error), hint=again
         ) from error
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
 
 
 def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def read_lock(layout: Layout) -> Lock:
-    """The lock the workspace was set up from. Raises LockError."""
-    return lock_file.read(layout.lock)
+def read_lock(layout: Layout) -> tuple[Lock, str]:
+    """The lock the workspace was set up from, and its digest. Raises LockError."""
+    where = str(layout.lock)
+    try:
+        text = layout.inside.read(layout.lock, lock_file.MAXIMUM_SIZE).decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise LockError(
+            "The workspace's lock can't be read", where=where, why=_told(error),
+            hint="Set the workspace up again: npu-rl setup",
+        ) from error  # fmt: skip
+    return lock_file.parse_with_digest(text, where)

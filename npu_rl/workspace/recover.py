@@ -1,25 +1,21 @@
-"""Finish what an interrupted setup began: the first thing every command on a workspace does."""
+"""An interrupted setup: `setup` finishes it, every other command says that it is to be finished."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-from npu_rl.disk import disk_errors
-from npu_rl.workspace.layout import Layout, exclusive
-
-
-def recover(layout: Layout, tell: Callable[[str], None]) -> None:
-    """Finish an interrupted swap, if there is one. Raises WorkspaceError, HostError."""
-    if layout.journal.exists():
-        with disk_errors(layout.root), exclusive(layout, tell):
-            recover_held(layout, tell)
+from npu_rl.errors import WorkspaceError
+from npu_rl.workspace import swap
+from npu_rl.workspace.layout import Layout
 
 
 def recover_held(layout: Layout, tell: Callable[[str], None]) -> None:
-    """The same, and remove what a killed command left. Call with the workspace held."""
-    from npu_rl.workspace import swap
+    """Finish an interrupted swap, if there is one, and remove what a killed command left.
 
+    Call with the workspace held. Raises WorkspaceError, HostError.
+    """
     interrupted, kept = swap.finish(layout, keep_edits(layout))
     if interrupted:
         tell("Finished a setup that was interrupted.")
@@ -37,6 +33,42 @@ def keep_edits(layout: Layout) -> Callable[[Path, Path], None]:
     from npu_rl.workspace.receipt import read_receipt
 
     def keep(old: Path, target: Path) -> None:
-        edits.keep(old, edits.find_edits(old, read_receipt(layout).files), target)
+        try:
+            coming = read_receipt(layout).files
+        except WorkspaceError:
+            coming = {}  # damaged since: then nothing of the old workspace is known to be in the new one
+        edits.keep(layout.inside, old, edits.find_edits(old, coming), target)
 
     return keep
+
+
+def interrupted(layout: Layout) -> WorkspaceError:
+    """What a command that changes nothing says of a workspace whose swap is not finished."""
+    journal = swap.read_journal(layout)
+    manifest = _manifest(layout, journal) if journal else None
+    return WorkspaceError(
+        "A setup of this workspace was interrupted",
+        where=str(layout.journal),
+        why="Parts of the old workspace may still stand in the place of new ones; only a setup puts that right.",
+        hint=f"Finish it: npu-rl setup --manifest {manifest or 'NAME'} --workspace {shlex.quote(str(layout.root))}",
+    )
+
+
+def _manifest(layout: Layout, journal: swap.Journal) -> str | None:
+    """The manifest that was being set up, fit for a command line; None if it can't be told.
+
+    The workspace says which it was, so only one that npu-rl brings, or a file outside the workspace, is repeated.
+    """
+    from npu_rl.data import bundled_manifests
+    from npu_rl.workspace.receipt import read_receipt
+
+    for home in (journal.staging, layout.root):
+        try:
+            named = Path(read_receipt(Layout(home)).setup.get("manifest", ""))
+        except WorkspaceError:
+            continue
+        if bundled_manifests().get(named.stem) == named:
+            return named.stem
+        if named.is_file() and str(named).isprintable() and layout.root not in named.parents:
+            return shlex.quote(str(named))
+    return None

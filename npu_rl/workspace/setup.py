@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import sys
 import time
@@ -17,10 +16,13 @@ from npu_rl import git
 from npu_rl.errors import WorkspaceError
 from npu_rl.manifest import lock as lock_file
 from npu_rl.manifest.lock import Lock
-from npu_rl.store import Store, Unit, disk_errors, remove_tree
-from npu_rl.workspace import check, edits, materialise, swap
+from npu_rl.store import Store, Unit, disk_errors
+from npu_rl.workspace import check, edits, laid, materialise, swap
+from npu_rl.workspace.confined import LinkOnTheWay
 from npu_rl.workspace.current import Outcome, up_to_date
-from npu_rl.workspace.layout import Layout, exclusive
+from npu_rl.workspace.hold import exclusive
+from npu_rl.workspace.layout import Layout, repository_name
+from npu_rl.workspace.place import check_path
 from npu_rl.workspace.receipt import Receipt, digest_of, read_receipt
 from npu_rl.workspace.recover import keep_edits, recover_held
 
@@ -77,16 +79,19 @@ def run(request: Request, tell: Callable[[str], None]) -> Outcome:
             root: {p: (m, i) for p, m, i in listing}
             for root, listing in delivered.composed.facts["files"].items()
         }
-        if layout.is_workspace and not request.discard:
-            _refuse_edits(layout, files)
+        if layout.is_workspace:
+            found = edits.find_edits(
+                layout.root, files
+            )  # with --discard too: what can't be read stops it here
+            if found and not request.discard:
+                raise _in_the_way(layout, found)
         staging = layout.hidden / f"staging-{os.urandom(6).hex()}"
         try:
             _stage(staging, request, delivered, files, text)
         except BaseException:
-            remove_tree(staging)
+            layout.inside.remove(staging)
             raise
         outcome.kept = swap.swap(layout, staging, keep_edits(layout))
-        (layout.root / ".npu-rl" / "pycache").mkdir(exist_ok=True)
     outcome.seconds = time.monotonic() - started
     return outcome
 
@@ -120,34 +125,34 @@ def _interpreter_before(layout: Layout) -> str | None:
 
 
 def _check_place(layout: Layout) -> None:
-    """Refuse a folder whose content is not ours to replace."""
+    """Refuse a path that can't be imported from, and a folder whose content is not ours to replace."""
+    check_path(layout.root)
     if layout.root.is_symlink() and not layout.root.exists():
         raise WorkspaceError("The workspace is a broken symbolic link", where=str(layout.root))
     if layout.root.exists() and not layout.root.is_dir():
         raise WorkspaceError(
             "The workspace is a file", where=str(layout.root), hint="Choose another --workspace."
         )
-    if layout.hidden.is_symlink():
-        raise WorkspaceError(f"{layout.hidden} is a symbolic link", hint="Choose another --workspace.")
+    for folder in (layout.hidden, layout.kept):
+        if folder.is_symlink():
+            raise LinkOnTheWay(folder)
     foreign = [n for n in ("code", "src", "activate") if os.path.lexists(layout.root / n)]
     # In this order, after the look: another setup that is just ending removes its journal last.
-    if foreign and not layout.journal.exists() and not layout.is_workspace:
+    if foreign and not layout.is_swapping and not layout.is_workspace:
         raise WorkspaceError(
             f"{layout.root} holds {' and '.join(foreign)}, which npu-rl did not make",
             hint="Choose another folder with --workspace, or move them away.",
         )
 
 
-def _refuse_edits(layout: Layout, files: edits.FilesByRoot) -> None:
-    found = edits.find_edits(layout.root, files)
-    if found:
-        raise WorkspaceError(
-            f"{len(found)} local change{'s are' if len(found) > 1 else ' is'} in the way",
-            where=str(layout.root),
-            why=found.shown(),
-            hint="Keep them (npu-rl diff shows them; make them a patch), or move them to "
-            ".npu-rl/kept with: npu-rl setup --discard",
-        )
+def _in_the_way(layout: Layout, found: edits.Edits) -> WorkspaceError:
+    return WorkspaceError(
+        f"{len(found)} local change{'s are' if len(found) > 1 else ' is'} in the way",
+        where=str(layout.root),
+        why=found.shown(),
+        hint="Keep them (npu-rl diff shows them; make them a patch), or move them to "
+        ".npu-rl/kept with: npu-rl setup --discard",
+    )
 
 
 def _stage(
@@ -174,17 +179,17 @@ def _stage(
             "made": int(time.time()),
             "manifest": str(request.manifest),
             "python": request.python or _interpreter_before(request.layout) or sys.executable,
-            "activate": hashlib.sha256(script.encode()).hexdigest(),
+            "lock": lock_file.digest_of(lock),
+            **laid.record(staging, script),
         },
     )
-    stats = {}
+    stats = {laid.PACKS: laid.pack_stats(staging)}
     for root in files:
-        repository = materialise.lay_repository(home, root.replace("/", "-"), receipt.commits[root])
+        repository = materialise.lay_repository(home, repository_name(root), receipt.commits[root])
         folder = staging / root
         folder.parent.mkdir(parents=True, exist_ok=True)
         materialise.lay_files(repository, receipt.trees[root], folder)
-        up = "/".join([".."] * (root.count("/") + 1))
-        materialise.point_to(folder, f"{up}/.npu-rl/git/{root.replace('/', '-')}")
+        (folder / ".git").write_text(laid.pointer(root))
         stats[root] = _stats(folder, files[root])
     (staging / "activate").write_text(script, encoding="utf-8")
     (hidden / "lock.json").write_text(text, encoding="utf-8")

@@ -1,7 +1,8 @@
-"""The documented JSON of a setup, and whether a manifest has moved on since."""
+"""What a lock is made of, as lines and as the documented JSON; and whether a manifest has moved on since."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,19 +14,44 @@ if TYPE_CHECKING:
     from npu_rl.workspace.current import Outcome
 
 
-def setup_json(lock: Lock, layout: Layout, outcome: Outcome) -> dict[str, Any]:
-    """What `setup --json` prints. Times in seconds, sizes in bytes."""
+def stack_lines(lock: Lock) -> Iterator[str]:
+    """Every component with its locked id, every merge, and every patch, those of the tree too."""
+    for name, component in lock.components.items():
+        pin = component.pin[:12] if component.pin else component.sources[0].pypi
+        named = component.ref if component.ref != component.pin else None
+        yield f"  {name:<16} {pin:<14} {named or ''}".rstrip()
+        yield from (f"    {m.how} {m.ref.removeprefix('refs/')} at {m.head[:12]}" for m in component.merges)
+        yield from (f"    {patch_line(patch)}" for patch in component.patches)
+    if lock.tree_patches:
+        yield "  tree"
+        yield from (f"    {patch_line(patch)}" for patch in lock.tree_patches)
+
+
+def patch_line(patch: Patch) -> str:
+    """One patch: its name, how many hunks, what was accepted of it."""
+    hunks = "1 hunk" if patch.hunks == 1 else f"{patch.hunks} hunks"
+    offsets = f", offsets {patch.offsets}" if patch.offsets else ""
+    return f"patch {patch.name}: {hunks}{offsets}{', CRLF to LF' if patch.eol == 'lf' else ''}"
+
+
+def stack_json(lock: Lock, sources: Mapping[str, str]) -> dict[str, Any]:
+    """`components` and `tree_patches` of `setup --json` and `status --json`. sources: who delivered, where known."""
+    return {
+        "components": {name: _component(c, sources.get(name)) for name, c in lock.components.items()},
+        "tree_patches": [_patch(p) for p in lock.tree_patches],
+    }
+
+
+def setup_json(lock: Lock, digest: str, layout: Layout, outcome: Outcome) -> dict[str, Any]:
+    """What `setup --json` prints. digest: the lock's. Times in seconds, sizes in bytes."""
     return {
         "manifest": lock.manifest,
         "workspace": str(layout.root),
         "commit": lock.commit,
         "tree": lock.tree,
+        "lock": digest,
         "changed": outcome.changed,
-        "components": {
-            name: _component(component, outcome.sources.get(name))
-            for name, component in lock.components.items()
-        },
-        "tree_patches": [_patch(p) for p in lock.tree_patches],
+        **stack_json(lock, outcome.sources),
         "kept": str(outcome.kept) if outcome.kept else None,
         "bytes_received": outcome.received,
         "seconds": round(outcome.seconds, 3),
@@ -35,6 +61,7 @@ def setup_json(lock: Lock, layout: Layout, outcome: Outcome) -> dict[str, Any]:
 def _component(component: Component, source: str | None) -> dict[str, Any]:
     return {
         "pin": component.shown_pin(),
+        "ref": component.ref,
         "source": source or component.sources[0].shown(),
         "tree": component.result,
         "merges": [

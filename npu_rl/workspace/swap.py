@@ -2,19 +2,21 @@
 
 Until the journal is written the old workspace stands; from then on every next command carries the
 moves to their end, whatever killed the last one. Each move is known to be done or not by what exists.
+
+All of it goes through `Layout.inside`: a journal and folders may come with a workspace of unknown origin, and no
+link in it leads a move or a removal elsewhere.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.disk import remove_tree, write_atomically
+from npu_rl.bounded import parse_json
 from npu_rl.errors import WorkspaceError
 from npu_rl.workspace.layout import MOVED, Layout
 
@@ -25,6 +27,7 @@ _NAME = re.compile(r"(staging|old)-[0-9a-f]{12}")
 _KEPT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2}(\.[0-9]+)?")
 # What a killed command may leave in `.npu-rl`: our folders, and half-written files.
 _LEFT = re.compile(r"(staging|old)-[0-9a-f]{12}|\.clock-.*|\.[a-z]+\.json\.[0-9a-f]{12}")
+_MAXIMUM_SIZE = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -46,13 +49,13 @@ class Journal:
             "kept": self.kept.name,
             "moved": moved,
         }
-        write_atomically(layout.journal, json.dumps(body).encode(), sync=not moved)
+        layout.inside.write(layout.journal, json.dumps(body).encode(), sync=not moved)
 
 
 def read_journal(layout: Layout) -> Journal | None:
     """The journal of a swap that is not finished. Raises WorkspaceError if it is damaged."""
     try:
-        body = json.loads(layout.journal.read_text(encoding="utf-8"))
+        body = parse_json(layout.inside.read(layout.journal, _MAXIMUM_SIZE))
         names = (body["staging"], body["old"])
         incoming = frozenset(body["in"])
         ours = all(_NAME.fullmatch(name) for name in names) and _KEPT.fullmatch(body["kept"])
@@ -62,7 +65,7 @@ def read_journal(layout: Layout) -> Journal | None:
         return Journal(staging, old, incoming, layout.kept / body["kept"], bool(body["moved"]))
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise WorkspaceError(
             "The journal of an interrupted setup can't be read",
             where=str(layout.journal),
@@ -78,16 +81,15 @@ def swap(layout: Layout, staging: Path, keep_edits: Keep) -> Path | None:
     Raises OSError if a part can't be moved; then all is as it was.
     """
     old = staging.with_name(staging.name.replace("staging-", "old-", 1))
-    incoming = frozenset(name for name in MOVED if os.path.lexists(staging / name))
+    incoming = frozenset(name for name in MOVED if layout.inside.exists(staging / name))
     journal = Journal(staging, old, incoming, layout.kept / layout.free_kept_name())
     journal.write(layout)
     try:
         _move_all(layout, journal)
-    except OSError:
+    except (OSError, WorkspaceError):
         _move_back(layout, journal)
-        layout.journal.unlink()
-        remove_tree(staging)
-        remove_tree(old)
+        for path in (layout.journal, staging, old):
+            layout.inside.remove(path)
         raise
     return _clean_up(layout, journal, keep_edits)
 
@@ -106,63 +108,61 @@ def finish(layout: Layout, keep_edits: Keep) -> tuple[bool, Path | None]:
 
 
 def _clean_up(layout: Layout, journal: Journal, keep_edits: Keep) -> Path | None:
+    inside = layout.inside
     if not journal.moved:
-        if journal.old.exists():
+        if inside.is_folder(journal.old):
             keep_edits(journal.old, journal.kept)
         journal.write(layout, moved=True)
-    remove_tree(journal.staging)
-    remove_tree(journal.old)
-    layout.journal.unlink()
-    return journal.kept if journal.kept.exists() else None
+    for path in (journal.staging, journal.old, layout.journal):
+        inside.remove(path)
+    return journal.kept if inside.exists(journal.kept) else None
 
 
 def _move_all(layout: Layout, journal: Journal) -> None:
     """Old parts out, new parts in. What was done already is left."""
+    inside = layout.inside
     for name in MOVED:
         place, new, old = layout.root / name, journal.staging / name, journal.old / name
         comes = name in journal.incoming
-        if os.path.lexists(place) and (os.path.lexists(new) or not comes):
-            if os.path.lexists(old):
+        if inside.exists(place) and (inside.exists(new) or not comes):
+            if inside.exists(old):
                 _clear(layout, name, journal)
             else:
-                old.parent.mkdir(parents=True, exist_ok=True)
-                place.rename(old)
-        if comes and os.path.lexists(new):
-            place.parent.mkdir(parents=True, exist_ok=True)
-            new.rename(place)
+                inside.move(place, old)
+        if comes and inside.exists(new):
+            inside.move(new, place)
 
 
 def _clear(layout: Layout, name: str, journal: Journal) -> None:
     """Something was made in a place of ours while the swap lay unfinished. In `.npu-rl` it is only a cache."""
     if name.startswith(".npu-rl/"):
-        remove_tree(layout.root / name)
+        layout.inside.remove(layout.root / name)
         return
     names = (journal.kept / f"meanwhile.{count}" / name for count in itertools.count(1))
-    place = next(place for place in names if not os.path.lexists(place))
-    place.parent.mkdir(parents=True, exist_ok=True)
-    (layout.root / name).rename(place)
+    layout.inside.move(layout.root / name, next(place for place in names if not layout.inside.exists(place)))
 
 
 def _move_back(layout: Layout, journal: Journal) -> None:
     """The way back through the same states, so that a kill on it is finished forwards like any other."""
+    inside = layout.inside
     for name in reversed(MOVED):
         place, new, old = layout.root / name, journal.staging / name, journal.old / name
-        if name in journal.incoming and not os.path.lexists(new):
-            place.rename(new)
-        if os.path.lexists(old):
-            old.rename(place)
+        if name in journal.incoming and not inside.exists(new):
+            inside.move(place, new)
+        if inside.exists(old):
+            inside.move(old, place)
 
 
 def leftovers(layout: Layout) -> list[Path]:
     """What a killed command left: to be removed with the workspace held, and without a journal."""
     try:
         return [path for path in layout.hidden.iterdir() if _LEFT.fullmatch(path.name)]
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
 
 
 def sweep(layout: Layout) -> None:
     """Remove what a killed setup left before its journal was written. Call with the workspace held."""
-    if not layout.journal.exists():
+    if not layout.is_swapping:
         for path in leftovers(layout):
-            remove_tree(path)
+            layout.inside.remove(path)

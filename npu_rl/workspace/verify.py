@@ -12,15 +12,18 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from npu_rl.disk import disk_errors, write_atomically
+from npu_rl import byte_code
+from npu_rl.disk import disk_errors
 from npu_rl.errors import NpuRlError, WorkspaceError
 from npu_rl.manifest.lock import Component, Lock
-from npu_rl.objects import Entry, nested
-from npu_rl.workspace import check
-from npu_rl.workspace.layout import Layout, exclusive
+from npu_rl.objects import Entry, MalformedObject, nested
+from npu_rl.workspace import check, laid
+from npu_rl.workspace.confined import LinkOnTheWay
+from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.receipt import Receipt, read_lock, read_receipt
 
 Tell = Callable[[str], None]
+Progress = Callable[[int, int], None]  # files that were looked at, of how many
 
 
 @dataclass(frozen=True)
@@ -36,13 +39,19 @@ class Drift:
 
 @dataclass
 class Report:
-    """What verify found. `patches`: (component, patch) → hunks as {file, line, state}, in stack order."""
+    """What verify found. `patches`: (component, patch) → hunks as {file, line, state}, in stack order.
+
+    lock_digest: what `--expect` holds; it covers all of the lock, its environment too.
+    products, byte_code: see `check.Findings`; paths from the workspace. stats: of what is as it should be, by root."""
 
     lock: Lock
+    lock_digest: str
     receipt: Receipt
     deep: bool
     drift: list[Drift] = field(default_factory=list)
     products: list[str] = field(default_factory=list)
+    byte_code: list[str] = field(default_factory=list)
+    stats: dict[str, dict[str, check.Stat]] = field(default_factory=dict)
     patches: dict[tuple[str, str], list[dict[str, Any]]] = field(default_factory=dict)
     files: int = 0
     hashed: int = 0
@@ -51,12 +60,18 @@ class Report:
     def ok(self) -> bool:
         return not self.drift
 
+    def state(self) -> str:
+        """Tells the files as they were found from the same after anybody touched one: by change times and inodes."""
+        found = [stat for stats in self.stats.values() for stat in stats.values()]
+        return f"{len(found):x}-{sum(hash((stat[2], stat[3])) for stat in found) % 2**64:x}"
+
     def to_json(self) -> dict[str, Any]:
         """The documented form."""
         return {
             "ok": self.ok,
             "commit": self.lock.commit,
             "tree": self.lock.tree,
+            "lock": self.lock_digest,
             "drift": [
                 {"path": d.path, "kind": d.kind, "component": d.component, "patch": d.patch, "hunk": d.hunk}
                 for d in self.drift
@@ -65,25 +80,41 @@ class Report:
                 {"component": component, "name": name, "hunks": hunks}
                 for (component, name), hunks in self.patches.items()
             ],
+            "byte_code": self.byte_code,
         }
 
 
-def verify(layout: Layout, tell: Tell, *, deep: bool = False) -> Report:
+def verify(
+    layout: Layout,
+    tell: Tell,
+    *,
+    deep: bool = False,
+    expect: str | None = None,
+    progress: Progress | None = None,
+) -> Report:
     """Look at every file of the workspace. Raises WorkspaceError, LockError, HostError if it can't be judged.
 
+    expect: the digest its lock must have. Who can write in a workspace can forge everything in it, so with this
+    anchor outside it every byte is read.
+    progress: hears it while many files are read. A workspace that is as locked also loses what its activated shells
+    compiled before files were last touched, which can be of an edit that was undone.
     A setup that swaps the workspace meanwhile is waited for, and what it put in place is judged.
     """
     before = _identity(layout)
     try:
         with disk_errors(layout.root):
-            report = _verify(layout, deep)
+            report = _verify(layout, deep, expect, progress)
         if report.ok or (before is not None and _identity(layout) == before):
             return report
     except NpuRlError:
         if before is not None and _identity(layout) == before:
             raise
-    with exclusive(layout, tell), disk_errors(layout.root):
-        return _verify(layout, deep)
+    except FileNotFoundError:
+        pass  # it went away between two looks at it
+    from npu_rl.workspace.hold import settled
+
+    with settled(layout, tell), disk_errors(layout.root):
+        return _verify(layout, deep, expect, progress)
 
 
 def _identity(layout: Layout) -> tuple[int, int] | None:
@@ -92,40 +123,73 @@ def _identity(layout: Layout) -> tuple[int, int] | None:
         found = layout.receipt.stat()
     except OSError:
         return None
-    return None if layout.journal.exists() else (found.st_ino, found.st_ctime_ns)
+    return None if layout.is_swapping else (found.st_ino, found.st_ctime_ns)
 
 
-def _verify(layout: Layout, deep: bool) -> Report:
+def _verify(layout: Layout, deep: bool, expect: str | None, progress: Progress | None) -> Report:
     started = time.monotonic_ns()
-    lock = read_lock(layout)
+    deep = deep or expect is not None
+    lock, digest = read_lock(layout)
+    if expect is not None:
+        from npu_rl.workspace.expect import demand_lock
+
+        demand_lock(layout, digest, expect)
     receipt = read_receipt(layout)
-    _check_receipt(lock, receipt, layout)
+    _check_receipt(lock, digest, receipt, layout)
     known = {} if deep else check.read_stats(layout.stat, receipt.digest)
     if not known:
         _prove_receipt(lock, receipt, layout)
-    report = Report(lock, receipt, deep)
-    stats: dict[str, dict[str, check.Stat]] = {}
+    report = Report(lock, digest, receipt, deep, files=sum(map(len, receipt.files.values())))
     changed: dict[str, set[str]] = {}
+    advance = _counting(progress, report.files)
     for root, expected in receipt.files.items():
-        findings = check.examine_root(layout.root, root, expected, known.get(root, {}), deep=deep)
-        stats[root] = findings.stats
+        findings = check.examine_root(
+            layout.root, root, expected, known.get(root, {}), deep=deep, advance=advance
+        )
+        report.stats[root] = findings.stats
         changed[root] = {d.path for d in findings.drift}
-        report.files += len(expected)
         report.hashed += findings.hashed
         report.products += [f"{root}/{p}" for p in findings.products]
+        report.byte_code += [f"{root}/{p}" for p in findings.byte_code]
         report.drift += [
             Drift(f"{root}/{d.path}" if d.path else root, d.kind, owner(lock, root, d.path, d.kind))
             for d in findings.drift
         ]
+    packs = known.get(laid.PACKS, {})
+    around = laid.look_around(layout.root, receipt.files, receipt.setup, packs, deep=deep)
+    report.drift += [Drift(d.path, d.kind, None) for d in around.drift]
+    if expect is not None:
+        from npu_rl.workspace.expect import is_script_of
+
+        if not is_script_of(layout, lock) and not any(d.path == "activate" for d in around.drift):
+            report.drift.append(Drift("activate", "modified", None))
+    report.byte_code += laid.byte_code_of_older(layout.root, receipt.setup)
     _judge_hunks(layout, receipt, lock, changed, report)
-    if report.hashed:
+    if report.hashed or around.read:
+        stats = {**report.stats, laid.PACKS: around.stats}
         _remember(layout, stats, known, receipt.digest, time.monotonic_ns() - started)
+    if report.ok:
+        byte_code.keep_only(byte_code.shell_key(receipt.digest), report.state)
     return report
 
 
-def _check_receipt(lock: Lock, receipt: Receipt, layout: Layout) -> None:
+def _counting(progress: Progress | None, total: int) -> check.Advance:
+    """Tells `progress` of all files by how many more there are."""
+    done = 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        if progress is not None:
+            progress(done, total)
+
+    return advance
+
+
+def _check_receipt(lock: Lock, digest: str, receipt: Receipt, layout: Layout) -> None:
     full = {f"src/{name}": c.result for name, c in lock.components.items() if c.checkout == "full"}
-    if receipt.trees != {"code": lock.tree, **full} or set(receipt.files) != set(receipt.trees):
+    laid_from = receipt.setup.get("lock", digest)
+    if receipt.trees != {"code": lock.tree, **full} or laid_from != digest:
         raise WorkspaceError(
             "The receipt and the lock of this workspace do not belong together",
             where=str(layout.hidden),
@@ -136,7 +200,13 @@ def _check_receipt(lock: Lock, receipt: Receipt, layout: Layout) -> None:
 def _prove_receipt(lock: Lock, receipt: Receipt, layout: Layout) -> None:
     """The receipt's files must give the lock's trees: then a file that is as the receipt says is as locked."""
     for root, expected in receipt.files.items():
-        *_, (found, _) = nested((p, Entry(m, i)) for p, (m, i) in expected.items())
+        try:
+            *_, (found, _) = nested((p, Entry(m, i)) for p, (m, i) in expected.items())
+        except MalformedObject as error:  # a file and a folder of one name; folders without end
+            raise WorkspaceError(
+                "The receipt can't be read", where=str(layout.receipt), why=str(error),
+                hint="Set the workspace up again: npu-rl setup",
+            ) from error  # fmt: skip
         if found != receipt.trees[root]:
             raise WorkspaceError(
                 f"The receipt does not describe the locked tree of {root}",
@@ -245,6 +315,6 @@ def _remember(
     try:
         began = check.file_system_time(layout.hidden) - elapsed
         text = check.dump_stats(stats, began, receipt, margin=check.CACHED_NS, known=known)
-        write_atomically(layout.stat, text.encode("utf-8", "surrogateescape"))
-    except OSError:
+        layout.inside.write(layout.stat, text.encode("utf-8", "surrogateescape"))
+    except (OSError, LinkOnTheWay):
         pass

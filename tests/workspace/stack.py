@@ -6,12 +6,13 @@ New: another commit of `alpha` with the second patch only, no `beta`, no `gamma`
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -269,6 +270,15 @@ def without_privileges(stack: Stack, *args: str | Path) -> subprocess.CompletedP
     )  # fmt: skip
 
 
+def receipt_with(layout: Layout, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the receipt, with its digest made anew: it has no key."""
+    body = json.loads(layout.receipt.read_text())
+    del body["digest"]
+    change(body)
+    rest = '",' + json.dumps(body, separators=(",", ":"))[1:] + "\n"
+    layout.receipt.write_text('{"digest":"' + hashlib.sha256(rest.encode()).hexdigest() + rest)
+
+
 # -- looking -------------------------------------------------------------------------------------------
 
 
@@ -290,6 +300,16 @@ def verify_json(stack: Stack, workspace: Path, *options: str) -> tuple[int, dict
     """Exit code and document of `verify --json`."""
     done = stack.run("verify", "-w", workspace, "--json", *options)
     return done.returncode, json.loads(done.stdout)
+
+
+def git_in(folder: Path, env: Mapping[str, str], *args: str) -> str:
+    """git as a person runs it there."""
+    said = {**env, "GIT_CONFIG_NOSYSTEM": "1", "GIT_EDITOR": "true"}
+    for who in ("AUTHOR", "COMMITTER"):
+        said[f"GIT_{who}_NAME"], said[f"GIT_{who}_EMAIL"] = "Me", "me@example.com"
+    done = subprocess.run(["git", *args], cwd=folder, env=said, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.rstrip("\n")
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, int, bytes]]:

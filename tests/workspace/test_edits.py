@@ -405,7 +405,6 @@ def test_a_discard_that_fails_moves_nothing(stack: Stack, layout: Layout, tmp_pa
 @WORKS
 def test_work_done_while_the_setup_ran_is_kept(stack: Stack, layout: Layout, work: Work) -> None:
     """The old parts, as a swap shows them before it removes them."""
-    new = stack.make(layout.root.parent / "new", stack.new)
     old = layout.hidden / "old-0123456789ab"
     work(layout, stack)
     (old / ".npu-rl").mkdir(parents=True)
@@ -413,8 +412,8 @@ def test_work_done_while_the_setup_ran_is_kept(stack: Stack, layout: Layout, wor
         (layout.root / name).rename(old / name)
     work_found = edits.find_edits(old, {})
     assert work_found
-    place = new.kept / "now"
-    edits.keep(old, work_found, place)
+    place = layout.kept / "now"
+    edits.keep(layout.inside, old, work_found, place)
     for path in FILES[work]:
         assert os.path.lexists(place / path)
     assert not edits.find_edits(old, {}).files

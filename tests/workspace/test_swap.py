@@ -7,6 +7,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,9 +16,11 @@ import pytest
 
 from npu_rl.errors import WorkspaceError
 from npu_rl.workspace import edits, swap
+from npu_rl.workspace.confined import Confined
+from npu_rl.workspace.hold import exclusive
 from npu_rl.workspace.layout import MOVED, Layout
 from tests.faults.killer import watch
-from tests.workspace.stack import Stack, found, look, snapshot
+from tests.workspace.stack import Stack, found, look, receipt_with, snapshot, without_privileges
 
 # The test runner may have threads of its own; the child only ever runs Python of ours, and dies.
 pytestmark = pytest.mark.filterwarnings("ignore:This process.*multi-threaded:DeprecationWarning")
@@ -42,7 +46,7 @@ def stage(layout: Layout, incoming: Layout) -> Path:
 
 def keep(old: Path, target: Path) -> None:
     """As setup does it: what a person did goes to `kept`."""
-    edits.keep(old, edits.find_edits(old, {}), target)
+    edits.keep(Confined(old.parent.parent), old, edits.find_edits(old, {}), target)
 
 
 def die_at(number: int, log: Path, action: Callable[[], object]) -> bool:
@@ -119,15 +123,15 @@ def test_a_part_that_cannot_be_moved_puts_everything_back(layout: Layout, incomi
     """As happens if a part is a mount. Which only root can make, so here the rename is told to fail."""
     before = snapshot(layout.root)
     staging = stage(layout, incoming)
-    rename = Path.rename
+    move = Confined.move
 
-    def refusing(self: Path, target: Path) -> Path:
-        if self == layout.root / "activate":
-            raise OSError(16, "Device or resource busy", str(self))
-        return rename(self, target)
+    def refusing(self: Confined, source: Path, target: Path) -> None:
+        if source == layout.root / "activate":
+            raise OSError(16, "Device or resource busy", str(source))
+        move(self, source, target)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Path, "rename", refusing)
+        patched.setattr(Confined, "move", refusing)
         with pytest.raises(OSError, match="busy"):
             swap.swap(layout, staging, keep)
     assert snapshot(layout.root) == before
@@ -203,24 +207,94 @@ def test_a_journal_says_what_it_is_about(layout: Layout) -> None:
     assert swap.read_journal(layout) == dataclasses.replace(journal, moved=True)
 
 
-@pytest.mark.parametrize(
-    "command", [("verify",), ("status",), ("diff",), ("setup", "--discard")], ids=lambda c: c[0]
-)
-def test_any_command_finishes(
-    stack: Stack, layout: Layout, incoming: Layout, command: tuple[str, ...], tmp_path: Path
-) -> None:
+@pytest.fixture
+def interrupted(layout: Layout, incoming: Layout, tmp_path: Path) -> Layout:
+    """A workspace with an edit, whose setup was killed in the middle of its swap."""
     staging = stage(layout, incoming)
     (layout.code / "beta/b.py").write_text("mine\n")
     assert die_at(9, tmp_path / "log", lambda: swap.swap(layout, staging, keep))
-    assert layout.journal.exists()
-    options = ["-m", str(stack.new)] if command[0] == "setup" else []
-    done = stack.run(*command, *options, "-w", layout.root)
+    assert layout.is_swapping
+    return layout
+
+
+@pytest.mark.parametrize("options", [(), ("--discard",)])
+def test_setup_finishes(stack: Stack, interrupted: Layout, options: tuple[str, ...]) -> None:
+    done = stack.setup(interrupted.root, stack.new, *options)
     assert done.returncode == 0, done.stderr
     assert "Finished a setup that was interrupted." in done.stderr
-    (folder,) = layout.kept.iterdir()
+    (folder,) = interrupted.kept.iterdir()
     assert str(folder) in done.stderr
     assert (folder / "code/beta/b.py").read_text() == "mine\n"
-    assert tidy(layout) == []
+    assert tidy(interrupted) == []
+
+
+LOOKING = (
+    ("verify",),
+    ("verify", "--deep"),
+    ("status",),
+    ("diff",),
+    ("plan", "quickstart"),
+    ("recipes", "check", "quickstart"),
+    ("train", "quickstart", "--dry-run"),
+)
+
+
+@pytest.mark.parametrize("command", LOOKING, ids=" ".join)
+def test_a_command_that_looks_says_that_a_swap_is_pending(
+    stack: Stack, interrupted: Layout, command: tuple[str, ...]
+) -> None:
+    before = snapshot(interrupted.root)
+    done = stack.run(*command, "-w", interrupted.root)
+    assert done.returncode == 3
+    assert "A setup of this workspace was interrupted" in done.stderr
+    assert f"npu-rl setup --manifest {stack.new} --workspace {interrupted.root}" in done.stderr
+    assert snapshot(interrupted.root) == before
+
+
+def test_the_hint_names_no_manifest_that_only_the_workspace_has(stack: Stack, interrupted: Layout) -> None:
+    """A command that is to be copied repeats nothing that somebody else could have written into it."""
+    for home in (interrupted.root, interrupted.hidden / STAGING):
+        receipt_with(
+            Layout(home), lambda body: body["setup"].update(manifest=str(interrupted.root / "code/beta/b.py"))
+        )
+    done = stack.run("verify", "-w", interrupted.root)
+    assert done.returncode == 3
+    assert f"npu-rl setup --manifest NAME --workspace {interrupted.root}" in done.stderr
+
+
+def test_a_swap_that_goes_on_is_waited_for(stack: Stack, interrupted: Layout) -> None:
+    """The journal is there, and so is who wrote it: `verify` waits, and judges what was put in place."""
+    told: list[str] = []
+    with exclusive(interrupted, told.append):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "npu_rl", "verify", "-w", str(interrupted.root)],
+            env=dict(stack.env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert process.stderr is not None
+        assert "Another npu-rl command is working" in process.stderr.readline()
+        assert swap.finish(interrupted, keep)[0]
+        assert process.poll() is None
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert "equals its lock" in output
+
+
+def test_a_workspace_that_is_not_ours_to_write_is_judged(stack: Stack, layout: Layout) -> None:
+    """Copied without the file that holds it, and read-only: nothing is made."""
+    (layout.hidden / "busy.lock").unlink()
+    layout.stat.unlink()
+    folders = [layout.root, *(p for p in layout.root.rglob("*") if p.is_dir() and not p.is_symlink())]
+    for folder in folders:
+        folder.chmod(0o555)
+    before = snapshot(layout.root)
+    try:
+        for command in LOOKING[:4]:
+            done = without_privileges(stack, *command, "-w", layout.root)
+            assert done.returncode == 0, done.stderr
+    finally:
+        for folder in folders:
+            folder.chmod(0o755)
+    assert {k: v[1:] for k, v in snapshot(layout.root).items()} == {k: v[1:] for k, v in before.items()}
 
 
 def test_nothing_to_do_still_sweeps(stack: Stack, layout: Layout, incoming: Layout) -> None:

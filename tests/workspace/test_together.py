@@ -11,7 +11,8 @@ import pytest
 from filelock import FileLock
 
 from npu_rl.errors import WorkspaceError
-from npu_rl.workspace.layout import Layout, exclusive
+from npu_rl.workspace.hold import exclusive, settled
+from npu_rl.workspace.layout import Layout
 from tests.workspace.stack import Stack, found, leftovers, look
 
 
@@ -91,3 +92,44 @@ def test_waiting_has_an_end(layout: Layout) -> None:
     assert len(told) == 1
     with exclusive(layout, told.append, wait=0.1):
         assert len(told) == 1
+
+
+def test_a_first_setup_that_is_refused_takes_nothing_from_one_that_waits(
+    stack: Stack, tmp_path: Path
+) -> None:
+    """It removes its folders, and with them the file by which the other one waits."""
+    layout = Layout(tmp_path / "new/w")
+    with pytest.raises(RuntimeError):
+        with exclusive(layout, print):
+            processes = [start(stack, stack.old, layout.root, tmp_path / "store") for _ in range(2)]
+            for process in processes:
+                assert process.stderr is not None
+                assert "Another npu-rl command is working" in process.stderr.readline()
+            raise RuntimeError
+    outputs = all_well(processes)
+    assert sum("is ready" in output for output in outputs) == 1
+    assert found(layout, deep=True) == []
+
+
+def test_what_was_there_before_a_refused_setup_stays(tmp_path: Path) -> None:
+    for made in ("", "w", "w/.npu-rl", "w/.npu-rl/mine"):
+        layout = Layout(tmp_path / f"home of {made.replace('/', '-')}" / "w")
+        (layout.root.parent / made).mkdir(parents=True)
+        before = sorted(str(p) for p in layout.root.parent.rglob("*"))
+        with pytest.raises(RuntimeError):
+            with exclusive(layout, print):
+                raise RuntimeError
+        after = sorted(str(p) for p in layout.root.parent.rglob("*") if p.name != "busy.lock")
+        assert after == before
+
+
+def test_a_command_that_looks_writes_nothing_to_wait(layout: Layout) -> None:
+    told: list[str] = []
+    with FileLock(str(layout.hidden / "busy.lock")):
+        with pytest.raises(WorkspaceError, match="is working in this workspace"):
+            with settled(layout, told.append, wait=0.1):
+                pass
+    assert len(told) == 1
+    (layout.hidden / "busy.lock").unlink()
+    with settled(layout, told.append, wait=0.1):
+        assert not (layout.hidden / "busy.lock").exists()

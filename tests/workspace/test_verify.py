@@ -55,6 +55,7 @@ def test_the_documented_json_of_a_clean_workspace(stack: Stack, layout: Layout) 
             "ok": True,
             "commit": lock.commit,
             "tree": lock.tree,
+            "lock": lock_file.digest_of(lock),
             "drift": [],
             "patches": [
                 {
@@ -79,6 +80,7 @@ def test_the_documented_json_of_a_clean_workspace(stack: Stack, layout: Layout) 
                     "hunks": [{"file": "src/gamma/build.txt", "line": 2, "state": "in place"}],
                 },
             ],
+            "byte_code": [],
         }
 
 
@@ -87,7 +89,7 @@ def test_the_documented_json_of_drift(stack: Stack, layout: Layout) -> None:
     edit(layout.code / "beta/b.py", "B = 1", "B = 2")
     code, document = verify_json(stack, layout.root)
     assert code == 3
-    assert list(document) == ["ok", "commit", "tree", "drift", "patches"]
+    assert list(document) == ["ok", "commit", "tree", "lock", "drift", "patches", "byte_code"]
     assert document["ok"] is False
     assert document["drift"] == [
         {
@@ -531,3 +533,26 @@ def test_errors_are_of_the_one_family(layout: Layout) -> None:
     layout.receipt.unlink()
     with pytest.raises(NpuRlError):
         look(layout)
+
+
+def test_a_pack_that_goes_away_while_it_is_looked_at_is_missing(stack: Stack, layout: Layout) -> None:
+    """As a setup that swaps does it: between lstat(2) and open(2) of the first pack that is read."""
+    code = (
+        "import os, sys\n"
+        "def hook(event, arguments):\n"
+        "    if event == 'open' and str(arguments[0]).endswith('.pack') and os.path.exists(arguments[0]):\n"
+        "        os.unlink(arguments[0])\n"
+        "sys.addaudithook(hook)\n"
+        "from npu_rl.cli import main\n"
+        "sys.argv = ['npu-rl', 'verify', '--deep', '-w', sys.argv[1]]\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, layout.root],
+        env=dict(stack.env),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (3, "")
+    assert "missing    .npu-rl/git/objects/pack/" in done.stdout

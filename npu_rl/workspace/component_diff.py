@@ -1,0 +1,119 @@
+"""Local changes in a component's own paths, as a patch for its `patches:` must name them.
+
+The code tree lays a component's files elsewhere: an edit of tools/converter.py may be one of verl's
+scripts/converter.py, and a patch of verl has to say so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from npu_rl.compose.assemble import code_paths
+from npu_rl.errors import UsageError
+from npu_rl.manifest.lock import Component, Lock
+from npu_rl.workspace.diff import patch_of
+from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.origin import upstream_path
+from npu_rl.workspace.verify import Tell, verify
+
+_FILE = re.compile(rb"^diff --git ", re.MULTILINE)
+_NAME = re.compile(rb"^(--- |\+\+\+ |diff --git )(.*)$", re.MULTILINE)
+_ODD = re.compile(rb'[\x00-\x1f"\\\x7f-\xff]')
+
+
+def component_changes(layout: Layout, name: str, tell: Tell) -> bytes:
+    """The local changes of one component as one patch in its own paths; empty if there are none.
+
+    Told: what else its files stand for, and what has no form as a patch.
+    Raises UsageError for a component that the workspace does not have, WorkspaceError without the git folder.
+    """
+    report = verify(layout, tell)
+    component = report.lock.components.get(name)
+    if component is None:
+        raise UsageError(
+            f"The workspace has no component {name!r}",
+            hint=f"Components: {', '.join(report.lock.components)}",
+        )
+    parts: dict[str, bytes] = {}  # by path in the component
+    for root in ("code", f"src/{name}"):
+        start = root + "/"
+        paths = sorted(
+            drift.path.removeprefix(start)
+            for drift in report.drift
+            if drift.component == name and drift.path.startswith(start) and not drift.path.endswith("/")
+        )
+        if not paths:
+            continue
+        for path, text in _by_file(patch_of(layout, root, report.receipt.trees[root], paths), paths):
+            own = path if root != "code" else upstream_path(component, path)
+            if own is None:
+                tell(f"not shown: {root}/{path} (no path of {name})")
+                continue
+            _tell_of(report.lock, name, component, path, own, root, tell)
+            text = text if own == path else _renamed(text, own)
+            if parts.setdefault(own, text) != text:
+                tell(f"not shown: {root}/{path} ({own} of {name} was changed in another way elsewhere)")
+    return b"".join(parts[own] for own in sorted(parts))
+
+
+def _by_file(patch: bytes, paths: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+    """Each file's part of a patch as git writes it: one for each path that differs, in the order of bytes."""
+    starts = [found.start() for found in _FILE.finditer(patch)]
+    names = {_header(path): path for path in paths}
+    for start, end in zip(starts, [*starts[1:], len(patch)], strict=True):
+        part = patch[start:end]
+        line = part.split(b"\n", 1)[0]
+        if line in names:
+            yield names[line], part
+
+
+def _header(path: str) -> bytes:
+    return b"diff --git " + _quoted("a/" + path) + b" " + _quoted("b/" + path)
+
+
+def _renamed(part: bytes, path: str) -> bytes:
+    """One file's part with another name. Only its header has names: up to the first hunk, or the binary data."""
+    head, mark, body = part, b"", b""
+    for candidate in (b"\n@@ ", b"\nGIT binary patch\n"):
+        if candidate in head:
+            head, mark, body = head.partition(candidate)
+
+    def line(found: re.Match[bytes]) -> bytes:
+        if found[1] == b"diff --git ":
+            return _header(path)
+        if found[2] == b"/dev/null":
+            return found[0]
+        side = "a/" if found[1] == b"--- " else "b/"
+        name = _quoted(side + path)
+        return found[1] + name + (b"\t" if b" " in name and not name.startswith(b'"') else b"")
+
+    return _NAME.sub(line, head) + mark + body
+
+
+def _quoted(name: str) -> bytes:
+    """A name as git writes it in a patch."""
+    raw = name.encode("utf-8", "surrogateescape")
+    if not _ODD.search(raw):
+        return raw
+    special = {7: b"a", 8: b"b", 9: b"t", 10: b"n", 11: b"v", 12: b"f", 13: b"r", 34: b'"', 92: b"\\"}
+
+    def escaped(found: re.Match[bytes]) -> bytes:
+        code = found[0][0]
+        return b"\\" + special.get(code, b"%03o" % code)
+
+    return b'"' + _ODD.sub(escaped, raw) + b'"'
+
+
+def _tell_of(lock: Lock, name: str, component: Component, path: str, own: str, root: str, tell: Tell) -> None:
+    if root != "code":
+        return
+    others = [laid for laid in code_paths(component, own) if laid != path]
+    if others:
+        tell(f"note: {own} of {name} lies at {', '.join(others)} too, and the patch would change it there")
+    changing = [patch.name for patch in lock.tree_patches if path in patch.files]
+    if changing:
+        tell(
+            f"note: {path} is also changed by {', '.join(changing)} of the tree, which come after {name}'s own "
+            "patches: this patch may have to be one of the tree"
+        )

@@ -1,0 +1,215 @@
+"""Changes below one folder that follow no symbolic link and replace nothing.
+
+A workspace may come from anybody, and a link in it must not lead a rename, a removal or a write elsewhere. So every
+folder on the way is opened as a handle, without following links (openat(2) with O_NOFOLLOW), and the change is made
+relative to that handle: what was looked at is what is changed, whoever puts a link there meanwhile. The folder
+itself was named by a person and may be a link.
+
+Python has no renameat2(RENAME_NOREPLACE), and NFS has none either. So `move` looks first: who makes the target
+between the look and the rename may lose that file, which is one of this folder too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from npu_rl.disk import remove_in
+from npu_rl.errors import WorkspaceError
+
+# O_PATH needs no permission to list the folder; macOS has none.
+_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+_CAREFUL = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _CAREFUL
+
+
+class LinkOnTheWay(WorkspaceError):
+    """A symbolic link stands where a folder of ours has to be."""
+
+    def __init__(self, at: Path) -> None:
+        super().__init__(
+            f"{at} is a symbolic link",
+            why="npu-rl follows no link inside a workspace: what it would change could be anybody's.",
+            hint="Put a folder in place of the link, or set up another workspace.",
+        )
+
+
+class Confined:
+    """A folder. Paths are absolute and below it, as `root / name` gives them.
+
+    Every method raises LinkOnTheWay for a symbolic link on the way, and OSError with the whole path.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def exists(self, path: Path) -> bool:
+        """Whether anything stands there, a broken link too."""
+        return self.status(path) is not None
+
+    def is_folder(self, path: Path) -> bool:
+        """Whether a folder stands there, not a link to one."""
+        status = self.status(path)
+        return status is not None and stat.S_ISDIR(status.st_mode)
+
+    def status(self, path: Path) -> os.stat_result | None:
+        """What lstat(2) says of it; None if nothing stands there."""
+        try:
+            with self._parent(path) as (folder, name):
+                return os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def read(self, path: Path, limit: int) -> bytes:
+        """The bytes of a regular file. Raises OSError for anything else, and for one of more than `limit` bytes."""
+        with self._parent(path) as (folder, name):
+            with os.fdopen(_handle(name, folder, os.O_RDONLY), "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                data = file.read(size + 1) if size <= limit else b""  # a read makes room for all it asks for
+        if max(size, len(data)) > limit:
+            raise OSError(errno.EFBIG, f"It is larger than {limit / 1e6:.1f} MB", str(path))
+        return data
+
+    def handle(self, path: Path, flags: int) -> int:
+        """A handle on a regular file, to be closed by the caller. flags: perhaps with O_CREAT.
+
+        Raises OSError for a link, a pipe or a device: to open one may block, or do harm.
+        """
+        with self._parent(path) as (folder, name):
+            return _handle(name, folder, flags)
+
+    def make(self, path: Path) -> None:
+        """Make a folder, and those on the way, unless they are there."""
+        with self._opened(path, make=True):
+            pass
+
+    def move(self, source: Path, target: Path) -> None:
+        """Rename, with the target's folders made. Raises FileExistsError if anything stands at the target."""
+        with self._parent(source) as (here, old):
+            os.stat(old, dir_fd=here, follow_symlinks=False)
+            with self._parent(target, make=True) as (there, new):
+                if _stands(new, there):
+                    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+                os.rename(old, new, src_dir_fd=here, dst_dir_fd=there)
+
+    def write(self, path: Path, data: bytes, *, sync: bool = False) -> None:
+        """Write one of our own files so that it is either the old one or the new one, never a part."""
+        with self._parent(path) as (folder, name):
+            temporary = f".{name}.{os.urandom(6).hex()}"
+            handle = os.open(temporary, _NEW, 0o666, dir_fd=folder)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(data)
+                    if sync:
+                        file.flush()
+                        os.fsync(file.fileno())
+                os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+            finally:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary, dir_fd=folder)
+
+    @contextlib.contextmanager
+    def new(self, path: Path) -> Iterator[int]:
+        """A handle on a new file that lasts as long as this does."""
+        with self._parent(path) as (folder, name):
+            handle = os.open(name, _NEW, 0o600, dir_fd=folder)
+            try:
+                yield handle
+            finally:
+                os.close(handle)
+                os.unlink(name, dir_fd=folder)
+
+    def remove(self, path: Path) -> None:
+        """Remove a file, a link or a whole folder; see `disk.remove_tree`."""
+        try:
+            with self._parent(path) as (folder, name):
+                remove_in(folder, name)
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+
+    @contextlib.contextmanager
+    def _parent(self, path: Path, *, make: bool = False) -> Iterator[tuple[int, str]]:
+        """The folder a path stands in, as a handle, and its name there."""
+        with self._opened(path.parent, make=make) as handle:
+            try:
+                yield handle, path.name
+            except OSError as error:
+                if not str(error.filename).startswith(os.sep):
+                    error.filename, error.filename2 = str(path), None
+                raise
+
+    @contextlib.contextmanager
+    def _opened(self, path: Path, *, make: bool = False) -> Iterator[int]:
+        handle = os.open(self.root, _FOLDER)
+        try:
+            at = self.root
+            for part in path.relative_to(self.root).parts:
+                at = at / part
+                below = _step(handle, part, at, make)
+                os.close(handle)
+                handle = below
+            yield handle
+        finally:
+            os.close(handle)
+
+
+def first_link(folder: Path, depth: int) -> Path | None:
+    """A symbolic link at `folder` or up to `depth` folders below it; None if there is none, or no such folder."""
+    if folder.is_symlink():
+        return folder
+    if depth < 0 or not folder.is_dir():
+        return None
+    found = (first_link(path, depth - 1) for path in folder.iterdir())
+    return next((link for link in found if link is not None), None)
+
+
+def _step(handle: int, part: str, at: Path, make: bool) -> int:
+    """The folder `part` in the folder `handle`, which is `at`."""
+    if part == "..":
+        raise ValueError(f"{at} leaves the workspace")
+    if make:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(part, dir_fd=handle)
+    try:
+        return os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=handle)
+    except OSError as error:
+        if error.errno in (errno.ENOTDIR, errno.ELOOP) and _is_link(part, handle):
+            raise LinkOnTheWay(at) from error
+        error.filename = str(at)
+        raise
+
+
+def _is_link(name: str, folder: int) -> bool:
+    try:
+        return stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    except OSError:
+        return False
+
+
+def _stands(name: str, folder: int) -> bool:
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+        return True
+    except FileNotFoundError:
+        return False
+
+
+def _handle(name: str, folder: int, flags: int) -> int:
+    with contextlib.suppress(FileNotFoundError):
+        _demand_file(name, os.stat(name, dir_fd=folder, follow_symlinks=False))
+    handle = os.open(name, flags | _CAREFUL, 0o666, dir_fd=folder)
+    try:
+        _demand_file(name, os.fstat(handle))
+    except OSError:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _demand_file(name: str, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "Not a regular file", name)

@@ -1,0 +1,138 @@
+"""Which workspace a command works on: the one that is named, else one that is found and may be trusted.
+
+A workspace decides what a command reads, says and, with `train`, runs. One that lies in a folder above, such as
+/tmp, may be anybody's, so one that was found and not named has to belong to this user, as with git's safe.directory.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from npu_rl.disk import disk_errors
+from npu_rl.errors import WorkspaceError
+from npu_rl.user_path import user_path
+from npu_rl.workspace.confined import LinkOnTheWay
+from npu_rl.workspace.layout import DEFAULT_NAME, Layout
+
+
+def open_workspace(given: Path | None, tell: Callable[[str], None]) -> Layout:
+    """The workspace to look at: see `find_workspace`. A setup that is going on there is waited for.
+
+    Raises WorkspaceError if there is none, if it is another user's, or if its setup was interrupted.
+    """
+    layout = find_workspace(given)
+    if layout is not None:
+        return _demand_settled(layout, tell)
+    raise WorkspaceError(
+        "There is no workspace here or in a folder above",
+        where=str(Path.cwd()),
+        hint="Name one with --workspace DIR, or set one up: npu-rl setup --manifest NAME",
+    )
+
+
+def open_any(given: Path | None, tell: Callable[[str], None]) -> Layout | None:
+    """As `open_workspace`, for a command that can do without: None if none is named and none is found."""
+    layout = find_workspace(given)
+    return None if layout is None else _demand_settled(layout, tell)
+
+
+def find_workspace(given: Path | None) -> Layout | None:
+    """The workspace that is named, else the nearest at or above the current folder, else ./npu-rl-workspace.
+
+    None if none is named and there is none. Raises WorkspaceError if the named one is none, or if the one that was
+    found is another user's and `safe_workspaces` does not name it.
+    """
+    if given is not None:
+        layout = Layout(named_folder(given))
+        with disk_errors(layout.root):
+            if _is_one(layout):
+                return layout
+        raise WorkspaceError(
+            f"{layout.root} is not a workspace",
+            why=f"There is no {layout.receipt.relative_to(layout.root)} in it.",
+            hint="Set one up: npu-rl setup --manifest NAME --workspace DIR",
+        )
+    here = Path.cwd()
+    for folder in (here, *here.parents, here / DEFAULT_NAME):
+        layout = Layout(folder)
+        if _is_reachable(layout) and _is_one(layout):
+            demand_trust(layout)
+            return layout
+    return None
+
+
+def named_folder(given: Path) -> Path:
+    """The absolute path of a folder that a person named. Raises UsageError for the home of an unknown user."""
+    return user_path(given, "--workspace").absolute()
+
+
+def demand_trust(layout: Layout) -> None:
+    """Raise WorkspaceError for a workspace that nobody named and that is neither this user's nor called safe."""
+    owner = _foreign_owner(layout)
+    if owner is None:
+        return
+    import json
+    import shlex
+
+    from npu_rl.config_file import config_path, read_configuration
+
+    safe = read_configuration().safe_workspaces
+    root = os.path.realpath(layout.root)
+    if "*" in safe or root in map(os.path.realpath, safe):
+        return
+    line = json.dumps([*safe, root], ensure_ascii=False)
+    raise WorkspaceError(
+        f"The workspace {root} belongs to another user",
+        why=f"Its owner is {_user(owner)}, and this command runs as {_user(os.geteuid())}. One that was not named with "
+        "--workspace has to be yours: another user could have put it there for you to find.",
+        hint=f"If you trust it, name it: --workspace {shlex.quote(root)}\n"
+        f"or write this line into {config_path()}:\nsafe_workspaces: {line}",
+    )
+
+
+def _demand_settled(layout: Layout, tell: Callable[[str], None]) -> Layout:
+    if layout.is_swapping:
+        from npu_rl.workspace.hold import settled
+
+        with settled(layout, tell):
+            pass
+    return layout
+
+
+def _is_one(layout: Layout) -> bool:
+    found = layout.is_workspace or layout.is_swapping
+    if found and layout.hidden.is_symlink():
+        raise LinkOnTheWay(layout.hidden)
+    return found
+
+
+def _is_reachable(layout: Layout) -> bool:
+    """Whether this user may look into `.npu-rl`: what is closed to us is no workspace of ours."""
+    return os.access(layout.hidden, os.X_OK)
+
+
+def _foreign_owner(layout: Layout) -> int | None:
+    """Who owns the workspace, if that is not this user (or, under sudo, the one who called it)."""
+    ours = {os.geteuid()}
+    caller = os.environ.get("SUDO_UID", "")
+    if os.geteuid() == 0 and caller.isascii() and caller.isdigit():
+        ours.add(int(caller))
+    for path in (layout.root, layout.hidden):
+        try:
+            owner = path.stat().st_uid
+        except FileNotFoundError:
+            continue
+        if owner not in ours:
+            return owner
+    return None
+
+
+def _user(number: int) -> str:
+    import pwd
+
+    try:
+        return f"{pwd.getpwuid(number).pw_name} (uid {number})"
+    except KeyError:
+        return f"uid {number}"

@@ -1,0 +1,299 @@
+"""What setup lays around the trees, and whether it still stands: `activate`, each root's pointer to its git repository,
+those repositories with their packs, and nothing else in `src`.
+
+Of a repository only that is judged which nobody has a reason to change: git writes a person's commits, branches
+and settings beside it. A copy without any git directory is fine; half of one is not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat as stat_module
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from npu_rl.workspace.check import OPEN, Difference, Stat, stat_of
+from npu_rl.workspace.layout import repository_name
+
+ALTERNATES = "../../objects\n"
+PACKS = ".npu-rl/git/objects/pack"  # also the name of their part of the record of times
+_SEAL = 20  # bytes of the SHA-1 at the end of a pack or an index of git's
+_CHUNK = 1 << 17
+_SMALL = 1 << 20
+
+
+class Around:
+    """drift: paths from the workspace. stats: of the packs that are whole, for the record of times. read: how many."""
+
+    def __init__(self) -> None:
+        self.drift: list[Difference] = []
+        self.stats: dict[str, Stat] = {}
+        self.read = 0
+
+
+def pointer(root: str) -> str:
+    """The text of `ROOT/.git`: a path that survives moving the whole workspace."""
+    return f"gitdir: {'../' * (root.count('/') + 1)}.npu-rl/git/{repository_name(root)}\n"
+
+
+def record(home: Path, script: str) -> dict[str, Any]:
+    """What a receipt's `setup` keeps of all this. home: the workspace it was laid in. script: `activate`."""
+    packs = {path.name: [path.stat().st_size, _seal(path).hex()] for path in sorted((home / PACKS).iterdir())}
+    return {"activate": hashlib.sha256(script.encode()).hexdigest(), "packs": packs}
+
+
+def pack_stats(home: Path) -> dict[str, Stat]:
+    """What `stat` says of packs that were just laid from units of the store, which proved them."""
+    return {path.name: stat_of(path.lstat()) for path in (home / PACKS).iterdir()}
+
+
+def look_around(
+    home: Path,
+    roots: Mapping[str, object],
+    setup: Mapping[str, Any],
+    known: Mapping[str, Stat],
+    *,
+    deep: bool = False,
+    without_git: bool = True,
+) -> Around:
+    """Compare with a receipt's roots and `setup`. known: of the packs.
+
+    without_git: a copy that has no git directory at all is fine. Raises OSError where something can't be read.
+    """
+    found = Around()
+    found.drift += _script(home, setup)
+    found.drift += _strangers(home, roots)
+    has_git = os.path.lexists(home / ".npu-rl/git") or any(os.path.lexists(home / r / ".git") for r in roots)
+    if has_git or not without_git:
+        found.drift += _pointers(home, roots)
+        _repositories(home, roots, setup, known, deep, found)
+    return found
+
+
+def local_work(home: Path, roots: Mapping[str, object], setup: Mapping[str, Any]) -> Iterator[str]:
+    """Paths around the trees that a person made or changed: what is lost if a setup replaces them."""
+    if (home / "src").is_symlink():
+        yield "src/"  # whatever it leads to stays where it is
+    elif _folder_kind(home / "src") == "type":
+        yield "src"
+    for found in (*_script(home, setup), *_pointers(home, roots), *_strangers(home, roots)):
+        if found.kind not in ("missing", "mode"):
+            yield found.path
+
+
+def _script(home: Path, setup: Mapping[str, Any]) -> Iterator[Difference]:
+    kind, data = _small_file(home / "activate")
+    if kind is None and hashlib.sha256(data).hexdigest() != setup.get("activate"):
+        kind = "modified"
+    if kind is None and (home / "activate").lstat().st_mode & 0o100:
+        kind = "mode"
+    if kind:
+        yield Difference("activate", kind)
+
+
+def _pointers(home: Path, roots: Mapping[str, object]) -> Iterator[Difference]:
+    for root in roots:
+        if (home / root).is_symlink() or (home / root).parent.is_symlink() or not (home / root).is_dir():
+            continue  # the root itself is drift
+        kind, data = _small_file(home / root / ".git")
+        if kind is None and data != pointer(root).encode():
+            kind = "modified"
+        if kind:
+            yield Difference(f"{root}/.git" + _slash(home / root / ".git"), kind)
+
+
+def _strangers(home: Path, roots: Mapping[str, object]) -> Iterator[Difference]:
+    """What stands in `src` beside the components laid there. A link in its place is drift of those, if any."""
+    ours = {root for root in roots if root.startswith("src/")}
+    kind = _folder_kind(home / "src")
+    if kind:
+        if kind == "type" and not ours:
+            yield Difference("src", "untracked")
+        return
+    for entry in sorted(os.scandir(home / "src"), key=lambda entry: entry.name):
+        if f"src/{entry.name}" not in ours:
+            yield Difference(f"src/{entry.name}" + _slash(Path(entry.path)), "untracked")
+
+
+def is_of_older(setup: Mapping[str, Any]) -> bool:
+    """Whether a version laid the workspace whose `activate` keeps byte code in it, in `.npu-rl/pycache`."""
+    return "packs" not in setup
+
+
+def byte_code_of_older(home: Path, setup: Mapping[str, Any]) -> list[str]:
+    """That folder, if such an `activate` would read anything from it."""
+    try:
+        return (
+            [".npu-rl/pycache/"] if is_of_older(setup) and any(os.scandir(home / ".npu-rl/pycache")) else []
+        )
+    except OSError:
+        return []
+
+
+# -- git -----------------------------------------------------------------------------------------------
+
+
+def _repositories(
+    home: Path,
+    roots: Mapping[str, object],
+    setup: Mapping[str, Any],
+    known: Mapping[str, Stat],
+    deep: bool,
+    found: Around,
+) -> None:
+    for folder in (".npu-rl/git", ".npu-rl/git/objects", PACKS):
+        kind = _folder_kind(home / folder)
+        if kind:
+            found.drift.append(Difference(folder, kind))
+            return
+    _packs(home / PACKS, setup, known, deep, found)
+    for root in roots:
+        place = f".npu-rl/git/{repository_name(root)}"
+        found.drift += [Difference(f"{place}{path}", kind) for path, kind in _repository(home / place)]
+
+
+def _packs(
+    folder: Path, setup: Mapping[str, Any], known: Mapping[str, Stat], deep: bool, found: Around
+) -> None:
+    """By size and seal. A pack is one file with the store's, so its change time tells nothing: it moves with every
+    other workspace that is set up."""
+    laid = setup.get("packs")
+    for name, said in sorted(laid.items()) if isinstance(laid, dict) else ():
+        before = None if deep else known.get(name)
+        try:
+            kind = _pack(folder / Path(name).name, name, said, before, found)
+        except (FileNotFoundError, ValueError):
+            kind = "missing"
+        if kind:
+            found.drift.append(Difference(f"{PACKS}/{name}", kind))
+
+
+def _pack(path: Path, name: str, said: object, before: Stat | None, found: Around) -> str | None:
+    """What is wrong with a pack. Raises FileNotFoundError if there is none, or none any more."""
+    status = path.lstat()
+    now = stat_of(status)
+    if not stat_module.S_ISREG(status.st_mode):
+        return "type"
+    if not _as_known(before, now):
+        found.read += 1
+        size, seal = said if isinstance(said, list) and len(said) == 2 else (None, None)
+        if status.st_size != size or _proven_seal(path) != seal:
+            return "modified"
+    found.stats[name] = now
+    return None
+
+
+def _as_known(before: Stat | None, now: Stat) -> bool:
+    return isinstance(before, list) and (before[:2], before[3:]) == (now[:2], now[3:])
+
+
+def _repository(place: Path) -> Iterator[tuple[str, str]]:
+    """What git could not work without, or would read other objects by. (path below the repository, kind)"""
+    for folder in ("", "/objects", "/refs"):
+        kind = _folder_kind(Path(f"{place}{folder}"))
+        if kind:
+            yield folder, kind
+            return
+    kind, data = _small_file(place / "objects/info/alternates")
+    if kind or data != ALTERNATES.encode():
+        yield "/objects/info/alternates", kind or "modified"
+    kind, data = _small_file(place / "config")
+    if kind or not _is_configuration(data):
+        yield "/config", kind or "modified"
+    kind, data = _small_file(place / "HEAD")
+    if kind or not _names_a_commit(place, data):
+        yield "/HEAD", kind or "modified"
+    try:
+        if not stat_module.S_ISREG((place / "index").lstat().st_mode):
+            yield "/index", "type"
+    except FileNotFoundError:
+        yield "/index", "missing"
+
+
+def _names_a_commit(place: Path, head: bytes) -> bool:
+    if not head.startswith(b"ref: refs/"):
+        return _is_object(head)
+    name = os.fsdecode(head[len(b"ref: ") :].strip())
+    if (place / "reftable").is_dir():
+        return True
+    if ".." in name.split("/"):
+        return False
+    kind, data = _small_file(place / name)
+    if kind is None:
+        return _is_object(data)
+    kind, data = _small_file(place / "packed-refs", limit=64 * _SMALL)
+    return kind is None and f" {name}\n".encode("utf-8", "surrogateescape") in data
+
+
+def _is_object(data: bytes) -> bool:
+    name = data.strip()
+    return len(name) in (40, 64) and not name.strip(b"0123456789abcdef")
+
+
+def _is_configuration(data: bytes) -> bool:
+    """Whether git can read it, roughly: a person's own settings are theirs."""
+    text = data.decode("utf-8", "surrogateescape")
+    lines = [line.strip() for line in text.replace("\\\n", "").splitlines()]
+    return "[" in text and "\0" not in text and all(_is_setting(line) for line in lines if line)
+
+
+def _is_setting(line: str) -> bool:
+    return line[0] in "#;" or line[0].isalpha() or (line[0] == "[" and "]" in line)
+
+
+# -- files ---------------------------------------------------------------------------------------------
+
+
+def _small_file(path: Path, limit: int = _SMALL) -> tuple[str | None, bytes]:
+    """(None, content) of a regular file that was not made huge, or what it is instead."""
+    try:
+        handle = os.open(path, OPEN)
+    except FileNotFoundError:
+        return ("type" if path.is_symlink() else "missing"), b""
+    except NotADirectoryError:
+        return "missing", b""
+    except OSError:
+        if stat_module.S_ISREG(path.lstat().st_mode):
+            raise
+        return "type", b""
+    try:
+        if not stat_module.S_ISREG(os.fstat(handle).st_mode):
+            return "type", b""
+        data = os.read(handle, limit)
+        return ("modified" if len(data) == limit else None), data
+    finally:
+        os.close(handle)
+
+
+def _folder_kind(path: Path) -> str | None:
+    try:
+        return None if stat_module.S_ISDIR(path.lstat().st_mode) else "type"
+    except (FileNotFoundError, NotADirectoryError):
+        return "missing"
+
+
+def _slash(path: Path) -> str:
+    return "/" if path.is_dir() and not path.is_symlink() else ""
+
+
+def _seal(path: Path) -> bytes:
+    with path.open("rb") as file:
+        file.seek(-_SEAL, os.SEEK_END)
+        return file.read()
+
+
+def _proven_seal(path: Path) -> str:
+    """The SHA-1 of all before the seal; it is the seal in a file that is whole, which the size and it together name."""
+    digest = hashlib.sha1(usedforsecurity=False)
+    handle = os.open(path, OPEN)
+    try:
+        left = os.fstat(handle).st_size - _SEAL
+        while left > 0 and (chunk := os.read(handle, min(_CHUNK, left))):
+            digest.update(chunk)
+            left -= len(chunk)
+        seal = os.read(handle, _SEAL + 1)
+    finally:
+        os.close(handle)
+    return seal.hex() if seal == digest.digest() else ""

@@ -1,0 +1,34 @@
+"""Where a file of the code tree comes from: a component, and its path there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from npu_rl.compose.assemble import upstream_paths
+from npu_rl.manifest.lock import Component, Lock
+from npu_rl.workspace.verify import owner
+
+
+def upstream_path(component: Component, path: str) -> str | None:
+    """A component's own path of a file in the code tree, by the take laid closest above it; None if it has none."""
+    nearest_first = sorted(component.take, key=lambda take: 0 if take.to == "." else -len(take.to))
+    return next(iter(upstream_paths(replace(component, take=tuple(nearest_first)), path)), None)
+
+
+def origins_comment(lock: Lock, paths: Iterable[str]) -> bytes:
+    """Lines to stand above a patch of the code tree: the component and path that each file comes from."""
+    lines = [
+        "# Paths are those of the code tree: a patch for `tree: {patches: [...]}` of the manifest.",
+        "# In the paths of one component: npu-rl diff --component NAME",
+    ]
+    for path in sorted(paths):
+        name = owner(lock, "code", path)
+        component = lock.components.get(name or "")
+        own = upstream_path(component, path) if component is not None else None
+        lines.append(f"# {_line(path)}: " + (f"{name}, {_line(own)}" if own else name or "of no component"))
+    return "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
+
+
+def _line(path: str) -> str:
+    return path if path.isprintable() else ascii(path)

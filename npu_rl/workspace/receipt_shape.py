@@ -1,0 +1,128 @@
+"""What a receipt may hold. Its paths become places that are read, moved and removed, its ids arguments of git.
+
+The digest in a receipt says that nobody damaged it, not who wrote it. A receipt has thousands of files and every
+command reads it, so what all paths have in common is asked of all of them at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from npu_rl.manifest import checks
+from npu_rl.manifest.lock_text import check_upstream_path
+from npu_rl.objects import EXECUTABLE, FILE, GITLINK, SYMLINK
+
+_MODES = {FILE, EXECUTABLE, SYMLINK, GITLINK}
+_STATES = ("in place", "superseded")  # how a locked tree can hold a hunk
+_TEXTS = ("npu_rl", "manifest", "python", "activate")
+_LATEST = 253402300799  # the last second of the year 9999
+
+
+def check_receipt(body: Mapping[str, Any], files: Mapping[str, Mapping[str, tuple[str, str]]]) -> None:
+    """Raise ValueError, naming the place, unless a program can rely on the types and values of a receipt.
+
+    files: those of the body, by root and path.
+    """
+    for root in files:
+        _demand(root == "code" or _is_source(root), f"{root!r} is no place of a workspace's files")
+        _check_listing(root, files[root])
+    for key in ("trees", "commits"):
+        ids = body[key]
+        _demand(isinstance(ids, dict) and set(ids) == set(files), f"{key}: not those of its files")
+        _demand(all(_is_hex(i, 40) for i in ids.values()), f"{key}: not an object id")
+    _demand("code" in files, "it has no code")
+    _check_hunks(body["hunks"], files)
+    _check_texts(body["texts"])
+    _check_setup(body["setup"])
+
+
+def _demand(fine: bool, what: str) -> None:
+    if not fine:
+        raise ValueError(what)
+
+
+def _is_source(root: str) -> bool:
+    folder, _, name = root.partition("/")
+    return folder == "src" and checks.check_name(name) == name
+
+
+def _is_hex(value: object, length: int) -> bool:
+    return isinstance(value, str) and len(value) == length and _are_hex(value)
+
+
+def _are_hex(digits: str) -> bool:
+    return bytes.fromhex(digits).hex() == digits  # ten times as fast as looking at each
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _check_listing(root: str, listing: Mapping[str, tuple[str, str]]) -> None:
+    _check_paths(root, listing)
+    modes, ids = {m for m, _ in listing.values()}, [i for _, i in listing.values()]
+    _demand(modes <= _MODES, f"{root}: a mode that no file has")
+    _demand(set(map(len, ids)) <= {40} and _are_hex("".join(ids)), f"{root}: not an object id")
+
+
+def _check_paths(root: str, paths: Collection[str]) -> None:
+    """As `check_upstream_path`, and such that the system can be asked for them."""
+    together = "/" + "/ /".join(paths) + "/"
+    together.encode("utf-8", "surrogateescape")  # UnicodeEncodeError is a ValueError
+    _demand("\0" not in together, f"{root}: a path with a NUL")
+    _demand(not paths or "//" not in together, f"{root}: a path with an empty part")
+    for path in [path for path in paths if "/." in path or path[0] == "."]:  # few
+        check_upstream_path(path)
+
+
+def _check_hunks(hunks: object, roots: Collection[str]) -> None:
+    _demand(isinstance(hunks, list), "hunks: a list was expected")
+    assert isinstance(hunks, list)
+    for number, record in enumerate(hunks):
+        _demand(isinstance(record, dict) and record["root"] in roots, f"hunks[{number}]: of no root")
+        texts = (record["file"], record["patch"], record["component"])
+        fine = all(isinstance(text, str) for text in texts) and record["state"] in _STATES
+        fine = fine and _is_count(record["line"]) and _is_count(record["hunk"])
+        _demand(fine and _has_lines(record), f"hunks[{number}]: not a hunk's record")
+        checks.check_name(record["component"])
+        record["patch"].encode("utf-8", "surrogateescape")
+    _check_paths("hunks", {record["file"] for record in hunks})
+
+
+def _has_lines(record: Mapping[str, Any]) -> bool:
+    """Whether the lines of a hunk, those around it, and how often each is there, fit each other."""
+    before, lines, after, copies = (record[key] for key in ("before", "lines", "after", "copies"))
+    if not all(isinstance(part, list) for part in (before, lines, after, copies)):
+        return False
+    if not all(line is None or isinstance(line, str) for line in (*before, *after)):
+        return False
+    if not all(
+        isinstance(pair, list) and len(pair) == 2 and pair[0] in ("+", "-", " ") and isinstance(pair[1], str)
+        for pair in lines
+    ):
+        return False
+    if record["state"] == "superseded":
+        return all(map(_is_count, copies))
+    own = [pair[0] != " " for pair in lines]
+    changes = sum(is_own and not above for is_own, above in zip(own, [False, *own], strict=False))
+    pieces = 1 + (changes if changes > 1 else 0)
+    return len(copies) == 2 + pieces and all(map(_is_count, copies))
+
+
+def _check_texts(texts: object) -> None:
+    _demand(isinstance(texts, dict), "texts: a mapping was expected")
+    assert isinstance(texts, dict)
+    for text in texts.values():
+        _demand(isinstance(text, str), "texts: a text was expected")
+        text.encode("utf-8", "surrogateescape")
+
+
+def _check_setup(setup: object) -> None:
+    _demand(isinstance(setup, dict), "setup: a mapping was expected")
+    assert isinstance(setup, dict)
+    for key in _TEXTS:
+        _demand(isinstance(setup.get(key, ""), str), f"setup.{key}: a text was expected")
+    made = setup.get("made", 0)
+    _demand(_is_count(made) and made <= _LATEST, "setup.made: a time in seconds was expected")
+    _demand("lock" not in setup or _is_hex(setup["lock"], 64), "setup.lock: a digest was expected")

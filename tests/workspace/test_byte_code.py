@@ -1,0 +1,291 @@
+"""Byte code of a workspace: where it lies, that no other is read, and that none outlives an edit that was undone."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import py_compile
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from npu_rl import byte_code
+from npu_rl.training.made import ON_PATH
+from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.receipt import read_receipt
+from tests.workspace.stack import Stack, found, look
+
+KEY = byte_code.run_key("0123456789abcdef" * 4, "/python", "state")
+EVIL = "print('EVIL RAN')\n"
+
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's home of its own."""
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    return home
+
+
+def activated(layout: Layout, command: str, shell: str = "bash", **env: str) -> str:
+    """The output of a command in a shell that sourced `activate`."""
+    return run([shell, "-c", f'set -eu; source "{layout.root}/activate"; cd /; {command}'], env)
+
+
+def run(argv: list[str], env: Mapping[str, str]) -> str:
+    base = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
+    done = subprocess.run(argv, env={**base, **env}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def python(layout: Layout, code: str, **env: str) -> str:
+    """The output of Python in an activated shell."""
+    return activated(layout, f'"{sys.executable}" -B -c "{code}"', **env)
+
+
+def in_a_run(layout: Layout, code: str, **env: str) -> str:
+    """The output of Python as a process of a run on a host where only the key is known."""
+    path = f"{ON_PATH}{os.pathsep}{layout.code}"
+    return run([sys.executable, "-c", code], {"PYTHONPATH": path, "NPU_RL_BYTE_CODE": KEY, **env})
+
+
+def plant(source: Path, place: Path, text: str = EVIL) -> None:
+    """Byte code of another text, which Python takes for the source's: same time, same size."""
+    status = source.stat()
+    other = source.with_name("other-text")
+    other.write_text(text + "#" * (status.st_size - len(text)))
+    os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
+    place.parent.mkdir(parents=True, exist_ok=True)
+    py_compile.compile(str(other), cfile=str(place), dfile=str(source), doraise=True)
+    other.unlink()
+
+
+def cached(source: Path, prefix: Path | None = None) -> Path:
+    """Where Python looks for its byte code: beside it, or below a prefix."""
+    name = f"{source.stem}.{sys.implementation.cache_tag}.pyc"
+    beside = source.parent / "__pycache__" / name
+    return prefix / source.parent.relative_to("/") / name if prefix else beside
+
+
+def test_a_planted_file_would_run_where_it_is_read(layout: Layout) -> None:
+    """What the next tests plant is what Python takes."""
+    core = layout.code / "alpha/core.py"
+    plant(core, cached(core))
+    assert run([sys.executable, "-c", "import alpha.core"], {"PYTHONPATH": str(layout.code)}) == "EVIL RAN\n"
+
+
+def test_no_byte_code_of_the_workspace_is_read(layout: Layout) -> None:
+    core = layout.code / "alpha/core.py"
+    plant(core, cached(core))
+    plant(core, cached(core, layout.hidden / "pycache"))
+    code = "import alpha.core; print(alpha.core.line_10)"
+    assert python(layout, code) == "11\n"
+    assert in_a_run(layout, code) == "11\n"
+    assert in_a_run(layout, code, PYTHONPYCACHEPREFIX=str(layout.hidden / "pycache")) == "11\n"
+    report = look(layout)
+    assert (report.ok, report.byte_code) == (True, [str(cached(core).relative_to(layout.root))])
+
+
+def test_it_is_kept_and_used_again(layout: Layout) -> None:
+    core = layout.code / "alpha/core.py"
+    for run_it, key in ((python, None), (in_a_run, KEY)):
+        run_it(layout, "import sys; sys.dont_write_bytecode = False; import alpha.core")
+        prefix = Path(byte_code.place(key or byte_code.shell_key(read_receipt(layout).digest)))
+        assert cached(core, prefix).is_file()
+        plant(core, cached(core, prefix))
+        assert run_it(layout, "import alpha.core") == "EVIL RAN\n"  # only this user can write there
+
+
+def test_processes_of_a_run_hand_it_on(layout: Layout) -> None:
+    code = "import os, sys; print(sys.pycache_prefix, os.environ['PYTHONPYCACHEPREFIX'])"
+    assert in_a_run(layout, code).split() == [byte_code.place(KEY)] * 2
+
+
+def test_a_run_shares_with_runs_of_the_same_receipt_interpreter_and_files() -> None:
+    key = byte_code.run_key("a" * 64, "/python", "state")
+    assert key == byte_code.run_key("a" * 64, "/python", "state")
+    others = {
+        byte_code.run_key(*said)
+        for said in (("b" * 64, "/python", "state"), ("a" * 64, "/p", "state"), ("a" * 64, "/python", "s"))
+    }
+    assert len(others | {key}) == 4
+
+
+@pytest.mark.parametrize("key", ["../../../x", "", f"{'0' * 32}-../x", "a/b", f"{'0' * 32}-a\n"])
+def test_a_key_is_a_name(layout: Layout, key: str) -> None:
+    assert byte_code.place(key) == byte_code.NOWHERE
+    code = "import sys; print(sys.pycache_prefix)"
+    assert in_a_run(layout, code, NPU_RL_BYTE_CODE=key) in (
+        "None\n" if not key else "",
+        f"{byte_code.NOWHERE}\n",
+    )
+
+
+def test_shells_take_the_place_that_python_does(layout: Layout, tmp_path: Path) -> None:
+    expected = Path(byte_code.place(byte_code.shell_key(read_receipt(layout).digest)))
+    for shell in filter(shutil.which, ("bash", "zsh")):
+        for cache in ("", "relative", str(tmp_path / "a cache"), str(tmp_path / "größe $HOME")):
+            place = Path(activated(layout, 'printf %s "$PYTHONPYCACHEPREFIX"', shell, XDG_CACHE_HOME=cache))
+            home = Path(cache) if cache.startswith("/") else Path(os.environ["HOME"], ".cache")
+            assert place == home / expected.relative_to(Path(os.environ["HOME"], ".cache"))
+            for folder in (place, place.parent, place.parent.parent):
+                assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def spoil_link(home: Path) -> None:
+    (home / "elsewhere").mkdir(mode=0o700)
+    (home / ".cache/npu-rl").mkdir(parents=True)
+    (home / ".cache/npu-rl/byte-code").symlink_to(home / "elsewhere")
+
+
+def spoil_mode(home: Path) -> None:
+    (home / ".cache/npu-rl/byte-code").mkdir(parents=True)
+    (home / ".cache/npu-rl/byte-code").chmod(0o770)
+
+
+def spoil_owner(home: Path) -> None:
+    if os.getuid() != 0:
+        pytest.skip("needs a folder of another user's")
+    (home / ".cache/npu-rl/byte-code").mkdir(parents=True, mode=0o700)
+    os.chown(home / ".cache/npu-rl/byte-code", 65534, 65534)
+
+
+def spoil_file(home: Path) -> None:
+    (home / ".cache").write_text("")
+
+
+@pytest.mark.parametrize("spoil", [spoil_link, spoil_mode, spoil_owner, spoil_file])
+def test_where_others_could_write_there_is_none(layout: Layout, machine: Path, spoil: object) -> None:
+    assert callable(spoil)
+    spoil(machine)
+    assert byte_code.place(KEY) == byte_code.NOWHERE
+    assert activated(layout, 'printf %s "$PYTHONPYCACHEPREFIX"') == byte_code.NOWHERE
+    core = layout.code / "alpha/core.py"
+    plant(core, cached(core))
+    code = "import alpha.core; print(alpha.core.line_10)"
+    assert python(layout, code) == in_a_run(layout, code) == "11\n"
+
+
+def test_without_a_home(layout: Layout) -> None:
+    assert activated(layout, 'printf %s "$PYTHONPYCACHEPREFIX"', HOME="") == byte_code.NOWHERE
+    assert in_a_run(layout, "import sys; print(sys.pycache_prefix)", HOME="") == f"{byte_code.NOWHERE}\n"
+
+
+def test_a_home_in_the_workspace_is_none(layout: Layout) -> None:
+    """A copy of it would bring byte code along."""
+    assert activated(layout, 'printf %s "$PYTHONPYCACHEPREFIX"', HOME=str(layout.root)) == byte_code.NOWHERE
+    cache = str(layout.code / "cache")
+    assert activated(layout, 'printf %s "$PYTHONPYCACHEPREFIX"', XDG_CACHE_HOME=cache) == byte_code.NOWHERE
+
+
+def edit_run_restore(layout: Layout) -> None:
+    """All within what Python's check of byte code can't tell: same size, same time."""
+    module = layout.code / "beta/b.py"
+    shutil.copy2(module, layout.root / "backup")
+    status = module.stat()
+    module.write_text("B = 2\n")
+    os.utime(module, ns=(status.st_atime_ns, status.st_mtime_ns))
+    code = "import sys; sys.dont_write_bytecode = False; import beta.b; print(beta.b.B)"
+    assert python(layout, code) == "2\n"
+    shutil.copy2(layout.root / "backup", module)
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_after_verify_a_shell_runs_what_was_verified(layout: Layout, deep: bool) -> None:
+    for _ in range(2):
+        edit_run_restore(layout)
+        assert python(layout, "import beta.b; print(beta.b.B)") == "2\n"  # as Python does anywhere
+        assert found(layout, deep=deep) == []
+        assert python(layout, "import beta.b; print(beta.b.B)") == "1\n"
+
+
+def test_verify_leaves_byte_code_of_files_that_nobody_touched(layout: Layout) -> None:
+    prefix = Path(byte_code.place(byte_code.shell_key(read_receipt(layout).digest)))
+    assert found(layout) == []
+    python(layout, "import sys; sys.dont_write_bytecode = False; import beta.b")
+    made = cached(layout.code / "beta/b.py", prefix).stat()
+    assert found(layout) == found(layout, deep=True) == []
+    assert cached(layout.code / "beta/b.py", prefix).stat() == made
+
+
+def test_verify_makes_no_folder_where_no_shell_was(layout: Layout, machine: Path) -> None:
+    assert found(layout) == []
+    assert os.listdir(machine) == []
+
+
+def test_the_state_of_the_files_is_another_after_an_edit_that_was_undone(layout: Layout) -> None:
+    before = look(layout, deep=True).state()
+    assert look(layout).state() == look(layout, deep=True).state() == before
+    edit_run_restore(layout)
+    after = look(layout, deep=True)
+    assert after.ok
+    assert after.state() != before
+
+
+def test_what_nobody_uses_is_removed(machine: Path) -> None:
+    used = Path(byte_code.place(KEY))
+    old = Path(byte_code.place(f"{'1' * 32}-shell"))
+    elsewhere = used.parent.with_name("other-host") / f"{'2' * 32}-shell"
+    elsewhere.mkdir(parents=True)
+    for folder in (old, elsewhere):
+        (folder / "x").mkdir()
+        os.utime(folder, (1, 1))
+    byte_code.remove_unused()
+    assert [p.name for p in used.parent.iterdir()] == [used.name]
+    assert not elsewhere.exists()
+
+
+# -- workspaces of older versions ------------------------------------------------------------------------
+
+
+def as_of_older(layout: Layout) -> None:
+    """As 0.1 laid it: nothing recorded of packs, and byte code in the workspace."""
+    receipt = read_receipt(layout)
+    del receipt.setup["packs"]
+    layout.receipt.write_text(receipt.dump())
+    (layout.hidden / "pycache").mkdir()
+
+
+def test_a_workspace_of_an_older_version(stack: Stack, layout: Layout) -> None:
+    as_of_older(layout)
+    report = look(layout, deep=True)
+    assert (report.ok, report.byte_code) == (True, [])
+    (layout.hidden / "pycache/x.pyc").write_text("")
+    assert look(layout).byte_code == [".npu-rl/pycache/"]
+    done = stack.run("verify", "-w", layout.root)
+    assert done.returncode == 0
+    assert "older `activate`  .npu-rl/pycache/" in done.stdout
+    assert "is ready" in stack.lay(layout.root).stdout
+    assert not (layout.hidden / "pycache").exists()
+    assert "packs" in read_receipt(layout).setup
+
+
+def test_byte_code_is_told_of_in_both_forms(stack: Stack, layout: Layout) -> None:
+    core = layout.code / "alpha/core.py"
+    plant(core, cached(core))
+    told = str(cached(core).relative_to(layout.root))
+    done = stack.run("verify", "-w", layout.root)
+    assert done.returncode == 0
+    assert f"byte code, not read by train or in an activated shell  {told}" in done.stdout
+    assert json.loads(stack.run("verify", "-w", layout.root, "--json").stdout)["byte_code"] == [told]
+    for number in range(30):
+        shutil.copy(cached(core), cached(core).with_name(f"core.cpython-{number}.pyc"))
+    shown = stack.run("verify", "-w", layout.root).stdout
+    assert shown.count("not read by train") == 20
+    assert "11 more files" in shown
+
+
+def test_the_rule_needs_nothing_but_the_standard_library() -> None:
+    """`sitecustomize` loads it in interpreters that have no npu-rl."""
+    spec = importlib.util.find_spec("npu_rl.byte_code")
+    assert spec is not None and spec.origin is not None
+    code = f"import runpy; print(runpy.run_path({spec.origin!r})['NOWHERE'])"
+    assert run([sys.executable, "-I", "-S", "-c", code], {}) == f"{byte_code.NOWHERE}\n"

@@ -1,0 +1,139 @@
+"""`npu-rl diff` and the paths of a component: what it prints becomes a patch that locks and gives the same tree."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.locking.world import World, component, takes, world
+from tests.support import run_cli
+
+__all__ = ["world"]
+
+NAMES = ("pkg/a.py", "pkg/two words.py", "pkg/größe.py", 'pkg/"quoted".py')
+
+
+@pytest.fixture
+def laid(world: World) -> World:
+    """A workspace `w` of `up`, laid into lib/ and tools/, and `other`, laid into the top folder."""
+    up, other = world.repo(), world.repo("other")
+    up.commit({**dict.fromkeys(NAMES, "old\n"), "scripts/convert.py": "one\ntwo\n", "scripts/gone.py": "x\n"})
+    other.commit({"top/b.py": "b\n", "top/lib/c.py": "c\n"})
+    entries = {
+        "up": component(up, up.id("main"), take=takes(("pkg", "lib"), ("scripts", "tools"))),
+        "other": component(other, other.id("main"), take=takes(("top", "."))),
+    }
+    world.manifest(entries)
+    assert run(world, "lock", "-m", "project/m.yaml").returncode == 0
+    assert run(world, "setup", "-m", "project/m.yaml", "-w", "w").returncode == 0
+    return world
+
+
+def run(world: World, *args: str) -> subprocess.CompletedProcess[str]:
+    return run_cli(args, world.env, world.root)
+
+
+def patched(world: World, name: str, text: str) -> None:
+    """Add a patch to a component, or to the tree, of the manifest."""
+    world.write("mine.patch", text)
+    place = world.root / "project/m.yaml"
+    body = json.loads(place.read_text())
+    holder = body.setdefault("tree", {}) if name == "tree" else body["components"][name]
+    holder["patches"] = ["./mine.patch"]
+    place.write_text(json.dumps(body, indent=1))
+
+
+def edit(world: World) -> Path:
+    code = world.root / "w/code"
+    for name in NAMES:
+        (code / name.replace("pkg/", "lib/")).write_text(f"--- a/{name}\n+++ b/new\ndiff --git a/x b/x\n")
+    (code / "tools/convert.py").write_text("one\n2\n")
+    (code / "tools/convert.py").chmod(0o755)
+    (code / "tools/gone.py").unlink()
+    (code / "lib/new.py").write_text("n")
+    return code
+
+
+def contents(code: Path) -> dict[str, tuple[bool, bytes]]:
+    files = [p for p in code.rglob("*") if p.is_file() and ".git" not in p.parts]
+    return {str(p.relative_to(code)): (bool(p.stat().st_mode & 0o100), p.read_bytes()) for p in files}
+
+
+def test_an_edit_becomes_a_patch_of_its_component(laid: World) -> None:
+    code = edit(laid)
+    (code / "b.py").write_text("B\n")
+    wanted = contents(code)
+    mine = run(laid, "diff", "-w", "w", "--component", "up")
+    assert mine.returncode == 0, mine.stderr
+    assert "--- a/scripts/convert.py\n+++ b/scripts/convert.py\n" in mine.stdout
+    assert "tools/" not in mine.stdout and "b.py b/b.py" not in mine.stdout
+    assert "--- a/pkg/two words.py\t\n" in mine.stdout
+    theirs = run(laid, "diff", "-w", "w", "--component", "other")
+    assert theirs.stdout.startswith("diff --git a/top/b.py b/top/b.py\n")
+    patched(laid, "up", mine.stdout)
+    (code / "b.py").write_text("b\n")
+    locked = run(laid, "lock", "-m", "project/m.yaml")
+    assert locked.returncode == 0, locked.stderr
+    again = run(
+        laid, "setup", "-m", "project/m.yaml", "-w", "w"
+    )  # no local edit is in the way: the lock has them all
+    assert again.returncode == 0, again.stderr
+    assert contents(code) == {**wanted, "b.py": (False, b"b\n")}
+
+
+def test_the_whole_diff_is_a_patch_of_the_tree_and_names_its_origins(laid: World) -> None:
+    code = edit(laid)
+    wanted = contents(code)
+    whole = run(laid, "diff", "-w", "w")
+    head, _, _ = whole.stdout.partition("diff --git")
+    assert head.splitlines() == [
+        "# Paths are those of the code tree: a patch for `tree: {patches: [...]}` of the manifest.",
+        "# In the paths of one component: npu-rl diff --component NAME",
+        '# lib/"quoted".py: up, pkg/"quoted".py',
+        "# lib/a.py: up, pkg/a.py",
+        "# lib/größe.py: up, pkg/größe.py",
+        "# lib/new.py: up, pkg/new.py",
+        "# lib/two words.py: up, pkg/two words.py",
+        "# tools/convert.py: up, scripts/convert.py",
+        "# tools/gone.py: up, scripts/gone.py",
+    ]
+    patched(laid, "tree", whole.stdout)
+    assert run(laid, "lock", "-m", "project/m.yaml").returncode == 0
+    assert run(laid, "setup", "-m", "project/m.yaml", "-w", "w").returncode == 0
+    assert contents(code) == wanted
+
+
+def test_the_same_patch_on_a_component_is_refused_with_the_way_out(laid: World) -> None:
+    edit(laid)
+    patched(laid, "up", run(laid, "diff", "-w", "w").stdout)
+    refused = run(laid, "lock", "-m", "project/m.yaml")
+    assert refused.returncode == 1
+    assert "tools/convert.py of the code tree is scripts/convert.py of up." in refused.stderr
+    assert "`npu-rl diff --component NAME`" in refused.stderr
+
+
+def test_components_that_are_not_there_or_unchanged(laid: World) -> None:
+    done = run(laid, "diff", "-w", "w", "--component", "other")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    done = run(laid, "diff", "-w", "w", "--component", "upp")
+    assert done.returncode == 2 and "Components: up, other" in done.stderr
+
+
+def test_a_file_that_lies_in_two_places(world: World) -> None:
+    up = world.repo()
+    up.commit({"pkg/a.py": "a\n"})
+    world.manifest(
+        {"up": component(up, up.id("main"), take=takes(("pkg", "lib"), ("pkg/a.py", "tools/a.py")))}
+    )
+    assert run(world, "lock", "-m", "project/m.yaml").returncode == 0
+    assert run(world, "setup", "-m", "project/m.yaml", "-w", "w").returncode == 0
+    (world.root / "w/code/lib/a.py").write_text("A\n")
+    done = run(world, "diff", "-w", "w", "--component", "up")
+    assert done.stdout.count("diff --git a/pkg/a.py b/pkg/a.py") == 1
+    assert "pkg/a.py of up lies at tools/a.py too" in done.stderr
+    (world.root / "w/code/tools/a.py").write_text("B\n")
+    done = run(world, "diff", "-w", "w", "--component", "up")
+    assert "not shown: code/tools/a.py (pkg/a.py of up was changed in another way elsewhere)" in done.stderr

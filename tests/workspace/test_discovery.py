@@ -1,0 +1,159 @@
+"""Which workspace a command takes: the named one, or one that is found and belongs to this user."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from npu_rl.workspace.layout import DEFAULT_NAME, Layout
+from tests.workspace.stack import Stack, snapshot
+
+NOBODY = 65534
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+COMMANDS = (
+    ["verify"], ["status"], ["diff"], ["plan", "quickstart"], ["recipes", "check", "quickstart"],
+    ["train", "quickstart", "--dry-run"],
+)  # fmt: skip
+
+
+def give(layout: Layout, user: int = NOBODY) -> Layout:
+    for path in (layout.root, *layout.root.rglob("*")):
+        os.chown(path, user, user, follow_symlinks=False)
+    return layout
+
+
+@pytest.fixture
+def below(layout: Layout) -> Path:
+    """A folder of this user in a folder that somebody else owns, and has made a workspace of."""
+    give(layout)
+    project = layout.root / "my/project"
+    project.mkdir(parents=True)
+    return project
+
+
+def ask(
+    stack: Stack, where: Path, *words: str | Path, config: str = "", env: Mapping[str, str] | None = None
+):  # type: ignore[no-untyped-def]
+    path = stack.home / "config-of-discovery.yaml"
+    path.write_text(config)
+    return stack.run(*words, cwd=where, env={"NPU_RL_CONFIG": str(path), **(env or {})})
+
+
+@AS_ROOT
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_workspace_of_another_user_is_not_taken(
+    stack: Stack, layout: Layout, below: Path, command: list[str]
+) -> None:
+    before = snapshot(layout.root)
+    done = ask(stack, below, *command)
+    assert done.returncode == 3, done.stderr
+    assert f"The workspace {layout.root} belongs to another user" in done.stderr
+    assert f"(uid {NOBODY})" in done.stderr
+    assert f"--workspace {layout.root}\n" in done.stderr
+    assert f'safe_workspaces: ["{layout.root}"]' in done.stderr
+    assert snapshot(layout.root) == before
+
+
+@AS_ROOT
+def test_the_ways_out_that_the_error_names(stack: Stack, layout: Layout, below: Path) -> None:
+    line = ask(stack, below, "status").stderr.splitlines()[-1].strip()
+    assert ask(stack, below, "status", config=line).returncode == 0
+    assert ask(stack, below, "status", "--workspace", layout.root).returncode == 0
+    assert ask(stack, below, "status", config="safe_workspaces: '*'").returncode == 0
+    assert ask(stack, below, "status", config="safe_workspaces: ['*']").returncode == 0
+    other = ask(stack, below, "status", config="safe_workspaces: [/elsewhere]")
+    assert other.returncode == 3
+    assert f'safe_workspaces: ["/elsewhere", "{layout.root}"]' in other.stderr
+
+
+@AS_ROOT
+def test_the_configuration_may_name_it_through_a_link(stack: Stack, layout: Layout, below: Path) -> None:
+    link = layout.root.parent / "link"
+    link.symlink_to(layout.root)
+    assert ask(stack, below, "status", config=f"safe_workspaces: [{link}]").returncode == 0
+    assert ask(stack, link / "my", "status", config=f"safe_workspaces: [{layout.root}]").returncode == 0
+
+
+@AS_ROOT
+@pytest.mark.parametrize("part", ["root", "hidden"])
+def test_each_part_has_to_be_ours(stack: Stack, layout: Layout, part: str) -> None:
+    os.chown(getattr(layout, part), NOBODY, NOBODY)
+    assert ask(stack, layout.code, "status").returncode == 3
+
+
+@AS_ROOT
+@pytest.mark.parametrize("place", ["here", "default"])
+def test_also_in_the_current_folder(stack: Stack, layout: Layout, tmp_path: Path, place: str) -> None:
+    """To go to a folder is not to trust it: /tmp/npu-rl-workspace may be anybody's."""
+    give(layout)
+    shutil.move(layout.root, tmp_path / DEFAULT_NAME)
+    where = tmp_path if place == "default" else tmp_path / DEFAULT_NAME
+    assert "belongs to another user" in ask(stack, where, "status").stderr
+    if place == "default":
+        done = ask(stack, where, "setup", "-m", stack.new)
+        assert done.returncode == 3
+        assert "belongs to another user" in done.stderr
+
+
+@AS_ROOT
+def test_under_sudo_the_callers_own_is_taken(stack: Stack, below: Path) -> None:
+    assert ask(stack, below, "status", env={"SUDO_UID": str(NOBODY)}).returncode == 0
+    assert ask(stack, below, "status", env={"SUDO_UID": "1234"}).returncode == 3
+    assert ask(stack, below, "status", env={"SUDO_UID": "x"}).returncode == 3
+
+
+@AS_ROOT
+def test_a_folder_that_is_closed_to_us_is_no_workspace(stack: Stack, tmp_path: Path) -> None:
+    """What nobody may look into would otherwise stop every command below it."""
+    from tests.workspace.stack import without_privileges
+
+    (tmp_path / ".npu-rl").mkdir()
+    (tmp_path / "mine").mkdir()
+    give(Layout(tmp_path))
+    (tmp_path / ".npu-rl").chmod(0)
+    (tmp_path / "mine").chmod(0o777)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(tmp_path / "mine")
+        done = without_privileges(stack, "status")
+    assert done.returncode == 3
+    assert "There is no workspace" in done.stderr
+
+
+def test_ones_own_is_found_above_and_below(stack: Stack, layout: Layout, tmp_path: Path) -> None:
+    assert ask(stack, layout.code / "beta", "status").returncode == 0
+    layout.root.rename(tmp_path / DEFAULT_NAME)
+    assert ask(stack, tmp_path, "status").returncode == 0
+
+
+@pytest.mark.parametrize(
+    "config", ["safe_workspaces: 3", "safe_workspaces: [relative]", "safe_workspaces: [1]", "safe: []"]
+)
+def test_a_configuration_that_is_wrong_is_told(stack: Stack, tmp_path: Path, config: str) -> None:
+    done = ask(stack, tmp_path, "setup", "-m", stack.old, "-w", tmp_path / "w", config=config)
+    assert done.returncode == 2
+    assert "The configuration file is not as it should be" in done.stderr
+    assert "safe_workspaces" in done.stderr
+
+
+def test_a_link_in_place_of_the_hidden_folder_is_refused(
+    stack: Stack, layout: Layout, tmp_path: Path
+) -> None:
+    layout.hidden.rename(tmp_path / "elsewhere")
+    layout.hidden.symlink_to(tmp_path / "elsewhere")
+    (layout.code / "beta/b.py").write_text("changed\n")
+    before = snapshot(tmp_path / "elsewhere")
+    for words in ([*COMMANDS[0]], ["status"], ["diff"], ["setup", "-m", str(stack.new)]):
+        done = stack.run(*words, "-w", layout.root)
+        assert done.returncode == 3
+        assert "is a symbolic link" in done.stderr
+    assert snapshot(tmp_path / "elsewhere") == before
+
+
+def test_a_home_that_nobody_has(stack: Stack, tmp_path: Path) -> None:
+    done = stack.run("verify", "-w", "~nosuchuser/x")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr

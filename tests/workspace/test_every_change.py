@@ -1,0 +1,568 @@
+"""One table: a change to a workspace, what the quick and the deep look say of it, and what setup does then.
+
+"Quick" is told what it may rely on first: every file is recorded as proven, however young it is.
+"""
+
+# ruff: noqa: E501  a row of the table is a line
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import mmap
+import os
+import py_compile
+import shutil
+import socket
+import unicodedata
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from npu_rl.errors import HostError, WorkspaceError
+from npu_rl.manifest import lock as lock_file
+from npu_rl.workspace import check, laid
+from npu_rl.workspace.current import untouched
+from npu_rl.workspace.edits import find_edits
+from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.receipt import read_receipt
+from tests.workspace.stack import Stack, found, git_in, look
+
+Make = Callable[[Path], object]
+NOTHING, REPAIRS, REFUSES = "nothing to do", "lays it again", "local changes are in the way"
+
+
+@dataclass(frozen=True)
+class Change:
+    """make: changes the workspace at a path. drift: what deep finds. quick: what quick finds, if that is another.
+
+    listed: what is told of without being drift. setup: what it does without --discard.
+    """
+
+    name: str
+    make: Make
+    drift: tuple[tuple[str, str], ...] = ()
+    setup: str = NOTHING
+    listed: tuple[str, ...] = ()
+    quick: tuple[tuple[str, str], ...] | None = None
+
+
+def drift(name: str, make: Make, path: str, kind: str, setup: str = REFUSES) -> Change:
+    return Change(name, make, ((path, kind),), setup)
+
+
+def untracked(path: str, data: bytes = b"", setup: str = REFUSES) -> Change:
+    return drift(f"untracked {path!r}", lambda w: put(w / path, data), path, "untracked", setup)
+
+
+def listed(name: str, make: Make, *paths: str) -> Change:
+    return Change(name, make, listed=paths)
+
+
+def fine(name: str, make: Make) -> Change:
+    return Change(name, make)
+
+
+def unseen_by_quick(name: str, make: Make, path: str, kind: str, setup: str = NOTHING) -> Change:
+    return Change(name, make, ((path, kind),), setup, quick=())
+
+
+# -- how ------------------------------------------------------------------------------------------------
+
+
+def put(path: Path, data: bytes = b"") -> None:
+    os.makedirs(os.path.dirname(os.fsencode(path)), exist_ok=True)
+    with open(os.fsencode(path), "wb") as file:
+        file.write(data)
+
+
+def append(path: Path, data: bytes = b"# more\n") -> None:
+    path.write_bytes(path.read_bytes() + data)
+
+
+def flip(path: Path, at: int = -1) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    if path.stat().st_nlink > 1:  # a pack is one file with the store's
+        path.unlink()
+    path.write_bytes(data)
+
+
+@contextlib.contextmanager
+def old_times(path: Path) -> Iterator[None]:
+    before = path.stat()
+    yield
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def edit_with_old_times(w: Path) -> None:
+    with old_times(w / CORE):
+        flip(w / CORE)
+
+
+def moved_over(w: Path) -> None:
+    shutil.copy2(w / CORE, w / "other")
+    before = (w / CORE).stat()
+    flip(w / "other")
+    os.utime(w / "other", ns=(before.st_atime_ns, before.st_mtime_ns))
+    os.replace(w / "other", w / CORE)
+
+
+def through_a_hard_link(w: Path) -> None:
+    os.link(w / CORE, w / "other")
+    append(w / "other")
+
+
+def through_a_mapping(w: Path) -> None:
+    with open(w / CORE, "r+b") as file, mmap.mmap(file.fileno(), 0) as page:
+        page[0:1] = b"#"
+        page.flush()
+
+
+def hole(w: Path) -> None:
+    size = (w / "code/alpha/data.bin").stat().st_size
+    with open(w / "code/alpha/data.bin", "wb") as file:
+        file.truncate(size)
+
+
+def huge(path: Path) -> None:
+    with open(path, "wb") as file:
+        file.truncate(10**12)
+
+
+def replace_by(path: str, make: Callable[[Path], object]) -> Make:
+    def change(w: Path) -> None:
+        (w / path).unlink()
+        make(w / path)
+
+    return change
+
+
+def link_to_itself_elsewhere(path: str) -> Make:
+    def change(w: Path) -> None:
+        (w / path).rename(w / "elsewhere")
+        (w / path).symlink_to(w / "elsewhere")
+
+    return change
+
+
+def bind(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as end:
+        end.bind(os.path.relpath(path))
+
+
+def same_content_new_file(w: Path) -> None:
+    shutil.copy(w / CORE, w / "other")
+    os.replace(w / "other", w / CORE)
+
+
+def compiled(
+    mode: str, change: Callable[[Path], object] = lambda made: None, source: str = "code/beta/b.py"
+) -> Make:
+    def make(w: Path) -> None:
+        invalidation = py_compile.PycInvalidationMode[mode]
+        made = Path(str(py_compile.compile(str(w / source), doraise=True, invalidation_mode=invalidation)))
+        change(made.rename(made.with_name(made.name.replace(TAG, "cpython-311"))))
+
+    return make
+
+
+def flags(value: int) -> Callable[[Path], None]:
+    return lambda made: put(made, made.read_bytes()[:4] + bytes([value]) + made.read_bytes()[5:])
+
+
+def cache_elsewhere(w: Path) -> None:
+    compiled("TIMESTAMP")(w)
+    (w / "code/beta/__pycache__").rename(w / "cache")
+    (w / "code/beta/__pycache__").symlink_to(w / "cache")
+
+
+def renamed(path: str, name: str) -> Make:
+    return lambda w: (w / path).rename((w / path).with_name(name))
+
+
+def git_says(*args: str) -> Make:
+    def change(w: Path) -> None:
+        (w.parent / "home").mkdir(exist_ok=True)
+        env = {"PATH": os.environ["PATH"], "HOME": str(w.parent / "home")}
+        git_in(w / "code", env, *args)
+
+    return change
+
+
+def a_pack(w: Path, suffix: str = ".pack") -> Path:
+    return sorted((w / laid.PACKS).glob(f"*{suffix}"))[0]
+
+
+def pack_flipped_with_old_times(w: Path) -> None:
+    with old_times(a_pack(w)):
+        flip(a_pack(w), 60)
+
+
+def forged_record(w: Path) -> None:
+    put(w / "code/beta/b.py", b"B = 2\n")
+    status = (w / "code/beta/b.py").lstat()
+    record = json.loads((w / ".npu-rl/stat.json").read_text())
+    record["roots"]["code"]["beta/b.py"] = check.stat_of(status)
+    (w / ".npu-rl/stat.json").write_text(json.dumps(record))
+
+
+def without_git(w: Path) -> None:
+    shutil.rmtree(w / ".npu-rl/git")
+    for pointer in w.rglob(".git"):
+        pointer.unlink()
+
+
+def git_elsewhere(w: Path) -> None:
+    (w / ".npu-rl/git").rename(w / "git")
+    (w / ".npu-rl/git").symlink_to(w / "git")
+
+
+CORE = "code/alpha/core.py"
+TAG = f"cpython-{os.sys.version_info[0]}{os.sys.version_info[1]}"  # type: ignore[attr-defined]
+PYC = "code/beta/__pycache__/b.cpython-311.pyc"
+GIT = ".npu-rl/git/code"
+PACK = "(a pack)"  # its name stands in the receipt only
+NFD = unicodedata.normalize("NFD", "größe_名.py")
+
+TABLE = (
+    # content of a locked file
+    drift("an edit that kept size and times", edit_with_old_times, CORE, "modified"),
+    drift("another file moved over it with its times", moved_over, CORE, "modified"),
+    drift("a line more", lambda w: append(w / CORE), CORE, "modified"),
+    drift("a file cut short", lambda w: os.truncate(w / CORE, 10), CORE, "modified"),
+    drift("a file emptied", lambda w: os.truncate(w / CORE, 0), CORE, "modified"),
+    drift("an empty file that grew", lambda w: append(w / "code/alpha/__init__.py"), "code/alpha/__init__.py", "modified"),
+    drift("line ends of Windows", lambda w: put(w / CORE, (w / CORE).read_bytes().replace(b"\n", b"\r\n")), CORE, "modified"),
+    drift("a byte order mark", lambda w: put(w / CORE, b"\xef\xbb\xbf" + (w / CORE).read_bytes()), CORE, "modified"),
+    drift("no newline at the end", lambda w: put(w / CORE, (w / CORE).read_bytes()[:-1]), CORE, "modified"),
+    drift("one bit of data", lambda w: flip(w / "code/alpha/data.bin"), "code/alpha/data.bin", "modified"),
+    drift("a hole of the same size", hole, "code/alpha/data.bin", "modified"),
+    drift("written through a hard link", through_a_hard_link, CORE, "modified"),
+    drift("written through a mapping", through_a_mapping, CORE, "modified"),
+    drift("a version", lambda w: append(w / "code/alpha-1.0.dist-info/METADATA"), "code/alpha-1.0.dist-info/METADATA", "modified"),
+    drift("the runtime", lambda w: append(w / "code/npu_rl_runtime/switches.py"), "code/npu_rl_runtime/switches.py", "modified"),
+    drift("a file of src", lambda w: append(w / "src/gamma/csrc/k.cpp"), "src/gamma/csrc/k.cpp", "modified"),
+    drift("a link that leads elsewhere", replace_by("code/alpha/link.py", lambda p: p.symlink_to("same_a.py")), "code/alpha/link.py", "modified"),
+    drift("a link that leads nowhere", replace_by("code/alpha/link.py", lambda p: p.symlink_to("gone.py")), "code/alpha/link.py", "modified"),
+    # what is gone
+    drift("a file gone", lambda w: (w / CORE).unlink(), CORE, "missing", REPAIRS),
+    drift("an empty file gone", lambda w: (w / "code/beta/__init__.py").unlink(), "code/beta/__init__.py", "missing", REPAIRS),
+    drift("a folder gone", lambda w: shutil.rmtree(w / "code/alpha/deep"), "code/alpha/deep/er/leaf.py", "missing", REPAIRS),
+    drift("a link gone", lambda w: (w / "code/alpha/link.py").unlink(), "code/alpha/link.py", "missing", REPAIRS),
+    drift("a file of src gone", lambda w: (w / "src/gamma/build.txt").unlink(), "src/gamma/build.txt", "missing", REPAIRS),
+    # mode and type
+    drift("a mode more", lambda w: (w / CORE).chmod(0o755), CORE, "mode"),
+    drift("a mode less", lambda w: (w / "code/alpha/run.sh").chmod(0o644), "code/alpha/run.sh", "mode"),
+    drift("a link to the same content", link_to_itself_elsewhere(CORE), CORE, "type"),
+    drift("a file in place of a link", replace_by("code/alpha/link.py", lambda p: put(p, b"core.py")), "code/alpha/link.py", "type"),
+    drift("a folder in place of a file", replace_by(CORE, lambda p: p.mkdir()), CORE, "type"),
+    drift("a pipe in place of a file", replace_by(CORE, os.mkfifo), CORE, "type"),
+    drift("a socket in place of a file", replace_by(CORE, bind), CORE, "type"),
+    drift("a link in place of code", link_to_itself_elsewhere("code"), "code", "type"),
+    drift("a link in place of src", link_to_itself_elsewhere("src"), "src/gamma", "type"),
+    drift("a link in place of a root of src", link_to_itself_elsewhere("src/gamma"), "src/gamma", "type"),
+    Change(
+        "a name in other case", renamed("code/beta/b.py", "B.py"),
+        (("code/beta/B.py", "untracked"), ("code/beta/b.py", "missing")), REFUSES,
+    ),
+    Change(
+        "a link in place of a folder", link_to_itself_elsewhere("code/beta"),
+        (("code/beta", "untracked"), ("code/beta/__init__.py", "missing"), ("code/beta/b.py", "missing")), REFUSES,
+    ),
+    # what Python would import
+    untracked("code/random.py"),
+    untracked("code/sitecustomize.py"),
+    untracked("code/usercustomize.py"),
+    untracked("code/npu_rl_runtime/extra.py"),
+    untracked("code/alpha.py"),
+    untracked("code/alpha/core/__init__.py"),
+    untracked("code/alpha/core/part.py"),
+    untracked("code/new/__init__.py"),
+    untracked("code/new/space/deep.py"),
+    untracked("code/fast.so"),
+    untracked("code/alpha/core.cpython-311-x86_64-linux-gnu.so"),
+    untracked("code/alpha/core.abi3.so"),
+    untracked("code/alpha/core.cpython-312-darwin.so"),
+    untracked("code/alpha/core.pyd"),
+    untracked("code/alpha/core.pyc"),
+    untracked("code/core.dylib"),
+    untracked("code/site.pth"),
+    untracked("code/RANDOM.PY"),
+    untracked("code/.hidden/x.py"),
+    untracked("code/a b.py"),
+    untracked("code/line\nX equals its lock.py"),
+    untracked("code/\x1b]0;title\x07.py"),
+    untracked("code/\udcff.py"),
+    untracked(f"code/{'n' * 250}.py"),
+    untracked(f"code/alpha/{NFD}"),
+    untracked("src/gamma/setup.py"),
+    drift("an empty folder, which is a package", lambda w: (w / "code/torch_npu").mkdir(), "code/torch_npu/", "untracked", REPAIRS),
+    drift("empty folders", lambda w: (w / "code/a/b").mkdir(parents=True), "code/a/b/", "untracked", REPAIRS),
+    drift("an empty folder in a package", lambda w: (w / "code/alpha/more").mkdir(), "code/alpha/more/", "untracked", REPAIRS),
+    drift("a cache alone", lambda w: (w / "code/a/__pycache__").mkdir(parents=True), "code/a/__pycache__/", "untracked", REPAIRS),
+    drift("a package by a link", lambda w: (w / "code/other").symlink_to(w / "src"), "code/other", "untracked"),
+    drift("a link to nothing", lambda w: (w / "code/later").symlink_to("not-yet"), "code/later", "untracked"),
+    drift("a link to itself", lambda w: (w / "code/self").symlink_to("self"), "code/self", "untracked"),
+    drift("a module by a link", lambda w: (w / "code/evil.py").symlink_to("/etc/hosts"), "code/evil.py", "untracked"),
+    drift("a pipe named as a module", lambda w: os.mkfifo(w / "code/evil.py"), "code/evil.py", "untracked"),
+    # what importlib.metadata and pkg_resources read
+    untracked("code/zz-1.0.dist-info/entry_points.txt", b"[vllm.platform_plugins]\nzz = zz:main\n"),
+    untracked("code/zz-1.0.DIST-INFO/METADATA", b"Name: zz\nVersion: 1.0\n"),
+    untracked("code/zz.EGG-INFO/PKG-INFO"),
+    untracked("code/zz.Egg-Info"),
+    untracked("code/zz.egg-link", b"/elsewhere\n"),
+    untracked("code/zz-1.0-py3.11.egg"),
+    untracked("code/zz-1.0-py3.11.EGG/EGG-INFO/PKG-INFO"),
+    untracked("code/alpha-1.0.dist-info/entry_points.txt"),
+    drift("empty metadata", lambda w: (w / "code/zz-1.0.dist-info").mkdir(), "code/zz-1.0.dist-info/", "untracked", REPAIRS),
+    # what code of the tree picks by a name it puts together
+    untracked("code/alpha/other.bin"),
+    untracked("code/alpha/notes.txt"),
+    untracked("code/alpha/OTHER.BIN"),
+    # repositories
+    drift("a repository inside", lambda w: put(w / "code/beta/.git/HEAD"), "code/beta/.git/", "untracked"),
+    drift("a pointer to a repository inside", lambda w: put(w / "code/beta/.git"), "code/beta/.git", "untracked"),
+    # byte code that nobody holds against a source
+    drift("an unchecked hash", compiled("UNCHECKED_HASH"), PYC, "untracked", REPAIRS),
+    drift("no source", compiled("TIMESTAMP", lambda p: p.rename(p.with_name("x.cpython-311.pyc"))), PYC.replace("/b.", "/x."), "untracked", REPAIRS),
+    drift("flags that no Python knows", compiled("TIMESTAMP", flags(5)), PYC, "untracked", REPAIRS),
+    drift("byte code cut short", compiled("TIMESTAMP", lambda p: os.truncate(p, 15)), PYC, "untracked", REPAIRS),
+    drift("byte code by a link", compiled("TIMESTAMP", lambda p: p.symlink_to(p.rename(p.parents[3] / "x"))), PYC, "untracked", REPAIRS),
+    drift("a cache by a link", cache_elsewhere, "code/beta/__pycache__", "untracked"),
+    drift("a source in a cache", lambda w: put(w / "code/beta/__pycache__/b.py"), "code/beta/__pycache__/b.py", "untracked"),
+    drift("an extension in a cache", lambda w: put(w / "code/beta/__pycache__/b.so"), "code/beta/__pycache__/b.so", "untracked"),
+    drift("machine code in a cache", lambda w: put(w / "code/beta/__pycache__/b.f-1.py311.nbi"), "code/beta/__pycache__/b.f-1.py311.nbi", "untracked"),
+    # byte code that is not read by us, and that nobody can prove
+    listed("byte code by time", compiled("TIMESTAMP"), PYC),
+    listed("byte code by a checked hash", compiled("CHECKED_HASH"), PYC),
+    listed("optimised byte code", compiled("TIMESTAMP", lambda p: p.rename(p.with_name("b.cpython-311.opt-1.pyc"))), PYC.replace(".pyc", ".opt-1.pyc")),
+    listed("byte code of a test's", compiled("TIMESTAMP", lambda p: p.rename(p.with_name("b.cpython-311-pytest-8.3.4.pyc"))), PYC.replace(".pyc", "-pytest-8.3.4.pyc")),
+    listed("unfinished byte code", compiled("TIMESTAMP", lambda p: p.rename(f"{p}.140234")), f"{PYC}.140234"),
+    # files that nothing reads
+    listed("outputs", lambda w: put(w / "code/outputs/step_1/model.safetensors"), "code/outputs/step_1/model.safetensors"),
+    listed("a note", lambda w: put(w / "code/notes.txt"), "code/notes.txt"),
+    listed("a log in a package", lambda w: put(w / "code/alpha/out.log"), "code/alpha/out.log"),
+    listed("a stub", lambda w: put(w / "code/alpha/core.pyi"), "code/alpha/core.pyi"),
+    listed("a dot at the end", lambda w: put(w / "code/alpha/core.py."), "code/alpha/core.py."),
+    listed("metadata where nobody looks", lambda w: put(w / "code/alpha/x.dist-info/RECORD"), "code/alpha/x.dist-info/RECORD"),
+    listed("an object file", lambda w: put(w / "src/gamma/csrc/k.o"), "src/gamma/csrc/k.o"),
+    listed("a pipe", lambda w: os.mkfifo(w / "code/pipe"), "code/pipe"),
+    # activate
+    drift("activate edited", lambda w: append(w / "activate", b"export LD_PRELOAD=/x.so\n"), "activate", "modified"),
+    drift("activate emptied", lambda w: os.truncate(w / "activate", 0), "activate", "modified"),
+    drift("activate gone", lambda w: (w / "activate").unlink(), "activate", "missing", REPAIRS),
+    drift("activate a program", lambda w: (w / "activate").chmod(0o755), "activate", "mode", REPAIRS),
+    drift("activate by a link", link_to_itself_elsewhere("activate"), "activate", "type"),
+    drift("a folder in place of activate", replace_by("activate", lambda p: p.mkdir()), "activate", "type"),
+    drift("a pipe in place of activate", replace_by("activate", os.mkfifo), "activate", "type"),
+    # pointers and strangers
+    drift("another pointer", lambda w: put(w / "code/.git", b"gitdir: /elsewhere\n"), "code/.git", "modified"),
+    drift("no pointer", lambda w: (w / "code/.git").unlink(), "code/.git", "missing", REPAIRS),
+    drift("a pointer by a link", link_to_itself_elsewhere("code/.git"), "code/.git", "type"),
+    drift("a repository in its place", replace_by("code/.git", lambda p: put(p / "HEAD")), "code/.git/", "type"),
+    drift("an empty folder in its place", replace_by("code/.git", lambda p: p.mkdir()), "code/.git/", "type"),
+    drift("another pointer in src", lambda w: append(w / "src/gamma/.git"), "src/gamma/.git", "modified"),
+    drift("a folder beside ours in src", lambda w: put(w / "src/evil/evil.py"), "src/evil/", "untracked"),
+    drift("an empty folder in src", lambda w: (w / "src/evil").mkdir(), "src/evil/", "untracked"),
+    drift("a file in src", lambda w: put(w / "src/evil.py"), "src/evil.py", "untracked"),
+    drift("a link in src", lambda w: (w / "src/evil").symlink_to("gamma"), "src/evil", "untracked"),
+    # git
+    drift("no git", lambda w: shutil.rmtree(w / ".npu-rl/git"), ".npu-rl/git", "missing", REPAIRS),
+    drift("git elsewhere", git_elsewhere, ".npu-rl/git", "type", REPAIRS),
+    drift("no objects", lambda w: shutil.rmtree(w / ".npu-rl/git/objects"), ".npu-rl/git/objects", "missing", REPAIRS),
+    drift("no packs", lambda w: shutil.rmtree(w / laid.PACKS), laid.PACKS, "missing", REPAIRS),
+    drift("a pack gone", lambda w: a_pack(w).unlink(), PACK, "missing", REPAIRS),
+    drift("an index of a pack gone", lambda w: a_pack(w, ".idx").unlink(), PACK, "missing", REPAIRS),
+    drift("a pack cut short", lambda w: put(replaced(a_pack(w)), b"PACK"), PACK, "modified", REPAIRS),
+    drift("a pack of a terabyte", lambda w: huge(replaced(a_pack(w))), PACK, "modified", REPAIRS),
+    drift("a bit of a pack", lambda w: flip(a_pack(w), 60), PACK, "modified", REPAIRS),
+    drift("the seal of a pack", lambda w: flip(a_pack(w)), PACK, "modified", REPAIRS),
+    drift("a folder in place of a pack", lambda w: replaced(a_pack(w)).mkdir(), PACK, "type", REPAIRS),
+    drift("no repository", lambda w: shutil.rmtree(w / GIT), GIT, "missing", REPAIRS),
+    drift("no HEAD", lambda w: (w / GIT / "HEAD").unlink(), f"{GIT}/HEAD", "missing", REPAIRS),
+    drift("HEAD is garbage", lambda w: put(w / GIT / "HEAD", b"\0\1"), f"{GIT}/HEAD", "modified", REPAIRS),
+    drift("HEAD leads out", lambda w: put(w / GIT / "HEAD", b"ref: refs/../../x\n"), f"{GIT}/HEAD", "modified", REPAIRS),
+    drift("no branch", lambda w: (w / GIT / "refs/heads/main").unlink(), f"{GIT}/HEAD", "modified", REPAIRS),
+    drift("a branch of garbage", lambda w: put(w / GIT / "refs/heads/main", b"zz\n"), f"{GIT}/HEAD", "modified", REPAIRS),
+    drift("no configuration", lambda w: (w / GIT / "config").unlink(), f"{GIT}/config", "missing", REPAIRS),
+    drift("a configuration of garbage", lambda w: put(w / GIT / "config", b"[core\n\0"), f"{GIT}/config", "modified", REPAIRS),
+    drift("no index", lambda w: (w / GIT / "index").unlink(), f"{GIT}/index", "missing", REPAIRS),
+    drift("other objects", lambda w: put(w / GIT / "objects/info/alternates", b"/elsewhere\n"), f"{GIT}/objects/info/alternates", "modified", REPAIRS),
+    drift("no objects lent", lambda w: (w / GIT / "objects/info/alternates").unlink(), f"{GIT}/objects/info/alternates", "missing", REPAIRS),
+    drift("no refs", lambda w: shutil.rmtree(w / GIT / "refs"), f"{GIT}/refs", "missing", REPAIRS),
+    # what the quick look is documented not to see: everything that it compares, forged
+    unseen_by_quick("a forged record of times", forged_record, "code/beta/b.py", "modified"),
+    unseen_by_quick("a bit of a pack, with its old times", pack_flipped_with_old_times, PACK, "modified"),
+    # no change
+    fine("touched", lambda w: os.utime(w / CORE)),
+    fine("a copy in its place", same_content_new_file),
+    fine("bits that git does not know", lambda w: (w / CORE).chmod(0o600)),
+    fine("an empty cache", lambda w: (w / "code/alpha/__pycache__").mkdir()),
+    fine("an empty folder that is no name", lambda w: (w / "code/2024-01-01").mkdir()),
+    fine("no record of times", lambda w: (w / ".npu-rl/stat.json").unlink()),
+    fine("files beside", lambda w: put(w / "notes/x.py")),
+    fine("runs", lambda w: put(w / "runs/a/run.json")),
+    fine("a folder that older versions kept byte code in", lambda w: put(w / ".npu-rl/pycache/x.pyc")),
+    fine("edits that were put aside", lambda w: put(w / ".npu-rl/kept/2024-01-01T00-00-00/code/x.py")),
+    fine("a person's settings", git_says("config", "user.name", 'Me "and" you')),
+    fine("a branch of a person's", git_says("branch", "mine")),
+    fine("another branch", git_says("checkout", "-q", "-b", "mine")),
+    fine("no branch at all", git_says("checkout", "-q", "--detach")),
+    fine("packed refs", git_says("pack-refs", "--all")),
+    fine("a repack", git_says("repack", "-qad")),
+    fine("an excluded name", lambda w: put(w / GIT / "info/exclude", b"*\n")),
+    Change("a copy without git", without_git, setup=REPAIRS),
+)  # fmt: skip
+
+
+def replaced(path: Path) -> Path:
+    path.unlink()
+    return path
+
+
+# -- the table -----------------------------------------------------------------------------------------
+
+
+def record_all(layout: Layout) -> None:
+    """As if every file had been proven long ago."""
+    receipt = read_receipt(layout)
+    stats = {
+        root: check.examine_root(layout.root, root, files, {}).stats for root, files in receipt.files.items()
+    }
+    stats[laid.PACKS] = laid.pack_stats(layout.root)
+    text = check.dump_stats(stats, 2**62, receipt.digest)
+    layout.stat.write_bytes(text.encode("utf-8", "surrogateescape"))
+
+
+def setup_would(layout: Layout) -> str:
+    if untouched(layout, layout.lock.read_text(encoding="utf-8")):
+        return NOTHING
+    return REFUSES if find_edits(layout.root, read_receipt(layout).files) else REPAIRS
+
+
+def as_in_the_table(drift: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """A file that several hunks are missing from is there once."""
+    shown = ((PACK if path.startswith(f"{laid.PACKS}/") else path, kind) for path, kind in drift)
+    return tuple(dict.fromkeys(shown))
+
+
+def test_the_table_is_as_long_as_it_should_be() -> None:
+    assert len(TABLE) == len({change.name for change in TABLE}) > 52 + 80
+
+
+@pytest.mark.parametrize("change", TABLE, ids=lambda change: ascii(change.name).strip("'"))
+def test_every_change(layout: Layout, change: Change, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(layout.root.parent))
+    record_all(layout)
+    change.make(layout.root)
+    quick = look(layout)
+    assert as_in_the_table([(d.path, d.kind) for d in quick.drift]) == (
+        change.drift if change.quick is None else change.quick
+    )
+    assert (*quick.products, *quick.byte_code) == change.listed
+    assert setup_would(layout) == change.setup
+    deep = look(layout, deep=True)
+    assert as_in_the_table([(d.path, d.kind) for d in deep.drift]) == change.drift
+    assert (*deep.products, *deep.byte_code) == change.listed
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["activate gone", "activate a program", "no pointer", "no git", "a bit of a pack", "no HEAD", "an unchecked hash",
+     "an empty folder, which is a package", "git elsewhere", "a branch of garbage"],
+)  # fmt: skip
+def test_setup_lays_again(stack: Stack, layout: Layout, name: str) -> None:
+    next(change for change in TABLE if change.name == name).make(layout.root)
+    done = stack.lay(layout.root)
+    assert done.returncode == 0, done.stderr
+    assert "is ready" in done.stdout
+    assert not layout.kept.exists()
+    assert found(layout, deep=True) == []
+    assert git_in(layout.code, stack.env, "fsck", "--no-dangling") == ""
+    assert git_in(layout.code, stack.env, "status", "--porcelain") == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [("activate edited", "activate"), ("another pointer", "code/.git"), ("a file in src", "src/evil.py"),
+     ("a repository in its place", "code/.git/HEAD"), ("an unknown entry point", "code/zz-1.0.DIST-INFO/METADATA")],
+)  # fmt: skip
+def test_setup_puts_aside_what_a_person_made(stack: Stack, layout: Layout, name: str, kept: str) -> None:
+    name = {"an unknown entry point": "untracked 'code/zz-1.0.DIST-INFO/METADATA'"}.get(name, name)
+    next(change for change in TABLE if change.name == name).make(layout.root)
+    content = (layout.root / kept).read_bytes()
+    done = stack.lay(layout.root)
+    assert done.returncode == 3
+    assert "in the way" in done.stderr
+    assert (layout.root / kept).read_bytes() == content
+    assert stack.lay(layout.root, None, "--discard").returncode == 0
+    (folder,) = layout.kept.iterdir()
+    assert (folder / kept).read_bytes() == content
+    assert found(layout, deep=True) == []
+
+
+@pytest.mark.parametrize(
+    "damage", ["no HEAD", "no configuration", "a bit of a pack", "no objects", "no refs"]
+)
+def test_commits_in_a_damaged_repository_are_never_lost(stack: Stack, layout: Layout, damage: str) -> None:
+    put(layout.code / "beta/b.py", b"B = 'mine'\n")
+    git_in(layout.code, stack.env, "commit", "-qam", "mine")
+    put(layout.code / "beta/b.py", b"B = 1\n")
+    own = {p.name for p in (layout.git / "code/objects").rglob("*") if p.is_file()}
+    next(change for change in TABLE if change.name == damage).make(layout.root)
+    done = stack.lay(layout.root)
+    assert done.returncode == 3
+    assert "code: " in done.stderr
+    assert stack.lay(layout.root, None, "--discard").returncode == 0
+    (folder,) = layout.kept.iterdir()
+    assert {p.name for p in (folder / "git/code/objects").rglob("*") if p.is_file()} == own
+    assert found(layout, deep=True) == []
+
+
+def test_a_forged_receipt_and_record_are_found_by_deep(layout: Layout) -> None:
+    """Quick believes them together, as documented."""
+    changed = b"B = 666\n"
+    put(layout.code / "beta/b.py", changed)
+    text = layout.receipt.read_text()
+    old, new = (hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest() for data in (b"B = 1\n", changed))
+    assert old in text
+    rest = text[75:].replace(old, new)
+    layout.receipt.write_text(text[:11] + hashlib.sha256(rest.encode()).hexdigest() + rest)
+    record_all(layout)
+    assert found(layout) == []
+    with pytest.raises(WorkspaceError, match="does not describe the locked tree of code"):
+        look(layout, deep=True)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs another user to become")
+@pytest.mark.parametrize("name", [CORE, "code/alpha/deep", "activate", "code/.git", GIT, "src"])
+def test_what_nobody_may_read_is_an_error_and_not_a_pass(layout: Layout, name: str) -> None:
+    for folder in (layout.root.parent, *layout.root.parent.parents):
+        if folder.stat().st_uid == 0 and "pytest" in str(folder):
+            folder.chmod(0o755)
+    (layout.root / name).chmod(0)
+    os.seteuid(65534)
+    try:
+        for deep in (False, True):
+            with pytest.raises(HostError, match="No permission"):
+                look(layout, deep=deep)
+    finally:
+        os.seteuid(0)
+
+
+def test_the_environment_of_the_lock_is_held(layout: Layout) -> None:
+    """Its own digest is made anew by whoever changes it; the receipt keeps the one it was laid from."""
+    if "lock" not in read_receipt(layout).setup:
+        pytest.skip("receipts do not keep the lock's digest yet")
+    lock = lock_file.read(layout.lock)
+    forged = dataclasses.replace(lock, env={**lock.env, "NPU_RL_FORGED": "1"})
+    layout.lock.write_text(lock_file.dump(forged), encoding="utf-8")
+    for deep in (False, True):
+        with pytest.raises(WorkspaceError, match="do not belong together"):
+            look(layout, deep=deep)
+    assert not untouched(layout, lock_file.dump(lock))

@@ -1,0 +1,118 @@
+"""The anchor outside the workspace: what its owner can forge, `--expect` finds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npu_rl.manifest import lock as lock_file
+from npu_rl.workspace.layout import Layout
+from tests.workspace.stack import Stack, receipt_with, verify_json
+
+
+@pytest.fixture(scope="module")
+def digest(stack: Stack) -> str:
+    """As it stands in the lock that people commit."""
+    found: str = json.loads(lock_file.file_for(stack.old).read_text())["digest"]
+    return found
+
+
+def sealed(body: dict[str, Any]) -> str:
+    """A lock with its digest made anew: it has no key."""
+    body.pop("digest", None)
+    body["digest"] = hashlib.sha256(
+        json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+    ).hexdigest()
+    return json.dumps(body, indent=1, ensure_ascii=False) + "\n"
+
+
+def forge_lock(layout: Layout) -> None:
+    body = json.loads(layout.lock.read_text())
+    body["env"]["LD_PRELOAD"] = "/evil.so"
+    layout.lock.write_text(sealed(body))
+
+
+def forge_receipt(layout: Layout) -> None:
+    """The receipt says that it was laid from the forged lock."""
+    digest = json.loads(layout.lock.read_text())["digest"]
+    receipt_with(layout, lambda body: body["setup"].update(lock=digest))
+
+
+def test_every_command_that_proves_prints_it(
+    stack: Stack, layout: Layout, digest: str, tmp_path: Path
+) -> None:
+    first = stack.setup(tmp_path / "first")
+    assert f"\nlock {digest}\n" in first.stdout
+    assert f"\nlock {digest}\n" in stack.setup(tmp_path / "first").stdout
+    assert json.loads(stack.setup(tmp_path / "first", None, "--json").stdout)["lock"] == digest
+    assert f"\nlock {digest}\n" in stack.run("verify", "-w", layout.root).stdout
+    assert verify_json(stack, layout.root)[1]["lock"] == digest
+    assert digest in stack.run("status", "-w", layout.root).stdout
+    assert json.loads(stack.run("status", "-w", layout.root, "--json").stdout)["lock"] == digest
+
+
+def test_the_lock_it_was_laid_from_is_held_against_the_lock(stack: Stack, layout: Layout) -> None:
+    """The environment of a run comes from lock.json, and its tree may be right all the same."""
+    forge_lock(layout)
+    for options in ((), ("--deep",)):
+        done = stack.run("verify", "-w", layout.root, *options)
+        assert done.returncode == 3
+        assert "do not belong together" in done.stderr
+    assert stack.lay(layout.root).returncode == 0
+    assert stack.run("verify", "-w", layout.root).returncode == 0
+
+
+def test_a_forged_script_and_receipt(stack: Stack, layout: Layout, digest: str) -> None:
+    """`activate` is no file of a tree: what it should be follows from the lock alone."""
+    script = layout.root / "activate"
+    script.write_text(script.read_text() + "export LD_PRELOAD=/evil.so\n")
+    forged = hashlib.sha256(script.read_bytes()).hexdigest()
+    receipt_with(layout, lambda body: body["setup"].update(activate=forged))
+    assert stack.run("verify", "--deep", "-w", layout.root).returncode == 0  # as documented
+    done = stack.run("verify", "-w", layout.root, "--expect", digest)
+    assert done.returncode == 3
+    assert "activate" in done.stdout
+
+
+def test_a_forged_lock_and_receipt(stack: Stack, layout: Layout, digest: str) -> None:
+    forge_lock(layout)
+    forge_receipt(layout)
+    assert (
+        stack.run("verify", "--deep", "-w", layout.root).returncode == 0
+    )  # as documented: it needs the anchor
+    for command in (["verify"], ["train", "quickstart", "--dry-run"]):
+        done = stack.run(*command, "-w", layout.root, "--expect", digest)
+        assert done.returncode == 3
+        assert "not of the expected lock" in done.stderr
+        assert digest in done.stderr
+        assert json.loads(layout.lock.read_text())["digest"] in done.stderr
+
+
+def test_with_the_anchor_every_byte_is_read(stack: Stack, layout: Layout, digest: str) -> None:
+    """A record of the last proof that was forged hides a change from a quick look only."""
+    assert stack.run("verify", "-w", layout.root, "--expect", digest).returncode == 0
+    (layout.code / "beta/b.py").write_text("B = 2\n")
+    status = (layout.code / "beta/b.py").lstat()
+    record = json.loads(layout.stat.read_text())
+    record["roots"]["code"]["beta/b.py"] = [
+        status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_mode
+    ]  # fmt: skip
+    layout.stat.write_text(json.dumps(record))
+    assert stack.run("verify", "-w", layout.root).returncode == 0
+    done = stack.run("verify", "-w", layout.root, "--expect", digest)
+    assert done.returncode == 3
+    assert "code/beta/b.py" in done.stdout
+
+
+@pytest.mark.parametrize("wrong", ["", "abc", "A" * 64, "0" * 63, "0" * 65, "0" * 40, "0" * 64 + "\n"])
+@pytest.mark.parametrize("command", [["verify"], ["train", "quickstart"]], ids=lambda c: c[0])
+def test_what_is_no_digest_is_a_mistake_of_usage(
+    stack: Stack, layout: Layout, command: list[str], wrong: str
+) -> None:
+    done = stack.run(*command, "-w", layout.root, "--expect", wrong)
+    assert done.returncode == 2
+    assert "Not the digest of a lock" in done.stderr

@@ -1,0 +1,479 @@
+"""A workspace of unknown origin: whatever stands in it, no command changes anything outside, hangs or falls over.
+
+The folder `victim` stands for a person's home. It is compared by content, inode, mode and time of change.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npu_rl.cli import app as cli
+from npu_rl.errors import NpuRlError
+from npu_rl.workspace import swap
+from npu_rl.workspace.layout import MOVED, Layout
+from tests.hostile.limits import assert_told, limited_cli
+from tests.workspace.stack import Stack, found, receipt_with, snapshot
+
+STAGING, OLD, KEPT = "staging-0123456789ab", "old-0123456789ab", "2020-01-01T00-00-00"
+RECIPE = "quickstart"
+ID = "0" * 40
+
+
+@pytest.fixture(scope="session")
+def incoming(stack: Stack) -> Layout:
+    """A workspace of the new lock that nobody may change."""
+    return stack.make(stack.home / "hostile-incoming", stack.new)
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    home = tmp_path / "victim"
+    for path in ("b.py", ".bashrc", "folder/b.py", "beta/b.py", "code/beta/b.py", "busy.lock", "core.py"):
+        (home / path).parent.mkdir(parents=True, exist_ok=True)
+        (home / path).write_text(f"precious {path}\n")
+    return home
+
+
+def untouched(home: Path) -> dict[str, tuple[object, ...]]:
+    """Everything that a change of the victim would change."""
+    seen: dict[str, tuple[object, ...]] = {}
+    for path in sorted((home, *home.rglob("*"))):
+        status = path.lstat()
+        content = path.read_bytes() if path.is_file() else b""
+        seen[str(path)] = (status.st_mode, status.st_ino, status.st_mtime_ns, content)
+    return seen
+
+
+@contextlib.contextmanager
+def in_time(seconds: int) -> Iterator[None]:
+    """A command that waits for a pipe is no more than a failed test."""
+
+    def late(_number: int, _frame: object) -> None:
+        raise AssertionError("it hangs")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def said(stack: Stack, capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str]:
+    """Exit code and error of a command in this process: anything but our own errors is a traceback."""
+    with pytest.MonkeyPatch.context() as patched:
+        for name, value in stack.env.items():
+            patched.setenv(name, value)
+        try:
+            with in_time(30):
+                cli.app([*map(str, words)], standalone_mode=False)
+            code, error = 0, ""
+        except NpuRlError as refused:
+            code, error = refused.exit_code, str(refused)
+        except SystemExit as ended:
+            code, error = int(ended.code or 0), ""
+    return code, error + capsys.readouterr().err
+
+
+def interrupt(layout: Layout, incoming: Layout) -> None:
+    """The workspace as a setup leaves it that is killed when all is moved, with an edit still to be put aside."""
+    (layout.code / "beta/b.py").write_text("B = 'mine'\n")
+    old = layout.hidden / OLD
+    for name in MOVED:
+        if os.path.lexists(layout.root / name):
+            (old / name).parent.mkdir(parents=True, exist_ok=True)
+            (layout.root / name).rename(old / name)
+    skip = shutil.ignore_patterns("busy.lock", "pycache")
+    shutil.copytree(incoming.root, layout.root, symlinks=True, dirs_exist_ok=True, ignore=skip)
+    (layout.hidden / STAGING / ".npu-rl").mkdir(parents=True)
+    parts = frozenset(n for n in MOVED if os.path.lexists(incoming.root / n) and n != ".npu-rl/pycache")
+    swap.Journal(layout.hidden / STAGING, old, parts, layout.kept / KEPT).write(layout)
+
+
+# -- what was reported -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["verify", "status", "diff", "setup", "discard"])
+def test_what_is_put_aside_goes_through_no_link(
+    stack: Stack, layout: Layout, victim: Path, tmp_path: Path, command: str
+) -> None:
+    """Work of "the old workspace" was renamed to kept/TIME/code/.bashrc, where kept/TIME/code led home."""
+    old = layout.hidden / OLD
+    (old / ".npu-rl").mkdir(parents=True)
+    shutil.copy(layout.receipt, old / ".npu-rl/receipt.json")
+    (old / "code").mkdir()
+    (old / "code/.bashrc").write_text("evil\n")
+    (layout.kept / KEPT).mkdir(parents=True)
+    (layout.kept / KEPT / "code").symlink_to(victim)
+    journal = {"staging": STAGING, "old": OLD, "in": list(MOVED), "kept": KEPT, "moved": False}
+    layout.journal.write_text(json.dumps(journal))
+    before = untouched(victim), snapshot(layout.root)
+    words = {
+        "setup": ["setup", "-m", str(stack.old)],
+        "discard": ["setup", "-m", str(stack.new), "--discard"],
+    }
+    done = stack.run(*words.get(command, [command]), "-w", layout.root)
+    assert done.returncode == 3
+    assert untouched(victim) == before[0]
+    if command in ("verify", "status", "diff"):
+        assert snapshot(layout.root) == before[1]
+        assert "was interrupted" in done.stderr
+    else:
+        assert "is a symbolic link" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["verify", "status", "diff", "discard"])
+@pytest.mark.parametrize("pending", [True, False])
+def test_a_receipt_names_only_places_of_a_workspace(
+    stack: Stack, layout: Layout, victim: Path, command: str, pending: bool
+) -> None:
+    """Its root "../victim" was searched for local work, and each file found was renamed into the workspace."""
+    root = "../../../victim" if pending else "../victim"  # from `.npu-rl/old-*`, or from the workspace
+    receipt_with(
+        layout, lambda body: [body[k].update({root: v}) for k, v in {"files": [], "commits": ID}.items()]
+    )
+    if pending:
+        old = layout.hidden / OLD
+        shutil.copytree(layout.root / "code", old / "code")
+        (old / ".npu-rl").mkdir()
+        shutil.copy(layout.receipt, old / ".npu-rl/receipt.json")
+        journal = {"staging": STAGING, "old": OLD, "in": [], "kept": KEPT, "moved": False}
+        layout.journal.write_text(json.dumps(journal))
+    before = untouched(victim)
+    words = ["setup", "-m", str(stack.new), "--discard"] if command == "discard" else [command]
+    done = stack.run(*words, "-w", layout.root)
+    assert "Traceback" not in done.stderr
+    assert untouched(victim) == before
+    assert done.returncode == (0 if command == "discard" else 3), done.stderr
+
+
+def test_the_file_that_holds_a_workspace_leads_nowhere(stack: Stack, layout: Layout, victim: Path) -> None:
+    """Opening the lock file emptied whatever it led to."""
+    (layout.hidden / "busy.lock").unlink()
+    (layout.hidden / "busy.lock").symlink_to(victim / ".bashrc")
+    before = untouched(victim)
+    done = stack.lay(layout.root, stack.new)
+    assert done.returncode == 3
+    assert "busy.lock is not a file" in done.stderr
+    (layout.hidden / "busy.lock").unlink()
+    os.link(victim / ".bashrc", layout.hidden / "busy.lock")
+    assert stack.lay(layout.root, stack.new).returncode == 0
+    assert untouched(victim) == before
+
+
+# -- receipts --------------------------------------------------------------------------------------------
+
+BODIES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "files a list": lambda b: b.update(files=[]),
+    "no code": lambda b: [b[k].pop("code") for k in ("files", "trees", "commits")],
+    "root absolute": lambda b: b["files"].update({"/etc": []}),
+    "root in src": lambda b: b["files"].update({"src/../..": []}),
+    "root .npu-rl": lambda b: b["files"].update({".npu-rl": []}),
+    "root of two folders": lambda b: b["files"].update({"src/a/b": []}),
+    "commit an option": lambda b: b["commits"].update(code="--output=/tmp/x"),
+    "commit missing": lambda b: b["commits"].pop("code"),
+    "tree a number": lambda b: b["trees"].update(code=3),
+    "hunks a mapping": lambda b: b.update(hunks={}),
+    "texts a list": lambda b: b.update(texts=[]),
+    "text a number": lambda b: b["texts"].update(x=1),
+    "text half a pair": lambda b: b["texts"].update(x="\ud800"),
+    "setup a list": lambda b: b.update(setup=[]),
+    "made a text": lambda b: b["setup"].update(made="now"),
+    "made out of time": lambda b: b["setup"].update(made=2**60),
+    "python a list": lambda b: b["setup"].update(python=["rm"]),
+    "manifest a number": lambda b: b["setup"].update(manifest=3),
+    "lock no digest": lambda b: b["setup"].update(lock="abc"),
+    "lock another": lambda b: b["setup"].update(lock="0" * 64),
+    "no setup": lambda b: b.pop("setup"),
+    "format a list": lambda b: b.update(receipt_format=[1]),
+}
+for path in ("", "/etc/passwd", "a//b", "./a", "a/..", "../a", "a/.git/x", "a/.GIT", "nul\0", "half\ud800"):
+    BODIES[f"path {path!r}"] = lambda b, p=path: b["files"]["code"].append([p, "100644", ID])
+for name, entry in {
+    "twice": ["beta/b.py", "100644", ID],
+    "below a file": ["beta/b.py/x", "100644", ID],
+    "mode": ["x", "100664", ID],
+    "short id": ["x", "100644", ID[1:]],
+    "upper id": ["x", "100644", "A" * 40],
+    "id with spaces": ["x", "100644", " " * 40],
+    "path a list": [["x"], "100644", ID],
+    "path a number": [3, "100644", ID],
+    "too short": ["x", "100644"],
+    "too long": ["x", "100644", ID, ID],
+    "deep": ["x/" * 3000 + "x", "100644", ID],
+}.items():
+    BODIES[f"file {name}"] = lambda b, e=entry: b["files"]["code"].append(e)
+for key, value in {
+    "root": "../victim", "file": "../../victim/b.py", "component": "a\ud800", "patch": None, "hunk": "1", "line": -1,
+    "state": "missing", "before": None, "lines": [["+"]], "after": [3], "copies": [1],
+}.items():  # fmt: skip
+    BODIES[f"hunk {key}"] = lambda b, k=key, v=value: b["hunks"][0].update({k: v})
+    BODIES[f"hunk no {key}"] = lambda b, k=key: b["hunks"][0].pop(k)
+
+
+@pytest.fixture(scope="module")
+def drifted(template: Layout, tmp_path_factory: pytest.TempPathFactory) -> Layout:
+    """A workspace with a file changed, so that hunks are judged, and without a record of the last proof."""
+    layout = Layout(tmp_path_factory.mktemp("drifted") / "w")
+    shutil.copytree(template.root, layout.root, symlinks=True)
+    (layout.code / "alpha/core.py").write_text("changed\n")
+    layout.stat.unlink()
+    return layout
+
+
+@pytest.mark.parametrize("odd", BODIES)
+def test_a_receipt_with_the_right_digest_and_odd_content(
+    stack: Stack, template: Layout, drifted: Layout, capsys: pytest.CaptureFixture[str], odd: str
+) -> None:
+    shutil.copy(template.receipt, drifted.receipt)
+    receipt_with(drifted, BODIES[odd])
+    for command in ("verify", "diff"):
+        code, error = said(stack, capsys, command, "-w", drifted.root)
+        assert code == 3
+        assert "receipt" in error
+
+
+@pytest.mark.parametrize("command", ["status", "setup", "discard"])
+def test_other_commands_with_an_odd_receipt(
+    stack: Stack, layout: Layout, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    for odd in ("root absolute", "hunk no copies", "file below a file", "made a text"):
+        receipt_with(layout, BODIES[odd])
+        layout.stat.unlink(missing_ok=True)
+        words = ["setup", "-m", stack.old, *(["--discard"] if command == "discard" else [])]
+        code, error = said(stack, capsys, *(words if command != "status" else ["status"]), "-w", layout.root)
+        assert code == (0 if command == "discard" else 3), error
+
+
+@pytest.mark.parametrize("place", ["quickstart.dry-run", "quickstart/attempts"])
+def test_a_run_is_recorded_through_no_link(stack: Stack, layout: Layout, victim: Path, place: str) -> None:
+    link = layout.root / "runs" / place
+    link.parent.mkdir(parents=True)
+    link.symlink_to(victim)
+    before = untouched(victim)
+    for options in ([], ["--dry-run"]):
+        done = stack.run("train", "quickstart", *options, "-w", layout.root)
+        assert done.returncode == 3
+        assert f"{link} is a symbolic link" in done.stderr
+    assert untouched(victim) == before
+
+
+def test_a_receipt_of_an_older_npu_rl_is_read(stack: Stack, layout: Layout) -> None:
+    receipt_with(layout, lambda body: body["setup"].pop("lock"))
+    assert found(layout, deep=True) == []
+
+
+# -- everything, everywhere ------------------------------------------------------------------------------
+
+CLEAN = (
+    ".npu-rl", ".npu-rl/lock.json", ".npu-rl/receipt.json", ".npu-rl/stat.json", ".npu-rl/journal.json",
+    ".npu-rl/busy.lock", ".npu-rl/kept", ".npu-rl/git", ".npu-rl/git/code", ".npu-rl/git/code/packed-refs",
+    ".npu-rl/git/objects", ".npu-rl/git/objects/info/alternates", ".npu-rl/git/objects/pack/pack-0.idx",
+    ".npu-rl/git/code/refs/heads/x", ".npu-rl/git/code/logs", ".npu-rl/git/code/config", ".npu-rl/pycache",
+    "activate", "code", "code/.git", "code/beta", "code/beta/b.py",
+    "src", "src/gamma",
+)  # fmt: skip
+PENDING = (
+    ".npu-rl/journal.json", f".npu-rl/{STAGING}", f".npu-rl/{STAGING}/.npu-rl", f".npu-rl/{OLD}",
+    f".npu-rl/{OLD}/code", f".npu-rl/{OLD}/code/beta", f".npu-rl/{OLD}/src", f".npu-rl/{OLD}/.npu-rl",
+    f".npu-rl/{OLD}/.npu-rl/receipt.json", f".npu-rl/{OLD}/.npu-rl/stat.json", f".npu-rl/{OLD}/.npu-rl/git",
+    f".npu-rl/{OLD}/activate", ".npu-rl/kept", f".npu-rl/kept/{KEPT}", f".npu-rl/kept/{KEPT}/code",
+    f".npu-rl/kept/{KEPT}/code/beta", f".npu-rl/kept/{KEPT}/code/beta/b.py",
+)  # fmt: skip
+
+
+def link_to_folder(place: Path, victim: Path) -> None:
+    place.symlink_to(victim)
+
+
+def link_to_file(place: Path, victim: Path) -> None:
+    place.symlink_to(victim / ".bashrc")
+
+
+def hard_link(place: Path, victim: Path) -> None:
+    os.link(victim / ".bashrc", place)
+
+
+def pipe(place: Path, victim: Path) -> None:
+    os.mkfifo(place)
+
+
+def folder(place: Path, victim: Path) -> None:
+    (place / "x").mkdir(parents=True)
+
+
+def no_text(place: Path, victim: Path) -> None:
+    place.write_bytes(b"\0\xff\xfe{")
+
+
+def deep(place: Path, victim: Path) -> None:
+    place.write_text("[" * 100_000)
+
+
+def large(place: Path, victim: Path) -> None:
+    with place.open("wb") as file:
+        file.truncate(2**40)
+
+
+KINDS = (link_to_folder, link_to_file, hard_link, pipe, folder, no_text, deep, large)
+FEW = (link_to_folder, pipe)
+CASES = [
+    (False, place, kind) for place in CLEAN for kind in (KINDS if place.endswith((".json", ".lock")) else FEW)
+]
+CASES += [(True, place, kind) for place in PENDING for kind in (KINDS if "journal" in place else FEW)]
+
+
+@pytest.mark.parametrize(
+    ("pending", "name", "plant"),
+    CASES,
+    ids=[f"{'pending-' if p else ''}{n}-{k.__name__}" for p, n, k in CASES],
+)
+def test_any_place_any_command(
+    stack: Stack,
+    layout: Layout,
+    incoming: Layout,
+    victim: Path,
+    capsys: pytest.CaptureFixture[str],
+    pending: bool,
+    name: str,
+    plant: Callable[[Path, Path], None],
+) -> None:
+    if pending:
+        interrupt(layout, incoming)
+    place = layout.root / name
+    if place.is_dir() and not place.is_symlink():
+        shutil.rmtree(place)
+    else:
+        place.unlink(missing_ok=True)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    plant(place, victim)
+    if name.startswith(".npu-rl/git"):  # git is asked only where there is something to ask
+        (layout.code / "beta/b.py").write_text("changed\n")
+        with contextlib.suppress(OSError):
+            (layout.git / "code/objects/ab").mkdir()
+            (layout.git / "code/objects/ab/cdef").write_text("")
+    before = untouched(victim)
+    for words in (["verify"], ["diff"], ["setup", "-m", stack.new], ["setup", "-m", stack.new, "--discard"]):
+        said(stack, capsys, *words, "-w", layout.root)
+        assert untouched(victim) == before, words
+
+
+# -- programs that a workspace names ----------------------------------------------------------------------
+
+CONFIG = """\
+[core]
+\trepositoryformatversion = 0
+\tfsmonitor = {program}
+\thooksPath = {folder}
+\tpager = {program}
+\tsshCommand = {program}
+\taskPass = {program}
+\teditor = {program}
+\talternateRefsCommand = {program}
+\tattributesFile = {folder}/attributes
+\tworktree = {folder}
+[diff]
+\texternal = {program}
+[diff "evil"]
+\ttextconv = {program}
+\tcommand = {program}
+[filter "evil"]
+\tclean = {program}
+\tsmudge = {program}
+\tprocess = {program}
+\trequired = true
+[gpg]
+\tprogram = {program}
+[log]
+\tshowSignature = true
+[pager]
+\trev-list = {program}
+[uploadpack]
+\tpackObjectsHook = {program}
+[extensions]
+\tpartialClone = origin
+[remote "origin"]
+\turl = {folder}
+\tuploadpack = {program}
+\tpromisor = true
+[include]
+\tpath = {folder}/more
+"""
+
+
+def name_programs(layout: Layout, folder: Path) -> Path:
+    """Let every setting of the workspace's repositories name a program; the file it makes when it is run."""
+    folder.mkdir()
+    marker, program = folder / "ran", folder / "program"
+    program.write_text(f"#!/bin/sh\necho ran $0 $* >> {marker}\ncat\n")
+    program.chmod(0o755)
+    for hook in ("post-index-change", "post-checkout", "reference-transaction", "fsmonitor-watchman"):
+        shutil.copy(program, folder / hook)
+    for name in ("attributes", "more"):
+        (folder / name).write_text(
+            "* filter=evil diff=evil\n" if name == "attributes" else "[alias]\n\tx = !y\n"
+        )
+    for repository in (layout.git / "code", layout.git / "src-gamma"):
+        (repository / "config").write_text(CONFIG.format(program=program, folder=folder))
+        (repository / "info/attributes").write_text("* filter=evil diff=evil\n")
+        (repository / "hooks").mkdir(exist_ok=True)
+        shutil.copy(program, repository / "hooks/post-index-change")
+        (repository / "objects/info/promisor").write_text("")
+    (layout.code / ".gitattributes").write_text("* filter=evil diff=evil\n")
+    return marker
+
+
+@pytest.mark.parametrize("command", ["verify", "status", "diff", "recipes check", "plan", "setup", "discard"])
+def test_nothing_that_a_workspace_names_is_run(
+    stack: Stack, layout: Layout, tmp_path: Path, command: str
+) -> None:
+    """Its interpreter, and what the configuration of its repositories names; also with an object that is missing."""
+    marker = name_programs(layout, tmp_path / "evil")
+    receipt_with(
+        layout,
+        lambda body: body["setup"].update(
+            python=str(tmp_path / "evil/program"), manifest=str(tmp_path / "evil/program")
+        ),
+    )
+    (layout.code / "beta/b.py").write_text("changed\n")
+    (layout.git / "code/refs/heads/gone").write_text("ab" * 20 + "\n")
+    (layout.git / "code/objects/ab").mkdir()
+    (layout.git / "code/objects/ab/cdef").write_text("")
+    words = {
+        "setup": ["setup", "-m", str(stack.new)],
+        "discard": ["setup", "-m", str(stack.new), "--discard"],
+        "recipes check": ["recipes", "check", RECIPE],
+        "plan": ["plan", RECIPE],
+    }.get(command, [command])
+    path = f"{tmp_path / 'evil'}{os.pathsep}{stack.env['PATH']}"  # a name without a slash would be found, too
+    done = stack.run(*words, "-w", layout.root, env={"PATH": path})
+    assert "Traceback" not in done.stderr
+    assert not marker.exists(), marker.read_text()
+
+
+def test_diff_shows_nothing_from_beyond_a_link(stack: Stack, layout: Layout, victim: Path) -> None:
+    shutil.rmtree(layout.code / "beta")
+    (layout.code / "beta").symlink_to(victim / "beta")
+    done = stack.run("diff", "-w", layout.root)
+    assert done.returncode == 0, done.stderr
+    assert "precious" not in done.stdout
+    assert "deleted file" in done.stdout
+
+
+def test_a_command_with_too_little_memory_says_so(stack: Stack, layout: Layout) -> None:
+    """A receipt, whole and of 60 MB, in a process of 100."""
+    body = " " * 60_000_000
+    layout.stat.write_text(body)
+    layout.receipt.write_text(layout.receipt.read_text() + body)
+    done = limited_cli(["verify", "-w", layout.root], stack.env, memory=100_000_000)
+    assert_told(done, "not enough memory", "ulimit -v", code=3)

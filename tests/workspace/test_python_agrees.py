@@ -1,0 +1,118 @@
+"""Python itself is asked what it finds in a tree with something untracked: all of that is drift."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.machinery
+import importlib.metadata
+import itertools
+import os
+import random
+from pathlib import Path
+
+from npu_rl.objects import FILE, object_id
+from npu_rl.workspace.check import Findings, examine
+
+STEMS = (
+    "zz",
+    "pkg",
+    "mod",
+    "a b",
+    "1x",
+    "größe",
+    "zz-1.0",
+    "Zz_1",
+    "__init__",
+    "sitecustomize",
+    ".hidden",
+    "ZZ",
+)
+SUFFIXES = (
+    *importlib.machinery.all_suffixes(), "", ".PY", ".Py", ".pyw", ".pyi", ".py.bak", ".SO", ".so.1", ".zip", ".txt",
+    ".dist-info", ".DIST-INFO", ".Dist-Info", ".dist-info.bak", ".dist-infos", ".egg-info", ".EGG-INFO",
+    ".egg-info.old", ".egg", ".EGG", ".egg-link", ".pth", ".json",
+)  # fmt: skip
+FOLDERS = ("", "pkg", "pkg/sub", "new", "new/deep", "not-a-name", "pkg/__pycache__")
+SHAPES = (
+    "file",
+    "folder with data",
+    "folder with code",
+    "empty folder",
+    "link to code",
+    "link to nothing",
+    "metadata",
+)
+
+
+def make(path: Path, shape: str, elsewhere: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if shape == "file":
+        path.write_text("Metadata-Version: 2.1\nName: zz\nVersion: 1.0\n")
+    elif shape == "folder with data":
+        path.mkdir()
+        (path / "x.bin").write_bytes(b"data")
+    elif shape == "folder with code":
+        path.mkdir()
+        (path / "__init__.py").write_text("")
+    elif shape == "empty folder":
+        path.mkdir()
+    elif shape == "metadata":
+        path.mkdir()
+        (path / "METADATA").write_text("Metadata-Version: 2.1\nName: zz\nVersion: 1.0\n")
+    else:
+        path.symlink_to(elsewhere if shape == "link to code" else "nowhere")
+
+
+def what_python_finds(code: Path) -> set[str]:
+    """Modules, packages and distributions. A folder that only holds data is a package, too, but one without
+    anything in it, after everything else of its name: those are listed as products, and left out here."""
+    importlib.invalidate_caches()
+    found = {f"distribution {d._path.name}" for d in importlib.metadata.distributions(path=[str(code)])}  # type: ignore[attr-defined]
+    pending = [("", [str(code)])]
+    while pending:
+        prefix, paths = pending.pop()
+        names = {
+            name.partition(".")[0] for place in paths if Path(place).is_dir() for name in os.listdir(place)
+        }
+        for name in filter(str.isidentifier, names - {"__pycache__"}):
+            spec = importlib.machinery.PathFinder.find_spec(name, paths)
+            if spec is None:
+                continue
+            inner = list(spec.submodule_search_locations or ())
+            if spec.origin or not any(os.scandir(inner[0])):
+                found.add(f"{prefix}{name}: {spec.origin}")
+            if prefix.count(".") < 3:
+                pending.append((f"{prefix}{name}.", inner))
+    return found
+
+
+def look(code: Path) -> Findings:
+    files = {"pkg/__init__.py": b"", "pkg/mod.py": b"X = 1\n", "pkg/sub/__init__.py": b""}
+    for name, data in files.items():
+        (code / name).parent.mkdir(parents=True, exist_ok=True)
+        if not os.path.lexists(code / name):
+            (code / name).write_bytes(data)
+    return examine(code, {name: (FILE, object_id("blob", data)) for name, data in files.items()}, {})
+
+
+def test_all_that_python_finds_is_drift(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "__init__.py").write_text("")
+    every = list(itertools.product(FOLDERS, STEMS, dict.fromkeys(SUFFIXES), SHAPES))
+    chosen = random.Random(10).sample(every, int(os.environ.get("NPU_RL_PYTHON_CASES", "600")))
+    seen = 0
+    for number, (folder, stem, suffix, shape) in enumerate(chosen):
+        code = tmp_path / str(number)
+        look(code)
+        before = what_python_finds(code)
+        path = code / folder / f"{stem}{suffix}"
+        if os.path.lexists(path):
+            continue
+        make(path, shape, elsewhere)
+        new = what_python_finds(code) - before
+        findings = look(code)
+        seen += bool(new)
+        assert findings.drift or not new, (str(path.relative_to(code)), shape, new)
+        assert findings.drift or findings.products or shape == "empty folder", (str(path), shape)
+    assert seen > len(chosen) // 50

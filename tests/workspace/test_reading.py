@@ -1,0 +1,75 @@
+"""Reading many files: in threads where a disk is waited for, told of after a second."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from pathlib import Path
+
+import pytest
+
+from npu_rl.cli import proving
+from npu_rl.objects import FILE, object_id
+from npu_rl.workspace import check
+from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.verify import verify
+
+COUNT = 500
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "code"
+    folder.mkdir()
+    for number in range(COUNT):
+        (folder / f"m{number}.py").write_bytes(b"x" * number * 37)
+    return folder
+
+
+def expected() -> dict[str, tuple[str, str]]:
+    return {f"m{n}.py": (FILE, object_id("blob", b"x" * n * 37)) for n in range(COUNT)}
+
+
+def test_threads_find_what_one_reader_finds(root: Path) -> None:
+    (root / "m7.py").write_text("other")
+    (root / "m8.py").chmod(0o755)
+    files = [(entry, entry.name, expected()[entry.name]) for entry in os.scandir(root)]
+    (root / "m9.py").unlink()
+    told: list[int] = []
+    alone, together = check._read_all(files, told.append), []  # type: ignore[var-annotated]
+    check._read_in_threads(deque(files), together, told.append)
+    assert sorted(together, key=str) == sorted(alone, key=str)
+    assert sum(told) == 2 * COUNT
+    kinds = {path: kind for path, kind, _ in together if kind}
+    assert kinds == {"m7.py": "modified", "m8.py": "mode", "m9.py": "missing"}
+
+
+def test_an_error_in_a_thread_is_raised(root: Path) -> None:
+    files = [(entry, entry.name, expected()[entry.name]) for entry in os.scandir(root)]
+    for number in range(0, COUNT, 7):
+        (root / f"m{number}.py").unlink()
+        (root / f"m{number}.py").symlink_to("nowhere")  # the open that follows no link fails
+    with pytest.raises(OSError, match="symbolic link"):
+        check._read_in_threads(deque(files), [], lambda count: None)
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_progress_is_of_all_files(layout: Layout, deep: bool) -> None:
+    told: list[tuple[int, int]] = []
+    layout.stat.unlink()
+    report = verify(layout, lambda message: None, deep=deep, progress=lambda *said: told.append(said))
+    assert [total for _, total in told] == [report.files] * len(told)
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    assert told[-1] == (report.files, report.files)
+
+
+def test_nothing_is_shown_in_the_first_second(capsys: pytest.CaptureFixture[str]) -> None:
+    began, done = time.monotonic(), 0
+    with proving.shown() as progress:
+        while not capsys.readouterr().err:
+            done += 1
+            progress(done, 10**9)
+            assert time.monotonic() < began + 30
+        assert time.monotonic() >= began + 1
+    assert capsys.readouterr().err == ""
