@@ -3,34 +3,93 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 
 
+def program() -> None:
+    """Be the process `npu-rl`: run `main`, then end without Python's own way down, on which it gives signals back to
+    the system: one that came there would end a finished command as killed."""
+    code = 0
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    import atexit
+
+    atexit._run_exitfuncs()
+    os._exit(code)
+
+
 def main() -> None:
-    """Run npu-rl. Exit codes: 0 done, 1 failed, 2 usage, 3 the workspace or host is not what it should be."""
-    _leave_import_path()
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:  # closed by the caller
-            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # file names may be no text
+    """Run npu-rl. Exit codes: 0 done, 1 failed, 2 usage, 3 the workspace or host is not what it should be;
+    130, 143 and 129: ended by SIGINT (Ctrl-C), SIGTERM or SIGHUP."""
+    if not sys.flags.ignore_environment:  # as the installed command sets it
+        from npu_rl.cli.isolation import isolate
+
+        isolate()
+    from npu_rl.cli import signals, streams
+
+    signals.end_at_once()
+    streams.prepare()
     sys.excepthook = _unexpected
-    signal.signal(signal.SIGTERM, _interrupted)
+    from npu_rl.cli.app import app  # noqa: F401  nothing is begun while this is imported
+
+    came: list[int] = []
+    try:
+        try:
+            signals.interrupt(came)
+            code = _run()
+        finally:
+            signals.end_at_once()
+            if came:  # whatever it became on its way: RuntimeError, if it met the making of a class
+                raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        code = 128 + (came[0] if came else 2)
+    if not streams.flush():
+        code = code or 1
+    raise SystemExit(code)
+
+
+def _run() -> int:
+    """Run the command; its exit code."""
+    from npu_rl.cli import streams
     from npu_rl.cli.app import app
     from npu_rl.errors import NpuRlError
 
-    sys.argv[1:] = _with_level(sys.argv[1:])
     try:
-        app()
+        app(_with_level(sys.argv[1:]), prog_name="npu-rl")
+    except SystemExit as end:  # the parser's way to end
+        return end.code if isinstance(end.code, int) else int(bool(end.code))
     except NpuRlError as error:
-        _fail(str(error), error.exit_code)
-    except KeyboardInterrupt:
-        _fail("stopped. Nothing is half done; run the same command to go on.", 130)
+        streams.complain(str(error))
+        return error.exit_code
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of a pipe went away: not our failure, and nobody to tell
-        raise SystemExit(1) from None
+        return 1
+    except MemoryError:
+        from npu_rl.errors import HostError
+
+        why = "It ran into a limit of this process (`ulimit -v`) or of this machine."
+        streams.complain(str(HostError("There is not enough memory", why=why)))
+        return HostError.exit_code
     except OSError as error:
-        place = f": {error.filename}" if error.filename else ""
-        _fail(f"{error.strerror or error}{place}", 1)
+        if streams.flush():  # else it was that, and is told
+            streams.complain(_words(error))
+        return 1
+    return 0
+
+
+def _words(error: OSError) -> str:
+    """What the system said, and of what; a current folder that was removed has no name to be said."""
+    name = error.filename
+    if isinstance(error, FileNotFoundError) and not (isinstance(name, str) and os.path.isabs(name)):
+        try:
+            os.getcwd()
+        except FileNotFoundError:
+            from npu_rl.errors import HostError
+
+            hint = "Go to another (cd), or name every path in full, as in --workspace /DIR"
+            return str(HostError("The current folder does not exist any more", hint=hint))
+    return (error.strerror or str(error)) + (f": {name}" if name else "")
 
 
 def _with_level(words: list[str]) -> list[str]:
@@ -50,29 +109,8 @@ def _with_level(words: list[str]) -> list[str]:
     ]
 
 
-def _leave_import_path() -> None:
-    """Import nothing from PYTHONPATH or the current folder.
-
-    In an activated workspace both lead into the tree that is to be judged, and a stray `random.py` in it
-    would run inside the command that is to find it.
-    """
-    home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    foreign = {os.path.abspath(p) for p in os.environ.get("PYTHONPATH", "").split(os.pathsep)}
-    foreign.add(os.getcwd())
-    sys.path[:] = [p for p in sys.path if os.path.abspath(p) == home or os.path.abspath(p) not in foreign]
-
-
-def _interrupted(_number: int, _frame: object) -> None:
-    """A batch system's polite stop ends like Ctrl-C: what was staged is removed."""
-    raise KeyboardInterrupt
-
-
-def _fail(message: str, code: int) -> None:
-    sys.stdout.flush()
-    print(f"npu-rl: {message}", file=sys.stderr)
-    raise SystemExit(code)
-
-
 def _unexpected(kind: type[BaseException], error: BaseException, trace: object) -> None:
+    from npu_rl.cli import streams
+
     sys.__excepthook__(kind, error, trace)  # type: ignore[arg-type]
-    print("npu-rl: this is a bug in npu-rl. Please report it with the lines above.", file=sys.stderr)
+    streams.complain("this is a bug in npu-rl. Please report it with the lines above.")

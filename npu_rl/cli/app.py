@@ -48,6 +48,15 @@ Overrides = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for programs.")]
+Expect = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "--expect",
+        metavar="ID",
+        help="Refuse a workspace whose lock has another digest; every byte is read.",
+        show_default=False,
+    ),
+]
 Jobs = Annotated[
     int, typer.Option("--jobs", "-j", min=1, max=64, metavar="N", help="Components to fetch at once.")
 ]
@@ -107,12 +116,13 @@ def verify(
     deep: Annotated[
         bool, typer.Option("--deep", help="Read every byte instead of trusting times and sizes.")
     ] = False,
+    expect: Expect = None,
     json: Json = False,
 ) -> None:
     """Prove that the workspace equals its lock, down to the hunk. Exit 3 if it doesn't."""
     from npu_rl.cli.verify import run
 
-    run(workspace, deep, json)
+    run(workspace, deep, expect, json)
 
 
 @app.command("train")
@@ -153,12 +163,34 @@ def train(
     benchmark: Annotated[
         bool, typer.Option("--benchmark", help="Run a recipe that is for timing and trains nothing.")
     ] = False,
+    expect: Expect = None,
+    allow_drift: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--allow-drift",
+            metavar="REASON",
+            help="Run a workspace that is not as locked: its changes are recorded, and the run is marked unproven.",
+            show_default=False,
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Run a recipe in the workspace: through Ray on NPUs, or as a rehearsal on a CPU."""
     from npu_rl.cli.train import run
 
-    run(recipe, overrides or [], workspace, python, dry_run, rehearse, resume, benchmark, json)
+    run(
+        recipe,
+        overrides or [],
+        workspace,
+        python,
+        dry_run,
+        rehearse,
+        resume,
+        benchmark,
+        expect,
+        allow_drift,
+        json,
+    )
 
 
 @app.command("plan")
@@ -204,11 +236,22 @@ def status(workspace: Workspace = None, json: Json = False) -> None:
 
 
 @app.command("diff")
-def diff(workspace: Workspace = None) -> None:
+def diff(
+    workspace: Workspace = None,
+    component: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--component",
+            metavar="NAME",
+            help="Only the changes of NAME, in its own paths: a patch for its `patches:`.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
     """Show local changes as a patch against the locked tree."""
     from npu_rl.cli.diff import run
 
-    run(workspace)
+    run(workspace, component)
 
 
 @app.command("list")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from npu_rl.cli.show import print_json
+from npu_rl.cli.show import print_json, say, say_text
 from npu_rl.data import bundled_manifests, data_root
 from npu_rl.errors import LockError
 from npu_rl.manifest import lock as lock_file
@@ -22,7 +22,7 @@ def _patches(as_json: bool) -> None:
     if as_json:
         print_json([row.to_json() for row in rows])
     else:
-        print(patch_table(rows), end="")
+        say_text(patch_table(rows))
 
 
 def _manifests(as_json: bool) -> None:
@@ -42,4 +42,4 @@ def _manifests(as_json: bool) -> None:
         print_json(rows)
         return
     for row in rows:
-        print(f"{row['name']:<24} {row['device'] or '-':<5} {(row['tree'] or '-')[:12]:<13} {row['title']}")
+        say(f"{row['name']:<24} {row['device'] or '-':<5} {(row['tree'] or '-')[:12]:<13} {row['title']}")

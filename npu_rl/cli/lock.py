@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from npu_rl.cli.show import tell, watcher
+from npu_rl.cli.show import say, tell, watcher
 from npu_rl.errors import UsageError
 from npu_rl.locking.command import Options, check, write
 from npu_rl.manifest.lock import Lock
 from npu_rl.sources.git import Network
 from npu_rl.sources.urls import load_rewrites
+from npu_rl.workspace.summary import patch_line
+
+_LISTED = 10  # paths of a merge outside what is taken
 
 
 def run(
@@ -31,21 +34,24 @@ def run(
         else:
             lock, path = write(options, update)
     _print(lock)
-    print(f"{path} {'is up to date' if only_check else 'written'}")
+    say(f"{path} {'is up to date' if only_check else 'written'}")
 
 
 def _print(lock: Lock) -> None:
     for name, component in lock.components.items():
-        print(f"{name}: {component.shown_pin()}")
+        say(f"{name}: {component.shown_pin()}")
         for merge in component.merges:
             inside, outside = len(merge.inside), len(merge.outside)
-            print(
-                f"  {merge.how} {merge.ref} at {merge.head[:12]}: {merge.count} commits, drift {merge.drift}"
-            )
-            print(f"    {inside} files inside what is taken, {outside} outside" + (":" if outside else ""))
-            for path in merge.outside[:10]:
-                print(f"      outside: {path}")
+            say(f"  {merge.how} {merge.ref} at {merge.head[:12]}: {merge.count} commits, drift {merge.drift}")
+            say(f"    {inside} files inside what is taken, {outside} outside" + (":" if outside else ""))
+            for path in merge.outside[:_LISTED]:
+                say(f"      outside: {path}")
+            if outside > _LISTED:
+                say(f"      and {outside - _LISTED} more")
         for patch in component.patches:
-            offset = f", offsets {patch.offsets}" if patch.offsets else ""
-            print(f"  patch {patch.name}: {patch.hunks} hunks{offset}")
-    print(f"tree {lock.tree}  commit {lock.commit}")
+            say(f"  {patch_line(patch)}")
+    if lock.tree_patches:
+        say("tree:")
+    for patch in lock.tree_patches:
+        say(f"  {patch_line(patch)}")
+    say(f"tree {lock.tree}  commit {lock.commit}")

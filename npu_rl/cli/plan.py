@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from npu_rl.cli.recipes import workspace_code
-from npu_rl.cli.show import print_json
+from npu_rl.cli.show import print_json, say_text
 
 
 def run(
@@ -35,6 +34,6 @@ def run(
     if as_json:
         print_json(plan_json(plan, speed))
     else:
-        sys.stdout.write(plan_text(plan, speed))
+        say_text(plan_text(plan, speed))
     if not plan.ok:
         raise SystemExit(1)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npu_rl.cli.show import print_json, tell
+from npu_rl.cli.show import print_json, say, say_text, tell
 
 if TYPE_CHECKING:
     from npu_rl.recipes.check import Finding, Findings
@@ -38,7 +37,7 @@ def list_bundled(as_json: bool) -> None:
     width = max((len(str(row["name"])) for row in rows), default=0)
     for row in rows:
         dies = f"{row['dies']} {'die' if row['dies'] == 1 else 'dies'}"
-        print(f"{row['name']:<{width}} {row['device']:<4} {dies:<9} {row['manifest']:<18} {row['title']}")
+        say(f"{row['name']:<{width}} {row['device']:<4} {dies:<9} {row['manifest']:<18} {row['title']}")
 
 
 def show(name: str, overrides: Sequence[str], as_json: bool) -> None:
@@ -49,11 +48,12 @@ def show(name: str, overrides: Sequence[str], as_json: bool) -> None:
     if as_json:
         print_json(_to_json(loaded))
     else:
-        sys.stdout.write(recipe_yaml(loaded))
+        say_text(recipe_yaml(loaded))
 
 
 def _to_json(loaded: LoadedRecipe) -> dict[str, Any]:
     from npu_rl.manifest.problems import dotted
+    from npu_rl.masking import masked_data
 
     return {
         "name": loaded.recipe.name,
@@ -61,7 +61,7 @@ def _to_json(loaded: LoadedRecipe) -> dict[str, Any]:
         "bundled": loaded.bundled,
         "files": dict(loaded.files),
         "digest": loaded.digest,
-        "recipe": loaded.recipe.model_dump(mode="json", by_alias=True, exclude={"extends"}),
+        "recipe": masked_data(loaded.recipe.model_dump(mode="json", by_alias=True, exclude={"extends"})),
         "where": {dotted(path): str(origin) for path, origin in loaded.origins.items() if path},
     }
 
@@ -70,9 +70,9 @@ def copy(name: str, target: Path | None) -> None:
     from npu_rl.recipes.copy import copy_recipe
 
     copied = copy_recipe(name, target)
-    print(copied.recipe)
+    say(str(copied.recipe))
     if copied.schema:
-        print(f"{copied.schema}  (for editors that read YAML with a schema)")
+        say(f"{copied.schema}  (for editors that read YAML with a schema)")
     if copied.stale:
         tell(f"note: {copied.stale} is of another npu-rl. Renew it: npu-rl schema --recipe > {copied.stale}")
 
@@ -109,15 +109,10 @@ def check(name: str, overrides: Sequence[str], workspace: Path | None, as_json: 
 
 def workspace_code(workspace: Path | None) -> Path | None:
     """The code folder of the workspace named, or of the one that is found; None if there is none."""
-    from npu_rl.errors import WorkspaceError
-    from npu_rl.workspace.layout import find_workspace
+    from npu_rl.workspace.discovery import open_any
 
-    try:
-        return find_workspace(workspace).code
-    except WorkspaceError:
-        if workspace is not None:
-            raise
-        return None
+    layout = open_any(workspace, tell)
+    return layout.code if layout else None
 
 
 def _problems(error: InvalidRecipe) -> list[dict[str, Any]]:
@@ -137,21 +132,24 @@ def _problems(error: InvalidRecipe) -> list[dict[str, Any]]:
 
 def _row(finding: Finding) -> dict[str, Any]:
     from npu_rl.manifest.problems import dotted
+    from npu_rl.masking import masked_text
 
     return {
         "path": dotted(finding.path),
         "key": finding.key,
-        "message": finding.message,
+        "message": masked_text(finding.message),
         "where": finding.where,
         "kind": finding.kind,
     }
 
 
 def _print(loaded: LoadedRecipe, findings: Findings, code: Path | None) -> None:
+    from npu_rl.masking import masked_text
+
     for title, found in (("error", findings.errors), ("note", findings.notes)):
         for finding in found:
-            print(f"{title}: {finding}")
+            say(masked_text(f"{title}: {finding}"))
     against = f"the trainer in {code}" if code else "its schema alone (no workspace)"
     count = len(findings.errors)
     verdict = f"{count} {'error' if count == 1 else 'errors'}" if count else "no error"
-    print(f"{loaded.recipe.name}: {verdict}, checked against {against}")
+    say(f"{loaded.recipe.name}: {verdict}, checked against {against}")

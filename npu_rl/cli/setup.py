@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from npu_rl.cli.show import amount, print_json, tell, watcher
+from npu_rl.cli.show import amount, print_json, say, tell, watcher
 from npu_rl.errors import UsageError
 from npu_rl.manifest import lock as lock_file
 from npu_rl.manifest.find import find_manifest
 from npu_rl.workspace.current import Outcome, untouched
+from npu_rl.workspace.discovery import demand_trust, named_folder
 from npu_rl.workspace.layout import DEFAULT_NAME, Layout
-from npu_rl.workspace.summary import manifest_changed, setup_json
+from npu_rl.workspace.summary import manifest_changed, setup_json, stack_lines
 
 
 def run(
@@ -21,20 +22,25 @@ def run(
     path = find_manifest(manifest)
     place = lock or lock_file.file_for(path)
     text = lock_file.read_text(place)
-    found = lock_file.parse(text, str(place))
+    found, digest = lock_file.parse_with_digest(text, str(place))
     if manifest_changed(found, path):
         tell(f"note: {path.name} has changed since its lock was made; the lock is what is set up.")
-    layout = Layout((workspace or Path(DEFAULT_NAME)).expanduser().absolute())
+    layout = Layout(named_folder(workspace or Path(DEFAULT_NAME)))
+    if workspace is None:
+        demand_trust(layout)
     started = time.monotonic()
     python = _absolute(python)
     if untouched(layout, text, python):
         outcome = Outcome(False, seconds=time.monotonic() - started)
     else:
         outcome = _set_up(found, layout, path, jobs, offline, rewrite, discard, python)
+        digest = lock_file.digest_of(
+            found
+        )  # as it was laid: a lock that was written by hand may say it longer
     if as_json:
-        print_json(setup_json(found, layout, outcome))
+        print_json(setup_json(found, digest, layout, outcome))
     else:
-        _print(found, layout, outcome)
+        _print(found, digest, layout, outcome)
 
 
 def _absolute(python: str | None) -> str | None:
@@ -71,18 +77,20 @@ def _set_up(
         return setup.run(setup.Request(lock, layout, manifest, network, shown, jobs, discard, python), tell)
 
 
-def _print(lock: lock_file.Lock, layout: Layout, outcome: Outcome) -> None:
+def _print(lock: lock_file.Lock, digest: str, layout: Layout, outcome: Outcome) -> None:
     if not outcome.changed:
-        print(f"{layout.root} is {lock.manifest} already; nothing to do.")
-        print(f"tree {lock.tree}  commit {lock.commit}")
+        say(f"{layout.root} is {lock.manifest} already; nothing to do.")
+        _say_ids(lock, digest)
         return
-    for name, component in lock.components.items():
-        done = [f"{m.how} {m.ref.removeprefix('refs/')}" for m in component.merges]
-        done += [f"patch {p.name}" for p in component.patches]
-        pin = component.pin[:12] if component.pin else component.sources[0].pypi
-        print(f"  {name:<16} {pin:<24} {', '.join(done)}".rstrip())
+    for line in stack_lines(lock):
+        say(line)
     if outcome.kept:
-        print(f"Local changes were moved to {outcome.kept}")
-    print(f"tree {lock.tree}  commit {lock.commit}")
-    print(f"{layout.root} is ready: {amount(outcome.received)} received, {outcome.seconds:.1f} s.")
-    print(f"Next: npu-rl verify --workspace {layout.root}; source {layout.root}/activate")
+        say(f"Local changes were moved to {outcome.kept}")
+    _say_ids(lock, digest)
+    say(f"{layout.root} is ready: {amount(outcome.received)} received, {outcome.seconds:.1f} s.")
+    say(f"Next: npu-rl verify --workspace {layout.root}; source {layout.root}/activate")
+
+
+def _say_ids(lock: lock_file.Lock, digest: str) -> None:
+    say(f"tree {lock.tree}  commit {lock.commit}")
+    say(f"lock {digest}")

@@ -1,4 +1,8 @@
-"""How results reach people: progress on standard error, results on standard output, plain when piped."""
+"""How results reach people: progress on standard error, results on standard output, plain when piped.
+
+All that a command prints goes through here (ruff's T201 holds the others to it): names, titles and messages come from
+anybody, and must neither steer a terminal nor pass for a line of ours.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +12,44 @@ import threading
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from npu_rl.printable import one_line, printable
+
 if TYPE_CHECKING:
     from npu_rl.sources.progress import Watcher
 
 
 def print_json(value: Any) -> None:
     """One document, stable order, on standard output."""
-    text = json.dumps(value, indent=2, ensure_ascii=False)
-    try:
-        text.encode(sys.stdout.encoding or "utf-8")
-    except UnicodeEncodeError:  # a file name that is no text, or a terminal that knows only ASCII
-        text = json.dumps(value, indent=2)
-    print(text)
+    utf8 = (sys.stdout.encoding or "").lower() in ("utf-8", "utf8")  # JSON is read as UTF-8; else it is ASCII
+    text = json.dumps(value, indent=2, ensure_ascii=not utf8)
+    print("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text))
+
+
+def say(line: str) -> None:
+    """One line of a result, on standard output."""
+    print(one_line(line))
+
+
+def say_text(text: str) -> None:
+    """A result of several lines, on standard output."""
+    sys.stdout.write(printable(text))
+
+
+_speaking = threading.Lock()
 
 
 def tell(message: str) -> None:
-    """News that is not the result."""
-    print(message, file=sys.stderr, flush=True)
+    """One line of news that is not the result. Secrets are masked."""
+    tell_text(one_line(message))
+
+
+def tell_text(text: str) -> None:
+    """News of several lines: whole, from whichever thread, where `print` writes their ends on their own."""
+    from npu_rl.masking import masked_text  # not every command has news
+
+    with _speaking:
+        sys.stderr.write(printable(masked_text(text)) + "\n")
+        sys.stderr.flush()
 
 
 def amount(size: int) -> str:
@@ -91,16 +116,16 @@ class LiveWatcher:
             return self._tasks[component]
 
     def begin(self, component: str, source: str) -> None:
-        self._progress_update(component, description=source)
+        self._progress_update(component, description=one_line(source))
 
     def advance(self, component: str, text: str, fraction: float | None) -> None:
         self._progress_update(
-            component, description=text, **({} if fraction is None else {"completed": fraction})
+            component, description=one_line(text), **({} if fraction is None else {"completed": fraction})
         )
 
     def note(self, component: str, message: str) -> None:
         self._task(component)
-        self._progress.console.print(f"{component}: {message}", markup=False, highlight=False)
+        self._progress.console.print(printable(f"{component}: {message}"), markup=False, highlight=False)
 
     def end(self, component: str, size: int) -> None:
         if size:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from npu_rl.cli.show import print_json, tell
-from npu_rl.workspace.layout import find_workspace
-from npu_rl.workspace.recover import recover
+from npu_rl.cli.show import print_json, say, tell
+from npu_rl.workspace.discovery import open_workspace
+from npu_rl.workspace.summary import stack_json, stack_lines
 from npu_rl.workspace.verify import verify
 
 
 def run(workspace: Path | None, as_json: bool) -> None:
-    layout = find_workspace(workspace)
-    recover(layout, tell)
+    layout = open_workspace(workspace, tell)
     report = verify(layout, tell)
     lock, receipt = report.lock, report.receipt
     kept = sorted(p.name for p in layout.kept.iterdir()) if layout.kept.is_dir() else []
@@ -26,23 +25,24 @@ def run(workspace: Path | None, as_json: bool) -> None:
                 "device": lock.device,
                 "commit": lock.commit,
                 "tree": lock.tree,
+                "lock": report.lock_digest,
                 "clean": report.ok,
                 "changed": len({d.path for d in report.drift}),
                 "kept": kept,
                 "setup": receipt.setup,
+                **stack_json(lock, {}),
             }
         )
         return
     made = time.strftime("%Y-%m-%d %H:%M", time.localtime(receipt.setup.get("made", 0)))
-    print(f"{layout.root}: {lock.manifest} ({lock.title})")
-    print(
-        f"  tree      {lock.tree}\n  commit    {lock.commit}\n  set up    {made}, npu-rl {receipt.setup.get('npu_rl')}"
-    )
-    for name, component in lock.components.items():
-        extra = [f"{len(component.merges)} merges"] if component.merges else []
-        extra += [f"{len(component.patches)} patches"] if component.patches else []
-        print(f"  {name:<16} {component.ref or component.sources[0].pypi}  {', '.join(extra)}".rstrip())
+    say(f"{layout.root}: {lock.manifest} ({lock.title})")
+    say(f"  tree      {lock.tree}")
+    say(f"  commit    {lock.commit}")
+    say(f"  lock      {report.lock_digest}")
+    say(f"  set up    {made}, npu-rl {receipt.setup.get('npu_rl')}")
+    for line in stack_lines(lock):
+        say(line)
     changed = len({d.path for d in report.drift})
-    print(f"  {'clean' if report.ok else f'{changed} local changes: npu-rl verify'}")
+    say(f"  {'clean' if report.ok else f'{changed} local changes: npu-rl verify'}")
     for name in kept:
-        print(f"  kept      {layout.kept / name}")
+        say(f"  kept      {layout.kept / name}")

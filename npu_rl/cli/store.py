@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from npu_rl.cli.show import amount, print_json
+from npu_rl.cli.show import amount, print_json, say
 from npu_rl.store import Store
 
 
@@ -15,4 +15,4 @@ def gc(days: float, dry_run: bool, as_json: bool) -> None:
         )
         return
     verb = "Would drop" if dry_run else "Dropped"
-    print(f"{verb} {len(gone)} units, {amount(freed)}, from {store.root}")
+    say(f"{verb} {len(gone)} units, {amount(freed)}, from {store.root}")

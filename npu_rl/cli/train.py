@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from npu_rl.cli.show import print_json, tell
+from npu_rl.cli import proving
+from npu_rl.cli.show import print_json, say, say_text, tell, tell_text
+from npu_rl.errors import UsageError
 
 if TYPE_CHECKING:
     from npu_rl.training.prepare import Prepared
@@ -22,25 +24,47 @@ def run(
     rehearse: str | None,
     resume: bool,
     benchmark: bool,
+    expect: str | None,
+    allow_drift: str | None,
     as_json: bool,
 ) -> None:
     from npu_rl.recipes.load import load_recipe
     from npu_rl.training.prepare import prepare
-    from npu_rl.workspace.layout import find_workspace
-    from npu_rl.workspace.recover import recover
+    from npu_rl.workspace.discovery import open_workspace
+    from npu_rl.workspace.expect import lock_digest
 
+    _demand_one_mode(dry_run, rehearse, resume)
+    expected = None if expect is None else lock_digest(expect)
     loaded = load_recipe(recipe, overrides)
-    layout = find_workspace(workspace)
-    recover(layout, tell)
-    prepared = prepare(
-        loaded, layout, python, tell, rehearse=rehearse is not None or dry_run, benchmark=benchmark
-    )
+    layout = open_workspace(workspace, tell)
+    with proving.shown() as progress:
+        prepared = prepare(
+            loaded, layout, python, tell,
+            rehearse=rehearse is not None, dry_run=dry_run, benchmark=benchmark,
+            expect=expected, allow_drift=allow_drift, progress=progress,
+        )  # fmt: skip
+    if prepared.drift:
+        count = len(prepared.drift.places)
+        tell(
+            f"UNPROVEN: {count} {'file is' if count == 1 else 'files are'} not as locked. {prepared.drift.reason}"
+        )
     if dry_run:
         _plan(prepared, as_json)
     elif rehearse is not None:
         _rehearse(prepared, rehearse, as_json)
     else:
         _train(prepared, resume, as_json)
+
+
+def _demand_one_mode(dry_run: bool, rehearse: str | None, resume: bool) -> None:
+    given = [("--dry-run", dry_run), ("--rehearse", rehearse is not None), ("--resume", resume)]
+    both = [name for name, is_given in given if is_given]
+    if len(both) > 1:
+        raise UsageError(
+            f"{both[0]} conflicts with {both[1]}",
+            why="--resume continues a recorded run; --dry-run and --rehearse start none.",
+            hint="Give one of them.",
+        )
 
 
 def _train(prepared: Prepared, resume: bool, as_json: bool) -> None:
@@ -58,7 +82,7 @@ def _train(prepared: Prepared, resume: bool, as_json: bool) -> None:
     except RunFailed as failed:
         screen.close()
         if failed.points:
-            tell(final_curve(failed.points, goal=goal))
+            tell_text(final_curve(failed.points, goal=goal))
         raise
     finally:
         screen.close()
@@ -72,12 +96,14 @@ def _print(prepared: Prepared, trained: Trained) -> None:
     from npu_rl.training.screen import final_curve
 
     goal = prepared.recipe.reward.goal
-    print(final_curve(trained.points, goal=goal))
+    say_text(final_curve(trained.points, goal=goal) + "\n")
     reached = f"mean reward {trained.final:.3f}" if trained.final is not None else "no reward"
     against = f" (goal {goal:g})" if goal is not None else ""
-    print(f"{prepared.recipe.name}: {reached}{against} after {trained.points[-1].step} steps")
-    print(f"Record: {trained.record.folder}  ({trained.ended.seconds:.0f} s)")
-    print(f"Curves: tensorboard --logdir {trained.record.tensorboard}")
+    say(f"{prepared.recipe.name}: {reached}{against} after {trained.points[-1].step} steps")
+    if trained.record.unproven is not None:
+        say(f"UNPROVEN: {trained.record.unproven}")
+    say(f"Record: {trained.record.folder}  ({trained.ended.seconds:.0f} s)")
+    say(f"Curves: tensorboard --logdir {trained.record.tensorboard}")
 
 
 def _plan(prepared: Prepared, as_json: bool) -> None:
@@ -85,9 +111,16 @@ def _plan(prepared: Prepared, as_json: bool) -> None:
 
     written = plan_run(prepared)
     if as_json:
-        print_json({"folder": str(written.folder), "files": list(written.files), "command": written.command})
+        print_json(
+            {
+                "folder": str(written.folder),
+                "files": list(written.files),
+                "command": written.command,
+                "proven": prepared.drift is None,
+            }
+        )
         return
-    print(written.command)
+    say(written.command)
     tell(f"Nothing was started. Written to {written.folder}: {', '.join(written.files)}")
 
 
@@ -103,6 +136,6 @@ def _rehearse(prepared: Prepared, level: str, as_json: bool) -> None:
     if as_json:
         print_json(report.to_json())
     else:
-        print(report.text())
+        say_text(report.text() + "\n")
     if not report.ok:
         raise SystemExit(1)

@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from npu_rl.cli.show import print_json, tell
-from npu_rl.workspace.layout import Layout, find_workspace
-from npu_rl.workspace.recover import recover
+from npu_rl.cli import proving
+from npu_rl.cli.show import print_json, say, tell
+from npu_rl.workspace.discovery import open_workspace
+from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.summary import manifest_changed
 from npu_rl.workspace.verify import Report, verify
 
+_SHOWN = 20  # files with byte code, of which there can be thousands
 
-def run(workspace: Path | None, deep: bool, as_json: bool) -> None:
-    layout = find_workspace(workspace)
-    recover(layout, tell)
-    report = verify(layout, tell, deep=deep)
+
+def run(workspace: Path | None, deep: bool, expect: str | None, as_json: bool) -> None:
+    if expect is not None:
+        from npu_rl.workspace.expect import lock_digest
+
+        expect = lock_digest(expect)
+    layout = open_workspace(workspace, tell)
+    with proving.shown() as progress:
+        report = verify(layout, tell, deep=deep, expect=expect, progress=progress)
     _tell_of_changes(report)
     if as_json:
         print_json(report.to_json())
@@ -33,27 +40,43 @@ def _tell_of_changes(report: Report) -> None:
 
 def _print(layout: Layout, report: Report) -> None:
     for path in report.products:
-        print(f"  not ours, harmless  {path}")
+        say(f"  not ours, harmless  {path}")
+    _print_byte_code(report)
     for drift in report.drift:
-        whose = drift.component or "nobody's"
+        whose = drift.component or ("nobody's" if drift.kind == "untracked" else "laid by setup")
         hit = f", {drift.patch} hunk {drift.hunk}" if drift.patch else ""
-        print(f"  {drift.kind:<10} {drift.path}  ({whose}{hit})")
+        say(f"  {drift.kind:<10} {drift.path}  ({whose}{hit})")
     for (component, name), hunks in report.patches.items():
         states = Counter(hunk["state"] for hunk in hunks)
         told = ", ".join(f"{count} {state}" for state, count in states.items()) or "no hunks in code"
-        print(f"  {component}: {name}: {told}")
+        say(f"  {component}: {name}: {told}")
         for hunk in hunks:
             if hunk["state"] not in ("in place", "superseded"):
-                print(f"      {hunk['state']:<8} {hunk['file']}:{hunk['line']}")
+                say(f"      {hunk['state']:<8} {hunk['file']}:{hunk['line']}")
     how = (
         "every byte read" if report.deep else f"{report.hashed} read, the others untouched since last proven"
     )
     if report.ok:
-        print(f"{layout.root} equals its lock: {report.files} files ({how}).")
-        print(f"tree {report.lock.tree}  commit {report.lock.commit}")
+        say(f"{layout.root} equals its lock: {report.files} files ({how}).")
+        say(f"tree {report.lock.tree}  commit {report.lock.commit}")
+        say(f"lock {report.lock_digest}")
     else:
         count = len({d.path for d in report.drift})
-        print(
+        say(
             f"{layout.root} does not equal its lock: {count} of {report.files} files differ or are not its own."
         )
-        print("Next: npu-rl diff shows the changes; npu-rl setup --discard puts them aside.")
+        say("Next: npu-rl diff shows the changes; npu-rl setup --discard puts them aside.")
+
+
+def _print_byte_code(report: Report) -> None:
+    """Files that a Python without the workspace's environment would take for its sources'."""
+    for path in report.byte_code[:_SHOWN]:
+        older = path.startswith(".npu-rl/")
+        read = (
+            "read in a shell that sourced this older `activate`"
+            if older
+            else "not read by train or in an activated shell"
+        )
+        say(f"  byte code, {read}  {path}")
+    if len(report.byte_code) > _SHOWN:
+        say(f"  byte code: {len(report.byte_code) - _SHOWN} more files (--json lists all)")

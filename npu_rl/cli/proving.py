@@ -1,0 +1,70 @@
+"""What a person sees while every file is read: nothing for a second, then how far it is."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from npu_rl.cli.show import tell
+
+_PATIENCE = 1.0  # seconds until anything is shown
+_PAUSE = 5.0  # seconds between two lines where there is no terminal
+
+
+@contextlib.contextmanager
+def shown() -> Iterator[Callable[[int, int], None]]:
+    """A `progress` for `verify`: a bar on a terminal, a line now and then elsewhere, on standard error."""
+    progress = _Bar() if sys.stderr.isatty() else _Lines()
+    try:
+        yield progress
+    finally:
+        progress.end()
+
+
+class _Lines:
+    def __init__(self) -> None:
+        self._next = time.monotonic() + _PATIENCE
+
+    def __call__(self, done: int, total: int) -> None:
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _PAUSE
+            self.show(done, total)
+
+    def show(self, done: int, total: int) -> None:
+        tell(f"reading the files: {done} of {total}")
+
+    def end(self) -> None:
+        pass
+
+
+class _Bar(_Lines):
+    def __init__(self) -> None:
+        super().__init__()
+        self._bar: Any = None
+
+    def show(self, done: int, total: int) -> None:
+        if self._bar is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            columns = (
+                TextColumn("reading the files"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeRemainingColumn(),
+            )
+            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._task = self._bar.add_task("", total=total)
+            self._bar.start()
+        self._next = 0.0  # a bar is cheap to move
+        self._bar.update(self._task, completed=done)
+        if done >= total:
+            self.end()
+
+    def end(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._next = float("inf")

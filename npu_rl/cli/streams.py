@@ -1,0 +1,57 @@
+"""Standard input, output and error: closed, broken or on a full disk, they change the exit code to 1 at most."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sys
+
+
+def prepare() -> None:
+    """Give those that the caller closed to /dev/null: the next file opened would get their number, and what any
+    library prints would go into it."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        stream = getattr(sys, name)
+        if stream is None:
+            _to_null(number)
+            opened = open(number, mode, encoding="utf-8", closefd=False)  # noqa: SIM115  for the whole process
+            setattr(sys, name, opened)
+        elif mode == "w":
+            stream.reconfigure(errors="backslashreplace")  # file names may be no text
+
+
+def complain(message: str) -> None:
+    """Say on standard error why the command failed."""
+    from npu_rl.printable import printable
+
+    flush()
+    with contextlib.suppress(OSError):  # nobody can be told
+        sys.stderr.write(f"npu-rl: {printable(message)}\n")
+        sys.stderr.flush()
+
+
+def flush() -> bool:
+    """Whether all that was said is out. If not it is told why and given up, so that Python's own end does not
+    fail on it once more, with exit code 120. A closed pipe isn't told: its reader had enough."""
+    whole = True
+    for name, stream in ("standard output", sys.__stdout__), ("standard error", sys.__stderr__):
+        if stream is None:  # was closed by the caller
+            continue
+        try:
+            stream.flush()
+        except OSError as error:
+            whole = False
+            _to_null(stream.fileno())
+            if error.errno != errno.EPIPE:
+                complain(f"{error.strerror}: {name}")
+    return whole
+
+
+def _to_null(number: int) -> None:
+    null = os.open(os.devnull, os.O_RDWR)
+    if null == number:
+        os.set_inheritable(null, True)
+    else:
+        os.dup2(null, number)
+        os.close(null)

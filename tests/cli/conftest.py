@@ -1,0 +1,68 @@
+"""The installed command, and a workspace it may judge."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support import ROOT
+from tests.workspace.conftest import layout, stack, template
+
+__all__ = ["layout", "stack", "template"]
+
+
+@dataclass(frozen=True)
+class Installed:
+    """npu-rl as an installation has it; `program` is what a person calls."""
+
+    program: Path
+
+    def run(
+        self, *args: str | Path, env: Mapping[str, str], cwd: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [self.program, *map(str, args)],
+            env=dict(env),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """A virtual environment with these sources, put together as pip does it (tests/cli/test_launcher.py has pip).
+
+    Its name has a space, a quote and a dollar.
+    """
+    home = tmp_path_factory.mktemp("an 'odd' $HOME") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
+    (site,) = home.glob("lib/python3*/site-packages")
+    (site / "npu_rl.pth").write_text("\n".join([str(ROOT), *packages()]) + "\n")
+    for name in ("npu-rl", "npu-rl-python"):
+        text = (ROOT / "npu_rl/launcher" / name).read_text()
+        (home / "bin" / name).write_text(text.replace("#!python\n", f"#!{home}/bin/python\n"))
+        (home / "bin" / name).chmod(0o755)
+    return Installed(home / "bin" / "npu-rl")
+
+
+def packages() -> list[str]:
+    """The folders in which these tests find what npu-rl needs."""
+    return [entry for entry in sys.path if Path(entry).name == "site-packages"]
+
+
+def bare_env(tmp_path: Path) -> dict[str, str]:
+    """As `clean_env`, but without PYTHONPATH: what is installed has to be found as it is."""
+    from tests.support import clean_env
+
+    env = clean_env(tmp_path)
+    del env["PYTHONPATH"]
+    return env

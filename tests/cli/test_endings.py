@@ -1,0 +1,248 @@
+"""However a command ends, it ends with a documented exit code, and nothing is printed that only its authors read."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from npu_rl.workspace.layout import Layout
+from tests.cli.conftest import Installed, bare_env
+from tests.support import clean_env
+from tests.workspace.stack import Stack
+
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+SHOTS = int(os.environ.get("NPU_RL_SHOTS") or 8)
+
+LOOKING = [
+    ["verify"],
+    ["verify", "--json", "--deep"],
+    ["status"],
+    ["list"],
+    ["recipes", "list"],
+    ["schema"],
+    ["--version"],
+    ["--help"],
+    ["verify", "--help"],
+]
+
+
+def words(command: list[str], layout: Layout) -> list[str]:
+    looks_at_it = command[0] in ("verify", "status") and "--help" not in command
+    return [*command, *(["-w", str(layout.root)] if looks_at_it else [])]
+
+
+# -- signals -------------------------------------------------------------------------------------------
+
+
+def _catches_signals(pid: int) -> bool:
+    """Whether the process has become Python and has our handlers: SIGTERM gets the last."""
+    place = Path("/proc", str(pid))
+    if b"npu-rl-python" not in (place / "cmdline").read_bytes():
+        return False
+    caught = (place / "status").read_text().partition("SigCgt:")[2].split()[0]
+    return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="how far a process is, /proc tells")
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_ends_a_command_quietly_from_our_first_line_on(
+    installed: Installed, template: Layout, tmp_path: Path, number: signal.Signals
+) -> None:
+    """At random moments, from the first at which a line of ours has run to the end. Earlier ones meet the shell or
+    Python itself, which end by the signal."""
+    chance = random.Random(f"{number}")
+    seen = []
+    for _ in range(SHOTS):
+        with subprocess.Popen(
+            [installed.program, "verify", "-w", template.root],
+            env=bare_env(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        ) as process:  # fmt: skip
+            while process.poll() is None and not _catches_signals(process.pid):
+                pass
+            time.sleep(chance.random() ** 2 * 0.15)
+            process.send_signal(number)
+            _, errors = process.communicate(timeout=30)
+        seen.append(process.returncode)
+        assert errors == ""
+    assert set(seen) <= {128 + number, 0}
+    assert 128 + number in seen
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("ignored", [False, True])
+def test_a_signal_while_a_command_waits(
+    installed: Installed, stack: Stack, layout: Layout, tmp_path: Path, number: signal.Signals, ignored: bool
+) -> None:
+    """One that the caller ignores stays ignored, as nohup does it with SIGHUP."""
+    env = {k: v for k, v in stack.env.items() if k != "PYTHONPATH"}
+    command = [installed.program, "setup", "-m", stack.new, "-w", layout.root]
+    trap = f"trap '' {number.name.removeprefix('SIG')};" if ignored else ""
+    with FileLock(layout.hidden / "busy.lock") as lock:
+        with subprocess.Popen(
+            ["sh", "-c", f'{trap} exec "$@"', "sh", *command],
+            env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        ) as process:  # fmt: skip
+            assert process.stderr is not None
+            assert "waiting for it" in process.stderr.readline()
+            process.send_signal(number)
+            if ignored:
+                lock.release()
+            try:
+                _, errors = process.communicate(timeout=60)
+            finally:
+                process.kill()  # of one that ended, nothing
+    if ignored:
+        assert process.returncode == 0, errors
+    else:
+        assert (process.returncode, errors) == (128 + number, "")
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_an_interruption_that_became_another_error(tmp_path: Path, number: signal.Signals) -> None:
+    """Until Python 3.12 RuntimeError is raised where a class is made; a handler of errors may raise its own."""
+    code = (
+        "import os\nimport npu_rl.cli as cli\n"
+        "class Field:\n"
+        f"    def __set_name__(self, owner, name): os.kill(os.getpid(), {number})\n"
+        "def run():\n"
+        "    try: type('C', (), {'field': Field()})\n"
+        "    except BaseException: raise ValueError('mine')\n"
+        "cli._run = run\ncli.main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=clean_env(tmp_path), capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (128 + number, "")
+
+
+# -- standard streams ----------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("command", LOOKING, ids=" ".join)
+def test_a_full_disk_is_told(
+    installed: Installed, template: Layout, tmp_path: Path, command: list[str]
+) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [installed.program, *words(command, template)],
+            env=bare_env(tmp_path), stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"npu-rl: {os.strerror(errno.ENOSPC)}")
+        assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", LOOKING, ids=" ".join)
+def test_a_reader_that_goes_away_is_no_news(
+    installed: Installed, template: Layout, tmp_path: Path, command: list[str]
+) -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)
+    try:
+        done = subprocess.run(
+            [installed.program, *words(command, template)],
+            env=bare_env(tmp_path), stdout=theirs, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (1, "")
+    finally:
+        os.close(theirs)
+
+
+@pytest.mark.parametrize(
+    "command", [["verify", "--json"], ["verify", "-w", "/nowhere"], ["--help"]], ids=" ".join
+)
+@pytest.mark.parametrize("broken", ["/dev/full", "pipe"])
+def test_nobody_can_be_told_at_all(
+    installed: Installed, template: Layout, tmp_path: Path, command: list[str], broken: str
+) -> None:
+    ours, theirs = (
+        os.pipe() if broken == "pipe" else (os.open(os.devnull, os.O_RDONLY), os.open(broken, os.O_WRONLY))
+    )
+    os.close(ours)
+    try:
+        done = subprocess.run(
+            [installed.program, *command], env=bare_env(tmp_path), cwd=template.root,
+            stdout=theirs, stderr=theirs, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(theirs)
+    assert done.returncode == (3 if "/nowhere" in command else 1)
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_changes_no_verdict(
+    installed: Installed, layout: Layout, tmp_path: Path, closed: str
+) -> None:
+    def ended(*args: str | Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["sh", "-c", f'exec "$@" {closed}', "sh", installed.program, *args],
+            env=bare_env(tmp_path), capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    assert (ended("verify", "-w", layout.root).returncode, ended("--version").returncode) == (0, 0)
+    (layout.code / "stray.py").touch()
+    assert ended("verify", "-w", layout.root).returncode == 3
+    nowhere = ended("verify", "--json", "-w", tmp_path / "nowhere")
+    assert (nowhere.returncode, nowhere.stdout) == (
+        3,
+        "",
+    )  # what is for people does not end up in the document
+    assert ended("no-such-command").returncode == 2
+
+
+# -- the current folder --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("program", ["npu-rl", "python -m npu_rl"])
+def test_a_current_folder_that_is_gone(
+    installed: Installed, stack: Stack, template: Layout, tmp_path: Path, program: str
+) -> None:
+    """Commands that don't need it work; the others say so."""
+    start = (
+        [installed.program]
+        if program == "npu-rl"
+        else [installed.program.with_name("python"), "-m", "npu_rl"]
+    )
+    env = {k: v for k, v in stack.env.items() if k != "PYTHONPATH"}
+
+    def ended(*args: str | Path) -> tuple[int, str]:
+        gone = tmp_path / "gone"
+        gone.mkdir()
+        done = subprocess.run(
+            ["bash", "-c", 'rmdir "$PWD" && exec "$@"', "bash", *start, *args],
+            env=env, cwd=gone, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert "Traceback" not in done.stderr
+        return done.returncode, done.stderr
+
+    at = ("-w", template.root)
+    if program != "npu-rl":  # the same from here on
+        assert ended("verify", *at)[0] == 0
+        assert "The current folder does not exist any more" in ended("verify")[1]
+        return
+    for needless in (
+        ["--version"], ["--help"], ["verify", "--help"], ["list"], ["schema"], ["verify", *at],
+        ["verify", "--deep", *at], ["status", *at], ["diff", *at], ["setup", "-m", stack.old, *at],
+        ["setup", "-m", stack.new, "-w", tmp_path / "new"], ["recipes", "show", "quickstart", "steps=2"],
+    ):  # fmt: skip
+        assert ended(*needless)[0] == 0, needless
+    for needing in (
+        ["verify"], ["status"], ["diff"], ["setup", "-m", stack.old], ["train", "quickstart"], ["plan", "quickstart"],
+        ["verify", "-w", "w"], ["lock", "-m", stack.old, "-o", "lock.json"], ["recipes", "copy", "quickstart"],
+        ["recipes", "show", "quickstart", "model.path=./x"],
+    ):  # fmt: skip
+        code, errors = ended(*needing)
+        assert code == 1
+        assert "The current folder does not exist any more" in errors
+        assert "cd" in errors.partition("next:")[2]
+    assert ended("recipes", "check", "./mine.yaml")[0] == 1

@@ -1,0 +1,53 @@
+"""What is printed is whole: lines of several threads, and lists that are cut."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from npu_rl.cli.lock import _print
+from npu_rl.data import bundled_manifests
+from npu_rl.manifest import lock as lock_file
+from tests.support import clean_env
+
+
+def test_messages_of_parallel_fetches_are_whole_lines(tmp_path: Path) -> None:
+    """Each in one write: `print` writes the end of a line by itself, and another's text came before it."""
+    code = (
+        "import sys, threading\n"
+        "from npu_rl.cli.show import PlainWatcher\n"
+        "sys.setswitchinterval(1e-6)\n"
+        "watcher = PlainWatcher()\n"
+        "def fetch(name):\n"
+        "    for number in range(300): watcher.note(name, str(number))\n"
+        "threads = [threading.Thread(target=fetch, args=(f'c{i}',)) for i in range(8)]\n"
+        "for thread in threads: thread.start()\n"
+        "for thread in threads: thread.join()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-u", "-c", code],
+        env=clean_env(tmp_path),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = done.stderr.splitlines()
+    assert len(lines) == 8 * 300
+    assert all(re.fullmatch(r"c[0-7]: [0-9]+", line) for line in lines)
+
+
+@pytest.mark.parametrize("count", [10, 11, 14])
+def test_a_list_that_is_cut_says_how_many_more(capsys: pytest.CaptureFixture[str], count: int) -> None:
+    lock = lock_file.read(lock_file.file_for(bundled_manifests()["deepseek-v3-cann"]))
+    verl = lock.components["verl"]
+    merge = replace(verl.merges[0], outside=tuple(f"docs/{number}.md" for number in range(count)))
+    _print(replace(lock, components={"verl": replace(verl, merges=(merge,))}))
+    said = capsys.readouterr().out
+    assert f"{count} outside:" in said
+    assert said.count("outside: docs/") == 10
+    assert (f"and {count - 10} more" in said) == (count > 10)

@@ -1,0 +1,98 @@
+"""What is judged can't judge: no file of the tree runs in the command that looks at it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from npu_rl.workspace.layout import Layout
+from tests.cli.conftest import Installed, bare_env
+from tests.support import clean_env
+from tests.workspace.stack import Stack
+
+# The start of every Python, its own folders, ours, and a package we need; the rest is asked of Python.
+ALWAYS = {"sitecustomize", "usercustomize", "npu_rl", "encodings", "typer", "site", "os", "codecs"}
+STRAY = "import os\nos.open({mark!r}, os.O_CREAT)\nos._exit(0)\n"
+
+
+@pytest.fixture(scope="module")
+def imported(stack: Stack, template: Layout) -> set[str]:
+    """Every module outside the package that `verify` and `verify --deep` load, by its first name."""
+    code = (
+        "import sys; sys.argv = ['npu-rl', 'verify', '--deep', '-w', sys.argv[1]]\n"
+        "from npu_rl.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print('\\n@@' + ' '.join(sys.modules))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, template.root],
+        env=dict(stack.env), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    names = {name.partition(".")[0] for name in done.stdout.rpartition("@@")[2].split()}
+    return {name for name in names | ALWAYS if name.isidentifier()} - {"__main__"}
+
+
+def test_no_stray_file_runs_in_the_command_that_is_to_find_it(
+    installed: Installed, imported: set[str], layout: Layout, tmp_path: Path
+) -> None:
+    """Each as a file, and as a package, since a package goes before a file of its name."""
+    assert {"re", "enum", "signal", "random", "json", "hashlib"} & imported
+    ran = tmp_path / "ran"
+    ran.mkdir()
+    expected = set()
+    for name in sorted(imported):
+        for stray in (layout.code / f"{name}.py", layout.code / "strays" / name / "__init__.py"):
+            stray.parent.mkdir(parents=True, exist_ok=True)
+            stray.write_text(STRAY.format(mark=str(ran / name)))
+            expected.add(f"code/{stray.relative_to(layout.code)}")
+    path = os.pathsep.join([str(layout.code), str(layout.code / "strays")])
+    env = bare_env(tmp_path) | {"PYTHONPATH": path}
+    for options in (["--json"], ["--json", "--deep"]):
+        for cwd in (tmp_path, layout.code):
+            done = installed.run("verify", "-w", layout.root, *options, env=env, cwd=cwd)
+            assert done.returncode == 3, done.stderr
+            assert expected <= {drift["path"] for drift in json.loads(done.stdout)["drift"]}
+    for command in (["status"], ["diff"]):
+        done = installed.run(*command, "-w", layout.root, env=env, cwd=layout.code)
+        assert done.returncode == 0, done.stderr
+    assert not list(ran.iterdir())
+
+
+def test_an_activated_shell_is_one_of_those(installed: Installed, layout: Layout, tmp_path: Path) -> None:
+    (layout.code / "sitecustomize.py").write_text("import os\nos._exit(0)\n")
+    done = subprocess.run(
+        ["bash", "-c", '. "$1"/activate && "$2" verify --deep', "-", layout.root, installed.program],
+        env=bare_env(tmp_path), cwd=layout.root, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 3
+    assert "sitecustomize.py" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["sitecustomize", "usercustomize", "random", "hashlib", "yaml"])
+def test_a_module_started_by_hand_leaves_them_behind(layout: Layout, tmp_path: Path, name: str) -> None:
+    """`python -m npu_rl` can't be guarded before it runs; what only shadows is still not used."""
+    (layout.code / f"{name}.py").write_text("def __getattr__(name):\n    raise SystemExit(0)\n")
+    env = clean_env(tmp_path)
+    env["PYTHONPATH"] = os.pathsep.join([str(layout.code), env["PYTHONPATH"]])
+    for where in (tmp_path, layout.code):
+        done = subprocess.run(
+            [sys.executable, "-m", "npu_rl", "verify", "-w", layout.root],
+            env=env, cwd=where, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (3, "")
+        assert f"code/{name}.py" in done.stdout
+
+
+def test_the_current_folder_is_no_place_to_import_from(layout: Layout, tmp_path: Path) -> None:
+    (layout.code / "hashlib.py").write_text("raise SystemExit(0)\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "npu_rl", "verify", "-w", layout.root],
+        env=clean_env(tmp_path), cwd=layout.code, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (3, "")
