@@ -1,17 +1,27 @@
-"""How often each hook ran, kept in a file that is right even if the process is killed.
+"""How often each hook ran, kept in a file that is nearly right even if the process is killed.
 
 One line per name, of fixed width, rewritten in place: Ray ends its workers with SIGKILL, so nothing that is
-written at exit would arrive. Off unless NPU_RL_USAGE names a folder. Standard library only.
+written at exit alone would arrive. A name is written each of the first 100 times, and then once a second at most:
+a hook that runs thousands of times in a step costs no writes to a file system that all nodes share, and a kill
+loses at most the last second of such a one. Off unless NPU_RL_USAGE names a folder. Standard library only.
 """
 
 from __future__ import annotations
 
+import atexit
+import itertools
 import os
 import threading
+import time
+
+_EACH = 100  # counts of a name that are written one by one
+_PAUSE = 1.0  # seconds between two writes after that
 
 _lock = threading.Lock()
 _counts: dict[str, int] = {}
 _places: dict[str, int] = {}
+_unwritten: set[str] = set()
+_written = 0.0
 _file: int | None = None
 _owner = 0
 
@@ -23,21 +33,53 @@ def count(name: str) -> None:
         return
     with _lock:
         try:
-            _write(folder, name)
+            _note(folder, name)
         except OSError:
             pass
 
 
-def _write(folder: str, name: str) -> None:
-    global _file, _owner
-    if _file is None or _owner != os.getpid():  # a fork goes on in a file of its own
-        _counts.clear()
-        _places.clear()
-        _owner = os.getpid()
-        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0)
-        _file = os.open(f"{folder}/{__name__.partition('.')[0]}-{_owner}.txt", flags, 0o644)
+def _note(folder: str, name: str) -> None:
+    if _owner != os.getpid():  # a fork goes on in a file of its own
+        _begin(folder)
     _counts[name] = _counts.get(name, 0) + 1
-    line = f"{_counts[name]:12d} {name}\n".encode()
-    if name not in _places:
-        _places[name] = os.lseek(_file, 0, os.SEEK_END)
-    os.pwrite(_file, line, _places[name])
+    _unwritten.add(name)
+    if _counts[name] <= _EACH or time.monotonic() - _written >= _PAUSE:
+        _write()
+
+
+def _begin(folder: str) -> None:
+    """A new file, named by node and process; a number more if both are there already."""
+    global _file, _owner
+    for table in (_counts, _places, _unwritten):
+        table.clear()
+    _file, _owner = None, os.getpid()
+    name = f"{folder}/{__name__.partition('.')[0]}-{os.uname().nodename}-{_owner}"
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+    for number in itertools.count(1):
+        try:
+            _file = os.open(f"{name}.txt" if number == 1 else f"{name}.{number}.txt", flags, 0o644)
+            break
+        except FileExistsError:
+            continue
+    atexit.register(_end)
+
+
+def _write() -> None:
+    global _written
+    if _file is None:
+        return
+    _written = time.monotonic()
+    while _unwritten:
+        name = _unwritten.pop()
+        if name not in _places:
+            _places[name] = os.lseek(_file, 0, os.SEEK_END)
+        os.pwrite(_file, f"{_counts[name]:12d} {name}\n".encode(), _places[name])
+
+
+def _end() -> None:
+    with _lock:
+        try:
+            if _owner == os.getpid():
+                _write()
+        except OSError:
+            pass

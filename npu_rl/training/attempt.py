@@ -8,11 +8,16 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from signal import Signals
 from typing import Any
 
-from npu_rl.disk import disk_errors, write_atomically
+from npu_rl.bounded import read_json
+from npu_rl.disk import disk_errors, private, write_atomically
+from npu_rl.masking import Secrets
 from npu_rl.training.metrics import read_metrics
+from npu_rl.training.record_masking import mask_files
 
+_DRIVER = "driver.json"
 OUTCOMES = ("done", "failed", "stopped", "killed")
 
 
@@ -26,6 +31,7 @@ class Attempt:
     code: int | None = None
     first_step: int | None = None
     last_step: int | None = None
+    secrets: Secrets = field(default=Secrets(), repr=False, compare=False)
     _held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, repr=False, compare=False)
 
     @property
@@ -33,8 +39,24 @@ class Attempt:
         return self.folder / "driver.log"
 
     @property
+    def driver(self) -> int | None:
+        """The driver's process id; None if it was not started, or npu-rl was killed before it could write it."""
+        try:
+            return int(json.loads((self.folder / _DRIVER).read_bytes())["pid"])
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None
+
+    def note_driver(self, pid: int) -> None:
+        """Write down the driver's process id."""
+        write_json(self.folder / _DRIVER, {"pid": pid})
+
+    @property
     def workers(self) -> Path:
         return self.folder / "workers"
+
+    @property
+    def nodes(self) -> Path:
+        return self.folder / "nodes.json"
 
     @property
     def metrics(self) -> Path:
@@ -51,16 +73,39 @@ class Attempt:
     def add_alarm(self, alarm: Mapping[str, Any]) -> None:
         """Append one alarm, with the time."""
         line = json.dumps({"time": round(time.time(), 3), **alarm}, ensure_ascii=False) + "\n"
-        with disk_errors(self.alarms), self.alarms.open("a", encoding="utf-8") as file:
-            file.write(line)
+        with disk_errors(self.alarms), open(self.alarms, "ab", opener=private) as file:
+            file.write(line.encode())
+
+    def hide(self, secrets: Secrets | None = None) -> None:
+        """Mask the secrets in what the driver and its workers wrote into the folder. The driver has to be gone.
+
+        secrets: those known; by default the ones the attempt was begun with.
+        """
+        with disk_errors(self.folder):
+            mask_files(self.folder, self.secrets if secrets is None else secrets)
+
+    def close(self, outcome: str, code: int | None, *, signal: int | None = None) -> None:
+        """`hide`, then `end`: a disk that is full changes nothing about how it ended."""
+        try:
+            self.hide()
+        finally:
+            self.end(outcome, code, signal=signal)
 
     def end(
-        self, outcome: str, code: int | None, first_step: int | None = None, last_step: int | None = None
+        self,
+        outcome: str,
+        code: int | None,
+        first_step: int | None = None,
+        last_step: int | None = None,
+        *,
+        signal: int | None = None,
+        ended: float | None = None,
     ) -> None:
         """Write how it ended and let others have the run. The first end counts; a second one is ignored.
 
-        outcome: done, failed, stopped (a person or an alarm ended it) or killed. code: the driver's exit
-        status. first_step, last_step: by default those of metrics.jsonl.
+        outcome: done, failed, stopped (a person or an alarm ended it) or killed (npu-rl was; its driver may have gone
+        on to the last step). code: the driver's exit status. first_step, last_step: by default those of
+        metrics.jsonl. signal: the one npu-rl was sent. ended: seconds since the epoch, by default now.
         """
         if outcome not in OUTCOMES:
             raise ValueError(f"{outcome!r} is none of {', '.join(OUTCOMES)}")
@@ -70,7 +115,8 @@ class Attempt:
                 self.first_step = min(steps, default=None) if first_step is None else first_step
                 self.last_step = max(steps, default=None) if last_step is None else last_step
                 self.outcome, self.code = outcome, code
-                write_json(self.folder / "end.json", self._end())
+                name = {} if signal is None else {"signal": Signals(signal).name}
+                write_json(self.folder / "end.json", {**self._end(), **name, "ended": now(ended)})
         finally:
             self._held.close()
 
@@ -80,7 +126,6 @@ class Attempt:
             "code": self.code,
             "first_step": self.first_step,
             "last_step": self.last_step,
-            "ended": now(),
         }
 
 
@@ -93,17 +138,23 @@ def attempts_in(folder: Path) -> list[Attempt]:
 def _attempt(folder: Path, number: int) -> Attempt:
     attempt = Attempt(folder, number)
     with contextlib.suppress(FileNotFoundError, ValueError, AttributeError):
-        end = json.loads((folder / "end.json").read_bytes())
+        end = read_json(folder / "end.json")
         attempt.code, attempt.first_step = end.get("code"), end.get("first_step")
         attempt.last_step, attempt.outcome = end.get("last_step"), end.get("outcome")
     return attempt
 
 
 def write_json(path: Path, value: Any) -> None:
+    write_private(path, json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n")
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Write a file of the record, whole, for this user alone."""
     with disk_errors(path):
-        write_atomically(path, json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n")
+        write_atomically(path, data)
+        path.chmod(0o600)
 
 
-def now() -> str:
-    """The time for people and machines, in UTC."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+def now(seconds: float | None = None) -> str:
+    """The time for people and machines, in UTC. seconds: since the epoch, if it is another than now."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

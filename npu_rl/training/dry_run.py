@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
+import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from npu_rl.disk import disk_errors, write_atomically
-from npu_rl.recipes.render import Command
+from npu_rl.disk import disk_errors
+from npu_rl.masking import Secrets, masked_argument, masked_data
+from npu_rl.recipes.fields import split_address
+from npu_rl.recipes.render import OF_THE_NODE, Command, node_offers
+from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.text import recipe_yaml
 from npu_rl.training import made
+from npu_rl.training.attempt import write_private
+from npu_rl.training.shell_words import export, word
 
 if TYPE_CHECKING:
     from npu_rl.training.prepare import Prepared
-
-_PORT = 6766
 
 
 @dataclass(frozen=True)
@@ -30,57 +35,116 @@ class Written:
 
 
 def write(runs: Path, prepared: Prepared, command: Command, composed: Mapping[str, object]) -> Written:
-    """Write runs/NAME.dry-run/, anew each time. The run itself is not begun."""
+    """Write runs/NAME.dry-run/, anew each time, without secrets. The run itself is not begun."""
     folder = runs / f"{prepared.recipe.name}.dry-run"
+    known = prepared.secrets(os.environ)
+    argv = [known.mask(masked_argument(argument)) for argument in command.argv]
     files = {
-        "recipe.yaml": recipe_yaml(prepared.loaded),
-        "composed.json": json.dumps(composed, indent=2) + "\n",
-        "command.json": json.dumps(command.argv, indent=2) + "\n",
-        "environment.sh": environment_script(command),
-        "run.sh": run_script(command, _make_first(runs, prepared)),
+        "recipe.yaml": known.mask(recipe_yaml(prepared.loaded)),
+        "composed.json": json.dumps(masked_data(composed, known=known), indent=2) + "\n",
+        "command.json": json.dumps(argv, indent=2) + "\n",
+        "environment.sh": environment_script(command, known),
+        "run.sh": run_script(command, known, _make_first(runs, prepared)),
+        **ray_scripts(prepared.recipe, command, known),
     }
-    if prepared.recipe.cluster.nodes > 1:
-        files |= node_scripts(prepared.recipe.cluster.dies)
     with disk_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
         for name, text in files.items():
-            write_atomically(folder / name, text.encode())
+            write_private(folder / name, text.encode())
             if name.endswith(".sh"):
-                (folder / name).chmod(0o755)
-    return Written(folder, tuple(files), shlex.join(command.argv))
+                (folder / name).chmod(0o700)
+    return Written(folder, tuple(files), shlex.join(argv))
 
 
-def environment_script(command: Command) -> str:
-    """To be sourced on every node, before `ray start`: Ray's workers inherit the environment of its raylet."""
-    lines = ["# Source this on every node, after CANN's set_env.sh and before `ray start`."]
-    lines += [f"export {name}={shlex.quote(value)}" for name, value in command.environment.items()]
+def environment_script(command: Command, known: Secrets) -> str:
+    """The environment of the recipe's processes, for work by hand; of no run, and none that Ray needs to start."""
+    paths = shlex.quote(os.pathsep.join(command.paths))
+    shared = {name: value for name, value in command.shared.items() if name not in OF_THE_NODE}
+    lines = [
+        "# Source this file (any POSIX shell) after CANN's set_env.sh: the variables of the recipe's processes.",
+        *_exports(shared, known),
+        f'case ":${{PYTHONPATH:-}}:" in *:{paths}:*) ;;',
+        f'*) export PYTHONPATH={paths}"${{PYTHONPATH:+:$PYTHONPATH}}" ;; esac',
+    ]
     return "\n".join(lines) + "\n"
 
 
-def run_script(command: Command, before: str = "") -> str:
+def run_script(command: Command, known: Secrets, before: str = "") -> str:
     """The driver, on the head node only. before: lines of shell that come first."""
-    words = " \\\n  ".join(shlex.quote(word) for word in command.argv)
-    begin = f'#!/bin/bash\nset -eu\n. "$(dirname "$0")/environment.sh"\n{before}'
-    return f'{begin}mkdir -p "$NPU_RL_USAGE"\nexec {words}\n'
+    lines = [
+        "#!/bin/bash",
+        "set -eu",
+        '. "$(dirname "$0")/environment.sh"',
+        *_exports({**command.own, **command.driver}, known),
+        *([before] if before else []),
+        'mkdir -p "$NPU_RL_USAGE"',
+        "exec " + " \\\n  ".join(word(argument, known) for argument in command.argv),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _exports(variables: Mapping[str, str], known: Secrets) -> list[str]:
+    return [export(name, value, known) for name, value in variables.items()]
 
 
 def _make_first(runs: Path, prepared: Prepared) -> str:
-    """What makes the recipe's model and data, where it asks for that and they are not there."""
-    recipe = prepared.recipe
-    if not made.is_needed(recipe):
+    """What makes the recipe's model and data as `train` does, where it asks for that and they are not there."""
+    if not made.is_needed(prepared.recipe):
         return ""
-    folder = shlex.quote(str(made.place(runs, recipe, prepared.interpreter)))
-    python = shlex.quote(prepared.interpreter.path)
-    return f"[ -d {folder} ] || {python} -m {made.MAKER} {folder} {recipe.seed} {recipe.data.rows}\n"
+    folder = shlex.quote(str(made.place(runs, prepared.recipe, prepared.interpreter)))
+    staging = made.maker(prepared.interpreter, prepared.recipe, "{}")
+    words = " ".join('"$made.part"' if word == "{}" else shlex.quote(word) for word in staging)
+    own = " ".join(f"{name}={shlex.quote(value)}" for name, value in made.MAKERS_OWN.items())
+    return (
+        f"made={folder}\n"
+        'if [ ! -d "$made" ]; then\n'
+        '  rm -rf "$made.part" && mkdir -p "$made.part"\n'
+        f"  {own} {words}\n"
+        '  mv "$made.part" "$made"\n'
+        "fi"
+    )
 
 
-def node_scripts(dies: int) -> dict[str, str]:
-    """`ray start` for the head and for the others. Source: verl's multi-node guide, and the seeds' scripts."""
-    resources = shlex.quote(json.dumps({"NPU": dies}))
-    begin = '#!/bin/bash\nset -eu\n. "$(dirname "$0")/environment.sh"\n'
-    return {
-        "head.sh": f"{begin}# usage: head.sh IP-OF-THIS-NODE\n"
-        f'exec ray start --head --node-ip-address="$1" --port={_PORT} --resources={resources}\n',
-        "worker.sh": f"{begin}# usage: worker.sh IP-OF-THE-HEAD IP-OF-THIS-NODE\n"
-        f'exec ray start --address="$1:{_PORT}" --node-ip-address="$2" --resources={resources}\n',
+def ray_scripts(recipe: Recipe, command: Command, known: Secrets) -> dict[str, str]:
+    """`ray start` for the head and for the others, where the recipe names a head. Source: verl's multi-node guide.
+
+    What the workers of a run need travels with the run, so a cluster's own environment holds Ray's variables only.
+    """
+    if not recipe.cluster.address:
+        return {}
+    host, port = split_address(recipe.cluster.address)
+    ray = [command.python, "-m", "ray.scripts.scripts", "start"]
+    offers = [f"--{name.replace('_', '-')}={_text(value)}" for name, value in node_offers(recipe).items()]
+    head = [*ray, "--head", f"--port={port}", *offers]
+    worker = [*ray, f"--address={recipe.cluster.address}", *offers]
+    begin = [
+        "#!/bin/bash",
+        "set -eu",
+        *_exports({name: value for name, value in command.shared.items() if name.startswith("RAY_")}, known),
+    ]
+    scripts = {
+        "head.sh": [
+            "# usage, after CANN's set_env.sh: head.sh [IP-OF-THIS-NODE]",
+            f"exec {shlex.join(head)} {_own_address(host)}",
+        ]
     }
+    if recipe.cluster.nodes > 1:
+        scripts["worker.sh"] = [
+            "# usage, after CANN's set_env.sh: worker.sh [IP-OF-THIS-NODE]",
+            f"exec {shlex.join(worker)} {_own_address(None)}",
+        ]
+    return {name: "\n".join([*begin, *lines]) + "\n" for name, lines in scripts.items()}
+
+
+def _own_address(host: str | None) -> str:
+    """The node's own address: what the script is told, else `host` if that is an IP, else Ray's choice."""
+    try:
+        ipaddress.ip_address(host or "")
+    except ValueError:
+        return '${1:+--node-ip-address="$1"}'
+    return f'--node-ip-address="${{1:-{host}}}"'
+
+
+def _text(value: object) -> str:
+    return str(value) if isinstance(value, int) else json.dumps(value)

@@ -19,6 +19,7 @@ ON_PATH = Path(__file__).resolve().parent / "on_path"
 ON_PATH_NPU = ON_PATH.with_name("on_path_npu")
 ON_PATH_VLLM = ON_PATH.with_name("on_path_vllm")
 MAKER = "npu_rl_make"
+MAKERS_OWN = {"PYTHONPATH": str(ON_PATH)}
 _DEPENDS_ON = ("torch", "numpy", "transformers", "tokenizers", "pyarrow")
 
 
@@ -46,6 +47,14 @@ def _kinds(recipe: Recipe) -> list[str]:
     return [recipe.model.make or "tiny-deepseek-v3", recipe.data.make or "digit-questions"]
 
 
+def maker(interpreter: Interpreter, recipe: Recipe, folder: str) -> list[str]:
+    """The command that makes it in `folder`, which is there and empty. Its environment needs MAKERS_OWN."""
+    return [
+        *(interpreter.path, "-m", MAKER, folder),
+        *(str(recipe.seed), str(recipe.data.rows), *_kinds(recipe)),
+    ]
+
+
 def make(folder: Path, recipe: Recipe, interpreter: Interpreter, environment: Mapping[str, str]) -> None:
     """Make it, unless it is there; it appears whole or not at all. Raises HostError with the maker's words."""
     if folder.is_dir():
@@ -54,12 +63,8 @@ def make(folder: Path, recipe: Recipe, interpreter: Interpreter, environment: Ma
     with disk_errors(folder):
         staging.mkdir(parents=True, exist_ok=True)
     try:
-        wanted = [str(staging), str(recipe.seed), str(recipe.data.rows), *_kinds(recipe)]
         finished = run_quietly(
-            [interpreter.path, "-m", MAKER, *wanted],
-            {**environment, "PYTHONPATH": str(ON_PATH)},
-            staging,
-            600.0,
+            maker(interpreter, recipe, str(staging)), {**environment, **MAKERS_OWN}, staging, 600.0
         )
         if finished.code != 0:
             raise HostError(

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from npu_rl.bounded import parse_json
+from npu_rl.disk import private
 from npu_rl.training.logtext import speaker_and_words
 
 _STEP = re.compile(r"(?<![\w/.:-])step:([0-9]{1,15}) - (.+)", re.DOTALL)
@@ -70,7 +72,7 @@ class MetricsWriter:
     """Appends points to a file, one JSON line each, readable by others at once."""
 
     def __init__(self, path: Path) -> None:
-        self._file: IO[bytes] = path.open("ab+")
+        self._file: IO[bytes] = open(path, "ab+", opener=private)  # noqa: SIM115  it is closed by close
         if self._file.tell():
             self._file.seek(-1, os.SEEK_END)
             if self._file.read(1) != b"\n":
@@ -110,10 +112,10 @@ def read_metrics(path: Path) -> list[Point]:
 
 def _point(line: bytes) -> Point | None:
     try:
-        record = json.loads(line)
+        record = parse_json(line)
         data = {str(key): float(value) for key, value in record["data"].items()}
         return Point(int(record["step"]), float(record["time"]), data)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
 

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from npu_rl.errors import HostError, RecipeError, UsageError, WorkspaceError
+from npu_rl import byte_code
+from npu_rl.data import bundled_manifests
+from npu_rl.errors import HostError, NpuRlError, RecipeError, UsageError, WorkspaceError
 from npu_rl.manifest.lock import Lock
+from npu_rl.masking import Secrets, masked_value
 from npu_rl.recipes.check import Finding, check_recipe, config_name, known_keys
+from npu_rl.recipes.derived import derived
 from npu_rl.recipes.load import LoadedRecipe
 from npu_rl.recipes.render import Command, Folders, render
 from npu_rl.recipes.schema import Recipe
 from npu_rl.training import host, interpreter, made
+from npu_rl.training.drift import AllowedDrift, allow, reason_of
 from npu_rl.training.interpreter import Interpreter
 from npu_rl.training.process import run_quietly
 from npu_rl.training.vllm_env import ENVIRONMENT as VLLM_ON_CPU
+from npu_rl.user_path import user_path
+from npu_rl.workspace.confined import LinkOnTheWay, first_link
 from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.verify import Report, verify
+from npu_rl.workspace.place import check_path
+from npu_rl.workspace.verify import Progress, Report, verify
 
 if TYPE_CHECKING:
     from npu_rl.recipes.compose import Composed
@@ -30,31 +39,48 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Prepared:
-    """A recipe that may be run, on this machine, in this workspace."""
+    """A recipe that may be run, on this machine, in this workspace. drift: what a person allowed to differ in it."""
 
     loaded: LoadedRecipe
-    recipe: Recipe
     layout: Layout
     report: Report
     interpreter: Interpreter
     known: frozenset[str]
     notes: tuple[Finding, ...] = ()
+    drift: AllowedDrift | None = None
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.loaded.recipe
 
     @property
     def lock(self) -> Lock:
         return self.report.lock
 
+    def secrets(self, environment: Mapping[str, str]) -> Secrets:
+        """What may stand in no file and no message: of this environment, the lock's and the recipe."""
+        return Secrets.of({**environment, **self.lock.env}, self.loaded.data)
+
     def command(
-        self, runs: Path, run_id: str, number: int, ray: Path, *, resume: bool = False, rollout: bool = False
+        self,
+        runs: Path,
+        run_id: str,
+        number: int,
+        ray: Path | None,
+        *,
+        resume: bool = False,
+        rollout: bool = False,
     ) -> Command:
         """What attempt `number` of the run runs. rollout: with the stand-in that has weights of its own."""
         run = runs / self.recipe.name
+        key = self._byte_code(run_id)
         folders = Folders(
             code=self.layout.code,
             run=run,
             attempt=run / "attempts" / str(number),
             made=made.place(runs, self.recipe, self.interpreter),
-            pycache=self.layout.hidden / "pycache",
+            byte_code=key,
+            pycache=Path(byte_code.place(key)),
             recipe=self.loaded.path.parent,
             ray=ray,
             on_path=self._on_path(rollout),
@@ -69,7 +95,19 @@ class Prepared:
             manifest_env={**self.lock.env, **(VLLM_ON_CPU if self._vllm_on_cpu(rollout) else {})},
             resume=resume,
             rollout_standin=rollout,
+            packages=self.interpreter.packages,
+            secrets=[
+                name
+                for name, value in {**self.lock.env, **self.recipe.env}.items()
+                if masked_value(name, value) != value
+            ],
         )
+
+    def _byte_code(self, run_id: str) -> str:
+        """The key of the run's byte code: another for another state of the files, and a fresh one for a tree that
+        is not as locked."""
+        state = self.report.state() if self.report.ok else run_id
+        return byte_code.run_key(self.report.receipt.digest, self.interpreter.shown, state)
 
     def _on_path(self, rollout: bool) -> tuple[Path, ...]:
         """Folders of stand-ins. torch_npu's is there only for MindSpeed, which can't be imported without it: verl's
@@ -85,14 +123,14 @@ class Prepared:
         return self.recipe.device == "cpu" and self.recipe.rollout.engine == "vllm" and not rollout
 
     def with_recipe(self, recipe: Recipe) -> Prepared:
-        """The same with another recipe, such as one scaled down."""
-        return replace(self, recipe=recipe)
+        """The same with a recipe that is scaled down for a rehearsal."""
+        return replace(self, loaded=derived(self.loaded, recipe, "scaled down for the rehearsal"))
 
 
 def runs_folder(layout: Layout) -> Path:
     """Where runs are recorded: NPU_RL_RUNS, or `runs` in the workspace."""
     named = os.environ.get("NPU_RL_RUNS")
-    return Path(named).expanduser().absolute() if named else layout.root / "runs"
+    return user_path(named, "NPU_RL_RUNS").absolute() if named else layout.root / "runs"
 
 
 def prepare(
@@ -102,30 +140,42 @@ def prepare(
     tell: Tell,
     *,
     rehearse: bool,
+    dry_run: bool = False,
     benchmark: bool = False,
+    expect: str | None = None,
+    allow_drift: str | None = None,
+    progress: Progress | None = None,
     root: Path = Path("/"),
 ) -> Prepared:
     """Check all that can be checked without running anything of the stack.
 
-    rehearse: an NPU recipe is fine without NPUs. benchmark: so is one that only measures time. root: where /dev
-    lies, for tests.
+    rehearse: an NPU recipe is fine without NPUs, and on one machine. dry_run: without NPUs. benchmark: one that only
+    measures time is fine, too. expect: the digest the workspace's lock must have. allow_drift: why a workspace that is
+    not as locked may be run all the same. progress: hears how much of the workspace is read. root: where /dev lies,
+    for tests.
     Raises UsageError for a recipe that can't be meant like this, WorkspaceError for a tree that isn't as locked or
     isn't the recipe's, RecipeError for keys and values, HostError for a machine or an interpreter that can't run it.
     """
+    check_path(layout.root)
     recipe = loaded.recipe
-    if recipe.benchmark and not (rehearse or benchmark):
+    reason = None if allow_drift is None else reason_of(allow_drift)
+    if recipe.benchmark and not (rehearse or dry_run or benchmark):
         raise UsageError(
             f"{recipe.name} is for timing: it trains nothing that could be used",
             where=loaded.where("benchmark"),
             hint=f"Time it: npu-rl train {recipe.name} --benchmark",
         )
     if not rehearse:
-        _demand_device(recipe, root)
-    report = _proven(layout, tell)
+        if not dry_run:
+            _demand_device(recipe, root)
+        _demand_cluster(loaded)
+    _demand_plain_runs(layout, recipe.name)
+    report = _judged(layout, reason, tell, expect, progress)
     _demand_manifest(loaded, report)
+    drift = None if report.ok or reason is None else allow(layout, report, reason, tell)
     findings = check_recipe(loaded, layout.code)
     errors = [*findings.errors]
-    if not rehearse:  # a rehearsal is of tiny sizes, and a dry run starts nothing
+    if not (rehearse or dry_run):  # a rehearsal is of tiny sizes, and a dry run starts nothing
         from npu_rl.recipes.plan.plan import refusals
 
         errors += refusals(loaded, layout.code)
@@ -136,10 +186,11 @@ def prepare(
             tell(f"note: {note}")
     known = frozenset(known_keys(layout.code, config_name(recipe), recipe.trainer.module))
     path = interpreter.choose(python, report.receipt.setup)
-    required = _requirements(report.lock, rehearse, root)
+    required = _requirements(report.lock, rehearse or dry_run, root)
     found = interpreter.look(path, required)
     interpreter.demand(found, required)
-    return Prepared(loaded, recipe, layout, report, found, known, tuple(findings.notes))
+    byte_code.remove_unused()
+    return Prepared(loaded, layout, report, found, known, tuple(findings.notes), drift)
 
 
 def compose(prepared: Prepared, command: Command) -> Composed:
@@ -153,7 +204,13 @@ def compose(prepared: Prepared, command: Command) -> Composed:
 
     environment = {**os.environ, **command.environment, "NPU_RL_STANDINS": ""}
     folder = entry_point(prepared.layout.code, command.module).folder
-    return composed(command.settings, folder, command.config, command.python, environment, run)
+    try:
+        return composed(command.settings, folder, command.config, command.python, environment, run)
+    except NpuRlError as error:  # Hydra repeats values without their names
+        known = prepared.secrets(os.environ)
+        error.why = known.mask(error.why) if error.why else None
+        error.where = known.mask(error.where) if error.where else None
+        raise
 
 
 def _requirements(lock: Lock, rehearse: bool, root: Path) -> tuple[str, ...]:
@@ -166,29 +223,41 @@ def _requirements(lock: Lock, rehearse: bool, root: Path) -> tuple[str, ...]:
     return tuple(load_manifest("quickstart").manifest.requirements)
 
 
-def _demand_device(recipe: Recipe, root: Path) -> None:
-    if recipe.device != "npu":
-        if recipe.cluster.nodes > 1:
-            raise UsageError("A recipe for a CPU runs on one machine", where="cluster.nodes")
+def _demand_cluster(loaded: LoadedRecipe) -> None:
+    """Several machines need a Ray that was started on all of them, and its address."""
+    recipe = loaded.recipe
+    if recipe.cluster.nodes == 1:
         return
-    if host.npus(root) == 0:
+    if recipe.device != "npu":
+        raise UsageError("A recipe for a CPU runs on one machine", where=loaded.where("cluster", "nodes"))
+    if not recipe.cluster.address:
+        raise UsageError(
+            f"{recipe.name} needs {recipe.cluster.nodes} machines and names no Ray head",
+            where="cluster.address",
+            hint="Give the address that Ray's head has or will have, such as cluster.address=10.0.0.1:6766;\n"
+            "with --dry-run it also goes into head.sh and worker.sh, which start Ray there.",
+        )
+
+
+def _demand_device(recipe: Recipe, root: Path) -> None:
+    if recipe.device == "npu" and host.npus(root) == 0:
         raise HostError(
             f"{recipe.name} is for NPUs, and this machine shows none",
             why="There is no /dev/davinci0, 1, ... here.",
             hint=f"Rehearse it on this CPU: npu-rl train {recipe.name} --rehearse",
         )
-    if recipe.cluster.nodes > 1 and not recipe.cluster.address:
-        raise UsageError(
-            f"{recipe.name} needs {recipe.cluster.nodes} machines and names no Ray head",
-            where="cluster.address",
-            hint="Write the start scripts with --dry-run, run them on every machine, then say "
-            "cluster.address=HOST:6766",
-        )
 
 
-def _proven(layout: Layout, tell: Tell) -> Report:
-    report = verify(layout, tell)
+def _judged(
+    layout: Layout, reason: str | None, tell: Tell, expect: str | None, progress: Progress | None
+) -> Report:
+    """Every byte of the workspace is read: what quick looks can miss must not stand in a record."""
+    report = verify(layout, tell, deep=True, expect=expect, progress=progress)
     if report.ok:
+        if reason is not None:
+            tell("note: the workspace equals its lock, so --allow-drift allows nothing.")
+        return report
+    if reason is not None:
         return report
     shown = [f"{drift.kind:<10} {drift.path}" for drift in report.drift[:8]]
     more = len(report.drift) - len(shown)
@@ -196,8 +265,24 @@ def _proven(layout: Layout, tell: Tell) -> Report:
         "The workspace does not equal its lock, so a run would not be what its record says",
         where=str(layout.root),
         why="\n".join([*shown, *([f"and {more} more"] if more else [])]),
-        hint="npu-rl diff shows the changes; npu-rl setup --discard puts them aside.",
+        hint="npu-rl diff shows the changes; npu-rl setup --discard puts them aside.\n"
+        "--allow-drift REASON runs it as it is: the record keeps the changes, and the run is marked unproven.",
     )
+
+
+def _demand_plain_runs(layout: Layout, name: str) -> None:
+    """Raise LinkOnTheWay for a link where this run writes: `runs` may lead to another disk, what is in it may not.
+
+    A run's own folders are three deep; what the trainer makes below them is its own.
+    """
+    runs = layout.root / "runs"
+    if runs_folder(layout) != runs or not runs.is_dir():
+        return
+    for folder in runs.iterdir():
+        if folder.name == ".made" or folder.name.startswith(name):
+            link = first_link(folder, 3)
+            if link is not None:
+                raise LinkOnTheWay(link)
 
 
 def _demand_manifest(loaded: LoadedRecipe, report: Report) -> None:
@@ -209,8 +294,15 @@ def _demand_manifest(loaded: LoadedRecipe, report: Report) -> None:
             f"{loaded.recipe.name} is for the manifest {wanted}, and this workspace is {report.lock.manifest}",
             where=loaded.where("manifest"),
             hint=f"npu-rl setup --manifest {loaded.recipe.manifest} --workspace DIR, then --workspace DIR here; or "
-            f"manifest={report.lock.manifest} if you mean this tree",
+            f"manifest={_manifest_of(report)} if you mean this tree",
         )
+
+
+def _manifest_of(report: Report) -> str:
+    """The workspace's manifest as a recipe names it: a bundled one by its name, another by its path."""
+    path = str(report.receipt.setup.get("manifest", ""))
+    bundled = bundled_manifests().get(report.lock.manifest)
+    return shlex.quote(path) if path and Path(path) != bundled else report.lock.manifest
 
 
 def _refused(recipe: Recipe, errors: Sequence[Finding]) -> RecipeError:
@@ -235,6 +327,8 @@ def facts(prepared: Prepared) -> dict[str, object]:
         "tree": lock.tree,
         "commit": lock.commit,
         "workspace": str(prepared.layout.root),
+        "proven": prepared.drift is None,
+        **({"drift": prepared.drift.to_json()} if prepared.drift else {}),
         "interpreter": {
             "path": prepared.interpreter.path,
             "version": ".".join(map(str, prepared.interpreter.version)),

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from npu_rl.disk import private
 from npu_rl.errors import HostError
 from npu_rl.training.tail import Tail, follow
 
@@ -27,6 +28,7 @@ __all__ = [
     "Child",
     "Finished",
     "Tail",
+    "end_left",
     "follow",
     "processes_of",
     "run_quietly",
@@ -68,10 +70,12 @@ def start(argv: list[str], *, env: Mapping[str, str], cwd: Path, output: Path) -
 
     It gets a session of its own, so that Ctrl-C in the terminal reaches only npu-rl, which then stops the
     run in order. SPT_NOENV is added: without it setproctitle, which Ray and vLLM use, overwrites the
-    memory where the system finds a process's environment. Raises HostError if it can't be started.
+    memory where the system finds a process's environment. What it writes is this user's alone. Raises HostError if it
+    can't be started.
     """
     environment = {"SPT_NOENV": "1", **env}
-    with output.open("ab") as file, _interruptible():
+    # Path.open takes no opener
+    with open(output, "ab", opener=private) as file, _interruptible():
         try:
             process = subprocess.Popen(
                 argv,
@@ -81,6 +85,7 @@ def start(argv: list[str], *, env: Mapping[str, str], cwd: Path, output: Path) -
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                umask=0o077,
             )
         except OSError as error:
             raise _not_started(argv, error) from error
@@ -117,12 +122,37 @@ def stop(child: Child, run_id: str, grace: float = 15.0) -> list[int]:
         if _signal_all(child, left(), run_id, signal.SIGTERM):
             _until(lambda: not left(), min(grace, _PATIENCE))
     finally:
-        deadline = time.monotonic() + _KILLED
-        while pids := left():
-            if time.monotonic() > deadline:
-                raise _immortal(pids)
-            killed += [p for p in _signal_all(child, pids, run_id, signal.SIGKILL) if p not in killed]
-            time.sleep(0.05)
+        killed += _kill(child, left, run_id)
+    return killed
+
+
+def end_left(run_id: str, grace: float = _PATIENCE) -> list[int]:
+    """End what a run whose driver is gone has left: Ray's agents may notice its end late, or never.
+
+    grace: seconds they have after SIGTERM. Returns the processes that needed SIGKILL. Raises HostError as `stop`.
+    """
+
+    def left() -> list[int]:
+        return processes_of(run_id)
+
+    killed: list[int] = []
+    try:
+        if _signal_all(None, left(), run_id, signal.SIGTERM):
+            _until(lambda: not left(), grace)
+    finally:
+        killed += _kill(None, left, run_id)
+    return killed
+
+
+def _kill(child: Child | None, left: Callable[[], list[int]], run_id: str) -> list[int]:
+    """SIGKILL to all, until none is left."""
+    killed: list[int] = []
+    deadline = time.monotonic() + _KILLED
+    while pids := left():
+        if time.monotonic() > deadline:
+            raise _immortal(pids)
+        killed += [p for p in _signal_all(child, pids, run_id, signal.SIGKILL) if p not in killed]
+        time.sleep(0.05)
     return killed
 
 
@@ -136,11 +166,11 @@ def _members(child: Child, run_id: str) -> Callable[[], list[int]]:
     return left
 
 
-def _signal_all(child: Child, pids: list[int], run_id: str, number: int) -> list[int]:
+def _signal_all(child: Child | None, pids: list[int], run_id: str, number: int) -> list[int]:
     """Send a signal to those of them that are the run's; those it reached."""
     reached = []
     for pid in pids:
-        if pid == child.pid and child.poll() is None:
+        if child is not None and pid == child.pid and child.poll() is None:
             child.signal(number)  # a child that nobody has waited for keeps its number
             reached.append(pid)
         elif _signal_member(pid, run_id, number):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -14,10 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
+from npu_rl.disk import private
 from npu_rl.training.attempt import Attempt
 from npu_rl.training.explain import Explanation, explain
 from npu_rl.training.logtext import speaker_and_words
 from npu_rl.training.metrics import MetricsWriter, parse_line, seconds
+from npu_rl.training.nodes import fetch_worker_logs
 from npu_rl.training.process import Child, follow, processes_of, start, stop
 from npu_rl.training.screen import Screen
 from npu_rl.training.watch import Alarm, Watch
@@ -29,6 +29,7 @@ _MAXIMUM_LOGS = 4096
 # What the driver's log says when a stage begins (the driver itself; verl/trainer/main_ppo.py at 0.5.0).
 _STAGES = (
     ("npu-rl: starting Ray", "starting Ray"),
+    ("npu-rl: comparing the nodes", "comparing the nodes"),
     ("npu-rl: Ray is up", "loading the trainer"),
     ("TaskRunner hostname:", "reading the data"),
     ("Total training steps:", "building the workers"),
@@ -68,7 +69,8 @@ def attempt_once(
     ray: Path,
     grace: float = 15.0,
 ) -> Ended:
-    """Run the driver to its end, whatever ends it. No process of the run is left when this returns.
+    """Run the driver to its end, whatever ends it. No process of the run is left when this returns; how it ended is for
+    the caller to write down.
 
     total: steps of the whole run. ray: Ray's own folder; its workers' logs are copied into the attempt.
     """
@@ -77,18 +79,19 @@ def attempt_once(
         child = start(argv, env=environment, cwd=attempt.folder, output=attempt.driver_log)
         follower = _Follower(attempt, writer, watch, screen, total)
         try:
+            attempt.note_driver(child.pid)
             ended = follower.until_end(child, asked)
         finally:
             # A driver that is gone may have left workers; one that lives is asked first.
             killed = stop(child, run_id, grace) if child.poll() is None or processes_of(run_id) else []
             follower.look()
             keep_worker_logs(ray, attempt.workers)
+            fetch_worker_logs(attempt, argv[0], environment)
     ended.killed = killed
     code = child.wait(10.0)
     ended.code = code if code is not None else -signal.SIGKILL
     ended.alarms, ended.steps = follower.alarms, follower.steps
     ended.seconds = time.monotonic() - began
-    attempt.end(ended.outcome, ended.code)
     return ended
 
 
@@ -160,7 +163,10 @@ class _Follower:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[list[int]]:
-    """SIGINT, SIGTERM and SIGHUP are noted, not obeyed at once; a second one interrupts what is done then."""
+    """SIGINT, SIGTERM and SIGHUP are noted, not obeyed at once; a second one interrupts what is done then.
+
+    SIGHUP stays ignored where it is: that is what nohup is for.
+    """
     asked: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -172,24 +178,15 @@ def _signals() -> Iterator[list[int]]:
     if threading.current_thread() is not threading.main_thread():
         yield asked
         return
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
     before = {number: signal.signal(number, note) for number in numbers}
     try:
         yield asked
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def ray_folder() -> Iterator[Path]:
-    """A folder for Ray that goes away again. Its path is short: sockets in it may have 107 bytes in all."""
-    base = Path("/tmp") if os.access("/tmp", os.W_OK) else Path(tempfile.gettempdir())
-    folder = Path(tempfile.mkdtemp(prefix="nrl-", dir=base))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def keep_worker_logs(ray: Path, target: Path) -> None:
@@ -201,11 +198,11 @@ def keep_worker_logs(ray: Path, target: Path) -> None:
         with contextlib.suppress(OSError):
             if path.stat().st_size == 0:
                 continue
-            with path.open("rb") as source, (target / path.name).open("wb") as copy:
+            with path.open("rb") as source, open(target / path.name, "wb", opener=private) as copy:
                 source.seek(max(path.stat().st_size - _LOG_LIMIT, 0))
                 shutil.copyfileobj(source, copy)
 
 
 def why(attempt: Attempt, code: int) -> Explanation | None:
     """Why an attempt failed, as far as its logs tell."""
-    return explain([attempt.driver_log, *sorted(attempt.workers.glob("*.err"))], code)
+    return explain([attempt.driver_log, *sorted(attempt.workers.rglob("*.err"))], code)

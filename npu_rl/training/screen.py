@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Protocol, TextIO
 
+from npu_rl.printable import one_line
 from npu_rl.training.metrics import reward, seconds, split, throughput
 from npu_rl.training.plot import final_curve
 from npu_rl.training.watch import Alarm
@@ -29,6 +30,9 @@ class Screen(Protocol):
 
     def alarm(self, alarm: Alarm) -> None:
         """Something a person should know now."""
+
+    def note(self, text: str) -> None:
+        """What a reader of all that follows has to know; it stays in sight."""
 
     def close(self) -> None:
         """Nothing more will come; leave the terminal as it was."""
@@ -131,12 +135,15 @@ class PlainScreen:
         for line in _alarm_lines(alarm):
             self._print(line)
 
+    def note(self, text: str) -> None:
+        self._print(text)
+
     def close(self) -> None:
         pass
 
     def _print(self, line: str) -> None:
         encoding = getattr(self._stream, "encoding", None) or "utf-8"
-        shown = line.encode(encoding, "backslashreplace").decode(encoding)
+        shown = one_line(line).encode(encoding, "backslashreplace").decode(encoding)
         print(shown, file=self._stream, flush=True)
 
 
@@ -151,6 +158,7 @@ class LiveScreen:
         self._console = Console(file=stream or sys.stderr, highlight=False, markup=False)
         self._dies_per_card = dies_per_card
         self._rows: deque[dict[str, str]] = deque(maxlen=_ROWS)
+        self._note = ""
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
@@ -164,7 +172,7 @@ class LiveScreen:
         self._live.start()
 
     def stage(self, text: str) -> None:
-        self._progress.update(self._task, description=text)
+        self._progress.update(self._task, description=one_line(text))
 
     def step(self, step: int, total: int | None, data: Mapping[str, float], eta: float | None) -> None:
         cells = _cells(step, total, data, eta, self._dies_per_card)
@@ -182,7 +190,11 @@ class LiveScreen:
         from rich.text import Text
 
         style = "bold red" if alarm.fatal else "yellow"
-        self._console.print(Text("\n".join(_alarm_lines(alarm)), style=style), soft_wrap=True)
+        self._console.print(Text("\n".join(map(one_line, _alarm_lines(alarm))), style=style), soft_wrap=True)
+
+    def note(self, text: str) -> None:
+        self._note = text
+        self._live.update(self._view())
 
     def close(self) -> None:
         self._progress.update(self._task, eta="")
@@ -192,6 +204,7 @@ class LiveScreen:
     def _view(self, ended: bool = False) -> Any:
         from rich.console import Group
         from rich.table import Table
+        from rich.text import Text
 
         table = Table(box=None, pad_edge=False)
         for title in ("step", "reward", "len", "s"):
@@ -201,5 +214,6 @@ class LiveScreen:
             table.add_column(title, justify="right", no_wrap=True)
         for row in self._rows:
             table.add_row(*(row[name] for name in ("step", "reward", "len", "s", "split", "die", "card")))
-        parts: list[Any] = [table] if self._rows else []
+        parts: list[Any] = [Text(self._note, style="bold yellow")] if self._note else []
+        parts += [table] if self._rows else []
         return Group(*parts, *([] if ended else [self._progress]))

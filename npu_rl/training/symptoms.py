@@ -184,6 +184,14 @@ SYMPTOMS = (
         "Look who listens (`ss -ltnp`); end what is left of the earlier run.",
         "vllm-ascend#1955",
     ),
+    _row(
+        r"Failed to register worker (?:\w+ )?to Raylet",
+        "The raylet on that node ended before a process could register with it: often one of its agents did not start "
+        "in time on a busy machine, or main memory ran out.",
+        "Look at the end of raylet.out there (in workers/, or in /tmp/ray/session_latest/logs of the node), which says "
+        "what ended it; wait until the machine is less busy, and start again.",
+        "ray#21479",
+    ),
     # -- last, because it is only the messenger
     _row(
         r"ActorDiedError|RayActorError|Worker unexpectedly exits|died or was killed while executing",

@@ -2,38 +2,43 @@
 
 from __future__ import annotations
 
-import json
 import os
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from npu_rl.bounded import read_json
 from npu_rl.errors import NpuRlError
+from npu_rl.masking import masked_data
 from npu_rl.recipes.check import config_name
 from npu_rl.recipes.render import Command
 from npu_rl.recipes.text import recipe_yaml
-from npu_rl.training import dry_run, host, made
+from npu_rl.training import dry_run, host, made, nodes
 from npu_rl.training.attempt import Attempt, write_json
 from npu_rl.training.metrics import Point, rewards
 from npu_rl.training.prepare import Prepared, Tell, compose, facts, runs_folder
 from npu_rl.training.record import RunRecord
-from npu_rl.training.run import Ended, attempt_once, ray_folder, why
+from npu_rl.training.run import Ended, attempt_once, why
 from npu_rl.training.screen import Screen
+from npu_rl.training.temporary_folders import place_of, run_folder
 from npu_rl.training.watch import Limits, Watch
 
-_LATEST = "latest_checkpointed_iteration.txt"  # verl writes the step of its newest checkpoint into it
 _GOAL_WINDOW = 5  # steps at the end whose mean reward is held against the goal
 
 
 class Stopped(NpuRlError):
     """A person or the system ended the run. exit_code: 128 and the signal's number."""
 
-    def __init__(self, number: int, folder: Path, name: str) -> None:
+    def __init__(self, number: int, record: RunRecord) -> None:
+        step = record.latest_checkpoint
         super().__init__(
             "Stopped. No process of this run is left",
-            where=str(folder),
-            hint=f"Go on from its last checkpoint: npu-rl train {name} --resume",
+            where=str(record.folder),
+            why=None if step is not None else "It has no checkpoint to go on from.",
+            hint=f"Go on from its checkpoint of step {step}: the same command with --resume"
+            if step is not None
+            else "Run it again under another name: name=…",
         )
         self.exit_code = 128 + number
 
@@ -58,6 +63,8 @@ class Trained:
         """The documented form."""
         return {
             "ok": True,
+            "proven": self.record.unproven is None,
+            **({} if self.record.unproven is None else {"unproven": self.record.unproven}),
             "run": str(self.record.folder),
             "attempt": self.attempt.number,
             "steps": self.points[-1].step if self.points else 0,
@@ -95,22 +102,40 @@ def attempt_run(
     recipe = prepared.recipe
     runs = record.folder.parent
     number = record.attempts[-1].number + 1 if record.attempts else 1
-    with ray_folder() as ray:
-        command = prepared.command(runs, record.id, number, ray, resume=resume, rollout=rollout)
-        environment = {**os.environ, **command.environment}
-        attempt = record.begin_attempt(command.argv, environment, host.facts(), recipe_yaml(prepared.loaded))
-        write_json(attempt.folder / "composed.json", composed)
-        _make(prepared, runs, environment, attempt, screen)
-        ended = attempt_once(
-            attempt,
-            command.argv,
-            environment,
-            run_id=record.id,
-            total=recipe.steps,
-            watch=_watch(prepared, rollout, transfer, attempt),
-            screen=screen,
-            ray=ray,
-        )
+    command = prepared.command(runs, record.id, number, place_of(record.id), resume=resume, rollout=rollout)
+    environment = {**os.environ, **command.environment}
+    secrets = prepared.secrets(environment)
+    drift = prepared.drift
+    said = {"proven": drift is None, **({"drift": drift.to_json()} if drift else {})}
+    attempt = record.begin_attempt(
+        command.argv, environment, host.facts(), recipe_yaml(prepared.loaded), secrets=secrets, said=said
+    )
+    try:
+        if drift:
+            drift.write(attempt.folder)
+            record.mark_unproven(masked_data(drift.to_json(), known=secrets))
+        if record.unproven is not None:
+            screen.note(f"UNPROVEN: {record.unproven}")
+        write_json(attempt.folder / "composed.json", masked_data(composed, known=secrets))
+        with run_folder(record.id) as ray:
+            _make(prepared, runs, environment, screen)
+            ended = attempt_once(
+                attempt,
+                command.argv,
+                environment,
+                run_id=record.id,
+                total=recipe.steps,
+                watch=_watch(prepared, rollout, transfer, attempt),
+                screen=screen,
+                ray=ray,
+            )
+    except KeyboardInterrupt:
+        attempt.close("stopped", None)
+        raise
+    except (NpuRlError, OSError):
+        attempt.close("failed", None)
+        raise
+    attempt.close(ended.outcome, ended.code, signal=ended.signal)
     try:
         return _judged(prepared, record, attempt, ended)
     except RunFailed as failed:
@@ -122,18 +147,21 @@ def plan_run(prepared: Prepared) -> dry_run.Written:
     """`--dry-run`: write the resolved recipe and the scripts; nothing is started but Hydra, to compose."""
     runs = runs_folder(prepared.layout)
     command = _sketch(prepared, runs)
-    return dry_run.write(runs, prepared, command, compose(prepared, command).config)
+    written = dry_run.write(runs, prepared, command, compose(prepared, command).config)
+    if prepared.drift is None:
+        return written
+    return replace(written, files=(*written.files, *prepared.drift.write(written.folder)))
 
 
 def _sketch(prepared: Prepared, runs: Path) -> Command:
     """The first attempt's command, for a run that is not begun."""
-    return prepared.command(runs, uuid.uuid4().hex, 1, Path("/tmp/nrl-by-hand"))
+    return prepared.command(runs, uuid.uuid4().hex, 1, None)
 
 
 def _record(prepared: Prepared, runs: Path, resume: bool) -> RunRecord:
     name = prepared.recipe.name
     if not resume:
-        return RunRecord.create(runs, name, facts(prepared), lock=prepared.layout.lock.read_bytes())
+        return new_record(prepared, runs, name, facts(prepared))
     record = RunRecord.open(runs, name)
     before, now = record.facts.get("tree"), prepared.lock.tree
     if before != now:
@@ -143,7 +171,8 @@ def _record(prepared: Prepared, runs: Path, resume: bool) -> RunRecord:
             why=f"It was {before}, the workspace is {now}.",
             hint="Set that tree up again, or begin a run of another name: name=…",
         )
-    if not (record.checkpoints / _LATEST).is_file():
+    done = record.latest_checkpoint
+    if done is None:
         raise NpuRlError(
             f"Run {name} has no checkpoint to go on from",
             where=str(record.checkpoints),
@@ -152,7 +181,6 @@ def _record(prepared: Prepared, runs: Path, resume: bool) -> RunRecord:
             else "It ended before the first.",
             hint="Begin a run of another name (name=…), with checkpoint.every=N.",
         )
-    done = int((record.checkpoints / _LATEST).read_text().strip() or 0)
     if done >= prepared.recipe.steps:
         raise NpuRlError(
             f"Run {name} has done its {prepared.recipe.steps} steps",
@@ -162,19 +190,19 @@ def _record(prepared: Prepared, runs: Path, resume: bool) -> RunRecord:
     return record
 
 
-def _make(
-    prepared: Prepared, runs: Path, environment: dict[str, str], attempt: Attempt, screen: Screen
-) -> None:
+def new_record(prepared: Prepared, runs: Path, name: str, said: Mapping[str, object]) -> RunRecord:
+    """A record with the workspace's lock. said: the facts for run.json; secrets in them are masked."""
+    secrets = prepared.secrets(os.environ)
+    return RunRecord.create(runs, name, said, lock=prepared.layout.lock.read_bytes(), secrets=secrets)
+
+
+def _make(prepared: Prepared, runs: Path, environment: dict[str, str], screen: Screen) -> None:
     if not made.is_needed(prepared.recipe):
         return
     folder = made.place(runs, prepared.recipe, prepared.interpreter)
     if not folder.is_dir():
         screen.stage("making the model and the data")
-    try:
-        made.make(folder, prepared.recipe, prepared.interpreter, environment)
-    except (NpuRlError, KeyboardInterrupt) as error:
-        attempt.end("stopped" if isinstance(error, KeyboardInterrupt) else "failed", None)
-        raise
+    made.make(folder, prepared.recipe, prepared.interpreter, environment)
 
 
 def _watch(prepared: Prepared, rollout: bool, transfer: float | None, attempt: Attempt) -> Watch:
@@ -190,7 +218,7 @@ def _watch(prepared: Prepared, rollout: bool, transfer: float | None, attempt: A
 def _vocabulary(prepared: Prepared) -> int | None:
     folder = made.place(runs_folder(prepared.layout), prepared.recipe, prepared.interpreter)
     try:
-        size = json.loads((folder / "model" / "config.json").read_bytes()).get("vocab_size")
+        size = read_json(folder / "model" / "config.json").get("vocab_size")
     except (OSError, ValueError):
         return None
     return int(size) if size else None
@@ -198,7 +226,7 @@ def _vocabulary(prepared: Prepared) -> int | None:
 
 def _judged(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: Ended) -> Trained:
     if ended.signal is not None:
-        raise Stopped(ended.signal, record.folder, prepared.recipe.name)
+        raise Stopped(ended.signal, record)
     if ended.fatal is not None:
         raise RunFailed(
             ended.fatal.message,
@@ -207,7 +235,7 @@ def _judged(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: Ende
             hint=f"Look at {ended.fatal.place}.",
         )
     if ended.code != 0:
-        raise _failed(attempt, ended.code)
+        raise nodes.refusal(attempt) or _failed(attempt, ended.code)
     points = record.curve()
     values = [value for _, value in rewards(points)][-_GOAL_WINDOW:]
     final = sum(values) / len(values) if values else None

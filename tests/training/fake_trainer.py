@@ -4,12 +4,16 @@ steps=N    print N steps' metrics          forever    then wait for a signal
 deaf       the driver ends by no signal     worker     start one that ends by SIGTERM
 stubborn   start one that ignores SIGTERM   daemon     start one in a session of its own
 raise      end by an exception
+gate       wait for the file FOLDER/go before the first step
+logs=N     leave N workers' logs in Ray's folder, as Ray does
+hydra      write and print the configuration and the environment, as verl and Hydra do
 Each process writes FOLDER/NAME.pid when its signal handling is in place; a deaf driver that got a SIGINT
 writes FOLDER/heard.pid.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -34,6 +38,30 @@ def be(folder: Path, name: str) -> None:
         time.sleep(60)
 
 
+def leave_logs(ray: Path, count: int) -> None:
+    folder = ray / "session_2026-01-01_00-00-00_000000_1" / "logs"
+    folder.mkdir(parents=True)
+    for number in range(count):
+        (folder / f"worker-{number:04}-01000000-{number}.out").write_text(
+            f"worker {number} says {os.environ.get('WANDB_API_KEY')}\n"
+        )
+
+
+def say_all(arguments: list[str]) -> None:
+    """The configuration goes where the driver's arguments say, into the log, and into a binary file."""
+    folder = Path(next(a for a in arguments if a.startswith("hydra.run.dir="))[14:].strip("'\"")) / ".hydra"
+    folder.mkdir(parents=True)
+    settings = [a for a in arguments if "=" in a]
+    (folder / "overrides.yaml").write_text("".join(f"- {setting}\n" for setting in settings))
+    (folder / "config.yaml").write_text(
+        "".join("{}: {}\n".format(*setting.partition("=")[::2]) for setting in settings)
+    )
+    (folder / "config.pkl").write_bytes(b"\0pickle")
+    print({setting.partition("=")[0]: setting.partition("=")[2] for setting in settings})
+    for name, value in sorted(os.environ.items()):
+        print(f"environment {name} is {value}")
+
+
 def main() -> None:
     folder, options = Path(sys.argv[1]), sys.argv[2:]
     if options and options[0].startswith("be="):
@@ -47,6 +75,15 @@ def main() -> None:
             subprocess.Popen(command, start_new_session=name == "daemon")
             while not (folder / f"{name}.pid").exists():
                 time.sleep(0.01)
+    if "hydra" in options:
+        say_all(sys.argv[2:])
+    logs = next((int(o[5:]) for o in options if o.startswith("logs=")), 0)
+    if logs:
+        leave_logs(Path(json.loads(os.environ["NPU_RL_RAY"])["_temp_dir"]), logs)
+    if "gate" in options:
+        announce(folder, "waiting")
+        while not (folder / "go").exists():
+            time.sleep(0.01)
     steps = next((int(o[6:]) for o in options if o.startswith("steps=")), 0)
     for step in range(1, steps + 1):
         print(

@@ -145,6 +145,18 @@ def test_a_symptom_without_a_traceback(tmp_path: Path) -> None:
     assert told.excerpt.startswith("E: EI0006")
 
 
+def test_a_raylet_that_ended_at_the_start(tmp_path: Path) -> None:
+    """On 16 nodes among the commonest failures; it was answered by the exit status alone."""
+    text = (
+        "[2025-01-25 08:22:57,421 E 759 759] core_worker.cc:496: Failed to register worker to Raylet: IOError: "
+        "[RayletClient] Unable to register worker with raylet. Failed to read data from the socket: End of file "
+        f"worker_id=01000000{'f' * 48}\n"
+    )
+    told = sure(found(tmp_path, "npu-rl: starting Ray\n" + text, code=1))
+    assert "raylet on that node ended" in told.cause and "raylet.out" in told.hint
+    assert (told.line, told.source) == (2, "ray#21479")
+
+
 def test_a_symptom_near_an_unknown_error_is_told_as_a_guess(tmp_path: Path) -> None:
     text = "OSError: [Errno 28] No space left on device\nretrying\n" + remote("ValueError", "no such shard")
     told = sure(found(tmp_path, text))

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.recipes.load import load_recipe
 from npu_rl.training.metrics import curve, read_metrics, rewards
 from npu_rl.training.process import processes_of
+from npu_rl.training.temporary_folders import left_by
 from tests.support import ROOT, byte_code, clean_env, run_cli
 
 pytest.importorskip("torch")
@@ -21,6 +23,7 @@ pytest.importorskip("ray")
 pytestmark = [pytest.mark.rehearsal, pytest.mark.pypi]
 
 PIP = [name for name in os.environ if name.startswith("PIP_")]
+SECRETS = ["env.WANDB_API_KEY=S3CRET-1", "logging.project=https://me:S3CRET-2@host/x"]
 FEW = ["reward.goal=null", "checkpoint.every=2"]
 
 
@@ -99,7 +102,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(
     assert whole.returncode == 0, whole.stderr
     run = tmp_path / "runs" / "cut"
     child = subprocess.Popen(
-        [sys.executable, "-m", "npu_rl", *map(str, [*train, "steps=4", "name=cut", *FEW])],
+        [sys.executable, "-m", "npu_rl", *map(str, [*train, "steps=4", "name=cut", *FEW, *SECRETS])],
         env=env, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert child.stderr is not None
@@ -118,6 +121,11 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(
     second = read_metrics(run / "attempts" / "2" / "metrics.jsonl")
     assert [point.step for point in second] == list(range(int(latest) + 1, 5))
     assert rewards(curve(run)) == rewards(curve(tmp_path / "runs" / "whole"))
+    files = [path for path in (run / "attempts").rglob("*") if path.is_file()]
+    assert any(path.parent.name == ".hydra" for path in files)
+    assert [path for path in files if b"S3CRET" in path.read_bytes()] == []
+    assert list((run / "attempts" / "1" / "workers").iterdir()), "copied after the kill"
+    assert left_by(json.loads((run / "run.json").read_text())["id"]) == []
     norms = [
         [p.data["actor/grad_norm"] for p in curve(tmp_path / "runs" / name)] for name in ("cut", "whole")
     ]
@@ -186,6 +194,11 @@ def test_a_healthy_rehearsal_says_what_was_real(
     assert report["stood_in_for"]["verl.utils.device.get_nccl_backend"] >= 1
     assert any("HCCL" in line for line in report["only_an_npu_can_show"])
     assert len(report["train"]["curve"]) == 8
+    run = tmp_path / "runs" / "quickstart.rehearsal"
+    ran = load_recipe(str(run / "attempts" / "1" / "recipe.yaml")).recipe
+    assert (ran.name, ran.data.batch, ran.steps) == ("quickstart.rehearsal", 8, 8), (
+        "and not the one asked for"
+    )
 
 
 def test_a_level_that_the_recipe_has_nothing_for(

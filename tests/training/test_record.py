@@ -35,6 +35,7 @@ with MetricsWriter(attempt.metrics) as metrics:
     for step in (1, 2, 3):
         metrics.write(step, {"critic/score/mean": step / 10})
 if sys.argv[2:] == ["driver"]:
+    attempt.driver_log.touch()
     launch(Path(sys.argv[1]) / "driver", record.id, "forever")
 print(record.id, flush=True)
 time.sleep(600)
@@ -85,8 +86,11 @@ def test_a_run_that_is_there_is_refused_with_the_ways_out(root: Path) -> None:
     RunRecord.create(root, "first", {"mine": True})
     with pytest.raises(NpuRlError, match="There is a run first already") as caught:
         RunRecord.create(root, "first", {})
-    assert "--resume" in str(caught.value)
+    assert "--resume" not in str(caught.value), "it has no checkpoint"
     assert "name=" in str(caught.value)
+    (root / "first/checkpoints/latest_checkpointed_iteration.txt").write_text("4")
+    with pytest.raises(NpuRlError, match="go on from its checkpoint of step 4 with --resume"):
+        RunRecord.create(root, "first", {})
     assert json.loads((root / "first/run.json").read_text())["mine"] is True
     assert os.listdir(root) == ["first"]
 

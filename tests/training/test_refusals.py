@@ -51,8 +51,19 @@ def test_an_npu_recipe_without_npus(quickstart_workspace: Path, env: dict[str, s
         ),
         (["overrides.trainer.device=cuda"], 1, ["trainer.device is npu-rl's to set"]),
         (["adaptations.hf-rollout-repeat-once=false"], 1, ["did you mean 'hf-rollout-repeats-once'"]),
-        (["data.batch=8", "actor.mini_batch=16"], 1, ["mini"]),
+        (["data.batch=8", "actor.mini_batch=16"], 1, ["1 error", "is smaller than the mini batch of 16"]),
         (["cluster.nodes=2"], 2, ["runs on one machine"]),
+        (["cluster.nodes=2", "--dry-run"], 2, ["runs on one machine"]),
+        (
+            ["cluster.nodes=2", "device=npu", "--dry-run"],
+            2,
+            ["cluster.address", "cluster.address=10.0.0.1:6766"],
+        ),
+        (["cluster.address=nonsense"], 1, ["command line: cluster.address=nonsense", "must be HOST:PORT"]),
+        (["cluster.address=nonsense", "--dry-run"], 1, ["must be HOST:PORT"]),
+        (["--dry-run", "--resume"], 2, ["--dry-run conflicts with --resume"]),
+        (["--rehearse=train", "--resume"], 2, ["--rehearse conflicts with --resume"]),
+        (["--rehearse=train", "--dry-run"], 2, ["--dry-run conflicts with --rehearse"]),
         (["benchmark=true"], 2, ["quickstart is for timing", "--benchmark"]),
         (["steps"], 2, ["steps"]),
         (
@@ -127,26 +138,3 @@ def test_a_dry_run_writes_and_starts_nothing(
     assert "actor_rollout_ref.actor.optim.lr=1e-06" in json.loads((folder / "command.json").read_text())
     assert "1e-6  # command line: optimizer.lr=1e-6" in (folder / "recipe.yaml").read_text()
     assert os.access(folder / "run.sh", os.X_OK)
-
-
-@pytest.mark.rehearsal
-@pytest.mark.skipif(not HAS_TORCH, reason="Hydra composes in an interpreter with the packages of `rehearsal`")
-def test_a_dry_run_for_a_cluster_has_a_script_for_every_node(
-    quickstart_workspace: Path, env: dict[str, str], tmp_path: Path
-) -> None:
-    words = [
-        "device=npu",
-        "cluster.nodes=2",
-        "cluster.dies=16",
-        "data.batch=32",
-        "actor.mini_batch=32",
-        "actor.micro_batch=8",
-    ]
-    done = run_cli(
-        ["train", "quickstart", *words, "--workspace", quickstart_workspace, "--dry-run"], env, tmp_path
-    )
-    assert done.returncode == 0, done.stderr
-    folder = tmp_path / "runs" / "quickstart.dry-run"
-    assert '--head --node-ip-address="$1" --port=6766' in (folder / "head.sh").read_text()
-    assert '{"NPU": 16}' in (folder / "worker.sh").read_text()
-    assert "NPU_RL_STANDINS" not in (folder / "environment.sh").read_text()

@@ -97,6 +97,7 @@ print(type(screen).__name__)
 screen.stage("building [workers]")
 for step in range(1, 13):
     screen.step(step, 12, {"critic/score/mean": step / 100, "perf/throughput": 100.0}, 12.0 - step)
+screen.note("UNPROVEN: a [print]")
 screen.alarm(Alarm("nan", "Step [3]: grad_norm is nan", "An overflow.", "actor/grad_norm"))
 screen.close()
 print("after", file=sys.stderr)
@@ -140,11 +141,13 @@ def test_a_terminal_gets_a_live_table_and_is_left_as_it_was() -> None:
     assert "200" in table  # per card: two dies
     assert " 4/12" not in table  # the last eight steps
     assert "WARNING: Step [3]: grad_norm is nan" in shown
+    assert "UNPROVEN: a [print]" in shown[shown.rindex("WARNING") :]  # it is drawn with the table each time
 
 
 def test_a_terminal_that_cannot_move_its_cursor_gets_lines() -> None:
     said, shown = on_a_terminal("dumb")
     assert said == "PlainScreen\n"
+    assert "UNPROVEN: a [print]" in shown
     assert "step 12/12 reward 0.120 100 tok/s/die 200 tok/s/card ETA 0:00" in shown
     assert "\x1b" not in shown
 

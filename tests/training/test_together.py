@@ -1,67 +1,140 @@
-"""From a real driver's words to the record's curve, the way `train` puts these pieces together."""
+"""An attempt as `train` makes one: a real driver, followed to its end; the record and the screen afterwards."""
 
 from __future__ import annotations
 
 import io
+import json
+import os
+import stat
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from npu_rl.training.explain import explain
-from npu_rl.training.metrics import MetricsWriter, parse_line
-from npu_rl.training.process import Child, follow, start, stop
+from npu_rl.errors import HostError
+from npu_rl.recipes.load import load_recipe
+from npu_rl.training.metrics import rewards
+from npu_rl.training.prepare import facts
+from npu_rl.training.process import processes_of
 from npu_rl.training.record import RunRecord
-from npu_rl.training.screen import PlainScreen, final_curve
-from npu_rl.training.watch import Limits, Watch
-from tests.training.processes import TRAINER, environment
+from npu_rl.training.rehearsal.scale import scaled
+from npu_rl.training.screen import PlainScreen
+from npu_rl.training.temporary_folders import left_by
+from npu_rl.training.train import RunFailed, attempt_run, new_record
+from tests.training.fake_run import FakeRun
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a run's processes are found through /proc")
 
 
-def run(record: RunRecord, *options: str) -> tuple[str, Child]:
-    """One attempt with the fake trainer, to its end; what the screen got."""
-    argv = [sys.executable, str(TRAINER), str(record.folder), *options]
-    env = environment(record.id)
-    attempt = record.begin_attempt(argv, env, {}, "schema: 1\n")
-    child = start(argv, env=env, cwd=attempt.folder, output=attempt.driver_log)
-    tail, shown, watch = follow(attempt.driver_log), io.StringIO(), Watch(Limits(), started=time.monotonic())
-    screen = PlainScreen(shown)
-    ended = False
-    with MetricsWriter(attempt.metrics) as metrics:
-        while not ended:
-            ended = child.wait(0.05) is not None  # what it said before that is read once more
-            for line in tail.lines():
-                if found := parse_line(line):
-                    metrics.write(*found)
-                    screen.step(found[0], 5, found[1], None)
-                    for alarm in watch.point(*found, time.monotonic()):
-                        attempt.add_alarm(alarm.to_json())
-    killed = stop(child, record.id)
-    outcome = "killed" if killed else "done" if child.poll() == 0 else "failed"
-    attempt.end(outcome, child.poll())
-    return shown.getvalue(), child
-
-
 def test_a_run_that_ends_well(tmp_path: Path) -> None:
-    record = RunRecord.create(tmp_path, "demo", {})
-    shown, child = run(record, "steps=5")
-    assert child.poll() == 0
-    assert shown.split("\n")[4] == "step 5/5 reward 0.500 0.05 s"
-    (attempt,) = RunRecord.open(tmp_path, "demo").attempts
-    assert (attempt.outcome, attempt.first_step, attempt.last_step) == ("done", 1, 5)
-    assert [point.data["critic/score/mean"] for point in record.curve()] == [0.1, 0.2, 0.3, 0.4, 0.5]
-    assert "0.5" in final_curve(record.curve(), 40, 5, encoding="ascii")
+    trained, shown = FakeRun(tmp_path).train(["steps=5", "logs=2"])
+    assert shown.splitlines()[-1] == "step 5/5 reward 0.500 0.05 s ETA 0:00"
+    assert trained.to_json()["curve"] == [[step, step / 10] for step in (1, 2, 3, 4, 5)]
+    record = RunRecord.open(tmp_path / "runs", "demo")
+    (attempt,) = record.attempts
+    assert (attempt.outcome, attempt.code, attempt.first_step, attempt.last_step) == ("done", 0, 1, 5)
+    assert rewards(record.curve()) == rewards(trained.points)
+    assert sorted(path.name for path in attempt.workers.iterdir()) == [
+        "worker-0000-01000000-0.out",
+        "worker-0001-01000000-1.out",
+    ]
     assert not attempt.alarms.exists()
+    assert left_by(record.id) == processes_of(record.id) == []
 
 
-def test_a_run_that_fails_says_why(tmp_path: Path) -> None:
-    record = RunRecord.create(tmp_path, "demo", {})
-    run(record, "steps=2", "raise")
-    (attempt,) = RunRecord.open(tmp_path, "demo").attempts
+def test_a_run_that_fails_says_why_and_leaves_no_process(tmp_path: Path) -> None:
+    with pytest.raises(RunFailed, match="exit status 1") as caught:
+        FakeRun(tmp_path).train(["steps=2", "raise"])
+    assert "ValueError: batch sizes differ" in str(caught.value)
+    assert [point.step for point in caught.value.points] == [1, 2]
+    record = RunRecord.open(tmp_path / "runs", "demo")
+    (attempt,) = record.attempts
     assert (attempt.outcome, attempt.code, attempt.last_step) == ("failed", 1, 2)
-    told = explain([attempt.driver_log, *sorted(attempt.workers.iterdir())], attempt.code)
-    assert told is not None
-    assert told.cause.startswith("ValueError: batch sizes differ")
-    assert told.file == attempt.driver_log
+    assert left_by(record.id) == processes_of(record.id) == []
+
+
+def test_a_trainer_that_ends_early_has_not_done_its_steps(tmp_path: Path) -> None:
+    with pytest.raises(RunFailed, match="after step 3 of 5"):
+        FakeRun(tmp_path).train(["steps=3"])
+
+
+def test_a_driver_that_can_not_be_started_is_a_failed_attempt(tmp_path: Path) -> None:
+    run = FakeRun(tmp_path)
+    run.train(["steps=5"])
+    (run.runs / "demo").rename(
+        run.runs / "other"
+    )  # what it made is there, so that only the driver is missing
+    prepared = run.prepared(["steps=5"])
+    (tmp_path / "python").chmod(0o644)
+    record = new_record(prepared, run.runs, "demo", facts(prepared))
+    with pytest.raises(HostError, match="can't be started"):
+        attempt_run(prepared, record, {}, PlainScreen())
+    assert RunRecord.open(run.runs, "demo").attempts[0].outcome == "failed"
+    assert left_by(record.id) == []
+
+
+def test_the_record_has_the_recipe_that_ran(tmp_path: Path) -> None:
+    """A rehearsal's is scaled down."""
+    run = FakeRun(tmp_path)
+    prepared = run.prepared(["steps=5"], ["data.batch=64"])
+    record = new_record(prepared, run.runs, "demo", facts(prepared))
+    small, _ = scaled(prepared.recipe, record.name)
+    attempt_run(prepared.with_recipe(small), record, {}, PlainScreen(io.StringIO()))
+    for folder in (record.folder, record.attempts[0].folder):
+        written = load_recipe(str(folder / "recipe.yaml")).recipe
+        assert written == small.model_copy(update={"extends": None})
+        assert (written.data.batch, prepared.recipe.data.batch) == (8, 64)
+
+
+SECRETS = {
+    "WANDB_API_KEY": "wk-S3CRET-1",
+    "PYTORCH_KEY": "pk-S3CRET-2",
+    "RAY_AUTH": "ra-S3CRET-3",
+    "HTTP_PROXY": "http://me:pr S3CRET-4@proxy:1/",
+}
+OVERRIDES = [
+    "env.MY_SECRET_KEY=en-S3CRET-5 with spaces",
+    "logging.project=https://u:pj-S3CRET-6@h/x",
+    "overrides.trainer.wandb_api_key=ov-S3CRET-7",
+    "reward.arguments.judge_key=re-S3CRET-8",
+]
+
+
+def test_no_secret_stands_in_any_file_of_the_record_and_the_trainer_gets_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    trained, shown = FakeRun(tmp_path).train(["steps=5", "hydra", "logs=1"], OVERRIDES)
+    folder = trained.record.folder
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert {path.name for path in files} >= {"overrides.yaml", "config.yaml", "driver.log", "composed.json"}
+    leaks = [
+        f"{path}: {line}" for path in files for line in path.read_bytes().split(b"\n") if b"S3CRET" in line
+    ]
+    assert leaks == []
+    assert "S3CRET" not in shown
+    log = (folder / "attempts/1/driver.log").read_text()
+    for name in (*SECRETS, "MY_SECRET_KEY"):
+        assert f"environment {name} is " in log, "the trainer has it"
+    assert "worker 0 says ***" in (folder / "attempts/1/workers/worker-0000-01000000-0.out").read_text()
+    assert (folder / "attempts/1/hydra/.hydra/config.pkl").read_bytes() == b"\0pickle"
+    run = json.loads((folder / "run.json").read_text())
+    assert "env.MY_SECRET_KEY=***" in run["overrides"]
+    assert 'MY_SECRET_KEY: "***"' in (folder / "recipe.yaml").read_text()
+    composed = json.loads((folder / "attempts/1/composed.json").read_text())
+    assert composed == {"trainer": {"project_name": "https://***@h/x"}}
+    assert len(trained.points) == 5
+
+
+def test_a_record_is_its_owners_alone(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        trained, _ = FakeRun(tmp_path).train(["steps=5", "hydra", "logs=1"])
+    finally:
+        os.umask(before)
+    folder = trained.record.folder
+    open_to_others = [
+        path for path in (folder, *folder.rglob("*")) if stat.S_IMODE(path.lstat().st_mode) & 0o077
+    ]
+    assert open_to_others == []

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from npu_rl.errors import HostError, NpuRlError
-from npu_rl.training.process import run_quietly
+from npu_rl.training.process import RUN_VARIABLE, run_quietly
+from npu_rl.training.temporary_folders import run_folder
 
 _CHILDREN = Path(__file__).resolve().parents[1] / "on_path" / "npu_rl_rehearsal"
 _LAST_WORDS = 20  # lines of a failed child's output that are shown
@@ -38,15 +38,15 @@ def run_child(
 ) -> list[dict[str, Any]]:
     """Run one level's child on `job` and return the lines it wrote.
 
-    `environment` is the whole environment of the training processes; the tree is put on its PYTHONPATH if it is not
-    there. The child's working and temporary folder is one of its own, and is removed. `limit` is in seconds. Raises
-    NpuRlError if the child fails as a whole; what it finds about the tree is in its lines. Raises HostError on
-    anything but Linux: the children wait for their forks in a way that only Linux has on every Python.
+    `environment` is the whole environment of the training processes, with their run's id; the tree is put on its
+    PYTHONPATH if it is not there. The child's working and temporary folder is one of its own, and is removed. `limit`
+    is in seconds. Raises NpuRlError if the child fails as a whole; what it finds about the tree is in its lines. Raises
+    HostError on anything but Linux: the children wait for their forks in a way that only Linux has on every Python.
     """
     if not sys.platform.startswith("linux"):
         raise HostError(f"The rehearsal of {level} needs Linux", why=f"this is {sys.platform}")
-    with tempfile.TemporaryDirectory(prefix="npu-rl-rehearsal-", ignore_cleanup_errors=True) as name:
-        folder = Path(name).resolve()
+    with run_folder(environment[RUN_VARIABLE], f"-{level}") as place:
+        folder = place.resolve()
         (folder / "work").mkdir()
         (folder / "byte-code").mkdir()
         given, found = folder / "job.json", folder / "result.jsonl"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from npu_rl.errors import NpuRlError, RecipeError
 from npu_rl.training import interpreter, made
 from npu_rl.training import train as training
@@ -57,7 +55,7 @@ def _checkpoint(small: Prepared, record: RunRecord, screen: Screen) -> Checkpoin
     """The tiny model, and from it a dist checkpoint by the tree's own converter, on as many ranks as train."""
     runs = record.folder.parent
     place = made.place(runs, small.recipe, small.interpreter)
-    command = small.command(runs, record.id, 1, Path("/tmp/nrl-by-hand"))
+    command = small.command(runs, record.id, 1, None)
     screen.stage("making the model and the data")
     made.make(place, small.recipe, small.interpreter, command.environment)
     screen.stage("converting the model to a Megatron checkpoint")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from pathlib import Path
 
 from npu_rl.errors import NpuRlError, RecipeError
 from npu_rl.training import train as training
@@ -36,7 +35,7 @@ def attempt_small(
     """Train a recipe that is scaled down. transfer: how far rollout and actor may differ; None is with the rollout
     that has weights of its own, whose limit is known. Raises NpuRlError."""
     standin = transfer is None
-    sketch = small.command(record.folder.parent, record.id, 1, Path("/tmp/nrl-by-hand"), rollout=standin)
+    sketch = small.command(record.folder.parent, record.id, 1, None, rollout=standin)
     composed = compose(small, sketch)
     trained = training.attempt_run(small, record, composed.config, screen, rollout=standin, transfer=transfer)
     part.seconds = trained.ended.seconds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 from collections import Counter
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from npu_rl.data import data_root
 from npu_rl.disk import write_atomically
-from npu_rl.errors import UsageError
+from npu_rl.errors import NpuRlError, UsageError
 from npu_rl.manifest.problems import closest
 from npu_rl.recipes.plan.sizes import layout_of
 from npu_rl.training.made import ON_PATH, ON_PATH_NPU, ON_PATH_VLLM
@@ -27,6 +28,7 @@ from npu_rl.training.rehearsal.scale import scaled
 from npu_rl.training.rehearsal.scale_rollout import CASES
 from npu_rl.training.rehearsal.usage import read_usage
 from npu_rl.training.screen import Screen
+from npu_rl.training.train import new_record
 
 LEVELS = ("imports", "layout", "train", "rollout")
 RUNTIME = "npu_rl_runtime"
@@ -46,10 +48,14 @@ def rehearse(prepared: Prepared, level: str, screen: Screen, tell: Tell) -> Rehe
     backend = "Megatron-core with MindSpeed" if prepared.recipe.megatron else "FSDP"
     report = RehearsalReport(prepared.recipe.name, prepared.lock.tree, prepared.lock.commit, backend)
     record = _record(prepared, level)
-    if "imports" in wanted:
-        report.imports = _imports(prepared, record, tell)
-    if "layout" in wanted:
-        report.layout = _layout(prepared, record, tell)
+    report.unproven = record.unproven
+    if prepared.drift:
+        prepared.drift.write(record.folder)
+    with record.alone():
+        if "imports" in wanted:
+            report.imports = _imports(prepared, record, tell)
+        if "layout" in wanted:
+            report.layout = _layout(prepared, record, tell)
     if "train" in wanted:
         report.train = rehearse_train(prepared, record, screen)
     if "rollout" in wanted:
@@ -85,9 +91,17 @@ def _record(prepared: Prepared, level: str, suffix: str = "") -> RunRecord:
     runs = runs_folder(prepared.layout)
     base = f"{prepared.recipe.name}.rehearsal{suffix}"
     names = itertools.chain([base], (f"{base}-{number}" for number in itertools.count(2)))
-    name = next(name for name in names if not os.path.lexists(runs / name))
-    said = {**facts(prepared), "rehearsal": level}
-    return RunRecord.create(runs, name, said, lock=prepared.layout.lock.read_bytes())
+    name = next(name for name in names if not _is_there(runs, name))
+    return new_record(prepared, runs, name, {**facts(prepared), "rehearsal": level})
+
+
+def _is_there(runs: Path, name: str) -> bool:
+    """Whether the name is taken; the record of a rehearsal that was killed is completed then."""
+    if (runs / name / "run.json").is_file():
+        with contextlib.suppress(NpuRlError):  # it is going on, or can't be read
+            if RunRecord.look(runs, name).is_cut_off:
+                RunRecord.open(runs, name)
+    return os.path.lexists(runs / name)
 
 
 def _imports(prepared: Prepared, record: RunRecord, tell: Tell) -> ImportReport:
@@ -151,11 +165,11 @@ def _layout(prepared: Prepared, record: RunRecord, tell: Tell) -> LayoutReport:
 def _environment(prepared: Prepared, record: RunRecord) -> dict[str, str]:
     """That of the training's processes on a CPU, without its stand-ins: these levels have their own."""
     small = prepared.with_recipe(scaled(prepared.recipe, record.name)[0])
-    command = small.command(record.folder.parent, record.id, 1, Path("/tmp/nrl-rehearsal"))
+    command = small.command(record.folder.parent, record.id, 1, None)
     own = {
         k: v
         for k, v in command.environment.items()
-        if k not in ("NPU_RL_STANDINS", "NPU_RL_RAY", "NPU_RL_USAGE")
+        if k not in ("NPU_RL_STANDINS", "NPU_RL_RAY", "NPU_RL_NODES", "NPU_RL_USAGE")
     }
     standins = [ON_PATH, *([ON_PATH_NPU] if has_mindspeed(prepared) else [])]
     standins += [ON_PATH_VLLM] if prepared.recipe.rollout.engine == "vllm" else []

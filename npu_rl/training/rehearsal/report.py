@@ -41,7 +41,8 @@ class TrainPart:
 
 @dataclass
 class RehearsalReport:
-    """A rehearsal of one recipe. Levels that were not asked for are None. backend: what trained, for people."""
+    """A rehearsal of one recipe. Levels that were not asked for are None. backend: what trained, for people.
+    unproven: why the tree is not as locked, if a person allowed that."""
 
     recipe: str
     tree: str
@@ -53,6 +54,7 @@ class RehearsalReport:
     rollout: dict[str, TrainPart] | None = None
     standins: dict[str, int] = field(default_factory=dict)
     patches: list[PatchUse] = field(default_factory=list)
+    unproven: str | None = None
 
     @property
     def ok(self) -> bool:
@@ -68,6 +70,8 @@ class RehearsalReport:
         """The documented form."""
         return {
             "ok": self.ok,
+            "proven": self.unproven is None,
+            **({} if self.unproven is None else {"unproven": self.unproven}),
             "recipe": self.recipe,
             "tree": self.tree,
             "commit": self.commit,
@@ -108,6 +112,8 @@ class RehearsalReport:
     def text(self) -> str:
         """For people."""
         lines = [f"Rehearsal of {self.recipe}, tree {self.tree}"]
+        unproven = [] if self.unproven is None else [f"UNPROVEN: {self.unproven}"]
+        lines += unproven
         for title, part in (("imports", self.imports), ("layout", self.layout)):
             if part is not None:
                 lines += [
@@ -124,6 +130,7 @@ class RehearsalReport:
             "stood in for", [f"{name} ({count} times)" for name, count in self.standins.items()]
         )
         lines += _section("only an NPU can show", self.only_an_npu())
+        lines += unproven
         lines.append(f"{self.recipe}: {'the rehearsal is all well' if self.ok else 'the rehearsal FAILED'}")
         return "\n".join(lines)
 

@@ -6,7 +6,8 @@ import re
 from collections import Counter
 from pathlib import Path
 
-_FILE = re.compile(r"(npu_rl_runtime|npu_rl_standins\w*|torch_npu)-[0-9]+\.txt")
+# The node's name stands before the process's number, and a number more after it; older records have neither.
+_FILE = re.compile(r"(npu_rl_runtime|npu_rl_standins\w*|torch_npu)-(?:.+-)?[0-9]+(?:\.[0-9]+)?\.txt")
 _LINE = re.compile(r" *([0-9]+) (\S.*)")
 
 

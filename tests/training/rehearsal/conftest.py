@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.training.process import RUN_VARIABLE
+from tests.training.processes import new_id
+
 
 @pytest.fixture(scope="session")
 def python() -> Path:
@@ -17,4 +20,5 @@ def python() -> Path:
 @pytest.fixture
 def environment() -> Mapping[str, str]:
     """What a training process would be given, without anything of this test run."""
-    return {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    return {**kept, RUN_VARIABLE: new_id()}

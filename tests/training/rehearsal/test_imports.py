@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from npu_rl.errors import NpuRlError
+from npu_rl.training.process import RUN_VARIABLE
 from npu_rl.training.rehearsal.expected import read_expected
 from npu_rl.training.rehearsal.imports import ImportReport, rehearse_imports
 from tests.support import ROOT
-from tests.training.processes import lives, wait_for
+from tests.training.processes import lives, new_id, wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 
@@ -89,7 +90,7 @@ def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
 def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[ImportReport, Path, bool]:
     code = lay(tmp_path_factory.mktemp("code"), MODULES)
     before = snapshot(code)
-    environment = {"PATH": os.environ["PATH"], "HOME": str(code.parent)}
+    environment = {"PATH": os.environ["PATH"], "HOME": str(code.parent), RUN_VARIABLE: new_id()}
     told: list[str] = []
     found = rehearse_imports(code, ["p"], Path(sys.executable), environment, None, told.append, limit=4.0)
     assert told == [f"importing {len(MODULES)} modules of p, each on its own"]

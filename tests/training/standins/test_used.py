@@ -34,7 +34,48 @@ def test_counts_outlive_a_kill(tmp_path: Path) -> None:
         tmp_path,
     )
     assert done.returncode == -signal.SIGKILL
-    assert read_usage(tmp_path)[1] == {"a": 1000, "b c": 1}
+    found = read_usage(tmp_path)[1]
+    assert found["b c"] == 1 and 100 <= found["a"] <= 1000
+
+
+def test_what_runs_once_in_a_while_is_exact_after_a_kill(tmp_path: Path) -> None:
+    """A hook of each step, over a rehearsal's steps, beside one of each micro batch."""
+    done = run(
+        "import os, signal\nfrom npu_rl_standins.used import count\n"
+        "for _ in range(60):\n  [count('of a micro batch') for _ in range(50)]\n  count('of a step')\n"
+        "os.kill(os.getpid(), signal.SIGKILL)",
+        tmp_path,
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert read_usage(tmp_path)[1]["of a step"] == 60
+
+
+def test_the_hot_path_writes_no_file(tmp_path: Path) -> None:
+    """Of 100,000 counts a few hundred reach the file system, and the end of the process writes the rest."""
+    done = run(
+        "import os\nfrom npu_rl_standins.used import count\n"
+        "writes, pwrite = [], os.pwrite\n"
+        "os.pwrite = lambda *words: writes.append(1) or pwrite(*words)\n"
+        "for _ in range(100_000): count('x')\n"
+        "print(len(writes))",
+        tmp_path,
+    )
+    assert 100 <= int(done.stdout) < 200
+    assert read_usage(tmp_path)[1] == {"x": 100_000}
+
+
+def test_equal_process_numbers_of_two_nodes_do_not_meet(tmp_path: Path) -> None:
+    """Sixteen nodes share the folder. Nodes of one name, too: containers are often called alike."""
+    code = (
+        "import os\nnode, pid = os.uname(), os.getpid()\nos.getpid = lambda: 7\n"
+        "os.uname = lambda: type(node)((node.sysname, {!r}, *node[2:]))\n"
+        "from npu_rl_standins.used import count\ncount('x')\ncount('y')"
+    )
+    for host in ("node-0", "node-1", "node-1"):
+        assert run(code.format(host), tmp_path).returncode == 0
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {f"npu_rl_standins-node-{end}.txt" for end in ("0-7", "1-7", "1-7.2")}
+    assert read_usage(tmp_path)[1] == {"x": 3, "y": 3}
 
 
 def test_threads_lose_none(tmp_path: Path) -> None:

@@ -1,0 +1,219 @@
+"""The nodes of a run: they get its variables, and are held against the driver before the trainer starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import npu_rl_node
+
+_LIMIT = 180.0  # seconds all nodes have to answer; a worker's first start may load a lot from a network
+_CONNECT = 10.0  # seconds a head has to take a connection
+_DRIVERS = frozenset({"NPU_RL_RAY", "NPU_RL_NODES"})  # nobody else reads these
+_FILES = 5  # differing files of a node that are named
+
+
+class Refused(Exception):
+    """Nodes are not what the run's record would say of them. `told`: what, where, why and hint."""
+
+    def __init__(self, **told: str) -> None:
+        super().__init__(told["what"])
+        self.told = told
+
+
+def variables(told: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
+    """What every process of the run has to have: what npu-rl set, and all NPU_RL_* variables of the driver."""
+    ours = {name for name in environ if name.startswith("NPU_RL_")} - _DRIVERS
+    return {name: environ[name] for name in sorted({*told["variables"], *ours}) if name in environ}
+
+
+def runtime_env(told: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]:
+    """`values` as a Ray runtime_env. Secrets go by its setup hook: Ray writes env_vars into logs that all can read."""
+    secrets = {name: values[name] for name in told["by_hook"] if name in values}
+    others = {name: value for name, value in values.items() if name not in secrets}
+    names = {"NPU_RL_VARIABLES": ",".join(values)}
+    hook = {"worker_process_setup_hook": _giver(secrets)} if secrets else {}
+    return {"env_vars": {**_env_vars(told, others), **names}, **hook}
+
+
+def _giver(secrets: Mapping[str, str]) -> Callable[[], None]:
+    def give() -> None:
+        os.environ.update(secrets)
+
+    return give
+
+
+def _env_vars(told: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, str]:
+    """With the run's folders before a node's own PYTHONPATH.
+
+    Ray expands $NAME and ${NAME} in each value on the node and has no way to write a dollar sign
+    (ray/_private/utils.py, update_envs, at 2.42.1). So a value with one goes as JSON, and sitecustomize unpacks it.
+    """
+    dollars = {name: value for name, value in values.items() if "$" in value}
+    quoted = json.dumps(dollars).replace("$", "\\u0024")
+    return {
+        **{name: value for name, value in values.items() if name not in dollars},
+        **({"NPU_RL_QUOTED": quoted} if dollars else {}),
+        "PYTHONPATH": os.pathsep.join([*told["paths"], "${PYTHONPATH}"]),
+    }
+
+
+def demand_sendable(values: Mapping[str, str]) -> None:
+    """Raise Refused for a variable that workers on a standing Ray can't have: they get it after their start."""
+    early = [name for name, value in values.items() if "$" in value and name.startswith("LD_")]
+    if early:
+        raise Refused(
+            what=f"{early[0]} can't be given to Ray's workers",
+            where=early[0],
+            why="Its value has a dollar sign, which Ray would expand, and the loader reads it before Python starts.",
+            hint="Write the value without `$`.",
+        )
+
+
+def demand_head(address: str) -> None:
+    """Raise Refused if nothing listens at HOST:PORT; Ray itself would try for a minute and a half."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT).close()
+    except OSError as error:
+        raise Refused(
+            what=f"No Ray head answers at {address}",
+            where="cluster.address",
+            why=str(error),
+            hint="Start Ray there, as head.sh of `--dry-run` does, or correct the address.",
+        ) from error
+
+
+def compare(told: Mapping[str, Any], values: Mapping[str, str], limit: float = _LIMIT) -> None:
+    """Look at every node that can take work, write nodes.json into the record, and refuse a difference.
+
+    Raises Refused; nodes.json is written before.
+    """
+    import ray
+
+    nodes = [node for node in ray.nodes() if node["Alive"] and {"CPU", "NPU"} & node["Resources"].keys()]
+    answers = ask([node["NodeID"] for node in nodes], npu_rl_node.look, (dict(told), dict(values)), limit)
+    here = npu_rl_node.look(told, values)
+    listed = [_listed(node, answers[node["NodeID"]], here) for node in nodes]
+    others = {entry["node"]: entry for entry in listed if entry.get("tree", here["tree"]) != here["tree"]}
+    if others:
+        _name_files(others, told["code"], limit)
+    bad = [node for node in listed if node["problems"]]
+    _write(told, {"job": ray.get_runtime_context().get_job_id(), "nodes": listed})
+    if bad:
+        raise _refusal(bad, len(nodes), limit)
+
+
+def note(told: Mapping[str, Any], refused: Refused) -> None:
+    """Write into the record's nodes.json why the trainer was not started."""
+    path = Path(told["record"], "nodes.json")
+    known = json.loads(path.read_bytes()) if path.exists() else {}
+    _write(told, {**known, "refused": refused.told})
+
+
+def ask(nodes: list[str], function: Any, arguments: tuple[Any, ...], limit: float) -> dict[str, Any]:
+    """What `function` of npu_rl_node returns on each node by its id; text where it failed, None if late."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    ray.cloudpickle.register_pickle_by_value(npu_rl_node)
+    task = ray.remote(num_cpus=0, max_retries=0)(function)
+    asked = {
+        task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(
+            *arguments
+        ): node
+        for node in nodes
+    }
+    ready, late = ray.wait(list(asked), num_returns=len(asked), timeout=limit)
+    answers: dict[str, Any] = {asked[one]: None for one in late}
+    for one in late:
+        ray.cancel(one, force=True)
+    for one in ready:
+        try:
+            answers[asked[one]] = ray.get(one)
+        except (ray.exceptions.RayError, OSError) as error:
+            answers[asked[one]] = f"{type(error).__name__}: {error}"
+    return answers
+
+
+def _listed(node: Mapping[str, Any], answer: Any, here: Mapping[str, Any]) -> dict[str, Any]:
+    """A node as the record has it; `problems` are pairs of a fault and what to do about it."""
+    place = {"host": node["NodeManagerHostname"], "ip": node["NodeManagerAddress"], "node": node["NodeID"]}
+    if not isinstance(answer, dict):
+        return {**place, "problems": [("worker", answer or "")]}
+    problems = _problems(answer, here)
+    return {**place, **answer, "problems": problems}
+
+
+def _problems(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if there["missing"]:  # the rest follows from it
+        return [("folder", f"not on its PYTHONPATH, or no folder there: {path}") for path in there["missing"]]
+    found = []
+    if not there["writes"]:
+        found.append(("record", "the folder of the run's record is not there, or can't be written"))
+    if (there["python"], there["prefix"]) != (here["python"], here["prefix"]):
+        said = f"Python {there['python']} at {there['prefix']}"
+        found.append(("python", f"its workers run {said}, the driver {here['python']} at {here['prefix']}"))
+    for name, version in here["packages"].items():
+        if there["packages"].get(name) != version:
+            found.append(("python", f"{name} is {there['packages'].get(name)}, at the driver {version}"))
+    if there["tree"] != here["tree"]:
+        found.append(("tree", f"the code is tree {there['tree']}, at the driver {here['tree']}"))
+    if there["differ"]:
+        found.append(("variables", f"not as this run sets them: {', '.join(there['differ'])}"))
+    if there["strays"]:
+        found.append(("variables", f"set there and not by this run: {', '.join(there['strays'])}"))
+    return found
+
+
+def _name_files(bad: Mapping[str, dict[str, Any]], code: str, limit: float) -> None:
+    """Say of nodes with another tree, by their ids, which files it is about."""
+    ours = npu_rl_node.files(code) or {}
+    for node, theirs in ask(list(bad), npu_rl_node.files, (code,), limit).items():
+        if not isinstance(theirs, dict):
+            continue
+        differing = sorted(path for path in {*ours, *theirs} if ours.get(path) != theirs.get(path))
+        shown = [path if path.isprintable() else ascii(path) for path in differing[:_FILES]]
+        more = f" and {len(differing) - _FILES} more" if len(differing) > _FILES else ""
+        bad[node]["problems"].append(("tree", f"differing: {', '.join(shown)}{more}"))
+
+
+_HINTS = {
+    "worker": "Look at Ray's logs there (raylet.out, runtime_env_agent.log), and end what else keeps it busy.",
+    "folder": "npu-rl and the workspace have to be at the same path on every node: on a shared file system, or copied.",
+    "record": "Put the runs on a file system that every node has: NPU_RL_RUNS=DIR.",
+    "python": "Start Ray there with the recipe's interpreter, as head.sh and worker.sh of `--dry-run` do.",
+    "tree": "Run `npu-rl verify --deep` on that node, and set the same lock up there.",
+    "variables": "Restart Ray there from a shell that sets none of them.",
+}
+
+
+def _refusal(bad: list[dict[str, Any]], count: int, limit: float) -> Refused:
+    lines = []
+    for node in bad:
+        for kind, text in node["problems"]:
+            fault = (
+                f"no worker could be started: {text.splitlines()[0][:300]}"
+                if kind == "worker" and text
+                else text
+            )
+            lines.append(f"{node['host']}: {fault or f'no worker answered within {limit:g} seconds'}")
+    kinds = {kind for node in bad for kind, _ in node["problems"]}
+    return Refused(
+        what=f"{len(bad)} of {count} nodes are not what the record of this run would say",
+        where=", ".join(f"{node['host']} ({node['ip']})" for node in bad),
+        why="\n".join(lines),
+        hint="\n".join(text for kind, text in _HINTS.items() if kind in kinds),
+    )
+
+
+def _write(told: Mapping[str, Any], value: Any) -> None:
+    """nodes.json, whole or not at all."""
+    path = Path(told["record"], "nodes.json")
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    part.replace(path)

@@ -1,0 +1,118 @@
+"""What of a run's environment, and of what its processes write, the record shows."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO
+
+from npu_rl.disk import private
+from npu_rl.masking import MASK, Secrets, masked_text, masked_value
+
+# Variables that shape a training run. Everything else a person's shell holds is their own.
+_KEPT_PREFIXES = (
+    *("ASCEND_", "ATB_", "CUDA_", "GLOO_", "HCCL_", "HF_", "HYDRA_", "LCAL_", "MALLOC_", "MASTER_", "NCCL_"),
+    *("NPU_", "NPU_RL_", "OMP_", "PYTHON", "PYTORCH_", "RAY_", "SPT_", "TASK_QUEUE_", "TENSORBOARD_"),
+    *("TOKENIZERS_", "TORCH", "TP_SOCKET_", "TRANSFORMERS_", "VERL_", "VLLM_"),
+)
+_KEPT_NAMES = {
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "PATH",
+    "RANK",
+    "TMPDIR",
+    "WORLD_SIZE",
+}
+
+
+def environment_to_write(environment: Mapping[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
+    """A run's environment as the record may show it, sorted: variables that npu-rl set (they are not as
+    in `inherited`) or that are on the list above; secrets masked."""
+    return {
+        name: masked_value(name, value)
+        for name, value in sorted(environment.items())
+        if inherited.get(name) != value or name in _KEPT_NAMES or name.startswith(_KEPT_PREFIXES)
+    }
+
+
+# -- files ---------------------------------------------------------------------------------------------
+
+# Text without any of these needs no closer look. Searching each is quicker than one pattern of all.
+_SUSPECT = (
+    *(b"://", b"secret", b"pass", b"pwd", b"token", b"auth", b"key", b"credential", b"bearer", b"cookie"),
+    *(b"webhook", b"jwt"),
+)
+_BLOCK = 1 << 16  # bytes of lines that are looked at together
+_LONGEST_LINE = 1 << 20
+
+
+def mask_files(folder: Path, known: Secrets) -> None:
+    """Mask secrets in the text files below a folder; each is replaced as a whole, and only if it holds one.
+
+    In JSON only known values are: npu-rl's own is written masked, and a name's value must stay JSON. Links are not
+    followed; what holds a null byte in its first 8 KiB is no text.
+    """
+    for place, _, names in os.walk(folder):
+        for name in names:
+            path = Path(place, name)
+            if not path.is_symlink() and path.is_file():
+                _mask_file(path, known)
+
+
+def _mask_file(path: Path, known: Secrets) -> None:
+    by_name = path.suffix not in (".json", ".jsonl")
+    if not any(block != shown for block, shown in _masked_blocks(path, known, by_name)):
+        return
+    temporary = path.with_name(f".{path.name[:60]}.{os.urandom(6).hex()}")
+    try:
+        with open(temporary, "xb", opener=private) as file:
+            file.writelines(shown for _, shown in _masked_blocks(path, known, by_name))
+        status = path.stat()
+        os.utime(temporary, ns=(status.st_atime_ns, status.st_mtime_ns))  # when a log ended, its time tells
+        temporary.replace(path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()
+
+
+def _masked_blocks(path: Path, known: Secrets, by_name: bool) -> Iterator[tuple[bytes, bytes]]:
+    """Lines as they are and as they may be shown, some at a time; a very long one comes in parts."""
+    forms = [form.encode("utf-8", "surrogateescape") for form in known.forms]
+    with open(path, "rb", opener=private) as file:
+        if b"\0" in file.read(8192):
+            return
+        file.seek(0)
+        while lines := _block(file):
+            block = b"".join(lines)
+            shown = _masked(block, forms, False)
+            if by_name and _is_suspect(shown):
+                shown = b"".join(_masked(line, forms, True) for line in lines)
+            yield block, shown
+
+
+def _block(file: IO[bytes]) -> list[bytes]:
+    lines: list[bytes] = []
+    size = 0
+    while size < _BLOCK and (line := file.readline(_LONGEST_LINE)):
+        lines.append(line)
+        size += len(line)
+    return lines
+
+
+def _masked(data: bytes, forms: list[bytes], by_name: bool) -> bytes:
+    for form in forms:
+        data = data.replace(form, MASK.encode())
+    if not by_name or not _is_suspect(data):
+        return data
+    text = masked_text(data.decode("utf-8", "surrogateescape"))
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _is_suspect(data: bytes) -> bool:
+    lower = data.lower()
+    return any(word in lower for word in _SUSPECT)

@@ -1,0 +1,83 @@
+"""A run's temporary folders: named after the run, so that what a killed run left is found and removed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from npu_rl.disk import disk_errors, remove_tree
+
+_MARK = "npu-rl-run"  # a file that holds the id of the run the folder belongs to
+_ID = re.compile(r"[0-9a-f]{32}")
+
+
+def place_of(run_id: str, suffix: str = "") -> Path:
+    """Where the run's temporary folder is or will be. Its path is short: Ray's sockets in it may have 107 bytes."""
+    return _bases()[0] / f"{_prefix(run_id)}{suffix}"
+
+
+@contextlib.contextmanager
+def run_folder(run_id: str, suffix: str = "") -> Iterator[Path]:
+    """A private folder of the run, at `place_of`, which goes away again.
+
+    Raises HostError if it can't be made; one that a killed run left has to be removed before (`remove_left`).
+    """
+    folder = place_of(run_id, suffix)
+    with disk_errors(folder):
+        folder.mkdir(mode=0o700)
+    try:
+        (folder / _MARK).write_text(run_id, encoding="ascii")
+        yield folder
+    finally:
+        remove_tree(folder)
+
+
+def left_by(run_id: str) -> list[Path]:
+    """The run's temporary folders that are still there. A link, or another user's or run's folder, is none of it."""
+    if not _ID.fullmatch(run_id):
+        return []
+    found = {folder for base in _bases() for folder in base.glob(f"{_prefix(run_id)}*")}
+    return sorted(folder for folder in found if _is_of(folder, run_id))
+
+
+def remove_left(run_id: str) -> None:
+    """Remove them. No process of the run may be alive."""
+    for folder in left_by(run_id):
+        remove_tree(folder)
+
+
+def _prefix(run_id: str) -> str:
+    return f"nrl-{run_id[:16]}"
+
+
+def _bases() -> list[Path]:
+    """Where they may lie, the one for new ones first."""
+    named = Path(tempfile.gettempdir())
+    return [Path("/tmp"), named] if os.access("/tmp", os.W_OK) else [named, Path("/tmp")]
+
+
+def _is_of(folder: Path, run_id: str) -> bool:
+    """Its name is known to all users of the machine, so it is not enough."""
+    try:
+        status = folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+            return False
+        handle = os.open(folder / _MARK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return _is_empty(folder)  # npu-rl was killed before it wrote the mark
+    except OSError:
+        return False
+    with os.fdopen(handle, "rb") as file:
+        return file.read(64) == run_id.encode()
+
+
+def _is_empty(folder: Path) -> bool:
+    try:
+        return not any(folder.iterdir())
+    except OSError:
+        return False

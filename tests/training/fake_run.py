@@ -1,0 +1,103 @@
+"""A run as `train` makes one, with a trainer that only says what verl says: `fake_run.py FOLDER OPTION...`
+
+The recipe is the quickstart's, the training interpreter a script that starts fake_trainer.py with these options. As a
+program it trains once (options: fake_trainer's; slow-maker: making the model does not end; KEY=VALUE with a dot sets
+a key of the recipe).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from npu_rl.data import data_root
+from npu_rl.errors import NpuRlError
+from npu_rl.manifest import lock as lock_file
+from npu_rl.recipes.load import load_recipe
+from npu_rl.training.drift import AllowedDrift
+from npu_rl.training.interpreter import Interpreter
+from npu_rl.training.prepare import Prepared, facts
+from npu_rl.training.record import RunRecord
+from npu_rl.training.screen import PlainScreen
+from npu_rl.training.train import Trained, attempt_run, new_record
+from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.receipt import Receipt
+from npu_rl.workspace.verify import Report
+from tests.training.processes import TRAINER
+
+MAKER = 'if [ "$2" = npu_rl_make ]; then mkdir -p "$3/model"; echo {{}} > "$3/model/config.json"\n{slow}\nexit; fi\n'
+
+
+@dataclass(frozen=True)
+class FakeRun:
+    """A folder for one run named demo. place: where the trainer says that it is ready, and is told to go on."""
+
+    root: Path
+
+    @property
+    def runs(self) -> Path:
+        return self.root / "runs"
+
+    @property
+    def place(self) -> Path:
+        return self.root / "trainer"
+
+    def prepared(self, options: Sequence[str], overrides: Sequence[str] = (), steps: int = 5) -> Prepared:
+        """What `prepare` would give."""
+        self.place.mkdir(parents=True, exist_ok=True)
+        script = self.root / "python"
+        words = [sys.executable, str(TRAINER), str(self.place), *options]
+        slow = (
+            f"echo > {shlex.quote(str(self.place))}/making.pid; sleep 600 &\nwait"
+            if "slow-maker" in options
+            else ""
+        )
+        script.write_text(f'#!/bin/sh\n{MAKER.format(slow=slow)}exec {shlex.join(words)} "$@"\n')
+        script.chmod(0o755)
+        layout = Layout(self.root)
+        layout.hidden.mkdir(exist_ok=True)
+        layout.lock.write_bytes((data_root() / "manifests" / "quickstart.lock.json").read_bytes())
+        said = [f"steps={steps}", "name=demo", "reward.goal=null", *overrides]
+        lock = lock_file.read(layout.lock)
+        report = Report(lock, lock_file.digest_of(lock), Receipt({}, {}, {}, [], {}, {}), deep=True)
+        interpreter = Interpreter(str(script), (3, 11, 0), {})
+        return Prepared(load_recipe("quickstart", said), layout, report, interpreter, frozenset())
+
+    def train(
+        self,
+        options: Sequence[str],
+        overrides: Sequence[str] = (),
+        *,
+        steps: int = 5,
+        resume: bool = False,
+        drift: AllowedDrift | None = None,
+    ) -> tuple[Trained, str]:
+        """One attempt, to its end; and what the screen got."""
+        prepared = replace(self.prepared(options, overrides, steps), drift=drift)
+        shown = io.StringIO()
+        if resume:
+            record = RunRecord.open(self.runs, "demo")
+        else:
+            record = new_record(prepared, self.runs, "demo", facts(prepared))
+        composed = {"trainer": {"project_name": prepared.recipe.logging.project}}
+        return attempt_run(prepared, record, composed, PlainScreen(shown), resume=resume), shown.getvalue()
+
+
+def main() -> None:
+    folder, words = Path(sys.argv[1]), sys.argv[2:]
+    overrides = [word for word in words if "." in word.partition("=")[0]]
+    try:
+        FakeRun(folder).train([word for word in words if word not in overrides], overrides)
+    except NpuRlError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    os.environ.pop("NPU_RL_RUN", None)
+    main()

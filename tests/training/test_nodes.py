@@ -1,0 +1,260 @@
+"""What the processes of a run get on the nodes of a Ray that was there before, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npu_rl.training.attempt import Attempt
+from npu_rl.training.made import ON_PATH
+from npu_rl.training.nodes import fetch_worker_logs, refusal
+from tests.training.ray_cluster import RayCluster, free_port
+
+pytest.importorskip("ray")
+pytestmark = [
+    pytest.mark.rehearsal,
+    pytest.mark.skipif(sys.platform != "linux", reason="a cluster's processes are found through /proc"),
+]
+
+# A trainer that says what its workers have, and an actor with a runtime_env of its own, as verl's have.
+TRAINER = """
+import json, os, sys
+import ray
+
+@ray.remote(num_cpus=1)
+class Worker:
+    def have(self):
+        print("a worker of run", os.environ.get("NAMED"))
+        return dict(os.environ), sys.path
+
+class Runner:
+    def have(self):
+        inner = Worker.options(runtime_env={"env_vars": {"WORLD_SIZE": "2"}}).remote()
+        return ray.get(inner.have.remote())
+
+outer = ray.remote(num_cpus=1)(Runner).remote()
+environ, path = ray.get(outer.have.remote())
+json.dump({"environ": environ, "path": path}, open("seen.json", "w"))
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayCluster]:
+    """Two nodes: one whose shell has sourced CANN and another recipe's environment, and one with nothing."""
+    made = RayCluster({})
+    try:
+        made.head(PYTHONPATH="/cann/python/site-packages", NPU_RL_ATTENTION_SCALE="0", HCCL_BUFFSIZE="200")
+        made.worker()
+        yield made
+    finally:
+        made.stop()
+    assert made.processes() == []
+
+
+class Run:
+    """A record's folder, the code of a workspace, and a driver that trains with it."""
+
+    def __init__(self, folder: Path, cluster: RayCluster) -> None:
+        self.record, self.code = folder / "attempt", folder / "code"
+        (self.record / "workers").mkdir(parents=True)
+        (self.code / "package").mkdir(parents=True)
+        (self.code / "package" / "module.py").write_text("NAME = 'module'\n")
+        (self.code / "a_trainer.py").write_text(TRAINER)
+        self.address = cluster.address
+
+    def told(self, **changes: Any) -> dict[str, Any]:
+        paths = [str(ON_PATH), str(self.code)]
+        said = {
+            "paths": paths,
+            "variables": [],
+            "by_hook": [],
+            "code": paths[1],
+            "packages": ["ray"],
+            "record": str(self.record),
+        }
+        return {**said, **changes}
+
+    def drive(
+        self,
+        told: dict[str, Any] | None = None,
+        words: Sequence[str] = ("-m", "npu_rl_driver", "a_trainer"),
+        **env: str,
+    ) -> subprocess.CompletedProcess[str]:
+        own = {
+            **{name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ},
+            "PYTHONPATH": os.pathsep.join([str(ON_PATH), str(self.code)]),
+            "NPU_RL_RAY": json.dumps({"address": self.address}),
+            "NPU_RL_NODES": json.dumps(told or self.told(variables=list(env))),
+            **env,
+        }
+        return subprocess.run(
+            [sys.executable, *words],
+            env=own, cwd=self.record, capture_output=True, text=True, timeout=200, check=False,
+        )  # fmt: skip
+
+    @property
+    def nodes(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.record / "nodes.json").read_text())
+        return found
+
+    def seen(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.record / "seen.json").read_text())
+        return found
+
+
+@pytest.fixture
+def run(tmp_path: Path, cluster: RayCluster) -> Run:
+    return Run(tmp_path, cluster)
+
+
+def test_workers_get_what_the_run_sets_whatever_it_looks_like(run: Run, cluster: RayCluster) -> None:
+    odd = {
+        "NAMED": "this run",
+        "DOLLARS": "a$HOME ${PATH} $ ${NOT_THERE} $$",
+        "EMPTY": "",
+        "LINES": "one\ntwo = 'three' \"four\" \\",
+        "UNICODE": "größer",
+        "NPU_RL_ROLLOUT_OFFLOAD": "0",
+        "A_TOKEN": f"{'hidden'}-$HOME-token",
+    }
+    done = run.drive(run.told(variables=list(odd), by_hook=["A_TOKEN"]), **odd)
+    assert done.returncode == 0, done.stderr
+    environ = run.seen()["environ"]
+    assert {name: environ.get(name) for name in odd} == odd
+    assert environ["WORLD_SIZE"] == "2"  # an actor's own come on top
+    assert "NPU_RL_ATTENTION_SCALE" not in environ  # of the shell that started Ray, not of this run
+    assert not {"NPU_RL_RAY", "NPU_RL_NODES", "NPU_RL_VARIABLES", "NPU_RL_QUOTED"} & environ.keys()
+    logs = [path for path in cluster.folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert any(b"three" in path.read_bytes() for path in logs), "Ray logs what goes by env_vars"
+    assert not [path for path in logs if b"hidden-" in path.read_bytes()]
+
+
+def test_the_record_says_what_each_node_had(run: Run) -> None:
+    done = run.drive(NAMED="this run")
+    assert done.returncode == 0, done.stderr
+    nodes = run.nodes["nodes"]
+    assert len(nodes) == 2 and len({node["node"] for node in nodes}) == 2
+    assert [node["problems"] for node in nodes] == [[], []]
+    ours = os.pathsep.join([str(ON_PATH), str(run.code)])
+    # `on:code:${PYTHONPATH}` ends in an empty entry, the working folder, where a node has none: it is taken away
+    assert sorted(node["pythonpath"] for node in nodes) == [ours, f"{ours}:/cann/python/site-packages"]
+    assert sorted(node["environment"].get("HCCL_BUFFSIZE", "") for node in nodes) == ["", "200"]
+    assert {(node["prefix"], node["packages"]["ray"]) for node in nodes} == {(sys.prefix, "2.42.1")}
+
+
+def test_a_folder_that_a_node_lacks(run: Run) -> None:
+    done = run.drive(run.told(paths=[str(ON_PATH), "/not/there/code"]))
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "2 of 2 nodes are not what the record of this run would say" in done.stderr
+    assert "no folder there: /not/there/code" in done.stderr and "same path on every node" in done.stderr
+    assert run.nodes["refused"]["hint"]
+    assert not (run.record / "seen.json").exists()
+
+
+def test_logs_come_back_from_the_nodes_and_only_this_jobs(
+    run: Run, tmp_path: Path, cluster: RayCluster
+) -> None:
+    """Whatever became of the driver, since another process fetches them."""
+    assert run.drive(NAMED="first").returncode == 0
+    other = Run(tmp_path / "other", cluster)
+    (other.code / "a_trainer.py").write_text(TRAINER.replace("json.dump(", "os.kill(os.getpid(), 9)  # "))
+    assert other.drive(NAMED="second").returncode == -9
+    for attempt, name in ((run, "first"), (other, "second")):
+        environment = {**os.environ, "NPU_RL_RAY": json.dumps({"address": cluster.address})}
+        fetch_worker_logs(Attempt(attempt.record, 1), sys.executable, environment)
+        found = [path for path in (attempt.record / "workers").rglob("*") if path.is_file()]
+        assert {path.parent.name for path in found} == {os.uname().nodename}
+        said = "".join(path.read_text() for path in found)
+        assert f"a worker of run {name}" in said and said.count("a worker of") == 1
+
+
+def test_a_cluster_that_is_not_there(run: Run) -> None:
+    run.address = f"127.0.0.1:{free_port()}"
+    done = run.drive()
+    assert done.returncode == 3
+    assert f"No Ray head answers at {run.address}" in done.stderr and "cluster.address" in done.stderr
+    refused = refusal(Attempt(run.record, 1))
+    assert refused is not None and refused.exit_code == 3 and refused.where == "cluster.address"
+    (run.record / "nodes.json").write_text('{"job": "01000000", "nodes": []}')
+    gone = {**os.environ, "NPU_RL_RAY": json.dumps({"address": run.address})}
+    fetch_worker_logs(Attempt(run.record, 1), sys.executable, gone)
+    assert "No Ray head answers" in (run.record / "workers" / "not-fetched.txt").read_text()
+
+
+def test_a_node_that_does_not_answer_is_named(run: Run, cluster: RayCluster) -> None:
+    """Its raylet hangs, and Ray has not noticed yet."""
+    ask = (
+        "import json, os, ray, signal, sys, npu_rl_nodes as nodes\n"
+        "told = json.loads(os.environ['NPU_RL_NODES'])\n"
+        "with_ours = nodes.runtime_env(told, {})\n"
+        "ray.init(**json.loads(os.environ['NPU_RL_RAY']), runtime_env=with_ours, log_to_driver=False)\n"
+        "own = ray.get_runtime_context().get_node_id()\n"  # it connects to either
+        "(other,) = [pid for node, pid in json.loads(sys.argv[1]).items() if node != own]\n"
+        "nodes.compare(told, {})\n"  # its workers are there now
+        "os.kill(other, signal.SIGSTOP)\n"
+        "try: nodes.compare(told, {}, 5.0)\n"
+        "except nodes.Refused as refused: print(refused.told['what'], refused.told['why'])\n"
+        "finally: os.kill(other, signal.SIGCONT)"
+    )
+    raylets = {node: pid for pid in cluster.processes() if (node := node_of_raylet(pid))}
+    assert len(raylets) == 2
+    done = run.drive(run.told(), words=["-c", ask, json.dumps(raylets)])
+    assert "1 of 2 nodes" in done.stdout and "no worker answered within 5 seconds" in done.stdout
+    (bad,) = [node for node in run.nodes["nodes"] if node["problems"]]
+    assert bad["problems"] == [["worker", ""]]
+
+
+def node_of_raylet(pid: int) -> str | None:
+    """The node whose raylet it is."""
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    if not words[0].endswith("/raylet"):
+        return None
+    return next(word.partition("=")[2] for word in words if word.startswith("--node_id="))
+
+
+def test_another_interpreter_is_refused_and_named(tmp_path: Path) -> None:
+    """The same Python and packages by another name: what the record says of the interpreter would not be so."""
+    other = tmp_path / "other"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", other], check=True)
+    packages = Path(next(path for path in map(Path, sys.path) if (path / "ray").is_dir()))
+    inside = other / "lib" / f"python3.{sys.version_info[1]}" / "site-packages" / "packages.pth"
+    inside.write_text(f"{packages}\n")
+    made = RayCluster({})
+    try:
+        made.head(str(other / "bin" / "python"))
+        run = Run(tmp_path, made)
+        done = run.drive()
+        assert done.returncode == 3, done.stdout + done.stderr
+        assert f"its workers run Python {sys.version.split()[0]} at {other}" in done.stderr
+        assert "head.sh and worker.sh" in done.stderr
+    finally:
+        made.stop()
+
+
+def test_other_code_at_the_same_path_is_refused_and_named(tmp_path: Path) -> None:
+    """A node with a copy of its own: the same path, and one byte that differs."""
+    if os.getuid() != 0 or subprocess.run(["unshare", "-m", "true"], check=False).returncode:
+        pytest.skip("another file system at the same path needs a mount namespace")
+    made = RayCluster({})
+    try:
+        run = Run(tmp_path, made)
+        copy = tmp_path / "copy"
+        (copy / "package").mkdir(parents=True)
+        (copy / "package" / "module.py").write_text("NAME = 'modulE'\n")
+        (copy / "a_trainer.py").write_text(TRAINER)
+        made.head()
+        made.worker(before=["unshare", "-m", "sh", "-c", 'mount --bind "$1" "$2"; shift 2; exec "$@"', "sh",
+                            str(copy), str(run.code)])  # fmt: skip
+        done = run.drive()
+        assert done.returncode == 3, done.stdout + done.stderr
+        assert "1 of 2 nodes" in done.stderr and "differing: package/module.py" in done.stderr
+        assert "npu-rl verify --deep" in done.stderr
+    finally:
+        made.stop()
