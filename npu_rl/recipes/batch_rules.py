@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from npu_rl.recipes.code_files import is_source
 from npu_rl.recipes.hydra_files import ConfigTree
 
 _A, _R, _F = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"
@@ -236,7 +237,7 @@ class _Rules:
             return places[0][0]
         for file, text in places:
             path = self._code / file
-            content = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+            content = path.read_text(encoding="utf-8", errors="replace") if is_source(path) else ""
             at = content.find(text)
             if at >= 0:
                 return f"{file}:{content.count(chr(10), 0, at) + 1}"

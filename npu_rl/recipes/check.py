@@ -19,7 +19,7 @@ from npu_rl.recipes.hydra_entry import entry_point
 from npu_rl.recipes.hydra_files import ConfigFault, compose_files
 from npu_rl.recipes.hydra_yaml import ModuleFault
 from npu_rl.recipes.known_switches import known_switches, switches_in_code
-from npu_rl.recipes.owned import OWNED, owned
+from npu_rl.recipes.owned import OWNED, owned, owned_by
 from npu_rl.recipes.readers import Readers
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.settings import Setting, merged, settings, unheard
@@ -160,8 +160,9 @@ class _Check:
     def _owned(self) -> None:
         ours = owned(self._recipe)
         for setting in self._settings:
-            if setting.raw and setting.key in ours:
-                message = f"{setting.key} is npu-rl's to set: {ours[setting.key]}"
+            instead = owned_by(setting.key, ours) if setting.raw else None
+            if instead is not None:
+                message = f"{setting.key} is npu-rl's to set: {instead}"
                 self._error(setting.path, setting.key, message, "owned")
 
     def _twice(self) -> None:

@@ -6,6 +6,7 @@ import ast
 import re
 from pathlib import Path
 
+from npu_rl.recipes.code_files import source_files
 from npu_rl.recipes.kinds import ANY, Kinds
 from npu_rl.recipes.python_classes import Sources
 
@@ -34,5 +35,5 @@ def _enumeration(sources: Sources, dotted: str) -> tuple[str, ...]:
 
 
 def _registered(folder: Path) -> tuple[str, ...]:
-    texts = (path.read_text(encoding="utf-8", errors="replace") for path in sorted(folder.glob("*.py")))
+    texts = (path.read_text(encoding="utf-8", errors="replace") for path in source_files(folder.glob("*.py")))
     return tuple(name for text in texts for name in _REGISTERED.findall(text))

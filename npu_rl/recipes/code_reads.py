@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from npu_rl.recipes.code_files import source_files
 from npu_rl.recipes.python_classes import parse
 
 _CONFIGS = ("config", "cfg")
@@ -82,7 +83,7 @@ class CodeReads:
 
     def _files_with(self, name: str) -> Iterator[str]:
         if self._texts is None:
-            paths = sorted((self._code / self._package).rglob("*.py"))
+            paths = source_files((self._code / self._package).rglob("*.py"))
             texts = {path.relative_to(self._code).as_posix(): path.read_bytes() for path in paths}
             self._texts = {
                 file: text for file, text in texts.items() if b"__main__" not in text or file == self._program

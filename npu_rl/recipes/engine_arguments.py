@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from npu_rl.recipes.code_files import source_files
 from npu_rl.recipes.kinds import of_field
 from npu_rl.recipes.nearest import nearest
 from npu_rl.recipes.python_classes import Field, Sources, parse
@@ -64,7 +65,7 @@ class EngineArguments:
         A second one is a TypeError (verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py@v0.5.0).
         """
         result: dict[str, tuple[str, str | None]] = {}
-        for path in sorted((self._code / _ROLLOUTS).glob("*.py")):
+        for path in source_files((self._code / _ROLLOUTS).glob("*.py")):
             content = path.read_bytes()
             if b"**engine_kwargs" not in content:
                 continue
@@ -98,7 +99,7 @@ class EngineArguments:
         """Each mapping vllm-ascend reads options from, by the name it has there."""
         keys: dict[str, dict[str, str]] = {}
         more: set[str] = set()
-        for path in sorted((self._code / "vllm_ascend").rglob("*.py")):
+        for path in source_files((self._code / "vllm_ascend").rglob("*.py")):
             content = path.read_bytes()
             if _ADDITIONAL.encode() not in content:
                 continue

@@ -5,6 +5,7 @@ A recipe's scalars arrive as text: YAML 1.1 would read `1e-6` as text and `3.10`
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import re
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from npu_rl.manifest.fields import AnyText, Name, Switch, Text, Variable
 from npu_rl.manifest.quoted import Quoted
 
 __all__ = [
+    "Address",
     "AnyText",
     "Fraction",
     "Key",
@@ -37,6 +39,8 @@ _DIGITS = 300  # more is no setting of anything; int() refuses 4,300 by itself, 
 _INTEGER = re.compile(_WHOLE_PATTERN)
 _NUMBER = re.compile(_DECIMAL_PATTERN)
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_ADDRESS_PATTERN = r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}"
+_ADDRESS = re.compile(_ADDRESS_PATTERN)
 
 
 @dataclass(frozen=True)
@@ -120,6 +124,27 @@ def _slug(value: str) -> str:
     return value
 
 
+def split_address(value: str) -> tuple[str, int]:
+    """HOST:PORT as its two parts, an IPv6 host without its brackets. Raises ValueError if it is none."""
+    host, _, port = value.rpartition(":")
+    if not _ADDRESS.fullmatch(value) or not 1 <= int(port) <= 65535:
+        raise ValueError(
+            "must be HOST:PORT with a port from 1 to 65535, such as 10.0.0.1:6766 or [fd00::1]:6766"
+        )
+    if host.startswith("["):
+        host = host[1:-1]
+        try:
+            ipaddress.IPv6Address(host)
+        except ValueError as error:
+            raise ValueError(f"must have an IPv6 address in its brackets: {error}") from error
+    return host, int(port)
+
+
+def _address(value: str) -> str:
+    split_address(value)
+    return value
+
+
 _WHOLE: dict[str, Any] = {"type": ["integer", "string"], "pattern": f"^{_WHOLE_PATTERN}$"}
 _DECIMAL: dict[str, Any] = {
     "type": ["number", "string"],
@@ -133,6 +158,9 @@ Positive = Annotated[int, AfterValidator(_at_least_one), BeforeValidator(_whole)
 Number = Annotated[float, BeforeValidator(_number), WithJsonSchema(_DECIMAL)]
 Fraction = Annotated[float, AfterValidator(_fraction), BeforeValidator(_number), WithJsonSchema(_DECIMAL)]
 Scalar = Annotated[Any, BeforeValidator(read_scalar), WithJsonSchema(_ANY)]
+Address = Annotated[
+    str, AfterValidator(_address), WithJsonSchema({"type": "string", "pattern": f"^{_ADDRESS_PATTERN}$"})
+]
 Slug = Annotated[
     str, AfterValidator(_slug), WithJsonSchema({"type": "string", "pattern": "^[a-z0-9]+(-[a-z0-9]+)*$"})
 ]

@@ -6,6 +6,7 @@ import ast
 from dataclasses import dataclass
 from pathlib import Path
 
+from npu_rl.recipes.code_files import is_source
 from npu_rl.recipes.hydra_yaml import ModuleFault
 from npu_rl.recipes.python_classes import parse
 
@@ -21,9 +22,12 @@ class EntryPoint:
 
 def entry_point(code: Path, module: str) -> EntryPoint:
     """Find the configuration folder of a module such as verl.trainer.main_ppo. Raises ModuleFault."""
-    path = code.joinpath(*module.split(".")).with_suffix(".py")
+    parts = module.split(".")
+    if not all(part.isidentifier() for part in parts):
+        raise ModuleFault(f"{module!a} is not the name of a module", "trainer.module")
+    path = code.joinpath(*parts).with_suffix(".py")
     name = path.relative_to(code).as_posix()
-    tree = parse(path.read_bytes()) if path.is_file() else None
+    tree = parse(path.read_bytes()) if is_source(path) else None
     if tree is None:
         raise ModuleFault(f"the code has no module {module}", name)
     for node in ast.walk(tree):

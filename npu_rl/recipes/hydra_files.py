@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from npu_rl.recipes.code_files import is_source
 from npu_rl.recipes.hydra_yaml import Branch, ConfigFault, ConfigFile, Leaf, Node, read_config
 
 __all__ = ["ConfigFault", "ConfigTree", "Entry", "compose_files"]
@@ -199,7 +200,7 @@ class _Composer:
             name = self._shown(path)
             if name in self._files:
                 return self._files[name]
-            if path.is_file():
+            if is_source(path):
                 self._files[name] = read_config(path, name)
                 return self._files[name]
         if wanted.optional:

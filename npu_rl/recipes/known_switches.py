@@ -7,6 +7,7 @@ from pathlib import Path
 
 from npu_rl.data import data_root, runtime_root
 from npu_rl.patches.header import parse_header
+from npu_rl.recipes.code_files import source_files
 
 _ASKED = re.compile(r"\benabled\(\s*['\"]([a-z0-9-]+)['\"]")
 _RUNTIME = "npu_rl_runtime"
@@ -22,7 +23,7 @@ def known_switches(code: Path | None) -> dict[str, str]:
 
 def switches_in_code(code: Path) -> dict[str, str]:
     """Slug -> where patched files ask for it themselves. Reads the whole tree: about 0.2 s."""
-    return dict(_in_files(sorted(code.rglob("*.py")), code))
+    return dict(_in_files(source_files(code.rglob("*.py")), code))
 
 
 def patched_switches(place: Path) -> frozenset[str]:

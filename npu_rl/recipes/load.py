@@ -70,7 +70,7 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> LoadedRecip
     problems: list[Problem] = []
     root = merge(chain, rebase, problems)
     for override in given:
-        root = override.over(root, problems, Path.cwd())
+        root = override.over(root, problems)
     layer = flatten(root)
     order = [*(file.document.name for file in chain), *(override.said for override in given)]
     recipe = checked(Recipe, layer, problems, RECIPE, order)

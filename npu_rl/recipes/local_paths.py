@@ -36,11 +36,14 @@ def rebase(document: Document, folder: Path | None, onto: Path) -> list[Problem]
     return problems
 
 
-def make_absolute(document: Document, folder: Path) -> None:
-    """Make every path that begins with ./ or ../ absolute, in place: those given on a command line."""
+def make_absolute(document: Document) -> None:
+    """Make every path that begins with ./ or ../ absolute, in place: those given on a command line.
+
+    The current folder is asked for only if there is one: it may have been removed.
+    """
 
     def moved(value: str, _: KeyPath) -> str:
-        return os.path.normpath(folder / value)
+        return os.path.normpath(Path.cwd() / value)
 
     _visit_paths(document.data, moved)
 

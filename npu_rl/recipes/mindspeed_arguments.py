@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from npu_rl.recipes.code_files import source_files
 from npu_rl.recipes.kinds import ANY, Kinds, of_named_type
 from npu_rl.recipes.python_classes import parse
 
@@ -72,7 +73,7 @@ class MindSpeedArguments:
     def _texts(self) -> dict[str, bytes]:
         if not self.present:
             return {}
-        paths = sorted((self._code / _FOLDER).rglob("*.py"))
+        paths = source_files((self._code / _FOLDER).rglob("*.py"))
         return {path.relative_to(self._code).as_posix(): path.read_bytes() for path in paths}
 
 

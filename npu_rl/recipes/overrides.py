@@ -18,7 +18,6 @@ import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NoReturn
 
 from npu_rl.errors import UsageError
@@ -26,6 +25,7 @@ from npu_rl.manifest.explain import unknown_key
 from npu_rl.manifest.layers import Node, lay_over
 from npu_rl.manifest.problems import KeyPath, Problem, shown
 from npu_rl.manifest.yaml_text import DEPTH_LIMIT, Document, NotYaml, Plain, read_value
+from npu_rl.masking import masked_argument
 from npu_rl.recipes.keys import sections, suggestion, word_for
 from npu_rl.recipes.local_paths import make_absolute
 from npu_rl.recipes.schema import Recipe
@@ -66,14 +66,14 @@ class Override:
     def _passed(self) -> list[KeyPath]:
         return [self.path[:length] for length in range(len(self.path))]
 
-    def over(self, root: Node, problems: list[Problem], folder: Path) -> Node:
-        """The recipe with this laid over it. folder: what a path of the value is relative to."""
+    def over(self, root: Node, problems: list[Problem]) -> Node:
+        """The recipe with this laid over it. A path of the value is relative to the current folder."""
         fault = unknown_key(self.path, Recipe)
         if fault is not None:
             problems.append(Problem(self.said, 0, self.path, fault + _the_trainers(self.path)))
             return root
         document = self.document()
-        make_absolute(document, folder)
+        make_absolute(document)
         found: list[Problem] = []
         result = lay_over(root, document, found, self._passed())
         if self.value is None:
@@ -186,12 +186,12 @@ def _refuse(text: str, why: str, hint: str = _HOW) -> NoReturn:
 def _usage_error(faults: Sequence[_Fault]) -> UsageError:
     first = faults[0]
     if len(faults) == 1:
-        what = f"The argument {shown(first.text)} can't be meant"
+        what = f"The argument '{_short(first.text)}' can't be meant"
         return UsageError(what, where="the command line", why=first.why, hint=first.hint)
     why = "\n".join(f"{_short(fault.text)}: {fault.why}" for fault in faults)
     return UsageError(f"{len(faults)} arguments can't be meant", where="the command line", why=why, hint=_HOW)
 
 
 def _short(text: str) -> str:
-    """An argument in a message: escaped, short, without credentials of a URL."""
-    return shown(text)[1:-1]
+    """An argument in a message: escaped, short, without secrets."""
+    return shown(masked_argument(text))[1:-1]

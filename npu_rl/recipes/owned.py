@@ -9,15 +9,22 @@ from npu_rl.recipes.schema import Recipe
 OWNED: Mapping[str, str] = {
     "custom_reward_function.name": "say it as `reward: {function: FILE.py:NAME}`",
     "custom_reward_function.path": "say it as `reward: {function: FILE.py:NAME}`",
+    **dict.fromkeys(
+        ("hydra.run", "hydra.sweep", "hydra.output_subdir", "hydra.mode", "hydra.job.chdir"),
+        "npu-rl runs the trainer once, in the run's folder",
+    ),
+    **dict.fromkeys(
+        ("hydra.launcher", "hydra.sweeper", "hydra.callbacks"), "it names code that runs beside the trainer"
+    ),
     "trainer.default_local_dir": "npu-rl puts checkpoints into the run's folder",
     "trainer.device": "say it as `device:`",
-    "trainer.experiment_name": "npu-rl takes the run's name, `name:` or --name",
+    "trainer.experiment_name": "npu-rl takes the run's name, the recipe's `name`",
     "trainer.resume_from_path": "npu-rl resumes a run with --resume",
     "trainer.resume_mode": "npu-rl resumes a run with --resume",
     "trainer.rollout_data_dir": "say `logging: {samples: true}`; npu-rl puts the answers into the run's folder",
     "trainer.validation_data_dir": "npu-rl puts the validation's answers into the run's folder",
 }
-"""Key -> what to do instead. `overrides` may not name them; render writes them."""
+"""Key -> what to do instead. `overrides` may not name them, or what is below them; render writes them."""
 
 _MADE = {
     "model.make": {"actor_rollout_ref.model.path": "`model: {make: ...}` makes the model and names it"},
@@ -26,6 +33,13 @@ _MADE = {
         "data.val_files": "`data: {make: ...}` makes the data and names it",
     },
 }
+
+
+def owned_by(key: str, ours: Mapping[str, str]) -> str | None:
+    """What to do instead of setting a key that is npu-rl's; None for one that is not."""
+    parts = key.split(".")
+    above = (".".join(parts[:count]) for count in range(1, len(parts) + 1))
+    return next((ours[name] for name in above if name in ours), None)
 
 
 def owned(recipe: Recipe) -> dict[str, str]:

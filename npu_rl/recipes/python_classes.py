@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from npu_rl.recipes.code_files import is_source
+
 _DEPTH = 12
 
 
@@ -43,7 +45,7 @@ def parse(content: bytes) -> ast.Module | None:
         warnings.simplefilter("ignore")
         try:
             return ast.parse(content)
-        except (SyntaxError, ValueError):
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
             return None
 
 
@@ -134,7 +136,7 @@ class Sources:
     def _parse(self, dotted: str) -> Module | None:
         base = self.code.joinpath(*dotted.split("."))
         for path in (base.with_name(base.name + ".py"), base / "__init__.py"):
-            tree = parse(path.read_bytes()) if path.is_file() else None
+            tree = parse(path.read_bytes()) if is_source(path) else None
             if tree is None:
                 continue
             module = Module(

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from npu_rl import byte_code
 from npu_rl.recipes.check import config_name, flat
 from npu_rl.recipes.hydra_text import argument, hydra_text
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.settings import Setting, merged, settings
+from npu_rl.user_path import user_path
 
 _A, _F = "actor_rollout_ref.actor.megatron", "actor_rollout_ref.ref.megatron"
 
@@ -26,30 +28,42 @@ class Folders:
     """Where a run's things are, all absolute. made: what `model.make` and `data.make` gave.
 
     on_path: folders before the code on PYTHONPATH. recipe: the recipe's folder, for paths that begin with ./
+    byte_code: the key of the run's byte code. pycache: the folder for it on this host (`npu_rl.byte_code`).
+    ray: the folder of a Ray of the run's own; None leaves the choice to Ray.
     """
 
     code: Path
     run: Path
     attempt: Path
     made: Path
+    byte_code: str
     pycache: Path
     recipe: Path
-    ray: Path
+    ray: Path | None
     on_path: tuple[Path, ...]
+
+
+# What a node decides for itself: it does not travel from the driver to the other processes of a run.
+OF_THE_NODE = frozenset({"PYTHONPYCACHEPREFIX"})
 
 
 @dataclass(frozen=True)
 class Command:
     """What is run. settings: `key=value` or `+key=value` for the trainer. config: its Hydra configuration.
 
-    environment: what npu-rl sets, the same on every node. hydra: the folder Hydra writes what it composed into.
+    paths: folders that go before what PYTHONPATH is where a process starts. shared: the other variables of
+    every process, in any run of the recipe. own: those of this attempt. driver: those that only its driver reads.
+    hydra: the folder Hydra writes what it composed into.
     """
 
     python: str
     module: str
     config: str
     settings: list[str]
-    environment: dict[str, str]
+    paths: tuple[str, ...]
+    shared: dict[str, str]
+    own: dict[str, str]
+    driver: dict[str, str]
     hydra: Path
 
     @property
@@ -57,6 +71,12 @@ class Command:
         """The driver's whole argument list."""
         where = [f"--config-name={self.config}", f"hydra.run.dir={hydra_text(str(self.hydra))}"]
         return [self.python, "-m", "npu_rl_driver", self.module, *where, *self.settings]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What npu-rl sets for the driver."""
+        path = _before(self.paths, _callers_pythonpath())
+        return {**self.shared, **self.own, **self.driver, "PYTHONPATH": path}
 
 
 def render(
@@ -70,20 +90,40 @@ def render(
     manifest_env: Mapping[str, str],
     resume: bool = False,
     rollout_standin: bool = False,
+    packages: Collection[str] = (),
+    secrets: Collection[str] = (),
 ) -> Command:
     """The command of one attempt. known: keys of the trainer's configuration files; others are added by `+`.
 
     manifest_env: the lock's environment, which the recipe's own goes over. rollout_standin: rehearse with a
-    rollout that has weights of its own.
+    rollout that has weights of its own. packages: those whose versions have to be the same on all nodes. secrets:
+    variables that hold one.
     """
     own = _own_settings(recipe, folders, run_name, resume)
     final = merged([*flat(settings(recipe)), *own])
+    shared = _shared(recipe, folders, manifest_env, rollout_standin)
+    of_attempt = _of_attempt(recipe, folders, run_id, shared)
+    paths = (*map(str, folders.on_path), str(folders.code))
+    nodes = {
+        "paths": paths,
+        "variables": sorted({*shared, *of_attempt} - OF_THE_NODE),
+        "by_hook": sorted(secrets),
+        "code": str(folders.code),
+        "packages": sorted(packages),
+        "record": str(folders.attempt),
+    }
     return Command(
         python=python,
         module=recipe.trainer.module,
         config=config_name(recipe),
         settings=[argument(s.key, s.value, s.key in known) for s in final.values()],
-        environment=_environment(recipe, folders, run_id, manifest_env, rollout_standin),
+        paths=paths,
+        shared=shared,
+        own=of_attempt,
+        driver={
+            "NPU_RL_RAY": json.dumps(ray_options(recipe, folders.ray)),
+            "NPU_RL_NODES": json.dumps(nodes),
+        },
         hydra=folders.attempt / "hydra",
     )
 
@@ -144,34 +184,29 @@ def _absolute(path: str, base: Path) -> str:
     """./x and ../x from `base`, ~/x from home; anything else (/x, hdfs://x, a name on a hub) is as it is."""
     if path.startswith(("./", "../")):
         return os.path.normpath(base / path)
-    return str(Path(path).expanduser()) if path.startswith("~") else path
+    return str(user_path(path)) if path.startswith("~") else path
 
 
-def _environment(
-    recipe: Recipe, folders: Folders, run_id: str, manifest_env: Mapping[str, str], rollout_standin: bool
+def _shared(
+    recipe: Recipe, folders: Folders, manifest_env: Mapping[str, str], rollout_standin: bool
 ) -> dict[str, str]:
-    paths = [*map(str, folders.on_path), str(folders.code)]
-    given = os.environ.get("PYTHONPATH", "")  # CANN's set_env.sh puts its own packages there
     environment = {
         "HYDRA_FULL_ERROR": "1",
         "RAY_DEDUP_LOGS": "0",
         "RAY_USAGE_STATS_ENABLED": "0",
-        "TENSORBOARD_DIR": str(folders.run / "tensorboard"),
         **(_cpu_environment() if recipe.device == "cpu" else {}),
         **_network(recipe),
         **manifest_env,
         **recipe.env,
         **{switch(slug): "1" if on else "0" for slug, on in recipe.adaptations.items()},
-        "PYTHONPATH": os.pathsep.join(
-            [*paths, *(p for p in given.split(os.pathsep) if p and p not in paths)]
-        ),
-        # Byte code beside the sources could hide a change of theirs.
+        # Byte code beside the sources could hide a change of theirs. The folder is this host's; others find
+        # their own by the key (training/on_path/sitecustomize.py).
         "PYTHONPYCACHEPREFIX": str(folders.pycache),
+        byte_code.VARIABLE: folders.byte_code,
         "PYTHONUNBUFFERED": "1",
-        "NPU_RL_RUN": run_id,
-        "NPU_RL_USAGE": str(folders.attempt / "usage"),
-        "NPU_RL_SEED": str(recipe.seed),
-        "NPU_RL_RAY": json.dumps(ray_options(recipe, folders.ray)),
+        # Without it setproctitle, which Ray and vLLM use, writes over the memory that shows a process's variables,
+        # and a process of a run could not be told from others.
+        "SPT_NOENV": "1",
     }
     if recipe.megatron:
         environment.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")
@@ -182,6 +217,25 @@ def _environment(
     if recipe.device == "cpu":
         environment["NPU_RL_STANDINS"] = "cpu,rollout" if rollout_standin else "cpu"
     return environment
+
+
+def _of_attempt(recipe: Recipe, folders: Folders, run_id: str, shared: Mapping[str, str]) -> dict[str, str]:
+    return {
+        "TENSORBOARD_DIR": shared.get("TENSORBOARD_DIR", str(folders.run / "tensorboard")),
+        "NPU_RL_RUN": run_id,
+        "NPU_RL_USAGE": str(folders.attempt / "usage"),
+        "NPU_RL_SEED": str(recipe.seed),
+    }
+
+
+def _callers_pythonpath() -> str:
+    """What npu-rl was started with; CANN's set_env.sh puts its own packages there."""
+    return os.environ.get("PYTHONPATH", "")
+
+
+def _before(paths: Sequence[str], given: str) -> str:
+    """A PYTHONPATH with `paths` first, and then what it was, without empty entries, which mean the working folder."""
+    return os.pathsep.join([*paths, *(p for p in given.split(os.pathsep) if p and p not in paths)])
 
 
 def _cpu_environment() -> dict[str, str]:
@@ -203,28 +257,29 @@ def _network(recipe: Recipe) -> dict[str, str]:
     return dict.fromkeys(names, recipe.cluster.interface)
 
 
-def ray_options(recipe: Recipe, folder: Path) -> dict[str, Any]:
+def ray_options(recipe: Recipe, folder: Path | None) -> dict[str, Any]:
     """Keyword arguments of ray.init. One machine starts a Ray of its own and ends it with the run.
 
-    folder: Ray's own folder; its path must be short, since sockets lie in it.
+    folder: Ray's own folder; its path must be short, since sockets lie in it. None: Ray's choice.
     """
     if recipe.cluster.address:
         return {"address": recipe.cluster.address}
-    options: dict[str, Any] = {
+    return {
         "address": "local",  # a RAY_ADDRESS of the user's must not divert the run
         "include_dashboard": False,
-        "resources": {"NPU": recipe.cluster.dies},
-        "_temp_dir": str(folder),
+        **({"_temp_dir": str(folder)} if folder else {}),
+        **({"_node_ip_address": "127.0.0.1"} if recipe.device == "cpu" else {}),
+        **node_offers(recipe),
     }
+
+
+def node_offers(recipe: Recipe) -> dict[str, Any]:
+    """What a node offers to Ray, in the words of ray.init and, with hyphens, of `ray start`."""
+    offers: dict[str, Any] = {"resources": {"NPU": recipe.cluster.dies}}
     if recipe.device == "cpu":
         # A worker per die, the trainer, and two for what it starts beside them.
-        options |= {
-            "num_cpus": recipe.cluster.world + 3,
-            "num_gpus": 0,
-            "object_store_memory": 256 * 1024 * 1024,
-            "_node_ip_address": "127.0.0.1",
-        }
-    return options
+        offers |= {"num_cpus": recipe.cluster.world + 3, "num_gpus": 0, "object_store_memory": 256 << 20}
+    return offers
 
 
 def switch(slug: str) -> str:

@@ -393,7 +393,7 @@ class Cluster(Strict):
     nodes: Annotated[f.Positive, key("trainer.nnodes")] = Field(default=1, description="Machines.")
     dies: Annotated[f.Positive, key("trainer.n_gpus_per_node")] = Field(description="Dies per machine.")
     dies_per_card: f.Positive = Field(default=1, description="2 on Atlas A3; for tokens per second and card.")
-    address: f.Text | None = Field(
+    address: f.Address | None = Field(
         default=None, description="HOST:PORT of a running Ray head; left out, one machine starts its own."
     )
     interface: f.Text | None = Field(
@@ -443,7 +443,7 @@ class Recipe(Strict):
     schema_: manifest_fields.SchemaVersion = Field(
         alias="schema", description="Version of the recipe's format: 1."
     )
-    name: f.Name = Field(description="Name of the recipe, and of its run unless --name says otherwise.")
+    name: f.Name = Field(description="Name of the recipe and of its run.")
     title: f.Text = Field(description="One line for people.")
     extends: manifest_fields.Extends | None = Field(
         default=None, description="A bundled recipe or a relative path to start from; ~ removes a key of it."

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from npu_rl.manifest.problems import KeyPath
 from npu_rl.manifest.quoted import Quoted
 from npu_rl.manifest.yaml_text import Plain
+from npu_rl.masking import masked_argument, masked_data
 from npu_rl.recipes.load import LoadedRecipe
 
 _PLAIN = re.compile(r"(?!-+$)[A-Za-z0-9_./+-][A-Za-z0-9_./+@%=-]*(:[A-Za-z0-9_./+@%=-]+)*")
@@ -16,15 +17,16 @@ _SHORT_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
 
 
 def recipe_yaml(loaded: LoadedRecipe) -> str:
-    """What the recipe says, `extends:` and the command line resolved. Reads back as an equal recipe.
+    """What the recipe says, `extends:` and the command line resolved. Reads back as an equal recipe, but for
+    secrets: they are masked.
 
     Paths that begin with ./ or ../ stay relative to the folder of the recipe, which a comment names.
     """
     lines = [f"# Resolved from {', '.join(map(_comment, loaded.files))}"]
-    lines += [f"# and {_comment(str(override))}" for override in loaded.overrides]
+    lines += [f"# and {_comment(masked_argument(override))}" for override in loaded.overrides]
     if not loaded.bundled:
         lines.append(f"# ./ is {_comment(str(loaded.path.parent))}")
-    data = {key: value for key, value in loaded.data.items() if key != "extends"}
+    data = masked_data({key: value for key, value in loaded.data.items() if key != "extends"})
     lines += _mapping(loaded, data, ())
     return "\n".join(lines) + "\n"
 

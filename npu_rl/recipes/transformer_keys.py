@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from npu_rl.recipes.code_files import is_source
 from npu_rl.recipes.kinds import of_field
 from npu_rl.recipes.mindspeed_arguments import MindSpeedArguments
 from npu_rl.recipes.nearest import alike, nearest
@@ -130,4 +131,4 @@ class TransformerKeys:
     @cached_property
     def _converter(self) -> str:
         path = self._code / _CONVERTER
-        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+        return path.read_text(encoding="utf-8", errors="replace") if is_source(path) else ""

@@ -9,6 +9,8 @@ import pytest
 
 from npu_rl.errors import RecipeError
 from npu_rl.recipes.check import OWNED, Findings, check_recipe, flat, known_keys
+from npu_rl.recipes.load import load_recipe
+from npu_rl.recipes.plan.plan import plan_of, refusals
 from npu_rl.recipes.settings import settings
 from tests.recipes.code_trees import LIBRARIES, RULES, VERL, WITH_MINDSPEED, Loaded, lay, megatron, recipe
 
@@ -265,3 +267,17 @@ def test_mappings_are_taken_apart() -> None:
 
 def test_findings_begin_empty() -> None:
     assert Findings() == Findings([], [])
+
+
+def test_plan_applies_the_same_rules_and_train_tells_of_a_fault_once(code: Path) -> None:
+    said = ["data.batch=8", "actor.mini_batch=16"]
+    loaded = load_recipe("quickstart", said)
+
+    def broken() -> list[str]:
+        return [rule.name for rule in plan_of(loaded, code).rules if rule.refuses]
+
+    assert "mini batch in batch" in broken()
+    assert not any("mini batch of 16" in found.message for found in refusals(loaded, code))
+    trainer = code / "verl/trainer/ppo/ray_trainer.py"
+    trainer.write_text(trainer.read_text().replace("train_batch_size >=", "train_batch_size >"))
+    assert "mini batch in batch" not in broken()

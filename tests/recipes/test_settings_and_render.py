@@ -32,7 +32,7 @@ def rendered(given: Recipe, known: set[str] | None = None, **options: Any) -> Co
     root = Path("/ws")
     folders = Folders(
         code=root / "code", run=root / "runs/r", attempt=root / "runs/r/attempts/1", made=root / "made",
-        pycache=root / "pycache", recipe=Path("/recipes"), ray=Path("/tmp/ray"), on_path=(Path("/on"),),
+        byte_code="k", pycache=root / "pycache", recipe=Path("/recipes"), ray=Path("/tmp/ray"), on_path=(Path("/on"),),
     )  # fmt: skip
     return render(
         given, folders, run_name="r", run_id="0123456789abcdef", python="/py", known=known or set(),
@@ -127,6 +127,23 @@ def test_the_environment_and_who_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rendered(given, rollout_standin=True).environment["NPU_RL_STANDINS"] == "cpu,rollout"
 
 
+def test_what_belongs_to_one_attempt_is_kept_apart() -> None:
+    """A cluster's environment, and the script for work by hand, hold nothing of one run."""
+    command = rendered(recipe(env={"MINE": "a b"}), packages=["torch"])
+    assert set(command.own) == {"TENSORBOARD_DIR", "NPU_RL_RUN", "NPU_RL_USAGE", "NPU_RL_SEED"}
+    assert set(command.driver) == {"NPU_RL_RAY", "NPU_RL_NODES"}
+    assert not {*command.own, *command.driver, "PYTHONPATH"} & set(command.shared)
+    assert "0123456789abcdef" not in str(command.shared) and "attempts" not in str(command.shared)
+    told = json.loads(command.driver["NPU_RL_NODES"])
+    assert told["paths"] == ["/on", "/ws/code"] and told["packages"] == ["torch"] and told["by_hook"] == []
+    hidden = rendered(recipe(env={"A_TOKEN": "x"}), secrets=["A_TOKEN"])
+    assert json.loads(hidden.driver["NPU_RL_NODES"])["by_hook"] == ["A_TOKEN"]
+    assert {"MINE", "NPU_RL_RUN", "TENSORBOARD_DIR"} < set(told["variables"])
+    assert not {"PYTHONPATH", "PYTHONPYCACHEPREFIX", "NPU_RL_RAY"} & set(told["variables"])  # each node's own
+    own = rendered(recipe(env={"TENSORBOARD_DIR": "/mine"}))
+    assert own.environment["TENSORBOARD_DIR"] == "/mine"
+
+
 def test_an_npu_recipe_stands_in_for_nothing() -> None:
     given = recipe(device="npu", cluster={"dies": 16, "nodes": 16, "address": "h:6766", "interface": "enp1"})
     environment = rendered(given).environment
@@ -178,3 +195,9 @@ def plain(value: Any) -> Any:
 
 def typed(value: Any) -> Any:
     return [typed(item) for item in value] if isinstance(value, list) else (type(value), value)
+
+
+def test_a_run_tells_where_its_byte_code_is_and_by_what_key_another_host_finds_its_own() -> None:
+    environment = rendered(recipe()).environment
+    assert environment["PYTHONPYCACHEPREFIX"] == "/ws/pycache"
+    assert environment["NPU_RL_BYTE_CODE"] == "k"

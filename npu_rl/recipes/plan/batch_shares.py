@@ -19,7 +19,7 @@ _MASK = 2048  # tokens; the side of the NPU attention's compressed mask
 def batch_shares(facts: Facts) -> Iterator[Rule]:
     """Prompts, answers and mini batches over copies and engines."""
     # The trainer's own arithmetic is judged where `recipes check` judges it.
-    broken = {rule.keys[0]: rule for rule in broken_rules(facts.values, facts.recipe.megatron, None)}
+    broken = {rule.keys[0]: rule for rule in broken_rules(facts.values, facts.recipe.megatron, facts.code)}
     prompts, mini = facts.whole(_BATCH), facts.whole(_MINI)
     each = facts.whole(f"{ROLLOUT}.n")
     if not (prompts and each and facts.copies):
@@ -47,9 +47,8 @@ def batch_shares(facts: Facts) -> Iterator[Rule]:
 
 def _judged(name: str, broken: Mapping[str, Broken], key: str, said: str, change: str) -> Rule:
     fault = broken.get(key)
-    return Rule(
-        name, fault is None, fault.message if fault else said, change, fault.keys if fault else (key,)
-    )
+    keys = fault.keys if fault else (key,)
+    return Rule(name, fault is None, fault.message if fault else said, change, keys, checked=True)
 
 
 def _engine(facts: Facts, answers: int, engines: int) -> Iterator[Rule]:

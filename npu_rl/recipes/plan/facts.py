@@ -34,7 +34,7 @@ class Facts:
     """One recipe's. unknown: why there is no shape and no layout. given: what the recipe says to the trainer.
 
     switches: adaptations that the manifest's patches bring and that are on. mindspeed: whether MindSpeed is in the
-    tree; on NPUs it is, unless a workspace shows otherwise.
+    tree; on NPUs it is, unless a workspace shows otherwise. code: the workspace's code folder, if there is one.
     """
 
     recipe: Recipe
@@ -47,6 +47,7 @@ class Facts:
     given: Mapping[str, Setting]
     mindspeed: bool
     loaded: LoadedRecipe
+    code: Path | None = None
 
     def path(self, key: str) -> KeyPath:
         """The recipe's key that says a key of the trainer; empty if none does."""
@@ -136,6 +137,7 @@ def facts_of(loaded: LoadedRecipe, code: Path | None = None) -> Facts:
         given=given,
         mindspeed=recipe.device == "npu" if code is None else (code / "mindspeed").is_dir(),
         loaded=loaded,
+        code=code,
     )
 
 

@@ -59,8 +59,10 @@ def plan_of(loaded: LoadedRecipe, code: Path | None = None, machine: Machine | N
 
 
 def refusals(loaded: LoadedRecipe, code: Path | None = None, machine: Machine | None = None) -> list[Finding]:
-    """What `plan` refuses, for `train` to refuse too. Rules on a model whose shape nothing says are left out."""
-    return _plan(facts_of(loaded, code), machine or Machine()).findings()
+    """What `plan` refuses and `check_recipe` does not, for `train`, which asks both. Rules on a model whose shape
+    nothing says are left out."""
+    plan = _plan(facts_of(loaded, code), machine or Machine())
+    return [_finding(plan.facts, rule) for rule in plan.rules if rule.refuses and not rule.checked]
 
 
 def _plan(facts: Facts, machine: Machine) -> Plan:

@@ -12,7 +12,8 @@ class Rule:
     """said: the figures, as a sentence. change: what helps if it doesn't hold.
 
     keys: the trainer's keys it is about, the likeliest to be changed first; path: the recipe's key, where it is no
-    key of the trainer. advice: a run works without it, but not as meant.
+    key of the trainer. advice: a run works without it, but not as meant. checked: `check_recipe` judges it by the
+    same code, so who asks both is told of it once.
     """
 
     name: str
@@ -22,6 +23,7 @@ class Rule:
     keys: tuple[str, ...] = ()
     path: KeyPath = ()
     advice: bool = False
+    checked: bool = False
 
     @property
     def refuses(self) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from npu_rl.bounded import read_json
 from npu_rl.errors import RecipeError
 from npu_rl.recipes.load import LoadedRecipe
 
@@ -59,6 +59,9 @@ class Shape:
 
 
 # Their config.json on the Hugging Face hub.
+_MOST_LAYERS = 10_000
+_LARGEST_SIZE = 10**9
+
 PUBLISHED: Mapping[str, Shape] = {
     "deepseek-v3": Shape(
         layers=61,
@@ -111,18 +114,27 @@ def shape_of(loaded: LoadedRecipe) -> Shape:
     if model.make:
         return replace(TINY, positions=4096, stretch=40.0) if model.make.endswith("-sums") else TINY
     place = loaded.locate(model.path or "") / "config.json"
-    if model.architecture and not place.is_file():
-        return PUBLISHED[model.architecture]
     try:
-        values = json.loads(place.read_bytes())
-        return read_shape({**values, **model.config})
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        if model.architecture and not place.is_file():
+            return PUBLISHED[model.architecture]
+        values = read_json(place)
+        return _possible(read_shape({**values, **model.config}))
+    except (OSError, ValueError, KeyError, TypeError, ArithmeticError) as error:
         raise RecipeError(
             "Nothing says how large the recipe's model is",
             where=loaded.where("model", "path"),
             why=f"{place} can't be read: {error!r}",
             hint=f"Put the model's config.json there, or say model.architecture: {', '.join(PUBLISHED)}",
         ) from error
+
+
+def _possible(shape: Shape) -> Shape:
+    """The shape, if a model may have it: what is planned counts its layers one by one. Raises ValueError."""
+    for name, value in vars(shape).items():
+        most = _MOST_LAYERS if name in ("layers", "dense") else _LARGEST_SIZE
+        if isinstance(value, int) and value > most:
+            raise ValueError(f"{name} is {value}, and no model has more than {most}")
+    return shape
 
 
 def read_shape(values: Mapping[str, Any]) -> Shape:
