@@ -15,6 +15,11 @@ from tests.support import BYTE_CODE, clean_env, run_cli
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell without job control ignores it for what it starts in the background, and children would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+for number in (signal.SIGHUP, signal.SIGTERM):
+    if (
+        signal.getsignal(number) is signal.SIG_IGN
+    ):  # as under nohup: a command keeps to it, and its test would wait
+        signal.signal(number, signal.SIG_DFL)
 
 # As many test processes as cores: threads of their own would wait for each other most of the time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -23,6 +28,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 if BYTE_CODE not in os.environ:
     os.environ[BYTE_CODE] = tempfile.mkdtemp(prefix="npu-rl-byte-code-")
     atexit.register(shutil.rmtree, os.environ[BYTE_CODE], ignore_errors=True)
+
+# Tests that call npu-rl in this process keep out of the user's own store and byte code.
+if "NPU_RL_TEST_CACHE" not in os.environ:
+    os.environ["NPU_RL_TEST_CACHE"] = os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(
+        prefix="npu-rl-test-cache-"
+    )
+    atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 PIP = [name for name in os.environ if name.startswith("PIP_")]
 

@@ -151,12 +151,12 @@ def test_a_malformed_tree_is_refused(data: bytes) -> None:
 
 @pytest.mark.parametrize("paths", [["a", "a/b"], ["a/b", "a"], ["a", "a"]])
 def test_a_path_that_is_a_file_and_a_folder_is_refused(paths: list[str]) -> None:
-    with pytest.raises(ValueError, match="a"):
+    with pytest.raises(MalformedObject, match="a"):
         list(nested((path, Entry(FILE, BLOB)) for path in paths))
 
 
 def test_only_a_commit_names_a_root_tree() -> None:
-    with pytest.raises(ValueError, match="not a commit"):
+    with pytest.raises(MalformedObject, match="names no tree"):
         commit_tree_id(b"parent 123")
 
 

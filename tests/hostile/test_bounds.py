@@ -1,0 +1,189 @@
+"""Small inputs that ask for much: each is refused, or done, in bounded memory and time."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import time
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npu_rl.compose.build import run_patch
+from npu_rl.compose.patch import Tolerance
+from npu_rl.compose.trees import Trees
+from npu_rl.errors import PatchError
+from npu_rl.git import Git, init_bare
+from npu_rl.manifest import lock as lock_file
+from npu_rl.objects import EMPTY_TREE, FILE, Entry, MalformedObject, nested
+from tests.hostile.limits import assert_told, limited_cli
+from tests.locking.world import World
+from tests.support import clean_env
+
+ZEROS = base64.b64encode(zlib.compress(bytes(8_000_000), 9)).decode()
+
+
+def seal(body: dict[str, Any]) -> str:
+    """The text of a lock, forged: its digest fits."""
+    body.pop("digest", None)
+    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+    body["digest"] = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return json.dumps(body)
+
+
+def forged(world: World, change: Any) -> Path:
+    """A lock of a small world with `change(body)` done to it."""
+    up = world.repo()
+    up.commit({"pkg/a.py": "a = 1\n"})
+    take = [{"from": "pkg", "to": "pkg"}]
+    world.manifest({"up": {"ref": up.id("main"), "sources": [{"git": up.url}], "take": take}})
+    body = json.loads(lock_file.dump(world.lock()))
+    change(body)
+    return world.write("m.lock.json", seal(body)).with_name("m.yaml")
+
+
+def test_six_hundred_proofs_of_zeros(world: World, tmp_path: Path) -> None:
+    def bomb(body: dict[str, Any]) -> None:
+        body["components"]["up"]["proof"] += [ZEROS] * 600
+
+    started = time.monotonic()
+    manifest = forged(world, bomb)
+    done = limited_cli(["setup", "-m", manifest, "-w", tmp_path / "ws"], world.env)
+    assert_told(done, "unpacks to more than", "m.lock.json")
+    assert time.monotonic() - started < 20
+
+
+def test_a_record_of_a_quarter_gigabyte_of_zeros(world: World, tmp_path: Path) -> None:
+    packing = zlib.compressobj(9)
+    packed = b"".join(packing.compress(bytes(1 << 24)) for _ in range(16)) + packing.flush()
+
+    def bomb(body: dict[str, Any]) -> None:
+        up = body["components"]["up"]
+        oid = up["tree"]
+        record = {
+            "path": "pkg/a.py",
+            "mode": "100644",
+            "id": oid,
+            "content": base64.b64encode(packed).decode(),
+        }
+        up["merges"] = [
+            {
+                "ref": "refs/pull/1/head",
+                "how": "merge",
+                "head": up["pin"],
+                "base_ref": "refs/heads/main",
+                "base_tip": up["pin"],
+                "merge_base": up["pin"],
+                "commits": [],
+                "drift": 0,
+                "inside": [],
+                "outside": [],
+                "records": [record],
+                "tree": oid,
+            }
+        ]
+
+    done = limited_cli(["setup", "-m", forged(world, bomb), "-w", tmp_path / "ws"], world.env)
+    assert_told(done, "the record of pkg/a.py is damaged", "unpacks to more than")
+
+
+def test_a_patch_of_ten_thousand_new_files(world: World) -> None:
+    up = world.repo()
+    up.commit({"pkg/a.py": "a = 1\n"})
+    text = "".join(
+        f"diff --git a/pkg/f{i}.py b/pkg/f{i}.py\nnew file mode 100644\n--- /dev/null\n+++ b/pkg/f{i}.py\n"
+        f"@@ -0,0 +1 @@\n+x = {i}\n"
+        for i in range(10_000)
+    )
+    world.write("big.patch", text)
+    take = [{"from": "pkg", "to": "pkg"}]
+    world.manifest(
+        {
+            "up": {
+                "ref": up.id("main"),
+                "sources": [{"git": up.url}],
+                "take": take,
+                "patches": ["./big.patch"],
+            }
+        }
+    )
+    started = time.monotonic()
+    lock = world.lock()
+    assert lock.components["up"].patches[0].hunks == 10_000
+    assert time.monotonic() - started < 30  # it took two minutes
+
+
+def test_a_merge_that_changes_twenty_thousand_files(tmp_path: Path) -> None:
+    """Each change wrote its folder anew: 14 GB and half an hour."""
+    init_bare(tmp_path)
+    trees = Trees(Git(tmp_path))
+    blob = Entry(FILE, trees.write_object("blob", b"x\n"))
+    started = time.monotonic()
+    root = trees.put_all(EMPTY_TREE, ((f"pkg/f{i}.py", blob) for i in range(20_000)))
+    half = trees.put_all(root, ((f"pkg/f{i}.py", None) for i in range(0, 20_000, 2)))
+    assert time.monotonic() - started < 5
+    assert len(trees.entries(trees.entries(half)["pkg"].oid)) == 10_000
+    assert trees.put(trees.put(EMPTY_TREE, "a/b/c", blob), "a/b/c", None) == EMPTY_TREE
+    trees.close()
+
+
+@pytest.mark.parametrize("depth", [300, 3000])
+def test_a_tree_too_deep_to_be_checked_out(depth: int, tmp_path: Path) -> None:
+    path = "/".join(["d"] * depth) + "/f"
+    blob = Entry(FILE, "0" * 40)
+    with pytest.raises(MalformedObject, match="deep"):
+        list(nested([(path, blob)]))
+    init_bare(tmp_path)
+    trees = Trees(Git(tmp_path))
+    with pytest.raises(MalformedObject, match="deep"):
+        trees.put(EMPTY_TREE, path, blob)
+    trees.close()
+
+
+def test_little_memory_is_enough_for_every_command_of_a_small_world(tmp_path: Path) -> None:
+    """The limit that the other tests set is no hindrance by itself."""
+    done = limited_cli(["list"], clean_env(tmp_path))
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_model_of_two_billion_layers_is_not_counted(tmp_path: Path) -> None:
+    config = {"model_type": "qwen2", "hidden_size": 64, "num_hidden_layers": 2**31, "num_attention_heads": 4}
+    config |= {"intermediate_size": 128, "vocab_size": 100}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    done = limited_cli(
+        ["plan", "deepseek-r1-zero-256die", f"model.path={tmp_path}"], clean_env(tmp_path), timeout=20
+    )
+    assert_told(done, "layers is 2147483648")
+
+
+@pytest.mark.parametrize("piece", ["[],", '{"a":[]},'])
+def test_a_lock_of_millions_of_values(piece: str, tmp_path: Path) -> None:
+    """Under a gigabyte: what JSON makes of 32 MB is more than that, or is refused for its shape."""
+    body = piece * ((lock_file.MAXIMUM_SIZE - 200) // len(piece)) + "0"
+    place = tmp_path / "m.lock.json"
+    place.write_text('{"lock_format": 1, "components": [' + body + "]}")
+    done = limited_cli(
+        ["setup", "-m", "quickstart", "--lock", place, "-w", tmp_path / "ws"], clean_env(tmp_path)
+    )
+    assert_told(done, "The lock", "m.lock.json")
+
+
+def test_a_patch_of_many_hunks_that_fit_nowhere(tmp_path: Path) -> None:
+    """The nearest place of a hunk is looked for with difflib: a thousand of them took a minute and more."""
+    init_bare(tmp_path)
+    trees = Trees(Git(tmp_path))
+    content = "".join(f"line {i * 7919 % 100} {i % 7}\n" for i in range(20_000)).encode()
+    root = trees.put(EMPTY_TREE, "f", Entry(FILE, trees.write_object("blob", content)))
+    hunks = "".join(
+        f"@@ -{20 * i},3 +{20 * i},3 @@\n a{i}\n-line {i % 100} 3 x\n+y\n b{i}\n" for i in range(1, 900)
+    )
+    data = f"diff --git a/f b/f\n--- a/f\n+++ b/f\n{hunks}".encode()
+    patch = lock_file.Patch("x", "./x.patch", "0" * 64, "", 0, ())
+    started = time.monotonic()
+    with pytest.raises(PatchError, match="879 more hunks were not looked at"):
+        run_patch(trees, root, patch, data, "c", (".",), Tolerance())
+    assert time.monotonic() - started < 20
+    trees.close()

@@ -1,0 +1,226 @@
+"""JSON nested without end, FIFOs in place of files, users that aren't there: a message, never a traceback."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from npu_rl.bounded import parse_json, read_file, read_json
+from npu_rl.errors import NpuRlError, SourceError, UsageError
+from npu_rl.objects import FILE, Entry, MalformedObject, format_tree, nested
+from npu_rl.recipes.check import check_recipe
+from npu_rl.recipes.hydra_entry import entry_point
+from npu_rl.recipes.hydra_yaml import ModuleFault
+from npu_rl.recipes.load import load_recipe
+from npu_rl.sources.sdist import read_sdist
+from npu_rl.sources.urls import load_rewrites
+from npu_rl.workspace.check import read_stats
+from tests.hostile.limits import assert_told
+from tests.locking.world import World
+from tests.support import clean_env, run_cli
+
+DEEP = b"[" * 200_000
+
+
+@pytest.mark.parametrize(
+    "text", [DEEP, b'{"a":' * 200_000, b"", b"\xff", b"9" * 5000 + b"e", b'"\\ud800', b"[,"]
+)
+def test_json_that_is_none_is_one_error(text: bytes, tmp_path: Path) -> None:
+    with pytest.raises(ValueError):
+        parse_json(text)
+    (tmp_path / "f").write_bytes(text)
+    with pytest.raises(ValueError):
+        read_json(tmp_path / "f")
+    assert read_stats(tmp_path / "f", "x") == {}
+
+
+def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "f")
+    with pytest.raises(OSError, match="no regular file"):
+        read_file(tmp_path / "f")
+    with pytest.raises(IsADirectoryError):
+        read_file(tmp_path)
+    (tmp_path / "large").write_bytes(bytes(100))
+    with pytest.raises(ValueError, match="larger"):
+        read_file(tmp_path / "large", most=99)
+
+
+@pytest.mark.parametrize(
+    ("variable", "args"),
+    [
+        ("NPU_RL_STORE", ["store", "gc"]),
+        ("NPU_RL_CONFIG", ["lock", "-m", "quickstart", "-o", "x.json"]),
+        (None, ["setup", "-m", "~nosuchuser/x.yaml"]),
+        (None, ["setup", "-m", "quickstart", "-w", "~nosuchuser/x"]),
+        (None, ["verify", "-w", "~nosuchuser/x"]),
+    ],
+)
+def test_a_home_that_is_not_there(variable: str | None, args: list[str], tmp_path: Path) -> None:
+    env = clean_env(tmp_path)
+    if variable is not None:
+        env[variable] = "~nosuchuser/x"
+    assert_told(run_cli(args, env, tmp_path), "~nosuchuser", "home directory", code=2)
+
+
+@pytest.mark.parametrize("paths", [["a/b", "a/b"], ["a", "a/b"], ["a/b", "a"], ["/".join(["d"] * 900)]])
+def test_a_tree_that_two_readers_would_read_differently(paths: list[str]) -> None:
+    with pytest.raises(MalformedObject):
+        list(nested((path, Entry(FILE, "0" * 40)) for path in paths))
+
+
+def upstream_tree(folder: Path, entries: list[tuple[str, str, str]]) -> str:
+    """A bare repository whose main has a tree object of these (mode, name, id), as they are; the commit."""
+    subprocess.run(["git", "init", "-q", "--bare", str(folder)], check=True)
+
+    def make(kind: str, data: bytes) -> str:
+        command = ["git", f"--git-dir={folder}", "hash-object", "--literally", "-t", kind, "-w", "--stdin"]
+        return subprocess.run(command, input=data, capture_output=True, check=True).stdout.decode().strip()
+
+    blob, empty = make("blob", b"x\n"), make("blob", b"")
+    known = {"blob": blob, "empty": empty, "tree": make("tree", format_tree({"f": Entry(FILE, blob)}))}
+    data = b"".join(
+        f"{mode} {name}\0".encode() + bytes.fromhex(known.get(oid, oid)) for mode, name, oid in entries
+    )
+    who = "A <a@b> 0 +0000"
+    commit = f"tree {make('tree', data)}\nauthor {who}\ncommitter {who}\n\nx\n"
+    oid = make("commit", commit.encode())
+    subprocess.run(["git", f"--git-dir={folder}", "update-ref", "refs/heads/main", oid], check=True)
+    return oid
+
+
+ODD_TREES: dict[str, tuple[list[tuple[str, str, str]], str]] = {
+    "a name twice": ([("100644", "a", "blob"), ("100644", "a", "blob")], "'a' twice"),
+    "a file and a folder": ([("100644", "a", "blob"), ("40000", "a", "tree")], "'a' twice"),
+    "a stream of .git": ([("100644", ".git::$INDEX_ALLOCATION", "blob")], "git's own folder"),
+    "a backslash after .git": ([("100644", ".git\\config", "blob")], "git's own folder"),
+    ".git in capitals": ([("40000", ".GIT", "tree")], "git's own folder"),
+    "the folder above": ([("40000", "..", "tree")], "the part '..'"),
+    "the folder itself": ([("100644", ".", "blob")], "the part '.'"),
+    "a long name": ([("100644", "n" * 256, "blob")], "longer than 255 bytes"),
+    "an empty symlink": ([("120000", "a", "empty")], "0 bytes long"),
+    "a tree as a file": ([("100644", "a", "tree")], "content is no file"),
+}
+
+
+@pytest.mark.parametrize("what", ODD_TREES)
+def test_a_tree_that_git_would_not_check_out_is_refused_by_lock(what: str, world: World) -> None:
+    entries, says = ODD_TREES[what]
+    up = world.root / "up"
+    oid = upstream_tree(up, entries)
+    take = [{"from": ".", "to": "."}]
+    world.manifest({"up": {"ref": oid, "sources": [{"git": f"file://{up}"}], "take": take}})
+    with pytest.raises(NpuRlError, match=re.escape(says)):
+        world.lock()
+    assert not (world.root / "project" / "m.lock.json").exists()
+
+
+@pytest.mark.parametrize("module", ["../x", "/etc/passwd", "", "a..b", "a/b", "a\0b"])
+def test_a_module_that_is_a_path(module: str, tmp_path: Path) -> None:
+    with pytest.raises(ModuleFault, match="not the name of a module"):
+        entry_point(tmp_path, module)
+
+
+def tar_with(path: Path, name: str, pax: bytes = b"") -> Path:
+    import gzip
+    import tarfile
+
+    def member(name: str, kind: bytes, data: bytes) -> bytes:
+        info = tarfile.TarInfo(name)
+        info.type, info.size = kind, len(data)
+        return info.tobuf(tarfile.GNU_FORMAT) + data + bytes(-len(data) % 512)
+
+    body = (member("x", tarfile.XHDTYPE, pax) if pax else b"") + member(name, tarfile.REGTYPE, b"data")
+    path.write_bytes(gzip.compress(body + bytes(1024)))
+    return path
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: tar_with(p, "pkg-1/a", b"9" * 20 + b" path=x\n"),
+        lambda p: tar_with(p, "pkg-1/a", b"20 size=" + b"9" * 10 + b"\n"),
+        lambda p: tar_with(p, "pkg-1/" + "d/" * 2000 + "a"),
+    ],
+)
+def test_an_sdist_with_numbers_and_depths_of_its_own(make: Callable[[Path], Path], tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="sdist was refused"):
+        list(read_sdist(make(tmp_path / "pkg-1.tar.gz")))
+
+
+def test_a_text_file_is_no_bundle(world: World, tmp_path: Path) -> None:
+    """git takes a file `gitdir: /elsewhere` for a repository, and would fetch from there."""
+    up = world.repo()
+    oid = up.commit({"pkg/a.py": "a = 1\n"})
+    world.write("up.bundle", f"gitdir: {up.path}\n")
+    take = [{"from": "pkg", "to": "pkg"}]
+    manifest = world.manifest({"up": {"ref": oid, "sources": [{"bundle": "./up.bundle"}], "take": take}})
+    assert_told(run_cli(["lock", "-m", manifest], world.env), "does not begin with `# v2 git bundle`")
+
+
+@pytest.mark.parametrize("read_first", [True, False])
+def test_a_remote_that_says_err_is_told_in_words(read_first: bool, world: World) -> None:
+    """One that hangs up before git has asked ended git by a signal: "exit status -13"."""
+    message = b"ERR this repository is closed"
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def answer() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                with connection, contextlib.suppress(OSError):
+                    if read_first:
+                        connection.recv(65536)
+                    connection.sendall(b"%04x" % (len(message) + 4) + message)
+
+    thread = threading.Thread(target=answer, daemon=True)
+    thread.start()
+    url = f"git://127.0.0.1:{listener.getsockname()[1]}/x"
+    take = [{"from": "pkg", "to": "pkg"}]
+    manifest = world.manifest({"up": {"ref": "0" * 39 + "1", "sources": [{"git": url}], "take": take}})
+    done = run_cli(["lock", "-m", manifest], world.env)
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    thread.join()
+    assert_told(done)
+    assert "exit status" not in done.stderr, done.stderr
+    if read_first:
+        assert "this repository is closed" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 5000,
+        "rewrite: 2001-13-45\n",
+        "rewrite: &a [*a]\n",
+        "\0",
+        "a: b: c",
+        "!!x 1",
+    ],
+)
+def test_a_configuration_that_is_none(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config.yaml").write_text(text)
+    monkeypatch.setenv("NPU_RL_CONFIG", str(tmp_path / "config.yaml"))
+    with pytest.raises(UsageError, match="configuration file"):
+        load_rewrites()
+
+
+@pytest.mark.parametrize(
+    "key", ["hydra.run.dir", "hydra.launcher._target_", "hydra.callbacks.x", "hydra.mode", "hydra.sweep.dir"]
+)
+def test_hydras_own_keys_are_npu_rls_to_set(key: str) -> None:
+    findings = check_recipe(load_recipe("quickstart", [f"overrides.{key}=x"]), None)
+    assert any(f"{key} is npu-rl's to set" in str(error) for error in findings.errors)
+
+
+def test_hydras_other_keys_stay_the_recipes() -> None:
+    findings = check_recipe(load_recipe("quickstart", ["overrides.hydra.searchpath=[file:///x]"]), None)
+    assert not [str(error) for error in findings.errors if "npu-rl's to set" in str(error)]

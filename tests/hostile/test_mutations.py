@@ -1,0 +1,617 @@
+"""Mutated inputs of every kind: npu-rl's own error or success, in bounded memory and time, and nothing else.
+
+NPU_RL_MUTATIONS: how many (300; the long tier has 3,000). NPU_RL_MUTATION_SEED: which (0). A failure prints its case;
+the same seed and number of mutations give it again.
+"""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import gzip
+import hashlib
+import io
+import json
+import lzma
+import os
+import resource
+import shutil
+import signal
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from npu_rl.compose.trees import Trees
+from npu_rl.data import bundled_manifests, bundled_recipes, data_root
+from npu_rl.errors import NpuRlError
+from npu_rl.git import Git, init_bare
+from npu_rl.manifest import lock as lock_file
+from npu_rl.objects import EMPTY_TREE, FILE, Entry
+from npu_rl.sources.git import GitRequest, Network
+from npu_rl.sources.pip_config import PipSettings
+from npu_rl.sources.progress import Silent
+from npu_rl.store import Store
+from npu_rl.workspace.layout import Layout
+from tests.hostile.mutate import NASTY_TEXTS, Mutator
+from tests.hostile.test_bounds import seal
+from tests.locking.world import World, component
+from tests.sources.package_index import PackageIndex
+from tests.support import run_cli
+
+MUTATIONS = int(os.environ.get("NPU_RL_MUTATIONS", "300"))
+SEED = os.environ.get("NPU_RL_MUTATION_SEED", "0")
+SECONDS = 20  # of one case
+MEMORY = 1_500_000_000  # bytes of address space that one case may add
+
+
+class TooSlow(BaseException):
+    """A case that does not end: no `except Exception` catches it."""
+
+
+@contextlib.contextmanager
+def bounded() -> Iterator[None]:
+    """Stop what goes on for too long or takes too much memory."""
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        raise TooSlow
+
+    pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc/self/statm").exists() else 0
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    if pages:
+        resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@dataclass
+class Stage:
+    """A small world that was locked and set up, and a folder for what is mutated."""
+
+    world: World
+    folder: Path
+    workspace: Path
+    index: PackageIndex
+    trees: Trees
+    patched: str
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.workspace)
+
+
+PATCH = b"""From 0000000000000000000000000000000000000000 Mon Sep 17 00:00:00 2001
+From: A <a@b>
+Date: Mon, 1 Jan 2024 00:00:00 +0000
+Subject: [PATCH] Change a
+
+Why: it is needed.
+---
+ pkg/a.py | 4 ++--
+diff --git a/pkg/a.py b/pkg/a.py
+index 1111111..2222222 100644
+--- a/pkg/a.py
++++ b/pkg/a.py
+@@ -1,5 +1,5 @@ def f():
+ one
+ two
+-three
++drei
+ four
+ five
+@@ -10,3 +10,4 @@
+ ten
+ eleven
+ twelve
++thirteen
+diff --git a/pkg/new.py b/pkg/new.py
+new file mode 100644
+--- /dev/null
++++ b/pkg/new.py
+@@ -0,0 +1 @@
++x = 1
+--
+2.40.0
+"""
+NUMBERS = b"one\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\nten\neleven\ntwelve\n"
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    root = tmp_path_factory.mktemp("mutations")
+    with pytest.MonkeyPatch.context() as patch:
+        world = next(_world(root, patch))
+        up = world.repo()
+        base = up.commit({"pkg/a.py": NUMBERS, "pkg/sub/b.py": "b\n"})
+        up.commit({"pkg/sub/b.py": "b2\n", "docs/x": "x\n"}, on="pull", parents=["main"])
+        up.pull(1, "pull")
+        world.write("a.patch", PATCH)
+        merge = [{"ref": "refs/pull/1/head", "base": "refs/heads/main"}]
+        world.manifest(
+            {"up": component(up, base, merge=merge, patches=["./a.patch"], checkout="full")},
+            env={"A": "1"},
+            requirements=["ray==2.42.1"],
+            host={"cann": "8"},
+        )
+        world.lock()
+        up.git("bundle", "create", str(root / "project" / "up.bundle"), "--all")
+        workspace = root / "ws"
+        done = run_cli(["setup", "-m", root / "project" / "m.yaml", "-w", workspace], world.env)
+        assert done.returncode == 0, done.stderr
+        folder = root / "mutated"
+        folder.mkdir()
+        init_bare(root / "trees")
+        trees = Trees(Git(root / "trees"))
+        patched = trees.put(EMPTY_TREE, "pkg/a.py", Entry(FILE, trees.write_object("blob", NUMBERS)))
+        with PackageIndex() as index:
+            yield Stage(world, folder, workspace, index, trees, patched)
+        trees.close()
+
+
+def _world(root: Path, patch: pytest.MonkeyPatch) -> Iterator[World]:
+    from tests.support import clean_env
+
+    env = clean_env(root)
+    for name, value in env.items():
+        patch.setenv(name, value)
+    yield World(root, env)
+
+
+# -- the kinds of input --------------------------------------------------------------------------------
+
+
+def sealed(body: dict[str, Any], m: Mutator) -> str:
+    """A lock's text whose digest fits, mostly; a body that can't be sealed is written as it is."""
+    try:
+        if isinstance(body, dict) and m.random.random() < 0.9:
+            return seal(body)
+    except (ValueError, RecursionError):
+        pass
+    return m.text(body)
+
+
+def a_manifest(stage: Stage, m: Mutator) -> None:
+    from npu_rl.manifest.load import load_manifest
+
+    sample = m.random.choice([*bundled_manifests().values(), stage.world.root / "project" / "m.yaml"])
+    place = stage.folder / "m.yaml"
+    if sample.name == "m.yaml" and m.random.random() < 0.7:
+        place.write_text(m.text(m.value(json.loads(sample.read_text()))), errors="surrogatepass")
+    else:
+        place.write_bytes(m.bytes(sample.read_bytes()))
+    load_manifest(str(place))
+
+
+def a_recipe(stage: Stage, m: Mutator) -> None:
+    from npu_rl.recipes.check import check_recipe
+    from npu_rl.recipes.load import load_recipe
+    from npu_rl.recipes.plan.plan import plan_of
+    from npu_rl.recipes.plan.report import plan_json, plan_text
+    from npu_rl.recipes.text import recipe_yaml
+
+    sample = m.random.choice(list(bundled_recipes().values()))
+    place = stage.folder / "r.yaml"
+    if m.random.random() < 0.6:
+        body = json.loads(json.dumps(load_recipe(str(sample)).recipe.model_dump(mode="json", by_alias=True)))
+        body.pop("extends", None)
+        place.write_text(m.text(m.value(body)), errors="surrogatepass")
+    else:
+        place.write_bytes(m.bytes(sample.read_bytes()))
+    loaded = load_recipe(str(place))
+    recipe_yaml(loaded)
+    str(check_recipe(loaded, None))
+    plan = plan_of(loaded)
+    plan_text(plan, None)
+    json.dumps(plan_json(plan, 1e9))
+
+
+def an_override(stage: Stage, m: Mutator) -> None:
+    from npu_rl.recipes.check import check_recipe
+    from npu_rl.recipes.load import load_recipe
+    from npu_rl.recipes.plan.plan import plan_of
+
+    names = [
+        "optimizer.lr",
+        "steps",
+        "trainer.module",
+        "reward.function",
+        "env.X",
+        "model.path",
+        "data.train",
+        "x",
+        "",
+    ]
+    names += [
+        "cluster.nodes",
+        "rollout.n",
+        "overrides.trainer.x",
+        "name",
+        "batch.prompts",
+        "trainer",
+        "parallel.tp",
+    ]
+    said = []
+    for _ in range(m.random.choice((1, 1, 2, 3))):
+        name = m.random.choice([*names, *NASTY_TEXTS])
+        text = (
+            json.dumps(m.nasty(), ensure_ascii=False)
+            if m.random.random() < 0.5
+            else m.random.choice(NASTY_TEXTS)
+        )
+        said.append(f"{name}={text}")
+    loaded = load_recipe(m.random.choice(list(bundled_recipes())), said)
+    str(check_recipe(loaded, stage.layout.code))
+    plan_of(loaded, stage.layout.code)
+
+
+def a_lock(stage: Stage, m: Mutator) -> None:
+    body = m.value(json.loads((stage.world.root / "project" / "m.lock.json").read_text()))
+    lock = lock_file.parse(sealed(body, m), "m.lock.json")
+    lock.content_id()
+    store = Store()
+    network = replace(Network(), offline=True)
+    from npu_rl.compose.prepare import composed
+    from npu_rl.sources.deliver import Deliverer
+
+    beside = stage.world.root / "project"
+    delivered = Deliverer(store, network, beside, Silent()).deliver(lock, 1)
+    composed(store, lock, [u for d in delivered.values() for u in d.units], beside)
+
+
+def a_locks_bytes(stage: Stage, m: Mutator) -> None:
+    place = stage.folder / "m.lock.json"
+    place.write_bytes(m.bytes((stage.world.root / "project" / "m.lock.json").read_bytes()))
+    lock_file.read(place)
+
+
+def hidden(stage: Stage, m: Mutator, name: str, text: bytes) -> Layout:
+    """A copy of the workspace with other bytes in one file of `.npu-rl`."""
+    copy = stage.folder / "ws"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(stage.workspace, copy, symlinks=True)
+    (copy / ".npu-rl" / name).write_bytes(text)
+    return Layout(copy)
+
+
+def a_receipt(stage: Stage, m: Mutator) -> None:
+    from npu_rl.workspace.edits import find_edits
+    from npu_rl.workspace.verify import verify
+
+    raw = (stage.workspace / ".npu-rl" / "receipt.json").read_bytes()
+    body = json.loads(raw)
+    body.pop("digest")
+    body = m.value(body)
+    if isinstance(body, dict) and m.random.random() < 0.9:
+        rest = f'",{m.text(body)[1:]}'.encode("utf-8", "surrogatepass")
+        data = b'{"digest":"' + hashlib.sha256(rest).hexdigest().encode() + rest
+    else:
+        data = m.bytes(raw)
+    layout = hidden(stage, m, "receipt.json", data)
+    (layout.code / "pkg" / "a.py").write_text("changed\n")
+    find_edits(layout.root, {})
+    str(verify(layout, _ignore, deep=m.random.random() < 0.5).to_json())
+
+
+def a_journal(stage: Stage, m: Mutator) -> None:
+    from npu_rl.workspace.swap import read_journal
+
+    body = {
+        "staging": "staging-0123456789ab",
+        "old": "old-0123456789ab",
+        "in": ["code", ".npu-rl/git", "activate"],
+        "kept": "2020-01-01T00-00-00",
+        "moved": False,
+    }
+    text = m.text(m.value(body)).encode("utf-8", "surrogatepass")
+    read_journal(hidden(stage, m, "journal.json", text if m.random.random() < 0.7 else m.bytes(text)))
+
+
+def a_record_of_stats(stage: Stage, m: Mutator) -> None:
+    from npu_rl.workspace.verify import verify
+
+    raw = (stage.workspace / ".npu-rl" / "stat.json").read_bytes()
+    text = m.text(m.value(json.loads(raw))).encode("utf-8", "surrogatepass")
+    layout = hidden(stage, m, "stat.json", text if m.random.random() < 0.8 else m.bytes(raw))
+    verify(layout, _ignore)
+
+
+def a_run_record(stage: Stage, m: Mutator) -> None:
+    from npu_rl.training.attempt import attempts_in
+    from npu_rl.training.metrics import curve
+    from npu_rl.training.record import RunRecord
+
+    run = stage.folder / "runs" / "r"
+    shutil.rmtree(run, ignore_errors=True)
+    (run / "attempts" / "1").mkdir(parents=True)
+    files = {
+        "run.json": {"name": "r", "tree": "0" * 40, "overrides": ["a=1"], "digest": "x", "steps": 6},
+        "attempts/1/end.json": {"code": 0, "first_step": 1, "last_step": 6, "outcome": "done"},
+        "attempts/1/command.json": {"launcher": 1, "command": ["a"], "environment": {}},
+        "attempts/1/metrics.jsonl": {"step": 1, "time": 1.0, "data": {"a": 1.0}},
+    }
+    chosen = m.random.choice(list(files))
+    for name, body in files.items():
+        text = (m.text(m.value(body)) if name == chosen else json.dumps(body)).encode(
+            "utf-8", "surrogatepass"
+        )
+        (run / name).write_bytes(text + b"\n")
+    record = RunRecord.look(stage.folder / "runs", "r")
+    str(attempts_in(record.folder))
+    curve(record.folder)
+
+
+def an_sdist(stage: Stage, m: Mutator) -> None:
+    from npu_rl.sources.sdist import read_sdist
+
+    files = {
+        "pkg-1.0/PKG-INFO": b"Name: pkg\n",
+        "pkg-1.0/src/a.py": NUMBERS,
+        "pkg-1.0/" + "l" * 150: b"long\n",
+    }
+    kind = m.random.choice((".zip", ".tar.gz", ".tar.gz", ".tar.bz2", ".tar.xz"))
+    place = stage.folder / f"pkg-1.0{kind}"
+    memory = io.BytesIO()
+    if kind == ".zip":
+        with zipfile.ZipFile(memory, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, data in files.items():
+                archive.writestr(name, data)
+        place.write_bytes(m.bytes(memory.getvalue()))
+    else:
+        style = m.random.choice((tarfile.PAX_FORMAT, tarfile.GNU_FORMAT))
+        with tarfile.open(fileobj=memory, mode="w", format=style) as tar:
+            for name, data in files.items():
+                info = tarfile.TarInfo(
+                    m.random.choice((name, name, "pkg-1.0/" + m.random.choice(NASTY_TEXTS)))
+                )
+                info.size = len(data)
+                with contextlib.suppress(ValueError, UnicodeError):  # tarfile writes not every name
+                    tar.addfile(info, io.BytesIO(data))
+        inner, squeeze = (
+            memory.getvalue(),
+            {"z": gzip.compress, "2": bz2.compress}.get(kind[-1], lzma.compress),
+        )
+        if m.random.random() < 0.3:
+            place.write_bytes(m.bytes(squeeze(inner)))
+        else:
+            place.write_bytes(squeeze(checksummed(m.bytes(inner))))
+    list(read_sdist(place))
+
+
+def checksummed(tar: bytes) -> bytes:
+    """The archive with header checksums that fit, so that a reader looks further."""
+    blocks = [tar[i : i + 512] for i in range(0, len(tar), 512)]
+    for i, block in enumerate(blocks):
+        if len(block) == 512 and block[257:262] == b"ustar":
+            plain = block[:148] + b" " * 8 + block[156:]
+            blocks[i] = block[:148] + b"%06o\0 " % sum(plain) + block[156:]
+    return b"".join(blocks)
+
+
+def a_patch(stage: Stage, m: Mutator) -> None:
+    from npu_rl.compose.build import run_patch
+    from npu_rl.compose.patch import AS_LOCKED, Tolerance
+    from npu_rl.patches.header import parse_header
+    from npu_rl.patches.parse import parse_patch
+
+    samples = [PATCH, *(p.read_bytes() for p in sorted(data_root().glob("patchsets/*/*/*.patch"))[:6])]
+    data = m.bytes(m.random.choice([PATCH, PATCH, *samples]))
+    strip, directory = m.random.choice((0, 1, 1, 1, 2)), m.random.choice(("", "", "pkg"))
+    parsed = parse_patch(data, name="x.patch", strip=strip, directory=directory)
+    parse_header(parsed.preamble.decode("utf-8", "replace")) if hasattr(parsed, "preamble") else None
+    patch = lock_file.Patch("x", "./x.patch", "0" * 64, "", 0, (), strip=strip, directory=directory)
+    run_patch(stage.trees, stage.patched, patch, data, "c", (".",), m.random.choice((AS_LOCKED, Tolerance())))
+
+
+def a_series(stage: Stage, m: Mutator) -> None:
+    from npu_rl.patches.series import read_patchset
+
+    folder = stage.folder / "patchset"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for name in ("0001-a.patch", "0002-b.patch"):
+        (folder / name).write_bytes(PATCH)
+    series = b"# the order\n0001-a.patch\n0002-b.patch  # last\n"
+    (folder / "series").write_bytes(m.bytes(series))
+    read_patchset(folder, lint=m.random.random() < 0.5)
+
+
+def an_index_page(stage: Stage, m: Mutator) -> None:
+    from npu_rl.sources.pypi import find_sdist
+
+    if m.random.random() < 0.5:
+        files = [
+            {"filename": f"pkg-{v}.tar.gz", "url": f"/f/pkg-{v}.tar.gz", "hashes": {"sha256": "0" * 64}, "yanked": "no",
+             "requires-python": ">=3", "upload-time": "2024-01-01T00:00:00Z", "core-metadata": {"sha256": "0" * 64}}
+            for v in ("1.0", "2.0")
+        ]  # fmt: skip
+        body = {"meta": {"api-version": "1.0"}, "name": "pkg", "files": files}
+        kind, page = (
+            "application/vnd.pypi.simple.v1+json",
+            m.text(m.value(body)).encode("utf-8", "surrogatepass"),
+        )
+    else:
+        kind = m.random.choice(("text/html", "text/html; charset=utf-16", "text/html; charset=x\ud7ff"))
+        link = b'<a href="/f/pkg-%s.tar.gz#sha256=%s" data-yanked="x" data-requires-python="&gt;=3">pkg</a>\n'
+        page = b'<html><base href="/x/"><body>\n' + b"".join(link % (v, b"0" * 64) for v in (b"1.0", b"2.0"))
+        page = m.bytes(page)
+    stage.index.raw_pages["/simple/pkg/"] = (kind.encode("ascii", "replace").decode(), page)
+    settings = PipSettings(index_url=stage.index.url, timeout=1.0, retries=0)
+    found = find_sdist("pkg", "1.0", settings, pause=_ignore)
+    str(found)
+
+
+def a_bundle(stage: Stage, m: Mutator) -> None:
+    from npu_rl.sources.git import fetch_bundle
+
+    place = stage.folder / "up.bundle"
+    place.write_bytes(m.bytes((stage.world.root / "project" / "up.bundle").read_bytes()))
+    lock = lock_file.read(stage.world.root / "project" / "m.lock.json")
+    wants = lock.components["up"].wants()
+    fetch_bundle(Store(stage.folder / "bundle-store"), GitRequest("up", wants), place, Network(), Silent())
+    shutil.rmtree(stage.folder / "bundle-store")
+
+
+def a_configuration(stage: Stage, m: Mutator) -> None:
+    from npu_rl.sources.urls import load_rewrites
+
+    body = {"rewrite": {"https://github.com/": "https://mirror.example/", "git://": "/srv/git/"}}
+    text = m.text(m.value(body)).encode("utf-8", "surrogatepass")
+    place = stage.folder / "config.yaml"
+    place.write_bytes(
+        text if m.random.random() < 0.5 else m.bytes(b"rewrite:\n  https://github.com/: /srv/git/\n")
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NPU_RL_CONFIG", str(place))
+        load_rewrites().apply("https://github.com/x/y")
+
+
+def a_variable(stage: Stage, m: Mutator) -> None:
+    from npu_rl.sources.urls import load_rewrites
+    from npu_rl.store import default_root
+    from npu_rl.training.prepare import runs_folder
+
+    names = ["STORE", "CONFIG", "STALL", "RETRIES", "BACKOFF", "REWRITE", "RUNS"]
+    with pytest.MonkeyPatch.context() as patch:
+        for _ in range(m.random.choice((1, 2, 4))):
+            text = m.random.choice([*NASTY_TEXTS, "https://h/=" + m.random.choice(NASTY_TEXTS)])
+            with contextlib.suppress(ValueError, UnicodeError):  # the system takes no NUL
+                patch.setenv(f"NPU_RL_{m.random.choice(names)}", text)
+        Network.from_environment(load_rewrites()).rewrites.apply("https://h/x/y")
+        default_root()
+        runs_folder(stage.layout)
+
+
+def a_pip_configuration(stage: Stage, m: Mutator) -> None:
+    from npu_rl.sources.index_session import open_session
+    from npu_rl.sources.pip_config import read_pip_settings
+
+    text = b"[global]\nindex-url = https://u:p@h/simple\ntimeout = 5\nretries = 2\nproxy = http://h:1\n"
+    text += b"[install]\ncert = x\nno-index = no\nfind-links = /x\n  ~/y\ntrusted-host = h\n"
+    place = stage.folder / "pip.conf"
+    place.write_bytes(m.bytes(text))
+    settings = read_pip_settings(
+        {"HOME": str(stage.folder), "PIP_CONFIG_FILE": str(place)}, prefix=stage.folder
+    )
+    repr(settings)
+    with open_session(replace(settings, cert=None), _ignore) as session:
+        session.trusts(settings.index_url)
+
+
+def a_model_configuration(stage: Stage, m: Mutator) -> None:
+    from npu_rl.recipes.load import load_recipe
+    from npu_rl.recipes.plan.plan import plan_of
+
+    body = {
+        "model_type": m.random.choice(("qwen2", "deepseek_v3", "llama")),
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "intermediate_size": 128,
+        "vocab_size": 100,
+        "max_position_embeddings": 512,
+        "tie_word_embeddings": True,
+        "rope_scaling": {"factor": 2.0},
+    }
+    folder = stage.folder / "model"
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_bytes(m.text(m.value(body)).encode("utf-8", "surrogatepass"))
+    recipe = m.random.choice([name for name in bundled_recipes() if name != "quickstart"])
+    plan_of(load_recipe(recipe, [f"model.path={folder}"]))
+
+
+def _ignore(*_: object) -> None:
+    pass
+
+
+KINDS: tuple[Callable[[Stage, Mutator], None], ...] = (
+    a_manifest,
+    a_recipe,
+    an_override,
+    a_lock,
+    a_locks_bytes,
+    a_receipt,
+    a_journal,
+    a_record_of_stats,
+    a_run_record,
+    an_sdist,
+    a_patch,
+    a_series,
+    an_index_page,
+    a_bundle,
+    a_configuration,
+    a_variable,
+    a_pip_configuration,
+    a_model_configuration,
+)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_mutated(kind: Callable[[Stage, Mutator], None], stage: Stage) -> None:
+    failures: list[str] = []
+    refused = 0
+    count = -(-MUTATIONS // len(KINDS))
+    for number in range(count):
+        mutator = Mutator(f"{SEED}/{kind.__name__}/{number}")
+        try:
+            with bounded():
+                kind(stage, mutator)
+        except NpuRlError as error:
+            refused += 1
+            assert str(error).strip()
+        except (Exception, TooSlow) as error:  # noqa: BLE001
+            import traceback
+
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            failures.append(
+                f"case {number}: {type(error).__name__}: {str(error)[:200]} at {last.filename}:{last.lineno}"
+            )
+            if os.environ.get("NPU_RL_MUTATION_TRACE"):
+                traceback.print_exception(error)
+    assert not failures, "\n".join([f"seed {SEED}, {count} of {kind.__name__}:", *failures])
+    # Stats that can't be read are as none: the files are read instead.
+    assert refused > 0 or kind is a_record_of_stats, (
+        f"no mutant of {kind.__name__} was refused: it hits nothing"
+    )
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_mutated_through_the_command(number: int, stage: Stage) -> None:
+    """The same through processes: what is between them and the functions above is held too."""
+    m = Mutator(f"{SEED}/command/{number}")
+    project = stage.world.root / "project"
+    (stage.folder / "m.yaml").write_bytes(m.bytes((project / "m.yaml").read_bytes()))
+    body = m.value(json.loads((project / "m.lock.json").read_text()))
+    (stage.folder / "x.lock.json").write_text(sealed(body, m), errors="surrogatepass")
+    commands: list[list[str | Path]] = [
+        ["lock", "-m", stage.folder / "m.yaml", "--offline"],
+        [
+            "setup",
+            "-m",
+            project / "m.yaml",
+            "--lock",
+            stage.folder / "x.lock.json",
+            "-w",
+            stage.folder / "w",
+            "--offline",
+        ],
+        ["recipes", "check", "quickstart", f"{m.random.choice(NASTY_TEXTS)}=1".replace("\0", "")],
+    ]
+    for command in commands:
+        words = [
+            os.fsencode(w).decode("utf-8", "surrogateescape") if isinstance(w, Path) else w for w in command
+        ]
+        done = run_cli([w.encode("utf-8", "replace").decode() for w in words], stage.world.env, stage.folder)
+        assert done.returncode in (0, 1, 2, 3), done.stderr
+        assert "Traceback" not in done.stderr and "bug in npu-rl" not in done.stderr, done.stderr

@@ -1,0 +1,159 @@
+"""What a command writes to: a file that a person named, or a store that somebody damaged."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from npu_rl.store import Store
+from tests.hostile.limits import assert_told, limited_cli
+from tests.locking.world import World
+from tests.support import clean_env, run_cli
+
+
+def a_fifo(place: Path) -> None:
+    os.mkfifo(place)
+
+
+def a_socket(place: Path) -> None:
+    here = Path.cwd()
+    os.chdir(place.parent)  # its address has room for a name, not for a path of the tests
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as listener:
+        listener.bind(place.name)
+    os.chdir(here)
+
+
+def a_link_to_a_fifo(place: Path) -> None:
+    os.mkfifo(place.with_name("fifo"))
+    place.symlink_to("fifo")
+
+
+def a_link_to_stdout(place: Path) -> None:
+    place.symlink_to("/proc/self/fd/1")  # what /dev/stdout is, and nothing that a fault here could replace
+
+
+def a_folder(place: Path) -> None:
+    place.mkdir()
+
+
+def a_loop(place: Path) -> None:
+    place.symlink_to(place.name)
+
+
+def small(world: World) -> Path:
+    up = world.repo()
+    up.commit({"pkg/a.py": "a = 1\n"})
+    take = [{"from": "pkg", "to": "pkg"}]
+    return world.manifest({"up": {"ref": up.id("main"), "sources": [{"git": up.url}], "take": take}})
+
+
+@pytest.mark.parametrize("make", [a_fifo, a_socket, a_link_to_a_fifo, a_link_to_stdout, a_folder, a_loop])
+def test_no_lock_is_written_over_what_is_no_file(
+    make: Callable[[Path], None], world: World, tmp_path: Path
+) -> None:
+    manifest = small(world)
+    place = tmp_path / "private" / "out.json"
+    place.parent.mkdir()
+    make(place)
+    before = place.lstat()
+    done = run_cli(["lock", "-m", manifest, "--output", place], world.env)
+    assert_told(done, "where", code=3 if make is a_loop else 2)
+    assert os.path.samestat(place.lstat(), before)
+    assert not any(p.name.startswith(".") for p in place.parent.iterdir())
+
+
+def test_a_lock_is_written_through_a_link_and_keeps_its_permissions(world: World, tmp_path: Path) -> None:
+    manifest = small(world)
+    real, link = tmp_path / "real" / "a.json", tmp_path / "link.json"
+    real.parent.mkdir()
+    real.write_text("old")
+    real.chmod(0o604)
+    link.symlink_to(real)
+    assert run_cli(["lock", "-m", manifest, "-o", link], world.env).returncode == 0
+    assert link.is_symlink() and real.stat().st_mode & 0o777 == 0o604
+    assert '"lock_format": 1' in real.read_text()
+    real.unlink()  # a dangling link: the file it leads to is made, as by a shell's `>`
+    assert run_cli(["lock", "-m", manifest, "-o", link], world.env).returncode == 0
+    assert link.is_symlink() and real.is_file()
+    shutil.rmtree(real.parent)
+    assert_told(run_cli(["lock", "-m", manifest, "-o", link], world.env), "There is no such folder", code=2)
+
+
+def test_ours_own_output_is_not_replaced(world: World, tmp_path: Path) -> None:
+    """`lock -o /dev/stdout > FILE` would write the lock to a FILE that the shell no longer has open."""
+    manifest = small(world)
+    (tmp_path / "link").symlink_to("/proc/self/fd/1")
+    with (tmp_path / "out").open("w") as out:
+        import subprocess
+        import sys
+
+        command = [sys.executable, "-m", "npu_rl", "lock", "-m", str(manifest), "-o", str(tmp_path / "link")]
+        done = subprocess.run(
+            command, env=world.env, stdout=out, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert_told(done, "own messages", code=2)  # type: ignore[arg-type]
+
+
+# -- the store -----------------------------------------------------------------------------------------
+
+
+def as_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def as_fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def as_file(path: Path) -> None:
+    shutil.rmtree(path)
+    path.write_text("x")
+
+
+DAMAGE: dict[str, tuple[str, Callable[[Path], None]]] = {
+    "unit.json as a folder": ("units/*/unit.json", as_folder),
+    "a pack as a folder": ("units/*/objects/pack/*.pack", as_folder),
+    "an index as a folder": ("units/*/objects/pack/*.idx", as_folder),
+    "a pack as a FIFO": ("units/*/objects/pack/*.pack", as_fifo),
+    "unit.json as a FIFO": ("units/*/unit.json", as_fifo),
+    "a unit as a file": ("units/*", as_file),
+    "its objects as a file": ("units/*/objects", as_file),
+    "its packs as a file": ("units/*/objects/pack", as_file),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_a_store_heals(what: str, world: World, tmp_path: Path) -> None:
+    manifest = small(world)
+    assert run_cli(["lock", "-m", manifest], world.env).returncode == 0
+    pattern, damage = DAMAGE[what]
+    found = sorted(Path(world.env["NPU_RL_STORE"]).glob(pattern))
+    assert found
+    for path in found:
+        damage(path)
+    done = run_cli(["setup", "-m", manifest, "-w", tmp_path / "ws"], world.env)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("damage", [as_folder, as_fifo, lambda p: p.write_bytes(b"other")])
+def test_a_kept_file_heals(damage: Callable[[Path], None], tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    digest = store.keep_file(b"a patch")
+    damage(tmp_path / "store" / "files" / digest)
+    assert store.kept_file(digest) is None
+    assert store.keep_file(b"a patch") == digest and store.kept_file(digest) == b"a patch"
+
+
+@pytest.mark.parametrize("files", [12, 20])
+def test_too_few_open_files_are_not_taken_for_a_missing_git(files: int, tmp_path: Path) -> None:
+    env = clean_env(tmp_path)
+    done = limited_cli(["setup", "-m", "quickstart", "-w", tmp_path / "ws"], env, files=files)
+    assert_told(done, f"Only {files} files may be open", "ulimit -n 1024", code=3)
