@@ -6,6 +6,8 @@ always on the host), verl/workers/actor/dp_actor.py@55e3c5b, torch.distributed.f
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from npu_rl.recipes.plan.activations import (
     FSDP_LOGITS,
     Recompute,
@@ -47,7 +49,7 @@ def fsdp_training(facts: Facts, layout: Layout, shape: Shape) -> Training:
         assumed=(
             f"FSDP over {ranks} {'rank' if ranks == 1 else 'ranks'}: weights and gradients {made.size} bytes, Adam's "
             f"two moments {2 * made.size}, all sharded; the reference in bf16 on the host",
-            "gathered at once: the root (embedding, head), two layers in bf16, one layer's gradients in bf16 and fp32",
+            "gathered: embedding and head, two layers, one unit's gradients in bf16 and fp32, at the fullest moment",
             "activations, an estimate: "
             + ("each layer keeps its input" if made.recompute.granularity else "all layers keep theirs"),
             "weights go to the engine tensor by tensor, each gathered in fp32",
@@ -72,6 +74,7 @@ class _Fsdp:
         self.recompute = Recompute("full", "uniform", 1) if checkpointing else Recompute()
         self._spread = Spread(sequence_parallel=False)
         self.stage = self._whole()
+        self._units = _units(shape, self.ranks, layout.strategy)
 
     def _whole(self) -> StageMemory:
         counts = whole(self._shape)
@@ -97,22 +100,44 @@ class _Fsdp:
         )
 
     def update(self, _stage: int, micro: MicroBatch) -> Parts:
-        """The shards of weights, gradients and optimizer, what is gathered, and the activations."""
+        """The shards of weights, gradients and optimizer, and the fullest moment of the backward pass."""
         one, shape = self.stage, self._shape
         kept = kept_for_backward(shape, one.layers, micro.tokens, self._spread, self.recompute)
         work = working_set(shape, one.layers, micro.tokens, self._spread, self.recompute)
         logits = self._logits(micro, "entropy-backward" if has_entropy(self._facts) else "backward")
         here = 0 if self._all_on_host else 1
+        moments = self._moments(kept, work, logits)
         return present(
             [
                 (Part.ACTOR_WEIGHTS, here * one.weights),
                 (Part.ACTOR_GRADIENTS, here * one.gradients),
                 (Part.OPTIMIZER, here * one.states),
-                (Part.FSDP_UNITS, self._units(backward=True)),
-                (Part.ACTIVATIONS, kept),
-                *larger(work, logits).items(),
+                *max(moments, key=lambda parts: sum(size for _, size in parts)),
             ]
         )
+
+    def _moments(self, kept: int, work: int, logits: int) -> list[list[tuple[Part, int]]]:
+        """The loss, the backward pass of the head, of a layer, and of the embedding at the end.
+
+        A unit's gradients are there in bf16 and, to be reduced, in fp32. FSDP's root has embedding and head together
+        and stays from the forward pass on; FSDP2 has a unit of each (apply_fsdp2, verl/utils/fsdp_utils.py@55e3c5b).
+        """
+        units, layers = self._units, 2 * _BF16 * self._units.layer
+        gradient = _BF16 + _FP32
+        root = _BF16 * units.root
+        return [
+            [
+                (Part.FSDP_UNITS, max(root, _BF16 * units.head) + layers // 2),
+                (Part.ACTIVATIONS, kept),
+                (Part.LOGITS, logits),
+            ],
+            [
+                (Part.FSDP_UNITS, root + (_BF16 + gradient) * units.head + layers // 2),
+                (Part.ACTIVATIONS, kept),
+            ],
+            [(Part.FSDP_UNITS, 2 * root + layers + gradient * units.layer), (Part.ACTIVATIONS, kept + work)],
+            [(Part.FSDP_UNITS, (_BF16 + gradient) * max(units.root, units.embedding))],
+        ]
 
     def old_log_prob(self, _stage: int, micro: MicroBatch) -> Parts:
         """The actor's shard, what is gathered, and the logits with what the entropy makes of them."""
@@ -127,25 +152,41 @@ class _Fsdp:
         return present(
             [
                 (Part.ACTOR_WEIGHTS, weights),
-                (Part.FSDP_UNITS, self._units(backward=False)),
+                (Part.FSDP_UNITS, _BF16 * (self._units.largest + 2 * self._units.layer)),
                 *larger(work, self._logits(micro, kind)).items(),
             ]
         )
-
-    def _units(self, backward: bool) -> int:
-        """Bytes of whole units: the root stays from the forward pass on, the layers come two at a time."""
-        if self.ranks == 1:
-            return 0
-        counts = self.stage.counts
-        root = counts[EMBEDDING] + counts[HEAD]
-        one = max(sum(layer(self._shape, number).values()) for number in _kinds(self._shape))
-        return _BF16 * (root + 2 * one) + ((_BF16 + _FP32) * max(one, root) if backward else 0)
 
     def _logits(self, micro: MicroBatch, kind: str) -> int:
         if fused(self._facts):
             return 0
         chunked = kind.startswith("entropy") and self._facts.on(f"{ACTOR}.entropy_from_logits_with_chunking")
         return FSDP_LOGITS["backward" if chunked else kind] * micro.tokens * self._shape.vocabulary
+
+
+@dataclass(frozen=True)
+class _Units:
+    """Parameters of what is gathered at once. root: FSDP's, with embedding and head; 0 where each is its own."""
+
+    root: int
+    embedding: int
+    head: int
+    layer: int
+
+    @property
+    def largest(self) -> int:
+        return max(self.root, self.embedding, self.head)
+
+
+def _units(shape: Shape, ranks: int, strategy: str) -> _Units:
+    if ranks == 1:
+        return _Units(0, 0, 0, 0)
+    counts = whole(shape)
+    one = max(sum(layer(shape, number).values()) for number in _kinds(shape))
+    embedding, head = counts[EMBEDDING], counts[HEAD]
+    if strategy == "fsdp2" and not shape.tied:
+        return _Units(0, embedding, head, one)
+    return _Units(embedding + head, 0, 0, one)
 
 
 def _kinds(shape: Shape) -> tuple[int, ...]:

@@ -92,8 +92,11 @@ class Memory:
         )
 
 
-def memory_of(facts: Facts, die: int = 64 * 10**9) -> Memory | None:
-    """The memory of a recipe on dies of `die` bytes; None where the model's shape or the stages are not known."""
+def memory_of(facts: Facts, die: int = 64 * 10**9, *, expected: bool = False) -> Memory | None:
+    """The memory of a recipe on dies of `die` bytes; None where the model's shape or the stages are not known.
+
+    expected: micro batches that are packed by tokens are taken as their expected size, not their largest.
+    """
     layout, shape = facts.layout, facts.shape
     if layout is None or shape is None or not shape.layers:
         return None
@@ -104,6 +107,8 @@ def memory_of(facts: Facts, die: int = 64 * 10**9) -> Memory | None:
     engines = _engines(facts, layout, shape, training.stages, overhead, die)
     engine = min(engines, key=lambda one: one.cache.size, default=None)
     batches = {name: micro_batch(facts, which) for name, which in _MICRO_BATCHES.items()}
+    if expected:
+        batches = {name: one and replace(one, tokens=one.expected) for name, one in batches.items()}
     return Memory(
         die=die,
         stages=training.stages,

@@ -8,7 +8,7 @@ from npu_rl.recipes.plan.engine_memory import SHARE, Engine
 from npu_rl.recipes.plan.facts import ROLLOUT, Facts
 from npu_rl.recipes.plan.host_memory import object_store
 from npu_rl.recipes.plan.machine import Machine
-from npu_rl.recipes.plan.memory import Memory, Phase, PhaseName
+from npu_rl.recipes.plan.memory import Memory, Phase, PhaseName, memory_of
 from npu_rl.recipes.plan.memory_fixes import Fix, fix_of, help_for, share_for
 from npu_rl.recipes.plan.parts import estimated, gb, listed, total
 from npu_rl.recipes.plan.rule import Rule
@@ -23,16 +23,19 @@ _GRAPH_SIZES = f"{ROLLOUT}.engine_kwargs.vllm.additional_config.torchair_graph_c
 def memory_rules(facts: Facts, memory: Memory, machine: Machine) -> Iterator[Rule]:
     """Each phase of a step on its fullest stage, the engine's cache, and the host.
 
-    A phase that fits by less than its estimates may be wrong is advice of its own, `ID-tight`. Phases that one change
-    makes fit are one fault: the fullest is judged, and the others say so.
+    A phase that fits by less than its estimates may be wrong is advice of its own, `ID-tight`. So is one that fits
+    unless nearly all sequences are as long as they may be, where micro batches are packed by tokens. Phases that one
+    change makes fit are one fault: the fullest is judged, and the others say so.
     """
     worst = [phase for phase in map(memory.worst, PhaseName) if phase is not None]
     for phase in worst:
         if phase.total <= memory.die:
             yield Rule(phase.name.rule, True, _figures(phase, memory.die))
-    full = [phase for phase in worst if phase.total > memory.die]
+    over = [phase for phase in worst if phase.total > memory.die]
+    half = (memory_of(facts, memory.die, expected=True) if over else None) or memory
+    full = [phase for phase in over if (half.worst(phase.name) or phase).total > memory.die]
     yield from _grouped(facts, memory, full, tight=False)
-    tight = [phase for phase in worst if phase.total <= memory.die < phase.total + phase.estimated]
+    tight = [phase for phase in worst if phase not in full and phase.total + phase.estimated > memory.die]
     yield from _grouped(facts, memory, tight, tight=True)
     if memory.engine is not None and memory.engine.share is not None:
         yield from _cache_rules(facts, memory, memory.engine, follows=full[0].name.rule if full else "")
@@ -69,9 +72,10 @@ def _of_phase(phase: Phase, others: list[Phase], die: int, fix: Fix, *, tight: b
         parts = {
             part: size for part, size in phase.parts.items() if part.estimate and part not in phase.settled
         }
+        longest = ", if all sequences are of the full length" if phase.total > die else ""
         figures = (
-            f"stage {phase.stage}: {gb(phase.total)} of {gb(die)}, of which {gb(phase.estimated)} are estimates "
-            f"({listed(parts)}){also}"
+            f"stage {phase.stage}: {gb(phase.total)} of {gb(die)}{longest}, of which {gb(phase.estimated)} are "
+            f"estimates ({listed(parts)}){also}"
         )
     else:
         figures = _figures(phase, die) + also

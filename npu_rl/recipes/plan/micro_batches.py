@@ -18,11 +18,15 @@ REFERENCE_LOG_PROB = (REFERENCE, *OLD_LOG_PROB[1:])
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """At most `tokens` on a die at once. sequences: how many; None where tokens are counted. key: what sets it."""
+    """At most `tokens` on a die at once. sequences: how many; None where tokens are counted. key: what sets it.
+
+    expected: tokens if sequences are half as long as they may be on average.
+    """
 
     tokens: int
     sequences: int | None
     key: str
+    expected: int = 0
 
 
 def micro_batch(facts: Facts, which: tuple[str, str, str, str]) -> MicroBatch | None:
@@ -38,14 +42,17 @@ def micro_batch(facts: Facts, which: tuple[str, str, str, str]) -> MicroBatch | 
         limit, key = facts.whole(f"{part}.{most}"), f"{part}.{most}"
         if limit is None:
             return None
-        share = sequences * longest // _divided_by(facts) if sequences and longest else limit
-        return MicroBatch(min(limit, share), None, key)
+        if not (sequences and longest):
+            return MicroBatch(limit, None, key, limit)
+        one, share = longest // _divided_by(facts), sequences * longest // _divided_by(facts)
+        return MicroBatch(min(limit, share), None, key, min(limit, max(one, share // 2)))
     key = f"{part}.{size}_per_gpu"
     whole = facts.whole(key) or _of_all(facts, f"{part}.{size}")
     if not whole or longest is None:
         return None
     count = min(whole, sequences) if sequences else whole
-    return MicroBatch(count * longest // _divided_by(facts), count, key)
+    tokens = count * longest // _divided_by(facts)
+    return MicroBatch(tokens, count, key, tokens)
 
 
 def micro_batches_of_update(facts: Facts, one: MicroBatch) -> int | None:
