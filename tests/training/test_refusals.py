@@ -68,8 +68,8 @@ def test_an_npu_recipe_without_npus(quickstart_workspace: Path, env: dict[str, s
         (["steps"], 2, ["steps"]),
         (
             ["manifest=deepseek-v3-cann"],
-            3,
-            ["is for the manifest deepseek-v3-cann", "npu-rl setup --manifest"],
+            1,
+            ["the recipe is for deepseek-v3-cann", "npu-rl setup --manifest", "[workspace-manifest]"],
         ),
         (["--python", "/nowhere/python"], 3, ["/nowhere/python", "--python"]),
         (["--rehearse=imprts"], 2, ["did you mean 'imports'"]),
