@@ -15,7 +15,6 @@ from tests.recipes.code_trees import (
     VERL,
     WITH_MINDSPEED,
     check_recipe,
-    known_keys,
     lay,
     megatron,
     recipe,

@@ -43,7 +43,7 @@ def test_an_npu_recipe_without_npus(quickstart_workspace: Path, env: dict[str, s
     [
         (["rollout.answer=4"], 1, ["command line: rollout.answer=4", "did you mean 'answers'"]),
         (["optimizer.lr=fast"], 1, ["command line: optimizer.lr=fast", "must be a number"]),
-        (["actor.parallel.tensor=2"], 1, ["actor.parallel.tensor says nothing to fsdp"]),
+        (["actor.parallel.tensor=2"], 1, ["actor.parallel.tensor has no effect with fsdp"]),
         (
             ["overrides.actor_rollout_ref.rollout.temperatur=1"],
             1,
