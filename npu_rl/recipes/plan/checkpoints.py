@@ -52,28 +52,20 @@ def checkpoint_rules(facts: Facts, machine: Machine) -> Iterator[Rule]:
         return
     steps = facts.recipe.steps
     said = f"{found.kept} x {gb(found.each)} = {gb(found.disk)} at once, {found.written} over {steps} steps"
-    path, keys = ("checkpoint", "keep"), (_KEEP, _EVERY)
     if machine.disk is not None:
         fits = machine.disk // found.each if found.each else found.kept
-        change = f"set checkpoint.keep to {fits}" if fits else "give the run a larger disk: not one fits"
-        yield Rule(
-            "checkpoint-disk",
-            found.disk <= machine.disk,
-            f"{said}, of {gb(machine.disk)}",
-            change,
-            keys,
-            path,
-        )
-    elif not facts.whole(_KEEP) and found.written > 1 and found.disk > _LARGE:
-        yield Rule(
-            "checkpoint-disk",
-            False,
+        fix = f"set checkpoint.keep to {fits}" if fits else "give the run a larger disk: not one fits"
+        figures, ok, advice = f"{said}, of {gb(machine.disk)}", found.disk <= machine.disk, False
+    else:
+        fix = "set checkpoint.keep to 2, or to as many as the disk holds"
+        figures, ok, advice = (
             said,
-            "set checkpoint.keep to 2, or to as many as the disk holds",
-            keys,
-            path,
+            bool(facts.whole(_KEEP)) or found.written < 2 or found.disk <= _LARGE,
             True,
         )
+    yield Rule(
+        "checkpoint-disk", ok, figures, fix, (_KEEP, _EVERY), ("checkpoint", "keep"), advice, certain=False
+    )
 
 
 def _size(facts: Facts) -> int:

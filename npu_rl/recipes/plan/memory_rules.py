@@ -15,6 +15,7 @@ from npu_rl.recipes.plan.rule import Rule
 
 __all__ = ["Machine", "gb", "memory_rules"]
 
+_KEEPS_ROOM = "kv-cache-room"
 _SEQUENCES = f"{ROLLOUT}.max_num_seqs"
 _ASCEND = f"{ROLLOUT}.engine_kwargs.vllm.additional_config.ascend_scheduler_config"
 _GRAPH_SIZES = f"{ROLLOUT}.engine_kwargs.vllm.additional_config.torchair_graph_config.graph_batch_sizes"
@@ -81,7 +82,11 @@ def _of_phase(phase: Phase, others: list[Phase], die: int, fix: Fix, *, tight: b
         figures = _figures(phase, die) + also
     name = f"{phase.name.rule}-tight" if tight else phase.name.rule
     certain = not tight and phase.total - phase.estimated > die
-    return Rule(name, False, figures, fix.text, fix.keys, fix.path, advice=tight, certain=certain)
+    key = phase.name.micro_batch_key or (
+        "rollout.memory_share" if phase.name is PhaseName.GENERATE else "actor.parallel"
+    )
+    path = fix.path or tuple(key.split("."))
+    return Rule(name, False, figures, fix.text, fix.keys, path, advice=tight, certain=certain)
 
 
 def _figures(phase: Phase, die: int) -> str:
@@ -114,6 +119,8 @@ def _cache_rules(facts: Facts, memory: Memory, engine: Engine, follows: str) -> 
         return
     one = cache.blocks >= each
     why = _DROPPED if dropped else "sequences give way and are computed again"
+    if _KEEPS_ROOM in facts.switches:
+        why = "sequences wait for room"
     if not one:
         why = "not one sequence fits (check_enough_kv_cache_memory, vllm/v1/core/kv_cache_utils.py@v0.9.1)"
     counted = engine.room - total(engine.own)
@@ -153,7 +160,12 @@ def _room(facts: Facts, memory: Memory, engine: Engine, wanted: int) -> str:
 
 
 def _drops_what_gives_way(facts: Facts, longest: int | None) -> bool:
-    """Whether a sequence that gave its blocks back can't come again: a step takes no part of a prompt."""
+    """Whether a sequence that gave its blocks back can't come again: a step takes no part of a prompt.
+
+    With the adaptation kv-cache-room no sequence starts that would have to.
+    """
+    if _KEEPS_ROOM in facts.switches:
+        return False
     scheduler = facts.values.value(f"{_ASCEND}.enabled") is True or _in(facts, "enabled") is True
     pieces = _in(facts, "enable_chunked_prefill") is True
     step = facts.whole(f"{ROLLOUT}.max_num_batched_tokens")

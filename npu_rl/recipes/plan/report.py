@@ -44,6 +44,7 @@ def plan_json(judgement: Judgement, speed: float | None) -> dict[str, Any]:
         "dies": plan.facts.recipe.cluster.world,
         "die_memory": plan.machine.die,
         "host_memory": plan.machine.host,
+        "free_disk": plan.machine.disk,
         "rules": [_rule_json(rule) for rule in plan.rules],
         "layout": drawing(plan.facts, memory) if plan.fits else [],
         "memory": None if memory is None else memory_json(memory),
