@@ -1,8 +1,8 @@
 """The plan's training memory against what verl's nightly runs on NPUs measured (docs/plan.md has the table).
 
 Baselines: verl-project/verl-ascend-recipe@2a3edec, baseline/*/nightly_log: `actor/perf/max_memory_allocated_gb`, the
-peak of torch's tensors in a training process, in GiB. It has neither HCCL's buffers nor CANN's context, and not the engine, which is
-another process there.
+peak of torch's tensors in a training process, in GiB. HCCL's buffers and CANN's context are not in it, nor is the
+engine, which is another process there.
 """
 
 from __future__ import annotations
