@@ -40,7 +40,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Standing:
-    """Whether a place is in a tree. where: file:line, or the file with a pin. why: why it isn't, "" if it is."""
+    """Whether a place is in a tree. where: file:line, or the file with a pin; "" for what is rightly absent. why: why
+    it doesn't hold, "" if it does.
+    """
 
     where: str
     why: str = ""
@@ -108,14 +110,14 @@ class CitedCode:
         if at >= 0:
             return Standing(place.file, f"this tree has {place.text!r} ({_line(place.file, text, at)})")
         instead = self._in_patching(place.text)
-        return Standing(place.file, f"this tree has {place.text!r} ({instead})" if instead else "")
+        return Standing(place.file, f"this tree has {place.text!r} ({instead})") if instead else Standing("")
 
     def _pinned(self, place: Place) -> Standing:
         if not place.read_at:
             return Standing(place.file)
         for wanted in place.read_at:
             if any(_is_pin(pin, wanted) for pin in self._pins):
-                return Standing(f"{place.file}@{wanted}")
+                return Standing("" if place.absent else f"{place.file}@{wanted}")
         return Standing(
             place.file, f"{place.file} was read at {place.read_at[0]}, which the manifest doesn't pin"
         )
