@@ -74,8 +74,9 @@ def _vllm(facts: Facts) -> Iterator[Rule]:
         yield Rule(
             "rollout-compile-off",
             not off,
-            f"torchair graphs on, adaptation rollout-compile {'off' if off else 'on'}: MindSpeed replaces torch.compile by "
-            "a function that compiles nothing, and without the adaptation the rollout has no graphs, silently",
+            f"torchair graphs on, adaptation rollout-compile {'off' if off else 'on'}: MindSpeed replaces "
+            "torch.compile by a function that compiles nothing, and without the adaptation the rollout silently has no "
+            "graphs",
             "set adaptations.rollout-compile to true",
             path=("adaptations", "rollout-compile"),
         )

@@ -15,6 +15,7 @@ from npu_rl.recipes.plan.rule import Rule
 
 _R1_ZERO, _CANN, _QUICKSTART = "55e3c5b", "54c9b73", "verl==0.5.0"  # verl
 _VERL = (_R1_ZERO, _CANN, _QUICKSTART)
+_UNPATCHED = (_R1_ZERO, _QUICKSTART)  # verl_patches replace the part at run time, which pins alone don't show
 _CORE = ("core_v0.12.1", "megatron-core==0.12.1", "core_r0.8.0")
 _VLLM = ("b6553be", "vllm==0.9.1")
 _ASCEND = ("v0.9.1rc2", "vllm-ascend==0.9.1")
@@ -31,7 +32,7 @@ _CANN_TRAINING = "verl_patches/train_engine/initialize_training.py"
 
 _SWAPPED = (Place(_SWAP, "SwapDistributedOptimizer", _MINDSPEED),)
 # The recipe's additional_config reaches the engine only where the rollout doesn't pass one of its own.
-_ADDITIONAL = (Place(_SPMD, "additional_config=", (_R1_ZERO, _QUICKSTART), absent=True),)
+_ADDITIONAL = (Place(_SPMD, "additional_config=", _UNPATCHED, absent=True),)
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,13 @@ GROUNDS: Mapping[str, Ground] = {
     ),
     "rollout-max-length": _JUDGEMENT,
     "prefill-budget": Ground(
-        (_at(_SPMD, "Enable chunked prefill, max_num_batched_tokens is smaller than max_model_len", _VERL),),
+        (
+            _at(
+                _SPMD,
+                "Enable chunked prefill, max_num_batched_tokens is smaller than max_model_len",
+                _UNPATCHED,
+            ),
+        ),
         True,
     ),
     "prompt-exceeds-prefill-step": Ground(
@@ -149,8 +156,8 @@ GROUNDS: Mapping[str, Ground] = {
     ),
     "router-groups": Ground(
         (
-            _at(_CONVERTER, "    mla_rope_config = {", (_R1_ZERO, _QUICKSTART)),
-            (Place(_CONVERTER, "moe_router_num_groups", (_R1_ZERO, _QUICKSTART), absent=True),),
+            _at(_CONVERTER, "    mla_rope_config = {", _UNPATCHED),
+            (Place(_CONVERTER, "moe_router_num_groups", _UNPATCHED, absent=True),),
         )
     ),
     "moe-grouped-gemm": Ground(
@@ -180,7 +187,7 @@ GROUNDS: Mapping[str, Ground] = {
     ),
     "sleep-mode-expandable-segments": Ground(
         (
-            _at(_SPMD, "self.inference_engine.sleep(level=", _VERL),
+            _at(_SPMD, "self.inference_engine.sleep(level=", _UNPATCHED),
             _at(
                 "vllm_ascend/device_allocator/camem.py",
                 "Expandable segments are not compatible",
