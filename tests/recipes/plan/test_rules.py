@@ -504,9 +504,9 @@ def test_an_adaptation_of_the_manifest_lifts_a_rule(tmp_path: Path) -> None:
     changes = ("rollout.max_batched_tokens=1024", "env.PYTORCH_NPU_ALLOC_CONF=expandable_segments:True")
     both = ["prefill-budget", "sleep-mode-expandable-segments"]
     assert refused(plan(*changes, f"manifest={tmp_path / 'bare.yaml'}")) == both
-    changes = (*changes, f"manifest={tmp_path / 'm.yaml'}")
-    assert refused(plan(*changes)) == []
-    assert refused(plan(*changes, *[f"adaptations.{name}=false" for name in names])) == both
+    brought = (*changes, f"manifest={tmp_path / 'm.yaml'}")
+    assert refused(plan(*brought)) == []
+    assert refused(plan(*brought, *[f"adaptations.{name}=false" for name in names])) == both
 
 
 def test_a_finding_says_where_and_what_to_write() -> None:
