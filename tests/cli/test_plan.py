@@ -39,7 +39,7 @@ def test_json(tmp_path: Path) -> None:
     assert shown.returncode == 1
     made = json.loads(shown.stdout)
     assert made["ok"] is False
-    assert [rule["name"] for rule in made["rules"] if rule["refuses"]] == ["memory of a host"]
+    assert [rule["name"] for rule in made["rules"] if rule["refuses"]] == ["memory-host"]
     assert made["memory"]["stages"][1]["weights"] == 9_365_094_400
     assert made["memory"]["rollout"]["bytes"]["the engine's weights"] == 23_257_200_640
     assert made["loading"]["seconds"][0] == pytest.approx(268.4, abs=0.1)

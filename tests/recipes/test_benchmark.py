@@ -6,15 +6,14 @@ from typing import Any
 
 import pytest
 
-from npu_rl.recipes.check import check_recipe
 from npu_rl.recipes.schema import Model
-from tests.recipes.code_trees import Loaded, megatron, recipe
+from tests.recipes.code_trees import Loaded, check_recipe, megatron, recipe
 
 KEY = "actor_rollout_ref"
 
 
 def found(loaded: Any) -> list[tuple[str, str]]:
-    errors = [error for error in check_recipe(loaded, None).errors if error.kind == "benchmark"]
+    errors = [error for error in check_recipe(loaded, None).errors if error.rule == "benchmark-only"]
     return [(".".join(map(str, error.path)), error.message) for error in errors]
 
 

@@ -11,8 +11,16 @@ from pathlib import Path
 import pytest
 
 from npu_rl.errors import NpuRlError
-from npu_rl.recipes.check import check_recipe, known_keys
-from tests.recipes.code_trees import LIBRARIES, VERL, WITH_MINDSPEED, lay, megatron, recipe
+from tests.recipes.code_trees import (
+    LIBRARIES,
+    VERL,
+    WITH_MINDSPEED,
+    check_recipe,
+    known_keys,
+    lay,
+    megatron,
+    recipe,
+)
 
 
 @pytest.fixture

@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.recipes.check import check_recipe, flat, known_keys
 from npu_rl.recipes.hydra_files import compose_files
 from npu_rl.recipes.hydra_text import argument
 from npu_rl.recipes.load import load_recipe
 from npu_rl.recipes.mindspeed_arguments import MindSpeedArguments
 from npu_rl.recipes.python_classes import Sources
 from npu_rl.recipes.readers import Readers
-from npu_rl.recipes.settings import settings
-from tests.recipes.code_trees import archive
+from npu_rl.recipes.settings import flat, settings
+from tests.recipes.code_trees import archive, check_recipe, known_keys
 from tests.recipes.test_compose import composed
 
 MODULE = "verl.trainer.main_ppo"
@@ -75,7 +74,7 @@ def test_every_key_of_verl_is_known_to_some_reader(code_tree: Path) -> None:
             verdict = readers.look(key)
             value = readers.tree.entries[key].value
             assert verdict.known, key
-            assert verdict.section or verdict.kinds.wrong(value) is None, key
+            assert verdict.section or verdict.rules.wrong(value) is None, key
 
 
 @pytest.mark.parametrize(
