@@ -10,8 +10,10 @@ from pathlib import Path
 from npu_rl.manifest.problems import shown
 from npu_rl.masking import masked_value
 from npu_rl.recipes import environment_table as table
+from npu_rl.recipes.check import Said
 from npu_rl.recipes.environment_reads import EnvironmentReads, Read
 from npu_rl.recipes.environment_values import Wrong
+from npu_rl.recipes.finding import Finding, Severity
 
 _SHORTEST = 8  # letters of a name in which one letter off is a typing error
 _LONG = 14  # and two letters
@@ -31,6 +33,38 @@ class EnvironmentFault:
     fix: str
     advice: bool = False
     certain: bool = False
+
+
+def environment_findings(loaded: Said, environment: Mapping[str, str], code: Path | None) -> list[Finding]:
+    """What is wrong with the environment of a recipe's run.
+
+    Args:
+        loaded: The recipe.
+        environment: The manifest's variables with the recipe's over them.
+        code: The workspace's code folder; without one, only what no tree reads is judged.
+    """
+    from npu_rl.recipes.known_switches import known_switches
+
+    own = loaded.recipe.env
+    switches = known_switches(code) if any(name.startswith("NPU_RL_") for name in environment) else {}
+    found = []
+    for fault in environment_faults(environment, code, switches):
+        severity = Severity.ADVICE if fault.advice else Severity.ERROR
+        path = ("env", fault.name)
+        by = "" if fault.name in own else f"; the manifest {loaded.recipe.manifest} sets it"
+        found.append(
+            Finding(
+                fault.rule,
+                severity,
+                path,
+                "",
+                fault.message + by,
+                fault.fix,
+                loaded.where(*path),
+                fault.certain,
+            )
+        )
+    return found
 
 
 def environment_faults(
@@ -124,7 +158,8 @@ def _of_reads(name: str, value: str, reads: list[Read]) -> Iterator[EnvironmentF
 
 def _of_value(name: str, value: str, wrong: Wrong, where: str) -> EnvironmentFault:
     given = shown(value) if masked_value(name, value) == value else "'***'"
-    fix = f"set env.{name} to {wrong.instead}" if wrong.instead else f"correct or remove env.{name}"
+    to = wrong.instead or wrong.wanted
+    fix = f"set env.{name} to {to}" if to and value else f"remove env.{name}"
     return EnvironmentFault(
         "environment-value", name, f"{name}={given} {wrong.why} ({where})", fix, certain=wrong.certain
     )

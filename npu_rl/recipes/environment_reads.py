@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 
 from npu_rl.recipes.code_files import source_files
-from npu_rl.recipes.environment_values import Values, any_text, compared, number, one_of, whole
+from npu_rl.recipes.environment_values import Values, any_text, compared, number, one_of, switch_number, whole
 from npu_rl.recipes.python_classes import parse
 
 _READER = re.compile(rb"\benviron\b|\bgetenv\b")
@@ -64,7 +64,9 @@ class EnvironmentReads:
     @cached_property
     def _listed(self) -> list[Read]:
         return [
-            read for path in source_files(self._code.glob("*/envs.py")) for read in self._in(path.read_bytes(), path)
+            read
+            for path in source_files(self._code.glob("*/envs.py"))
+            for read in self._in(path.read_bytes(), path)
         ]
 
     @cached_property
@@ -133,7 +135,11 @@ class _File:
             return self._converted(above, changes)
         if isinstance(above, ast.Compare):
             return _of_comparison(above, node, changes)
-        if isinstance(above, ast.Assign) and len(above.targets) == 1 and isinstance(above.targets[0], ast.Name):
+        if (
+            isinstance(above, ast.Assign)
+            and len(above.targets) == 1
+            and isinstance(above.targets[0], ast.Name)
+        ):
             return self._assigned(above, above.targets[0].id)
         return None
 
@@ -143,7 +149,11 @@ class _File:
         if kind in ("int", "float") and len(call.args) == 1 and not call.keywords:
             if self._is_guarded(call):
                 return None
-            return whole() if kind == "int" else number()
+            if kind == "float":
+                return number()
+            above = self._above.get(call)
+            is_switch = isinstance(above, ast.Call) and getattr(above.func, "id", "") == "bool"
+            return switch_number() if is_switch else whole()
         if kind == "bool" and isinstance(call.func, ast.Name):
             return any_text()
         if called == "setLevel" and isinstance(call.func, ast.Attribute) and not self._is_guarded(call):
@@ -165,7 +175,9 @@ class _File:
         return None
 
     def _scope(self, node: ast.AST) -> ast.AST:
-        while node in self._above and not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+        while node in self._above and not isinstance(
+            node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+        ):
             node = self._above[node]
         return node
 
@@ -175,7 +187,11 @@ class _File:
             above = self._above[node]
             if isinstance(above, ast.Try) and node in above.body and any(map(_swallows, above.handlers)):
                 return True
-            if isinstance(above, (ast.If, ast.IfExp, ast.While)) and node is not above.test and _looks(above.test):
+            if (
+                isinstance(above, (ast.If, ast.IfExp, ast.While))
+                and node is not above.test
+                and _looks(above.test)
+            ):
                 return True
             if isinstance(above, ast.BoolOp) and any(map(_looks, above.values)):
                 return True

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _WHOLE = re.compile(r"\s*[+-]?[0-9]+(_[0-9]+)*\s*")
-_LEADING_NUMBER = re.compile(r"\s*([0-9]+)")
+_WITH_UNIT = re.compile(r"([0-9]+)\s*([A-Za-z]+)")
 _YES = frozenset({"1", "true", "yes", "on"})
 _NO = frozenset({"0", "false", "no", "off"})
 _BOTH = _YES | _NO
@@ -17,11 +17,13 @@ _BOTH = _YES | _NO
 class Wrong:
     """Why a value is not one that its reader takes.
 
-    instead: a value that is, "" if none can be named. certain: no version of the reader takes it.
+    instead: a value that is, or in `wanted` what it looks like; both "" if it is best left out. certain: no version
+    of the reader takes it.
     """
 
     why: str
     instead: str = ""
+    wanted: str = ""
     certain: bool = False
 
 
@@ -35,12 +37,21 @@ def whole(low: int | None = None, high: int | None = None, unit: str = "") -> Va
     def test(value: str) -> Wrong | None:
         if _WHOLE.fullmatch(value):
             return _outside(int(value), low, high, unit)
-        leading = _LEADING_NUMBER.match(value)
-        yes_or_no = {**dict.fromkeys(_YES, "1"), **dict.fromkeys(_NO, "0")}.get(value.strip().lower(), "")
-        instead = yes_or_no or (leading[1] if leading else "")
+        word = value.strip().lower()
+        instead = "1" if word in _YES else "0" if word in _NO else _without_unit(value, unit)
         if instead and _outside(int(instead), low, high, unit):
             instead = ""
-        return Wrong(f"is not a whole number{f' of {unit}' if unit else ''}", instead, certain=True)
+        return _no_number("a whole number", instead, unit)
+
+    return test
+
+
+def switch_number() -> Values:
+    """A switch that is read with int(): any number but 0 is on."""
+
+    def test(value: str) -> Wrong | None:
+        wrong = whole()(value)
+        return replace(wrong, wanted="1 or 0") if wrong else None
 
     return test
 
@@ -52,12 +63,24 @@ def number(low: float | None = None, high: float | None = None, unit: str = "") 
         try:
             given = float(value)
         except ValueError:
-            leading = _LEADING_NUMBER.match(value)
-            instead = leading[1] if leading else ""
-            return Wrong(f"is not a number{f' of {unit}' if unit else ''}", instead, certain=True)
+            return _no_number("a number", _without_unit(value, unit), unit)
         return _outside(given, low, high, unit)
 
     return test
+
+
+def _no_number(wanted: str, instead: str, unit: str) -> Wrong:
+    wanted += f" of {unit}" if unit else ""
+    return Wrong(f"is not {wanted}", instead, wanted, certain=True)
+
+
+def _without_unit(value: str, unit: str) -> str:
+    """300 of 300MB, where MB is what the number means anyway."""
+    found = _WITH_UNIT.fullmatch(value.strip())
+    written = (
+        {unit.lower(), unit.lower()[:1], unit.lower()[:3]} if unit != "seconds" else {"s", "sec", "seconds"}
+    )
+    return found[1] if found and found[2].lower() in written else ""
 
 
 def one_of(*names: str, fold: bool = False, certain: bool = False) -> Values:
@@ -68,7 +91,12 @@ def one_of(*names: str, fold: bool = False, certain: bool = False) -> Values:
             return None
         from npu_rl.recipes.nearest import nearest
 
-        return Wrong(f"is none of {', '.join(names)}", nearest(value, names) or "", certain)
+        return Wrong(
+            f"is none of {', '.join(names)}",
+            nearest(value, names) or "",
+            f"one of {', '.join(names)}",
+            certain,
+        )
 
     return test
 
@@ -91,7 +119,9 @@ def compared(on: frozenset[str], off: frozenset[str], change: Callable[[str], st
             return None if not on else _misread(on, "off", "1")
         if word in _NO:
             return None if not off else _misread(off, "on", "0")
-        return Wrong("is neither 1 nor 0", "")
+        return Wrong(
+            "is neither 1 nor 0", "", f"{sorted(on)[0] if on else 1} or {sorted(off)[0] if off else 0}"
+        )
 
     def _misread(taken: frozenset[str], read_as: str, wanted: str) -> Wrong:
         instead = wanted if wanted in taken else sorted(taken)[0]
@@ -121,7 +151,7 @@ def switch() -> Values:
         if value.strip() in ("0", "1"):
             return None
         word = value.strip().lower()
-        return Wrong("is neither 1 nor 0", "1" if word in _YES else "0" if word in _NO else "")
+        return Wrong("is neither 1 nor 0", "1" if word in _YES else "0" if word in _NO else "", "1 or 0")
 
     return test
 
@@ -135,7 +165,7 @@ def pairs(keys: dict[str, Callable[[str], bool]], together: Callable[[dict[str, 
         for item in _items(value):
             key, colon, text = (part.strip() for part in item.partition(":"))
             if not colon or not text:
-                return Wrong(f"has {item!r} where KEY:VALUE is read")
+                return Wrong(f"has {item!r} where KEY:VALUE is read", "", "KEY:VALUE,KEY:VALUE")
             if key not in keys:
                 from npu_rl.recipes.nearest import nearest
 
