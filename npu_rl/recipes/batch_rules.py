@@ -179,7 +179,7 @@ class _Rules:
         if batch and answers and world:
             yield from self._whole_batch(batch, answers, world)
         micro = whole(f"{_A}.ppo_micro_batch_size_per_gpu")
-        if mini and answers and world and micro and not self._megatron:
+        if mini and answers and world and micro and not self._megatron and not (batch and mini > batch):
             yield from self._share(mini, answers, world, micro)
 
     def _whole_batch(self, batch: int, answers: int, world: int) -> Iterator[Broken]:

@@ -114,7 +114,7 @@ class _Check:
     def _unheard(self) -> None:
         backend = self._recipe.actor.strategy
         for path in unheard(self._recipe):
-            self._error(path, "", f"{dotted(path)} says nothing to {backend}", "key-without-effect")
+            self._error(path, "", f"{dotted(path)} has no effect with {backend}", "key-without-effect")
 
     def _owned(self) -> None:
         ours = owned(self._recipe)

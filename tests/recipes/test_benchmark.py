@@ -14,7 +14,7 @@ KEY = "actor_rollout_ref"
 
 def found(loaded: Any) -> list[tuple[str, str]]:
     errors = [error for error in check_recipe(loaded, None).errors if error.rule == "benchmark-only"]
-    return [(".".join(map(str, error.path)), error.message) for error in errors]
+    return [(".".join(map(str, error.path)), f"{error.message}; {error.fix}") for error in errors]
 
 
 SPOILED = [
@@ -45,7 +45,7 @@ def test_a_training_must_not_have_it_and_a_benchmark_may(
 ) -> None:
     ((where, told),) = found(megatron(**said))
     assert where == path
-    assert message in told and "say `benchmark: true` if the run is only to be timed" in told
+    assert message in told and "set benchmark to true if the run is only to be timed" in told
     assert found(megatron(**said, benchmark=True)) == []
 
 

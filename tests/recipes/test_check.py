@@ -53,7 +53,7 @@ def test_an_unknown_key_is_told_where_it_was_written(code: Path) -> None:
     loaded = recipe(overrides={"trainer.nodes": 1})
     assert errors(loaded, code) == [
         "r.yaml:overrides.trainer.nodes: overrides['trainer.nodes']: unknown key trainer.nodes; "
-        "did you mean 'trainer.nnodes'?"
+        "did you mean 'trainer.nnodes'? [unknown-key]"
     ]
 
 
@@ -114,9 +114,9 @@ def test_two_spellings_are_told_together(code: Path) -> None:
 
 def test_what_a_backend_does_not_hear(code: Path) -> None:
     (error,) = errors(recipe(actor={"parallel": {"tensor": 2}}), code)
-    assert error.endswith("actor.parallel.tensor says nothing to fsdp")
+    assert error.endswith("actor.parallel.tensor has no effect with fsdp [key-without-effect]")
     (error,) = errors(megatron(model={"recompute": True}), code, "key-without-effect")
-    assert error.endswith("model.recompute says nothing to megatron")
+    assert error.endswith("model.recompute has no effect with megatron [key-without-effect]")
 
 
 @pytest.mark.parametrize("key", sorted(OWNED))
@@ -241,7 +241,7 @@ def test_without_a_workspace_less_is_checked() -> None:
 @pytest.mark.parametrize(
     ("trainer", "path", "message"),
     [
-        ({"config": "nope"}, ("trainer", "trainer-config"), "there is no configuration nope.yaml"),
+        ({"config": "nope"}, ("trainer", "config"), "there is no configuration nope.yaml"),
         ({"module": "verl.trainer.none"}, ("trainer", "module"), "the code has no module verl.trainer.none"),
     ],
 )

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.recipes.plan.plan import Machine, refusals
+from npu_rl.recipes.finding import Severity
+from npu_rl.recipes.judge import judge
+from npu_rl.recipes.plan.plan import Machine
 from tests.recipes.plan.helpers import loaded, plan, refused, rule
 
 HERE = Path(__file__).parent
@@ -63,7 +65,7 @@ def test_every_rule_holds_for_256_dies() -> None:
     made = plan()
     assert [found.id for found in made.rules if not found.ok] == []
     assert [found.id for found in made.rules] == list(FITS)
-    assert made.ok and made.findings() == []
+    assert made.findings() == []
 
 
 @pytest.mark.parametrize("name", FITS)
@@ -420,21 +422,25 @@ def test_an_adaptation_of_the_manifest_lifts_a_rule(tmp_path: Path) -> None:
     assert refused(plan(*changes, *[f"adaptations.{name}=false" for name in names])) == both
 
 
-def test_train_refuses_what_plan_refuses_and_says_where() -> None:
-    assert refusals(loaded()) == []
-    (found,) = refusals(loaded("actor.parallel.tensor=2"))
-    assert found.kind == "plan"
-    assert found.path == ("actor", "parallel", "tensor")
-    assert found.key.endswith("tensor_model_parallel_size")
+def test_a_finding_says_where_and_what_to_write() -> None:
+    assert judge(loaded()).findings == ()
+    (found,) = judge(loaded("actor.parallel.tensor=2")).findings
+    assert (found.rule, found.severity, found.key) == (
+        "mla-tensor-parallel",
+        Severity.ERROR,
+        "actor.parallel.tensor",
+    )
+    assert found.trainer_key.endswith("tensor_model_parallel_size")
     assert found.where == "command line: actor.parallel.tensor=2"
-    assert "MindSpeed" in found.message and "set actor.parallel.tensor to 1" in found.message
-    (port,) = refusals(loaded("env.HCCL_IF_BASE_PORT=65530"))
-    assert (port.path, port.key) == (("env", "HCCL_IF_BASE_PORT"), "")
+    assert "MindSpeed" in found.message and found.fix.startswith("set actor.parallel.tensor to 1")
+    (port,) = judge(loaded("env.HCCL_IF_BASE_PORT=65530")).findings
+    assert (port.key, port.trainer_key) == ("env.HCCL_IF_BASE_PORT", "")
 
 
 def test_a_model_of_unknown_shape_is_not_refused_for_it() -> None:
-    recipe = loaded("model.architecture=~", "offload.optimizer=true")
-    assert [found.message.partition(":")[0] for found in refusals(recipe)] == ["swap-or-offload-optimizer"]
+    judgement = judge(loaded("model.architecture=~", "offload.optimizer=true"))
+    assert [found.rule for found in judgement.errors] == ["swap-or-offload-optimizer"]
+    assert "model-size-unknown" in [found.rule for found in judgement.findings]
 
 
 def test_memory_is_judged_on_npus_only() -> None:
