@@ -11,10 +11,11 @@ from npu_rl.recipes.check import check_keys, read_trainer
 from npu_rl.recipes.environment_check import environment_findings
 from npu_rl.recipes.finding import Finding, Severity
 from npu_rl.recipes.load import LoadedRecipe
+from npu_rl.recipes.named_files import named_file_findings
 from npu_rl.recipes.plan.plan import Machine, Plan, plan_of
 from npu_rl.recipes.readers import Readers
 
-_BAD_VALUES = ("invalid-value", "unknown-key", "environment-value")
+_BAD_VALUES = ("invalid-value", "unknown-key", "environment-value", "model-path", "model-checkpoint")
 _ROLLOUT_SIZE = ("env", "VLLM_DP_SIZE")
 _OF_ROLLOUT_SIZE = ("rollout-", "memory-")  # rules that count with it
 
@@ -67,7 +68,11 @@ class Judgement:
 
 
 def judge(
-    loaded: LoadedRecipe, tree: AssembledTree | None = None, machine: Machine | None = None
+    loaded: LoadedRecipe,
+    tree: AssembledTree | None = None,
+    machine: Machine | None = None,
+    *,
+    here: bool = False,
 ) -> Judgement:
     """Judge a recipe: keys, values, files, layout, batches, memory, and whether the tree is the one it is for.
 
@@ -75,6 +80,7 @@ def judge(
         loaded: The recipe.
         tree: The workspace's tree; None judges the recipe alone. One of another manifest is told, and not read.
         machine: What devices and hosts have.
+        here: Whether this machine will run it, so that it has to have the model and the data.
     """
     stranger = _stranger(loaded, tree)
     code = None if tree is None or stranger else tree.code
@@ -85,6 +91,7 @@ def judge(
         *stranger,
         *check_keys(loaded, trainer, code),
         *environment_findings(loaded, plan.facts.env, code),
+        *named_file_findings(loaded, code, here),
     ]
     return Judgement(
         tuple(of_keys),
