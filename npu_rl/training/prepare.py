@@ -176,7 +176,7 @@ def prepare(
     path = interpreter.choose(python, report.receipt.setup)
     required = _requirements(report.lock, rehearse or dry_run, root)
     found = interpreter.look(path, required)
-    interpreter.demand(found, required)
+    interpreter.demand(found, required, npu=recipe.device == "npu" and required is report.lock.requirements)
     byte_code.remove_unused()
     return Prepared(loaded, layout, report, found, judgement, drift)
 
