@@ -59,7 +59,10 @@ _CHANGES: dict[str, tuple[str, tuple[str, ...]]] = {
         (_INFER,),
     ),
 }
-_LIST_OF_LAYERS = "set overrides.actor_rollout_ref.actor.megatron.pipeline_parallel_num_layer_list to the layers of each stage"
+_LIST_OF_LAYERS = (
+    "set overrides.actor_rollout_ref.actor.megatron.pipeline_parallel_num_layer_list "
+    "to the layers of each stage"
+)
 
 
 def layout_rules(facts: Facts) -> Iterator[Rule]:
