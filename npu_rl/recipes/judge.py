@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from npu_rl.manifest.problems import KeyPath
@@ -12,6 +12,8 @@ from npu_rl.recipes.environment_check import environment_findings
 from npu_rl.recipes.finding import Finding, Severity
 from npu_rl.recipes.load import LoadedRecipe
 from npu_rl.recipes.named_files import named_file_findings
+from npu_rl.recipes.overruling import overrule
+from npu_rl.recipes.plan.grounds import GROUNDS
 from npu_rl.recipes.plan.plan import Machine, Plan, plan_of
 from npu_rl.recipes.readers import Readers
 
@@ -44,12 +46,14 @@ class Judgement:
         of_plan: Findings on layout, batches and memory; a rehearsal scales these sizes down.
         plan: The plan, with the rules that hold, too.
         known: The keys of the trainer's configuration files, empty without a workspace.
+        overruled: The rules that don't hold and that the recipe overrules, by id, with the reasons.
     """
 
     of_keys: tuple[Finding, ...]
     of_plan: tuple[Finding, ...]
     plan: Plan
     known: frozenset[str]
+    overruled: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -93,11 +97,16 @@ def judge(
         *environment_findings(loaded, plan.facts.env, code),
         *named_file_findings(loaded, code, here),
     ]
+    of_plan = _without(plan.findings(), of_keys)
+    found = [*of_keys, *of_plan]
+    ids = {*GROUNDS, *(rule.id for rule in plan.rules), *(one.rule for one in found)}
+    exceptions = overrule(loaded, found, ids)
     return Judgement(
-        tuple(of_keys),
-        tuple(_without(plan.findings(), of_keys)),
+        (*exceptions.left(of_keys), *exceptions.told),
+        exceptions.left(of_plan),
         plan,
         frozenset(config.entries) if config else frozenset(),
+        exceptions.reasons,
     )
 
 

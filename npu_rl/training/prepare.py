@@ -323,6 +323,7 @@ def facts(prepared: Prepared) -> dict[str, object]:
         "commit": lock.commit,
         "workspace": str(prepared.layout.root),
         "proven": prepared.drift is None,
+        **({"overruled": dict(prepared.judgement.overruled)} if prepared.judgement.overruled else {}),
         **({"drift": prepared.drift.to_json()} if prepared.drift else {}),
         "interpreter": {
             "path": prepared.interpreter.path,
