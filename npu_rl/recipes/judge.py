@@ -111,11 +111,9 @@ def judge(
 
 
 def _stranger(loaded: LoadedRecipe, tree: AssembledTree | None) -> list[Finding]:
-    from npu_rl.manifest.load import load_manifest
-
     if tree is None:
         return []
-    wanted = load_manifest(loaded.manifest).manifest.name
+    wanted = loaded.loaded_manifest.manifest.name
     if wanted == tree.manifest:
         return []
     path: KeyPath = ("manifest",)

@@ -209,10 +209,8 @@ class _Brought:
 
 def _of_manifest(loaded: LoadedRecipe) -> _Brought:
     """Nothing if it can't be read, which setup tells."""
-    from npu_rl.manifest.load import load_manifest
-
     try:
-        found = load_manifest(loaded.manifest)
+        found = loaded.loaded_manifest
         components = found.manifest.components.values()
         entries = [entry for part in components for entry in part.patches]
         places = [
