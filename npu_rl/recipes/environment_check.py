@@ -15,6 +15,9 @@ from npu_rl.recipes.environment_reads import EnvironmentReads, Read
 from npu_rl.recipes.environment_values import Wrong
 from npu_rl.recipes.finding import Finding, Severity
 
+RULES = ("environment-value", "environment-name", "environment-owned")
+"""The ids of the findings here."""
+
 _SHORTEST = 8  # letters of a name in which one letter off is a typing error
 _LONG = 14  # and two letters
 

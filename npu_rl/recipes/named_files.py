@@ -20,6 +20,18 @@ from npu_rl.recipes.local_paths import absolute, function_file, is_outside, spli
 from npu_rl.recipes.nearest import nearest
 from npu_rl.recipes.settings import flat, settings
 
+RULES = (
+    "reward-function-file",
+    "reward-function-name",
+    "reward-function-arguments",
+    "named-file",
+    "named-class",
+    "model-path",
+    "model-checkpoint",
+    "data-file",
+)
+"""The ids of the findings here."""
+
 # Keys of a file and of a name in it, which verl's load_extern_type reads (verl/utils/import_utils.py @ 55e3c5b:83).
 _TYPES = {
     "data.custom_cls.path": "data.custom_cls.name",
