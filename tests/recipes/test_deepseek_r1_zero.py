@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 
-from npu_rl.data import bundled_recipes, data_root
+from npu_rl.data import bundled_manifests, bundled_recipes, data_root
+from npu_rl.manifest.lock import file_for
+from npu_rl.manifest.lock import read as read_lock
 from npu_rl.manifest.yaml_text import read_yaml
 from npu_rl.recipes.check import check_recipe, flat, known_keys
 from npu_rl.recipes.hydra_text import argument
@@ -21,6 +24,7 @@ from tests.recipes.test_compose import composed
 NAME, RANDOM = "deepseek-r1-zero-256die", "deepseek-r1-zero-256die-random-init"
 SOURCES = data_root() / "recipes" / f"{NAME}.sources.md"
 ROW = re.compile(r"\| `(.+?)` \| `(.+)` \| (\w+) \| (.*?) ?\|")
+SAMPLERS = {"apply_top_k_top_p", "apply_top_k_only"}
 # These say what the file is, not what is run.
 NAMES = {"schema", "name", "title"}
 PINS = (
@@ -123,6 +127,21 @@ def test_the_random_one_is_refused_as_a_training() -> None:
     assert all(error.where.startswith(f"bundled:{RANDOM}.yaml:") for error in errors)
 
 
+def test_the_vocabulary_is_not_sorted_at_each_token() -> None:
+    """VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE sorts before it looks for a k or p, and this recipe has neither."""
+    recipe = load_recipe(NAME).recipe
+    assert (recipe.rollout.top_k, recipe.rollout.top_p) == (-1, 1.0)
+    given = {
+        name: read_yaml(path.read_bytes(), name).data["env"] for name, path in bundled_manifests().items()
+    }
+    assert "VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE" not in given[recipe.manifest]
+    assert given["deepseek-v3-cann"]["VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE"] == "1", (
+        "top_k 50 and top_p 0.9 there"
+    )
+    locked = read_lock(file_for(bundled_manifests()[recipe.manifest]))
+    assert "VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE" not in locked.env
+
+
 @pytest.fixture(scope="module")
 def code(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("code")
@@ -149,6 +168,28 @@ class TestUpstreams:
         graphs = "rollout.engine_arguments.additional_config.torchair_graph_config"
         (error,) = check_recipe(load_recipe(NAME, [f"{graphs}.enable_frozen_parameter=false"]), code).errors
         assert "vllm-ascend reads no enable_frozen_parameter from torchair_graph_config" in error.message
+
+    @pytest.mark.rehearsal
+    def test_what_the_sampler_left_out_would_sort(self, code: Path) -> None:
+        """The premise, by both functions themselves: the same logits come back, and only one of them sorts."""
+        torch = pytest.importorskip("torch")
+        files = (
+            "vllm_ascend/patch/worker/patch_common/patch_sampler.py",
+            "vllm/v1/sample/ops/topk_topp_sampler.py",
+        )
+        sorts = []
+        for file in files:
+            tree = ast.parse((code / file).read_text(encoding="utf-8"))
+            wanted = [
+                node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name in SAMPLERS
+            ]
+            names: dict[str, Any] = {"torch": torch, "Optional": Optional}
+            exec(compile(ast.Module(wanted, []), file, "exec"), names)
+            logits = torch.randn(4, 97)
+            with torch.profiler.profile() as profile:
+                assert torch.equal(names["apply_top_k_top_p"](logits.clone(), None, None), logits)
+            sorts.append(sum(event.name == "aten::sort" for event in profile.events()))
+        assert sorts[0] >= 1 and sorts[1] == 0
 
     @pytest.mark.rehearsal
     def test_it_composes(self, code: Path) -> None:
