@@ -3,7 +3,7 @@
     python run_reward_managers.py < CASE
 
 Runs with a code tree on PYTHONPATH. CASE is JSON: `responses`, `rights`, `sources` and `managers`, a list of
-{manager, path, name, arguments}, the last three as `custom_reward_function` has them. Printed, as JSON, for each manager,
+{manager, path, name, arguments}, the last three as `custom_reward_function` has them. Printed, as JSON, per manager,
 the training's and the validation's: the rewards; the position of each response's reward less its length; the calls of
 the reward function, as the number of responses in each; and the error if there was one.
 """
