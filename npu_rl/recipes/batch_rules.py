@@ -1,6 +1,6 @@
 """Sizes that are certain to fail in verl: the arithmetic its trainer and workers assert at the start.
 
-Each rule is looked up in the code that is set up; one that isn't there (another version, or patched out) is not
+Each rule is looked up in the tree that is set up; one that isn't there (another version, or patched out) is not
 applied. Sources: verl@v0.5.0 and @54c9b73, verl/trainer/ppo/ray_trainer.py (_validate_config) and
 verl/workers/fsdp_workers.py; Megatron-core 0.12.1, megatron/core/parallel_state.py.
 """
@@ -10,10 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from npu_rl.recipes.code_files import is_source
+from npu_rl.recipes.citation import CitedCode, Place
 from npu_rl.recipes.hydra_files import ConfigTree
 
 _A, _R, _F = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"
@@ -21,6 +20,8 @@ _TRAINER = "verl/trainer/ppo/ray_trainer.py"
 _ACTOR = "verl/workers/config/actor.py"
 _FSDP, _MEGATRON = "verl/workers/fsdp_workers.py", "verl/workers/megatron_workers.py"
 _STATE = "megatron/core/parallel_state.py"
+# Older ones divide the batch by all dies (verl/trainer/ppo/ray_trainer.py:348@54c9b73).
+_OVER_COPIES = Place(_TRAINER, "minimal_bsz = megatron_dp", ("55e3c5b", "verl==0.5.0"))
 _REFERENCE = re.compile(r"\$\{(?:oc\.select:)?\s*(\.*)([\w.]+)\s*(?:,[^{}]*)?\}")
 
 
@@ -70,19 +71,19 @@ class Values:
         return key in self._given or bool(self._tree and key in self._tree.entries)
 
 
-def broken_rules(values: Values, megatron: bool, code: Path | None) -> Iterator[Broken]:
-    """The rules these values break. code: None applies all of them."""
-    sizes = _Rules(values, megatron, code)
+def broken_rules(values: Values, megatron: bool, upstream: CitedCode) -> Iterator[Broken]:
+    """The rules these values break. upstream: without a workspace, most of them hold for every version."""
+    sizes = _Rules(values, megatron, upstream)
     yield from sizes.layout()
     yield from sizes.batches()
     yield from sizes.micro_batches()
 
 
 class _Rules:
-    def __init__(self, values: Values, megatron: bool, code: Path | None) -> None:
+    def __init__(self, values: Values, megatron: bool, upstream: CitedCode) -> None:
         self._values = values
         self._megatron = megatron
-        self._code = code
+        self._upstream = upstream
         nodes, dies = values.whole("trainer.nnodes"), values.whole("trainer.n_gpus_per_node")
         self._world = nodes * dies if nodes and dies else None
 
@@ -179,7 +180,7 @@ class _Rules:
         if batch and answers and world:
             yield from self._whole_batch(batch, answers, world)
         micro = whole(f"{_A}.ppo_micro_batch_size_per_gpu")
-        if mini and answers and world and micro and not self._megatron:
+        if mini and answers and world and micro and not self._megatron and not (batch and mini > batch):
             yield from self._share(mini, answers, world, micro)
 
     def _whole_batch(self, batch: int, answers: int, world: int) -> Iterator[Broken]:
@@ -198,7 +199,7 @@ class _Rules:
         """The smallest batch the trainer accepts, and how it comes about."""
         micro = self._values.whole(f"{_A}.ppo_micro_batch_size_per_gpu")
         sizes = [self._size(f"{_A}.megatron", name) for name in ("tensor", "pipeline", "context")]
-        if not self._megatron or not self._rule((_TRAINER, "minimal_bsz = megatron_dp")):
+        if not self._megatron or not self._upstream.has(_OVER_COPIES):
             return world, f"{world} dies"
         if not micro or not all(sizes):
             return None, ""
@@ -254,16 +255,9 @@ class _Rules:
                 )
 
     def _rule(self, *places: tuple[str, str]) -> str | None:
-        """file:line of the first of these texts in the code; the file's name alone without code."""
-        if self._code is None:
-            return places[0][0]
-        for file, text in places:
-            path = self._code / file
-            content = path.read_text(encoding="utf-8", errors="replace") if is_source(path) else ""
-            at = content.find(text)
-            if at >= 0:
-                return f"{file}:{content.count(chr(10), 0, at) + 1}"
-        return None
+        """file:line of the first of these texts in the tree; the file's name alone without a workspace."""
+        standing = self._upstream.look(*(Place(file, text) for file, text in places))
+        return standing.where if standing.holds else None
 
     @staticmethod
     def _broken(rule: str, where: str | None, message: str, *keys: str) -> Iterator[Broken]:

@@ -441,6 +441,16 @@ class Checkpoint(Strict):
     )
 
 
+class PlanExceptions(Strict):
+    """Where a person knows better than a rule of `npu-rl plan`."""
+
+    except_: dict[f.Slug, f.Text] = Field(
+        alias="except",
+        default={},
+        description="Rules that don't hold and are overruled, by id, each with the reason; a certain crash can't be.",
+    )
+
+
 class Recipe(Strict):
     """What a person writes: one run, from the manifest to the last override."""
 
@@ -478,6 +488,9 @@ class Recipe(Strict):
     checkpoint: Checkpoint = Field(default=Checkpoint(), description="What can be resumed.")
     adaptations: dict[f.Slug, f.Switch] = Field(
         default={}, description="Our adaptations of upstream, each on or off; off is upstream's behaviour."
+    )
+    plan: PlanExceptions = Field(
+        default=PlanExceptions(), description="Exceptions to the rules of `npu-rl plan`."
     )
     overrides: dict[f.Text, f.Scalar] = Field(
         default={},

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_rl.recipes.hydra_text import argument, hydra_text
-from npu_rl.recipes.render import Command, Folders, ray_options, render, split_function
+from npu_rl.recipes.local_paths import split_function
+from npu_rl.recipes.render import Command, Folders, ray_options, render
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.settings import merged, settings, unheard
 

@@ -92,8 +92,7 @@ def length_rules(facts: Facts) -> Iterator[Rule]:
             "attention-mask-size",
             trained == _MASK,
             f"seq_length {trained}; MindSpeed makes its mask of this side and asks for the compressed causal mode, "
-            f"whose mask is {_MASK} x {_MASK} whatever the sequences are "
-            "(mindspeed/core/transformer/flash_attention/generate_mask/generate_mask.py:45@7ff818c4)",
+            f"whose mask is {_MASK} x {_MASK} whatever the sequences are",
             f"set seq_length to {_MASK}",
             (f"{TRANSFORMER}.seq_length",),
         )
@@ -128,20 +127,17 @@ def _engine_lengths(facts: Facts, length: int) -> Iterator[Rule]:
         (_LENGTH, _RESPONSE),
     )
     tokens, chunked = facts.whole(_TOKENS), facts.values.value(_CHUNKED)
-    if tokens is None or chunked is None:
+    if tokens is None or chunked is not True:  # verl asks only then, and the V1 engine chunks in any case
         return
     relaxed = "chunked-prefill-check" in facts.switches
-    if chunked:
-        change = f"set rollout.max_batched_tokens to {longest} or more, or turn on the adaptation chunked-prefill-check"
-    else:
-        change = f"set rollout.max_batched_tokens to {longest} or more, or rollout.chunked_prefill to true"
-    state = "with" if chunked else "without"
+    change = f"set rollout.max_batched_tokens to {longest} or more"
+    if "chunked-prefill-check" in facts.off:
+        change += ", or adaptations.chunked-prefill-check to true"
     yield Rule(
         "prefill-budget",
-        tokens >= longest or (bool(chunked) and relaxed),
-        f"max_batched_tokens {tokens}, max_length {longest}, {state} chunked prefill, "
-        f"adaptation chunked-prefill-check {'on' if relaxed else 'off or absent'} "
-        "(verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py:144@55e3c5b)",
+        tokens >= longest or relaxed,
+        f"max_batched_tokens {tokens}, max_length {longest}, with chunked prefill, "
+        f"adaptation chunked-prefill-check {'on' if relaxed else 'off or absent'}",
         change,
         (_TOKENS, _CHUNKED),
     )

@@ -23,6 +23,10 @@ _CHANGES: dict[str, tuple[str, tuple[str, ...]]] = {
         "change tensor, pipeline or context until their product divides it",
         (_TENSOR, _PIPELINE),
     ),
+    "fsdp-size-divides-world": (
+        "set actor.parallel.shard to a divisor of the dies, or leave it out to shard over all of them",
+        (f"{ACTOR}.fsdp_config.fsdp_size",),
+    ),
     "tensor-parallel-divides-heads": ("take a tensor size that divides the heads", (_TENSOR,)),
     "tensor-parallel-divides-kv-heads": ("take a tensor size that divides them", (_TENSOR,)),
     "pipeline-layers": (
@@ -53,7 +57,7 @@ def layout_rules(facts: Facts) -> Iterator[Rule]:
     if layout is None:
         return
     for check in fit(layout):
-        change, keys = _CHANGES.get(check.name, ("", (f"{ACTOR}.fsdp_config.fsdp_size",)))
+        change, keys = _CHANGES[check.name]
         yield Rule(check.name, check.ok, _figures(check), change, keys)
     yield from _rollout(facts)
     if layout.megatron:
@@ -137,8 +141,7 @@ def _tensor(facts: Facts) -> Iterator[Rule]:
         yield Rule(
             "mla-tensor-parallel",
             tensor == 1,
-            f"tensor parallel size {tensor} in training; MindSpeed's multi-head latent attention takes only 1 "
-            "(mindspeed/core/transformer/multi_head_latent_attention/adaptor.py:35@7ff818c4)",
+            f"tensor parallel size {tensor} in training; MindSpeed's multi-head latent attention takes only 1",
             "set actor.parallel.tensor to 1, and spread the model by pipeline and expert",
             (_TENSOR,),
         )
@@ -150,7 +153,7 @@ def _tensor(facts: Facts) -> Iterator[Rule]:
             "sequence-parallel-needs-tensor-parallel",
             given is (tensor > 1),
             f"sequence_parallel {str(given).lower()} with tensor parallel size {tensor}; the trainer derives it from "
-            "the size (verl/models/mcore/config_converter.py@55e3c5b)",
+            "the size",
             "leave sequence_parallel out",
             (said,),
         )

@@ -11,9 +11,12 @@ from npu_rl.recipes.batch_rules import Broken, broken_rules
 from npu_rl.recipes.finding import Finding, Severity
 from npu_rl.recipes.hydra_files import ConfigTree
 from npu_rl.recipes.load import LoadedRecipe
+from npu_rl.recipes.plan.adaptation_rules import adaptation_rules
 from npu_rl.recipes.plan.amounts import Disk, Loading, Tokens, disk_of, loading_of, tokens_of
 from npu_rl.recipes.plan.batch_shares import batch_shares, length_rules
 from npu_rl.recipes.plan.facts import Facts, facts_of
+from npu_rl.recipes.plan.fit import fit
+from npu_rl.recipes.plan.grounds import grounded
 from npu_rl.recipes.plan.layout_rules import layout_rules
 from npu_rl.recipes.plan.memory import Memory, memory_of
 from npu_rl.recipes.plan.memory_rules import Machine, memory_rules
@@ -67,7 +70,7 @@ def plan_of(
     """
     facts, machine = facts_of(loaded, code, tree), machine or Machine()
     rules = _rules(facts)
-    fits = not any(rule.refuses for rule in layout_rules(facts))
+    fits = facts.layout is None or all(check.ok for check in fit(facts.layout))
     memory = memory_of(facts) if fits and facts.shape is not None else None
     if memory is not None and facts.npu:
         rules += memory_rules(facts, memory, machine)
@@ -85,15 +88,16 @@ def plan_of(
 
 def _rules(facts: Facts) -> list[Rule]:
     """Each rule once: where a layout rule and the trainer's own arithmetic judge the same sizes, the one that fails."""
-    broken = {rule.rule: rule for rule in broken_rules(facts.values, facts.recipe.megatron, facts.code)}
+    broken = {rule.rule: rule for rule in broken_rules(facts.values, facts.recipe.megatron, facts.upstream)}
     rules = chain(
         layout_rules(facts),
         batch_shares(facts, broken),
         length_rules(facts),
         switch_rules(facts),
+        adaptation_rules(facts),
         place_rules(facts),
     )
-    kept = [rule for rule in rules if not (rule.ok and rule.id in broken)]
+    kept = [rule for rule in grounded(rules, facts.upstream) if not (rule.ok and rule.id in broken)]
     refused = {rule.id for rule in kept if not rule.ok}
     return kept + [_of_trainer(rule) for rule in broken.values() if rule.rule not in refused]
 
