@@ -139,6 +139,10 @@ def _own_settings(recipe: Recipe, folders: Folders, run_name: str, resume: bool)
         **_places(recipe, folders),
     }
     if recipe.logging.samples:
+        made["trainer.validation_data_dir"] = str(folders.run / "samples" / "validation")
+    # The trainer decodes every prompt and response a second time for these, in its driver, while the devices wait
+    # (verl/trainer/ppo/ray_trainer.py:1284@55e3c5b).
+    if recipe.logging.samples is True:
         made["trainer.rollout_data_dir"] = str(folders.run / "samples")
     if recipe.megatron and recipe.model.checkpoint:
         made[f"{_A}.use_dist_checkpointing"] = True

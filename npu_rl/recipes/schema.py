@@ -417,7 +417,11 @@ class Logging(Strict):
     project: Annotated[f.Text | None, key("trainer.project_name")] = Field(
         default="npu-rl", description="Name of the project in those that have projects."
     )
-    samples: f.Switch = Field(default=True, description="Write every step's answers to samples/.")
+    samples: f.Samples = Field(
+        default=True,
+        description="Write prompts, responses and scores to samples/: true for those of every step and validation, "
+        "validation for those of validations alone, which the trainer decodes anyway.",
+    )
     validate_every: Annotated[f.Whole | None, key("trainer.test_freq")] = Field(
         default=-1, description="Steps between validations; -1 is never."
     )
