@@ -18,6 +18,7 @@ def run(
     host_gb: float | None,
     disk_gb: float | None,
     storage_gbs: float | None,
+    every_rule: bool,
     as_json: bool,
 ) -> None:
     from npu_rl.errors import UsageError
@@ -41,7 +42,7 @@ def run(
     if as_json:
         print_json({**plan_json(judgement, speed), "findings": judged.rows(judgement.findings)})
     else:
-        say_text(masked_text(plan_text(judgement, speed)))
+        say_text(masked_text(plan_text(judgement, speed, every_rule)))
     if not judgement.ok:
         raise SystemExit(1)
 

@@ -172,11 +172,11 @@ def prepare(
     _demand_plain_runs(layout, recipe.name)
     report = _judged(layout, reason, tell, expect, progress)
     drift = None if report.ok or reason is None else allow(layout, report, reason, tell)
-    judgement = _judged_recipe(loaded, layout, report, tell, rehearse)
+    judgement = _judged_recipe(loaded, layout, report, tell, rehearse, here=not (rehearse or dry_run))
     path = interpreter.choose(python, report.receipt.setup)
     required = _requirements(report.lock, rehearse or dry_run, root)
     found = interpreter.look(path, required)
-    interpreter.demand(found, required)
+    interpreter.demand(found, required, npu=recipe.device == "npu" and required is report.lock.requirements)
     byte_code.remove_unused()
     return Prepared(loaded, layout, report, found, judgement, drift)
 
@@ -253,7 +253,7 @@ def _judged(
         "The workspace does not equal its lock, so a run would not be what its record says",
         where=str(layout.root),
         why="\n".join([*shown, *([f"and {more} more"] if more else [])]),
-        hint="npu-rl diff shows the changes; npu-rl setup --discard puts them aside.\n"
+        hint="npu-rl diff shows the changes; npu-rl setup --manifest NAME --discard puts them aside.\n"
         "--allow-drift REASON runs it as it is: the record keeps the changes, and the run is marked unproven.",
     )
 
@@ -296,10 +296,12 @@ class RefusedRecipe(RecipeError):
 
 
 def _judged_recipe(
-    loaded: LoadedRecipe, layout: Layout, report: Report, tell: Tell, rehearse: bool
+    loaded: LoadedRecipe, layout: Layout, report: Report, tell: Tell, rehearse: bool, *, here: bool
 ) -> Judgement:
-    """The judgement, told. rehearse: sizes are scaled down, so what `plan` refuses is told and does not refuse."""
-    judgement = judge(loaded, AssembledTree(layout.code, report.lock.manifest, _manifest_of(report)))
+    """The judgement, told. rehearse: sizes are scaled down, so what `plan` refuses is told and does not refuse.
+    here: this machine will run it."""
+    tree = AssembledTree(layout.code, report.lock.manifest, _manifest_of(report))
+    judgement = judge(loaded, tree, here=here)
     refusing = judgement.of_keys if rehearse else judgement.findings
     if any(found.severity is Severity.ERROR for found in refusing):
         raise RefusedRecipe(loaded.recipe, judgement.findings)
@@ -321,6 +323,7 @@ def facts(prepared: Prepared) -> dict[str, object]:
         "commit": lock.commit,
         "workspace": str(prepared.layout.root),
         "proven": prepared.drift is None,
+        **({"overruled": dict(prepared.judgement.overruled)} if prepared.judgement.overruled else {}),
         **({"drift": prepared.drift.to_json()} if prepared.drift else {}),
         "interpreter": {
             "path": prepared.interpreter.path,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,23 @@ def test_a_recipe_that_fits(tmp_path: Path) -> None:
     assert "Tokens of a step: 33,554,432 at most (8,192 sequences, 262,144 an engine)" in shown.stdout
     assert "KV cache: 70272 bytes a token, in blocks of 128 tokens" in shown.stdout
     assert shown.stdout.endswith("\n256-dies fits.\n")
-    rules = shown.stdout.index("\nRules that hold\n")
-    assert max(map(len, shown.stdout[:rules].splitlines())) <= 100
+    assert re.search(r"\n\d\d rules hold; --all lists them\n", shown.stdout)
+    assert max(map(len, shown.stdout.splitlines())) <= 100
+
+
+def test_all_lists_the_rules_that_hold_and_those_that_do_not_apply(tmp_path: Path) -> None:
+    changes = ["manifest=deepseek-v3-cann", "actor.transformer.use_flash_attn=true"]
+    folded = run_cli(["plan", RECIPE, *changes], clean_env(tmp_path), tmp_path).stdout
+    assert re.search(r"\n\d+ rules don't apply to this tree; --all lists them with why\n", folded)
+    assert "mla-tensor-parallel" not in folded
+    listed = run_cli(["plan", RECIPE, *changes, "--all"], clean_env(tmp_path), tmp_path).stdout
+    assert "\n  pipeline-layers: 6 + 8 + 8 + 8 + 8 + 8 + 8 + 7 = 61 layers on 8 stages\n" in listed
+    assert re.search(r"\n  mla-tensor-parallel: mindspeed/\S+ was read at 7ff818c, which the", listed)
+    rules = json.loads(run_cli(["plan", RECIPE, *changes, "--json"], clean_env(tmp_path), tmp_path).stdout)[
+        "rules"
+    ]
+    skipped = {rule["id"]: rule["skipped"] for rule in rules if rule["skipped"]}
+    assert all(f"\n  {name}: {why}\n" in listed for name, why in skipped.items())
 
 
 def test_one_that_does_not_fit_says_what_to_change(tmp_path: Path) -> None:

@@ -92,7 +92,6 @@ def test_tensor_parallel_attention_is_refused_by_mindspeed_itself(
 
 
 SHOWN_ELSEWHERE = {
-    "on-policy-logprob",  # off by default
     "repatch-required",  # does something only where MindSpeed can't be imported
     "graph-parameters",  # torchair's graph needs an NPU
 }

@@ -12,10 +12,11 @@ from npu_rl.recipes.plan.memory_report import checkpoints_text, memory_json, mem
 from npu_rl.recipes.plan.parts import gb
 from npu_rl.recipes.plan.plan import Plan
 from npu_rl.recipes.plan.rule import Rule
+from npu_rl.recipes.plan.rules_text import rules_text
 
 
-def plan_text(judgement: Judgement, speed: float | None) -> str:
-    """The whole plan. speed: of the storage, in bytes a second."""
+def plan_text(judgement: Judgement, speed: float | None, every_rule: bool = False) -> str:
+    """The whole plan. speed: of the storage, in bytes a second. every_rule: list the rules that hold, too."""
     plan = judgement.plan
     recipe = plan.facts.recipe
     world = f"{recipe.cluster.world} {'die' if recipe.cluster.world == 1 else 'dies'}"
@@ -27,8 +28,7 @@ def plan_text(judgement: Judgement, speed: float | None) -> str:
         lines += ["", "Layout", *_indented(drawing(plan.facts, plan.memory))]
     if plan.memory is not None:
         lines += ["", *memory_text(plan.memory, plan.machine.host)]
-    held = [rule for rule in plan.rules if rule.ok]
-    lines += ["", *_amounts(plan, speed), "", "Rules that hold", *map(_rule, held), ""]
+    lines += ["", *_amounts(plan, speed), "", *rules_text(plan.rules, every_rule), ""]
     lines += [found.line() for found in judgement.findings]
     lines.append(verdict(judgement))
     return "\n".join(lines) + "\n"
@@ -64,6 +64,7 @@ def _rule_json(rule: Rule) -> dict[str, Any]:
         "refuses": rule.refuses,
         "figures": rule.figures,
         "fix": "" if rule.ok else rule.fix,
+        "certain": rule.certain,
         "skipped": rule.skipped,
         "keys": list(rule.keys),
     }
@@ -96,10 +97,6 @@ def _amounts(plan: Plan, speed: float | None) -> Iterator[str]:
     if tokens is not None:
         engine = f", {tokens.per_engine:,} an engine" if tokens.per_engine else ""
         yield f"Tokens of a step: {tokens.longest:,} at most ({tokens.sequences:,} sequences{engine})"
-
-
-def _rule(rule: Rule) -> str:
-    return f"  {rule.id}: {rule.figures}"
 
 
 def verdict(judgement: Judgement) -> str:
