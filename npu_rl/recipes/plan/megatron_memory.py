@@ -68,7 +68,7 @@ class _Megatron:
             facts.on(f"{part}.{name}_offload") for name in ("param", "optimizer")
         )
         self._reference_offload = facts.on(f"{REFERENCE}.megatron.param_offload")
-        self._swapped = bool(facts.transformer("swap_optimizer")) or facts.on(f"{part}.swap_optimizer")
+        self._swapped = bool(facts.transformer("swap_optimizer"))
         self.distributed = facts.values.value(f"{part}.use_distributed_optimizer") is not False
         in_fp32 = facts.values.value(f"{part}.override_ddp_config.grad_reduce_in_fp32") is not False
         self.gradient = GRADIENT if in_fp32 else WEIGHT

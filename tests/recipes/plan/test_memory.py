@@ -189,10 +189,13 @@ def test_the_trainers_other_switches() -> None:
     assert whole.states == 12 * 4_682_547_200
     bf16 = memory(f"{part}.override_ddp_config.grad_reduce_in_fp32=false").stages[1]
     assert bf16.gradients == bf16.weights
-    cann = memory(f"{T}.swap_optimizer=false", f"{part}.swap_optimizer=true")
-    assert Part.SWAPPED in phase(cann, PhaseName.UPDATE).parts
     fused = memory("overrides.actor_rollout_ref.model.use_fused_kernels=true")
     assert all(Part.LOGITS not in found.parts for found in fused.phases)
+
+
+def test_old_log_probs_that_are_not_computed() -> None:
+    made = memory("overrides.actor_rollout_ref.actor.recompute_old_log_prob=false")
+    assert made.worst(PhaseName.OLD_LOG_PROB) is None
 
 
 def test_what_is_not_set_is_named() -> None:
