@@ -75,7 +75,7 @@ class _Megatron:
         self._recompute = megatron_recompute(facts)
         train = layout.train
         parallel = facts.values.value(f"{part}.sequence_parallel") is not False
-        self._spread = Spread(train.tensor, layout.expert_tensor, parallel)
+        self._spread = Spread(train.tensor, 1 if _whole_experts(facts) else layout.expert_tensor, parallel)
         end = len(ranges) - 1
         self.stages = tuple(self._stage(layers, i == 0, i == end) for i, layers in enumerate(ranges))
 
@@ -168,6 +168,14 @@ class _Megatron:
             return 0
         words = self._shape.vocabulary // self._layout.train.tensor
         return MEGATRON_LOGITS[kind] * micro.tokens * words
+
+
+def _whole_experts(facts: Facts) -> bool:
+    """Whether tensor ranks divide the experts, not each expert (MindSpeed's moe_tp_extend_ep).
+
+    cann-recipes-train's trainer sets it (verl_patches/train_engine/initialize_training.py:183@bcd3be7).
+    """
+    return facts.transformer("moe_tp_extend_ep") is True or facts.lists_layers
 
 
 def _largest_buffer(whole: int, experts: int) -> int:

@@ -139,6 +139,13 @@ def test_recomputation_is_read_as_configured() -> None:
     assert activations(some, f"{T}.recompute_modules=[moe]") < off / 2
 
 
+def test_tensor_ranks_that_extend_to_the_experts_see_their_own_tokens_only() -> None:
+    """MindSpeed's moe_tp_extend_ep: no gathering of the tokens of four tensor ranks for a quarter of an expert."""
+    sizes = ["actor.parallel.tensor=4", "actor.parallel.expert=8", "actor.parallel.expert_tensor=4"]
+    sizes.append(f"{T}.recompute_granularity=~")
+    assert activations(*sizes, f"{T}.moe_tp_extend_ep=true") < 0.6 * activations(*sizes)
+
+
 def test_no_more_micro_batches_are_in_flight_than_there_are() -> None:
     """A mini batch of 32 prompts x 16 over 32 replicas is 16 sequences: one micro batch of 16."""
     assert activations(
