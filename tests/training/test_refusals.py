@@ -64,7 +64,11 @@ def test_an_npu_recipe_without_npus(quickstart_workspace: Path, env: dict[str, s
         (["model.make=null", "model.path=/nonexist"], 1, ["there is no folder '/nonexist'"]),
         (["env.HCCL_BUFFSIZE=300MB"], 1, ["fix: set env.HCCL_BUFFSIZE to 300"]),
         (["env.VLLM_USE_V1=maybe", "--dry-run"], 1, ["(vllm/envs.py:", "set env.VLLM_USE_V1 to 1 or 0"]),
-        (["reward.function=npu_rl_runtime/rewards/digit_shar.py"], 1, ["rewards/digit_share.py:compute_score"]),
+        (
+            ["reward.function=npu_rl_runtime/rewards/digit_shar.py"],
+            1,
+            ["rewards/digit_share.py:compute_score"],
+        ),
         (["--dry-run", "--resume"], 2, ["--dry-run conflicts with --resume"]),
         (["--rehearse=train", "--resume"], 2, ["--rehearse conflicts with --resume"]),
         (["--rehearse=train", "--dry-run"], 2, ["--dry-run conflicts with --rehearse"]),
