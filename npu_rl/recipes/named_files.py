@@ -242,7 +242,7 @@ class _Files:
 
     def _is_certain(self, named: str) -> bool:
         """Whether no other machine can have what this one lacks."""
-        return self._here or not named.startswith(("/", "~"))
+        return not named.startswith(("/", "~"))
 
     def _near_file(self, named: str, path: Path) -> str:
         """A Python file that was likely meant, written as the recipe writes it."""

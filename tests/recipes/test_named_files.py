@@ -187,7 +187,7 @@ def test_a_file_of_this_machine_is_missed_where_its_folder_is_here(tmp_path: Pat
     (one,) = found(code, f"reward.function={tmp_path}/score.py:f")
     assert (one.rule, one.certain) == ("reward-function-file", False)
     (one,) = found(code, "reward.function=/mounts/of/a/cluster/score.py:f", here=True)
-    assert (one.rule, one.certain) == ("reward-function-file", True)
+    assert (one.rule, one.certain) == ("reward-function-file", False)
 
 
 @pytest.mark.parametrize(

@@ -52,8 +52,12 @@ BROKEN = [
         "overrides['actor_rollout_ref.actor.ppo_micro_batch_size']",
     ),
     (["actor.micro_batch=3"], "mini-batch-share", "actor.micro_batch"),
-    (["env.HCCL_IF_BASE_PORT=65530"], "hccl-ports", "env.HCCL_IF_BASE_PORT"),
-    (["env.HCCL_IF_BASE_PORT=64247", "env.MASTER_PORT=64247"], "ports-overlap", "env.MASTER_PORT"),
+    (["env.HCCL_IF_BASE_PORT=65530"], "environment-value", "env.HCCL_IF_BASE_PORT"),
+    (["env.HCCL_CONNECT_TIMEOUT=soon"], "environment-value", "env.HCCL_CONNECT_TIMEOUT"),
+    (["env.HCCL_BUFFSIZE=300MB"], "environment-value", "env.HCCL_BUFFSIZE"),
+    (["env.HCCL_EXEC_TIMOUT=600"], "environment-name", "env.HCCL_EXEC_TIMOUT"),
+    (["reward.function=./no_such.py:f"], "reward-function-file", "reward.function"),
+    (["plan.except.no-such=x"], "unknown-rule", "plan.except.no-such"),
 ]
 VALID = [
     [],

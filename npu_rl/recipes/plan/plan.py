@@ -16,12 +16,14 @@ from npu_rl.recipes.load import LoadedRecipe
 from npu_rl.recipes.plan.adaptation_rules import adaptation_rules
 from npu_rl.recipes.plan.amounts import Disk, Loading, Tokens, disk_of, loading_of, tokens_of
 from npu_rl.recipes.plan.batch_shares import batch_shares, length_rules
+from npu_rl.recipes.plan.checkpoints import Checkpoints, checkpoint_rules, checkpoints_of
 from npu_rl.recipes.plan.facts import Facts, facts_of
 from npu_rl.recipes.plan.fit import fit
 from npu_rl.recipes.plan.grounds import grounded
 from npu_rl.recipes.plan.layout_rules import layout_rules
+from npu_rl.recipes.plan.machine import Machine
 from npu_rl.recipes.plan.memory import Memory, memory_of
-from npu_rl.recipes.plan.memory_rules import Machine, memory_rules
+from npu_rl.recipes.plan.memory_rules import memory_rules
 from npu_rl.recipes.plan.place_rules import place_rules
 from npu_rl.recipes.plan.rule import Rule
 from npu_rl.recipes.plan.switch_rules import switch_rules
@@ -31,8 +33,8 @@ __all__ = ["Machine", "Plan", "plan_of"]
 
 @dataclass(frozen=True)
 class Plan:
-    """A recipe's plan. fits: whether the sizes of the layout do. memory: None where they don't, or on another
-    backend than Megatron.
+    """A recipe's plan. fits: whether the sizes of the layout do. memory: None where they don't, or the
+    model's shape is not known.
     """
 
     facts: Facts
@@ -41,6 +43,7 @@ class Plan:
     fits: bool
     memory: Memory | None
     disk: Disk | None
+    checkpoints: Checkpoints | None
     loading: Loading | None
     tokens: Tokens | None
 
@@ -73,9 +76,10 @@ def plan_of(
     facts, machine = facts_of(loaded, code, tree), machine or Machine()
     rules = _rules(facts)
     fits = facts.layout is None or all(check.ok for check in fit(facts.layout))
-    memory = memory_of(facts) if fits and facts.shape is not None else None
+    memory = memory_of(facts, machine.die) if fits and facts.shape is not None else None
     if memory is not None and facts.npu:
         rules += memory_rules(facts, memory, machine)
+    rules += checkpoint_rules(facts, machine)
     return Plan(
         facts,
         machine,
@@ -83,6 +87,7 @@ def plan_of(
         fits,
         memory,
         disk_of(facts.shape) if facts.shape else None,
+        checkpoints_of(facts),
         loading_of(facts, memory),
         tokens_of(facts),
     )
