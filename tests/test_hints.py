@@ -123,6 +123,18 @@ def test_the_commands_and_options_that_messages_name_exist() -> None:
         }
         given = {word.partition("=")[0] for word in words if word.startswith("--")}
         assert given <= {*options, "--help"}, f"{where}: npu-rl {line}"
+        needed = {
+            parameter.opts[0]
+            for parameter in command.params
+            if parameter.required and "-" in parameter.opts[0]
+        }
+        assert not given or needed <= given, f"{where}: npu-rl {line} lacks {needed - given}"
+
+
+def test_a_command_that_is_told_to_be_run_is_whole() -> None:
+    """After a colon stands what a person pastes; `npu-rl setup` without a manifest is refused."""
+    bare = [where for where, text in TEXTS if re.search(r": npu-rl (setup|lock)(?! --)", text)]
+    assert bare == []
 
 
 @pytest.mark.parametrize(("where", "text"), [(w, t) for w, t in TEXTS if "pip install" in t])

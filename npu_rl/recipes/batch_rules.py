@@ -7,6 +7,7 @@ verl/workers/fsdp_workers.py; Megatron-core 0.12.1, megatron/core/parallel_state
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ _FSDP, _MEGATRON = "verl/workers/fsdp_workers.py", "verl/workers/megatron_worker
 _STATE = "megatron/core/parallel_state.py"
 # Older ones divide the batch by all dies (verl/trainer/ppo/ray_trainer.py:348@54c9b73).
 _OVER_COPIES = Place(_TRAINER, "minimal_bsz = megatron_dp", ("55e3c5b", "verl==0.5.0"))
+_WORDS = {_A: "actor.micro_batch", _R: "rollout.log_prob_micro_batch", _F: "reference.micro_batch"}
 _REFERENCE = re.compile(r"\$\{(?:oc\.select:)?\s*(\.*)([\w.]+)\s*(?:,[^{}]*)?\}")
 
 
@@ -33,11 +35,13 @@ class Broken:
         rule: Its stable id.
         keys: The trainer's keys it is about, the likeliest to be changed first.
         message: The figures, with the code that asks for them.
+        fix: What to write, in the recipe's words.
     """
 
     rule: str
     keys: tuple[str, ...]
     message: str
+    fix: str
 
 
 class Values:
@@ -101,6 +105,7 @@ class _Rules:
                 f"{world} dies are not divisible by rollout tensor parallel size {infer}",
                 f"{_R}.tensor_model_parallel_size",
                 "trainer.n_gpus_per_node",
+                fix=f"set rollout.tensor_parallel to a divisor of {world}",
             )
         for role in (_A, _F) if self._megatron else ():
             yield from self._model_parallel(f"{role}.megatron", world)
@@ -119,6 +124,7 @@ class _Rules:
                 f"sequence parallel size {sequence} needs model.remove_padding: true",
                 f"{_A}.ulysses_sequence_parallel_size",
                 "actor_rollout_ref.model.use_remove_padding",
+                fix="set model.remove_padding to true, or actor.parallel.sequence to 1",
             )
 
     def _model_parallel(self, section: str, world: int) -> Iterator[Broken]:
@@ -133,7 +139,12 @@ class _Rules:
             text = f"tensor {tensor} x pipeline {pipeline} x context {context} = {together}"
             keys = (f"{section}.{name}" for name in self._names("tensor", "pipeline", "context"))
             yield from self._broken(
-                "model-parallel-divides-world", where, f"{world} dies are not divisible by {text}", *keys
+                "model-parallel-divides-world",
+                where,
+                f"{world} dies are not divisible by {text}",
+                *keys,
+                fix="set actor.parallel.tensor, actor.parallel.pipeline and actor.parallel.context so that their "
+                f"product divides {world}",
             )
         expert = self._size(section, "expert")
         inner = self._values.whole(f"{section}.expert_tensor_parallel_size", tensor) or tensor
@@ -144,7 +155,12 @@ class _Rules:
             )
             keys = (f"{section}.{name}" for name in self._names("expert", "pipeline"))
             yield from self._broken(
-                "expert-parallel-divides-world", where, f"{world} dies are not divisible by {text}", *keys
+                "expert-parallel-divides-world",
+                where,
+                f"{world} dies are not divisible by {text}",
+                *keys,
+                fix="set actor.parallel.expert_tensor, actor.parallel.expert and actor.parallel.pipeline so that their "
+                f"product divides {world}",
             )
 
     def _size(self, section: str, name: str) -> int | None:
@@ -176,6 +192,7 @@ class _Rules:
                 f"the batch of {batch} prompts is smaller than the mini batch of {mini}",
                 f"{_A}.ppo_mini_batch_size",
                 "data.train_batch_size",
+                fix=f"set actor.mini_batch to {batch} or less, or data.batch to {mini} or more",
             )
         if batch and answers and world:
             yield from self._whole_batch(batch, answers, world)
@@ -193,6 +210,7 @@ class _Rules:
                 f"{batch} prompts x {answers} answers = {batch * answers} is not divisible by {text}",
                 "data.train_batch_size",
                 f"{_R}.n",
+                fix=f"set data.batch to a multiple of {smallest // math.gcd(smallest, answers)}",
             )
 
     def _smallest(self, world: int) -> tuple[int | None, str]:
@@ -223,6 +241,9 @@ class _Rules:
                 f"{text}, not divisible by micro batch {micro}",
                 f"{_A}.ppo_micro_batch_size_per_gpu",
                 f"{_A}.ppo_mini_batch_size",
+                fix=f"set actor.micro_batch to a divisor of {share}"
+                if share
+                else f"set actor.mini_batch to {-(-copies // answers)} or more",
             )
 
     def micro_batches(self) -> Iterator[Broken]:
@@ -247,11 +268,17 @@ class _Rules:
                     f"{one} is not set, and the trainer has no default",
                     one,
                     whole,
+                    fix=f"set {_WORDS[section]} to the responses a die computes at once, such as 1",
                 )
             elif value(one) is not None and value(whole) is not None:
                 where = self._rule((_TRAINER, "You have set both"), (_ACTOR, "You have set both"))
                 yield from self._broken(
-                    "micro-batch-twice", where, f"{one} and {whole} exclude each other", whole, one
+                    "micro-batch-twice",
+                    where,
+                    f"{one} and {whole} exclude each other",
+                    whole,
+                    one,
+                    fix=f"remove overrides.{whole}, which {_WORDS[section]} replaces",
                 )
 
     def _rule(self, *places: tuple[str, str]) -> str | None:
@@ -260,6 +287,6 @@ class _Rules:
         return standing.where if standing.holds else None
 
     @staticmethod
-    def _broken(rule: str, where: str | None, message: str, *keys: str) -> Iterator[Broken]:
+    def _broken(rule: str, where: str | None, message: str, *keys: str, fix: str) -> Iterator[Broken]:
         if where:
-            yield Broken(rule, keys, f"{message} ({where})")
+            yield Broken(rule, keys, f"{message} ({where})", fix)

@@ -6,14 +6,20 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from npu_rl.manifest.problems import shown
 from npu_rl.masking import masked_value
 from npu_rl.recipes import environment_table as table
-from npu_rl.recipes.check import Said
 from npu_rl.recipes.environment_reads import EnvironmentReads, Read
 from npu_rl.recipes.environment_values import Wrong
 from npu_rl.recipes.finding import Finding, Severity
+
+if TYPE_CHECKING:
+    from npu_rl.recipes.check import Said
+
+RULES = ("environment-value", "environment-name", "environment-owned")
+"""The ids of the findings here."""
 
 _SHORTEST = 8  # letters of a name in which one letter off is a typing error
 _LONG = 14  # and two letters

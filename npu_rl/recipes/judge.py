@@ -8,9 +8,11 @@ from pathlib import Path
 
 from npu_rl.manifest.problems import KeyPath
 from npu_rl.recipes.check import check_keys, read_trainer
+from npu_rl.recipes.environment_check import RULES as OF_ENVIRONMENT
 from npu_rl.recipes.environment_check import environment_findings
 from npu_rl.recipes.finding import Finding, Severity
 from npu_rl.recipes.load import LoadedRecipe
+from npu_rl.recipes.named_files import RULES as OF_FILES
 from npu_rl.recipes.named_files import named_file_findings
 from npu_rl.recipes.overruling import overrule
 from npu_rl.recipes.plan.grounds import GROUNDS
@@ -99,7 +101,13 @@ def judge(
     ]
     of_plan = _without(plan.findings(), of_keys)
     found = [*of_keys, *of_plan]
-    ids = {*GROUNDS, *(rule.id for rule in plan.rules), *(one.rule for one in found)}
+    ids = {
+        *GROUNDS,
+        *OF_ENVIRONMENT,
+        *OF_FILES,
+        *(rule.id for rule in plan.rules),
+        *(one.rule for one in found),
+    }
     exceptions = overrule(loaded, found, ids)
     return Judgement(
         (*exceptions.left(of_keys), *exceptions.told),

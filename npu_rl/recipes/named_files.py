@@ -20,12 +20,26 @@ from npu_rl.recipes.local_paths import absolute, function_file, is_outside, spli
 from npu_rl.recipes.nearest import nearest
 from npu_rl.recipes.settings import flat, settings
 
+RULES = (
+    "reward-function-file",
+    "reward-function-name",
+    "reward-function-arguments",
+    "named-file",
+    "named-class",
+    "chat-template",
+    "model-path",
+    "model-checkpoint",
+    "data-file",
+)
+"""The ids of the findings here."""
+
 # Keys of a file and of a name in it, which verl's load_extern_type reads (verl/utils/import_utils.py @ 55e3c5b:83).
 _TYPES = {
     "data.custom_cls.path": "data.custom_cls.name",
     "data.sampler.class_path": "data.sampler.class_name",
     "data.datagen.path": "data.datagen.name",
 }
+_TEMPLATE = "actor_rollout_ref.model.custom_chat_template"
 _LONGEST = 160  # letters of a path in a message
 _REWARD_KWARGS = "reward_model.reward_kwargs"
 
@@ -39,7 +53,7 @@ def named_file_findings(loaded: LoadedRecipe, code: Path | None, here: bool) -> 
         here: Whether this machine will run it, so that it has to have the model and the data.
     """
     files = _Files(loaded, code, here)
-    found = [*files.of_reward(), *files.of_types()]
+    found = [*files.of_reward(), *files.of_types(), *files.of_template()]
     return [*found, *files.of_model(), *files.of_data()] if here else found
 
 
@@ -74,9 +88,8 @@ class _Files:
                 near = self._near_file(file, path)
                 fix = f"set reward.function to {near}:{name}" if near else "name an existing file"
                 what = "is a folder" if _holds(path.is_dir) else "is not there"
-                yield self._error(
-                    "reward-function-file", key, f"the file {self._place_of(file, path)} {what}", fix
-                )
+                message, certain = f"the file {self._place_of(file, path)} {what}", self._is_certain(file)
+                yield self._error("reward-function-file", key, message, fix, certain=certain)
             return
         defined = reward_function.defined_in(path)
         if defined is None:
@@ -164,6 +177,17 @@ class _Files:
                 fix = f"set overrides.{name_key} to {near or 'a class of the file'}"
                 yield self._error("named-class", self._given[name_key].path, message, fix, key=name_key)
 
+    def of_template(self) -> Iterator[Finding]:
+        given = self._given.get(_TEMPLATE)
+        text = given.value if given else None
+        if given and isinstance(text, str) and text.strip() and "{" not in text:
+            message = (
+                f"{_TEMPLATE} is the template's text, not the file it is in, and {shown(text)} would be every prompt "
+                "(verl/workers/fsdp_workers.py:278@55e3c5b)"
+            )
+            fix = f"set overrides.{_TEMPLATE} to the content of the file"
+            yield self._error("chat-template", given.path, message, fix, certain=False, key=_TEMPLATE)
+
     def _module(self, dotted: str) -> Path | None:
         """The file of a module whose package is in the tree."""
         parts = dotted.replace("/", ".").split(".")
@@ -215,6 +239,10 @@ class _Files:
         if self._here or not named.startswith(("/", "~")):
             return True
         return path.parent != Path(path.anchor) and _holds(path.parent.is_dir)
+
+    def _is_certain(self, named: str) -> bool:
+        """Whether no other machine can have what this one lacks."""
+        return self._here or not named.startswith(("/", "~"))
 
     def _near_file(self, named: str, path: Path) -> str:
         """A Python file that was likely meant, written as the recipe writes it."""

@@ -253,7 +253,7 @@ def _judged(
         "The workspace does not equal its lock, so a run would not be what its record says",
         where=str(layout.root),
         why="\n".join([*shown, *([f"and {more} more"] if more else [])]),
-        hint="npu-rl diff shows the changes; npu-rl setup --discard puts them aside.\n"
+        hint="npu-rl diff shows the changes; npu-rl setup --manifest NAME --discard puts them aside.\n"
         "--allow-drift REASON runs it as it is: the record keeps the changes, and the run is marked unproven.",
     )
 

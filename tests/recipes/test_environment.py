@@ -9,15 +9,18 @@ import pytest
 
 from npu_rl.data import bundled_manifests
 from npu_rl.manifest.load import load_manifest
+from npu_rl.recipes.environment_check import RULES as OF_ENVIRONMENT
 from npu_rl.recipes.environment_check import EnvironmentFault, environment_faults, near_name
 from npu_rl.recipes.environment_reads import EnvironmentReads
 from npu_rl.recipes.environment_table import NAMES, OWNED, TYPES, source_of
 from npu_rl.recipes.finding import Severity
 from npu_rl.recipes.judge import AssembledTree, judge
 from npu_rl.recipes.load import load_recipe
+from npu_rl.recipes.named_files import RULES as OF_FILES
 from npu_rl.runtime.deepscaler.score import VARIANTS
 from tests.recipes.code_trees import archive, lay
 
+ROOT = Path(__file__).parents[2] / "npu_rl"
 LISTS = {
     "vllm/envs.py": """
 import os
@@ -265,8 +268,7 @@ def test_the_table_says_where_it_has_its_values_from() -> None:
 
 def test_every_variable_of_ours_is_known() -> None:
     """What npu-rl and its runtime read is an owned name, a switch, or in the table."""
-    root = Path(__file__).parents[2] / "npu_rl"
-    texts = [path.read_text() for path in [*root.rglob("*.py"), *(root / "launcher").iterdir()]]
+    texts = [path.read_text() for path in [*ROOT.rglob("*.py"), *(ROOT / "launcher").iterdir()]]
     read = {
         name
         for text in texts
@@ -308,6 +310,23 @@ def test_one_fault_is_one_line() -> None:
     assert [(one.rule, one.key, one.where) for one in found] == [
         ("environment-value", "env.HCCL_BUFFSIZE", "command line: env.HCCL_BUFFSIZE=300MB")
     ]
+
+
+def test_a_name_may_be_overruled_by_id_where_it_is_found_and_where_not(code: Path) -> None:
+    reason = "plan.except.environment-name=our own HCCL build reads it"
+    for said in (["env.HCCL_BUFSIZE=300"], []):
+        found = judge(load_recipe("deepseek-r1-zero-256die", [reason, *said])).findings
+        assert not [one for one in found if one.severity is Severity.ERROR], found
+        assert any("environment-name" in one.message for one in found)
+    certain = "plan.except.environment-value=I say so"
+    errors = judge(load_recipe("deepseek-r1-zero-256die", [certain, "env.HCCL_BUFFSIZE=300MB"])).errors
+    assert {one.rule for one in errors} == {"environment-value", "exception-to-a-certain-rule"}
+
+
+def test_every_rule_has_its_id_in_the_list(code: Path) -> None:
+    text = (ROOT / "recipes/environment_check.py").read_text() + (ROOT / "recipes/named_files.py").read_text()
+    used = set(re.findall(r"""(?:_error\(|EnvironmentFault\()\s*["']([a-z-]+)["']""", text))
+    assert used == {*OF_ENVIRONMENT, *OF_FILES}
 
 
 def test_the_lists_alone_are_parsed_for_what_they_name(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:

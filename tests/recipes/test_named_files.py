@@ -184,9 +184,9 @@ def test_a_function_beside_the_recipe(beside: Path, code: Path) -> None:
 
 def test_a_file_of_this_machine_is_missed_where_its_folder_is_here(tmp_path: Path, code: Path) -> None:
     (one,) = found(code, f"reward.function={tmp_path}/score.py:f")
-    assert one.rule == "reward-function-file"
+    assert (one.rule, one.certain) == ("reward-function-file", False)
     (one,) = found(code, "reward.function=/mounts/of/a/cluster/score.py:f", here=True)
-    assert one.rule == "reward-function-file"
+    assert (one.rule, one.certain) == ("reward-function-file", True)
 
 
 @pytest.mark.parametrize(
@@ -223,6 +223,19 @@ def test_a_class_by_its_file(code: Path, tmp_path: Path, said: list[str], rule: 
 def test_a_class_that_may_be_there_is_let_through(code: Path, said: list[str]) -> None:
     words = [f"overrides.{word}" for word in said]
     assert found(code, *words, "reward.function=rewards/share.py") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "fine"), [("./chat.jinja", False), ("/t/chat.txt", False), ("'{{ messages }}'", True)]
+)
+def test_a_chat_template_is_its_text(code: Path, text: str, fine: bool) -> None:
+    words = [
+        f"overrides.actor_rollout_ref.model.custom_chat_template={text}",
+        "reward.function=rewards/share.py",
+    ]
+    assert [(one.rule, one.certain) for one in found(code, *words)] == (
+        [] if fine else [("chat-template", False)]
+    )
 
 
 # -- the model and the data ----------------------------------------------------------------------------

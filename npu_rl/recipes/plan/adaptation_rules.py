@@ -52,7 +52,7 @@ def _megatron(facts: Facts) -> Iterator[Rule]:
             there,
             f"moe_grouped_gemm true makes MindSpeed import megatron.training, which is {'' if there else 'not '}in the "
             "tree",
-            "leave actor.transformer.moe_grouped_gemm out: verl's own configuration of the model has it on already",
+            "remove actor.transformer.moe_grouped_gemm: verl's own configuration of the model has it on already",
             (_GEMM,),
         )
 

@@ -25,7 +25,7 @@ def batch_shares(facts: Facts, broken: Mapping[str, Broken]) -> Iterator[Rule]:
     answers, copies = prompts * each, facts.copies
     micro = facts.whole(f"{ACTOR}.ppo_micro_batch_size_per_gpu") or 1
     said = f"{prompts} prompts x {each} answers = {answers}; {copies} copies x micro batch {micro} = {copies * micro}"
-    change = f"take a data.batch so that data.batch x rollout.answers is a multiple of {copies * micro}"
+    change = f"set data.batch so that data.batch x rollout.answers is a multiple of {copies * micro}"
     yield _judged("batch-divisible-by-dp", broken, _BATCH, said, change)
     if mini:
         said = f"mini batch of {mini} prompts in a batch of {prompts}"
@@ -36,7 +36,7 @@ def batch_shares(facts: Facts, broken: Mapping[str, Broken]) -> Iterator[Rule]:
             "mini-batch-divisible-by-dp",
             mini * each % copies == 0,
             f"{mini} prompts x {each} answers = {mini * each}, over {copies} copies",
-            f"take an actor.mini_batch so that it x rollout.answers is a multiple of {copies}",
+            f"set actor.mini_batch so that actor.mini_batch x rollout.answers is a multiple of {copies}",
             (_MINI,),
         )
     if facts.engines:
@@ -46,7 +46,7 @@ def batch_shares(facts: Facts, broken: Mapping[str, Broken]) -> Iterator[Rule]:
 def _judged(rule: str, broken: Mapping[str, Broken], key: str, said: str, change: str) -> Rule:
     fault = broken.get(rule)
     keys = fault.keys if fault else (key,)
-    return Rule(rule, fault is None, fault.message if fault else said, change, keys)
+    return Rule(rule, fault is None, fault.message if fault else said, fault.fix if fault else change, keys)
 
 
 def _engine(facts: Facts, answers: int, engines: int) -> Iterator[Rule]:
@@ -55,7 +55,7 @@ def _engine(facts: Facts, answers: int, engines: int) -> Iterator[Rule]:
         "batch-divisible-by-rollout-dp",
         answers % engines == 0,
         f"{answers} answers over {engines} engines" + (f" = {share}" if answers % engines == 0 else ""),
-        f"take a data.batch so that data.batch x rollout.answers is a multiple of {engines}",
+        f"set data.batch so that data.batch x rollout.answers is a multiple of {engines}",
         (_BATCH, f"{ROLLOUT}.n"),
     )
     sequences = facts.whole(_SEQUENCES)
@@ -81,7 +81,7 @@ def length_rules(facts: Facts) -> Iterator[Rule]:
             "model-positions",
             length <= reach * stretch,
             f"prompt and answer {length} tokens; {reach} positions x rope factor {stretch:g} = {reach * stretch:.0f}",
-            "shorten data.response_length",
+            f"set data.response_length to {int(reach * stretch) - (length - (facts.whole(_RESPONSE) or 0))} or less",
             (_RESPONSE,),
         )
     if facts.vllm:
@@ -93,7 +93,7 @@ def length_rules(facts: Facts) -> Iterator[Rule]:
             trained == _MASK,
             f"seq_length {trained}; MindSpeed makes its mask of this side and asks for the compressed causal mode, "
             f"whose mask is {_MASK} x {_MASK} whatever the sequences are",
-            f"set seq_length to {_MASK}",
+            f"set actor.transformer.seq_length to {_MASK}",
             (f"{TRANSFORMER}.seq_length",),
         )
     elif isinstance(trained, int):
@@ -101,7 +101,7 @@ def length_rules(facts: Facts) -> Iterator[Rule]:
             "training-seq-length",
             trained >= length,
             f"seq_length {trained} for sequences of {length} tokens",
-            f"set seq_length to {length}",
+            f"set actor.transformer.seq_length to {length}",
             (f"{TRANSFORMER}.seq_length",),
             advice=True,
         )

@@ -82,10 +82,15 @@ class Facts:
     def transformer(self, name: str) -> Any:
         """A value of Megatron's and MindSpeed's configuration, wherever this trainer takes it from."""
         value = self.values.value(f"{TRANSFORMER}.{name}")
-        if value is not None or name not in _ELSEWHERE or not self.upstream.has(_CANN):
+        if value is not None or name not in _ELSEWHERE or not self.lists_layers:
             return value
         switch, key = _ELSEWHERE[name]
         return self.values.value(key) if not switch or self.on(switch) else None
+
+    @property
+    def lists_layers(self) -> bool:
+        """Whether the trainer reads the layers of each stage from pipeline_parallel_num_layer_list."""
+        return self.upstream.has(_CANN)
 
     @property
     def world(self) -> int:

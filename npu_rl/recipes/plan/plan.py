@@ -7,9 +7,11 @@ from itertools import chain
 from pathlib import Path
 
 from npu_rl.errors import RecipeError
+from npu_rl.manifest.problems import KeyPath
 from npu_rl.recipes.batch_rules import Broken, broken_rules
 from npu_rl.recipes.finding import Finding, Severity
 from npu_rl.recipes.hydra_files import ConfigTree
+from npu_rl.recipes.keys import word_for
 from npu_rl.recipes.load import LoadedRecipe
 from npu_rl.recipes.plan.adaptation_rules import adaptation_rules
 from npu_rl.recipes.plan.amounts import Disk, Loading, Tokens, disk_of, loading_of, tokens_of
@@ -88,7 +90,11 @@ def plan_of(
 
 def _rules(facts: Facts) -> list[Rule]:
     """Each rule once: where a layout rule and the trainer's own arithmetic judge the same sizes, the one that fails."""
-    broken = {rule.rule: rule for rule in broken_rules(facts.values, facts.recipe.megatron, facts.upstream)}
+    found = {
+        (one.rule, one.message): one
+        for one in broken_rules(facts.values, facts.recipe.megatron, facts.upstream)
+    }
+    broken = {rule: one for (rule, _), one in reversed(found.items())}
     rules = chain(
         layout_rules(facts),
         batch_shares(facts, broken),
@@ -99,19 +105,27 @@ def _rules(facts: Facts) -> list[Rule]:
     )
     kept = [rule for rule in grounded(rules, facts.upstream) if not (rule.ok and rule.id in broken)]
     refused = {rule.id for rule in kept if not rule.ok}
-    return kept + [_of_trainer(rule) for rule in broken.values() if rule.rule not in refused]
+    return kept + [_of_trainer(one) for one in found.values() if one.rule not in refused]
 
 
 def _of_trainer(broken: Broken) -> Rule:
-    return Rule(broken.rule, False, broken.message, "", broken.keys)
+    return Rule(broken.rule, False, broken.message, broken.fix, broken.keys)
 
 
 def _finding(facts: Facts, rule: Rule) -> Finding:
     key = next((key for key in rule.keys if key in facts.given), rule.keys[0] if rule.keys else "")
-    path = facts.path(key) or rule.path
+    path = facts.path(key) or rule.path or _where_to_write(key)
     severity = Severity.ADVICE if rule.advice else Severity.ERROR
     where = facts.loaded.where(*path)
     return Finding(rule.id, severity, path, key, rule.figures, rule.fix, where, rule.certain)
+
+
+def _where_to_write(trainer_key: str) -> KeyPath:
+    """The recipe's key for one of the trainer's that it doesn't set."""
+    if not trainer_key:
+        return ()
+    word = word_for(trainer_key)
+    return ("overrides", trainer_key) if word is None else tuple(word.split("."))
 
 
 def _unknown_model(facts: Facts, error: RecipeError) -> Finding:

@@ -59,7 +59,7 @@ def _swap(facts: Facts) -> Iterator[Rule]:
         "swap-needs-distributed-optimizer",
         distributed,
         f"swap_optimizer true, use_distributed_optimizer {str(distributed).lower()}",
-        "leave use_distributed_optimizer on",
+        "remove use_distributed_optimizer, which is on by default",
         (_DDP, _SWAP),
     )
     reuse = bool(facts.transformer("reuse_fp32_param"))
@@ -67,7 +67,7 @@ def _swap(facts: Facts) -> Iterator[Rule]:
         "swap-without-reuse-fp32",
         not reuse,
         f"swap_optimizer true, reuse_fp32_param {str(reuse).lower()}",
-        "leave reuse_fp32_param out",
+        "remove actor.transformer.reuse_fp32_param",
         (f"{TRANSFORMER}.reuse_fp32_param", _SWAP),
     )
     chosen = facts.transformer("optimizer_selection") or "fused_adamw"
@@ -75,7 +75,7 @@ def _swap(facts: Facts) -> Iterator[Rule]:
         "swap-needs-fused-adamw",
         chosen == "fused_adamw",
         f"swap_optimizer true, optimizer_selection {chosen}; it replaces the step of fused_adamw",
-        "leave optimizer_selection out",
+        "remove actor.transformer.optimizer_selection",
         (f"{TRANSFORMER}.optimizer_selection", _SWAP),
     )
 
@@ -97,7 +97,7 @@ def _weights(facts: Facts) -> Iterator[Rule]:
         "benchmark-switch-in-training",
         not found,
         f"weights are loaded, and of a benchmark's switches on: {', '.join(found) or 'none'}",
-        "turn it off, or set model.load_weights to false for a benchmark",
+        "remove it, or set model.load_weights to false for a benchmark",
         (f"{ROLLOUT}.ignore_eos",),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -95,7 +96,7 @@ BROKEN = [
         "tensor-parallel-divides-heads",
         ["actor.parallel.tensor=3"],
         "128 heads can't be split evenly 3",
-        "divides",
+        "divisor",
     ),
     (
         "pipeline-layers",
@@ -113,7 +114,7 @@ BROKEN = [
         "expert-parallel-divides-experts",
         ["actor.parallel.expert=48"],
         "256 experts can't be split evenly 48",
-        "divides",
+        "set actor.parallel.expert to a divisor of the experts",
     ),
     (
         "rollout-parallel-divides-world",
@@ -125,7 +126,7 @@ BROKEN = [
         "rollout-tensor-parallel-divides-heads",
         ["rollout.tensor_parallel=3"],
         "128 heads can't be split",
-        "divides",
+        "set rollout.tensor_parallel to a divisor",
     ),
     (
         "rollout-parallel-divides-experts",
@@ -144,7 +145,7 @@ BROKEN = [
         "pipeline-layers-agree",
         ["actor.transformer.num_layers_in_last_pipeline_stage=6"],
         "first stage 6, last stage 6",
-        "both readers",
+        "set both of them to the same layers",
     ),
     (
         "mla-tensor-parallel",
@@ -156,13 +157,13 @@ BROKEN = [
         "sequence-parallel-needs-tensor-parallel",
         ["overrides.actor_rollout_ref.actor.megatron.sequence_parallel=true"],
         "sequence_parallel true with tensor parallel size 1",
-        "leave",
+        "remove",
     ),
     (
         "batch-divisible-by-dp",
         ["data.batch=3"],
         "3 prompts x 16 answers = 48 is not divisible by 32",
-        "multiple of 32",
+        "set data.batch to a multiple of 2",
     ),
     (
         "mini-batch-within-batch",
@@ -187,7 +188,7 @@ BROKEN = [
         "model-positions",
         ["data.response_length=163840"],
         "164864 tokens; 4096 positions x rope factor 40",
-        "shorten",
+        "set data.response_length to 162816 or less",
     ),
     (
         "rollout-max-length",
@@ -230,13 +231,13 @@ BROKEN = [
         "swap-without-reuse-fp32",
         ["actor.transformer.reuse_fp32_param=true"],
         "reuse_fp32_param true",
-        "leave",
+        "remove actor.transformer.reuse_fp32_param",
     ),
     (
         "swap-needs-fused-adamw",
         ["actor.transformer.optimizer_selection=fused_ema_adamw"],
         "optimizer_selection fused_ema_adamw",
-        "leave",
+        "remove actor.transformer.optimizer_selection",
     ),
     (
         "actor-reference-weights",
@@ -371,7 +372,7 @@ BROKEN += [
         "moe-grouped-gemm",
         ["actor.transformer.moe_grouped_gemm=true"],
         "megatron.training, which is not in the tree (mindspeed/features_manager/moe/gmm.py@7ff818c",
-        "leave actor.transformer.moe_grouped_gemm out",
+        "remove actor.transformer.moe_grouped_gemm",
     ),
     (
         "topk-optimize-unused",
@@ -398,6 +399,21 @@ def test_a_rule_that_does_not_hold(name: str, changes: list[str], said: str, cha
     assert not found.ok
     assert found.advice is (name in ADVICE)
     assert (name in refused(made)) is not found.advice
+
+
+_SET = re.compile(r"set ([a-z_]+\.[\w.-]+) to (\[?\"?[\w.-]+\"?\]?)(?= or |,|:| and|$)")
+LITERAL = [row for row in BROKEN if _SET.search(row[3])]
+
+
+@pytest.mark.parametrize(("name", "changes", "said", "change"), LITERAL, ids=[row[0] for row in LITERAL])
+def test_what_a_fix_says_to_set_makes_the_rule_hold(
+    name: str, changes: list[str], said: str, change: str
+) -> None:
+    match = _SET.search(rule(plan(*changes), name).fix)
+    assert match
+    others = [change for change in changes if not change.startswith(f"{match[1]}=")]
+    fixed = [found for found in plan(*others, f"{match[1]}={match[2]}").rules if found.id == name]
+    assert all(found.ok for found in fixed)
 
 
 RARE = [
