@@ -108,6 +108,9 @@ def test_vllms_engine_is_in_the_loop(workspace: Path, env: dict[str, str]) -> No
         assert len(curve) == 16
         assert sum(curve[-5:]) / 5 > sum(curve[:5]) / 5 + 0.1
         assert part["transfer"] < 0.02  # type: ignore[index]
+        composed = json.loads(Path(str(part["run"]), "attempts", "1", "composed.json").read_text())  # type: ignore[index]
+        assert composed["reward_model"]["reward_manager"] == "batch"
+        assert composed["custom_reward_function"]["name"] == "compute_scores"
     silent = {patch["name"].partition("-")[2] for patch in report["patches"] if not patch["runs"]}  # type: ignore[index]
     assert silent == SHOWN_ELSEWHERE
     used = report["stood_in_for"]
