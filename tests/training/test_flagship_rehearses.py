@@ -95,6 +95,7 @@ SHOWN_ELSEWHERE = {
     "on-policy-logprob",  # off by default
     "repatch-required",  # does something only where MindSpeed can't be imported
     "graph-parameters",  # torchair's graph needs an NPU
+    "kv-cache-room",  # a patch of vllm-ascend's scheduler, in whose place is vLLM's
 }
 
 
