@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from npu_rl.cli.recipes import workspace_code
+from npu_rl.cli import judged
 from npu_rl.cli.show import print_json, say_text
 
 
@@ -20,8 +20,9 @@ def run(
     as_json: bool,
 ) -> None:
     from npu_rl.errors import UsageError
-    from npu_rl.recipes.load import load_recipe
-    from npu_rl.recipes.plan.plan import Machine, plan_of
+    from npu_rl.masking import masked_text
+    from npu_rl.recipes.judge import judge
+    from npu_rl.recipes.plan.plan import Machine
     from npu_rl.recipes.plan.report import plan_json, plan_text
 
     given = {"--die-memory-gb": die_gb, "--host-memory-gb": host_gb, "--storage-gbs": storage_gbs}
@@ -29,11 +30,11 @@ def run(
         if value is not None and not (math.isfinite(value) and value > 0):
             raise UsageError(f"{option} needs a number above 0, not {value:g}")
     machine = Machine(int(die_gb * 1e9), None if host_gb is None else int(host_gb * 1e9))
-    plan = plan_of(load_recipe(name, overrides), workspace_code(workspace), machine)
+    judgement = judge(judged.load(name, overrides, as_json), judged.tree_of(workspace), machine)
     speed = None if storage_gbs is None else storage_gbs * 1e9
     if as_json:
-        print_json(plan_json(plan, speed))
+        print_json({**plan_json(judgement, speed), "findings": judged.rows(judgement.findings)})
     else:
-        say_text(plan_text(plan, speed))
-    if not plan.ok:
+        say_text(masked_text(plan_text(judgement, speed)))
+    if not judgement.ok:
         raise SystemExit(1)

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from npu_rl.cli import judged
 from npu_rl.cli.show import print_json, say, say_text, tell
 
 if TYPE_CHECKING:
-    from npu_rl.recipes.check import Finding, Findings
-    from npu_rl.recipes.find import InvalidRecipe
     from npu_rl.recipes.load import LoadedRecipe
 
 
@@ -78,78 +77,25 @@ def copy(name: str, target: Path | None) -> None:
 
 
 def check(name: str, overrides: Sequence[str], workspace: Path | None, as_json: bool) -> None:
-    from npu_rl.recipes.check import check_recipe
-    from npu_rl.recipes.find import InvalidRecipe
-    from npu_rl.recipes.load import load_recipe
+    from npu_rl.recipes.judge import judge
 
-    try:
-        loaded = load_recipe(name, overrides)
-    except InvalidRecipe as error:
-        if not as_json:
-            raise
-        print_json({"ok": False, "recipe": name, "code": None, "errors": _problems(error), "notes": []})
-        raise SystemExit(1) from None
-    code = workspace_code(workspace)
-    findings = check_recipe(loaded, code)
+    loaded = judged.load(name, overrides, as_json)
+    tree = judged.tree_of(workspace)
+    judgement = judge(loaded, tree)
     if as_json:
         print_json(
             {
-                "ok": not findings.errors,
+                "ok": judgement.ok,
                 "recipe": loaded.recipe.name,
-                "code": str(code) if code else None,
-                "errors": [_row(finding) for finding in findings.errors],
-                "notes": [_row(finding) for finding in findings.notes],
+                "code": str(tree.code) if tree else None,
+                "findings": judged.rows(judgement.findings),
             }
         )
     else:
-        _print(loaded, findings, code)
-    if findings.errors:
+        judged.say_findings(judgement.findings)
+        against = f"the trainer in {tree.code}" if tree else "its schema alone (no workspace)"
+        count = len(judgement.errors)
+        verdict = f"{count} {'error' if count == 1 else 'errors'}" if count else "no error"
+        say(f"{loaded.recipe.name}: {verdict}, checked against {against}")
+    if not judgement.ok:
         raise SystemExit(1)
-
-
-def workspace_code(workspace: Path | None) -> Path | None:
-    """The code folder of the workspace named, or of the one that is found; None if there is none."""
-    from npu_rl.workspace.discovery import open_any
-
-    layout = open_any(workspace, tell)
-    return layout.code if layout else None
-
-
-def _problems(error: InvalidRecipe) -> list[dict[str, Any]]:
-    from npu_rl.manifest.problems import dotted, place
-
-    return [
-        {
-            "path": dotted(problem.path),
-            "key": None,
-            "message": problem.message,
-            "where": place(problem.file, problem.line),
-            "kind": "recipe",
-        }
-        for problem in error.problems
-    ]
-
-
-def _row(finding: Finding) -> dict[str, Any]:
-    from npu_rl.manifest.problems import dotted
-    from npu_rl.masking import masked_text
-
-    return {
-        "path": dotted(finding.path),
-        "key": finding.key,
-        "message": masked_text(finding.message),
-        "where": finding.where,
-        "kind": finding.kind,
-    }
-
-
-def _print(loaded: LoadedRecipe, findings: Findings, code: Path | None) -> None:
-    from npu_rl.masking import masked_text
-
-    for title, found in (("error", findings.errors), ("note", findings.notes)):
-        for finding in found:
-            say(masked_text(f"{title}: {finding}"))
-    against = f"the trainer in {code}" if code else "its schema alone (no workspace)"
-    count = len(findings.errors)
-    verdict = f"{count} {'error' if count == 1 else 'errors'}" if count else "no error"
-    say(f"{loaded.recipe.name}: {verdict}, checked against {against}")

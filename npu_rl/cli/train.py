@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from npu_rl.cli import proving
+from npu_rl.cli import judged, proving
 from npu_rl.cli.show import print_json, say, say_text, tell, tell_text
 from npu_rl.errors import UsageError
 
@@ -28,21 +28,26 @@ def run(
     allow_drift: str | None,
     as_json: bool,
 ) -> None:
-    from npu_rl.recipes.load import load_recipe
-    from npu_rl.training.prepare import prepare
+    from npu_rl.training.prepare import RefusedRecipe, prepare
     from npu_rl.workspace.discovery import open_workspace
     from npu_rl.workspace.expect import lock_digest
 
     _demand_one_mode(dry_run, rehearse, resume)
     expected = None if expect is None else lock_digest(expect)
-    loaded = load_recipe(recipe, overrides)
+    loaded = judged.load(recipe, overrides, as_json)
     layout = open_workspace(workspace, tell)
-    with proving.shown() as progress:
-        prepared = prepare(
-            loaded, layout, python, tell,
-            rehearse=rehearse is not None, dry_run=dry_run, benchmark=benchmark,
-            expect=expected, allow_drift=allow_drift, progress=progress,
-        )  # fmt: skip
+    try:
+        with proving.shown() as progress:
+            prepared = prepare(
+                loaded, layout, python, tell,
+                rehearse=rehearse is not None, dry_run=dry_run, benchmark=benchmark,
+                expect=expected, allow_drift=allow_drift, progress=progress,
+            )  # fmt: skip
+    except RefusedRecipe as refused:
+        if not as_json:
+            raise
+        print_json({"ok": False, "recipe": loaded.recipe.name, "findings": judged.rows(refused.findings)})
+        raise SystemExit(refused.exit_code) from None
     if prepared.drift:
         count = len(prepared.drift.places)
         tell(
@@ -117,6 +122,7 @@ def _plan(prepared: Prepared, as_json: bool) -> None:
                 "files": list(written.files),
                 "command": written.command,
                 "proven": prepared.drift is None,
+                "findings": judged.rows(prepared.judgement.findings),
             }
         )
         return

@@ -26,8 +26,15 @@ _REFERENCE = re.compile(r"\$\{(?:oc\.select:)?\s*(\.*)([\w.]+)\s*(?:,[^{}]*)?\}"
 
 @dataclass(frozen=True)
 class Broken:
-    """A rule that doesn't hold. keys: the trainer's keys it is about, the likeliest to be changed first."""
+    """A rule that doesn't hold.
 
+    Attributes:
+        rule: Its stable id.
+        keys: The trainer's keys it is about, the likeliest to be changed first.
+        message: The figures, with the code that asks for them.
+    """
+
+    rule: str
     keys: tuple[str, ...]
     message: str
 
@@ -88,6 +95,7 @@ class _Rules:
         if infer and world % infer and not (self._megatron and self._values.value(f"{_R}.name") == "hf"):
             where = self._rule((_MEGATRON if self._megatron else _FSDP, "is not divisible by infer_tp"))
             yield from self._broken(
+                "rollout-parallel-divides-world",
                 where,
                 f"{world} dies are not divisible by rollout tensor parallel size {infer}",
                 f"{_R}.tensor_model_parallel_size",
@@ -105,6 +113,7 @@ class _Rules:
                 (_TRAINER, "must enable `use_remove_padding`"), (_ACTOR, "must enable `use_remove_padding`")
             )
             yield from self._broken(
+                "sequence-parallel-needs-remove-padding",
                 where,
                 f"sequence parallel size {sequence} needs model.remove_padding: true",
                 f"{_A}.ulysses_sequence_parallel_size",
@@ -122,7 +131,9 @@ class _Rules:
             )
             text = f"tensor {tensor} x pipeline {pipeline} x context {context} = {together}"
             keys = (f"{section}.{name}" for name in self._names("tensor", "pipeline", "context"))
-            yield from self._broken(where, f"{world} dies are not divisible by {text}", *keys)
+            yield from self._broken(
+                "model-parallel-divides-world", where, f"{world} dies are not divisible by {text}", *keys
+            )
         expert = self._size(section, "expert")
         inner = self._values.whole(f"{section}.expert_tensor_parallel_size", tensor) or tensor
         if expert and world % (inner * expert * pipeline):
@@ -131,7 +142,9 @@ class _Rules:
                 f"expert tensor {inner} x expert {expert} x pipeline {pipeline} = {inner * expert * pipeline}"
             )
             keys = (f"{section}.{name}" for name in self._names("expert", "pipeline"))
-            yield from self._broken(where, f"{world} dies are not divisible by {text}", *keys)
+            yield from self._broken(
+                "expert-parallel-divides-world", where, f"{world} dies are not divisible by {text}", *keys
+            )
 
     def _size(self, section: str, name: str) -> int | None:
         (key,) = self._names(name)
@@ -157,6 +170,7 @@ class _Rules:
                 (_ACTOR, "train_batch_size < self.ppo_mini_batch_size"),
             )
             yield from self._broken(
+                "mini-batch-within-batch",
                 where,
                 f"the batch of {batch} prompts is smaller than the mini batch of {mini}",
                 f"{_A}.ppo_mini_batch_size",
@@ -165,7 +179,7 @@ class _Rules:
         if batch and answers and world:
             yield from self._whole_batch(batch, answers, world)
         micro = whole(f"{_A}.ppo_micro_batch_size_per_gpu")
-        if mini and answers and world and micro and not self._megatron:
+        if mini and answers and world and micro and not self._megatron and not (batch and mini > batch):
             yield from self._share(mini, answers, world, micro)
 
     def _whole_batch(self, batch: int, answers: int, world: int) -> Iterator[Broken]:
@@ -173,6 +187,7 @@ class _Rules:
         if smallest and batch * answers % smallest:
             where = self._rule((_TRAINER, "real_train_batch_size %"))
             yield from self._broken(
+                "batch-divisible-by-dp",
                 where,
                 f"{batch} prompts x {answers} answers = {batch * answers} is not divisible by {text}",
                 "data.train_batch_size",
@@ -202,6 +217,7 @@ class _Rules:
         if copies and (share == 0 or share % micro or share < micro):
             text = f"mini batch {mini} x {answers} answers over {copies} dies is {share} a die"
             yield from self._broken(
+                "mini-batch-share",
                 where,
                 f"{text}, not divisible by micro batch {micro}",
                 f"{_A}.ppo_micro_batch_size_per_gpu",
@@ -225,11 +241,17 @@ class _Rules:
                     (_TRAINER, "Please set at least one of"), (_ACTOR, "Please set at least one of")
                 )
                 yield from self._broken(
-                    where, f"{one} is not set, and the trainer has no default", one, whole
+                    "micro-batch-missing",
+                    where,
+                    f"{one} is not set, and the trainer has no default",
+                    one,
+                    whole,
                 )
             elif value(one) is not None and value(whole) is not None:
                 where = self._rule((_TRAINER, "You have set both"), (_ACTOR, "You have set both"))
-                yield from self._broken(where, f"{one} and {whole} exclude each other", whole, one)
+                yield from self._broken(
+                    "micro-batch-twice", where, f"{one} and {whole} exclude each other", whole, one
+                )
 
     def _rule(self, *places: tuple[str, str]) -> str | None:
         """file:line of the first of these texts in the code; the file's name alone without code."""
@@ -244,6 +266,6 @@ class _Rules:
         return None
 
     @staticmethod
-    def _broken(where: str | None, message: str, *keys: str) -> Iterator[Broken]:
+    def _broken(rule: str, where: str | None, message: str, *keys: str) -> Iterator[Broken]:
         if where:
-            yield Broken(keys, f"{message} ({where})")
+            yield Broken(rule, keys, f"{message} ({where})")

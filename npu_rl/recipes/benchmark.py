@@ -22,7 +22,7 @@ _KEYS: Mapping[str, tuple[bool, str]] = {
 }
 # Read by vllm-ascend from its request 2058 on (vllm_ascend/ops/fused_moe.py:945@f20869ef), not by v0.9.1rc2.
 _ROUTES = "VLLM_ENABLE_FIX_ROUTE"
-HINT = "say `benchmark: true` if the run is only to be timed"
+HINT = "set benchmark to true if the run is only to be timed"
 
 
 @dataclass(frozen=True)

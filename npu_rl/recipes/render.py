@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from npu_rl import byte_code
-from npu_rl.recipes.check import config_name, flat
 from npu_rl.recipes.hydra_text import argument, hydra_text
 from npu_rl.recipes.schema import Recipe
-from npu_rl.recipes.settings import Setting, merged, settings
+from npu_rl.recipes.settings import Setting, config_name, flat, merged, settings
 from npu_rl.user_path import user_path
 
 _A, _F = "actor_rollout_ref.actor.megatron", "actor_rollout_ref.ref.megatron"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import BaseModel
@@ -39,6 +39,27 @@ def settings(recipe: Recipe) -> list[Setting]:
     A mapping such as `actor.transformer` gives one setting per key. What is left out gives none.
     """
     return [*_of(recipe, (), recipe.megatron), *_raw(recipe.overrides)]
+
+
+def config_name(recipe: Recipe) -> str:
+    """The Hydra configuration the run starts from."""
+    return recipe.trainer.config or ("ppo_megatron_trainer" if recipe.megatron else "ppo_trainer")
+
+
+def flat(given: Collection[Setting]) -> Iterator[Setting]:
+    """Each key of a mapping as a setting of its own.
+
+    Hydra takes `+section.key=value`, but not `section={key: value}` where the section has no such key.
+    """
+    for setting in given:
+        if isinstance(setting.value, Mapping) and setting.value:
+            inner = [
+                replace(setting, key=f"{setting.key}.{name}", value=value, path=(*setting.path, str(name)))
+                for name, value in setting.value.items()
+            ]
+            yield from flat(inner)
+        else:
+            yield setting
 
 
 def merged(given: list[Setting]) -> dict[str, Setting]:

@@ -15,8 +15,9 @@ from npu_rl.data import bundled_manifests
 from npu_rl.errors import HostError, NpuRlError, RecipeError, UsageError, WorkspaceError
 from npu_rl.manifest.lock import Lock
 from npu_rl.masking import Secrets, masked_value
-from npu_rl.recipes.check import Finding, check_recipe, config_name, known_keys
 from npu_rl.recipes.derived import derived
+from npu_rl.recipes.finding import Finding, Severity
+from npu_rl.recipes.judge import AssembledTree, Judgement, judge
 from npu_rl.recipes.load import LoadedRecipe
 from npu_rl.recipes.render import Command, Folders, render
 from npu_rl.recipes.schema import Recipe
@@ -45,8 +46,7 @@ class Prepared:
     layout: Layout
     report: Report
     interpreter: Interpreter
-    known: frozenset[str]
-    notes: tuple[Finding, ...] = ()
+    judgement: Judgement
     drift: AllowedDrift | None = None
 
     @property
@@ -91,7 +91,7 @@ class Prepared:
             run_name=self.recipe.name,
             run_id=run_id,
             python=self.interpreter.path,
-            known=self.known,
+            known=self.judgement.known,
             manifest_env={**self.lock.env, **(VLLM_ON_CPU if self._vllm_on_cpu(rollout) else {})},
             resume=resume,
             rollout_standin=rollout,
@@ -171,26 +171,14 @@ def prepare(
         _demand_cluster(loaded)
     _demand_plain_runs(layout, recipe.name)
     report = _judged(layout, reason, tell, expect, progress)
-    _demand_manifest(loaded, report)
     drift = None if report.ok or reason is None else allow(layout, report, reason, tell)
-    findings = check_recipe(loaded, layout.code)
-    errors = [*findings.errors]
-    if not (rehearse or dry_run):  # a rehearsal is of tiny sizes, and a dry run starts nothing
-        from npu_rl.recipes.plan.plan import refusals
-
-        errors += refusals(loaded, layout.code)
-    if errors:
-        raise _refused(recipe, errors)
-    for note in findings.notes:
-        if note.kind == "twice":  # the others are for `recipes check`
-            tell(f"note: {note}")
-    known = frozenset(known_keys(layout.code, config_name(recipe), recipe.trainer.module))
+    judgement = _judged_recipe(loaded, layout, report, tell, rehearse)
     path = interpreter.choose(python, report.receipt.setup)
     required = _requirements(report.lock, rehearse or dry_run, root)
     found = interpreter.look(path, required)
     interpreter.demand(found, required)
     byte_code.remove_unused()
-    return Prepared(loaded, layout, report, found, known, tuple(findings.notes), drift)
+    return Prepared(loaded, layout, report, found, judgement, drift)
 
 
 def compose(prepared: Prepared, command: Command) -> Composed:
@@ -285,19 +273,6 @@ def _demand_plain_runs(layout: Layout, name: str) -> None:
                 raise LinkOnTheWay(link)
 
 
-def _demand_manifest(loaded: LoadedRecipe, report: Report) -> None:
-    from npu_rl.manifest.load import load_manifest
-
-    wanted = load_manifest(loaded.manifest).manifest.name
-    if wanted != report.lock.manifest:
-        raise WorkspaceError(
-            f"{loaded.recipe.name} is for the manifest {wanted}, and this workspace is {report.lock.manifest}",
-            where=loaded.where("manifest"),
-            hint=f"npu-rl setup --manifest {loaded.recipe.manifest} --workspace DIR, then --workspace DIR here; or "
-            f"manifest={_manifest_of(report)} if you mean this tree",
-        )
-
-
 def _manifest_of(report: Report) -> str:
     """The workspace's manifest as a recipe names it: a bundled one by its name, another by its path."""
     path = str(report.receipt.setup.get("manifest", ""))
@@ -305,14 +280,32 @@ def _manifest_of(report: Report) -> str:
     return shlex.quote(path) if path and Path(path) != bundled else report.lock.manifest
 
 
-def _refused(recipe: Recipe, errors: Sequence[Finding]) -> RecipeError:
-    count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
-    return RecipeError(
-        f"{recipe.name} can't be run as it is: {count}",
-        where=errors[0].where,
-        why="\n".join(map(str, errors)),
-        hint="correct these lines and run the command again",
-    )
+class RefusedRecipe(RecipeError):
+    """A recipe that can't be run as it is. findings: everything that was found, errors first."""
+
+    def __init__(self, recipe: Recipe, findings: Sequence[Finding]) -> None:
+        errors = [found for found in findings if found.severity is Severity.ERROR]
+        count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
+        super().__init__(
+            f"{recipe.name} can't be run as it is: {count}",
+            where=errors[0].where,
+            why="\n".join(found.line() for found in findings),
+            hint="correct these lines and run the command again",
+        )
+        self.findings = tuple(findings)
+
+
+def _judged_recipe(
+    loaded: LoadedRecipe, layout: Layout, report: Report, tell: Tell, rehearse: bool
+) -> Judgement:
+    """The judgement, told. rehearse: sizes are scaled down, so what `plan` refuses is told and does not refuse."""
+    judgement = judge(loaded, AssembledTree(layout.code, report.lock.manifest, _manifest_of(report)))
+    refusing = judgement.of_keys if rehearse else judgement.findings
+    if any(found.severity is Severity.ERROR for found in refusing):
+        raise RefusedRecipe(loaded.recipe, judgement.findings)
+    for found in judgement.findings:
+        tell(f"not for the rehearsal: {found.line()}" if found.severity is Severity.ERROR else found.line())
+    return judgement
 
 
 def facts(prepared: Prepared) -> dict[str, object]:

@@ -11,7 +11,6 @@ from pathlib import Path
 from npu_rl.bounded import read_json
 from npu_rl.errors import NpuRlError
 from npu_rl.masking import masked_data
-from npu_rl.recipes.check import config_name
 from npu_rl.recipes.render import Command
 from npu_rl.recipes.text import recipe_yaml
 from npu_rl.training import dry_run, host, made, nodes
@@ -277,7 +276,6 @@ __all__ = [
     "Tell",
     "Trained",
     "attempt_run",
-    "config_name",
     "plan_run",
     "train",
 ]

@@ -20,17 +20,18 @@ def test_a_recipe_that_fits(tmp_path: Path) -> None:
     assert "Tokens of a step: 33,554,432 at most (8,192 sequences, 262,144 an engine)" in shown.stdout
     assert "KV cache bf16, 70272 bytes a token, for 64 sequences of 4096 tokens" in shown.stdout
     assert shown.stdout.endswith("\n256-dies fits.\n")
-    rules = shown.stdout.index("\nRules\n")
+    rules = shown.stdout.index("\nRules that hold\n")
     assert max(map(len, shown.stdout[:rules].splitlines())) <= 100
 
 
 def test_one_that_does_not_fit_says_what_to_change(tmp_path: Path) -> None:
     shown = run_cli(["plan", RECIPE, "--die-memory-gb", "32"], clean_env(tmp_path), tmp_path)
     assert shown.returncode == 1
-    assert "REFUSED  memory while generating: stage 0: the engine's weights 23.3 GB" in shown.stdout
-    assert "           change: lower rollout.max_sequences" in shown.stdout
+    (line,) = [line for line in shown.stdout.splitlines() if line.endswith("[memory-generate]")]
+    assert line.startswith("error: ") and "stage 0: the engine's weights 23.3 GB" in line
+    assert "; fix: lower rollout.max_sequences" in line
     end = shown.stdout.splitlines()[-1]
-    assert end.startswith("256-dies does not fit: memory of the update, memory of the hand-over")
+    assert end.startswith("256-dies can't be run as it is: ") and "memory-update, memory-weight-sync" in end
 
 
 def test_json(tmp_path: Path) -> None:
@@ -39,7 +40,8 @@ def test_json(tmp_path: Path) -> None:
     assert shown.returncode == 1
     made = json.loads(shown.stdout)
     assert made["ok"] is False
-    assert [rule["name"] for rule in made["rules"] if rule["refuses"]] == ["memory of a host"]
+    assert [rule["id"] for rule in made["rules"] if rule["refuses"]] == ["memory-host"]
+    assert [(one["rule"], one["severity"]) for one in made["findings"]] == [("memory-host", "error")]
     assert made["memory"]["stages"][1]["weights"] == 9_365_094_400
     assert made["memory"]["rollout"]["bytes"]["the engine's weights"] == 23_257_200_640
     assert made["loading"]["seconds"][0] == pytest.approx(268.4, abs=0.1)
@@ -51,7 +53,7 @@ def test_sizes_that_do_not_fit_are_not_drawn(tmp_path: Path) -> None:
     shown = run_cli(["plan", RECIPE, "actor.parallel.pipeline=7"], clean_env(tmp_path), tmp_path)
     assert shown.returncode == 1
     assert "Layout" not in shown.stdout
-    assert "training sizes: 256 ranks can't be split evenly 7 ways" in shown.stdout
+    assert "256 ranks can't be split evenly 7 ways" in shown.stdout
 
 
 @pytest.mark.parametrize("option", ["--die-memory-gb", "--host-memory-gb", "--storage-gbs"])

@@ -83,8 +83,7 @@ def test_check_without_a_workspace(npu_rl) -> None:  # type: ignore[no-untyped-d
     assert done.returncode == 0, done.stderr
     assert "quickstart: no error, checked against its schema alone (no workspace)" in done.stdout
     found = json.loads(npu_rl("recipes", "check", "quickstart", "--json").stdout)
-    assert (found["ok"], found["errors"], found["code"], found["recipe"]) == (True, [], None, "quickstart")
-    assert found["notes"], "what was not checked is told"
+    assert found == {"ok": True, "recipe": "quickstart", "code": None, "findings": []}
 
 
 def test_check_tells_what_the_backend_has_no_key_for(npu_rl) -> None:  # type: ignore[no-untyped-def]
@@ -95,9 +94,9 @@ def test_check_tells_what_the_backend_has_no_key_for(npu_rl) -> None:  # type: i
     assert "quickstart: 1 error," in done.stdout
     found = json.loads(npu_rl(*arguments, "--json").stdout)
     assert found["ok"] is False
-    (error,) = found["errors"]
-    assert (error["path"], error["where"], error["kind"]) == (
-        "actor.parallel.tensor", "command line: actor.parallel.tensor=2", "unheard",
+    (error,) = found["findings"]
+    assert (error["key"], error["where"], error["rule"]) == (
+        "actor.parallel.tensor", "command line: actor.parallel.tensor=2", "key-without-effect",
     )  # fmt: skip
 
 
@@ -109,7 +108,7 @@ def test_check_reports_faults_of_the_recipe_itself_first(npu_rl) -> None:  # typ
     as_json = npu_rl("recipes", "check", "r.yaml", "steps=x", "--json")
     assert as_json.returncode == 1 and as_json.stderr == ""
     found = json.loads(as_json.stdout)
-    assert [(error["path"], error["where"]) for error in found["errors"]] == [
+    assert [(error["key"], error["where"]) for error in found["findings"]] == [
         ("device", "r.yaml:5"), ("steps", "command line: steps=x"),
     ]  # fmt: skip
 
@@ -122,13 +121,14 @@ def test_check_against_a_workspace(npu_rl) -> None:  # type: ignore[no-untyped-d
         code / "verl" / "trainer" / "main_ppo.py",
         'import hydra\n\n\n@hydra.main(config_path="config", config_name="ppo_trainer")\ndef main(config): ...\n',
     )
-    for name in ("receipt.json", "lock.json"):
-        write(npu_rl.here / "ws" / ".npu-rl" / name, "{}")
+    lock = (data_root() / "manifests" / "quickstart.lock.json").read_text(encoding="utf-8")
+    for name, text in (("receipt.json", "{}"), ("lock.json", lock)):
+        write(npu_rl.here / "ws" / ".npu-rl" / name, text)
     done = npu_rl("recipes", "check", "quickstart", "--json", "--workspace", "ws")
     found = json.loads(done.stdout)
     assert found["code"] == str(code)
     assert done.returncode == 1, "that trainer knows hardly a key"
-    assert any(error["key"] == "actor_rollout_ref.actor.optim.lr" for error in found["errors"])
+    assert any(error["trainer_key"] == "actor_rollout_ref.actor.optim.lr" for error in found["findings"])
 
 
 @pytest.mark.parametrize(

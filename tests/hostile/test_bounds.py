@@ -156,7 +156,8 @@ def test_a_model_of_two_billion_layers_is_not_counted(tmp_path: Path) -> None:
     done = limited_cli(
         ["plan", "deepseek-r1-zero-256die", f"model.path={tmp_path}"], clean_env(tmp_path), timeout=20
     )
-    assert_told(done, "layers is 2147483648")
+    assert done.returncode == 1 and "[model-config]" in done.stdout, done.stderr
+    assert "layers is 2147483648" in done.stdout
 
 
 @pytest.mark.parametrize("piece", ["[],", '{"a":[]},'])

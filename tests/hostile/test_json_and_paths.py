@@ -16,7 +16,6 @@ import pytest
 from npu_rl.bounded import parse_json, read_file, read_json
 from npu_rl.errors import NpuRlError, SourceError, UsageError
 from npu_rl.objects import FILE, Entry, MalformedObject, format_tree, nested
-from npu_rl.recipes.check import check_recipe
 from npu_rl.recipes.hydra_entry import entry_point
 from npu_rl.recipes.hydra_yaml import ModuleFault
 from npu_rl.recipes.load import load_recipe
@@ -25,6 +24,7 @@ from npu_rl.sources.urls import load_rewrites
 from npu_rl.workspace.check import read_stats
 from tests.hostile.limits import assert_told
 from tests.locking.world import World
+from tests.recipes.code_trees import check_recipe
 from tests.support import clean_env, run_cli
 
 DEEP = b"[" * 200_000

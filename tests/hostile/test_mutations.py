@@ -194,9 +194,8 @@ def a_manifest(stage: Stage, m: Mutator) -> None:
 
 
 def a_recipe(stage: Stage, m: Mutator) -> None:
-    from npu_rl.recipes.check import check_recipe
+    from npu_rl.recipes.judge import judge
     from npu_rl.recipes.load import load_recipe
-    from npu_rl.recipes.plan.plan import plan_of
     from npu_rl.recipes.plan.report import plan_json, plan_text
     from npu_rl.recipes.text import recipe_yaml
 
@@ -210,16 +209,16 @@ def a_recipe(stage: Stage, m: Mutator) -> None:
         place.write_bytes(m.bytes(sample.read_bytes()))
     loaded = load_recipe(str(place))
     recipe_yaml(loaded)
-    str(check_recipe(loaded, None))
-    plan = plan_of(loaded)
-    plan_text(plan, None)
-    json.dumps(plan_json(plan, 1e9))
+    judgement = judge(loaded)
+    plan_text(judgement, None)
+    json.dumps(plan_json(judgement, 1e9))
+    json.dumps([found.to_json() for found in judgement.findings])
 
 
 def an_override(stage: Stage, m: Mutator) -> None:
-    from npu_rl.recipes.check import check_recipe
+    from npu_rl.manifest.load import load_manifest
+    from npu_rl.recipes.judge import AssembledTree, judge
     from npu_rl.recipes.load import load_recipe
-    from npu_rl.recipes.plan.plan import plan_of
 
     names = [
         "optimizer.lr",
@@ -251,8 +250,9 @@ def an_override(stage: Stage, m: Mutator) -> None:
         )
         said.append(f"{name}={text}")
     loaded = load_recipe(m.random.choice(list(bundled_recipes())), said)
-    str(check_recipe(loaded, stage.layout.code))
-    plan_of(loaded, stage.layout.code)
+    str(
+        judge(loaded, AssembledTree(stage.layout.code, load_manifest(loaded.manifest).manifest.name)).findings
+    )
 
 
 def a_lock(stage: Stage, m: Mutator) -> None:
@@ -511,6 +511,7 @@ def a_pip_configuration(stage: Stage, m: Mutator) -> None:
 def a_model_configuration(stage: Stage, m: Mutator) -> None:
     from npu_rl.recipes.load import load_recipe
     from npu_rl.recipes.plan.plan import plan_of
+    from npu_rl.recipes.plan.shape import shape_of
 
     body = {
         "model_type": m.random.choice(("qwen2", "deepseek_v3", "llama")),
@@ -528,7 +529,9 @@ def a_model_configuration(stage: Stage, m: Mutator) -> None:
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_bytes(m.text(m.value(body)).encode("utf-8", "surrogatepass"))
     recipe = m.random.choice([name for name in bundled_recipes() if name != "quickstart"])
-    plan_of(load_recipe(recipe, [f"model.path={folder}"]))
+    loaded = load_recipe(recipe, [f"model.path={folder}"])
+    plan_of(loaded).findings()
+    shape_of(loaded)
 
 
 def _ignore(*_: object) -> None:

@@ -11,7 +11,14 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from npu_rl.recipes.batch_rules import Values, broken_rules
+from npu_rl.recipes.check import Said, check_keys, read_trainer
+from npu_rl.recipes.finding import Finding, Severity
+from npu_rl.recipes.hydra_entry import entry_point
+from npu_rl.recipes.hydra_files import compose_files
+from npu_rl.recipes.readers import Readers
 from npu_rl.recipes.schema import Recipe
+from npu_rl.recipes.settings import flat, merged, settings
 
 MODULE = """
 import hydra
@@ -273,3 +280,34 @@ def archive(repo: Path, commit: str, package: str, folder: Path) -> Path:
     ) as tar:
         tar.extractall(folder, filter="data") if hasattr(tarfile, "data_filter") else tar.extractall(folder)
     return folder
+
+
+@dataclass
+class Checked:
+    """What is found of keys and values, by severity, and the trainer's own arithmetic that does not hold."""
+
+    errors: list[Finding]
+    notes: list[Finding]
+    sizes: list[Finding]
+
+
+def check_recipe(loaded: Said, code: Path | None) -> Checked:
+    """A recipe against a code folder."""
+    trainer = read_trainer(loaded.recipe, code)
+    found = check_keys(loaded, trainer, code)
+    errors = [one for one in found if one.severity is Severity.ERROR]
+    given = merged(list(flat(settings(loaded.recipe))))
+    tree = trainer.tree if isinstance(trainer, Readers) else None
+    values = Values({key: setting.value for key, setting in given.items()}, tree)
+    sizes = []
+    for broken in broken_rules(values, loaded.recipe.megatron, code):
+        setting = next((given[key] for key in broken.keys if key in given), None)
+        path = setting.path if setting else ()
+        where = loaded.where(*path)
+        sizes.append(Finding(broken.rule, Severity.ERROR, path, broken.keys[0], broken.message, "", where))
+    return Checked(errors, [one for one in found if one not in errors], sizes)
+
+
+def known_keys(code: Path, config: str, module: str = "verl.trainer.main_ppo") -> set[str]:
+    """The keys of a configuration's files."""
+    return set(compose_files(entry_point(code, module).folder, config, code).entries)

@@ -6,16 +6,15 @@ from typing import Any
 
 import pytest
 
-from npu_rl.recipes.check import check_recipe
 from npu_rl.recipes.schema import Model
-from tests.recipes.code_trees import Loaded, megatron, recipe
+from tests.recipes.code_trees import Loaded, check_recipe, megatron, recipe
 
 KEY = "actor_rollout_ref"
 
 
 def found(loaded: Any) -> list[tuple[str, str]]:
-    errors = [error for error in check_recipe(loaded, None).errors if error.kind == "benchmark"]
-    return [(".".join(map(str, error.path)), error.message) for error in errors]
+    errors = [error for error in check_recipe(loaded, None).errors if error.rule == "benchmark-only"]
+    return [(".".join(map(str, error.path)), f"{error.message}; {error.fix}") for error in errors]
 
 
 SPOILED = [
@@ -46,7 +45,7 @@ def test_a_training_must_not_have_it_and_a_benchmark_may(
 ) -> None:
     ((where, told),) = found(megatron(**said))
     assert where == path
-    assert message in told and "say `benchmark: true` if the run is only to be timed" in told
+    assert message in told and "set benchmark to true if the run is only to be timed" in told
     assert found(megatron(**said, benchmark=True)) == []
 
 

@@ -7,12 +7,21 @@ from typing import Any
 
 import pytest
 
-from npu_rl.errors import RecipeError
-from npu_rl.recipes.check import OWNED, Findings, check_recipe, flat, known_keys
+from npu_rl.recipes.judge import AssembledTree, judge
 from npu_rl.recipes.load import load_recipe
-from npu_rl.recipes.plan.plan import plan_of, refusals
-from npu_rl.recipes.settings import settings
-from tests.recipes.code_trees import LIBRARIES, RULES, VERL, WITH_MINDSPEED, Loaded, lay, megatron, recipe
+from npu_rl.recipes.owned import OWNED
+from npu_rl.recipes.settings import flat, settings
+from tests.recipes.code_trees import (
+    LIBRARIES,
+    RULES,
+    VERL,
+    WITH_MINDSPEED,
+    Loaded,
+    check_recipe,
+    lay,
+    megatron,
+    recipe,
+)
 
 MADE = {"model": {"make": "tiny-deepseek-v3"}, "data": {"make": "digit-questions", "batch": 8}}
 
@@ -24,13 +33,14 @@ def code(tmp_path: Path) -> Path:
 
 def errors(loaded: Loaded, code: Path | None, kind: str = "") -> list[str]:
     found = check_recipe(loaded, code)
-    return [str(error) for error in found.errors if kind in ("", error.kind)]
+    chosen = found.sizes if kind == "size" else found.errors
+    return [str(error) for error in chosen if kind in ("", "size", error.rule)]
 
 
 def test_a_good_recipe_has_no_errors(code: Path) -> None:
     found = check_recipe(recipe(), code)
     assert found.errors == []
-    assert [(note.kind, note.key) for note in found.notes] == [("reader", "data.seed")]
+    assert [(note.rule, note.trainer_key) for note in found.notes] == [("key-read-elsewhere", "data.seed")]
 
 
 def test_a_good_recipe_for_megatron(code: Path) -> None:
@@ -43,7 +53,7 @@ def test_an_unknown_key_is_told_where_it_was_written(code: Path) -> None:
     loaded = recipe(overrides={"trainer.nodes": 1})
     assert errors(loaded, code) == [
         "r.yaml:overrides.trainer.nodes: overrides['trainer.nodes']: unknown key trainer.nodes; "
-        "did you mean 'trainer.nnodes'?"
+        "did you mean 'trainer.nnodes'? [unknown-key]"
     ]
 
 
@@ -51,9 +61,9 @@ def test_each_key_of_a_mapping_is_checked(code: Path) -> None:
     engine = {"additional_config": {"torchair_graph_config": {"enable": True}}, "kv_cache_dtype": "fp9"}
     loaded = recipe(rollout={"engine_arguments": engine})
     found = check_recipe(loaded, code).errors
-    assert [(error.path[-1], error.kind) for error in found] == [
-        ("enable", "unknown"),
-        ("kv_cache_dtype", "value"),
+    assert [(error.path[-1], error.rule) for error in found] == [
+        ("enable", "unknown-key"),
+        ("kv_cache_dtype", "invalid-value"),
     ]
     assert found[0].where.endswith("engine_arguments.additional_config.torchair_graph_config.enable")
 
@@ -80,13 +90,13 @@ def test_each_key_of_a_mapping_is_checked(code: Path) -> None:
     ],
 )
 def test_a_value_its_reader_cannot_take(code: Path, changes: dict[str, Any], message: str) -> None:
-    (error,) = errors(recipe(**changes), code, "value")
+    (error,) = errors(recipe(**changes), code, "invalid-value")
     assert message in error
 
 
 def test_values_of_megatron_and_mindspeed(code: Path) -> None:
     keys = {"num_layers": "two", "recompute_method": "blok", "swap_optimizer_times": "x", "context_algo": "d"}
-    found = errors(megatron(actor={"transformer": keys}), code, "value")
+    found = errors(megatron(actor={"transformer": keys}), code, "invalid-value")
     assert ["not 'two'" in found[0], "did you mean 'block'?" in found[1], "not 'x'" in found[2]] == [True] * 3
     assert "must be one of a, b, c, not 'd' (mindspeed/arguments.py:6)" in found[3]
 
@@ -94,7 +104,9 @@ def test_values_of_megatron_and_mindspeed(code: Path) -> None:
 def test_two_spellings_are_told_together(code: Path) -> None:
     loaded = megatron(actor={"transformer": {"multi_head_latent_attention": True}})
     notes = [
-        note.message for note in check_recipe(loaded, code).notes if note.key.endswith("latent_attention")
+        note.message
+        for note in check_recipe(loaded, code).notes
+        if note.trainer_key.endswith("latent_attention")
     ]
     assert len(notes) == 1 and "only MindSpeed reads multi_head_latent_attention" in notes[0]
     assert "reads multi_latent_attention; set both if both are meant" in notes[0]
@@ -102,29 +114,29 @@ def test_two_spellings_are_told_together(code: Path) -> None:
 
 def test_what_a_backend_does_not_hear(code: Path) -> None:
     (error,) = errors(recipe(actor={"parallel": {"tensor": 2}}), code)
-    assert error.endswith("actor.parallel.tensor says nothing to fsdp")
-    (error,) = errors(megatron(model={"recompute": True}), code, "unheard")
-    assert error.endswith("model.recompute says nothing to megatron")
+    assert error.endswith("actor.parallel.tensor has no effect with fsdp [key-without-effect]")
+    (error,) = errors(megatron(model={"recompute": True}), code, "key-without-effect")
+    assert error.endswith("model.recompute has no effect with megatron [key-without-effect]")
 
 
 @pytest.mark.parametrize("key", sorted(OWNED))
 def test_npu_rls_own_keys_cannot_be_overridden(key: str) -> None:
-    (error,) = errors(recipe(overrides={key: "x"}), None, "owned")
+    (error,) = errors(recipe(overrides={key: "x"}), None, "reserved-key")
     assert f"{key} is npu-rl's to set: {OWNED[key]}" in error
 
 
 def test_what_npu_rl_makes_it_names(code: Path) -> None:
     keys = {"data.train_files": "x", "actor_rollout_ref.model.path": "y", "data": {"val_files": "z"}}
     loaded = Loaded(recipe(overrides=keys).recipe)
-    assert errors(loaded, code, "owned") == []
+    assert errors(loaded, code, "reserved-key") == []
     data = {**loaded.recipe.model_dump(by_alias=True, exclude_unset=True), **MADE}
     made = Loaded(type(loaded.recipe).model_validate(data))
-    assert len(errors(made, code, "owned")) == 3
+    assert len(errors(made, code, "reserved-key")) == 3
 
 
 def test_an_override_of_what_a_section_says_too(code: Path) -> None:
     loaded = recipe(overrides={"actor_rollout_ref.actor.optim.lr": 1.0, "trainer.test_freq": 5})
-    notes = [note for note in check_recipe(loaded, code).notes if note.kind == "twice"]
+    notes = [note for note in check_recipe(loaded, code).notes if note.rule == "key-set-twice"]
     assert [note.message for note in notes] == [
         "optimizer.lr says this key too (r.yaml:optimizer.lr); the override wins"
     ]
@@ -146,7 +158,7 @@ def test_adaptations(code: Path) -> None:
 
 def test_this_npu_rls_own_adaptations_are_known_without_code() -> None:
     assert errors(recipe(adaptations={"hf-rollout-repeats-once": False}), None) == []
-    assert len(errors(recipe(adaptations={"nobodys": False}), None, "adaptation")) == 1
+    assert len(errors(recipe(adaptations={"nobodys": False}), None, "unknown-adaptation")) == 1
 
 
 @pytest.mark.parametrize(
@@ -181,7 +193,7 @@ def test_this_npu_rls_own_adaptations_are_known_without_code() -> None:
     ],
 )
 def test_sizes_that_verl_refuses(code: Path, changes: dict[str, Any], key: str, message: str) -> None:
-    found = [error for error in check_recipe(recipe(**changes), code).errors if error.kind == "size"]
+    found = check_recipe(recipe(**changes), code).sizes
     fitting = [error for error in found if message in error.message]
     assert len(fitting) == 1, [error.message for error in found]
     assert fitting[0].path[:1] == ((key,) if key else ())
@@ -222,10 +234,8 @@ def test_a_rule_that_is_not_in_the_code_is_not_applied(code: Path) -> None:
 
 def test_without_a_workspace_less_is_checked() -> None:
     found = check_recipe(recipe(data={"batch": 4}, overrides={"no.such": 1}), None)
-    assert [error.kind for error in found.errors] == ["size"]
-    assert [note.message for note in found.notes] == [
-        "there is no workspace yet, so the trainer's keys were not checked"
-    ]
+    assert [error.rule for error in found.sizes] == ["mini-batch-within-batch"]
+    assert found.errors == found.notes == []
 
 
 @pytest.mark.parametrize(
@@ -239,23 +249,14 @@ def test_a_trainer_that_is_not_there(
     code: Path, trainer: dict[str, str], path: tuple[str, ...], message: str
 ) -> None:
     (error,) = check_recipe(recipe(trainer=trainer), code).errors
-    assert error.path == path and message in error.message and error.kind == "config"
+    assert error.path == path and message in error.message and error.rule == "trainer-config"
 
 
 def test_what_is_not_checked_is_told_once(code: Path) -> None:
     found = check_recipe(recipe(model={"config": {"a": 1, "b": 2}}), code)
-    assert [note.message for note in found.notes if note.kind == "unchecked"] == [
+    assert [note.message for note in found.notes if note.rule == "keys-not-checked"] == [
         "actor_rollout_ref.model.override_config is not checked: transformers"
     ]
-
-
-def test_known_keys_are_those_of_the_files(code: Path) -> None:
-    keys = known_keys(code, "ppo_trainer")
-    assert {"trainer.nnodes", "actor_rollout_ref.actor.optim", "custom_reward_function.path"} <= keys
-    assert not {"data.seed", "algorithm.lam"} & keys
-    with pytest.raises(RecipeError, match="nope can't be read") as refused:
-        known_keys(code, "nope")
-    assert "there is no configuration nope.yaml" in str(refused.value)
 
 
 def test_mappings_are_taken_apart() -> None:
@@ -265,19 +266,20 @@ def test_mappings_are_taken_apart() -> None:
     assert raw[0].path == ("overrides", "a", "b", "c")
 
 
-def test_findings_begin_empty() -> None:
-    assert Findings() == Findings([], [])
-
-
-def test_plan_applies_the_same_rules_and_train_tells_of_a_fault_once(code: Path) -> None:
-    said = ["data.batch=8", "actor.mini_batch=16"]
-    loaded = load_recipe("quickstart", said)
+def test_a_fault_of_sizes_is_told_once_and_by_the_trees_rules(code: Path) -> None:
+    loaded = load_recipe("quickstart", ["data.batch=8", "actor.mini_batch=16"])
 
     def broken() -> list[str]:
-        return [rule.name for rule in plan_of(loaded, code).rules if rule.refuses]
+        return [found.rule for found in judge(loaded, AssembledTree(code, "quickstart")).of_plan]
 
-    assert "mini batch in batch" in broken()
-    assert not any("mini batch of 16" in found.message for found in refusals(loaded, code))
+    assert broken().count("mini-batch-within-batch") == 1
     trainer = code / "verl/trainer/ppo/ray_trainer.py"
     trainer.write_text(trainer.read_text().replace("train_batch_size >=", "train_batch_size >"))
-    assert "mini batch in batch" not in broken()
+    assert "mini-batch-within-batch" not in broken()
+
+
+def test_a_workspace_of_another_manifest_is_told_and_not_read(code: Path) -> None:
+    judgement = judge(load_recipe("quickstart", ["overrides.no.such=1"]), AssembledTree(code, "other"))
+    assert [(found.rule, found.key) for found in judgement.errors] == [("workspace-manifest", "manifest")]
+    assert "the recipe is for quickstart" in judgement.errors[0].message
+    assert judgement.known == frozenset()

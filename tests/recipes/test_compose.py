@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from npu_rl.errors import HostError, RecipeError
-from npu_rl.recipes.check import flat, known_keys
 from npu_rl.recipes.compose import Composed, compose
 from npu_rl.recipes.hydra_text import argument
-from npu_rl.recipes.settings import settings
-from tests.recipes.code_trees import VERL, lay, recipe
+from npu_rl.recipes.settings import flat, settings
+from tests.recipes.code_trees import VERL, known_keys, lay, recipe
 
 REFERENCES = (
     "a: ${b.c}\nb: {c: 3, d: '${nowhere.x}', e: '${oc.env:NPU_RL_SURELY_UNSET}', f: ['${a}', 1], g: '???'}\n"

@@ -11,11 +11,10 @@ import pytest
 
 from npu_rl.data import bundled_recipes, data_root
 from npu_rl.manifest.yaml_text import read_yaml
-from npu_rl.recipes.check import check_recipe, flat, known_keys
 from npu_rl.recipes.hydra_text import argument
 from npu_rl.recipes.load import load_recipe
-from npu_rl.recipes.settings import settings
-from tests.recipes.code_trees import archive
+from npu_rl.recipes.settings import flat, settings
+from tests.recipes.code_trees import archive, check_recipe, known_keys
 from tests.recipes.test_compose import composed
 
 NAME, RANDOM = "deepseek-r1-zero-256die", "deepseek-r1-zero-256die-random-init"
@@ -139,7 +138,7 @@ class TestUpstreams:
     def test_every_key_has_a_reader(self, code: Path, name: str) -> None:
         found = check_recipe(load_recipe(name), code)
         assert found.errors == []
-        assert {note.kind for note in found.notes} == {"reader"}
+        assert {note.rule for note in found.notes} == {"key-read-elsewhere"}
         told = {note.path[-1] for note in found.notes if "only MindSpeed reads" in note.message}
         assert told >= {"swap_optimizer", "multi_head_latent_attention", "pipeline_num_transformer_layers"}
         assert all("set both" not in note.message for note in found.notes), "a spelling of two is missing"

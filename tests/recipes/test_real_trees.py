@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.recipes.check import check_recipe, flat, known_keys
 from npu_rl.recipes.hydra_files import compose_files
 from npu_rl.recipes.hydra_text import argument
+from npu_rl.recipes.judge import AssembledTree, judge
 from npu_rl.recipes.load import load_recipe
 from npu_rl.recipes.mindspeed_arguments import MindSpeedArguments
 from npu_rl.recipes.python_classes import Sources
 from npu_rl.recipes.readers import Readers
-from npu_rl.recipes.settings import settings
-from tests.recipes.code_trees import archive
+from npu_rl.recipes.settings import flat, settings
+from tests.recipes.code_trees import archive, check_recipe, known_keys
 from tests.recipes.test_compose import composed
 
 MODULE = "verl.trainer.main_ppo"
@@ -52,14 +52,15 @@ def test_the_quickstart_is_right_and_quickly_checked(code_tree: Path) -> None:
     found = check_recipe(loaded, code_tree)
     assert time.perf_counter() - started < 2, "0.1 s on a quiet machine"
     assert found.errors == []
-    seed = next(note for note in found.notes if note.key == "data.seed")
+    seed = next(note for note in found.notes if note.trainer_key == "data.seed")
     assert seed.message.startswith("known only to verl/trainer/main_ppo.py:")
     assert seed.where.endswith("quickstart.yaml:9")
 
 
 def test_mistakes_in_the_quickstart(code_tree: Path) -> None:
     arguments = ["cluster.dies=3", "actor.parallel.tensor=2", "overrides.trainer.test_frequency=1"]
-    found = check_recipe(load_recipe("quickstart", arguments), code_tree).errors
+    judgement = judge(load_recipe("quickstart", arguments), AssembledTree(code_tree, "quickstart"))
+    found = judgement.errors
     assert {error.where for error in found} >= {f"command line: {argument}" for argument in arguments[1:]}
     assert any("did you mean 'trainer.test_freq'" in error.message for error in found)
     assert any(

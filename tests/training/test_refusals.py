@@ -43,7 +43,7 @@ def test_an_npu_recipe_without_npus(quickstart_workspace: Path, env: dict[str, s
     [
         (["rollout.answer=4"], 1, ["command line: rollout.answer=4", "did you mean 'answers'"]),
         (["optimizer.lr=fast"], 1, ["command line: optimizer.lr=fast", "must be a number"]),
-        (["actor.parallel.tensor=2"], 1, ["actor.parallel.tensor says nothing to fsdp"]),
+        (["actor.parallel.tensor=2"], 1, ["actor.parallel.tensor has no effect with fsdp"]),
         (
             ["overrides.actor_rollout_ref.rollout.temperatur=1"],
             1,
@@ -68,8 +68,8 @@ def test_an_npu_recipe_without_npus(quickstart_workspace: Path, env: dict[str, s
         (["steps"], 2, ["steps"]),
         (
             ["manifest=deepseek-v3-cann"],
-            3,
-            ["is for the manifest deepseek-v3-cann", "npu-rl setup --manifest"],
+            1,
+            ["the recipe is for deepseek-v3-cann", "npu-rl setup --manifest", "[workspace-manifest]"],
         ),
         (["--python", "/nowhere/python"], 3, ["/nowhere/python", "--python"]),
         (["--rehearse=imprts"], 2, ["did you mean 'imports'"]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from npu_rl.recipes.batch_rules import Broken, broken_rules
+from npu_rl.recipes.batch_rules import Broken
 from npu_rl.recipes.plan.facts import ACTOR, ROLLOUT, TRANSFORMER, Facts
 from npu_rl.recipes.plan.rule import Rule
 
@@ -16,10 +16,8 @@ _RESPONSE = "data.max_response_length"
 _MASK = 2048  # tokens; the side of the NPU attention's compressed mask
 
 
-def batch_shares(facts: Facts) -> Iterator[Rule]:
-    """Prompts, answers and mini batches over copies and engines."""
-    # The trainer's own arithmetic is judged where `recipes check` judges it.
-    broken = {rule.keys[0]: rule for rule in broken_rules(facts.values, facts.recipe.megatron, facts.code)}
+def batch_shares(facts: Facts, broken: Mapping[str, Broken]) -> Iterator[Rule]:
+    """Prompts, answers and mini batches over copies and engines. broken: the trainer's own rules that don't hold."""
     prompts, mini = facts.whole(_BATCH), facts.whole(_MINI)
     each = facts.whole(f"{ROLLOUT}.n")
     if not (prompts and each and facts.copies):
@@ -28,14 +26,14 @@ def batch_shares(facts: Facts) -> Iterator[Rule]:
     micro = facts.whole(f"{ACTOR}.ppo_micro_batch_size_per_gpu") or 1
     said = f"{prompts} prompts x {each} answers = {answers}; {copies} copies x micro batch {micro} = {copies * micro}"
     change = f"take a data.batch so that data.batch x rollout.answers is a multiple of {copies * micro}"
-    yield _judged("batch over copies", broken, _BATCH, said, change)
+    yield _judged("batch-divisible-by-dp", broken, _BATCH, said, change)
     if mini:
         said = f"mini batch of {mini} prompts in a batch of {prompts}"
         yield _judged(
-            "mini batch in batch", broken, _MINI, said, f"set actor.mini_batch to {prompts} or less"
+            "mini-batch-within-batch", broken, _MINI, said, f"set actor.mini_batch to {prompts} or less"
         )
         yield Rule(
-            "mini batch over copies",
+            "mini-batch-divisible-by-dp",
             mini * each % copies == 0,
             f"{mini} prompts x {each} answers = {mini * each}, over {copies} copies",
             f"take an actor.mini_batch so that it x rollout.answers is a multiple of {copies}",
@@ -45,16 +43,16 @@ def batch_shares(facts: Facts) -> Iterator[Rule]:
         yield from _engine(facts, answers, facts.engines)
 
 
-def _judged(name: str, broken: Mapping[str, Broken], key: str, said: str, change: str) -> Rule:
-    fault = broken.get(key)
+def _judged(rule: str, broken: Mapping[str, Broken], key: str, said: str, change: str) -> Rule:
+    fault = broken.get(rule)
     keys = fault.keys if fault else (key,)
-    return Rule(name, fault is None, fault.message if fault else said, change, keys, checked=True)
+    return Rule(rule, fault is None, fault.message if fault else said, change, keys)
 
 
 def _engine(facts: Facts, answers: int, engines: int) -> Iterator[Rule]:
     share = answers // engines
     yield Rule(
-        "answers over engines",
+        "batch-divisible-by-rollout-dp",
         answers % engines == 0,
         f"{answers} answers over {engines} engines" + (f" = {share}" if answers % engines == 0 else ""),
         f"take a data.batch so that data.batch x rollout.answers is a multiple of {engines}",
@@ -63,7 +61,7 @@ def _engine(facts: Facts, answers: int, engines: int) -> Iterator[Rule]:
     sequences = facts.whole(_SEQUENCES)
     if sequences:
         yield Rule(
-            "sequences of an engine",
+            "max-sequences-one-wave",
             sequences >= share,
             f"max_sequences {sequences}, {share} answers an engine",
             f"set rollout.max_sequences to {share}: fewer are decoded in more than one wave",
@@ -80,7 +78,7 @@ def length_rules(facts: Facts) -> Iterator[Rule]:
     if facts.shape and facts.shape.positions:
         reach, stretch = facts.shape.positions, facts.shape.stretch
         yield Rule(
-            "positions",
+            "model-positions",
             length <= reach * stretch,
             f"prompt and answer {length} tokens; {reach} positions x rope factor {stretch:g} = {reach * stretch:.0f}",
             "shorten data.response_length",
@@ -91,7 +89,7 @@ def length_rules(facts: Facts) -> Iterator[Rule]:
     trained = facts.transformer("seq_length")
     if isinstance(trained, int) and facts.mindspeed and facts.transformer("use_flash_attn"):
         yield Rule(
-            "attention mask",
+            "attention-mask-size",
             trained == _MASK,
             f"seq_length {trained}; MindSpeed makes its mask of this side and asks for the compressed causal mode, "
             f"whose mask is {_MASK} x {_MASK} whatever the sequences are "
@@ -101,7 +99,7 @@ def length_rules(facts: Facts) -> Iterator[Rule]:
         )
     elif isinstance(trained, int):
         yield Rule(
-            "training length",
+            "training-seq-length",
             trained >= length,
             f"seq_length {trained} for sequences of {length} tokens",
             f"set seq_length to {length}",
@@ -109,9 +107,9 @@ def length_rules(facts: Facts) -> Iterator[Rule]:
             advice=True,
         )
     dropped, cut = facts.on("data.filter_overlong_prompts"), facts.values.value("data.truncation")
-    if cut is not None:
+    if cut is not None and not facts.recipe.data.make:
         yield Rule(
-            "long prompts",
+            "overlong-prompts",
             dropped or cut != "error",
             f"longer prompts are {'left out' if dropped else 'kept'}, then: {cut}",
             "set data.filter_overlong to true, or data.overlong to left: one long prompt ends the run",
@@ -123,7 +121,7 @@ def length_rules(facts: Facts) -> Iterator[Rule]:
 def _engine_lengths(facts: Facts, length: int) -> Iterator[Rule]:
     longest = facts.whole(_LENGTH) or length
     yield Rule(
-        "engine length",
+        "rollout-max-length",
         longest >= length,
         f"max_length {longest}, prompt and answer of {length} tokens",
         f"set rollout.max_length to {length}, or leave it out",
@@ -139,7 +137,7 @@ def _engine_lengths(facts: Facts, length: int) -> Iterator[Rule]:
         change = f"set rollout.max_batched_tokens to {longest} or more, or rollout.chunked_prefill to true"
     state = "with" if chunked else "without"
     yield Rule(
-        "prefill",
+        "prefill-budget",
         tokens >= longest or (bool(chunked) and relaxed),
         f"max_batched_tokens {tokens}, max_length {longest}, {state} chunked prefill, "
         f"adaptation chunked-prefill-check {'on' if relaxed else 'off or absent'} "

@@ -10,15 +10,13 @@ from typing import Any
 from npu_rl.errors import NpuRlError, RecipeError
 from npu_rl.manifest.problems import KeyPath
 from npu_rl.recipes.batch_rules import Values
-from npu_rl.recipes.check import config_name, flat
-from npu_rl.recipes.hydra_entry import entry_point
-from npu_rl.recipes.hydra_files import ConfigFault, compose_files
+from npu_rl.recipes.hydra_files import ConfigTree
 from npu_rl.recipes.known_switches import patched_switches
 from npu_rl.recipes.load import LoadedRecipe
 from npu_rl.recipes.plan.shape import Shape, shape_of
 from npu_rl.recipes.plan.sizes import Layout, RolloutSizes, TrainSizes, layout_with
 from npu_rl.recipes.schema import Recipe
-from npu_rl.recipes.settings import Setting, merged, settings
+from npu_rl.recipes.settings import Setting, flat, merged, settings
 
 ACTOR, ROLLOUT, REFERENCE = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"
 TRANSFORMER = f"{ACTOR}.megatron.override_transformer_config"
@@ -112,11 +110,16 @@ class Facts:
         )
 
 
-def facts_of(loaded: LoadedRecipe, code: Path | None = None) -> Facts:
-    """The facts of a recipe. code: the workspace's code folder, whose configuration files fill what is left out."""
+def facts_of(loaded: LoadedRecipe, code: Path | None = None, tree: ConfigTree | None = None) -> Facts:
+    """Return the facts of a recipe.
+
+    Args:
+        loaded: The recipe.
+        code: The workspace's code folder, if there is one.
+        tree: The trainer's configuration files composed, which fill what the recipe leaves out.
+    """
     recipe = loaded.recipe
     given = merged(list(flat(settings(recipe))))
-    tree = _tree(recipe, code)
     known_without = {} if tree else dict.fromkeys(_ONE, 1)
     values = Values({**known_without, **{key: setting.value for key, setting in given.items()}}, tree)
     env, patched = _of_manifest(loaded)
@@ -161,15 +164,6 @@ def _as_set(layout: Layout, values: Values) -> Layout:
         tensor = values.whole(f"{ROLLOUT}.tensor_model_parallel_size", rollout.tensor) or 1
         rollout = RolloutSizes(tensor, rollout.data)
     return replace(layout, train=train, rollout=rollout)
-
-
-def _tree(recipe: Recipe, code: Path | None) -> Any:
-    if code is None:
-        return None
-    try:
-        return compose_files(entry_point(code, recipe.trainer.module).folder, config_name(recipe), code)
-    except ConfigFault:  # `recipes check` tells it
-        return None
 
 
 def _of_manifest(loaded: LoadedRecipe) -> tuple[Mapping[str, str], frozenset[str]]:

@@ -32,46 +32,48 @@ def fit(layout: Layout) -> list[Check]:
 
 def _fit_megatron(layout: Layout) -> Iterator[Check]:
     train, model, world = layout.train, layout.model, layout.world
-    yield _divides("training sizes", world, train.tensor * train.pipeline * train.context, "ranks", "data")
-    yield _divides("heads over tensor ranks", model.heads, train.tensor, "heads", "per rank")
+    yield _divides(
+        "model-parallel-divides-world", world, train.tensor * train.pipeline * train.context, "ranks", "data"
+    )
+    yield _divides("tensor-parallel-divides-heads", model.heads, train.tensor, "heads", "per rank")
     if not model.latent_attention:
-        yield _divides("key-value heads over tensor ranks", model.kv_heads, train.tensor, "heads", "per rank")
+        yield _divides("tensor-parallel-divides-kv-heads", model.kv_heads, train.tensor, "heads", "per rank")
     if model.stage_layers:
         stages, layers = len(model.stage_layers), sum(model.stage_layers)
         yield Check(
-            "layers over pipeline stages",
+            "pipeline-layers",
             stages == train.pipeline and layers == model.layers,
             {"layers": model.layers, "stages": train.pipeline, "given": list(model.stage_layers)},
             f"{layers} layers on {stages} stages, where there are {model.layers} and {train.pipeline}",
         )
     else:
-        yield _divides("layers over pipeline stages", model.layers, train.pipeline, "layers", "per stage")
+        yield _divides("pipeline-layers", model.layers, train.pipeline, "layers", "per stage")
     if model.experts:
         ranks = layout.expert_tensor * train.expert * train.pipeline
-        yield _divides("expert sizes", world, ranks, "ranks", "expert data")
-        yield _divides("experts over ranks", model.experts, train.expert, "experts", "per rank")
+        yield _divides("expert-parallel-divides-world", world, ranks, "ranks", "expert data")
+        yield _divides("expert-parallel-divides-experts", model.experts, train.expert, "experts", "per rank")
     elif train.expert > 1:
         why = f"expert parallel over {train.expert} ranks, but the model has no experts"
-        yield Check("experts over ranks", False, {"experts": 0, "by": train.expert}, why)
+        yield Check("expert-parallel-divides-experts", False, {"experts": 0, "by": train.expert}, why)
 
 
 def _fit_fsdp(layout: Layout) -> Iterator[Check]:
     train = layout.train
     if 0 < train.shard < layout.world:
-        yield _divides("training sizes", layout.world, train.shard, "ranks", "copies")
-    yield _divides("sequence sizes", layout.world, train.sequence, "ranks", "data")
-    yield _divides("heads over sequence ranks", layout.model.heads, train.sequence, "heads", "per rank")
+        yield _divides("model-parallel-divides-world", layout.world, train.shard, "ranks", "copies")
+    yield _divides("sequence-parallel-divides-world", layout.world, train.sequence, "ranks", "data")
+    yield _divides("sequence-parallel-divides-heads", layout.model.heads, train.sequence, "heads", "per rank")
 
 
 def _fit_rollout(layout: Layout) -> Iterator[Check]:
     if layout.rollout is None:
         return
     tensor, data = layout.rollout.tensor, layout.rollout.data
-    yield _divides("rollout sizes", layout.world, tensor * data, "ranks", "engines")
-    yield _divides("heads over rollout ranks", layout.model.heads, tensor, "heads", "per rank")
+    yield _divides("rollout-parallel-divides-world", layout.world, tensor * data, "ranks", "engines")
+    yield _divides("rollout-tensor-parallel-divides-heads", layout.model.heads, tensor, "heads", "per rank")
     if layout.model.experts and data > 1:
         yield _divides(
-            "experts over rollout ranks", layout.model.experts, tensor * data, "experts", "per rank"
+            "rollout-parallel-divides-experts", layout.model.experts, tensor * data, "experts", "per rank"
         )
 
 

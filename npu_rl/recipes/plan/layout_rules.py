@@ -19,24 +19,30 @@ _SEQUENCES = (f"{_M}.sequence_parallel", f"{TRANSFORMER}.sequence_parallel")
 
 # What helps, and the keys, for each of `fit`'s checks.
 _CHANGES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "training sizes": (
+    "model-parallel-divides-world": (
         "change tensor, pipeline or context until their product divides it",
         (_TENSOR, _PIPELINE),
     ),
-    "heads over tensor ranks": ("take a tensor size that divides the heads", (_TENSOR,)),
-    "key-value heads over tensor ranks": ("take a tensor size that divides them", (_TENSOR,)),
-    "layers over pipeline stages": (
+    "tensor-parallel-divides-heads": ("take a tensor size that divides the heads", (_TENSOR,)),
+    "tensor-parallel-divides-kv-heads": ("take a tensor size that divides them", (_TENSOR,)),
+    "pipeline-layers": (
         "give the layers of the first and last stage (num_layers_in_first_pipeline_stage, ..._last_...) so that the "
         "others are equal, or the layers of each (pipeline_num_transformer_layers)",
         (_LAST, f"{TRANSFORMER}.pipeline_num_transformer_layers", _PIPELINE),
     ),
-    "expert sizes": ("change expert, expert_tensor or pipeline until their product divides it", (_EXPERT,)),
-    "experts over ranks": ("take an expert size that divides the experts", (_EXPERT,)),
-    "sequence sizes": ("take a sequence size that divides the dies", (_SEQUENCE,)),
-    "heads over sequence ranks": ("take a sequence size that divides the heads", (_SEQUENCE,)),
-    "rollout sizes": ("change rollout.tensor_parallel or VLLM_DP_SIZE", (_INFER,)),
-    "heads over rollout ranks": ("take a rollout.tensor_parallel that divides the heads", (_INFER,)),
-    "experts over rollout ranks": ("change rollout.tensor_parallel or VLLM_DP_SIZE", (_INFER,)),
+    "expert-parallel-divides-world": (
+        "change expert, expert_tensor or pipeline until their product divides it",
+        (_EXPERT,),
+    ),
+    "expert-parallel-divides-experts": ("take an expert size that divides the experts", (_EXPERT,)),
+    "sequence-parallel-divides-world": ("take a sequence size that divides the dies", (_SEQUENCE,)),
+    "sequence-parallel-divides-heads": ("take a sequence size that divides the heads", (_SEQUENCE,)),
+    "rollout-parallel-divides-world": ("change rollout.tensor_parallel or VLLM_DP_SIZE", (_INFER,)),
+    "rollout-tensor-parallel-divides-heads": (
+        "take a rollout.tensor_parallel that divides the heads",
+        (_INFER,),
+    ),
+    "rollout-parallel-divides-experts": ("change rollout.tensor_parallel or VLLM_DP_SIZE", (_INFER,)),
 }
 
 
@@ -60,7 +66,7 @@ def _world(facts: Facts) -> Rule:
     cluster = facts.recipe.cluster
     said = (nodes or cluster.nodes) * (dies or cluster.dies)
     return Rule(
-        "dies",
+        "world-size",
         said == cluster.world,
         f"trainer: {nodes} nodes x {dies} dies = {said}; cluster: {cluster.nodes} x {cluster.dies} = {cluster.world}",
         "say it as cluster.nodes and cluster.dies, not in overrides",
@@ -92,7 +98,7 @@ def _stages(facts: Facts) -> Iterator[Rule]:
         return
     ends = (layers[0] if first is None else first, layers[-1] if last is None else last)
     yield Rule(
-        "stages said twice",
+        "pipeline-layers-agree",
         ends == (layers[0], layers[-1]) and len(set(layers[1:-1])) <= 1,
         f"pipeline_num_transformer_layers {' + '.join(map(str, layers))}; first stage {first}, last stage {last}",
         "give both readers the same layers: num_layers_in_first and _last_pipeline_stage know only equal ones between",
@@ -107,7 +113,7 @@ def _rollout(facts: Facts) -> Iterator[Rule]:
     tensor, data = layout.rollout.tensor, layout.rollout.data
     if "VLLM_DP_SIZE" in facts.env:
         yield Rule(
-            "engine copies",
+            "rollout-dp-size",
             data * tensor == facts.world,
             f"VLLM_DP_SIZE {data} x rollout tensor {tensor} = {data * tensor}, of {facts.world} dies",
             f"set env.VLLM_DP_SIZE to {facts.world // tensor}",
@@ -116,7 +122,7 @@ def _rollout(facts: Facts) -> Iterator[Rule]:
     if layout.megatron and shape.experts and facts.expert_parallel:
         engine, train = tensor * data, layout.train.expert
         yield Rule(
-            "rollout experts over training experts",
+            "rollout-experts-match-training",
             engine % train == 0,
             f"experts over {engine} dies in the rollout, over {train} in training",
             "take a rollout size (tensor x VLLM_DP_SIZE) that is a multiple of actor.parallel.expert",
@@ -129,7 +135,7 @@ def _tensor(facts: Facts) -> Iterator[Rule]:
     tensor = facts.layout.train.tensor
     if facts.layout.model.latent_attention and facts.mindspeed:
         yield Rule(
-            "latent attention without tensor parallel",
+            "mla-tensor-parallel",
             tensor == 1,
             f"tensor parallel size {tensor} in training; MindSpeed's multi-head latent attention takes only 1 "
             "(mindspeed/core/transformer/multi_head_latent_attention/adaptor.py:35@7ff818c4)",
@@ -141,7 +147,7 @@ def _tensor(facts: Facts) -> Iterator[Rule]:
     if said is not None:
         given = facts.values.value(said)
         yield Rule(
-            "sequence parallel",
+            "sequence-parallel-needs-tensor-parallel",
             given is (tensor > 1),
             f"sequence_parallel {str(given).lower()} with tensor parallel size {tensor}; the trainer derives it from "
             "the size (verl/models/mcore/config_converter.py@55e3c5b)",

@@ -23,9 +23,9 @@ class Machine:
 def memory_rules(facts: Facts, memory: Memory, machine: Machine) -> Iterator[Rule]:
     """The three moments of a step, the engine's own share, and the host."""
     names = {
-        UPDATE: "memory of the update",
-        HANDOVER: "memory of the hand-over",
-        GENERATE: "memory while generating",
+        UPDATE: "memory-update",
+        HANDOVER: "memory-weight-sync",
+        GENERATE: "memory-generate",
     }
     for phase_name, name in names.items():
         phase = memory.worst(phase_name)
@@ -36,7 +36,7 @@ def memory_rules(facts: Facts, memory: Memory, machine: Machine) -> Iterator[Rul
     if memory.engine and isinstance(share, int | float) and not isinstance(share, bool):
         need, room = sum(memory.engine.values()), int(share * machine.die)
         yield Rule(
-            "memory of the engine",
+            "memory-engine",
             need <= room,
             f"{_listed(memory.engine)} = {gb(need)}, of memory_share {share:g} x {gb(machine.die)} = {gb(room)}",
             "lower rollout.max_sequences or the lengths, raise rollout.memory_share or VLLM_DP_SIZE",
@@ -45,7 +45,7 @@ def memory_rules(facts: Facts, memory: Memory, machine: Machine) -> Iterator[Rul
     if machine.host is not None and memory.host:
         need = sum(memory.host.values())
         yield Rule(
-            "memory of a host",
+            "memory-host",
             need <= machine.host,
             f"{_listed(memory.host)} = {gb(need)} a node, of {gb(machine.host)}",
             "spread the recipe over more nodes, or offload less",

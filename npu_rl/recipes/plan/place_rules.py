@@ -15,7 +15,7 @@ def place_rules(facts: Facts) -> Iterator[Rule]:
     if facts.recipe.megatron and facts.shape is not None:
         unclean = facts.shape.unclean
         yield Rule(
-            "clean config.json",
+            "clean-model-config",
             not unclean,
             ", ".join(f"{key} is {_short(value)}" for key, value in unclean)
             or "no quantization_config, no num_nextn_predict_layers",
@@ -33,7 +33,7 @@ def _checkpoint(facts: Facts, given: str) -> Iterator[Rule]:
     # ./, ../ and ~ are made absolute before the run; other relative names depend on where a worker stands
     anywhere = given.startswith(("/", "./", "../", "~")) or "://" in given
     yield Rule(
-        "checkpoint on every node",
+        "checkpoint-on-every-node",
         nodes == 1 or anywhere,
         f"{given}, the same on {nodes} {'node' if nodes == 1 else 'nodes'}; other nodes are not looked at",
         "name it by an absolute path that is the same, on shared storage, on every node",
@@ -45,7 +45,7 @@ def _checkpoint(facts: Facts, given: str) -> Iterator[Rule]:
     missing = [name for name in (".metadata", "common.pt", "metadata.json") if not (place / name).is_file()]
     legacy = (place / "latest_checkpointed_iteration.txt").is_file()
     yield Rule(
-        "checkpoint layout",
+        "checkpoint-layout",
         not missing,
         f"{given} has {'no ' + ', '.join(missing) if missing else '.metadata, common.pt and metadata.json'}"
         + ("; it is one of Megatron's legacy checkpoints (iter_*/mp_rank_*)" if missing and legacy else ""),
@@ -60,7 +60,7 @@ def _ports(facts: Facts) -> Iterator[Rule]:
     if master is not None:
         last = master + groups
         yield Rule(
-            "ports of the engine's groups",
+            "rollout-ports",
             master > 0 and last <= _LAST_PORT,
             f"MASTER_PORT {master} + {groups} data parallel groups = {last}, the last port is {_LAST_PORT}",
             f"set env.MASTER_PORT to {_LAST_PORT - groups} or less",
@@ -69,7 +69,7 @@ def _ports(facts: Facts) -> Iterator[Rule]:
     if hccl is not None:
         last = hccl + dies
         yield Rule(
-            "HCCL's ports",
+            "hccl-ports",
             0 < hccl <= _LAST_HCCL and last <= _LAST_PORT,
             f"HCCL_IF_BASE_PORT {hccl} + {dies} dies = {last}, the base may be {_LAST_HCCL} at most",
             f"set env.HCCL_IF_BASE_PORT to {min(_LAST_HCCL, _LAST_PORT - dies)} or less",
@@ -78,7 +78,7 @@ def _ports(facts: Facts) -> Iterator[Rule]:
     if master is not None and hccl is not None:
         apart = master + groups < hccl or hccl + dies < master
         yield Rule(
-            "ports apart",
+            "ports-overlap",
             apart,
             f"the engine's {master} to {master + groups}, HCCL's {hccl} to {hccl + dies}",
             "set env.MASTER_PORT so that they don't meet",

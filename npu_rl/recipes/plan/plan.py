@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from npu_rl.recipes.check import Finding
+from npu_rl.errors import RecipeError
+from npu_rl.recipes.batch_rules import Broken, broken_rules
+from npu_rl.recipes.finding import Finding, Severity
+from npu_rl.recipes.hydra_files import ConfigTree
 from npu_rl.recipes.load import LoadedRecipe
 from npu_rl.recipes.plan.amounts import Disk, Loading, Tokens, disk_of, loading_of, tokens_of
 from npu_rl.recipes.plan.batch_shares import batch_shares, length_rules
@@ -19,7 +21,7 @@ from npu_rl.recipes.plan.place_rules import place_rules
 from npu_rl.recipes.plan.rule import Rule
 from npu_rl.recipes.plan.switch_rules import switch_rules
 
-__all__ = ["Machine", "Plan", "plan_of", "refusals"]
+__all__ = ["Machine", "Plan", "plan_of"]
 
 
 @dataclass(frozen=True)
@@ -43,32 +45,30 @@ class Plan:
         return not any(rule.refuses for rule in self.rules)
 
     def findings(self) -> list[Finding]:
-        """What refuses the recipe, with the place to change."""
-        return [_finding(self.facts, rule) for rule in self.rules if rule.refuses]
+        """What speaks against the recipe, with the place to change."""
+        unknown = self.facts.unknown
+        broken = [_finding(self.facts, rule) for rule in self.rules if not rule.ok]
+        return broken if unknown is None else [_unknown_model(self.facts, unknown), *broken]
 
 
-def plan_of(loaded: LoadedRecipe, code: Path | None = None, machine: Machine | None = None) -> Plan:
-    """Plan a recipe. code: the workspace's code folder, for the trainer's defaults; None knows the recipe alone.
+def plan_of(
+    loaded: LoadedRecipe,
+    code: Path | None = None,
+    machine: Machine | None = None,
+    tree: ConfigTree | None = None,
+) -> Plan:
+    """Plan a recipe; rules on a model whose shape is not known are left out.
 
-    Raises RecipeError if nothing says how large its model is.
+    Args:
+        loaded: The recipe.
+        code: The workspace's code folder; None knows the recipe alone.
+        machine: What devices and hosts have.
+        tree: The trainer's configuration files composed, for the trainer's defaults.
     """
-    facts = facts_of(loaded, code)
-    if facts.unknown is not None:
-        raise facts.unknown
-    return _plan(facts, machine or Machine())
-
-
-def refusals(loaded: LoadedRecipe, code: Path | None = None, machine: Machine | None = None) -> list[Finding]:
-    """What `plan` refuses and `check_recipe` does not, for `train`, which asks both. Rules on a model whose shape
-    nothing says are left out."""
-    plan = _plan(facts_of(loaded, code), machine or Machine())
-    return [_finding(plan.facts, rule) for rule in plan.rules if rule.refuses and not rule.checked]
-
-
-def _plan(facts: Facts, machine: Machine) -> Plan:
-    rules = [*_rules(facts)]
+    facts, machine = facts_of(loaded, code, tree), machine or Machine()
+    rules = _rules(facts)
     fits = not any(rule.refuses for rule in layout_rules(facts))
-    memory = memory_of(facts) if fits else None
+    memory = memory_of(facts) if fits and facts.shape is not None else None
     if memory is not None and facts.npu:
         rules += memory_rules(facts, memory, machine)
     return Plan(
@@ -83,14 +83,39 @@ def _plan(facts: Facts, machine: Machine) -> Plan:
     )
 
 
-def _rules(facts: Facts) -> Iterator[Rule]:
-    return chain(
-        layout_rules(facts), batch_shares(facts), length_rules(facts), switch_rules(facts), place_rules(facts)
+def _rules(facts: Facts) -> list[Rule]:
+    """Each rule once: where a layout rule and the trainer's own arithmetic judge the same sizes, the one that fails."""
+    broken = {rule.rule: rule for rule in broken_rules(facts.values, facts.recipe.megatron, facts.code)}
+    rules = chain(
+        layout_rules(facts),
+        batch_shares(facts, broken),
+        length_rules(facts),
+        switch_rules(facts),
+        place_rules(facts),
     )
+    kept = [rule for rule in rules if not (rule.ok and rule.id in broken)]
+    refused = {rule.id for rule in kept if not rule.ok}
+    return kept + [_of_trainer(rule) for rule in broken.values() if rule.rule not in refused]
+
+
+def _of_trainer(broken: Broken) -> Rule:
+    return Rule(broken.rule, False, broken.message, "", broken.keys)
 
 
 def _finding(facts: Facts, rule: Rule) -> Finding:
     key = next((key for key in rule.keys if key in facts.given), rule.keys[0] if rule.keys else "")
     path = facts.path(key) or rule.path
-    message = f"{rule.name}: {rule.said}" + (f"; {rule.change}" if rule.change else "")
-    return Finding(path, key, message, facts.loaded.where(*path), "plan")
+    severity = Severity.ADVICE if rule.advice else Severity.ERROR
+    where = facts.loaded.where(*path)
+    return Finding(rule.id, severity, path, key, rule.figures, rule.fix, where, rule.certain)
+
+
+def _unknown_model(facts: Facts, error: RecipeError) -> Finding:
+    """A config.json that can't be read is an error. One that is not here may lie on the machines of the run only."""
+    path = ("model", "path")
+    where, fix = facts.loaded.where(*path), error.hint or ""
+    if (facts.loaded.locate(facts.recipe.model.path or "") / "config.json").is_file():
+        why = f"{error.what}: {error.why}" if error.why else error.what
+        return Finding("model-config", Severity.ERROR, path, "", why, fix, where)
+    message = f"{error.what}, so layout and memory are not judged"
+    return Finding("model-size-unknown", Severity.ADVICE, path, "", message, fix, where)

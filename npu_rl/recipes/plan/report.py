@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from npu_rl.recipes.judge import Judgement
 from npu_rl.recipes.plan.drawing import drawing
 from npu_rl.recipes.plan.memory import GENERATE, GRADIENT, HANDOVER, STATES, UPDATE, WEIGHT, Memory
 from npu_rl.recipes.plan.memory_rules import gb
@@ -13,8 +14,9 @@ from npu_rl.recipes.plan.plan import Plan
 from npu_rl.recipes.plan.rule import Rule
 
 
-def plan_text(plan: Plan, speed: float | None) -> str:
+def plan_text(judgement: Judgement, speed: float | None) -> str:
     """The whole plan. speed: of the storage, in bytes a second."""
+    plan = judgement.plan
     recipe = plan.facts.recipe
     world = f"{recipe.cluster.world} {'die' if recipe.cluster.world == 1 else 'dies'}"
     lines = [
@@ -25,15 +27,19 @@ def plan_text(plan: Plan, speed: float | None) -> str:
         lines += ["", "Layout", *_indented(drawing(plan.facts, plan.memory))]
     if plan.memory is not None:
         lines += ["", *_memory(plan.memory)]
-    lines += ["", *_amounts(plan, speed), "", "Rules", *map(_rule, plan.rules), "", _verdict(plan)]
+    held = [rule for rule in plan.rules if rule.ok]
+    lines += ["", *_amounts(plan, speed), "", "Rules that hold", *map(_rule, held), ""]
+    lines += [found.line() for found in judgement.findings]
+    lines.append(verdict(judgement))
     return "\n".join(lines) + "\n"
 
 
-def plan_json(plan: Plan, speed: float | None) -> dict[str, Any]:
-    """The same as plain data, bytes whole."""
+def plan_json(judgement: Judgement, speed: float | None) -> dict[str, Any]:
+    """The same as plain data, bytes whole, without the findings."""
+    plan = judgement.plan
     memory, loading = plan.memory, plan.loading
     return {
-        "ok": plan.ok,
+        "ok": judgement.ok,
         "recipe": plan.facts.recipe.name,
         "dies": plan.facts.recipe.cluster.world,
         "die_memory": plan.machine.die,
@@ -51,11 +57,12 @@ def plan_json(plan: Plan, speed: float | None) -> dict[str, Any]:
 
 def _rule_json(rule: Rule) -> dict[str, Any]:
     return {
-        "name": rule.name,
+        "id": rule.id,
         "ok": rule.ok,
         "refuses": rule.refuses,
-        "said": rule.said,
-        "change": "" if rule.ok else rule.change,
+        "figures": rule.figures,
+        "fix": "" if rule.ok else rule.fix,
+        "skipped": rule.skipped,
         "keys": list(rule.keys),
     }
 
@@ -146,18 +153,18 @@ def _amounts(plan: Plan, speed: float | None) -> Iterator[str]:
 
 
 def _rule(rule: Rule) -> str:
-    mark = "ok" if rule.ok else "advice" if rule.advice else "REFUSED"
-    lines = [f"  {mark:<8} {rule.name}: {rule.said}"]
-    if not rule.ok and rule.change:
-        lines.append(f"           change: {rule.change}")
-    return "\n".join(lines)
+    return f"  {rule.id}: {rule.figures}"
 
 
-def _verdict(plan: Plan) -> str:
-    refused = [rule.name for rule in plan.rules if rule.refuses]
-    if not refused:
-        return f"{plan.facts.recipe.name} fits."
-    return f"{plan.facts.recipe.name} does not fit: {', '.join(refused)}."
+def verdict(judgement: Judgement) -> str:
+    """One line: whether `train` would begin."""
+    name, count = judgement.plan.facts.recipe.name, len(judgement.errors)
+    if not count:
+        return f"{name} fits."
+    rules = dict.fromkeys(found.rule for found in judgement.errors)
+    return (
+        f"{name} can't be run as it is: {'1 error' if count == 1 else f'{count} errors'} ({', '.join(rules)})"
+    )
 
 
 def _indented(lines: list[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""One rule of a plan: whether it holds, with the figures it was judged by, and what to change if it doesn't."""
+"""One rule of a plan: whether it holds, the figures it was judged by, and what to change if it doesn't."""
 
 from __future__ import annotations
 
@@ -9,21 +9,29 @@ from npu_rl.manifest.problems import KeyPath
 
 @dataclass(frozen=True)
 class Rule:
-    """said: the figures, as a sentence. change: what helps if it doesn't hold.
+    """A rule and its outcome.
 
-    keys: the trainer's keys it is about, the likeliest to be changed first; path: the recipe's key, where it is no
-    key of the trainer. advice: a run works without it, but not as meant. checked: `check_recipe` judges it by the
-    same code, so who asks both is told of it once.
+    Attributes:
+        id: Stable, in kebab-case; what `plan: {except: ...}`, tests and programs name it by.
+        ok: Whether it holds.
+        figures: The values it was judged by, as a sentence, with the code that asks for it (file:line@commit).
+        fix: What to write in the recipe if it doesn't hold.
+        keys: The trainer's keys it is about, the likeliest to be changed first.
+        path: The recipe's key, where the rule is about none of the trainer's.
+        advice: A run works without it, but not as meant.
+        certain: A run that breaks it crashes or computes something wrong, so nobody may overrule it.
+        skipped: Why the rule does not apply to this tree; `ok` is True then.
     """
 
-    name: str
+    id: str
     ok: bool
-    said: str
-    change: str = ""
+    figures: str
+    fix: str = ""
     keys: tuple[str, ...] = ()
     path: KeyPath = ()
     advice: bool = False
-    checked: bool = False
+    certain: bool = True
+    skipped: str = ""
 
     @property
     def refuses(self) -> bool:

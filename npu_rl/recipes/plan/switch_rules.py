@@ -49,7 +49,7 @@ def _swap(facts: Facts) -> Iterator[Rule]:
         return
     offload = facts.on(_OFFLOAD)
     yield Rule(
-        "swapped or offloaded optimizer",
+        "swap-or-offload-optimizer",
         not offload,
         f"swap_optimizer true, optimizer_offload {str(offload).lower()}",
         "set offload.optimizer to false: swapped states are in the host's memory already",
@@ -57,7 +57,7 @@ def _swap(facts: Facts) -> Iterator[Rule]:
     )
     distributed = facts.values.value(_DDP) is not False
     yield Rule(
-        "swapped optimizer is distributed",
+        "swap-needs-distributed-optimizer",
         distributed,
         f"swap_optimizer true, use_distributed_optimizer {str(distributed).lower()} ({_SWAP_SOURCE})",
         "leave use_distributed_optimizer on",
@@ -65,7 +65,7 @@ def _swap(facts: Facts) -> Iterator[Rule]:
     )
     reuse = bool(facts.transformer("reuse_fp32_param"))
     yield Rule(
-        "swapped optimizer without reused fp32 weights",
+        "swap-without-reuse-fp32",
         not reuse,
         f"swap_optimizer true, reuse_fp32_param {str(reuse).lower()} ({_SWAP_SOURCE})",
         "leave reuse_fp32_param out",
@@ -73,7 +73,7 @@ def _swap(facts: Facts) -> Iterator[Rule]:
     )
     chosen = facts.transformer("optimizer_selection") or "fused_adamw"
     yield Rule(
-        "swapped optimizer is MindSpeed's AdamW",
+        "swap-needs-fused-adamw",
         chosen == "fused_adamw",
         f"swap_optimizer true, optimizer_selection {chosen}; it replaces the step of fused_adamw ({_SWAP_SOURCE})",
         "leave optimizer_selection out",
@@ -85,7 +85,7 @@ def _weights(facts: Facts) -> Iterator[Rule]:
     actor, reference = (facts.values.value(f"{part}.load_weight") for part in (ACTOR, REFERENCE))
     if actor is not None or reference is not None:
         yield Rule(
-            "same weights",
+            "actor-reference-weights",
             actor == reference,
             f"load_weight of the actor {actor}, of the reference {reference}",
             "say model.load_weights, which sets both: with other weights the first KL is no zero",
@@ -95,7 +95,7 @@ def _weights(facts: Facts) -> Iterator[Rule]:
         return
     found = [dotted(fault.path) for fault in spoiled(facts.recipe, facts.given) if fault.key not in _LOADS]
     yield Rule(
-        "real weights without a benchmark's switches",
+        "benchmark-switch-in-training",
         not found,
         f"weights are loaded, and of a benchmark's switches on: {', '.join(found) or 'none'}",
         "turn it off, or set model.load_weights to false for a benchmark",
@@ -110,7 +110,7 @@ def _expert_groups(facts: Facts) -> Iterator[Rule]:
         return
     groups, chosen = (facts.transformer(name) for name in _GROUPS)
     yield Rule(
-        "actor routes as the model",
+        "router-groups",
         (groups, chosen) == (shape.expert_groups, shape.groups_per_token),
         f"moe_router_num_groups {groups}, moe_router_group_topk {chosen}; the model's experts are in "
         f"{shape.expert_groups} groups, of which a token uses {shape.groups_per_token} "
@@ -126,7 +126,7 @@ def _resharding(facts: Facts) -> Iterator[Rule]:
         return
     balanced = facts.values.value("trainer.balance_batch") is not False
     yield Rule(
-        "data kept on the dies without balanced batches",
+        "d2d-without-balance-batch",
         not balanced,
         f"D2D_DATA_TRANSFER {facts.env['D2D_DATA_TRANSFER']}, trainer.balance_batch {str(balanced).lower()}",
         "set trainer.balance_batch to false in overrides",
@@ -141,7 +141,7 @@ def _sleep(facts: Facts) -> Iterator[Rule]:
     sleep = facts.values.value(f"{ROLLOUT}.free_cache_engine") is not False  # the trainer's default is true
     manual = "rollout-offload" in facts.switches
     yield Rule(
-        "sleep mode without expandable segments",
+        "sleep-mode-expandable-segments",
         not (sleep and segments and not manual),
         f"free_cache {str(sleep).lower()}, adaptation rollout-offload {'on' if manual else 'off or absent'}, "
         f"PYTORCH_NPU_ALLOC_CONF {given or 'not set'}",
@@ -155,7 +155,7 @@ def _graph(facts: Facts) -> Iterator[Rule]:
     settings = _mapping(facts, _GRAPH)
     enabled, eager = settings.get("enabled") is True, facts.values.value(f"{ROLLOUT}.enforce_eager")
     yield Rule(
-        "graphs or eager",
+        "graph-or-eager",
         not (enabled and eager is True),
         f"torchair graphs {'on' if enabled else 'off'}, eager {eager}",
         "set rollout.eager to false, or turn torchair_graph_config.enabled off",
@@ -163,7 +163,7 @@ def _graph(facts: Facts) -> Iterator[Rule]:
     )
     if facts.npu and facts.shape is not None and facts.shape.latent and eager is False:
         yield Rule(
-            "graphs of latent attention are torchair's",
+            "mla-graph-needs-torchair",
             enabled,
             f"eager false, torchair_graph_config.enabled {str(enabled).lower()}; vllm-ascend 0.9.1 has no other graphs "
             "for DeepSeek",
@@ -174,7 +174,7 @@ def _graph(facts: Facts) -> Iterator[Rule]:
         used = [name for name in _ONLY_WITH_GRAPH if settings.get(name)]
         if settings:
             yield Rule(
-                "torchair's switches",
+                "torchair-switches",
                 not used,
                 f"torchair graphs off, on with them: {', '.join(used) or 'none'} ({_ASCEND})",
                 "set torchair_graph_config.enabled to true, or leave these out",
@@ -193,7 +193,7 @@ def _batch_sizes(facts: Facts, settings: Mapping[str, Any]) -> Iterator[Rule]:
     sequences = facts.whole(f"{ROLLOUT}.max_num_seqs") or max(sizes)
     good = all(size % tensor == 0 and size <= tokens for size in sizes) and max(sizes) >= sequences
     yield Rule(
-        "graph batch sizes",
+        "graph-batch-sizes",
         good,
         f"graph_batch_sizes {sizes}, rollout tensor {tensor}, max_sequences {sequences}, max_batched_tokens {tokens}",
         f"take one size, {sequences}, a multiple of {tensor} and at most {tokens}",

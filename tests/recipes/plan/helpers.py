@@ -20,10 +20,10 @@ def plan(*changes: str, machine: Machine | None = None) -> Plan:
 
 
 def rule(made: Plan, name: str) -> Rule:
-    found = [rule for rule in made.rules if rule.name == name]
-    assert len(found) == 1, f"{name}: {[rule.name for rule in made.rules]}"
+    found = [rule for rule in made.rules if rule.id == name]
+    assert len(found) == 1, f"{name}: {[rule.id for rule in made.rules]}"
     return found[0]
 
 
 def refused(made: Plan) -> list[str]:
-    return [rule.name for rule in made.rules if rule.refuses]
+    return [rule.id for rule in made.rules if rule.refuses]

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npu_rl.recipes.plan.plan import plan_of
+from npu_rl.recipes.judge import judge
 from npu_rl.recipes.plan.report import plan_json, plan_text
 from tests.recipes.plan.helpers import loaded
 
@@ -47,11 +47,13 @@ OTHERS = {
     others=st.fixed_dictionaries({}, optional=OTHERS),
 )
 def test_a_plan_of_any_sizes(sizes: dict[str, int], others: dict[str, Any]) -> None:
-    made = plan_of(loaded(*(f"{key}={value}" for key, value in {**sizes, **others}.items())))
-    text, data = plan_text(made, 1e9), json.loads(json.dumps(plan_json(made, None)))
-    assert text.endswith("fits.\n" if made.ok else ".\n")
-    assert data["ok"] is made.ok is not bool(made.findings())
-    for found in made.findings():
+    judgement = judge(loaded(*(f"{key}={value}" for key, value in {**sizes, **others}.items())))
+    made = judgement.plan
+    text, data = plan_text(judgement, 1e9), json.loads(json.dumps(plan_json(judgement, None)))
+    assert text.endswith("fits.\n" if judgement.ok else ")\n")
+    assert data["ok"] is judgement.ok is not bool(judgement.errors)
+    assert {rule.id for rule in made.rules if rule.refuses} <= {found.rule for found in judgement.errors}
+    for found in judgement.findings:
         assert found.message and found.where
     for phase in made.memory.phases if made.memory else ():
         assert all(size >= 0 for size in phase.parts.values())

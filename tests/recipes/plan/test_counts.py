@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_rl.errors import RecipeError
+from npu_rl.recipes.finding import Severity
 from npu_rl.recipes.plan.amounts import Disk, disk_of
 from npu_rl.recipes.plan.memory import GENERATE, HANDOVER, UPDATE, Memory
 from npu_rl.recipes.plan.plan import plan_of
@@ -182,13 +182,17 @@ def test_a_config_says_the_same_as_the_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"num_hidden_layers": "x"}', "\xff"])
 def test_a_config_that_is_none_is_an_error(tmp_path: Path, content: str) -> None:
     (tmp_path / "config.json").write_text(content, encoding="latin-1")
-    with pytest.raises(RecipeError, match="Nothing says how large"):
-        plan_of(loaded(f"model.path={tmp_path}"))
+    (found,) = [one for one in plan_of(loaded(f"model.path={tmp_path}")).findings() if one.path[0] == "model"]
+    assert (found.rule, found.severity, found.key) == ("model-config", Severity.ERROR, "model.path")
+    assert str(tmp_path / "config.json") in found.message
 
 
 def test_a_model_nothing_says_anything_about() -> None:
-    with pytest.raises(RecipeError, match="Nothing says how large"):
-        plan_of(loaded("model.architecture=~"))
+    made = plan_of(loaded("model.architecture=~"))
+    (found,) = [one for one in made.findings() if one.rule == "model-size-unknown"]
+    assert (found.severity, found.key) == (Severity.ADVICE, "model.path")
+    assert "say model.architecture" in found.fix
+    assert made.memory is None and made.disk is None
 
 
 def test_other_attentions() -> None:

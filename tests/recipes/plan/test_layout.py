@@ -122,4 +122,4 @@ def test_overrides_count_too() -> None:
     made = plan("overrides.actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2")
     assert made.facts.layout is not None
     assert made.facts.layout.train.tensor == 2
-    assert "latent attention without tensor parallel" in [found.name for found in made.rules if not found.ok]
+    assert "mla-tensor-parallel" in [found.id for found in made.rules if not found.ok]

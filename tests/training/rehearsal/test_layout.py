@@ -84,8 +84,12 @@ def test_sizes_that_do_not_fit_are_not_tried(
 ) -> None:
     layout = Layout(250, "megatron", TrainSizes(pipeline=8, expert=48), DEEPSEEK)
     report = rehearse_layout(layout, code_tree, python, environment, pytest.fail)
-    assert set(failures(report)) == {"training sizes", "expert sizes", "experts over ranks"}
-    assert failures(report)["training sizes"] == "250 ranks can't be split evenly 8 ways"
+    assert set(failures(report)) == {
+        "model-parallel-divides-world",
+        "expert-parallel-divides-world",
+        "expert-parallel-divides-experts",
+    }
+    assert failures(report)["model-parallel-divides-world"] == "250 ranks can't be split evenly 8 ways"
     assert [item.what for item in report.not_rehearsed] == ["groups and tiny model"]
 
 

@@ -59,24 +59,44 @@ def test_the_sizes_of_256_dies_fit() -> None:
 @pytest.mark.parametrize(
     ("change", "names"),
     [
-        ({"world": 250}, ["training sizes", "expert sizes", "rollout sizes"]),
-        ({"train": TrainSizes(pipeline=8, expert=48)}, ["expert sizes", "experts over ranks"]),
-        ({"train": TrainSizes(pipeline=8, expert=32, expert_tensor=2)}, ["expert sizes"]),
+        (
+            {"world": 250},
+            [
+                "model-parallel-divides-world",
+                "expert-parallel-divides-world",
+                "rollout-parallel-divides-world",
+            ],
+        ),
+        (
+            {"train": TrainSizes(pipeline=8, expert=48)},
+            ["expert-parallel-divides-world", "expert-parallel-divides-experts"],
+        ),
+        ({"train": TrainSizes(pipeline=8, expert=32, expert_tensor=2)}, ["expert-parallel-divides-world"]),
         (
             {"train": TrainSizes(pipeline=8, tensor=3)},
-            ["training sizes", "heads over tensor ranks", "expert sizes"],
+            [
+                "model-parallel-divides-world",
+                "tensor-parallel-divides-heads",
+                "expert-parallel-divides-world",
+            ],
         ),
-        ({"train": TrainSizes(pipeline=8, expert=0)}, ["expert sizes", "experts over ranks"]),
-        ({"model": DEEPSEEK}, ["layers over pipeline stages"]),
-        ({"model": replace(DEEPSEEK, stage_layers=(8,) * 8)}, ["layers over pipeline stages"]),
-        ({"model": replace(DEEPSEEK, stage_layers=(61,))}, ["layers over pipeline stages"]),
-        ({"model": ModelSizes(8, 8, 8)}, ["experts over ranks"]),
+        (
+            {"train": TrainSizes(pipeline=8, expert=0)},
+            ["expert-parallel-divides-world", "expert-parallel-divides-experts"],
+        ),
+        ({"model": DEEPSEEK}, ["pipeline-layers"]),
+        ({"model": replace(DEEPSEEK, stage_layers=(8,) * 8)}, ["pipeline-layers"]),
+        ({"model": replace(DEEPSEEK, stage_layers=(61,))}, ["pipeline-layers"]),
+        ({"model": ModelSizes(8, 8, 8)}, ["expert-parallel-divides-experts"]),
         (
             {"model": ModelSizes(8, 8, 3, 256), "train": TrainSizes(tensor=2)},
-            ["key-value heads over tensor ranks"],
+            ["tensor-parallel-divides-kv-heads"],
         ),
-        ({"rollout": RolloutSizes(tensor=2, data=3)}, ["rollout sizes", "experts over rollout ranks"]),
-        ({"rollout": RolloutSizes(tensor=256)}, ["heads over rollout ranks"]),
+        (
+            {"rollout": RolloutSizes(tensor=2, data=3)},
+            ["rollout-parallel-divides-world", "rollout-parallel-divides-experts"],
+        ),
+        ({"rollout": RolloutSizes(tensor=256)}, ["rollout-tensor-parallel-divides-heads"]),
     ],
 )
 def test_sizes_that_do_not_fit_are_named(change: dict[str, Any], names: list[str]) -> None:
@@ -88,8 +108,8 @@ def test_fsdp_sizes() -> None:
     assert wrong(layout) == []
     assert train_groups(layout) == {"ddp": 4, "fsdp": 4, "data": 8, "sequence": 2, "rollout_tensor": 2}
     assert tiny(layout) == (4, {"shard": 2, "sequence": 1})
-    assert wrong(replace(layout, train=TrainSizes(shard=3))) == ["training sizes"]
-    assert wrong(replace(layout, train=TrainSizes(sequence=8))) == ["heads over sequence ranks"]
+    assert wrong(replace(layout, train=TrainSizes(shard=3))) == ["model-parallel-divides-world"]
+    assert wrong(replace(layout, train=TrainSizes(sequence=8))) == ["sequence-parallel-divides-heads"]
     whole = replace(layout, train=TrainSizes(), rollout=None)
     assert train_groups(whole) == {"fsdp": 16}
     assert tiny(whole) == (2, {"shard": -1, "sequence": 1})

@@ -1,0 +1,66 @@
+"""A recipe as every command that judges one loads it, and the findings as each of them prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from npu_rl.cli.show import print_json, say, tell
+
+if TYPE_CHECKING:
+    from npu_rl.recipes.finding import Finding
+    from npu_rl.recipes.judge import AssembledTree
+    from npu_rl.recipes.load import LoadedRecipe
+
+
+def load(name: str, overrides: Sequence[str], as_json: bool) -> LoadedRecipe:
+    """The recipe. as_json: print what is invalid in it as findings, and exit, instead of raising InvalidRecipe."""
+    from npu_rl.recipes.find import InvalidRecipe
+    from npu_rl.recipes.load import load_recipe
+
+    try:
+        return load_recipe(name, overrides)
+    except InvalidRecipe as error:
+        if not as_json:
+            raise
+        print_json({"ok": False, "recipe": name, "code": None, "findings": _problems(error)})
+        raise SystemExit(1) from None
+
+
+def tree_of(workspace: Path | None) -> AssembledTree | None:
+    """The tree of the workspace named, or of the one that is found; None if there is none."""
+    from npu_rl.recipes.judge import AssembledTree
+    from npu_rl.workspace.discovery import open_any
+    from npu_rl.workspace.receipt import read_lock
+
+    layout = open_any(workspace, tell)
+    return None if layout is None else AssembledTree(layout.code, read_lock(layout)[0].manifest)
+
+
+def rows(findings: Iterable[Finding]) -> list[dict[str, Any]]:
+    """Findings for programs, without secrets."""
+    from npu_rl.masking import masked_text
+
+    return [
+        {name: masked_text(value) if name in ("message", "fix") else value for name, value in row.items()}
+        for row in (found.to_json() for found in findings)
+    ]
+
+
+def say_findings(findings: Iterable[Finding]) -> None:
+    """One line each, without secrets."""
+    from npu_rl.masking import masked_text
+
+    for found in findings:
+        say(masked_text(found.line()))
+
+
+def _problems(error: Any) -> list[dict[str, Any]]:
+    from npu_rl.manifest.problems import place
+    from npu_rl.recipes.finding import Finding, Severity
+
+    return rows(
+        Finding("invalid-recipe", Severity.ERROR, one.path, "", one.message, "", place(one.file, one.line))
+        for one in error.problems
+    )

@@ -1,0 +1,69 @@
+"""What is wrong or noteworthy in a recipe, as `recipes check`, `plan`, `train --dry-run` and `train` report it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from npu_rl.manifest.problems import KeyPath, dotted
+
+
+class Severity(str, Enum):
+    """ERROR: `train` refuses. ADVICE: the run works, but not as meant or not as fast. NOTE: good to know."""
+
+    ERROR = "error"
+    ADVICE = "advice"
+    NOTE = "note"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fault, reported once, on one line.
+
+    Attributes:
+        rule: Stable id in kebab-case.
+        severity: What it means for a run.
+        path: The recipe's key to edit; empty if there is none.
+        trainer_key: The trainer's (Hydra) key, "" if there is none.
+        message: The fact, with its figures and the code that says so (file:line).
+        fix: What to write, in the recipe's words; "" where nothing helps.
+        where: "file:line", or the command line's argument.
+        certain: Whether nobody may overrule it by `plan: {except: {ID: reason}}`.
+    """
+
+    rule: str
+    severity: Severity
+    path: KeyPath
+    trainer_key: str
+    message: str
+    fix: str
+    where: str
+    certain: bool = True
+
+    @property
+    def key(self) -> str:
+        """The recipe's key as a person writes it, else the trainer's."""
+        return dotted(self.path) if self.path else self.trainer_key
+
+    def __str__(self) -> str:
+        key = f"{self.key}: " if self.key else ""
+        fix = f"; fix: {self.fix}" if self.fix else ""
+        return f"{self.where}: {key}{self.message}{fix} [{self.rule}]"
+
+    def line(self) -> str:
+        """The finding with its severity, as every command prints it."""
+        return f"{self.severity.value}: {self}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for programs."""
+        return {
+            "rule": self.rule,
+            "severity": self.severity.value,
+            "key": self.key,
+            "trainer_key": self.trainer_key,
+            "message": self.message,
+            "fix": self.fix,
+            "where": self.where,
+            "certain": self.certain,
+        }

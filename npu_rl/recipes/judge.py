@@ -1,0 +1,116 @@
+"""The one judgement of a recipe that `recipes check`, `plan`, `train --dry-run` and `train` share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from npu_rl.manifest.problems import KeyPath
+from npu_rl.recipes.check import check_keys, read_trainer
+from npu_rl.recipes.finding import Finding, Severity
+from npu_rl.recipes.load import LoadedRecipe
+from npu_rl.recipes.plan.plan import Machine, Plan, plan_of
+from npu_rl.recipes.readers import Readers
+
+_BAD_VALUES = ("invalid-value", "unknown-key")
+
+
+@dataclass(frozen=True)
+class AssembledTree:
+    """A workspace as recipes see it.
+
+    Attributes:
+        code: Its code folder.
+        manifest: The name of the manifest it was set up from.
+        named: That manifest as a recipe has to name it: a bundled one's name, or a path.
+    """
+
+    code: Path
+    manifest: str
+    named: str = ""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What speaks against a recipe, and what it was judged by.
+
+    Attributes:
+        of_keys: Findings on keys, values and files, which hold whatever sizes the recipe has.
+        of_plan: Findings on layout, batches and memory; a rehearsal scales these sizes down.
+        plan: The plan, with the rules that hold, too.
+        known: The keys of the trainer's configuration files, empty without a workspace.
+    """
+
+    of_keys: tuple[Finding, ...]
+    of_plan: tuple[Finding, ...]
+    plan: Plan
+    known: frozenset[str]
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All of them: errors, then advice, then notes."""
+        found = [*self.of_keys, *self.of_plan]
+        return tuple(one for severity in Severity for one in found if one.severity is severity)
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        return tuple(one for one in self.findings if one.severity is Severity.ERROR)
+
+    @property
+    def ok(self) -> bool:
+        """Whether `train` would begin."""
+        return not self.errors
+
+
+def judge(
+    loaded: LoadedRecipe, tree: AssembledTree | None = None, machine: Machine | None = None
+) -> Judgement:
+    """Judge a recipe: keys, values, files, layout, batches, memory, and whether the tree is the one it is for.
+
+    Args:
+        loaded: The recipe.
+        tree: The workspace's tree; None judges the recipe alone. One of another manifest is told, and not read.
+        machine: What devices and hosts have.
+    """
+    stranger = _stranger(loaded, tree)
+    code = None if tree is None or stranger else tree.code
+    trainer = read_trainer(loaded.recipe, code)
+    config = trainer.tree if isinstance(trainer, Readers) else None
+    of_keys = [*stranger, *check_keys(loaded, trainer, code)]
+    plan = plan_of(loaded, code, machine, config)
+    return Judgement(
+        tuple(of_keys),
+        tuple(_without(plan.findings(), of_keys)),
+        plan,
+        frozenset(config.entries) if config else frozenset(),
+    )
+
+
+def _stranger(loaded: LoadedRecipe, tree: AssembledTree | None) -> list[Finding]:
+    from npu_rl.manifest.load import load_manifest
+
+    if tree is None:
+        return []
+    wanted = load_manifest(loaded.manifest).manifest.name
+    if wanted == tree.manifest:
+        return []
+    path: KeyPath = ("manifest",)
+    return [
+        Finding(
+            "workspace-manifest",
+            Severity.ERROR,
+            path,
+            "",
+            f"the recipe is for {wanted}, and the workspace {tree.code.parent} is {tree.manifest}",
+            f"name a workspace of {wanted} (npu-rl setup --manifest {loaded.recipe.manifest} --workspace DIR), "
+            f"or set manifest to {tree.named or tree.manifest}",
+            loaded.where(*path),
+        )
+    ]
+
+
+def _without(found: Iterable[Finding], known: Iterable[Finding]) -> list[Finding]:
+    """Leave out what follows from a value that is refused already: one fault is one line."""
+    bad = {one.trainer_key for one in known if one.rule in _BAD_VALUES and one.trainer_key}
+    return [one for one in found if one.trainer_key not in bad]

@@ -1,0 +1,112 @@
+"""`recipes check`, `plan`, `train --dry-run` and `train` tell the same findings of the same recipe."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from npu_rl.cli.app import app
+from tests.support import clean_env
+
+pytestmark = pytest.mark.pypi
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+ENGINE = "rollout.engine_arguments"
+RAW = "overrides.actor_rollout_ref"
+
+# words on the command line -> the rule id and the key of the one error they make
+BROKEN = [
+    (["rollout.answer=4"], "invalid-recipe", "rollout.answer"),
+    (["steps=x"], "invalid-recipe", "steps"),
+    (["rollout.answers=0"], "invalid-recipe", "rollout.answers"),
+    (["cluster.address=nonsense"], "invalid-recipe", "cluster.address"),
+    (["data.batch=4"], "mini-batch-within-batch", "actor.mini_batch"),
+    (["actor.mini_batch=9"], "mini-batch-within-batch", "actor.mini_batch"),
+    (["actor.parallel.tensor=2"], "key-without-effect", "actor.parallel.tensor"),
+    (["actor.parallel.pipeline=2"], "key-without-effect", "actor.parallel.pipeline"),
+    (["actor.transformer.num_layers=2"], "key-without-effect", "actor.transformer"),
+    (["adaptations.no-such=true"], "unknown-adaptation", "adaptations.no-such"),
+    (["adaptations.hf-rollout-repeat-once=true"], "unknown-adaptation", "adaptations.hf-rollout-repeat-once"),
+    (["trainer.config=nope"], "trainer-config", "trainer.config"),
+    (["trainer.module=verl.trainer.nobody"], "trainer-config", "trainer.module"),
+    (["manifest=deepseek-v3-cann"], "workspace-manifest", "manifest"),
+    (["overrides.trainer.total_epoch=1"], "unknown-key", "overrides['trainer.total_epoch']"),
+    (["overrides.no.such=1"], "unknown-key", "overrides['no.such']"),
+    ([f"{RAW}.rollout.no_such=1"], "unknown-key", "overrides['actor_rollout_ref.rollout.no_such']"),
+    (["overrides.trainer.resume_mode=auto"], "reserved-key", "overrides['trainer.resume_mode']"),
+    (["overrides.trainer.device=npu"], "reserved-key", "overrides['trainer.device']"),
+    (["overrides.data.train_batch_size=many"], "invalid-value", "overrides['data.train_batch_size']"),
+    (["overrides.algorithm=5"], "invalid-value", "overrides.algorithm"),
+    ([f"{RAW}.actor.optim.lr=fast"], "invalid-value", "overrides['actor_rollout_ref.actor.optim.lr']"),
+    ([f"{RAW}.actor.use_kl_loss=maybe"], "invalid-value", "overrides['actor_rollout_ref.actor.use_kl_loss']"),
+    (["algorithm.estimator=grpoo"], "invalid-value", "algorithm.estimator"),
+    (["rollout.ignore_end=true"], "benchmark-only", "rollout.ignore_end"),
+    (["env.VLLM_ENABLE_FIX_ROUTE=1"], "benchmark-only", "env.VLLM_ENABLE_FIX_ROUTE"),
+    (
+        [f"{RAW}.actor.ppo_micro_batch_size=8"],
+        "micro-batch-twice",
+        "overrides['actor_rollout_ref.actor.ppo_micro_batch_size']",
+    ),
+    (["actor.micro_batch=3"], "mini-batch-share", "actor.micro_batch"),
+    (["env.HCCL_IF_BASE_PORT=65530"], "hccl-ports", "env.HCCL_IF_BASE_PORT"),
+    (["env.HCCL_IF_BASE_PORT=64247", "env.MASTER_PORT=64247"], "ports-overlap", "env.MASTER_PORT"),
+]
+VALID = [
+    [],
+    ["steps=3", "name=short"],
+    ["optimizer.lr=1e-6"],
+    ["data.batch=16", "actor.mini_batch=8"],
+    ["rollout.answers=8", "rollout.temperature=0.8"],
+    ["checkpoint.every=5"],
+    ["logging.validate_every=2"],
+    ["overrides.trainer.val_before_train=true"],
+    ["algorithm.estimator=rloo"],
+    ["actor.kl_loss.use=false"],
+    ["env.OMP_NUM_THREADS=2"],
+]
+
+
+@pytest.fixture
+def told(quickstart_workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The findings of a command, run in this process: a thousand starts of Python would take minutes."""
+    for name, value in {**clean_env(tmp_path), "NPU_RL_RUNS": str(tmp_path / "runs")}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> tuple[list[dict[str, Any]], int]:
+        done = CliRunner().invoke(app, [*words, "--workspace", str(quickstart_workspace), "--json"])
+        assert done.stdout, (words, done.exception, done.stderr)
+        found: list[dict[str, Any]] = json.loads(done.stdout)["findings"]
+        return found, done.exit_code
+
+    return run
+
+
+@pytest.mark.parametrize(("words", "rule", "key"), BROKEN, ids=[" ".join(row[0]) for row in BROKEN])
+def test_a_broken_recipe(told: Any, words: list[str], rule: str, key: str) -> None:
+    check, code = told("recipes", "check", "quickstart", *words)
+    errors = [(found["rule"], found["key"]) for found in check if found["severity"] == "error"]
+    assert errors == [(rule, key)], check
+    assert code == 1
+    for command in (["plan"], ["train", "--dry-run"], ["train"]):
+        assert told(*command, "quickstart", *words) == (check, 1), command
+
+
+@pytest.mark.parametrize("words", VALID, ids=[" ".join(words) for words in VALID])
+def test_a_valid_recipe(told: Any, words: list[str]) -> None:
+    check, code = told("recipes", "check", "quickstart", *words)
+    assert [found for found in check if found["severity"] == "error"] == []
+    assert code == 0
+    assert told("plan", "quickstart", *words) == (check, 0)
+
+
+@pytest.mark.rehearsal
+@pytest.mark.skipif(not HAS_TORCH, reason="a dry run needs an interpreter with the packages of `rehearsal`")
+@pytest.mark.parametrize("words", VALID, ids=[" ".join(words) for words in VALID])
+def test_a_valid_recipe_in_a_dry_run(told: Any, words: list[str]) -> None:
+    check, _ = told("recipes", "check", "quickstart", *words)
+    assert told("train", "--dry-run", "quickstart", *words) == (check, 0)
