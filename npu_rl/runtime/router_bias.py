@@ -2,7 +2,9 @@
 
 DeepSeek-V3 chooses experts by sigmoid(logits) + bias, which decides between scores that are close together
 (DeepSeek-AI 2024, arXiv:2412.19437, 2.1.2). In bfloat16 a bias near 4 has steps of 1/64, and training moves it by
-`moe_router_bias_update_rate`, 0.001, each step. Two places round it:
+`moe_router_bias_update_rate`, 0.001, each step. With 256 random biases in [4, 4.1] and random scores half the tokens
+get another set of experts in bfloat16, in [14, 14.1] five of six; DeepSeek-V3's own biases were not looked at. Two
+places round them:
 
 - The actor. Megatron-core makes the bias bfloat16 with the rest of the model, and float32 again in the first forward
   only (megatron/core/transformer/moe/router.py:131@core_v0.12.1): a checkpoint that is loaded in between is rounded.

@@ -4,9 +4,13 @@
 
 On PYTHONPATH: the stand-ins for a CPU, and a tree with verl, vLLM and Megatron. FOLDER is empty. Real: verl's
 `get_model`, its loading of a dist checkpoint, its sharding manager with the converter of names, Megatron-core's
-checkpoints and its TopKRouter, the only part that the model has. The rollout takes what is sent into a bfloat16
-parameter, as vLLM's and vllm-ascend's models do. JOB is JSON: {"biases": a list of them}. Prints JSON: for each bias
-{"actor": what it routes by, "sent": the type, "rollout": its parameter}.
+checkpoints, its TopKRouter, the only part that the model has, and its top-k; and vLLM's `grouped_topk`. The rollout
+takes what is sent into a bfloat16 parameter, as vLLM's and vllm-ascend's models do.
+
+JOB is JSON: {"biases": a list of them, of 256 experts}. Prints JSON: for each bias {"actor": what it routes by, "sent":
+the type, "rollout": its parameter; and the share of tokens that get other experts, all by the same float32 logits:
+"actor apart" of the actor from the checkpoint's own bias, and "rollout apart" of the rollout from the actor, which has
+been trained for a few steps since and has sent its weights again}.
 """
 
 from __future__ import annotations
@@ -24,13 +28,16 @@ import verl.utils.vllm.patch as loaders
 import verl.workers.sharding_manager.megatron_vllm as managers
 from megatron.core import parallel_state
 from megatron.core.transformer.module import MegatronModule
+from megatron.core.transformer.moe.moe_utils import topk_softmax_with_capacity
 from megatron.core.transformer.moe.router import TopKRouter
 from megatron.core.transformer.transformer_config import TransformerConfig
 from npu_rl_runtime.converter import writing
 from verl.models.mcore.weight_converter import McoreToHFWeightConverterDpskv3
 from verl.utils import megatron_utils
 from verl.utils.model import load_mcore_dist_weights
+from vllm.model_executor.layers.fused_moe.fused_moe import grouped_topk
 
+UPDATES, RATE = 5, 0.001  # of the bias, by `moe_router_bias_update_rate`
 NAME = "model.layers.0.mlp.gate.e_score_correction_bias"
 
 
@@ -90,7 +97,37 @@ def through(bias: list[float], folder: Path) -> dict[str, Any]:
         pass
     router = megatron_utils.unwrap_model(actor[0]).router
     router(torch.zeros(1, 1, 8, dtype=torch.bfloat16))
-    return {"actor": router.expert_bias.tolist(), "sent": rollout.sent, "rollout": rollout.bias.tolist()}
+    found = {"actor": router.expert_bias.tolist(), "sent": rollout.sent, "rollout": rollout.bias.tolist()}
+    found["actor apart"] = apart(of_megatron(router.expert_bias), of_megatron(torch.tensor(bias)))
+    router.expert_bias += UPDATES * RATE * torch.arange(len(bias)).remainder(2).mul(2).sub(1)
+    with manager(actor, config, rollout):
+        pass
+    found["rollout apart"] = apart(of_vllm(rollout.bias), of_megatron(router.expert_bias))
+    return found
+
+
+def logits() -> torch.Tensor:
+    return torch.randn(2048, 256, generator=torch.Generator().manual_seed(0))
+
+
+def of_megatron(bias: torch.Tensor) -> torch.Tensor:
+    """Which experts each token gets: [tokens, experts], bool."""
+    _, chosen, _ = topk_softmax_with_capacity(
+        logits(), 8, num_groups=8, group_topk=4, score_function="sigmoid", expert_bias=bias
+    )
+    return chosen  # type: ignore[no-any-return]
+
+
+def of_vllm(bias: torch.Tensor) -> torch.Tensor:
+    _, chosen = grouped_topk.__wrapped__(
+        logits(), logits(), 8, True, num_expert_group=8, topk_group=4, scoring_func="sigmoid",
+        e_score_correction_bias=bias,
+    )  # fmt: skip
+    return torch.zeros(2048, 256, dtype=torch.bool).scatter(1, chosen.long(), True)
+
+
+def apart(one: torch.Tensor, other: torch.Tensor) -> float:
+    return float((one != other).any(-1).float().mean())
 
 
 def manager(actor: Any, config: Any, rollout: Rollout) -> Any:

@@ -59,10 +59,10 @@ def ours(bias: Any) -> Any:
     return sent(bias).bfloat16().float()
 
 
-@pytest.mark.parametrize(("offset", "at_least"), [(0.0, 0.0), (1.0, 0.1), (4.0, 0.3), (14.0, 0.5)])
+@pytest.mark.parametrize(("offset", "at_least"), [(0.0, 0.0), (1.0, 0.15), (4.0, 0.5), (14.0, 0.8)])
 def test_the_offset_decides_how_many_tokens_get_other_experts(offset: float, at_least: float) -> None:
     assert others(offset, upstreams) >= at_least
-    assert others(offset, ours) < 0.02
+    assert others(offset, ours) < 0.01
     assert others(offset, sent) < 0.001  # in float32 only scores a rounding apart change places
 
 
