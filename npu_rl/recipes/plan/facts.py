@@ -91,6 +91,13 @@ class Facts:
         switch, key = _ELSEWHERE[name]
         return self.values.value(key) if not switch or self.on(switch) else None
 
+    def transformer_keys(self, name: str) -> tuple[str, str]:
+        """The trainer's key of such a value, and the switch that has to be on for it, "" if none has to."""
+        if name in _ELSEWHERE and self.lists_layers:
+            switch, key = _ELSEWHERE[name]
+            return key, switch
+        return f"{TRANSFORMER}.{name}", ""
+
     @property
     def lists_layers(self) -> bool:
         """Whether the trainer reads the layers of each stage from pipeline_parallel_num_layer_list."""

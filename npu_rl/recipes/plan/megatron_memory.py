@@ -68,14 +68,14 @@ class _Megatron:
             facts.on(f"{part}.{name}_offload") for name in ("param", "optimizer")
         )
         self._reference_offload = facts.on(f"{REFERENCE}.megatron.param_offload")
-        self._swapped = bool(facts.transformer("swap_optimizer")) or facts.on(f"{part}.swap_optimizer")
+        self._swapped = bool(facts.transformer("swap_optimizer"))
         self.distributed = facts.values.value(f"{part}.use_distributed_optimizer") is not False
         in_fp32 = facts.values.value(f"{part}.override_ddp_config.grad_reduce_in_fp32") is not False
         self.gradient = GRADIENT if in_fp32 else WEIGHT
         self._recompute = megatron_recompute(facts)
         train = layout.train
         parallel = facts.values.value(f"{part}.sequence_parallel") is not False
-        self._spread = Spread(train.tensor, layout.expert_tensor, parallel)
+        self._spread = Spread(train.tensor, 1 if _whole_experts(facts) else layout.expert_tensor, parallel)
         end = len(ranges) - 1
         self.stages = tuple(self._stage(layers, i == 0, i == end) for i, layers in enumerate(ranges))
 
@@ -168,6 +168,14 @@ class _Megatron:
             return 0
         words = self._shape.vocabulary // self._layout.train.tensor
         return MEGATRON_LOGITS[kind] * micro.tokens * words
+
+
+def _whole_experts(facts: Facts) -> bool:
+    """Whether tensor ranks divide the experts, not each expert (MindSpeed's moe_tp_extend_ep).
+
+    cann-recipes-train's trainer sets it (verl_patches/train_engine/initialize_training.py:183@bcd3be7).
+    """
+    return facts.transformer("moe_tp_extend_ep") is True or facts.lists_layers
 
 
 def _largest_buffer(whole: int, experts: int) -> int:

@@ -12,7 +12,7 @@ from enum import Enum
 
 from npu_rl.recipes.plan.device_overhead import Overhead, overhead_of
 from npu_rl.recipes.plan.engine_memory import Engine, engine_of
-from npu_rl.recipes.plan.facts import ROLLOUT, Facts
+from npu_rl.recipes.plan.facts import ACTOR, ROLLOUT, Facts
 from npu_rl.recipes.plan.fsdp_memory import fsdp_training
 from npu_rl.recipes.plan.host_memory import host_parts
 from npu_rl.recipes.plan.megatron_memory import GRADIENT, STATES, WEIGHT, megatron_training
@@ -155,8 +155,10 @@ def _phases(
     batches: dict[PhaseName, MicroBatch | None],
 ) -> Iterator[Phase]:
     asleep = facts.values.value(f"{ROLLOUT}.free_cache_engine") is not False
+    # verl/workers/actor/megatron_actor.py:205@55e3c5b; cann-recipes-train's trainer leaves them out
+    computed = facts.values.value(f"{ACTOR}.recompute_old_log_prob") is not False
     passes = {
-        PhaseName.OLD_LOG_PROB: training.old_log_prob,
+        PhaseName.OLD_LOG_PROB: training.old_log_prob if computed else None,
         PhaseName.REFERENCE: training.reference,
         PhaseName.UPDATE: training.update,
     }

@@ -164,7 +164,7 @@ def _optimizer_away(facts: Facts, phase: Phase) -> Iterator[Change]:
     backend = "megatron" if facts.recipe.megatron else "fsdp_config"
     offload = ("offload.optimizer", f"{ACTOR}.{backend}.optimizer_offload")
     if facts.recipe.megatron and facts.mindspeed:
-        swap = ("actor.transformer.swap_optimizer", f"{TRANSFORMER}.swap_optimizer")
+        swap, _ = _transformer_key(facts, "swap_optimizer")
         yield Change({swap: True, offload: False} if facts.on(offload[1]) else {swap: True})
     elif phase.name is not PhaseName.UPDATE:
         yield Change({offload: True})
@@ -205,19 +205,33 @@ def _recomputed(facts: Facts, memory: Memory) -> Iterator[Change]:
         if facts.values.value(key[1]) is False:
             yield Change({key: True})
         return
-    keys = {name: (f"actor.transformer.{name}", f"{TRANSFORMER}.{name}") for name in _RECOMPUTE}
     method, layers = facts.transformer("recompute_method"), facts.transformer("recompute_num_layers")
-    granularity, number = (keys[name] for name in ("recompute_granularity", "recompute_num_layers"))
+    number, _ = _transformer_key(facts, "recompute_num_layers")
     most = max(len(one.layers) for one in memory.stages)
     if facts.transformer("recompute_granularity") != "full":
-        yield Change({granularity: "full", keys["recompute_method"]: "uniform", number: 1})
+        yield Change(_full_recompute(facts))
     elif method == "block" and isinstance(layers, int) and layers < most:
         yield Change({number: most})
     elif isinstance(layers, int) and layers > 1 and method != "block":
         yield Change({number: 1})
 
 
-_RECOMPUTE = ("recompute_granularity", "recompute_method", "recompute_num_layers")
+def _full_recompute(facts: Facts) -> dict[Key, Any]:
+    wanted = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+    values: dict[Key, Any] = {}
+    for name, value in wanted.items():
+        key, switch = _transformer_key(facts, name)
+        if switch:
+            values[(f"overrides.{switch}", switch)] = True
+        values[key] = value
+    return values
+
+
+def _transformer_key(facts: Facts, name: str) -> tuple[Key, str]:
+    """Where the recipe and the trainer have it, and a switch that has to be on."""
+    key, switch = facts.transformer_keys(name)
+    own = key == f"{TRANSFORMER}.{name}"
+    return (f"actor.transformer.{name}" if own else f"overrides.{key}", key), switch
 
 
 def _smaller_share(memory: Memory, phase: Phase) -> Iterator[Change]:

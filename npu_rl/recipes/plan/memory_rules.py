@@ -104,7 +104,8 @@ def _cache_rules(facts: Facts, memory: Memory, engine: Engine, follows: str) -> 
         f"{gb(cache.size)}: {cache.blocks} blocks of {cache.block} tokens, of {cache.wanted} for {cache.sequences} "
         f"sequences of {cache.length}"
     )
-    dropped = _drops_what_gives_way(facts, cache.length)
+    for_good = _drops_what_gives_way(facts, cache.length)
+    dropped = for_good and _KEEPS_ROOM not in facts.switches
     if cache.blocks >= cache.wanted:
         yield Rule("kv-cache-room", True, figures)
         spare = (cache.blocks - cache.wanted) * cache.block * cache.per_token
@@ -118,9 +119,9 @@ def _cache_rules(facts: Facts, memory: Memory, engine: Engine, follows: str) -> 
         yield Rule("kv-cache-room", True, figures, skipped=f"follows from {follows}")
         return
     one = cache.blocks >= each
-    why = _DROPPED if dropped else "sequences give way and are computed again"
-    if _KEEPS_ROOM in facts.switches:
-        why = "sequences wait for room"
+    why = "sequences give way and are computed again"
+    if for_good:
+        why = _DROPPED if dropped else f"sequences wait for room (adaptation {_KEEPS_ROOM})"
     if not one:
         why = "not one sequence fits (check_enough_kv_cache_memory, vllm/v1/core/kv_cache_utils.py@v0.9.1)"
     counted = engine.room - total(engine.own)
@@ -160,12 +161,7 @@ def _room(facts: Facts, memory: Memory, engine: Engine, wanted: int) -> str:
 
 
 def _drops_what_gives_way(facts: Facts, longest: int | None) -> bool:
-    """Whether a sequence that gave its blocks back can't come again: a step takes no part of a prompt.
-
-    With the adaptation kv-cache-room no sequence starts that would have to.
-    """
-    if _KEEPS_ROOM in facts.switches:
-        return False
+    """Whether a sequence that gave its blocks back can't come again: a step takes no part of a prompt."""
     scheduler = facts.values.value(f"{_ASCEND}.enabled") is True or _in(facts, "enabled") is True
     pieces = _in(facts, "enable_chunked_prefill") is True
     step = facts.whole(f"{ROLLOUT}.max_num_batched_tokens")

@@ -139,6 +139,13 @@ def test_recomputation_is_read_as_configured() -> None:
     assert activations(some, f"{T}.recompute_modules=[moe]") < off / 2
 
 
+def test_tensor_ranks_that_extend_to_the_experts_see_their_own_tokens_only() -> None:
+    """MindSpeed's moe_tp_extend_ep: no gathering of the tokens of four tensor ranks for a quarter of an expert."""
+    sizes = ["actor.parallel.tensor=4", "actor.parallel.expert=8", "actor.parallel.expert_tensor=4"]
+    sizes.append(f"{T}.recompute_granularity=~")
+    assert activations(*sizes, f"{T}.moe_tp_extend_ep=true") < 0.6 * activations(*sizes)
+
+
 def test_no_more_micro_batches_are_in_flight_than_there_are() -> None:
     """A mini batch of 32 prompts x 16 over 32 replicas is 16 sequences: one micro batch of 16."""
     assert activations(
@@ -189,10 +196,13 @@ def test_the_trainers_other_switches() -> None:
     assert whole.states == 12 * 4_682_547_200
     bf16 = memory(f"{part}.override_ddp_config.grad_reduce_in_fp32=false").stages[1]
     assert bf16.gradients == bf16.weights
-    cann = memory(f"{T}.swap_optimizer=false", f"{part}.swap_optimizer=true")
-    assert Part.SWAPPED in phase(cann, PhaseName.UPDATE).parts
     fused = memory("overrides.actor_rollout_ref.model.use_fused_kernels=true")
     assert all(Part.LOGITS not in found.parts for found in fused.phases)
+
+
+def test_old_log_probs_that_are_not_computed() -> None:
+    made = memory("overrides.actor_rollout_ref.actor.recompute_old_log_prob=false")
+    assert made.worst(PhaseName.OLD_LOG_PROB) is None
 
 
 def test_what_is_not_set_is_named() -> None:

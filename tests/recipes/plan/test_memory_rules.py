@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from npu_rl.recipes.load import load_recipe
-from npu_rl.recipes.plan.memory import PhaseName, memory_of
+from npu_rl.recipes.plan.memory import PhaseName
 from npu_rl.recipes.plan.memory_report import memory_json, memory_text
-from npu_rl.recipes.plan.memory_rules import memory_rules
 from npu_rl.recipes.plan.plan import Machine, Plan, plan_of
 from npu_rl.recipes.plan.rule import Rule
 from tests.recipes.plan.helpers import loaded, plan, rule
@@ -100,12 +98,11 @@ def test_where_sequences_may_come_back_a_small_cache_is_advice() -> None:
 
 
 def test_with_the_adaptation_that_keeps_room_sequences_wait() -> None:
-    facts = replace(ascend("rollout.memory_share=0.5").facts, switches=frozenset({"kv-cache-room"}))
-    made = memory_of(facts)
-    assert made is not None
-    found = {one.id: one for one in memory_rules(facts, made, Machine())}
-    assert found["kv-cache-room"].advice
-    assert "wait for room" in found["kv-cache-room"].figures
+    on = "adaptations.kv-cache-room=true"
+    found = rule(ascend("rollout.memory_share=0.5", on), "kv-cache-room")
+    assert found.advice and "wait for room" in found.figures
+    assert broken(ascend(on)) == {}
+    assert not rule(ascend("rollout.memory_share=0.3", on), "kv-cache-room").advice  # not one sequence fits
 
 
 def test_a_cache_at_the_border() -> None:
