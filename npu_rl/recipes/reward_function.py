@@ -111,10 +111,12 @@ def refused_arguments(
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     """The statements that bind names of the module: those under `if`, `try`, `with` and loops too."""
-    for statement in body:
+    waiting = list(reversed(body))
+    while waiting:
+        statement = waiting.pop()
         yield statement
-        for inner in ("body", "orelse", "finalbody"):
-            if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-                yield from _statements(getattr(statement, inner, []))
-        for handler in getattr(statement, "handlers", []):
-            yield from _statements(handler.body)
+        if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            for inner in ("finalbody", "orelse", "body"):
+                waiting += reversed(getattr(statement, inner, []))
+            for handler in getattr(statement, "handlers", []):
+                waiting += reversed(handler.body)

@@ -19,6 +19,7 @@ from npu_rl.recipes.derived import derived
 from npu_rl.recipes.finding import Finding, Severity
 from npu_rl.recipes.judge import AssembledTree, Judgement, judge
 from npu_rl.recipes.load import LoadedRecipe
+from npu_rl.recipes.plan.machine import Machine
 from npu_rl.recipes.render import Command, Folders, render
 from npu_rl.recipes.schema import Recipe
 from npu_rl.training import host, interpreter, made
@@ -172,7 +173,8 @@ def prepare(
     _demand_plain_runs(layout, recipe.name)
     report = _judged(layout, reason, tell, expect, progress)
     drift = None if report.ok or reason is None else allow(layout, report, reason, tell)
-    judgement = _judged_recipe(loaded, layout, report, tell, rehearse, here=not (rehearse or dry_run))
+    machine = None if rehearse or dry_run else _this_machine(layout, root)
+    judgement = _judged_recipe(loaded, layout, report, tell, rehearse, machine)
     path = interpreter.choose(python, report.receipt.setup)
     required = _requirements(report.lock, rehearse or dry_run, root)
     found = interpreter.look(path, required)
@@ -296,18 +298,24 @@ class RefusedRecipe(RecipeError):
 
 
 def _judged_recipe(
-    loaded: LoadedRecipe, layout: Layout, report: Report, tell: Tell, rehearse: bool, *, here: bool
+    loaded: LoadedRecipe, layout: Layout, report: Report, tell: Tell, rehearse: bool, machine: Machine | None
 ) -> Judgement:
     """The judgement, told. rehearse: sizes are scaled down, so what `plan` refuses is told and does not refuse.
-    here: this machine will run it."""
+    machine: this one, if it will run the recipe."""
     tree = AssembledTree(layout.code, report.lock.manifest, _manifest_of(report))
-    judgement = judge(loaded, tree, here=here)
+    judgement = judge(loaded, tree, machine, here=machine is not None)
     refusing = judgement.of_keys if rehearse else judgement.findings
     if any(found.severity is Severity.ERROR for found in refusing):
         raise RefusedRecipe(loaded.recipe, judgement.findings)
     for found in judgement.findings:
         tell(f"not for the rehearsal: {found.line()}" if found.severity is Severity.ERROR else found.line())
     return judgement
+
+
+def _this_machine(layout: Layout, root: Path) -> Machine:
+    """What the recipe will find here. The head of a cluster may have no NPUs, and then its memory says nothing."""
+    memory = host.usable_memory(root) if host.npus(root) else None
+    return Machine(host=memory, disk=host.free_disk(runs_folder(layout)))
 
 
 def facts(prepared: Prepared) -> dict[str, object]:

@@ -159,6 +159,9 @@ def test_a_value_its_reader_does_not_take(
     assert (found.rule, found.certain, found.advice, found.fix) == ("environment-value", certain, False, fix)
     assert found.message.startswith(said.partition("=")[0])
     assert all(part in found.message for part in parts), found.message
+    told = re.fullmatch(r"set env\.(\w+) to (\S+:\S+|[\w.-]+)", fix)
+    if told and "KEY" not in fix:
+        assert faults(code, f"{told[1]}={told[2]}") == [], "the fix works"
 
 
 @pytest.mark.parametrize(

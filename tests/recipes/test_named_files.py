@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.recipes import reward_function
 from npu_rl.recipes.finding import Finding, Severity
 from npu_rl.recipes.judge import judge
 from npu_rl.recipes.load import LoadedRecipe, load_recipe
@@ -316,6 +317,14 @@ def test_a_path_no_file_system_has(tmp_path: Path, path: str) -> None:
     ]
     loaded = load_recipe("quickstart", [f"reward.function={path}"])
     assert {one.rule for one in named_file_findings(loaded, None, here=True)} == {"reward-function-file"}
+
+
+def test_a_long_chain_of_branches_is_read(tmp_path: Path, code: Path) -> None:
+    branches = "".join(f"elif x == {number}: f{number} = 1\n" for number in range(3000))
+    lay(code, {"rewards/long.py": f"x = 0\nif x == -1: pass\n{branches}"})
+    assert {one.rule for one in found(code, "reward.function=rewards/long.py:nothing")} == {
+        "reward-function-name"
+    } or (reward_function.defined_in(code / "rewards/long.py") is None)
 
 
 def test_a_pipe_is_not_opened(tmp_path: Path) -> None:
