@@ -91,9 +91,21 @@ class Facts:
         switch, key = _ELSEWHERE[name]
         return self.values.value(key) if not switch or self.on(switch) else None
 
+    def transformer_key(self, name: str) -> tuple[str, str]:
+        """Where to write a value of Megatron's configuration: the recipe's key, and the trainer's."""
+        if name in _ELSEWHERE and self.lists_layers:
+            key = _ELSEWHERE[name][1]
+            return f"overrides.{key}", key
+        return f"actor.transformer.{name}", f"{TRANSFORMER}.{name}"
+
+    @property
+    def recompute_switch(self) -> tuple[str, ...]:
+        """The trainer's key that has to be on for its recompute settings to count; empty if there is none."""
+        return (_CHECKPOINTING,) if self.lists_layers else ()
+
     @property
     def lists_layers(self) -> bool:
-        """Whether the trainer reads the layers of each stage from pipeline_parallel_num_layer_list."""
+        """Whether the trainer is cann-recipes-train's, which has keys of its own for layers and recomputation."""
         return self.upstream.has(_CANN)
 
     @property

@@ -161,6 +161,16 @@ GROUNDS: Mapping[str, Ground] = {
             (Place(_CONVERTER, "moe_router_num_groups", _UNPATCHED, absent=True),),
         )
     ),
+    "transformer-overrides-refused": Ground(
+        (
+            _at(
+                "verl_patches/models/mcore/config_converter.py",
+                "def hf_to_mcore_config_dpskv3(hf_config: PretrainedConfig, dtype: torch.dtype) ->",
+                ("bcd3be7",),
+            ),
+        ),
+        True,
+    ),
     "moe-grouped-gemm": Ground(
         (
             _at("mindspeed/features_manager/moe/gmm.py", "moe_feature.adaptor import", _MINDSPEED),

@@ -106,7 +106,9 @@ def fix_of(helps: Sequence[Help]) -> Fix:
     most = [max(help_.alone[str(change)][1] for help_ in helps) for change in both]
     texts = [f"set {change} ({gb(size)} then)" for change, size in zip(both, most, strict=True)]
     keys = [key for change in both for key in change.values]
-    return Fix("; or ".join(texts[:3]), tuple(key for _, key in keys), tuple(keys[0][0].split(".", 2)))
+    first_key = keys[0][0]
+    path = first_key.split(".", 1 if first_key.startswith("overrides.") else 2)
+    return Fix("; or ".join(texts[:3]), tuple(key for _, key in keys), tuple(path))
 
 
 def share_for(memory: Memory, blocks: int) -> float | None:
@@ -205,12 +207,13 @@ def _recomputed(facts: Facts, memory: Memory) -> Iterator[Change]:
         if facts.values.value(key[1]) is False:
             yield Change({key: True})
         return
-    keys = {name: (f"actor.transformer.{name}", f"{TRANSFORMER}.{name}") for name in _RECOMPUTE}
+    keys = {name: facts.transformer_key(name) for name in _RECOMPUTE}
     method, layers = facts.transformer("recompute_method"), facts.transformer("recompute_num_layers")
     granularity, number = (keys[name] for name in ("recompute_granularity", "recompute_num_layers"))
     most = max(len(one.layers) for one in memory.stages)
     if facts.transformer("recompute_granularity") != "full":
-        yield Change({granularity: "full", keys["recompute_method"]: "uniform", number: 1})
+        switch = {(f"overrides.{key}", key): True for key in facts.recompute_switch}
+        yield Change({**switch, granularity: "full", keys["recompute_method"]: "uniform", number: 1})
     elif method == "block" and isinstance(layers, int) and layers < most:
         yield Change({number: most})
     elif isinstance(layers, int) and layers > 1 and method != "block":
