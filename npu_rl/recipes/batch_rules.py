@@ -173,7 +173,7 @@ class _Rules:
         return tuple(suffixes.get(name, f"{name}_model_parallel_size") for name in names)
 
     def batches(self) -> Iterator[Broken]:
-        """How the answers of a step are divided."""
+        """How the responses of a step are divided."""
         whole, world = self._values.whole, self._world
         batch, answers = whole("data.train_batch_size"), whole(f"{_R}.n")
         mini = whole(f"{_A}.ppo_mini_batch_size")
@@ -207,7 +207,7 @@ class _Rules:
             yield from self._broken(
                 "batch-divisible-by-dp",
                 where,
-                f"{batch} prompts x {answers} answers = {batch * answers} is not divisible by {text}",
+                f"{batch} prompts x {answers} responses = {batch * answers} is not divisible by {text}",
                 "data.train_batch_size",
                 f"{_R}.n",
                 fix=f"set data.batch to a multiple of {smallest // math.gcd(smallest, answers)}",
@@ -225,7 +225,7 @@ class _Rules:
         for size in sizes:
             parallel *= size or 1
         copies = world // parallel
-        return copies * micro, f"{copies} copies of the model x micro batch {micro} = {copies * micro}"
+        return copies * micro, f"{copies} data-parallel replicas x micro batch {micro} = {copies * micro}"
 
     def _share(self, mini: int, answers: int, world: int, micro: int) -> Iterator[Broken]:
         """What is left of the mini batch on one die (fsdp)."""
@@ -234,7 +234,7 @@ class _Rules:
         share = mini * answers // copies if copies else 0
         where = self._rule((_FSDP, "should be divisible by"))
         if copies and (share == 0 or share % micro or share < micro):
-            text = f"mini batch {mini} x {answers} answers over {copies} dies is {share} a die"
+            text = f"mini batch {mini} x {answers} responses over {copies} dies is {share} a die"
             yield from self._broken(
                 "mini-batch-share",
                 where,

@@ -28,7 +28,7 @@ def test_a_recipe_that_fits(tmp_path: Path) -> None:
 def test_all_lists_the_rules_that_hold_and_those_that_do_not_apply(tmp_path: Path) -> None:
     changes = ["manifest=deepseek-v3-cann", "actor.transformer.use_flash_attn=true"]
     folded = run_cli(["plan", RECIPE, *changes], clean_env(tmp_path), tmp_path).stdout
-    assert re.search(r"\n\d+ rules don't apply to this tree; --all lists them with why\n", folded)
+    assert re.search(r"\n\d+ rules don't apply here; --all lists them with why\n", folded)
     assert "mla-tensor-parallel" not in folded
     listed = run_cli(["plan", RECIPE, *changes, "--all"], clean_env(tmp_path), tmp_path).stdout
     assert "\n  pipeline-layers: 6 + 8 + 8 + 8 + 8 + 8 + 8 + 7 = 61 layers on 8 stages\n" in listed

@@ -165,11 +165,11 @@ def test_this_npu_rls_own_adaptations_are_known_without_code() -> None:
     ("changes", "key", "message"),
     [
         ({"data": {"batch": 4}}, "actor", "the batch of 4 prompts is smaller than the mini batch of 8"),
-        ({"cluster": {"dies": 3}}, "data", "8 prompts x 8 answers = 64 is not divisible by 3 dies"),
+        ({"cluster": {"dies": 3}}, "data", "8 prompts x 8 responses = 64 is not divisible by 3 dies"),
         (
             {"cluster": {"dies": 3}},
             "actor",
-            "mini batch 8 x 8 answers over 3 dies is 21 a die, not divisible by",
+            "mini batch 8 x 8 responses over 3 dies is 21 a die, not divisible by",
         ),
         ({"cluster": {"dies": 4}, "actor": {"micro_batch": 32}}, "actor", "over 4 dies is 16 a die"),
         (
@@ -210,7 +210,7 @@ def test_sizes_that_verl_refuses(code: Path, changes: dict[str, Any], key: str, 
             4,
             "expert tensor 2 x expert 4 x pipeline 1 = 8 (megatron/core/parallel_state.py:1)",
         ),
-        ({"tensor": 2}, 14, "= 64 is not divisible by 7 copies of the model x micro batch 16 = 112"),
+        ({"tensor": 2}, 14, "= 64 is not divisible by 7 data-parallel replicas x micro batch 16 = 112"),
     ],
 )
 def test_layouts_that_do_not_divide(code: Path, parallel: dict[str, int], dies: int, message: str) -> None:

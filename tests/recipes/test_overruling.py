@@ -15,7 +15,7 @@ from npu_rl.recipes.plan.grounds import GROUNDS
 from tests.recipes.plan.helpers import RECIPE, loaded
 from tests.support import clean_env, run_cli
 
-UNCERTAIN = ("env.VLLM_DP_SIZE=64", "plan.except.rollout-dp-size=two groups of 64 are what we test")
+UNCERTAIN = ("env.HCCL_IF_BASE_PORT=65520", "plan.except.hccl-ports=our firmware takes them")
 CERTAIN = ("actor.parallel.tensor=2", "plan.except.mla-tensor-parallel=we know")
 
 
@@ -24,19 +24,17 @@ def found(*changes: str) -> list[tuple[str, Severity, str]]:
 
 
 def test_an_exception_removes_the_finding_and_is_told() -> None:
-    assert found(UNCERTAIN[0]) == [("rollout-dp-size", Severity.ERROR, "env.VLLM_DP_SIZE")]
+    assert found(UNCERTAIN[0]) == [("hccl-ports", Severity.ERROR, "env.HCCL_IF_BASE_PORT")]
     judgement = judge(loaded(*UNCERTAIN))
     (told,) = judgement.findings
     assert judgement.ok
     assert (told.rule, told.severity, told.key) == (
         "overruled",
         Severity.NOTE,
-        "plan.except.rollout-dp-size",
+        "plan.except.hccl-ports",
     )
-    assert told.message.startswith(
-        "overruled: rollout-dp-size: two groups of 64 are what we test (it says: VLLM_DP"
-    )
-    assert dict(judgement.overruled) == {"rollout-dp-size": "two groups of 64 are what we test"}
+    assert told.message.startswith("overruled: hccl-ports: our firmware takes them (it says: HCCL_IF_BASE")
+    assert dict(judgement.overruled) == {"hccl-ports": "our firmware takes them"}
 
 
 def test_an_advice_may_be_overruled() -> None:
@@ -60,8 +58,8 @@ def test_an_invalid_value_stays() -> None:
 
 
 def test_an_exception_without_effect_is_a_note() -> None:
-    assert found("plan.except.hccl-ports=x") == [
-        ("exception-without-effect", Severity.NOTE, "plan.except.hccl-ports")
+    assert found("plan.except.checkpoint-layout=x") == [
+        ("exception-without-effect", Severity.NOTE, "plan.except.checkpoint-layout")
     ]
     assert found("plan.except.fsdp-size-divides-world=x")[0][0] == "exception-without-effect"
 
@@ -85,21 +83,22 @@ def test_every_command_tells_the_same(tmp_path: Path) -> None:
     for words in (["plan"], ["recipes", "check"]):
         shown = run_cli([*words, RECIPE, *UNCERTAIN], env, tmp_path)
         assert shown.returncode == 0, shown.stderr
-        assert shown.stdout.count("overruled: rollout-dp-size: two groups of 64 are what we test") == 1
+        assert shown.stdout.count("overruled: hccl-ports: our firmware takes them") == 1
         rows = json.loads(run_cli([*words, RECIPE, *UNCERTAIN, "--json"], env, tmp_path).stdout)["findings"]
         assert [row["rule"] for row in rows] == ["overruled"]
 
 
 def test_a_file_says_it_too(tmp_path: Path) -> None:
-    text = Path(RECIPE).read_text(encoding="utf-8").replace('VLLM_DP_SIZE: "128"', 'VLLM_DP_SIZE: "64"')
+    text = Path(RECIPE).read_text(encoding="utf-8").replace('"64247"', '"65520"')
     file = tmp_path / "r.yaml"
-    file.write_text(f"{text}plan:\n  except:\n    rollout-dp-size: ours\n", encoding="utf-8")
+    file.write_text(f"{text}plan:\n  except:\n    hccl-ports: ours\n", encoding="utf-8")
     judgement = judge(load_recipe(str(file)))
-    assert judgement.ok and judgement.findings[0].where == f"{file}:{len(text.splitlines()) + 3}"
+    assert judgement.ok
+    assert judgement.findings[0].where == f"{file}:{len(text.splitlines()) + 3}"
 
 
 def of_a_plan(judgement: Judgement) -> set[str]:
-    return {rule.id for rule in judgement.plan.rules if not rule.id.startswith(("memory-", "kv-cache-"))}
+    return {rule.id for rule in judgement.plan.rules}
 
 
 def test_every_rule_has_its_ground() -> None:

@@ -86,6 +86,14 @@ def test_the_record_has_the_recipe_that_ran(tmp_path: Path) -> None:
         assert (written.data.batch, prepared.recipe.data.batch) == (8, 64)
 
 
+def test_the_record_has_the_rules_that_were_overruled(tmp_path: Path) -> None:
+    run = FakeRun(tmp_path)
+    assert "overruled" not in facts(run.prepared(["steps=5"]))
+    overruled = ["env.HCCL_IF_BASE_PORT=65520", "cluster.dies=16", "plan.except.hccl-ports=ours"]
+    recorded = facts(run.prepared(["steps=5"], [*overruled, "data.batch=64"]))
+    assert recorded["overruled"] == {"hccl-ports": "ours"}
+
+
 SECRETS = {
     "WANDB_API_KEY": "wk-S3CRET-1",
     "PYTORCH_KEY": "pk-S3CRET-2",

@@ -45,6 +45,16 @@ def _megatron(facts: Facts) -> Iterator[Rule]:
             f"set actor.epochs to 1 and actor.mini_batch to {batch}, or adaptations.on-policy-logprob to false",
             (_MINI, _EPOCHS) if epochs == 1 else (_EPOCHS, _MINI),
         )
+    overridden = [key for key in facts.given if key.startswith(f"{TRANSFORMER}.")]
+    if overridden and facts.lists_layers and facts.shape is not None and facts.shape.latent:
+        names = ", ".join(key.removeprefix(f"{TRANSFORMER}.") for key in overridden)
+        yield Rule(
+            "transformer-overrides-refused",
+            False,
+            f"actor.transformer sets {names}, and this tree's function for DeepSeek-V3 takes no such argument",
+            "remove actor.transformer; this trainer has keys of its own, for overrides",
+            tuple(overridden),
+        )
     if facts.mindspeed and facts.on(_GEMM):
         there = facts.code is not None and (facts.code / "megatron" / "training").exists()
         yield Rule(

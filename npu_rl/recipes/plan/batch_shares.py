@@ -1,4 +1,4 @@
-"""How the answers of a step are divided, and how long they may be."""
+"""How the responses of a step are divided, and how long they may be."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ _MASK = 2048  # tokens; the side of the NPU attention's compressed mask
 
 
 def batch_shares(facts: Facts, broken: Mapping[str, Broken]) -> Iterator[Rule]:
-    """Prompts, answers and mini batches over copies and engines. broken: the trainer's own rules that don't hold."""
+    """How batches divide over replicas and engines. broken: the trainer's own rules that don't hold."""
     prompts, mini = facts.whole(_BATCH), facts.whole(_MINI)
     each = facts.whole(f"{ROLLOUT}.n")
     if not (prompts and each and facts.copies):
         return
     answers, copies = prompts * each, facts.copies
     micro = facts.whole(f"{ACTOR}.ppo_micro_batch_size_per_gpu") or 1
-    said = f"{prompts} prompts x {each} answers = {answers}; {copies} copies x micro batch {micro} = {copies * micro}"
+    least = f"{copies} replicas x micro batch {micro} = {copies * micro}"
+    said = f"{prompts} prompts x {each} responses = {answers}; {least}"
     change = f"set data.batch so that data.batch x rollout.answers is a multiple of {copies * micro}"
     yield _judged("batch-divisible-by-dp", broken, _BATCH, said, change)
     if mini:
@@ -35,7 +36,7 @@ def batch_shares(facts: Facts, broken: Mapping[str, Broken]) -> Iterator[Rule]:
         yield Rule(
             "mini-batch-divisible-by-dp",
             mini * each % copies == 0,
-            f"{mini} prompts x {each} answers = {mini * each}, over {copies} copies",
+            f"{mini} prompts x {each} responses = {mini * each}, over {copies} data-parallel replicas",
             f"set actor.mini_batch so that actor.mini_batch x rollout.answers is a multiple of {copies}",
             (_MINI,),
         )
@@ -54,7 +55,7 @@ def _engine(facts: Facts, answers: int, engines: int) -> Iterator[Rule]:
     yield Rule(
         "batch-divisible-by-rollout-dp",
         answers % engines == 0,
-        f"{answers} answers over {engines} engines" + (f" = {share}" if answers % engines == 0 else ""),
+        f"{answers} responses over {engines} engines" + (f" = {share}" if answers % engines == 0 else ""),
         f"set data.batch so that data.batch x rollout.answers is a multiple of {engines}",
         (_BATCH, f"{ROLLOUT}.n"),
     )
@@ -63,7 +64,7 @@ def _engine(facts: Facts, answers: int, engines: int) -> Iterator[Rule]:
         yield Rule(
             "max-sequences-one-wave",
             sequences >= share,
-            f"max_sequences {sequences}, {share} answers an engine",
+            f"max_sequences {sequences}, {share} responses an engine",
             f"set rollout.max_sequences to {share}: fewer are decoded in more than one wave",
             (_SEQUENCES,),
             advice=True,
@@ -71,7 +72,7 @@ def _engine(facts: Facts, answers: int, engines: int) -> Iterator[Rule]:
 
 
 def length_rules(facts: Facts) -> Iterator[Rule]:
-    """Prompt and answer against the model, the engine and the data."""
+    """Prompt and response against the model, the engine and the data."""
     length = facts.length
     if length is None:
         return
@@ -80,7 +81,7 @@ def length_rules(facts: Facts) -> Iterator[Rule]:
         yield Rule(
             "model-positions",
             length <= reach * stretch,
-            f"prompt and answer {length} tokens; {reach} positions x rope factor {stretch:g} = {reach * stretch:.0f}",
+            f"prompt and response {length} tokens; {reach} positions x rope factor {stretch:g} = {reach * stretch:.0f}",
             f"set data.response_length to {int(reach * stretch) - (length - (facts.whole(_RESPONSE) or 0))} or less",
             (_RESPONSE,),
         )
@@ -122,7 +123,7 @@ def _engine_lengths(facts: Facts, length: int) -> Iterator[Rule]:
     yield Rule(
         "rollout-max-length",
         longest >= length,
-        f"max_length {longest}, prompt and answer of {length} tokens",
+        f"max_length {longest}, prompt and response of {length} tokens",
         f"set rollout.max_length to {length}, or leave it out",
         (_LENGTH, _RESPONSE),
     )

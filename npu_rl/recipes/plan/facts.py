@@ -100,7 +100,7 @@ class Facts:
 
     @property
     def lists_layers(self) -> bool:
-        """Whether the trainer reads the layers of each stage from pipeline_parallel_num_layer_list."""
+        """Whether the trainer is cann-recipes-train's, which has keys of its own for layers and recomputation."""
         return self.upstream.has(_CANN)
 
     @property

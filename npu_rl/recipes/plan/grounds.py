@@ -49,6 +49,7 @@ def _at(file: str, text: str, read_at: tuple[str, ...]) -> tuple[Place, ...]:
 
 _ARITHMETIC = Ground(certain=True)
 _JUDGEMENT = Ground()
+_PHASES = ("generate", "weight-sync", "old-log-prob", "reference", "update", "host")
 _CANN_PORTS = Ground(
     (
         _at(
@@ -160,6 +161,16 @@ GROUNDS: Mapping[str, Ground] = {
             (Place(_CONVERTER, "moe_router_num_groups", _UNPATCHED, absent=True),),
         )
     ),
+    "transformer-overrides-refused": Ground(
+        (
+            _at(
+                "verl_patches/models/mcore/config_converter.py",
+                "def hf_to_mcore_config_dpskv3(hf_config: PretrainedConfig, dtype: torch.dtype) ->",
+                ("bcd3be7",),
+            ),
+        ),
+        True,
+    ),
     "moe-grouped-gemm": Ground(
         (
             _at("mindspeed/features_manager/moe/gmm.py", "moe_feature.adaptor import", _MINDSPEED),
@@ -231,6 +242,17 @@ GROUNDS: Mapping[str, Ground] = {
     "checkpoint-layout": Ground((_at(_WORKERS, "load_mcore_dist_weights(\n", _VERL),)),
     "rollout-ports": _CANN_PORTS,
     "hccl-ports": _JUDGEMENT,
+    # Memory and disk: these say themselves whether they are certain.
+    **dict.fromkeys(
+        (
+            *(f"memory-{phase}" for phase in _PHASES),
+            *(f"memory-{phase}-tight" for phase in _PHASES),
+            "kv-cache-room",
+            "kv-cache-room-tight",
+            "checkpoint-disk",
+        ),
+        _ARITHMETIC,
+    ),
     "ports-overlap": _CANN_PORTS,
 }
 

@@ -106,7 +106,9 @@ def fix_of(helps: Sequence[Help]) -> Fix:
     most = [max(help_.alone[str(change)][1] for help_ in helps) for change in both]
     texts = [f"set {change} ({gb(size)} then)" for change, size in zip(both, most, strict=True)]
     keys = [key for change in both for key in change.values]
-    return Fix("; or ".join(texts[:3]), tuple(key for _, key in keys), tuple(keys[0][0].split(".", 2)))
+    first_key = keys[0][0]
+    path = first_key.split(".", 1 if first_key.startswith("overrides.") else 2)
+    return Fix("; or ".join(texts[:3]), tuple(key for _, key in keys), tuple(path))
 
 
 def share_for(memory: Memory, blocks: int) -> float | None:

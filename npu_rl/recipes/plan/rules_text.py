@@ -15,7 +15,7 @@ def rules_text(rules: Sequence[Rule], everything: bool) -> Iterator[str]:
     if everything:
         yield from (f"  {rule.id}: {rule.figures}" for rule in held)
     if skipped:
-        count = _count(skipped, "does not apply to this tree", "don't apply to this tree")
+        count = _count(skipped, "does not apply here", "don't apply here")
         yield f"{count}{':' if everything else '; --all lists them with why'}"
     if everything:
         yield from (f"  {rule.id}: {rule.skipped}" for rule in skipped)

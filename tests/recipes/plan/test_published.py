@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -119,6 +120,19 @@ def test_its_tensor_ranks_divide_whole_experts(tmp_path: Path) -> None:
     assert (extended.train.expert, extended.expert_tensor) == (32, 1)
 
 
+def test_settings_that_its_function_for_deepseek_refuses() -> None:
+    change = "actor.transformer.recompute_granularity=full"
+    (found,) = [
+        one for one in judge(load_recipe(CANN, [change])).errors if not one.rule.startswith("memory-")
+    ]
+    assert (found.rule, found.key, found.certain) == (
+        "transformer-overrides-refused",
+        "actor.transformer.recompute_granularity",
+        True,
+    )
+    assert "verl_patches/models/mcore/config_converter.py@bcd3be7" in found.message
+
+
 def test_verls_published_recipe_needs_one_exception() -> None:
     """Its MindSpeed is another: at this pin grouped experts import a package that the tree doesn't have."""
     judgement = judge(load_recipe(R1_ASCEND))
@@ -167,7 +181,14 @@ class TestUpstreams:
         shutil.copytree(patches / "deepseek/verl_patches", tmp_path / "verl_patches")
         for name in ("main_ppo_npu.py", "config/ppo_mindspeed_trainer.yaml"):
             shutil.copy(tmp_path / "verl_patches/trainer" / name, tmp_path / "verl/trainer" / name)
-        judgement = judge(load_recipe(CANN), AssembledTree(tmp_path, "deepseek-v3-cann"))
-        assert [found.rule for found in judgement.errors] == []
+        tree = AssembledTree(tmp_path, "deepseek-v3-cann")
+        judgement = judge(load_recipe(CANN), tree)
+        assert judgement.errors == (), "and it needs no exception"
+        # Nothing is recomputed as it is published, so it is tight; what helps is in this trainer's own keys.
+        (update,) = [found for found in judgement.findings if found.rule == "memory-update-tight"]
+        fixes = dict(re.findall(r"(overrides\.\S+) to (\w+)", update.fix))
+        assert len(fixes) == 4 and update.path[0] == "overrides" and len(update.path) == 2
+        fixed = judge(load_recipe(CANN, [f"{key}={value}" for key, value in fixes.items()]), tree)
+        assert not [found for found in fixed.findings if found.rule.startswith("memory-update")]
         found = {rule.id: rule.skipped for rule in judgement.plan.rules}
         assert {name for name in NOT_OF_CANN if not found[name]} == set()

@@ -30,13 +30,13 @@ FITS = {
     "rollout-experts-match-training": "experts over 256 dies in the rollout, over 32 in training",
     "pipeline-layers-agree": "6 + 8 + 8 + 8 + 8 + 8 + 8 + 7; first stage 6, last stage 7",
     "mla-tensor-parallel": "tensor parallel size 1 in training",
-    "batch-divisible-by-dp": "512 prompts x 16 answers = 8192; 32 copies x micro batch 1 = 32",
+    "batch-divisible-by-dp": "512 prompts x 16 responses = 8192; 32 replicas x micro batch 1 = 32",
     "mini-batch-within-batch": "mini batch of 512 prompts in a batch of 512",
-    "mini-batch-divisible-by-dp": "512 prompts x 16 answers = 8192, over 32 copies",
-    "batch-divisible-by-rollout-dp": "8192 answers over 128 engines = 64",
-    "max-sequences-one-wave": "max_sequences 64, 64 answers an engine",
+    "mini-batch-divisible-by-dp": "512 prompts x 16 responses = 8192, over 32 data-parallel replicas",
+    "batch-divisible-by-rollout-dp": "8192 responses over 128 engines = 64",
+    "max-sequences-one-wave": "max_sequences 64, 64 responses an engine",
     "model-positions": "4096 tokens; 4096 positions x rope factor 40 = 163840",
-    "rollout-max-length": "max_length 4096, prompt and answer of 4096 tokens",
+    "rollout-max-length": "max_length 4096, prompt and response of 4096 tokens",
     "prefill-budget": "max_batched_tokens 4096, max_length 4096, with chunked prefill",
     "training-seq-length": "seq_length 4096 for sequences of 4096 tokens",
     "overlong-prompts": "longer prompts are left out, then: error",
@@ -163,7 +163,7 @@ BROKEN = [
     (
         "batch-divisible-by-dp",
         ["data.batch=3"],
-        "3 prompts x 16 answers = 48 is not divisible by 32",
+        "3 prompts x 16 responses = 48 is not divisible by 32",
         "set data.batch to a multiple of 2",
     ),
     (
@@ -175,14 +175,14 @@ BROKEN = [
     (
         "mini-batch-divisible-by-dp",
         ["actor.mini_batch=3"],
-        "3 prompts x 16 answers = 48, over 32",
+        "3 prompts x 16 responses = 48, over 32",
         "multiple of 32",
     ),
-    ("batch-divisible-by-rollout-dp", ["data.batch=4"], "64 answers over 128 engines", "multiple of 128"),
+    ("batch-divisible-by-rollout-dp", ["data.batch=4"], "64 responses over 128 engines", "multiple of 128"),
     (
         "max-sequences-one-wave",
         ["rollout.max_sequences=32"],
-        "max_sequences 32, 64 answers an engine",
+        "max_sequences 32, 64 responses an engine",
         "to 64",
     ),
     (
@@ -194,7 +194,7 @@ BROKEN = [
     (
         "rollout-max-length",
         ["rollout.max_length=2048"],
-        "max_length 2048, prompt and answer of 4096",
+        "max_length 2048, prompt and response of 4096",
         "to 4096",
     ),
     (
