@@ -8,9 +8,8 @@ always on (`EngineArgs._set_default_args_v1`, vllm/engine/arg_utils.py@v0.9.1). 
 vllm-ascend's own scheduler, where it is enabled, turns chunking off again after that test
 (vllm_ascend/core/schedule_config.py@v0.9.1rc2): a step then prefills whole prompts only. One that is longer than
 a step is dropped without an answer (`FINISHED_IGNORED`, vllm_ascend/core/scheduler.py@v0.9.1rc2), and
-`LLM.generate` waits for it for ever. That is refused here instead. So is a KV cache that can't hold every sequence
-at its full length: a sequence that has to give its blocks back comes again as a prompt with its answer so far, and
-is dropped in the same way once both are longer than a step.
+`LLM.generate` waits for it for ever. That is refused here instead. A sequence that is preempted for want of KV cache
+comes back as such a prompt, with its response so far: `kv_cache_room` prevents that, or refuses the cache.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from . import kv_cache_room
 from .switches import enabled
 from .used import count
 
@@ -48,7 +48,7 @@ def refuses(config: Any, max_num_batched_tokens: int, max_model_len: int) -> boo
 
 
 def demand_room(config: Any, engine: Any) -> None:
-    """Refuse a KV cache in which a sequence might have to give way, where it could not come back.
+    """Look whether a sequence might be preempted that could not come back: see `kv_cache_room.demand`.
 
     config: as above. engine: vLLM's LLM, whose cache has been made. Nothing while the adaptation is off, where prompts
     are taken in pieces (also by an engine that is not vllm-ascend's, whatever the recipe says to that one), or where a
@@ -57,19 +57,9 @@ def demand_room(config: Any, engine: Any) -> None:
     if not enabled(SLUG) or _step_of_whole_prompts(config, 0) is None:
         return
     made = engine.llm_engine.vllm_config
-    scheduler, cache = made.scheduler_config, made.cache_config
-    longest = int(made.model_config.max_model_len)
-    if scheduler.enable_chunked_prefill or int(scheduler.max_num_batched_tokens) >= longest:
-        return
-    room, wanted = cache.num_gpu_blocks * cache.block_size, int(scheduler.max_num_seqs) * longest
-    if room < wanted:
-        raise ValueError(
-            f"The KV cache holds {room} tokens ({cache.num_gpu_blocks} blocks of {cache.block_size}), and "
-            f"{scheduler.max_num_seqs} sequences of {longest} tokens may need {wanted}. A sequence that gives way "
-            "would get no answer, since the Ascend scheduler can't take it up again in pieces, and the rollout would "
-            "wait for it for ever. Lower rollout.max_sequences, raise rollout.memory_share, or set "
-            f"rollout.max_batched_tokens to {longest} or more."
-        )
+    scheduler, longest = made.scheduler_config, int(made.model_config.max_model_len)
+    if not scheduler.enable_chunked_prefill and int(scheduler.max_num_batched_tokens) < longest:
+        kv_cache_room.demand(engine)
 
 
 def _step_of_whole_prompts(config: Any, max_num_batched_tokens: int) -> int | None:

@@ -1,8 +1,11 @@
-"""Adaptation repatch-required: a MindSpeed that can't be imported stops the Megatron workers.
+"""Adaptation repatch-required: a MindSpeed that can't be imported stops the Megatron workers that are to train.
 
 verl takes any ImportError of `mindspeed.megatron_adaptor` for a machine without NPUs and goes on with
 `repatch = None` (verl/workers/megatron_workers.py:31@55e3c5b). On NPUs that trains Megatron as it is, without
 MindSpeed's kernels and without one of the arguments in override_transformer_config, and says nothing.
+
+The trainer's driver imports the workers' module as well, on a host that may have no torch_npu, and makes no worker of
+it: so the error is raised where a worker is built, not by the import.
 
 A tree without any MindSpeed is an error as well: the manifest that has this adaptation lays it, so it is either
 damaged or not the one on the path. For a tree that is meant to be without (CUDA), there is the switch.
@@ -10,28 +13,35 @@ damaged or not the one on the path. For a tree that is meant to be without (CUDA
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from .switches import enabled
 from .used import count
 
 SLUG = "repatch-required"
 
 
-def missing(error: ImportError) -> None:
+def missing(error: ImportError) -> Callable[[object], None] | None:
     """What `repatch` is where MindSpeed's import failed with `error`: None, as upstream has it, while switched off.
 
-    Raises ImportError from `error` otherwise, with its module's name.
+    Otherwise a function in its place, which verl calls first in each worker
+    (verl/workers/megatron_workers.py:171@55e3c5b), and which raises ImportError from `error`, with its module's name.
     """
     if not enabled(SLUG):
-        return
-    count(SLUG)
-    raise ImportError(
-        f"MindSpeed can't be imported: {_cause(error)}. verl would go on with Megatron as it is, without MindSpeed's "
-        f"kernels for NPUs and without what actor.megatron.override_transformer_config asks of it, and say nothing. "
-        f"Look at the error above this one; `npu-rl verify` shows whether the tree is whole. "
-        f"NPU_RL_REPATCH_REQUIRED=0 goes on without MindSpeed, as upstream does.",
-        name=error.name,
-        path=error.path,
-    ) from error
+        return None
+
+    def repatch(_: object) -> None:
+        count(SLUG)
+        raise ImportError(
+            f"MindSpeed can't be imported: {_cause(error)}. verl would go on with Megatron as it is, without "
+            f"MindSpeed's kernels for NPUs and without what actor.megatron.override_transformer_config asks of it, and "
+            f"print no warning. The error above this one has the details; `npu-rl verify` shows whether the tree is "
+            f"whole. NPU_RL_REPATCH_REQUIRED=0 goes on without MindSpeed, as upstream does.",
+            name=error.name,
+            path=error.path,
+        ) from error
+
+    return repatch
 
 
 def _cause(error: ImportError) -> str:

@@ -25,6 +25,15 @@ if TYPE_CHECKING:
     from npu_rl.training.prepare import Prepared
 
 
+MORE_FILES = (
+    "# Each rank of 256 opens over 1,000 sockets; often a process may have 1,024. As the published recipe sets it.",
+    "most=$(ulimit -Hn)",
+    'if [ "$most" = unlimited ] || [ "$most" -gt 32768 ]; then most=32768; fi',
+    'if [ "$(ulimit -Sn)" != unlimited ] && [ "$(ulimit -Sn)" -lt "$most" ]; then ulimit -Sn "$most"; fi',
+)
+"""Lines of bash: raise the soft limit of open files to 32,768, or to the hard limit if that is lower."""
+
+
 @dataclass(frozen=True)
 class Written:
     """folder: where it was written. files: their names. command: what would be run, as a shell would take it."""
@@ -121,6 +130,7 @@ def ray_scripts(recipe: Recipe, command: Command, known: Secrets) -> dict[str, s
     begin = [
         "#!/bin/bash",
         "set -eu",
+        *MORE_FILES,
         *_exports({name: value for name, value in command.shared.items() if name.startswith("RAY_")}, known),
     ]
     scripts = {

@@ -1,94 +1,117 @@
-"""What vllm-ascend's own scheduler does with prompts that are as long as a step, or longer; see `main`.
+"""Let vllm-ascend's own scheduler serve requests, and print how each ended; see `main`.
 
-    python run_ascend_scheduler.py
+    python run_ascend_scheduler.py JOB
 
 vllm, vllm_ascend and the stand-in for torch_npu are on the path. The scheduler and its configuration are the real
-ones; a model that answers every request with the same token stands for the model runner. Prints JSON: [what
-vLLM's own configuration says to a step shorter than the model's length, with and without chunked prefill; how the
-requests of each case ended].
+ones; `Runner` stands for the model runner: it keeps every token in the slots of the KV cache that the scheduler's
+block tables name, and its next token, greedy, is a sum over what it reads there. So a token is another one as soon as
+a block was given to somebody else, or its sequence was cut.
+
+JOB is JSON, {"cases": {name: {"prompts": {name: tokens}, "response": tokens, "blocks": of the cache, "step": tokens}}}.
+Prints JSON: {"sizes": what vLLM's own configuration says to a step shorter than the model's length, without chunked
+prefill, with it, and with vllm-ascend's; "cases": {name: {"ended": why each ended, "tokens": each one's response,
+"preempted": how many times, "most": running at once}}}.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from types import SimpleNamespace
 from typing import Any
 
 STEP, LENGTH, BLOCK = 1024, 4096, 128  # tokens
-ANSWER = 40
 
 
-def main() -> list[Any]:
+def main(job: dict[str, Any]) -> dict[str, Any]:
     import torch_npu
 
     torch_npu._C._NPUTaskGroupHandle = object  # a type that vllm_ascend/utils.py annotates with, nothing more
     import vllm  # noqa: F401  (before vllm_ascend)
-    from vllm.config import SchedulerConfig
-    from vllm_ascend.core.schedule_config import AscendSchedulerConfig
 
-    def config(chunked: bool) -> Any:
-        return SchedulerConfig(
-            max_num_batched_tokens=STEP, max_num_seqs=64, max_model_len=LENGTH, enable_chunked_prefill=chunked
-        )
-
-    said = []
+    sizes = []
     for chunked in (False, True):
         try:
-            said.append(f"{config(chunked).max_num_batched_tokens} tokens")
+            sizes.append(f"{config(STEP, chunked).max_num_batched_tokens} tokens")
         except ValueError as error:
-            said.append(str(error))
-    ascend = AscendSchedulerConfig.initialize_from_config(config(True), SimpleNamespace(enabled=True))
-    said.append(f"{ascend.max_num_batched_tokens} tokens, chunked: {ascend.chunked_prefill_enabled}")
-    return [
-        said,
-        answers(ascend, {"longer": STEP + 1, "as long": STEP, "short": 5}, blocks=64),
-        preempted(ascend),
-    ]
+            sizes.append(str(error))
+    whole = of_ascend(STEP)
+    sizes.append(f"{whole.max_num_batched_tokens} tokens, chunked: {whole.chunked_prefill_enabled}")
+    return {"sizes": sizes, "cases": {name: served(**case) for name, case in job["cases"].items()}}
 
 
-def preempted(ascend: Any) -> dict[str, str]:
-    """Two prompts of eight blocks each, and room for seventeen: one of them has to give way as both grow."""
-    return answers(ascend, {"first": STEP - 4, "second": STEP - 4}, blocks=18)
+def config(step: int, chunked: bool) -> Any:
+    from vllm.config import SchedulerConfig
+
+    return SchedulerConfig(
+        max_num_batched_tokens=step, max_num_seqs=64, max_model_len=LENGTH, enable_chunked_prefill=chunked
+    )
 
 
-def answers(ascend: Any, prompts: dict[str, int], blocks: int) -> dict[str, str]:
-    """For each prompt (name: tokens) why its answer ended, or that it never came while the engine still waits."""
+def of_ascend(step: int) -> Any:
+    from vllm_ascend.core.schedule_config import AscendSchedulerConfig
+
+    return AscendSchedulerConfig.initialize_from_config(config(step, True), SimpleNamespace(enabled=True))
+
+
+def served(prompts: dict[str, int], response: int, blocks: int, step: int = STEP) -> dict[str, Any]:
+    """Serve `prompts` (name: tokens) until none is left, or nothing has been scheduled for some steps."""
     from vllm import SamplingParams
-    from vllm.v1.outputs import ModelRunnerOutput
     from vllm.v1.request import Request
 
-    scheduler = make(ascend, blocks)
+    scheduler, runner = make(of_ascend(step), blocks), Runner(blocks)
     for name, length in prompts.items():
-        scheduler.add_request(
-            Request(
-                name,
-                list(range(length)),
-                None,
-                None,
-                None,
-                SamplingParams(max_tokens=ANSWER),
-                eos_token_id=-1,
-            )
-        )
-    ended = dict.fromkeys(prompts, "no answer")
-    for _ in range(3 * ANSWER):
-        step = scheduler.schedule()
-        names = list(step.num_scheduled_tokens)
-        made = ModelRunnerOutput(
-            req_ids=names,
-            req_id_to_index={name: place for place, name in enumerate(names)},
-            sampled_token_ids=[[7]] * len(names),
-            spec_token_ids=None,
-            logprobs=None,
-            prompt_logprobs_dict={},
-        )
-        for outputs in scheduler.update_from_output(step, made).values():
-            ended |= {
+        tokens = [sum(map(ord, name)) + place for place in range(length)]
+        sampling = SamplingParams(max_tokens=response, temperature=0.0)
+        scheduler.add_request(Request(name, tokens, None, None, None, sampling, eos_token_id=-1))
+    found: dict[str, Any] = {"ended": dict.fromkeys(prompts, "no response"), "preempted": 0, "most": 0}
+    requests, idle = dict(scheduler.requests), 0
+    while scheduler.requests and idle < 3:
+        waited = {one.request_id for one in scheduler.running}
+        step_of = scheduler.schedule()
+        idle = 0 if step_of.num_scheduled_tokens else idle + 1
+        found["preempted"] += len(waited - {one.request_id for one in scheduler.running})
+        found["most"] = max(found["most"], len(scheduler.running))
+        for outputs in scheduler.update_from_output(step_of, runner.run(scheduler, step_of)).values():
+            found["ended"] |= {
                 one.request_id: str(one.finish_reason)
                 for one in outputs.outputs
                 if one.finish_reason is not None
             }
-    return ended
+    found["tokens"] = {name: list(one.output_token_ids) for name, one in requests.items()}
+    return found
+
+
+class Runner:
+    """The model runner's part: the KV cache of `blocks` blocks, and a greedy choice by what is in it."""
+
+    def __init__(self, blocks: int) -> None:
+        self._cache = [[-1] * BLOCK for _ in range(blocks)]
+
+    def run(self, scheduler: Any, step: Any) -> Any:
+        from vllm.v1.outputs import ModelRunnerOutput
+
+        names = list(step.num_scheduled_tokens)
+        return ModelRunnerOutput(
+            req_ids=names,
+            req_id_to_index={name: place for place, name in enumerate(names)},
+            sampled_token_ids=[
+                [self._next(scheduler, name, step.num_scheduled_tokens[name])] for name in names
+            ],
+            spec_token_ids=None,
+            logprobs=None,
+            prompt_logprobs_dict={},
+        )
+
+    def _next(self, scheduler: Any, name: str, scheduled: int) -> int:
+        """Write the scheduled tokens into their slots, and read all that this sequence has in the cache."""
+        request = scheduler.requests[name]
+        (table,) = scheduler.kv_cache_manager.get_block_ids(name)
+        computed = request.num_computed_tokens  # `schedule` has counted this step's already
+        for place in range(computed - scheduled, computed):
+            self._cache[table[place // BLOCK]][place % BLOCK] = request.all_token_ids[place]
+        read = (self._cache[table[place // BLOCK]][place % BLOCK] for place in range(computed))
+        return sum((place + 1) * token for place, token in enumerate(read)) % 997
 
 
 def make(ascend: Any, blocks: int) -> Any:
@@ -116,4 +139,4 @@ def make(ascend: Any, blocks: int) -> Any:
 
 
 if __name__ == "__main__":
-    print("\n" + json.dumps(main()))
+    print("\n" + json.dumps(main(json.loads(sys.argv[1]))))

@@ -6,7 +6,7 @@ On PYTHONPATH: the stand-ins for a CPU, and a tree with verl, vLLM and Megatron.
 and MegatronVLLMShardingManager.__enter__ and .__exit__, with verl's order of waking, loading and sleeping in them. The
 engine is tests/runtime/tiny_engine.py; its own sleep does nothing, as vLLM's on a CPU. The output is one line of JSON:
 what the engine was made with; the bytes of its weights and KV cache after __init__, in each rollout and after it; and
-the answers of each.
+the answers of each; and what comes out of a rollout that fails, with the bytes after it.
 """
 
 from __future__ import annotations
@@ -76,6 +76,11 @@ def held(llm: tiny_engine.TinyLLM) -> int:
     return sum(one.nbytes for one in tensors)
 
 
+def fail() -> Any:
+    """In the place of the engine's step."""
+    raise ArithmeticError("a kernel has failed")
+
+
 def main() -> Any:
     rollouts.LLM = make
     managers.aggressive_empty_cache = lambda **_: None
@@ -93,6 +98,13 @@ def main() -> Any:
             found["bytes"].append(held(llm))
             llm.core.scheduler.reset_prefix_cache()
         found["bytes"].append(held(llm))
+    llm.llm_engine.step = fail
+    steps = manager(llm)
+    try:
+        with steps:
+            llm.generate([1, 2, 3])
+    except (ArithmeticError, RuntimeError) as error:
+        found["failure"], found["after failure"] = f"{type(error).__name__}: {error}", held(llm)
     return found
 
 

@@ -48,6 +48,43 @@ def error_of(call: Any, *arguments: Any) -> str:
     return ""
 
 
+class Leaving:
+    """As verl's sharding manager: its `__exit__` lets the engine sleep."""
+
+    def __init__(self, llm: Any) -> None:
+        self._llm = llm
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None:
+        self._llm.sleep(level=2)
+
+
+def failure(llm: Any, runner: Any) -> list[str]:
+    """The exceptions that come out of a `generate` whose third step fails, the last one first."""
+    run, steps = runner.execute_model, iter(range(3))
+
+    def execute_model(*arguments: Any) -> Any:
+        if next(steps) == 2:
+            raise ArithmeticError("a kernel has failed")
+        return run(*arguments)
+
+    runner.execute_model = execute_model
+    try:
+        with Leaving(llm):
+            answers(llm)
+    except (ArithmeticError, RuntimeError) as error:
+        chain: list[str] = []
+        one: BaseException | None = error
+        while one is not None:
+            chain.append(f"{type(one).__name__}: {one}")
+            one = one.__context__
+        return chain
+    finally:
+        runner.execute_model = run
+    return []
+
+
 def main(folder: Path) -> Any:
     # V1 refuses float32, for its attention kernels on GPUs. Here it tells rounding from errors.
     EngineArgs._is_v1_supported_oracle = lambda *_: True
@@ -87,6 +124,13 @@ def main(folder: Path) -> Any:
     llm.sleep(level=1)
     llm.wake_up()
     found["level 1"] = answers(llm)
+    found["failure"] = failure(llm, runner)
+    found["after failure"] = [awake - live_bytes(), core.scheduler.get_num_unfinished_requests()]
+    found["after failure"].append(len(llm.llm_engine.output_processor.request_states))
+    llm.wake_up(tags=["weights"])
+    model.load_weights((name, one.clone()) for name, one in sent[0].items())
+    llm.wake_up(tags=["kv_cache"])
+    found["recovered"] = answers(llm)
     return found
 
 

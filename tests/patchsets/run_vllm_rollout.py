@@ -3,7 +3,8 @@
     python run_vllm_rollout.py JOB
 
 JOB and the output are JSON: {jobs: a list of keys of RolloutConfig, omega: whether engine_kwargs is to be OmegaConf's,
-world: ranks, meet: whether the engines shall find each other, ascend: on vllm-ascend's platform}; {ranks: for each a
+world: ranks, meet: whether the engines shall find each other, ascend: on vllm-ascend's platform, blocks: see `sizes`,
+keeps room: whether the engine's scheduler says so}; {ranks: for each a
 list of {engine: the arguments that vLLM's own `LLM` made of upstream's call, met: see `meet`} or {error: type and
 text}, occupied: ports at which somebody listens already}.
 
@@ -112,7 +113,9 @@ def attempt(config: dict[str, Any], job: dict[str, Any]) -> dict[str, Any]:
         seen["engine"] = told
         if job.get("meet"):
             seen["met"] = meet(engine_args, job.get("patience", 60))
-        return SimpleNamespace(vllm_config=sizes(engine_args, job.get("blocks")))
+        scheduler = SimpleNamespace(keeps_room=job.get("keeps room", False))
+        core = SimpleNamespace(engine_core=SimpleNamespace(scheduler=scheduler))
+        return SimpleNamespace(vllm_config=sizes(engine_args, job.get("blocks")), engine_core=core)
 
     LLMEngine.from_engine_args = without_a_device
     told = {"prompt_length": 64, "response_length": 64, "tensor_model_parallel_size": 1, "dtype": "float32"}

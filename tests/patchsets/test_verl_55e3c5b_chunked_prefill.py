@@ -81,23 +81,31 @@ def test_switched_off_it_is_upstream(
 
 
 def test_the_ascend_scheduler_drops_what_is_longer_than_a_step(patched_tree: Path) -> None:
-    """The ground for our refusal. An answer that is interrupted when it has grown longer than a step is lost, too."""
-    said, prompts, interrupted = run(
-        HERE / "run_ascend_scheduler.py", patched_tree, VLLM_PLUGINS="", VLLM_USE_V1="1", VLLM_VERSION="0.9.1"
-    )
-    whole, pieces, ascend = said
+    """The ground for our refusal."""
+    prompts = {"longer": 1025, "as long": 1024, "short": 5}
+    found = run(
+        HERE / "run_ascend_scheduler.py", patched_tree,
+        json.dumps({"cases": {"": {"prompts": prompts, "response": 9, "blocks": 64}}}),
+        VLLM_PLUGINS="", VLLM_USE_V1="1", VLLM_VERSION="0.9.1",
+    )  # fmt: skip
+    whole, pieces, ascend = found["sizes"]
     assert "max_num_batched_tokens (1024) is smaller than max_model_len (4096)" in whole
     assert (pieces, ascend) == ("1024 tokens", "1024 tokens, chunked: False")
-    assert prompts == {"longer": "no answer", "as long": "length", "short": "length"}
-    assert interrupted == {"first": "length", "second": "no answer"}
+    assert found["cases"][""]["ended"] == {"longer": "no response", "as long": "length", "short": "length"}
 
 
 def test_a_cache_in_which_a_sequence_might_have_to_give_way_is_refused(patched_tree: Path) -> None:
-    """64 sequences of 4096 tokens are 2048 blocks of 128."""
-    errors = []
-    for blocks in (2048, 2047):
-        job = json.dumps({"jobs": [FLAGSHIP], "blocks": blocks})
+    """64 sequences of 4096 tokens are 2048 blocks of 128, and one more is vLLM's. Where the scheduler keeps room, they
+    wait for each other instead, down to one at a time."""
+    errors = {}
+    for blocks, keeps_room in ((2049, False), (2048, False), (2048, True), (33, True), (32, True)):
+        job = json.dumps({"jobs": [FLAGSHIP], "blocks": blocks, "keeps room": keeps_room})
         found = run(HERE / "run_vllm_rollout.py", patched_tree, job, npu=False, VLLM_PLUGINS="")
-        errors.append(found["ranks"][0][0].get("error", ""))
-    assert errors[0] == ""
-    assert errors[1].startswith("ValueError: The KV cache holds 262016 tokens (2047 blocks of 128)")
+        errors[blocks, keeps_room] = found["ranks"][0][0].get("error", "")
+    short = errors.pop((2048, False))
+    assert short.startswith(
+        "ValueError: The KV cache has 2047 blocks of 128 tokens for use, and 64 sequences of 4096"
+    )
+    assert "may need 2048" in short and "rollout.max_sequences to 63" in short and "kv-cache-room" in short
+    assert "not even one fits" in errors.pop((32, True))
+    assert set(errors.values()) == {""}

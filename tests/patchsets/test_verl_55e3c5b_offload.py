@@ -49,7 +49,8 @@ def test_memory_leaves_and_answers_stay(
     assert steps["bytes"] == [0, full, 0, full, 0, full, 0]
     first, second, third = steps["answers"]
     assert first == third != second
-    assert used(usage, "rollout-offload") == 4
+    assert used(usage, "rollout-offload") == 5
+    assert steps["failure"] == "ArithmeticError: a kernel has failed" and steps["after failure"] == 0
 
 
 def test_the_answers_are_those_of_an_engine_that_never_slept(
@@ -90,6 +91,9 @@ def test_vllms_own_engine_sleeps(patched_tree: Path, tmp_path: Path) -> None:
     asleep, unsent = found["wrong"][::2], found["wrong"][1::2]
     assert all("asleep: kv_cache, weights" in message for message in asleep)
     assert all("model.embed_tokens.weight" in message for message in unsent)
+    assert found["failure"] == ["ArithmeticError: a kernel has failed"]
+    assert found["after failure"] == [found["asleep"][0], 0, 0]
+    assert found["recovered"] == found["first"]
 
 
 def free_port() -> int:

@@ -18,6 +18,8 @@ pytestmark = [
 
 RUNNER = Path(__file__).with_name("run_repatch.py")
 MEGATRON = ["verl", "Megatron-LM"]
+WITHOUT_MINDSPEED = {"repatch": None, "built": True}
+REFUSES = "npu_rl_runtime.repatch_required.repatch"
 NO_TORCH_NPU = ["ModuleNotFoundError", "No module named 'torch_npu'"]
 
 
@@ -33,10 +35,12 @@ def unpatched_tree(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def test_a_mindspeed_that_fails_is_an_error(patched_tree: Path, unpatched_tree: Path, tmp_path: Path) -> None:
-    """torch_npu is missing. Upstream goes on without MindSpeed; patched, the workers aren't imported."""
-    assert run(RUNNER, unpatched_tree, npu=False) == {"repatch": None}
+    """torch_npu is missing. Upstream's worker goes on without MindSpeed. Patched, none is built; the module is imported
+    as before, since the driver does that on a host which may have no torch_npu."""
+    assert run(RUNNER, unpatched_tree, npu=False) == WITHOUT_MINDSPEED
     usage = tmp_path / "usage"
     found = run(RUNNER, patched_tree, npu=False, usage=usage)
+    assert found["repatch"] == REFUSES and "built" not in found
     assert found["module"] == "torch_npu"
     assert found["cause"] == NO_TORCH_NPU
     for said in ("needs the module torch_npu", "npu-rl verify", "NPU_RL_REPATCH_REQUIRED=0"):
@@ -46,18 +50,18 @@ def test_a_mindspeed_that_fails_is_an_error(patched_tree: Path, unpatched_tree: 
 
 def test_a_tree_without_mindspeed_is_an_error(upstreams: Path, tmp_path: Path) -> None:
     bare = tree(upstreams, tmp_path / "bare", MEGATRON, patched=False)
-    assert run(RUNNER, bare) == {"repatch": None}
+    assert run(RUNNER, bare) == WITHOUT_MINDSPEED
     found = run(RUNNER, tree(upstreams, tmp_path / "patched", MEGATRON))
     assert found["module"] == "mindspeed"
     assert "there is no module mindspeed on the path" in found["error"]
 
 
 def test_a_mindspeed_that_imports_is_taken(patched_tree: Path) -> None:
-    assert run(RUNNER, patched_tree) == {"repatch": "mindspeed.megatron_adaptor.repatch"}
+    assert run(RUNNER, patched_tree) == {"repatch": "mindspeed.megatron_adaptor.repatch", "built": True}
 
 
 def test_switched_off_it_is_upstream(patched_tree: Path, tmp_path: Path) -> None:
     usage = tmp_path / "usage"
     found = run(RUNNER, patched_tree, npu=False, usage=usage, NPU_RL_REPATCH_REQUIRED="0")
-    assert found == {"repatch": None}
+    assert found == WITHOUT_MINDSPEED
     assert used(usage, "repatch-required") == 0

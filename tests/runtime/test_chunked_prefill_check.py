@@ -73,17 +73,15 @@ def engine(blocks: int, *, step: int = 1024, longest: int = 4096, pieces: bool =
     return SimpleNamespace(llm_engine=SimpleNamespace(vllm_config=made))
 
 
-ENOUGH = 64 * 4096 // 128
-
-
-def test_all_sequences_at_their_full_length_have_room() -> None:
-    demand_room(config(enabled=True), engine(ENOUGH))
-    with pytest.raises(ValueError, match=r"holds 262016 tokens \(2047 blocks of 128\).* may need 262144"):
-        demand_room(config(enabled=True), engine(ENOUGH - 1))
+def test_a_short_cache_is_refused_where_nobody_keeps_room() -> None:
+    """Borders and what is said: test_kv_cache_room.py."""
+    demand_room(config(enabled=True), engine(2049))
+    with pytest.raises(ValueError, match="2047 blocks of 128 tokens for use"):
+        demand_room(config(enabled=True), engine(2048))
 
 
 def test_who_can_come_back_may_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In pieces, in one step, or where the recipe speaks to a scheduler that this engine has not."""
+    """In parts, in one step, or where the recipe speaks to a scheduler that this engine has not."""
     demand_room(config(enabled=True), engine(1, pieces=True))
     demand_room(config(enabled=True), engine(1, step=4096))
     demand_room(config(), engine(1))

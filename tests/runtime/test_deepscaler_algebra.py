@@ -301,6 +301,24 @@ def test_a_fork_has_processes_of_its_own(parent: subprocess.Popen[str]) -> None:
     until(lambda: not alive(forked[1]), "the fork's processes end")
 
 
+def test_another_data_source_is_refused_unless_asked_for() -> None:
+    sources = ["deepscaler", "openai/gsm8k", "aime", "openai/gsm8k"]
+    responses, rights = [boxed("5")] * 4, ["5", "5", "6", "5"]
+    with pytest.raises(ValueError, match=r"data source aime, openai/gsm8k: .*any_source: true"):
+        compute_scores(sources, responses, rights)
+    assert compute_scores(sources, responses, rights, any_source=True) == [1.0, 1.0, 0.0, 1.0]
+    with pytest.raises(ValueError, match="and 2 more"):
+        compute_scores([f"d{n}" for n in range(7)], [boxed("5")] * 7, ["5"] * 7)
+
+
+@pytest.mark.parametrize(("cores", "workers"), [(1, 1), (8, 8), (32, 32), (320, 32)])
+def test_there_is_a_worker_per_core(monkeypatch: pytest.MonkeyPatch, cores: int, workers: int) -> None:
+    """Up to 32; a host of Atlas A3 has hundreds of cores."""
+    monkeypatch.delenv("NPU_RL_DEEPSCALER_WORKERS")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)), raising=False)
+    assert pool.workers_wanted() == workers
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_from_a_process_pool(method: str) -> None:
     """verl's manager `prime` calls it from a ProcessPoolExecutor."""

@@ -16,10 +16,17 @@ def failure(module: str) -> ImportError:
     return raised.value
 
 
+def build(error: ImportError) -> None:
+    """What a worker does first, by what its module has for `repatch`."""
+    repatch = missing(error)
+    assert repatch is not None
+    repatch({"use_flash_attn": True})
+
+
 def test_a_missing_module_is_named() -> None:
     error = failure("no_such_module_at_all")
     with pytest.raises(ImportError, match="it needs the module no_such_module_at_all") as raised:
-        missing(error)
+        build(error)
     assert raised.value.__cause__ is error
     assert raised.value.name == "no_such_module_at_all"
     for said in ("without MindSpeed's kernels", "npu-rl verify", "NPU_RL_REPATCH_REQUIRED=0"):
@@ -28,7 +35,7 @@ def test_a_missing_module_is_named() -> None:
 
 def test_no_mindspeed_at_all() -> None:
     with pytest.raises(ImportError, match="there is no module mindspeed on the path"):
-        missing(ModuleNotFoundError("No module named 'mindspeed'", name="mindspeed"))
+        build(ModuleNotFoundError("No module named 'mindspeed'", name="mindspeed"))
 
 
 def test_any_other_failure_keeps_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,18 +44,17 @@ def test_any_other_failure_keeps_its_words(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.syspath_prepend(str(tmp_path))
     error = failure("half_a_mindspeed")
     with pytest.raises(ImportError, match=r"cannot import name 'no_such_name'.*module os") as raised:
-        missing(error)
+        build(error)
     assert raised.value.path == error.path
 
     with pytest.raises(ImportError, match=r"can't be imported: libascend_hal\.so: cannot open"):
-        missing(ImportError("libascend_hal.so: cannot open shared object file"))
+        build(ImportError("libascend_hal.so: cannot open shared object file"))
 
 
 @pytest.mark.parametrize("value", ["0", "off"])
 def test_switched_off_it_is_upstreams_none(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NPU_RL_REPATCH_REQUIRED", value)
-    found = missing(ImportError("any"))  # type: ignore[func-returns-value]
-    assert found is None
+    assert missing(ImportError("any")) is None
 
 
 def test_a_switch_that_is_neither_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -295,6 +295,60 @@ def test_requests_that_are_not_finished_keep_the_engine_awake() -> None:
         assert llm.llm_engine.step().tolist() == first
 
 
+class Leaving:
+    """As verl's sharding manager: its `__exit__` lets the engine sleep."""
+
+    def __init__(self, llm: TinyLLM) -> None:
+        self._llm = llm
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None:
+        self._llm.sleep(level=2)
+
+
+def fail_in(llm: TinyLLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave three requests unfinished, by an error in the model."""
+    llm.core.scheduler.prefixes.clear()
+    for prompt in PROMPTS:
+        llm.llm_engine.add_request(torch.tensor(prompt))
+    monkeypatch.setattr(llm.model.attention, "forward", lambda *_: 1 / 0)
+    with Leaving(llm):
+        llm.llm_engine.step()
+
+
+def test_an_error_while_generating_is_the_one_that_comes_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its requests are aborted, the engine sleeps, and can be used again."""
+    llm = make()
+    first = answers(llm)
+    with monkeypatch.context() as broken, pytest.raises(ZeroDivisionError) as raised:
+        fail_in(llm, broken)
+    assert raised.value.__context__ is None
+    assert [record.message for record in caplog.records] == [
+        "The rollout failed: its 3 unfinished requests are aborted."
+    ]
+    assert llm.core.model_executor.is_sleeping and llm.model.output.weight.numel() == 0
+    assert not llm.core.scheduler.get_num_unfinished_requests()
+    assert not llm.llm_engine.output_processor.request_states
+    llm.wake_up(tags=["weights"])
+    load(llm.model, weights(llm.model))
+    llm.wake_up(tags=["kv_cache"])
+    assert answers(llm) == first
+
+
+def test_what_fails_besides_is_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After an error of the device nothing works there, sleeping neither."""
+    llm = make()
+    llm.core.scheduler.reset_prefix_cache = lambda: False
+    with pytest.raises(ZeroDivisionError):
+        fail_in(llm, monkeypatch)
+    assert "could not sleep after that: RuntimeError: The rollout's engine can't sleep" in caplog.text
+
+
 def test_blocks_in_use_keep_the_engine_awake() -> None:
     """vLLM's pool refuses to forget prefixes while a block is held (vllm/v1/core/block_pool.py:302)."""
     llm = make()

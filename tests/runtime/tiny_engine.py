@@ -166,31 +166,55 @@ class Scheduler:
     def __init__(self, blocks: int) -> None:
         self.kv_cache_manager = SimpleNamespace(block_pool=SimpleNamespace(num_gpu_blocks=blocks))
         self.waiting: list[Any] = []
+        self.running: list[Any] = []
         self.prefixes: dict[Any, Any] = {}
 
     def get_num_unfinished_requests(self) -> int:
-        return len(self.waiting)
+        return len(self.waiting) + len(self.running)
 
     def reset_prefix_cache(self) -> bool:
         self.prefixes.clear()
         return True
 
 
+class OutputProcessor:
+    def __init__(self) -> None:
+        self.request_states: dict[str, Any] = {}
+
+    def abort_requests(self, ids: list[str]) -> list[str]:
+        return [name for name in ids if self.request_states.pop(name, None)]
+
+
+class Core(SimpleNamespace):
+    """scheduler, model_executor, vllm_config."""
+
+    def abort_requests(self, ids: list[str]) -> None:
+        for requests in (self.scheduler.waiting, self.scheduler.running):
+            requests[:] = [one for one in requests if one.request_id not in ids]
+
+
 class LLMEngine:
     def __init__(self, core: Any) -> None:
         self.engine_core = SimpleNamespace(engine_core=core)
+        self.output_processor = OutputProcessor()
 
     def add_request(self, tokens: Any) -> None:
-        self.engine_core.engine_core.scheduler.waiting.append(tokens)
+        request = SimpleNamespace(request_id=f"{len(self.output_processor.request_states)}", tokens=tokens)
+        self.output_processor.request_states[request.request_id] = request
+        self.engine_core.engine_core.scheduler.waiting.append(request)
 
     def step(self) -> torch.Tensor:
         """The last request's logits; a prompt seen before is answered by what was cached for it."""
         core = self.engine_core.engine_core
-        tokens = core.scheduler.waiting.pop()
+        request = core.scheduler.waiting.pop()
+        core.scheduler.running.append(request)
+        tokens = request.tokens
         key = tuple(tokens.tolist())
         if key not in core.scheduler.prefixes:
             core.scheduler.prefixes[key] = core.model_executor.driver_worker.worker.model_runner.model(tokens)
         logits: torch.Tensor = core.scheduler.prefixes[key]
+        core.scheduler.running.remove(request)
+        del self.output_processor.request_states[request.request_id]
         return logits
 
 
@@ -215,9 +239,7 @@ class TinyLLM:
             ),
         )
         executor = Executor(Runner(self.vllm_config, model, lines))
-        self.core = SimpleNamespace(
-            vllm_config=self.vllm_config, model_executor=executor, scheduler=Scheduler(blocks)
-        )
+        self.core = Core(vllm_config=self.vllm_config, model_executor=executor, scheduler=Scheduler(blocks))
         self.llm_engine = LLMEngine(self.core)
         load(model, weights(model))
         executor.initialize_from_config(kv_cache_reuse.first(self.core, [Config(blocks)]))

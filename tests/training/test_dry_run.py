@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.training import made
+from npu_rl.training.dry_run import MORE_FILES
 from npu_rl.training.interpreter import Interpreter
 from npu_rl.training.made import ON_PATH
 from tests.recipes.test_settings_and_render import recipe
@@ -105,6 +107,7 @@ def test_the_address_of_a_host_by_name_is_left_to_ray(quickstart_workspace: Path
     assert run_cli(["train", "quickstart", *words, "--dry-run"], env, tmp_path).returncode == 0
     folder = tmp_path / "runs" / "quickstart.dry-run"
     head, worker = (folder / "head.sh").read_text(), (folder / "worker.sh").read_text()
+    assert all("\n".join(MORE_FILES) in script for script in (head, worker))
     assert "--port=6380" in head and '${1:+--node-ip-address="$1"}' in head
     assert "--address=node-0:6380" in worker
     assert f"exec {sys.executable} -m ray.scripts.scripts start" in worker
@@ -117,3 +120,15 @@ def test_both_make_the_tiny_model_by_one_command() -> None:
     command = made.maker(Interpreter("/py", (3, 11, 0), {}), other, "/there")
     assert command == ["/py", "-m", "npu_rl_make", "/there", "1", "9", "tiny-deepseek-v3-sums", "boxed-sums"]
     assert os.environ.get("PYTHONPATH", "") != made.MAKERS_OWN["PYTHONPATH"]
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "after"), [(256, 512, 512), (256, 65536, 32768), (512, 512, 512), (40000, 65536, 40000)]
+)
+def test_the_limit_of_open_files_is_raised(soft: int, hard: int, after: int) -> None:
+    """What Ray's processes inherit; the hard limit is not theirs to raise, and a higher one stays."""
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < hard:
+        pytest.skip(f"this process may not have {hard} open files")
+    lines = [f"ulimit -Sn {soft}", f"ulimit -Hn {hard}", "set -eu", *MORE_FILES, "ulimit -Sn"]
+    done = subprocess.run(["bash", "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(after)

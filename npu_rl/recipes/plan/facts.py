@@ -33,6 +33,10 @@ _CANN = Place(
     "megatron.pipeline_parallel_num_layer_list",
     ("bcd3be7",),
 )
+# It divides whole experts over the tensor ranks, too, instead of each expert (MindSpeed's moe_tp_extend_ep).
+_EXTENDS = Place(
+    "verl_patches/train_engine/initialize_training.py", "config_dict['moe_tp_extend_ep'] = True", ("bcd3be7",)
+)
 _LAYERS = f"{ACTOR}.megatron.pipeline_parallel_num_layer_list"
 _CHECKPOINTING = "actor_rollout_ref.model.enable_gradient_checkpointing"
 _KWARGS = "actor_rollout_ref.model.gradient_checkpointing_kwargs.activations_checkpoint"
@@ -187,6 +191,8 @@ def _as_set(layout: Layout, values: Values, upstream: CitedCode) -> Layout:
         expert=values.whole(f"{part}.expert_model_parallel_size", old.expert) or 1,
         expert_tensor=values.whole(f"{part}.expert_tensor_parallel_size", old.expert_tensor),
     )
+    if layout.megatron and upstream.has(_EXTENDS):
+        train = replace(train, expert=train.expert * train.tensor, expert_tensor=1)
     if not layout.megatron:
         train = TrainSizes(
             shard=values.whole(f"{ACTOR}.fsdp_config.fsdp_size", old.shard) or -1,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from npu_rl.recipes.plan.activations import Recompute
-from npu_rl.recipes.plan.facts import ACTOR, TRANSFORMER, Facts
+from npu_rl.recipes.plan.facts import ACTOR, Facts
 from npu_rl.recipes.plan.micro_batches import MicroBatch
 from npu_rl.recipes.plan.parts import Part, Parts
 from npu_rl.recipes.plan.weights import Counts
@@ -65,12 +65,12 @@ def fused(facts: Facts) -> bool:
 def megatron_recompute(facts: Facts) -> Recompute:
     """Megatron's recomputation, as the trainer's configuration has it."""
     granularity, method = facts.transformer("recompute_granularity"), facts.transformer("recompute_method")
-    layers = facts.whole(f"{TRANSFORMER}.recompute_num_layers")
+    layers = facts.transformer("recompute_num_layers")
     modules = facts.transformer("recompute_modules")
     return Recompute(
         granularity if isinstance(granularity, str) else None,
         method if isinstance(method, str) else None,
-        layers if layers and layers > 0 else None,
+        layers if isinstance(layers, int) and layers > 0 else None,
         tuple(map(str, modules)) if isinstance(modules, list | tuple) else ("core_attn",),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import logging
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -40,12 +41,28 @@ class Offload:
         """Free the weights and the KV cache. level: 1 takes the weights' values to the host, so that waking brings
         them back; 2 forgets them (verl sends them anew at each step).
 
-        Raises RuntimeError while requests are unfinished, and for another level.
+        Raises RuntimeError while requests are unfinished, and for another level. Not while another exception is on its
+        way, such as through the sharding manager's `__exit__` after `generate` failed: the requests are aborted then,
+        and what goes wrong besides is logged, so that the first exception is the one that people see.
         """
         if level not in (1, 2):
             raise RuntimeError(
                 f"sleep(level={level}): the levels are 1 (keep the weights on the host) and 2 (forget)."
             )
+        failure = sys.exc_info()[1]
+        if failure is None:
+            self._sleep(level)
+            return
+        try:
+            self._abort_requests()
+            self._sleep(level)
+        except Exception as error:  # noqa: BLE001 - a broken device may raise anything; the first failure tells more
+            _log.warning(
+                "The rollout failed (%s: %s), and could not sleep after that: %s: %s",
+                type(failure).__name__, failure, type(error).__name__, error,
+            )  # fmt: skip
+
+    def _sleep(self, level: int) -> None:
         if self._asleep == set(TAGS):
             _log.warning("The rollout's engine sleeps already.")
             return
@@ -137,6 +154,16 @@ class Offload:
                 f"The rollout's engine can't sleep: {unfinished or 'some'} of its requests are unfinished and would "
                 f"lose their KV cache. Let `generate` return, or abort them, first."
             )
+
+    def _abort_requests(self) -> None:
+        """Let go of the requests that a failed `generate` has left, in the scheduler and in the engine's own list."""
+        scheduler = self._parts.core.scheduler
+        states = self._parts.engine.output_processor
+        left = [request.request_id for request in (*scheduler.waiting, *scheduler.running)]
+        states.abort_requests(list(states.request_states))
+        self._parts.core.abort_requests(left)
+        if left:
+            _log.warning("The rollout failed: its %d unfinished requests are aborted.", len(left))
 
     def _set_asleep(self, tags: Iterable[str]) -> None:
         """Also where vLLM keeps it, so that `LLMEngine.is_sleeping` answers right."""

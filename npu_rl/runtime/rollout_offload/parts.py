@@ -12,8 +12,10 @@ from .graph import refuse_fixed_addresses
 
 @dataclass(frozen=True)
 class Parts:
-    """core: vLLM's EngineCore, in this process. executor: its executor. runner: the one worker's model runner."""
+    """engine: vLLM's LLMEngine. core: its EngineCore, in this process. executor: the core's. runner: the one worker's
+    model runner."""
 
+    engine: Any
     core: Any
     executor: Any
     runner: Any
@@ -55,7 +57,7 @@ def find_parts(engine: Any) -> Parts:
             "Set VLLM_USE_V1=1 and VLLM_ENABLE_V1_MULTIPROCESSING=0; verl uses distributed_executor_backend="
             '"external_launcher", and so must you.'
         )
-    parts = Parts(core, core.model_executor, worker.model_runner)
+    parts = Parts(engine.llm_engine, core, core.model_executor, worker.model_runner)
     parts.kv_cache_configs()
     refuse_fixed_addresses(parts.runner)
     _refuse_holders(parts)

@@ -107,6 +107,18 @@ def test_recomputation_is_read_where_that_trainer_has_it(tmp_path: Path) -> None
     assert cann(code, f"{key}=true").facts.transformer("recompute_granularity") == "full"
 
 
+def test_its_tensor_ranks_divide_whole_experts(tmp_path: Path) -> None:
+    name = "verl_patches/train_engine/initialize_training.py"
+    without = cann(lay(tmp_path / "without", CANN_TREE)).facts.layout
+    code = lay(
+        tmp_path / "with", {**CANN_TREE, name: CANN_TREE[name] + "\nconfig_dict['moe_tp_extend_ep'] = True\n"}
+    )
+    extended = cann(code).facts.layout
+    assert without is not None and extended is not None
+    assert (without.train.expert, without.expert_tensor) == (8, 4)
+    assert (extended.train.expert, extended.expert_tensor) == (32, 1)
+
+
 def test_verls_published_recipe_needs_one_exception() -> None:
     """Its MindSpeed is another: at this pin grouped experts import a package that the tree doesn't have."""
     judgement = judge(load_recipe(R1_ASCEND))

@@ -1,0 +1,116 @@
+"""Adaptation kv-cache-room: the Ascend scheduler starts a sequence only if the KV cache holds it to its end.
+
+vllm-ascend's scheduler takes whole prompts (vllm_ascend/core/scheduler.py@v0.9.1rc2). When the cache is full it
+preempts a running sequence, which comes back as a prompt with its response so far; if that is longer than a step, it
+is dropped (`FINISHED_IGNORED`) and `LLM.generate` waits for it for ever. Its buffers have the length of a step
+(`max_num_tokens`, vllm_ascend/worker/model_runner_v1.py:163@v0.9.1rc2), so the limit can't simply be raised.
+
+Here no sequence is ever preempted: one is started when the blocks of all running ones, each at its full length, and
+its own fit into the cache, and waits otherwise. A short cache costs time, not responses. Where a step holds the
+longest sequence, a preempted one can come back, and upstream's scheduling is left alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from .switches import enabled
+from .used import count
+
+SLUG = "kv-cache-room"
+
+_log = logging.getLogger(__name__)
+
+
+def keeps(config: Any) -> bool:
+    """Whether a scheduler has to keep room, by vLLM's SchedulerConfig: a preempted sequence could not come back."""
+    return (
+        enabled(SLUG)
+        and not config.chunked_prefill_enabled
+        and config.max_num_batched_tokens < config.max_model_len
+    )
+
+
+def has_room(scheduler: Any, request: Any) -> bool:
+    """Whether `request` can start: it and all running requests fit into the cache at their full length.
+
+    scheduler: vllm-ascend's AscendScheduler. request: vLLM's Request, waiting. A request that would run alone may
+    start in any case: nothing that ends could make more room for it.
+    """
+    usable = usable_blocks(scheduler.kv_cache_manager.block_pool.num_gpu_blocks)
+    if scheduler.max_num_running_reqs * _blocks(scheduler, scheduler.max_model_len) <= usable:
+        return True
+    if not scheduler.running:
+        return True
+    wanted = sum(_blocks(scheduler, _length(one)) for one in (*scheduler.running, request))
+    if wanted <= usable:
+        return True
+    count(SLUG)
+    return False
+
+
+def demand(engine: Any) -> None:
+    """Refuse a KV cache in which a sequence would be preempted and could not come back; warn of one that makes wait.
+
+    engine: vLLM's LLM in this process, whose cache has been made and whose scheduler takes whole prompts of less than
+    the longest sequence. Raises ValueError if one sequence alone doesn't fit, or if the scheduler keeps no room.
+    """
+    made = engine.llm_engine.vllm_config
+    cache, sequences = made.cache_config, int(made.scheduler_config.max_num_seqs)
+    longest = int(made.model_config.max_model_len)
+    each, usable = -(-longest // cache.block_size), usable_blocks(cache.num_gpu_blocks)
+    fitting = usable // each
+    if fitting >= sequences:
+        return
+    found = (
+        f"The KV cache has {usable} blocks of {cache.block_size} tokens for use, and {sequences} sequences of "
+        f"{longest} tokens may need {sequences * each}"
+    )
+    if not fitting:
+        raise ValueError(
+            f"{found}: not even one fits. Raise rollout.memory_share, or shorten data.response_length."
+        )
+    ways = (
+        f"Lower rollout.max_sequences to {fitting}, raise rollout.memory_share, or set rollout.max_batched_tokens to "
+        f"{longest} or more."
+    )
+    if _keeps_room(engine):
+        _log.warning(
+            "%s. So about %d run at a time and the others wait: slower, and no response is lost. %s",
+            found,
+            fitting,
+            ways,
+        )
+        return
+    raise ValueError(
+        f"{found}. A sequence that is preempted gets no response, since the Ascend scheduler can't take it up again "
+        f"in parts, and the rollout waits for it for ever. With the adaptation {SLUG} on (NPU_RL_KV_CACHE_ROOM=1), "
+        f"sequences wait for room instead; it needs its patch in the tree, which `npu-rl status` lists. Or: {ways}"
+    )
+
+
+def usable_blocks(blocks: int) -> int:
+    """Blocks that sequences can have: one of the pool is vLLM's null block (vllm/v1/core/block_pool.py:66@v0.9.1)."""
+    return blocks - 1
+
+
+def _keeps_room(engine: Any) -> bool:
+    """Whether the scheduler of `engine` was made with our patch, and said that it keeps room."""
+    core: Any = engine.llm_engine
+    for name in ("engine_core", "engine_core", "scheduler"):
+        core = getattr(core, name, None)
+    return bool(getattr(core, "keeps_room", False))
+
+
+def _length(request: Any) -> int:
+    """The most tokens that a request can come to, prompt included."""
+    length: int = request.num_prompt_tokens + request.max_tokens
+    return length
+
+
+def _blocks(scheduler: Any, tokens: int) -> int:
+    """Blocks of a sequence of `tokens`, in all groups of layers, with what a drafter looks ahead."""
+    tokens = min(tokens + scheduler.num_lookahead_tokens, scheduler.max_model_len)
+    each: int = -(-tokens // scheduler.block_size)
+    return each * len(scheduler.kv_cache_config.kv_cache_groups)

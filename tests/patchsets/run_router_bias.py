@@ -1,0 +1,163 @@
+"""Load a router's bias into verl's Megatron actor and send it to a rollout, and print what each of them has.
+
+    python run_router_bias.py FOLDER JOB
+
+On PYTHONPATH: the stand-ins for a CPU, and a tree with verl, vLLM and Megatron. FOLDER is empty. Real: verl's
+`get_model`, its loading of a dist checkpoint, its sharding manager with the converter of names, Megatron-core's
+checkpoints, its TopKRouter, the only part that the model has, and its top-k; and vLLM's `grouped_topk`. The rollout
+takes what is sent into a bfloat16 parameter, as vLLM's and vllm-ascend's models do.
+
+JOB is JSON: {"biases": a list of them, of 256 experts}. Prints JSON: for each bias {"actor": what it routes by, "sent":
+the type, "rollout": its parameter; and the share of tokens that get other experts, all by the same float32 logits:
+"actor apart" of the actor from the checkpoint's own bias, and "rollout apart" of the rollout from the actor, which has
+been trained for a few steps since and has sent its weights again}.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import verl.utils.vllm.patch as loaders
+import verl.workers.sharding_manager.megatron_vllm as managers
+from megatron.core import parallel_state
+from megatron.core.transformer.module import MegatronModule
+from megatron.core.transformer.moe.moe_utils import topk_softmax_with_capacity
+from megatron.core.transformer.moe.router import TopKRouter
+from megatron.core.transformer.transformer_config import TransformerConfig
+from npu_rl_runtime.converter import writing
+from verl.models.mcore.weight_converter import McoreToHFWeightConverterDpskv3
+from verl.utils import megatron_utils
+from verl.utils.model import load_mcore_dist_weights
+from vllm.model_executor.layers.fused_moe.fused_moe import grouped_topk
+
+UPDATES, RATE = 5, 0.001  # of the bias, by `moe_router_bias_update_rate`
+NAME = "model.layers.0.mlp.gate.e_score_correction_bias"
+
+
+class Model(MegatronModule):
+    """One layer of a mixture of experts, without experts."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        layer: Any = torch.nn.Module()
+        layer.mlp = torch.nn.Module()
+        layer.mlp.router = TopKRouter(config)
+        self.decoder: Any = torch.nn.Module()
+        self.decoder.layers = torch.nn.ModuleList([layer])
+
+    @property
+    def router(self) -> Any:
+        return self.decoder.layers[0].mlp.router
+
+    def sharded_state_dict(self, prefix: str = "", *_: Any, **__: Any) -> dict[str, Any]:
+        router = f"{prefix}decoder.layers.0.mlp.router."
+        found: dict[str, Any] = self.router.sharded_state_dict(router)
+        return found
+
+
+class Rollout:
+    """The model of vLLM, as far as it has a router's bias."""
+
+    def __init__(self, experts: int) -> None:
+        self.bias = torch.zeros(experts, dtype=torch.bfloat16)
+        self.sent = ""
+
+    def load_weights(self, weights: Any) -> set[str]:
+        loaded = dict(weights)
+        self.sent = str(loaded[NAME].dtype)
+        self.bias.copy_(loaded[NAME])  # vLLM's default_weight_loader
+        return set(loaded)
+
+
+def through(bias: list[float], folder: Path) -> dict[str, Any]:
+    config = TransformerConfig(
+        num_layers=1, hidden_size=8, num_attention_heads=1, bf16=True, params_dtype=torch.bfloat16,
+        num_moe_experts=len(bias), moe_router_topk=1, moe_router_score_function="sigmoid",
+        moe_router_enable_expert_bias=True, moe_router_load_balancing_type="none", moe_router_dtype="fp32",
+        use_cpu_initialization=True, add_bias_linear=False,
+    )  # fmt: skip
+    checkpoint = Model(config)
+    checkpoint.router.expert_bias.copy_(torch.tensor(bias))
+    folder.mkdir(parents=True)
+    writing.save(checkpoint.sharded_state_dict(), [], folder, first=True)  # as our converter writes
+
+    actor = megatron_utils.get_model(
+        lambda **_: Model(config), wrap_with_ddp=False, transformer_config=config
+    )
+    load_mcore_dist_weights(actor, str(folder))
+    rollout = Rollout(len(bias))
+    with manager(actor, config, rollout):
+        pass
+    router = megatron_utils.unwrap_model(actor[0]).router
+    router(torch.zeros(1, 1, 8, dtype=torch.bfloat16))
+    found = {"actor": router.expert_bias.tolist(), "sent": rollout.sent, "rollout": rollout.bias.tolist()}
+    found["actor apart"] = apart(of_megatron(router.expert_bias), of_megatron(torch.tensor(bias)))
+    router.expert_bias += UPDATES * RATE * torch.arange(len(bias)).remainder(2).mul(2).sub(1)
+    with manager(actor, config, rollout):
+        pass
+    found["rollout apart"] = apart(of_vllm(rollout.bias), of_megatron(router.expert_bias))
+    return found
+
+
+def logits() -> torch.Tensor:
+    return torch.randn(2048, 256, generator=torch.Generator().manual_seed(0))
+
+
+def of_megatron(bias: torch.Tensor) -> torch.Tensor:
+    """Which experts each token gets: [tokens, experts], bool."""
+    _, chosen, _ = topk_softmax_with_capacity(
+        logits(), 8, num_groups=8, group_topk=4, score_function="sigmoid", expert_bias=bias
+    )
+    return chosen  # type: ignore[no-any-return]
+
+
+def of_vllm(bias: torch.Tensor) -> torch.Tensor:
+    _, chosen = grouped_topk.__wrapped__(
+        logits(), logits(), 8, True, num_expert_group=8, topk_group=4, scoring_func="sigmoid",
+        e_score_correction_bias=bias,
+    )  # fmt: skip
+    return torch.zeros(2048, 256, dtype=torch.bool).scatter(1, chosen.long(), True)
+
+
+def apart(one: torch.Tensor, other: torch.Tensor) -> float:
+    return float((one != other).any(-1).float().mean())
+
+
+def manager(actor: Any, config: Any, rollout: Rollout) -> Any:
+    """verl's sharding manager, made by its parts: its constructor asks for groups of devices."""
+    one = managers.MegatronVLLMShardingManager.__new__(managers.MegatronVLLMShardingManager)
+    one.inference_engine, one.model_runner = None, SimpleNamespace(model=rollout)
+    one.rollout_config = SimpleNamespace(free_cache_engine=False)
+    one.actor_module, one.offload_param, one.device_mesh, one.bridge = actor, False, None, None
+    one.model_config = SimpleNamespace(tie_word_embeddings=False)
+    one.transformer_config = config
+    one.layer_name_mapping = {
+        "qkv_layer_name": "self_attention.linear_qkv.",
+        "gate_proj_layer_name": "linear_fc1.",
+    }
+    one.weight_converter = McoreToHFWeightConverterDpskv3(SimpleNamespace(), config)
+    return one
+
+
+def main() -> list[dict[str, Any]]:
+    torch.cuda.current_device = lambda: torch.device("cpu")  # where the router computes
+    managers.aggressive_empty_cache = lambda **_: None
+    loaders.patch_vllm_moe_model_weight_loader = lambda model: None
+    parallel_state.initialize_model_parallel(create_gloo_process_groups=False)
+    folder, biases = Path(sys.argv[1]), json.loads(sys.argv[2])["biases"]
+    return [through(bias, folder / str(number)) for number, bias in enumerate(biases)]
+
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    with contextlib.redirect_stdout(sys.stderr):
+        result = main()
+    print("\n" + json.dumps(result))
+    dist.destroy_process_group()
