@@ -23,6 +23,27 @@ RULES = ("environment-value", "environment-name", "environment-owned")
 
 _SHORTEST = 8  # letters of a name in which one letter off is a typing error
 _LONG = 14  # and two letters
+_SHORT_WORD = 5  # letters; of shorter ones, another letter makes another word: TC and SL, MHA and MLA
+# Words of other libraries' names, one letter off HCCL and the like: NCCL_BUFFSIZE is a name of its own.
+_OTHERS = frozenset(
+    (
+        "NCCL",
+        "RCCL",
+        "MCCL",
+        "LCCL",
+        "XCCL",
+        "ECCL",
+        "BCCL",
+        "CNCL",
+        "MUSA",
+        "MLU",
+        "GCU",
+        "XPU",
+        "HIP",
+        "ROCM",
+        "UCX",
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -117,15 +138,14 @@ class _Check:
 
     def _unknown(self, name: str) -> Iterator[EnvironmentFault]:
         """A name that nobody is known to read: a typing error of one that somebody does, or another program's."""
-        known = {*table.NAMES, *table.OWNED, *self._switches} - set(table.OWNED)
-        near = near_name(name, known)
+        near = near_name(name, {*table.NAMES, *self._switches})
         of_tree = name.startswith(table.PREFIXES_OF_TREES)
-        if self._reads is not None and (near or of_tree or near_name(name, self._reads.names)):
+        if self._reads is None:
+            of_tree = False
+        elif near or of_tree:
             if self._reads.names_it(name):
                 return
             near = near or near_name(name, self._reads.names)
-        elif self._reads is None and of_tree:
-            return
         if near:
             message = f"nothing reads {name}; did you mean {near}?"
             yield EnvironmentFault("environment-name", name, message, f"write env.{near} for env.{name}")
@@ -138,19 +158,26 @@ def near_name(name: str, known: Collection[str]) -> str | None:
     """The known name of which `name` is surely a typing error; None if it may be a name of its own.
 
     Another case or other separators, the same words in another order, one letter off, or two in a long name. Digits
-    have to be the same: VLLM_USE_V2 is no typing error of VLLM_USE_V1.
+    have to be the same, and short words: neither VLLM_USE_V2 nor HCCL_RDMA_SL is a typing error of another name.
     """
     if len(name) < _SHORTEST or name in known:
         return None
-    for candidate in sorted(known):
-        if re.sub(r"[^0-9]", "", candidate) != re.sub(r"[^0-9]", "", name):
-            continue
-        if _letters(candidate) == _letters(name) or _words(candidate) == _words(name):
-            return candidate
-        allowed = 2 if len(name) >= _LONG else 1
-        if abs(len(candidate) - len(name)) <= allowed and _distance(candidate, name, allowed) <= allowed:
-            return candidate
-    return None
+    return next((candidate for candidate in sorted(known) if _is_near(name, candidate)), None)
+
+
+def _is_near(name: str, other: str) -> bool:
+    mine, others = name.split("_"), other.split("_")
+    if re.sub(r"[^0-9]", "", name) != re.sub(r"[^0-9]", "", other) or _OTHERS.intersection(mine) - set(
+        others
+    ):
+        return False
+    if _letters(name) == _letters(other) or _words(name) == _words(other):
+        return True
+    allowed = 2 if len(name) >= _LONG else 1
+    if abs(len(name) - len(other)) > allowed or _distance(name, other, allowed) > allowed:
+        return False
+    pairs = zip(mine[1:], others[1:], strict=False)
+    return not any(one != two and len(one) == len(two) < _SHORT_WORD for one, two in pairs)
 
 
 def _of_reads(name: str, value: str, reads: list[Read]) -> Iterator[EnvironmentFault]:

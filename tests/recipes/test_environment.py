@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.data import bundled_manifests
+from npu_rl.data import bundled_manifests, bundled_recipes
 from npu_rl.manifest.load import load_manifest
 from npu_rl.recipes.environment_check import RULES as OF_ENVIRONMENT
 from npu_rl.recipes.environment_check import EnvironmentFault, environment_faults, near_name
@@ -178,6 +178,8 @@ def test_a_value_its_reader_does_not_take(
         "VLLM_RAY_PER_WORKER_GPUS=0.5", "VERL_LOGGING_LEVEL=INFO", "VERL_ENABLE_TRACKER=false",
         "D2D_DATA_TRANSFER=1", "WG_BACKEND=torch_rpc", "CAREFUL_NUMBER=no", "LOOKED_AT=no",
         "TWO_READERS=3", "NPU_RL_KV_CACHE_REUSE=off", "LD_PRELOAD=/usr/lib/libjemalloc.so.2", "MYFLAG=1", "A=b",
+        "NCCL_BUFFSIZE=1", "NCCL_ALGO=Ring", "TORCH_NCCL_BLOCKING_WAIT=1", "NCCL_SOCKET_IFNAME=eth0",
+        "MUSA_VISIBLE_DEVICES=0", "GPUS_OF_NODES=8",
         "HCCL_SOMETHING_NEWER=1", "ASCEND_SOMETHING_NEWER=x", "SOME_PROGRAMS_OWN_SETTING=maybe",
     ],
 )  # fmt: skip
@@ -248,6 +250,9 @@ def lay_secret(code: Path) -> Path:
     ("one", "other", "near"),
     [
         ("HCCL_RDMA_SL", "HCCL_RDMA_TC", False),
+        ("VLLM_ROCM_USE_AITER_MHA", "VLLM_ROCM_USE_AITER_MLA", False),
+        ("TORCH_NCCL_BLOCKING_WAIT", "TORCH_HCCL_BLOCKING_WAIT", False),
+        ("HCCL_DETERMINISITIC", "HCCL_DETERMINISTIC", True),
         ("VLLM_USE_V2", "VLLM_USE_V1", False),
         ("RANKS", "RANK", False),
         ("HCCL_CONECT_TIMOUT", "HCCL_CONNECT_TIMEOUT", True),
@@ -409,9 +414,7 @@ def test_every_value_a_real_list_says_is_its_default_is_taken(pinned: Path) -> N
     assert environment_faults({n: v for n, v in defaults.items() if v}, pinned) == []
 
 
-@pytest.mark.parametrize(
-    "recipe", ["quickstart", "deepseek-r1-zero-256die", "deepseek-r1-zero-256die-random-init"]
-)
+@pytest.mark.parametrize("recipe", sorted(bundled_recipes()))
 def test_the_bundled_recipes_have_no_finding_of_their_environment(recipe: str) -> None:
     found = judge(load_recipe(recipe), None).findings
     assert not [one for one in found if one.rule.startswith("environment")]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.data import bundled_recipes
 from npu_rl.recipes import reward_function
 from npu_rl.recipes.finding import Finding, Severity
 from npu_rl.recipes.judge import judge
@@ -333,9 +334,7 @@ def test_a_pipe_is_not_opened(tmp_path: Path) -> None:
     assert one.rule == "reward-function-file"
 
 
-@pytest.mark.parametrize(
-    "recipe", ["quickstart", "deepseek-r1-zero-256die", "deepseek-r1-zero-256die-random-init"]
-)
+@pytest.mark.parametrize("recipe", sorted(bundled_recipes()))
 def test_the_bundled_recipes_name_nothing_that_is_missing(recipe: str) -> None:
     assert named_file_findings(load_recipe(recipe), None, here=False) == []
 
