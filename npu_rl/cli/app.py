@@ -210,6 +210,15 @@ def plan(
             show_default=False,
         ),
     ] = None,
+    disk: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(
+            "--disk-gb",
+            metavar="GB",
+            help="Free space where checkpoints are written; not judged if left out.",
+            show_default=False,
+        ),
+    ] = None,
     storage: Annotated[
         Optional[float],  # noqa: UP045
         typer.Option(
@@ -219,12 +228,15 @@ def plan(
             show_default=False,
         ),
     ] = None,
+    every_rule: Annotated[
+        bool, typer.Option("--all", help="List every rule that holds, and why others don't apply.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Say whether a recipe fits: rules, layout, memory, disk, load time, tokens. Exit 1 if it doesn't."""
     from npu_rl.cli.plan import run
 
-    run(recipe, overrides or [], workspace, die_memory, host_memory, storage, json)
+    run(recipe, overrides or [], workspace, die_memory, host_memory, disk, storage, every_rule, json)
 
 
 @app.command("status")

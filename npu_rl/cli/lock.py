@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from npu_rl.cli.show import say, tell, watcher
-from npu_rl.errors import UsageError
+from npu_rl.errors import ManifestError, UsageError
 from npu_rl.locking.command import Options, check, write
 from npu_rl.manifest.lock import Lock
 from npu_rl.sources.git import Network
@@ -26,6 +26,7 @@ def run(
 ) -> None:
     if only_check and update:
         raise UsageError("--check writes nothing, so there is nothing to --update", hint="Give one of them.")
+    _demand_environment(manifest)
     network = Network.from_environment(load_rewrites(rewrite), offline=offline)
     with watcher() as shown:
         options = Options(manifest, network, shown, tell, jobs, output)
@@ -35,6 +36,31 @@ def run(
             lock, path = write(options, update)
     _print(lock)
     say(f"{path} {'is up to date' if only_check else 'written'}")
+
+
+def _demand_environment(manifest: str) -> None:
+    """Raise ManifestError for a variable that no run could have; tell of one that is likely a typing error.
+
+    What only the tree's code reads is judged with a recipe, when there is a tree.
+    """
+    from npu_rl.manifest.load import load_manifest
+    from npu_rl.recipes.environment_check import environment_faults
+
+    loaded = load_manifest(manifest)
+    faults = environment_faults(loaded.manifest.env, None)
+    lines = [
+        f"{loaded.where('env', one.name)}: env.{one.name}: {one.message}; fix: {one.fix}" for one in faults
+    ]
+    wrong = [line for line, one in zip(lines, faults, strict=True) if one.certain]
+    if wrong:
+        raise ManifestError(
+            f"The environment of {loaded.manifest.name} has {len(wrong)} invalid value{'s' * (len(wrong) > 1)}",
+            where=loaded.where("env"),
+            why="\n".join(wrong),
+            hint="correct these lines and run the command again",
+        )
+    for line in lines:
+        tell(f"note: {line}")
 
 
 def _print(lock: Lock) -> None:

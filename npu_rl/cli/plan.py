@@ -16,7 +16,9 @@ def run(
     workspace: Path | None,
     die_gb: float,
     host_gb: float | None,
+    disk_gb: float | None,
     storage_gbs: float | None,
+    every_rule: bool,
     as_json: bool,
 ) -> None:
     from npu_rl.errors import UsageError
@@ -25,16 +27,25 @@ def run(
     from npu_rl.recipes.plan.plan import Machine
     from npu_rl.recipes.plan.report import plan_json, plan_text
 
-    given = {"--die-memory-gb": die_gb, "--host-memory-gb": host_gb, "--storage-gbs": storage_gbs}
+    given = {
+        "--die-memory-gb": die_gb,
+        "--host-memory-gb": host_gb,
+        "--disk-gb": disk_gb,
+        "--storage-gbs": storage_gbs,
+    }
     for option, value in given.items():
         if value is not None and not (math.isfinite(value) and value > 0):
             raise UsageError(f"{option} needs a number above 0, not {value:g}")
-    machine = Machine(int(die_gb * 1e9), None if host_gb is None else int(host_gb * 1e9))
+    machine = Machine(int(die_gb * 1e9), _bytes(host_gb), _bytes(disk_gb))
     judgement = judge(judged.load(name, overrides, as_json), judged.tree_of(workspace), machine)
     speed = None if storage_gbs is None else storage_gbs * 1e9
     if as_json:
         print_json({**plan_json(judgement, speed), "findings": judged.rows(judgement.findings)})
     else:
-        say_text(masked_text(plan_text(judgement, speed)))
+        say_text(masked_text(plan_text(judgement, speed, every_rule)))
     if not judgement.ok:
         raise SystemExit(1)
+
+
+def _bytes(gb: float | None) -> int | None:
+    return None if gb is None else int(gb * 1e9)

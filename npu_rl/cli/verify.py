@@ -65,7 +65,7 @@ def _print(layout: Layout, report: Report) -> None:
         say(
             f"{layout.root} does not equal its lock: {count} of {report.files} files differ or are not its own."
         )
-        say("Next: npu-rl diff shows the changes; npu-rl setup --discard puts them aside.")
+        say("Next: npu-rl diff shows the changes; npu-rl setup --manifest NAME --discard puts them aside.")
 
 
 def _print_byte_code(report: Report) -> None:

@@ -81,7 +81,7 @@ def _check_target(loaded: LoadedManifest, target: Path, options: Options) -> Non
     if loaded.bundled and options.output is None:
         raise UsageError(
             f"{loaded.manifest.name} is a bundled manifest, and those come with their locks",
-            hint="Write a lock of your own with --output F (then: npu-rl setup --lock F),\n"
+            hint="Write a lock of your own with --output F (then: npu-rl setup --manifest M --lock F),\n"
             "or copy the manifest and give its path.",
         )
     named_file(target)

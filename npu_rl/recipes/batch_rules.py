@@ -1,19 +1,19 @@
 """Sizes that are certain to fail in verl: the arithmetic its trainer and workers assert at the start.
 
-Each rule is looked up in the code that is set up; one that isn't there (another version, or patched out) is not
+Each rule is looked up in the tree that is set up; one that isn't there (another version, or patched out) is not
 applied. Sources: verl@v0.5.0 and @54c9b73, verl/trainer/ppo/ray_trainer.py (_validate_config) and
 verl/workers/fsdp_workers.py; Megatron-core 0.12.1, megatron/core/parallel_state.py.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from npu_rl.recipes.code_files import is_source
+from npu_rl.recipes.citation import CitedCode, Place
 from npu_rl.recipes.hydra_files import ConfigTree
 
 _A, _R, _F = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"
@@ -21,6 +21,9 @@ _TRAINER = "verl/trainer/ppo/ray_trainer.py"
 _ACTOR = "verl/workers/config/actor.py"
 _FSDP, _MEGATRON = "verl/workers/fsdp_workers.py", "verl/workers/megatron_workers.py"
 _STATE = "megatron/core/parallel_state.py"
+# Older ones divide the batch by all dies (verl/trainer/ppo/ray_trainer.py:348@54c9b73).
+_OVER_COPIES = Place(_TRAINER, "minimal_bsz = megatron_dp", ("55e3c5b", "verl==0.5.0"))
+_WORDS = {_A: "actor.micro_batch", _R: "rollout.log_prob_micro_batch", _F: "reference.micro_batch"}
 _REFERENCE = re.compile(r"\$\{(?:oc\.select:)?\s*(\.*)([\w.]+)\s*(?:,[^{}]*)?\}")
 
 
@@ -32,11 +35,13 @@ class Broken:
         rule: Its stable id.
         keys: The trainer's keys it is about, the likeliest to be changed first.
         message: The figures, with the code that asks for them.
+        fix: What to write, in the recipe's words.
     """
 
     rule: str
     keys: tuple[str, ...]
     message: str
+    fix: str
 
 
 class Values:
@@ -70,19 +75,19 @@ class Values:
         return key in self._given or bool(self._tree and key in self._tree.entries)
 
 
-def broken_rules(values: Values, megatron: bool, code: Path | None) -> Iterator[Broken]:
-    """The rules these values break. code: None applies all of them."""
-    sizes = _Rules(values, megatron, code)
+def broken_rules(values: Values, megatron: bool, upstream: CitedCode) -> Iterator[Broken]:
+    """The rules these values break. upstream: without a workspace, most of them hold for every version."""
+    sizes = _Rules(values, megatron, upstream)
     yield from sizes.layout()
     yield from sizes.batches()
     yield from sizes.micro_batches()
 
 
 class _Rules:
-    def __init__(self, values: Values, megatron: bool, code: Path | None) -> None:
+    def __init__(self, values: Values, megatron: bool, upstream: CitedCode) -> None:
         self._values = values
         self._megatron = megatron
-        self._code = code
+        self._upstream = upstream
         nodes, dies = values.whole("trainer.nnodes"), values.whole("trainer.n_gpus_per_node")
         self._world = nodes * dies if nodes and dies else None
 
@@ -100,6 +105,7 @@ class _Rules:
                 f"{world} dies are not divisible by rollout tensor parallel size {infer}",
                 f"{_R}.tensor_model_parallel_size",
                 "trainer.n_gpus_per_node",
+                fix=f"set rollout.tensor_parallel to a divisor of {world}",
             )
         for role in (_A, _F) if self._megatron else ():
             yield from self._model_parallel(f"{role}.megatron", world)
@@ -118,6 +124,7 @@ class _Rules:
                 f"sequence parallel size {sequence} needs model.remove_padding: true",
                 f"{_A}.ulysses_sequence_parallel_size",
                 "actor_rollout_ref.model.use_remove_padding",
+                fix="set model.remove_padding to true, or actor.parallel.sequence to 1",
             )
 
     def _model_parallel(self, section: str, world: int) -> Iterator[Broken]:
@@ -132,7 +139,12 @@ class _Rules:
             text = f"tensor {tensor} x pipeline {pipeline} x context {context} = {together}"
             keys = (f"{section}.{name}" for name in self._names("tensor", "pipeline", "context"))
             yield from self._broken(
-                "model-parallel-divides-world", where, f"{world} dies are not divisible by {text}", *keys
+                "model-parallel-divides-world",
+                where,
+                f"{world} dies are not divisible by {text}",
+                *keys,
+                fix="set actor.parallel.tensor, actor.parallel.pipeline and actor.parallel.context so that their "
+                f"product divides {world}",
             )
         expert = self._size(section, "expert")
         inner = self._values.whole(f"{section}.expert_tensor_parallel_size", tensor) or tensor
@@ -143,7 +155,12 @@ class _Rules:
             )
             keys = (f"{section}.{name}" for name in self._names("expert", "pipeline"))
             yield from self._broken(
-                "expert-parallel-divides-world", where, f"{world} dies are not divisible by {text}", *keys
+                "expert-parallel-divides-world",
+                where,
+                f"{world} dies are not divisible by {text}",
+                *keys,
+                fix="set actor.parallel.expert_tensor, actor.parallel.expert and actor.parallel.pipeline so that their "
+                f"product divides {world}",
             )
 
     def _size(self, section: str, name: str) -> int | None:
@@ -175,6 +192,7 @@ class _Rules:
                 f"the batch of {batch} prompts is smaller than the mini batch of {mini}",
                 f"{_A}.ppo_mini_batch_size",
                 "data.train_batch_size",
+                fix=f"set actor.mini_batch to {batch} or less, or data.batch to {mini} or more",
             )
         if batch and answers and world:
             yield from self._whole_batch(batch, answers, world)
@@ -192,13 +210,14 @@ class _Rules:
                 f"{batch} prompts x {answers} answers = {batch * answers} is not divisible by {text}",
                 "data.train_batch_size",
                 f"{_R}.n",
+                fix=f"set data.batch to a multiple of {smallest // math.gcd(smallest, answers)}",
             )
 
     def _smallest(self, world: int) -> tuple[int | None, str]:
         """The smallest batch the trainer accepts, and how it comes about."""
         micro = self._values.whole(f"{_A}.ppo_micro_batch_size_per_gpu")
         sizes = [self._size(f"{_A}.megatron", name) for name in ("tensor", "pipeline", "context")]
-        if not self._megatron or not self._rule((_TRAINER, "minimal_bsz = megatron_dp")):
+        if not self._megatron or not self._upstream.has(_OVER_COPIES):
             return world, f"{world} dies"
         if not micro or not all(sizes):
             return None, ""
@@ -222,6 +241,9 @@ class _Rules:
                 f"{text}, not divisible by micro batch {micro}",
                 f"{_A}.ppo_micro_batch_size_per_gpu",
                 f"{_A}.ppo_mini_batch_size",
+                fix=f"set actor.micro_batch to a divisor of {share}"
+                if share
+                else f"set actor.mini_batch to {-(-copies // answers)} or more",
             )
 
     def micro_batches(self) -> Iterator[Broken]:
@@ -246,26 +268,25 @@ class _Rules:
                     f"{one} is not set, and the trainer has no default",
                     one,
                     whole,
+                    fix=f"set {_WORDS[section]} to the responses a die computes at once, such as 1",
                 )
             elif value(one) is not None and value(whole) is not None:
                 where = self._rule((_TRAINER, "You have set both"), (_ACTOR, "You have set both"))
                 yield from self._broken(
-                    "micro-batch-twice", where, f"{one} and {whole} exclude each other", whole, one
+                    "micro-batch-twice",
+                    where,
+                    f"{one} and {whole} exclude each other",
+                    whole,
+                    one,
+                    fix=f"remove overrides.{whole}, which {_WORDS[section]} replaces",
                 )
 
     def _rule(self, *places: tuple[str, str]) -> str | None:
-        """file:line of the first of these texts in the code; the file's name alone without code."""
-        if self._code is None:
-            return places[0][0]
-        for file, text in places:
-            path = self._code / file
-            content = path.read_text(encoding="utf-8", errors="replace") if is_source(path) else ""
-            at = content.find(text)
-            if at >= 0:
-                return f"{file}:{content.count(chr(10), 0, at) + 1}"
-        return None
+        """file:line of the first of these texts in the tree; the file's name alone without a workspace."""
+        standing = self._upstream.look(*(Place(file, text) for file, text in places))
+        return standing.where if standing.holds else None
 
     @staticmethod
-    def _broken(rule: str, where: str | None, message: str, *keys: str) -> Iterator[Broken]:
+    def _broken(rule: str, where: str | None, message: str, *keys: str, fix: str) -> Iterator[Broken]:
         if where:
-            yield Broken(rule, keys, f"{message} ({where})")
+            yield Broken(rule, keys, f"{message} ({where})", fix)

@@ -51,7 +51,7 @@ def compose(
         raise HostError(
             f"The training interpreter has no {answer['missing']}",
             where=python,
-            hint="install the trainer's requirements there, or name another interpreter with --python",
+            hint="name an interpreter that has the manifest's requirements: --python PATH",
         )
     if "refused" in answer:
         _refuse(answer["refused"], answer["message"], overrides, folder / config)

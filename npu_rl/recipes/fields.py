@@ -9,7 +9,7 @@ import ipaddress
 import math
 import re
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
@@ -24,6 +24,7 @@ __all__ = [
     "Name",
     "Number",
     "Positive",
+    "Samples",
     "Scalar",
     "Slug",
     "Switch",
@@ -63,6 +64,14 @@ def key(*both: str, fsdp: str | tuple[str, ...] = (), megatron: str | tuple[str,
 
 def _several(names: str | tuple[str, ...]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else names
+
+
+def _samples(value: object) -> object:
+    if isinstance(value, bool) or value == "validation":
+        return value
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    raise ValueError("must be true, false or validation")
 
 
 def read_scalar(value: object) -> object:
@@ -157,6 +166,16 @@ Whole = Annotated[int, BeforeValidator(_whole), WithJsonSchema(_WHOLE)]
 Positive = Annotated[int, AfterValidator(_at_least_one), BeforeValidator(_whole), WithJsonSchema(_WHOLE)]
 Number = Annotated[float, BeforeValidator(_number), WithJsonSchema(_DECIMAL)]
 Fraction = Annotated[float, AfterValidator(_fraction), BeforeValidator(_number), WithJsonSchema(_DECIMAL)]
+Samples = Annotated[
+    bool | Literal["validation"],
+    BeforeValidator(_samples),
+    WithJsonSchema(
+        {
+            "type": ["boolean", "string"],
+            "pattern": "^([tT][rR][uU][eE]|[fF][aA][lL][sS][eE]|validation)$",
+        }
+    ),
+]
 Scalar = Annotated[Any, BeforeValidator(read_scalar), WithJsonSchema(_ANY)]
 Address = Annotated[
     str, AfterValidator(_address), WithJsonSchema({"type": "string", "pattern": f"^{_ADDRESS_PATTERN}$"})

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from npu_rl.manifest.problems import KeyPath
 from npu_rl.recipes.check import check_keys, read_trainer
+from npu_rl.recipes.environment_check import RULES as OF_ENVIRONMENT
+from npu_rl.recipes.environment_check import environment_findings
 from npu_rl.recipes.finding import Finding, Severity
 from npu_rl.recipes.load import LoadedRecipe
+from npu_rl.recipes.named_files import RULES as OF_FILES
+from npu_rl.recipes.named_files import named_file_findings
+from npu_rl.recipes.overruling import overrule
+from npu_rl.recipes.plan.grounds import GROUNDS
 from npu_rl.recipes.plan.plan import Machine, Plan, plan_of
 from npu_rl.recipes.readers import Readers
 
-_BAD_VALUES = ("invalid-value", "unknown-key")
+_BAD_VALUES = ("invalid-value", "unknown-key", "environment-value", "model-path", "model-checkpoint")
+_ROLLOUT_SIZE = ("env", "VLLM_DP_SIZE")
+_OF_ROLLOUT_SIZE = ("rollout-", "memory-")  # rules that count with it
 
 
 @dataclass(frozen=True)
@@ -40,12 +48,14 @@ class Judgement:
         of_plan: Findings on layout, batches and memory; a rehearsal scales these sizes down.
         plan: The plan, with the rules that hold, too.
         known: The keys of the trainer's configuration files, empty without a workspace.
+        overruled: The rules that don't hold and that the recipe overrules, by id, with the reasons.
     """
 
     of_keys: tuple[Finding, ...]
     of_plan: tuple[Finding, ...]
     plan: Plan
     known: frozenset[str]
+    overruled: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -64,7 +74,11 @@ class Judgement:
 
 
 def judge(
-    loaded: LoadedRecipe, tree: AssembledTree | None = None, machine: Machine | None = None
+    loaded: LoadedRecipe,
+    tree: AssembledTree | None = None,
+    machine: Machine | None = None,
+    *,
+    here: bool = False,
 ) -> Judgement:
     """Judge a recipe: keys, values, files, layout, batches, memory, and whether the tree is the one it is for.
 
@@ -72,27 +86,42 @@ def judge(
         loaded: The recipe.
         tree: The workspace's tree; None judges the recipe alone. One of another manifest is told, and not read.
         machine: What devices and hosts have.
+        here: Whether this machine will run it, so that it has to have the model and the data.
     """
     stranger = _stranger(loaded, tree)
     code = None if tree is None or stranger else tree.code
     trainer = read_trainer(loaded.recipe, code)
     config = trainer.tree if isinstance(trainer, Readers) else None
-    of_keys = [*stranger, *check_keys(loaded, trainer, code)]
     plan = plan_of(loaded, code, machine, config)
+    of_keys = [
+        *stranger,
+        *check_keys(loaded, trainer, code),
+        *environment_findings(loaded, plan.facts.env, code),
+        *named_file_findings(loaded, code, here),
+    ]
+    of_plan = _without(plan.findings(), of_keys)
+    found = [*of_keys, *of_plan]
+    ids = {
+        *GROUNDS,
+        *OF_ENVIRONMENT,
+        *OF_FILES,
+        *(rule.id for rule in plan.rules),
+        *(one.rule for one in found),
+    }
+    exceptions = overrule(loaded, found, ids)
     return Judgement(
-        tuple(of_keys),
-        tuple(_without(plan.findings(), of_keys)),
+        (*exceptions.left(of_keys), *exceptions.told),
+        exceptions.left(of_plan),
         plan,
         frozenset(config.entries) if config else frozenset(),
+        exceptions.reasons,
     )
 
 
 def _stranger(loaded: LoadedRecipe, tree: AssembledTree | None) -> list[Finding]:
-    from npu_rl.manifest.load import load_manifest
-
     if tree is None:
         return []
-    wanted = load_manifest(loaded.manifest).manifest.name
+    wanted = loaded.loaded_manifest.manifest.name
     if wanted == tree.manifest:
         return []
     path: KeyPath = ("manifest",)
@@ -112,5 +141,10 @@ def _stranger(loaded: LoadedRecipe, tree: AssembledTree | None) -> list[Finding]
 
 def _without(found: Iterable[Finding], known: Iterable[Finding]) -> list[Finding]:
     """Leave out what follows from a value that is refused already: one fault is one line."""
-    bad = {one.trainer_key for one in known if one.rule in _BAD_VALUES and one.trainer_key}
-    return [one for one in found if one.trainer_key not in bad]
+    bad = {one.trainer_key or one.path for one in known if one.rule in _BAD_VALUES}
+    follow = _OF_ROLLOUT_SIZE if _ROLLOUT_SIZE in bad else ()
+    return [
+        one
+        for one in found
+        if not {one.trainer_key or one.path, one.path} & bad and not one.rule.startswith(follow)
+    ]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from npu_rl.data import data_root, runtime_root
-from npu_rl.patches.header import parse_header
+from npu_rl.patches.header import HOW, Header, parse_header
 from npu_rl.recipes.code_files import source_files
 
 _ASKED = re.compile(r"\benabled\(\s*['\"]([a-z0-9-]+)['\"]")
@@ -26,9 +27,13 @@ def switches_in_code(code: Path) -> dict[str, str]:
     return dict(_in_files(source_files(code.rglob("*.py")), code))
 
 
-def patched_switches(place: Path) -> frozenset[str]:
-    """The slugs that the headers of a patchset's folder, or of one patch, name."""
-    return frozenset(slug for slug, _ in _in_headers(place))
+def patched_switches(place: Path) -> dict[str, bool]:
+    """The slugs that the headers of a patchset's folder, or of one patch, name, and whether each is on by default."""
+    found: dict[str, bool] = {}
+    for header, _ in _headers(place):
+        off = header.fields.get(HOW, "").startswith("OFF unless")
+        found.update(dict.fromkeys(header.switches, not off))
+    return found
 
 
 def _in_files(paths: list[Path], root: Path) -> list[tuple[str, str]]:
@@ -44,9 +49,10 @@ def _in_files(paths: list[Path], root: Path) -> list[tuple[str, str]]:
 
 
 def _in_headers(folder: Path) -> list[tuple[str, str]]:
-    found = []
+    return [(slug, place) for header, place in _headers(folder) for slug in header.switches]
+
+
+def _headers(folder: Path) -> Iterator[tuple[Header, str]]:
     for path in [folder] if folder.is_file() else sorted(folder.rglob("*.patch")):
         header = path.read_text(encoding="utf-8", errors="replace").partition("\ndiff --git")[0]
-        place = path.relative_to(folder.parent).as_posix()
-        found += [(slug, place) for slug in parse_header(header).switches]
-    return found
+        yield parse_header(header), path.relative_to(folder.parent).as_posix()

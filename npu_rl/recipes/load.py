@@ -6,7 +6,9 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from npu_rl.manifest import checks
 from npu_rl.manifest.chain import read_chain, recorded_names
@@ -18,6 +20,9 @@ from npu_rl.recipes.find import RECIPE
 from npu_rl.recipes.local_paths import rebase
 from npu_rl.recipes.overrides import parse_overrides
 from npu_rl.recipes.schema import Recipe
+
+if TYPE_CHECKING:
+    from npu_rl.manifest.load import LoadedManifest
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,13 @@ class LoadedRecipe:
         """The manifest as `find_manifest` and `load_manifest` take it: a bundled name or a path."""
         name = self.recipe.manifest
         return str(self.path.parent / name) if checks.is_manifest_path(name) else name
+
+    @cached_property
+    def loaded_manifest(self) -> LoadedManifest:
+        """The manifest, read once. Raises ManifestError if it can't be."""
+        from npu_rl.manifest.load import load_manifest
+
+        return load_manifest(self.manifest)
 
 
 def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> LoadedRecipe:

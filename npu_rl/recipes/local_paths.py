@@ -1,4 +1,4 @@
-"""Files a recipe names beside itself, made relative to the recipe that extends it."""
+"""Files a recipe names: those beside itself relative to the recipe that extends it, and where each of them is."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from npu_rl.manifest import checks
 from npu_rl.manifest.local_paths import moved_path
 from npu_rl.manifest.problems import KeyPath, Problem
 from npu_rl.manifest.yaml_text import Document, Plain
+from npu_rl.user_path import user_path
 
 _Visit = Callable[[str, KeyPath], str]
 _TEXTS = (("model", "path"), ("model", "checkpoint"), ("reward", "function"))
@@ -46,6 +47,29 @@ def make_absolute(document: Document) -> None:
         return os.path.normpath(Path.cwd() / value)
 
     _visit_paths(document.data, moved)
+
+
+def split_function(function: str) -> tuple[str, str]:
+    """FILE.py:NAME as its two parts; NAME is compute_score if it is left out."""
+    file, colon, name = function.rpartition(":")
+    return (file, name) if colon else (name, "compute_score")
+
+
+def function_file(file: str, code: Path, recipe: Path) -> Path:
+    """The file of a function: in the code folder, unless it is named from the recipe's folder, from home or from /."""
+    return Path(absolute(file, recipe)) if is_outside(file) else code / file
+
+
+def is_outside(path: str) -> bool:
+    """Whether a path names a file of this machine: not one of the code folder, nor a name on a hub."""
+    return path.startswith(("./", "../", "/", "~"))
+
+
+def absolute(path: str, base: Path) -> str:
+    """./x and ../x from `base`, ~/x from home; anything else (/x, hdfs://x, a name on a hub) as it is."""
+    if path.startswith(("./", "../")):
+        return os.path.normpath(base / path)
+    return str(user_path(path)) if path.startswith("~") else path
 
 
 def _visit_paths(data: dict[str, Plain], visit: _Visit) -> None:

@@ -21,8 +21,8 @@ OWNED: Mapping[str, str] = {
     "trainer.experiment_name": "npu-rl takes the run's name, the recipe's `name`",
     "trainer.resume_from_path": "npu-rl resumes a run with --resume",
     "trainer.resume_mode": "npu-rl resumes a run with --resume",
-    "trainer.rollout_data_dir": "say `logging: {samples: true}`; npu-rl puts the answers into the run's folder",
-    "trainer.validation_data_dir": "npu-rl puts the validation's answers into the run's folder",
+    "trainer.rollout_data_dir": "set `logging: {samples: true}`; npu-rl writes samples to the run's folder",
+    "trainer.validation_data_dir": "set `logging: {samples: validation}`; npu-rl writes them to the run's folder",
 }
 """Key -> what to do instead. `overrides` may not name them, or what is below them; render writes them."""
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from npu_rl import byte_code
 from npu_rl.recipes.hydra_text import argument, hydra_text
+from npu_rl.recipes.local_paths import absolute, function_file, split_function
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.settings import Setting, config_name, flat, merged, settings
-from npu_rl.user_path import user_path
 
 _A, _F = "actor_rollout_ref.actor.megatron", "actor_rollout_ref.ref.megatron"
 
@@ -139,6 +139,10 @@ def _own_settings(recipe: Recipe, folders: Folders, run_name: str, resume: bool)
         **_places(recipe, folders),
     }
     if recipe.logging.samples:
+        made["trainer.validation_data_dir"] = str(folders.run / "samples" / "validation")
+    # The trainer decodes every prompt and response a second time for these, in its driver, while the devices wait
+    # (verl/trainer/ppo/ray_trainer.py:1284@55e3c5b).
+    if recipe.logging.samples is True:
         made["trainer.rollout_data_dir"] = str(folders.run / "samples")
     if recipe.megatron and recipe.model.checkpoint:
         made[f"{_A}.use_dist_checkpointing"] = True
@@ -155,35 +159,21 @@ def _places(recipe: Recipe, folders: Folders) -> dict[str, Any]:
     if recipe.model.make:
         made["actor_rollout_ref.model.path"] = str(folders.made / "model")
     elif recipe.model.path:
-        made["actor_rollout_ref.model.path"] = _absolute(recipe.model.path, here)
+        made["actor_rollout_ref.model.path"] = absolute(recipe.model.path, here)
     if recipe.data.make:
         made["data.train_files"] = str(folders.made / "train.parquet")
         made["data.val_files"] = str(folders.made / "test.parquet")
     else:
-        made["data.train_files"] = [_absolute(path, here) for path in recipe.data.train or []]
-        made["data.val_files"] = [_absolute(path, here) for path in recipe.data.test or []]
+        made["data.train_files"] = [absolute(path, here) for path in recipe.data.train or []]
+        made["data.val_files"] = [absolute(path, here) for path in recipe.data.test or []]
     if recipe.megatron and recipe.model.checkpoint:
         for part in (_A, _F):
-            made[f"{part}.dist_checkpointing_path"] = _absolute(recipe.model.checkpoint, here)
+            made[f"{part}.dist_checkpointing_path"] = absolute(recipe.model.checkpoint, here)
     if recipe.reward.function:
         file, name = split_function(recipe.reward.function)
-        ours = not file.startswith(("./", "../", "/", "~"))
-        made["custom_reward_function.path"] = str(folders.code / file) if ours else _absolute(file, here)
+        made["custom_reward_function.path"] = str(function_file(file, folders.code, here))
         made["custom_reward_function.name"] = name
     return made
-
-
-def split_function(function: str) -> tuple[str, str]:
-    """FILE.py:NAME as its two parts; NAME is compute_score if it is left out."""
-    file, colon, name = function.rpartition(":")
-    return (file, name) if colon else (name, "compute_score")
-
-
-def _absolute(path: str, base: Path) -> str:
-    """./x and ../x from `base`, ~/x from home; anything else (/x, hdfs://x, a name on a hub) is as it is."""
-    if path.startswith(("./", "../")):
-        return os.path.normpath(base / path)
-    return str(user_path(path)) if path.startswith("~") else path
 
 
 def _shared(

@@ -417,7 +417,11 @@ class Logging(Strict):
     project: Annotated[f.Text | None, key("trainer.project_name")] = Field(
         default="npu-rl", description="Name of the project in those that have projects."
     )
-    samples: f.Switch = Field(default=True, description="Write every step's answers to samples/.")
+    samples: f.Samples = Field(
+        default=True,
+        description="Write prompts, responses and scores to samples/: true for those of every step and validation, "
+        "validation for those of validations alone, which the trainer decodes anyway.",
+    )
     validate_every: Annotated[f.Whole | None, key("trainer.test_freq")] = Field(
         default=-1, description="Steps between validations; -1 is never."
     )
@@ -434,6 +438,16 @@ class Checkpoint(Strict):
     )
     keep: Annotated[f.Positive | None, key("trainer.max_actor_ckpt_to_keep")] = Field(
         default=None, description="Checkpoints to keep; all if left out."
+    )
+
+
+class PlanExceptions(Strict):
+    """Where a person knows better than a rule of `npu-rl plan`."""
+
+    except_: dict[f.Slug, f.Text] = Field(
+        alias="except",
+        default={},
+        description="Rules that don't hold and are overruled, by id, each with the reason; a certain crash can't be.",
     )
 
 
@@ -474,6 +488,9 @@ class Recipe(Strict):
     checkpoint: Checkpoint = Field(default=Checkpoint(), description="What can be resumed.")
     adaptations: dict[f.Slug, f.Switch] = Field(
         default={}, description="Our adaptations of upstream, each on or off; off is upstream's behaviour."
+    )
+    plan: PlanExceptions = Field(
+        default=PlanExceptions(), description="Exceptions to the rules of `npu-rl plan`."
     )
     overrides: dict[f.Text, f.Scalar] = Field(
         default={},

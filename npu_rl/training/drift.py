@@ -74,7 +74,7 @@ def allow(layout: Layout, report: Report, reason: str, tell: Callable[[str], Non
             "The workspace can't be judged, and --allow-drift can't change that",
             where=str(layout.root / judges[0]),
             why="It says what the files have to be, and is not as setup wrote it.",
-            hint="Set the workspace up again: npu-rl setup",
+            hint="Set the workspace up again: npu-rl setup --manifest NAME --workspace DIR",
         )
     found = {drift.path: _look(layout.root, drift) for drift in report.drift}
     shown = _small(found[drift.path] for drift in report.drift if place_in_tree(drift, report))

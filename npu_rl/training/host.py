@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shutil
 import socket
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,24 @@ def memory_limit(root: Path = Path("/")) -> int | None:
         text = _text(root / name).strip()
         if text.isascii() and text.isdigit() and int(text) < 1 << 60:  # v1 writes a huge number for "none"
             return int(text)
+    return None
+
+
+def usable_memory(root: Path = Path("/")) -> int | None:
+    """What a run may use of this machine's memory, in bytes: a container's limit, if it is less."""
+    known = [size for size in (memory(root), memory_limit(root)) if size is not None]
+    return min(known, default=None)
+
+
+def free_disk(folder: Path) -> int | None:
+    """Bytes that are free where `folder` is, or will be, written; None if nobody can say."""
+    for place in (folder, *folder.absolute().parents):
+        try:
+            return shutil.disk_usage(place).free
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return None
     return None
 
 

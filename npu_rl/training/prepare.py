@@ -19,6 +19,7 @@ from npu_rl.recipes.derived import derived
 from npu_rl.recipes.finding import Finding, Severity
 from npu_rl.recipes.judge import AssembledTree, Judgement, judge
 from npu_rl.recipes.load import LoadedRecipe
+from npu_rl.recipes.plan.machine import Machine
 from npu_rl.recipes.render import Command, Folders, render
 from npu_rl.recipes.schema import Recipe
 from npu_rl.training import host, interpreter, made
@@ -172,11 +173,12 @@ def prepare(
     _demand_plain_runs(layout, recipe.name)
     report = _judged(layout, reason, tell, expect, progress)
     drift = None if report.ok or reason is None else allow(layout, report, reason, tell)
-    judgement = _judged_recipe(loaded, layout, report, tell, rehearse)
+    machine = None if rehearse or dry_run else _this_machine(layout, root)
+    judgement = _judged_recipe(loaded, layout, report, tell, rehearse, machine)
     path = interpreter.choose(python, report.receipt.setup)
     required = _requirements(report.lock, rehearse or dry_run, root)
     found = interpreter.look(path, required)
-    interpreter.demand(found, required)
+    interpreter.demand(found, required, npu=recipe.device == "npu" and required is report.lock.requirements)
     byte_code.remove_unused()
     return Prepared(loaded, layout, report, found, judgement, drift)
 
@@ -253,7 +255,7 @@ def _judged(
         "The workspace does not equal its lock, so a run would not be what its record says",
         where=str(layout.root),
         why="\n".join([*shown, *([f"and {more} more"] if more else [])]),
-        hint="npu-rl diff shows the changes; npu-rl setup --discard puts them aside.\n"
+        hint="npu-rl diff shows the changes; npu-rl setup --manifest NAME --discard puts them aside.\n"
         "--allow-drift REASON runs it as it is: the record keeps the changes, and the run is marked unproven.",
     )
 
@@ -296,16 +298,24 @@ class RefusedRecipe(RecipeError):
 
 
 def _judged_recipe(
-    loaded: LoadedRecipe, layout: Layout, report: Report, tell: Tell, rehearse: bool
+    loaded: LoadedRecipe, layout: Layout, report: Report, tell: Tell, rehearse: bool, machine: Machine | None
 ) -> Judgement:
-    """The judgement, told. rehearse: sizes are scaled down, so what `plan` refuses is told and does not refuse."""
-    judgement = judge(loaded, AssembledTree(layout.code, report.lock.manifest, _manifest_of(report)))
+    """The judgement, told. rehearse: sizes are scaled down, so what `plan` refuses is told and does not refuse.
+    machine: this one, if it will run the recipe."""
+    tree = AssembledTree(layout.code, report.lock.manifest, _manifest_of(report))
+    judgement = judge(loaded, tree, machine, here=machine is not None)
     refusing = judgement.of_keys if rehearse else judgement.findings
     if any(found.severity is Severity.ERROR for found in refusing):
         raise RefusedRecipe(loaded.recipe, judgement.findings)
     for found in judgement.findings:
         tell(f"not for the rehearsal: {found.line()}" if found.severity is Severity.ERROR else found.line())
     return judgement
+
+
+def _this_machine(layout: Layout, root: Path) -> Machine:
+    """What the recipe will find here. The head of a cluster may have no NPUs, and then its memory says nothing."""
+    memory = host.usable_memory(root) if host.npus(root) else None
+    return Machine(host=memory, disk=host.free_disk(runs_folder(layout)))
 
 
 def facts(prepared: Prepared) -> dict[str, object]:
@@ -321,6 +331,7 @@ def facts(prepared: Prepared) -> dict[str, object]:
         "commit": lock.commit,
         "workspace": str(prepared.layout.root),
         "proven": prepared.drift is None,
+        **({"overruled": dict(prepared.judgement.overruled)} if prepared.judgement.overruled else {}),
         **({"drift": prepared.drift.to_json()} if prepared.drift else {}),
         "interpreter": {
             "path": prepared.interpreter.path,

@@ -83,7 +83,17 @@ class RunRecord:
 
     @property
     def latest_checkpoint(self) -> int | None:
-        """The step of the newest checkpoint; None without one."""
+        """The step of the newest checkpoint; None without one, or if its folder is gone.
+
+        Then verl would begin anew without a word (find_latest_ckpt_path, checkpoint_manager.py:167@55e3c5b).
+        """
+        step = self.named_checkpoint
+        there = step is not None and (self.checkpoints / f"global_step_{step}").is_dir()
+        return step if there else None
+
+    @property
+    def named_checkpoint(self) -> int | None:
+        """The step that the trainer wrote down as its newest checkpoint's."""
         try:
             return int((self.checkpoints / _LATEST).read_text(encoding="ascii"))
         except (OSError, ValueError):

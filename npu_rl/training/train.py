@@ -29,17 +29,26 @@ _GOAL_WINDOW = 5  # steps at the end whose mean reward is held against the goal
 class Stopped(NpuRlError):
     """A person or the system ended the run. exit_code: 128 and the signal's number."""
 
-    def __init__(self, number: int, record: RunRecord) -> None:
+    def __init__(self, number: int, record: RunRecord, every: int | None) -> None:
+        """every: checkpoint.every of its recipe."""
         step = record.latest_checkpoint
+        if step is not None:
+            why, hint = None, f"Go on from its checkpoint of step {step}: the same command with --resume"
+        else:
+            why = f"It has no checkpoint to go on from: {_why_none(record, every)}"
+            hint = "Run it again under another name: name=…"
+            hint += "; checkpoint.every=N saves one every N steps" if every == -1 else ""
         super().__init__(
-            "Stopped. No process of this run is left",
-            where=str(record.folder),
-            why=None if step is not None else "It has no checkpoint to go on from.",
-            hint=f"Go on from its checkpoint of step {step}: the same command with --resume"
-            if step is not None
-            else "Run it again under another name: name=…",
+            "Stopped. No process of this run is left", where=str(record.folder), why=why, hint=hint
         )
         self.exit_code = 128 + number
+
+
+def _why_none(record: RunRecord, every: int | None) -> str:
+    """Why a run has no checkpoint to go on from."""
+    if record.named_checkpoint is not None:
+        return f"the folder of its newest, global_step_{record.named_checkpoint}, is gone."
+    return "checkpoint.every is -1, which saves none." if every == -1 else "it ended before the first."
 
 
 class RunFailed(NpuRlError):
@@ -170,23 +179,27 @@ def _record(prepared: Prepared, runs: Path, resume: bool) -> RunRecord:
             why=f"It was {before}, the workspace is {now}.",
             hint="Set that tree up again, or begin a run of another name: name=…",
         )
+    _demand_checkpoint(prepared, record)
+    return record
+
+
+def _demand_checkpoint(prepared: Prepared, record: RunRecord) -> None:
     done = record.latest_checkpoint
     if done is None:
+        every = prepared.recipe.checkpoint.every
+        saving = ", with checkpoint.every=N to save one every N steps" if every == -1 else ""
         raise NpuRlError(
-            f"Run {name} has no checkpoint to go on from",
+            f"Run {record.name} has no checkpoint to go on from",
             where=str(record.checkpoints),
-            why="checkpoint.every is -1."
-            if prepared.recipe.checkpoint.every == -1
-            else "It ended before the first.",
-            hint="Begin a run of another name (name=…), with checkpoint.every=N.",
+            why=_why_none(record, every),
+            hint=f"Begin a run of another name (name=…){saving}.",
         )
     if done >= prepared.recipe.steps:
         raise NpuRlError(
-            f"Run {name} has done its {prepared.recipe.steps} steps",
+            f"Run {record.name} has done its {prepared.recipe.steps} steps",
             where=str(record.folder),
-            hint=f"To go on further, say steps=N with N above {done}.",
+            hint=f"To go on further, set steps=N with N above {done}.",
         )
-    return record
 
 
 def new_record(prepared: Prepared, runs: Path, name: str, said: Mapping[str, object]) -> RunRecord:
@@ -225,7 +238,7 @@ def _vocabulary(prepared: Prepared) -> int | None:
 
 def _judged(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: Ended) -> Trained:
     if ended.signal is not None:
-        raise Stopped(ended.signal, record)
+        raise Stopped(ended.signal, record, prepared.recipe.checkpoint.every)
     if ended.fatal is not None:
         raise RunFailed(
             ended.fatal.message,

@@ -57,7 +57,7 @@ def digest_of(text: str) -> str:
 
 def read_receipt(layout: Layout) -> Receipt:
     """Raises WorkspaceError if it is damaged, newer, or names what no workspace has."""
-    again = "Set the workspace up again: npu-rl setup"
+    again = "Set the workspace up again: npu-rl setup --manifest NAME --workspace DIR"
     try:
         text = layout.inside.read(layout.receipt, MAXIMUM_SIZE).decode("utf-8")
         body = parse_json(text)
@@ -106,6 +106,6 @@ def read_lock(layout: Layout) -> tuple[Lock, str]:
     except (OSError, UnicodeDecodeError) as error:
         raise LockError(
             "The workspace's lock can't be read", where=where, why=_told(error),
-            hint="Set the workspace up again: npu-rl setup",
+            hint="Set the workspace up again: npu-rl setup --manifest NAME --workspace DIR",
         ) from error  # fmt: skip
     return lock_file.parse_with_digest(text, where)

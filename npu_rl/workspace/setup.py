@@ -151,7 +151,7 @@ def _in_the_way(layout: Layout, found: edits.Edits) -> WorkspaceError:
         where=str(layout.root),
         why=found.shown(),
         hint="Keep them (npu-rl diff shows them; make them a patch), or move them to "
-        ".npu-rl/kept with: npu-rl setup --discard",
+        ".npu-rl/kept with: npu-rl setup --manifest NAME --discard",
     )
 
 

@@ -193,7 +193,7 @@ def _check_receipt(lock: Lock, digest: str, receipt: Receipt, layout: Layout) ->
         raise WorkspaceError(
             "The receipt and the lock of this workspace do not belong together",
             where=str(layout.hidden),
-            hint="Set the workspace up again: npu-rl setup",
+            hint="Set the workspace up again: npu-rl setup --manifest NAME --workspace DIR",
         )
 
 
@@ -205,14 +205,14 @@ def _prove_receipt(lock: Lock, receipt: Receipt, layout: Layout) -> None:
         except MalformedObject as error:  # a file and a folder of one name; folders without end
             raise WorkspaceError(
                 "The receipt can't be read", where=str(layout.receipt), why=str(error),
-                hint="Set the workspace up again: npu-rl setup",
+                hint="Set the workspace up again: npu-rl setup --manifest NAME --workspace DIR",
             ) from error  # fmt: skip
         if found != receipt.trees[root]:
             raise WorkspaceError(
                 f"The receipt does not describe the locked tree of {root}",
                 where=str(layout.receipt),
                 why=f"Its files give {found}, locked is {receipt.trees[root]}.",
-                hint="Set the workspace up again: npu-rl setup",
+                hint="Set the workspace up again: npu-rl setup --manifest NAME --workspace DIR",
             )
     locked = {patch.sha256 for _, patch in lock.patches()}
     texts = {sha256(text.encode("utf-8", "surrogateescape")).hexdigest() for text in receipt.texts.values()}
@@ -220,7 +220,7 @@ def _prove_receipt(lock: Lock, receipt: Receipt, layout: Layout) -> None:
         raise WorkspaceError(
             "The receipt does not have the texts of the locked patches",
             where=str(layout.receipt),
-            hint="Set the workspace up again: npu-rl setup",
+            hint="Set the workspace up again: npu-rl setup --manifest NAME --workspace DIR",
         )
 
 

@@ -1,10 +1,15 @@
-"""Benchmark of the deepscaler reward: 8,192 answers of one training step, hostile ones among them.
+"""Benchmark of the deepscaler reward: 8,192 responses of one training step, hostile ones among them.
 
-    python -m tests.benchmarks.reward [--workers N] [--rounds R]
+    python -m tests.benchmarks.reward [--workers N] [--rounds R] [--manager batch|naive|both]
 
-Needs math-verify. `step`: 512 problems, 16 answers each; 70 % of the problems ask for a number, the others for algebra
-of many kinds; half of the answers are right, in spellings of their own, and 64 are hostile, each its own. `distinct`: a
-problem for each answer, so nothing is saved. `all-algebra`: `distinct`, without a single plain number.
+Needs math-verify. Manager `batch` is what the recipe names: one call of `compute_scores` for all responses. `naive` is
+verl's default: a call of `compute_score` per response, one after the other, which more cores don't help; it is
+measured on `step` alone. Decoding the tokens is verl's with both managers, and is not measured.
+
+`step`: 512 problems, 16 responses each; 70 % of the problems ask for a number, the others for algebra of many kinds;
+half of the responses are right, in spellings of their own, and 64 are hostile, each its own. `distinct`: a problem for
+each response, so nothing is saved. `all-algebra`: `distinct`, without a single plain number.
+
 The processes are up before the clock starts (`start` says how long that takes). Shown: wall time; CPU seconds of the
 caller, of the server and of the workers; and what N cores would take: caller + server + workers / N, an estimate
 that is honest only where the workers never wait. The share of right answers is checked; nothing is asserted about time.
@@ -18,9 +23,11 @@ import random
 import resource
 import time
 from pathlib import Path
+from typing import Any
 
-from npu_rl.runtime.deepscaler import compute_scores, pool
+from npu_rl.runtime.deepscaler import compute_score, compute_scores, pool
 
+SOURCE = "deepscaler"
 CORES = 8
 HOSTILE = 64
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -62,7 +69,7 @@ def _algebra(rng: random.Random) -> tuple[str, list[str], list[str]]:
 
 
 def batch(kind: str) -> tuple[list[str], list[str], list[bool]]:
-    """Answers, right answers, and whether each is right."""
+    """Responses, right answers, and whether each is right."""
     rng = random.Random(7)
     texts, rights, expected = [], [], []
     per_problem = 16 if kind == "step" else 1
@@ -105,26 +112,32 @@ def _spent(server: int) -> tuple[float, float, float]:
     return usage.ru_utime + usage.ru_stime, own, ended + sum(_cpu(child)[0] for child in _children(server))
 
 
-def measure(kind: str) -> None:
+def _scored(manager: str, texts: list[str], rights: list[str]) -> list[Any]:
+    """As verl's reward manager of that name calls the reward."""
+    if manager == "batch":
+        return compute_scores([SOURCE] * len(texts), texts, rights, details=True)
+    return [
+        compute_score(SOURCE, text, right, details=True) for text, right in zip(texts, rights, strict=True)
+    ]
+
+
+def measure(kind: str, manager: str = "batch") -> None:
     texts, rights, expected = batch(kind)
     began = time.perf_counter()
-    compute_scores(["warm"], [r"\boxed{2\sqrt2}"], [r"\sqrt8"])
+    compute_scores([SOURCE], [r"\boxed{2\sqrt2}"], [r"\sqrt8"])
     assert pool._started
     start, server = time.perf_counter() - began, pool._started.process.pid
     before, began = _spent(server), time.perf_counter()
-    found = compute_scores(["deepscaler"] * len(texts), texts, rights, details=True)
+    found = _scored(manager, texts, rights)
     wall = time.perf_counter() - began
     caller, serving, working = (b - a for a, b in zip(before, _spent(server), strict=True))
-    late = sum(bool(one["limit"]) for one in found if isinstance(one, dict))
-    wrong = sum(
-        one["accuracy"] != good for one, good in zip(found, expected, strict=True) if isinstance(one, dict)
-    )
+    late = sum(bool(one["limit"]) for one in found)
+    wrong = sum(one["accuracy"] != good for one, good in zip(found, expected, strict=True))
     estimate = caller + serving + working / CORES
-    print(
-        f"{kind:12} start {start:5.2f} s  wall {wall:6.2f} s  CPU: caller {caller:5.2f}  server {serving:5.2f}",
-        end="",
-    )
-    print(f"  workers {working:6.2f}  -> {CORES} cores {estimate:5.2f} s", end="")
+    print(f"{manager:5} {kind:12} start {start:5.2f} s  wall {wall:6.2f} s", end="")
+    print(f"  CPU: caller {caller:5.2f}  server {serving:5.2f}", end="")
+    print(f"  workers {working:6.2f}", end="")
+    print(f"  -> {CORES} cores {estimate:5.2f} s" if manager == "batch" else "", end="")
     print(f"  ended at the limit {late}, not as expected {wrong} of {len(found)}")
     pool.close()
 
@@ -133,13 +146,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--workers", type=int, default=None, help="default: one per core")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--manager", choices=["batch", "naive", "both"], default="batch")
     options = parser.parse_args()
     if options.workers:
         os.environ["NPU_RL_DEEPSCALER_WORKERS"] = str(options.workers)
     print(f"{pool.workers_wanted()} workers on {os.cpu_count()} cores")
     for _ in range(options.rounds):
-        for kind in ("step", "distinct", "all-algebra"):
-            measure(kind)
+        if options.manager != "naive":
+            for kind in ("step", "distinct", "all-algebra"):
+                measure(kind)
+        if options.manager != "batch":
+            measure("step", "naive")
 
 
 if __name__ == "__main__":

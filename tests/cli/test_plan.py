@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -15,23 +16,42 @@ def test_a_recipe_that_fits(tmp_path: Path) -> None:
     shown = run_cli(["plan", RECIPE, "--storage-gbs", "10"], clean_env(tmp_path), tmp_path)
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "  training: 256 dies = TP1 x CP1 x DP32 x PP8; experts ETP1 x EP32 x EDP1\n" in shown.stdout
-    assert "\nMemory of a host, offloaded and swapped: 852.0 GB a node\n" in shown.stdout
+    assert "\nMemory of a host: 1140.1 GB a node; not judged: say --host-memory-gb\n" in shown.stdout
     assert "\n  from storage: 4 min to 8 min at 10 GB/s\n" in shown.stdout
     assert "Tokens of a step: 33,554,432 at most (8,192 sequences, 262,144 an engine)" in shown.stdout
-    assert "KV cache bf16, 70272 bytes a token, for 64 sequences of 4096 tokens" in shown.stdout
+    assert "KV cache: 70272 bytes a token, in blocks of 128 tokens" in shown.stdout
     assert shown.stdout.endswith("\n256-dies fits.\n")
-    rules = shown.stdout.index("\nRules that hold\n")
-    assert max(map(len, shown.stdout[:rules].splitlines())) <= 100
+    assert re.search(r"\n\d\d rules hold; --all lists them\n", shown.stdout)
+    assert max(map(len, shown.stdout.splitlines())) <= 100
+
+
+def test_all_lists_the_rules_that_hold_and_those_that_do_not_apply(tmp_path: Path) -> None:
+    changes = ["manifest=deepseek-v3-cann", "actor.transformer.use_flash_attn=true"]
+    folded = run_cli(["plan", RECIPE, *changes], clean_env(tmp_path), tmp_path).stdout
+    assert re.search(r"\n\d+ rules don't apply to this tree; --all lists them with why\n", folded)
+    assert "mla-tensor-parallel" not in folded
+    listed = run_cli(["plan", RECIPE, *changes, "--all"], clean_env(tmp_path), tmp_path).stdout
+    assert "\n  pipeline-layers: 6 + 8 + 8 + 8 + 8 + 8 + 8 + 7 = 61 layers on 8 stages\n" in listed
+    assert re.search(r"\n  mla-tensor-parallel: mindspeed/\S+ was read at 7ff818c, which the", listed)
+    rules = json.loads(run_cli(["plan", RECIPE, *changes, "--json"], clean_env(tmp_path), tmp_path).stdout)[
+        "rules"
+    ]
+    skipped = {rule["id"]: rule["skipped"] for rule in rules if rule["skipped"]}
+    assert all(f"\n  {name}: {why}\n" in listed for name, why in skipped.items())
 
 
 def test_one_that_does_not_fit_says_what_to_change(tmp_path: Path) -> None:
     shown = run_cli(["plan", RECIPE, "--die-memory-gb", "32"], clean_env(tmp_path), tmp_path)
     assert shown.returncode == 1
     (line,) = [line for line in shown.stdout.splitlines() if line.endswith("[memory-generate]")]
-    assert line.startswith("error: ") and "stage 0: the engine's weights 23.3 GB" in line
-    assert "; fix: lower rollout.max_sequences" in line
+    assert line.startswith("error: ") and "stage 0: engine's weights 23.3 GB" in line
+    assert "; fix:" not in line  # no share of such a die holds the engine's weights
     end = shown.stdout.splitlines()[-1]
-    assert end.startswith("256-dies can't be run as it is: ") and "memory-update, memory-weight-sync" in end
+    assert (
+        end.startswith("256-dies can't be run as it is: ")
+        and "memory-update" in end
+        and "memory-weight-sync" in end
+    )
 
 
 def test_json(tmp_path: Path) -> None:
@@ -43,7 +63,7 @@ def test_json(tmp_path: Path) -> None:
     assert [rule["id"] for rule in made["rules"] if rule["refuses"]] == ["memory-host"]
     assert [(one["rule"], one["severity"]) for one in made["findings"]] == [("memory-host", "error")]
     assert made["memory"]["stages"][1]["weights"] == 9_365_094_400
-    assert made["memory"]["rollout"]["bytes"]["the engine's weights"] == 23_257_200_640
+    assert made["memory"]["rollout"]["bytes"]["engine-weights"] == 23_257_200_640
     assert made["loading"]["seconds"][0] == pytest.approx(268.4, abs=0.1)
     assert made["disk"]["bf16"] == 2 * 671_026_404_352 + 4 * 58 * 256
     assert made["tokens"]["longest"] == 33_554_432
@@ -56,7 +76,15 @@ def test_sizes_that_do_not_fit_are_not_drawn(tmp_path: Path) -> None:
     assert "256 ranks can't be split evenly 7 ways" in shown.stdout
 
 
-@pytest.mark.parametrize("option", ["--die-memory-gb", "--host-memory-gb", "--storage-gbs"])
+def test_checkpoints_against_the_disk(tmp_path: Path) -> None:
+    words = ["plan", RECIPE, "checkpoint.every=50", "--disk-gb", "10000"]
+    shown = run_cli(words, clean_env(tmp_path), tmp_path)
+    assert shown.returncode == 1
+    assert "\nCheckpoints: 2 of 9394.4 GB, all kept: 18788.7 GB at once\n" in shown.stdout
+    assert "of 10000.0 GB; fix: set checkpoint.keep to 1 [checkpoint-disk]" in shown.stdout
+
+
+@pytest.mark.parametrize("option", ["--die-memory-gb", "--host-memory-gb", "--disk-gb", "--storage-gbs"])
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "inf"])
 def test_sizes_that_are_none(tmp_path: Path, option: str, value: str) -> None:
     shown = run_cli(["plan", RECIPE, f"{option}={value}"], clean_env(tmp_path), tmp_path)

@@ -13,6 +13,7 @@ from typing import Any
 
 from npu_rl.recipes.batch_rules import Values, broken_rules
 from npu_rl.recipes.check import Said, check_keys, read_trainer
+from npu_rl.recipes.citation import CitedCode
 from npu_rl.recipes.finding import Finding, Severity
 from npu_rl.recipes.hydra_entry import entry_point
 from npu_rl.recipes.hydra_files import compose_files
@@ -300,7 +301,7 @@ def check_recipe(loaded: Said, code: Path | None) -> Checked:
     tree = trainer.tree if isinstance(trainer, Readers) else None
     values = Values({key: setting.value for key, setting in given.items()}, tree)
     sizes = []
-    for broken in broken_rules(values, loaded.recipe.megatron, code):
+    for broken in broken_rules(values, loaded.recipe.megatron, CitedCode(code)):
         setting = next((given[key] for key in broken.keys if key in given), None)
         path = setting.path if setting else ()
         where = loaded.where(*path)

@@ -2,24 +2,60 @@
 
 from __future__ import annotations
 
+import ast
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import pytest
+import yaml
 
-from npu_rl.data import bundled_recipes, data_root
+from npu_rl.data import bundled_manifests, bundled_recipes, data_root
+from npu_rl.manifest.lock import file_for
+from npu_rl.manifest.lock import read as read_lock
 from npu_rl.manifest.yaml_text import read_yaml
+from npu_rl.recipes.fields import read_scalar
 from npu_rl.recipes.hydra_text import argument
 from npu_rl.recipes.load import load_recipe
 from npu_rl.recipes.settings import flat, settings
 from tests.recipes.code_trees import archive, check_recipe, known_keys
 from tests.recipes.test_compose import composed
+from tests.support import git
 
 NAME, RANDOM = "deepseek-r1-zero-256die", "deepseek-r1-zero-256die-random-init"
-SOURCES = data_root() / "recipes" / f"{NAME}.sources.md"
+PUBLISHED = "deepseek-r1-zero-256die-published"
+RECIPE_R1_ASCEND = "448c6c358:recipe/r1_ascend/run_deepseekv3_671b_grpo_megatron_npu.sh"
 ROW = re.compile(r"\| `(.+?)` \| `(.+)` \| (\w+) \| (.*?) ?\|")
+HYPER_PARAMETERS = {
+    "data.max_response_length",
+    "actor_rollout_ref.rollout.temperature",
+    "actor_rollout_ref.rollout.val_kwargs.temperature",
+}
+# Keys of the published script that a recipe's own command has by `render`, or that have a row among the differences.
+SET_BY_RENDER = {
+    "actor_rollout_ref.actor.megatron.use_dist_checkpointing",
+    "actor_rollout_ref.ref.megatron.use_dist_checkpointing",
+    "custom_reward_function.name",
+    "custom_reward_function.path",
+    "trainer.device",
+    "trainer.experiment_name",
+    "trainer.total_epochs",
+}
+LEFT_OUT = {
+    "actor_rollout_ref.actor.megatron.override_transformer_config.moe_grouped_gemm",
+    "algorithm.kl_ctrl.kl_coef",
+}
+SAMPLERS = {"apply_top_k_top_p", "apply_top_k_only"}
+# Patches for what both recipes do, each in its own way.
+NOT_IN_THE_COMPARISON = {
+    "deepscaler-reward",  # the recipe names the function that it would call
+    "rollout-engine-args",
+    "rollout-compile",
+    "repatch-required",
+    "kv-cache-reuse",
+}
 # These say what the file is, not what is run.
 NAMES = {"schema", "name", "title"}
 PINS = (
@@ -40,12 +76,18 @@ def said(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{path}{name}", value
 
 
-def table() -> list[tuple[str, Any, str, str]]:
+def rows_under(name: str, heading: str) -> list[str]:
+    """The rows of the table with this heading in the sources of a recipe."""
+    text = (data_root() / "recipes" / f"{name}.sources.md").read_text(encoding="utf-8")
+    lines = text.splitlines()
+    rest = lines[lines.index(heading) + 2 :]
+    return list(itertools.takewhile(lambda line: line.startswith("|"), rest))
+
+
+def table(name: str = NAME) -> list[tuple[str, Any, str, str]]:
     """The rows of the table of sources: key, value as a recipe's text, source, note."""
-    lines = SOURCES.read_text(encoding="utf-8").splitlines()
-    start = lines.index("| key | value | source | note |") + 2
     rows = []
-    for line in lines[start:]:
+    for line in rows_under(name, "| key | value | source | note |"):
         match = ROW.fullmatch(line)
         assert match, line
         value = read_yaml(f"v: {match[2]}".encode(), match[1]).data["v"]
@@ -53,15 +95,35 @@ def table() -> list[tuple[str, Any, str, str]]:
     return rows
 
 
-def test_every_value_has_its_source_and_nothing_else_has() -> None:
-    text = read_yaml(bundled_recipes()[NAME].read_bytes(), NAME).data
+@pytest.mark.parametrize("name", [NAME, PUBLISHED])
+def test_every_value_has_its_source_and_nothing_else_has(name: str) -> None:
+    text = read_yaml(bundled_recipes()[name].read_bytes(), name).data
     written = {key: value for key, value in said(text) if key not in NAMES}
-    rows = table()
+    rows = table(name)
     assert {key: value for key, value, *_ in rows} == written
     assert len(rows) == len(written), "a key stands there twice"
     assert [key for key, *_ in rows] == list(written), "in the recipe's order"
-    assert {source for _, _, source, _ in rows} == {"document", "published", "ours"}
+    assert {source for _, _, source, _ in rows} <= {"document", "published", "ours"}
     assert [key for key, _, source, note in rows if source == "ours" and not note] == []
+
+
+def test_every_difference_from_the_published_recipe_has_its_reason() -> None:
+    """And each patch of the tree that is on has its row, by name."""
+    rows = [
+        [cell.strip() for cell in row.strip("|").split(" | ")]
+        for row in rows_under(NAME, "| what | published | here | why |")
+    ]
+    assert [row for row in rows if len(row) != 4 or not all(row)] == []
+    assert len({row[0] for row in rows}) == len(rows)
+    components = read_yaml(bundled_manifests()["deepseek-r1-zero"].read_bytes(), "manifest").data[
+        "components"
+    ]
+    sets = [patchset for component in components.values() for patchset in component.get("patches", ())]
+    series = [path for patchset in sets for path in (data_root() / "patchsets" / patchset).glob("*.patch")]
+    patches = {path.stem.partition("-")[2] for path in series}
+    named = {name for row in rows for name in re.findall(r"patch ([a-z0-9]+(?:-[a-z0-9]+)+)", row[3])}
+    assert named - patches <= {"router-bias"}
+    assert patches - named <= NOT_IN_THE_COMPARISON
 
 
 def test_what_the_document_says_is_what_is_run() -> None:
@@ -115,11 +177,56 @@ def test_the_random_one_is_a_benchmark_and_else_the_same() -> None:
     }
 
 
+def test_the_published_one_is_the_documents_but_for_what_verl_published() -> None:
+    real, published = load_recipe(NAME), load_recipe(PUBLISHED)
+    before, after = dict(said(real.data)), dict(said(published.data))
+    changed = {key: value for key, value in after.items() if before.get(key) != value and key not in NAMES}
+    assert changed == {key: value for key, value, *_ in table(PUBLISHED)}
+    assert before.keys() <= after.keys()
+    assert published.recipe.reward.function == real.recipe.reward.function
+    assert published.recipe.reward.manager == "batch"
+
+
 def test_the_random_one_is_refused_as_a_training() -> None:
     assert check_recipe(load_recipe(RANDOM), None).errors == []
     errors = check_recipe(load_recipe(RANDOM, ["benchmark=false"]), None).errors
     assert {error.path for error in errors} == {("model", "load_weights"), ("rollout", "ignore_end")}
     assert all(error.where.startswith(f"bundled:{RANDOM}.yaml:") for error in errors)
+
+
+def test_the_vocabulary_is_not_sorted_at_each_token() -> None:
+    """VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE sorts before it looks for a k or p, and this recipe has neither."""
+    recipe = load_recipe(NAME).recipe
+    assert (recipe.rollout.top_k, recipe.rollout.top_p) == (-1, 1.0)
+    given = {
+        name: read_yaml(path.read_bytes(), name).data["env"] for name, path in bundled_manifests().items()
+    }
+    assert "VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE" not in given[recipe.manifest]
+    assert given["deepseek-v3-cann"]["VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE"] == "1", (
+        "top_k 50 and top_p 0.9 there"
+    )
+    locked = read_lock(file_for(bundled_manifests()[recipe.manifest]))
+    assert "VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE" not in locked.env
+
+
+def published_settings(upstreams: Path) -> dict[str, str]:
+    """The trainer's keys and values of the published script, its own variables filled in."""
+    repository = upstreams / "volcengine+verl" / "repo"
+    text = git("show", RECIPE_R1_ASCEND, git_dir=repository)
+    values: dict[str, str] = {}
+    for variable, value in re.findall(r"^(\w+)=(.+?)(?: #.*)?$", text, re.MULTILINE):
+        product = re.fullmatch(r"\$\(\((\d+) \* (\d+)\)\)", value)
+        values[variable] = str(int(product[1]) * int(product[2])) if product else value
+        if default := re.fullmatch(r'\$\{\w+:-"(.+)"\}', values[variable]):
+            values[variable] = default[1].replace("${RAY_DATA_HOME}", "~/verl").replace("${HOME}", "~")
+    given = re.findall(r"^    \+?([\w.]+)=(\S+)", text, re.MULTILINE)
+    return {key: re.sub(r'"?\$\{(\w+)\}"?', lambda found: values[found[1]], value) for key, value in given}
+
+
+def same(text: str, value: Any) -> bool:
+    """Whether the script's text is the value that a recipe sets; of one file, a list of it is the same."""
+    ours = value[0] if isinstance(value, list) and len(value) == 1 else value
+    return bool(read_scalar(yaml.safe_load(text.strip("'"))) == ours or str(ours) == text.strip("'\""))
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +241,7 @@ def code(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 class TestUpstreams:
     """Against the code it is for."""
 
-    @pytest.mark.parametrize("name", [NAME, RANDOM])
+    @pytest.mark.parametrize("name", [NAME, RANDOM, PUBLISHED])
     def test_every_key_has_a_reader(self, code: Path, name: str) -> None:
         found = check_recipe(load_recipe(name), code)
         assert found.errors == []
@@ -148,6 +255,38 @@ class TestUpstreams:
         graphs = "rollout.engine_arguments.additional_config.torchair_graph_config"
         (error,) = check_recipe(load_recipe(NAME, [f"{graphs}.enable_frozen_parameter=false"]), code).errors
         assert "vllm-ascend reads no enable_frozen_parameter from torchair_graph_config" in error.message
+
+    def test_what_is_run_otherwise_than_published(self, upstreams: Path) -> None:
+        """By verl's own script: all 78 values are those of our two recipes, but for the ones listed here."""
+        script = published_settings(upstreams)
+        assert len(script) == 78
+        for name, others in ((PUBLISHED, set()), (NAME, HYPER_PARAMETERS)):
+            ours = {one.key: one.value for one in flat(settings(load_recipe(name).recipe))}
+            differs = {key for key, value in script.items() if key in ours and not same(value, ours[key])}
+            assert differs == others | {"trainer.project_name"}
+            assert script.keys() - ours.keys() == SET_BY_RENDER | LEFT_OUT
+
+    @pytest.mark.rehearsal
+    def test_what_the_sampler_left_out_would_sort(self, code: Path) -> None:
+        """The premise, by both functions themselves: the same logits come back, and only one of them sorts."""
+        torch = pytest.importorskip("torch")
+        files = (
+            "vllm_ascend/patch/worker/patch_common/patch_sampler.py",
+            "vllm/v1/sample/ops/topk_topp_sampler.py",
+        )
+        sorts = []
+        for file in files:
+            tree = ast.parse((code / file).read_text(encoding="utf-8"))
+            wanted = [
+                node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name in SAMPLERS
+            ]
+            names: dict[str, Any] = {"torch": torch, "Optional": Optional}
+            exec(compile(ast.Module(wanted, []), file, "exec"), names)
+            logits = torch.randn(4, 97)
+            with torch.profiler.profile() as profile:
+                assert torch.equal(names["apply_top_k_top_p"](logits.clone(), None, None), logits)
+            sorts.append(sum(event.name == "aten::sort" for event in profile.events()))
+        assert sorts[0] >= 1 and sorts[1] == 0
 
     @pytest.mark.rehearsal
     def test_it_composes(self, code: Path) -> None:

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_rl.recipes.hydra_text import argument, hydra_text
-from npu_rl.recipes.render import Command, Folders, ray_options, render, split_function
+from npu_rl.recipes.local_paths import split_function
+from npu_rl.recipes.render import Command, Folders, ray_options, render
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.settings import merged, settings, unheard
 
@@ -104,8 +105,23 @@ def test_the_runs_own_keys() -> None:
     assert made["trainer.resume_mode"] == "disable"
     assert made["trainer.total_epochs"] == "7"
     assert pairs(rendered(recipe(), resume=True))["trainer.resume_mode"] == "auto"
-    assert "trainer.rollout_data_dir" not in pairs(rendered(recipe(logging={"samples": False})))
     assert pairs(rendered(recipe(logging={"backends": ["wandb"]})))["trainer.logger"] == "[console,wandb]"
+
+
+@pytest.mark.parametrize(
+    ("samples", "steps", "validation"),
+    [
+        ("true", "/ws/runs/r/samples", "/ws/runs/r/samples/validation"),
+        ("validation", None, "/ws/runs/r/samples/validation"),
+        ("false", None, None),
+        (None, "/ws/runs/r/samples", "/ws/runs/r/samples/validation"),
+    ],
+)
+def test_which_samples_are_written(samples: str | None, steps: str | None, validation: str | None) -> None:
+    """Those of validations cost nothing but the writing: the trainer decodes them whether they are written or not."""
+    made = pairs(rendered(recipe(logging={} if samples is None else {"samples": samples})))
+    assert made.get("trainer.rollout_data_dir") == steps
+    assert made.get("trainer.validation_data_dir") == validation
 
 
 def test_it_is_an_argument_list_and_no_shell_ever() -> None:

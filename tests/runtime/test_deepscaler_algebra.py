@@ -114,7 +114,7 @@ def test_hostile_answers_cost_their_limit_and_nobody_else() -> None:
         right, given = good[number % len(good)]
         texts += [boxed(hostile), boxed(given)]
         rights += [r"\sqrt{17}+x^2", right]
-    found = compute_scores(["d"] * len(texts), texts, rights, details=True, limit_s=1.0)
+    found = compute_scores(["deepscaler"] * len(texts), texts, rights, details=True, limit_s=1.0)
     assert [part["score"] for part in found[::2]] == [0.0] * len(HOSTILE)
     late = {hostile for hostile, part in zip(HOSTILE, found[::2], strict=True) if part["limit"]}
     assert "9^{9^9}" in late
@@ -126,7 +126,7 @@ def test_hostile_answers_cost_their_limit_and_nobody_else() -> None:
 def test_the_limit_is_cpu_time_and_the_kernels() -> None:
     """A power of a power is computed in C, where no Python signal handler would run."""
     began = time.monotonic()
-    found = compute_score("d", boxed("9^{9^9}"), r"\sqrt{17}", details=True, limit_s=0.2)
+    found = compute_score("deepscaler", boxed("9^{9^9}"), r"\sqrt{17}", details=True, limit_s=0.2)
     assert found == {"score": 0.0, "accuracy": 0.0, "format": 0.0, "limit": 1.0}
     assert time.monotonic() - began < 60
 
@@ -138,36 +138,36 @@ def test_a_megabyte_of_hostility() -> None:
         boxed("9^" * 500_000),
         boxed("x+" * 500_000),
     ):
-        assert compute_score("d", text, "5") == 0.0
+        assert compute_score("deepscaler", text, "5") == 0.0
 
 
 def test_the_format_variant(monkeypatch: pytest.MonkeyPatch) -> None:
     good, bare, wrong = boxed("5"), r"\boxed{5}", boxed("6")
     rights = ["5", "5", "5"]
-    assert compute_scores(["d"] * 3, [good, bare, wrong], rights, variant="format") == pytest.approx(
+    assert compute_scores(["deepscaler"] * 3, [good, bare, wrong], rights, variant="format") == pytest.approx(
         [1.0, 0.67, 0.33]
     )
-    assert compute_scores(["d"] * 3, [good, bare, wrong], rights) == [1.0, 1.0, 0.0]
+    assert compute_scores(["deepscaler"] * 3, [good, bare, wrong], rights) == [1.0, 1.0, 0.0]
     monkeypatch.setenv("NPU_RL_DEEPSCALER_VARIANT", "format")
-    assert compute_score("d", bare, "5") == pytest.approx(0.67)
-    assert compute_score("d", bare, "5", variant="accuracy") == 1.0
+    assert compute_score("deepscaler", bare, "5") == pytest.approx(0.67)
+    assert compute_score("deepscaler", bare, "5", variant="accuracy") == 1.0
     with pytest.raises(ValueError, match="accuracy, format"):
-        compute_score("d", bare, "5", variant="acc")
+        compute_score("deepscaler", bare, "5", variant="acc")
 
 
 def test_right_answers_of_any_kind() -> None:
-    assert compute_score("d", boxed("5"), 5) == 1.0
-    assert compute_score("d", boxed("0.5"), 0.5) == 1.0
-    assert compute_score("d", boxed("5"), r"\boxed{5}") == 1.0
-    assert compute_score("d", boxed("5"), ["4", "5"]) == 1.0
-    assert compute_score("d", boxed(r"2\sqrt2"), ["4", r"\sqrt8"]) == 1.0
-    assert compute_score("d", boxed("5"), ["4", "6"]) == 0.0
-    assert compute_score("d", boxed("5"), []) == 0.0
-    assert compute_score("d", boxed("None"), None) == 0.0
+    assert compute_score("deepscaler", boxed("5"), 5) == 1.0
+    assert compute_score("deepscaler", boxed("0.5"), 0.5) == 1.0
+    assert compute_score("deepscaler", boxed("5"), r"\boxed{5}") == 1.0
+    assert compute_score("deepscaler", boxed("5"), ["4", "5"]) == 1.0
+    assert compute_score("deepscaler", boxed(r"2\sqrt2"), ["4", r"\sqrt8"]) == 1.0
+    assert compute_score("deepscaler", boxed("5"), ["4", "6"]) == 0.0
+    assert compute_score("deepscaler", boxed("5"), []) == 0.0
+    assert compute_score("deepscaler", boxed("None"), None) == 0.0
     with pytest.raises(ValueError, match="2 answers, but 1"):
-        compute_scores(["d"] * 2, ["a", "b"], ["5"])
+        compute_scores(["deepscaler"] * 2, ["a", "b"], ["5"])
     with pytest.raises(ValueError, match="limit_s"):
-        compute_score("d", boxed("5"), "5", limit_s=0)
+        compute_score("deepscaler", boxed("5"), "5", limit_s=0)
     assert compute_scores([], [], []) == []
 
 
@@ -187,9 +187,9 @@ def test_without_the_library_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None
     """At the first answer that needs algebra; a score of 0 instead would train on nothing."""
     pool.close()
     monkeypatch.setattr(pool, "LIBRARY", "no_such_library")
-    assert compute_score("d", boxed("5"), "5") == 1.0
+    assert compute_score("deepscaler", boxed("5"), "5") == 1.0
     with pytest.raises(ModuleNotFoundError, match="pip install 'math-verify"):
-        compute_score("d", boxed(r"2\sqrt2"), r"\sqrt8")
+        compute_score("deepscaler", boxed(r"2\sqrt2"), r"\sqrt8")
 
 
 def test_threads_share_the_workers() -> None:
@@ -197,7 +197,7 @@ def test_threads_share_the_workers() -> None:
 
     def ask(number: int) -> None:
         text = boxed(rf"{number}\sqrt{{2}}") if number % 3 else boxed(f"9^{{9^9}}+{number}")
-        found[number] = compute_score("d", text, rf"\sqrt{{{2 * number * number}}}", limit_s=0.5)
+        found[number] = compute_score("deepscaler", text, rf"\sqrt{{{2 * number * number}}}", limit_s=0.5)
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(2, 20)]
     for thread in threads:
@@ -208,30 +208,30 @@ def test_threads_share_the_workers() -> None:
 
 
 def test_a_server_that_is_killed_is_replaced() -> None:
-    assert compute_score("d", boxed(r"2\sqrt2"), r"\sqrt8") == 1.0
+    assert compute_score("deepscaler", boxed(r"2\sqrt2"), r"\sqrt8") == 1.0
     assert pool._started
     first = pool._started.process
     os.kill(first.pid, signal.SIGKILL)
-    assert compute_score("d", boxed(r"2\sqrt2"), r"\sqrt8") == 1.0
+    assert compute_score("deepscaler", boxed(r"2\sqrt2"), r"\sqrt8") == 1.0
     assert pool._started.process.pid != first.pid
     assert first.pid not in children(os.getpid()), "a zombie is left"
 
 
 def test_workers_that_are_killed_are_replaced() -> None:
-    assert compute_score("d", boxed(r"2\sqrt2"), r"\sqrt8") == 1.0
+    assert compute_score("deepscaler", boxed(r"2\sqrt2"), r"\sqrt8") == 1.0
     assert pool._started
     workers = children(pool._started.process.pid)
     assert workers
     for worker in workers:
         os.kill(worker, signal.SIGKILL)
     until(lambda: not any(alive(worker) for worker in workers), "workers die")
-    found = compute_scores(["d"] * 3, [boxed(r"2\sqrt2")] * 3, [r"\sqrt8"] * 3)
+    found = compute_scores(["deepscaler"] * 3, [boxed(r"2\sqrt2")] * 3, [r"\sqrt8"] * 3)
     assert found == [1.0] * 3
     until(lambda: not workers & children(pool._started.process.pid), "no zombies")
 
 
 def test_closing_leaves_no_process() -> None:
-    assert compute_score("d", boxed(r"2\sqrt2"), r"\sqrt8") == 1.0
+    assert compute_score("deepscaler", boxed(r"2\sqrt2"), r"\sqrt8") == 1.0
     assert pool._started
     server = pool._started.process.pid
     everyone = {server, *children(server)}
@@ -243,7 +243,7 @@ def test_closing_leaves_no_process() -> None:
 PARENT = """
 import json, os, sys
 from npu_rl.runtime.deepscaler import compute_score, pool
-assert compute_score("d", r"\\boxed{2\\sqrt2}", r"\\sqrt8") == 1.0
+assert compute_score("deepscaler", r"\\boxed{2\\sqrt2}", r"\\sqrt8") == 1.0
 print(json.dumps([os.getpid(), pool._started.process.pid]), flush=True)
 MORE
 sys.stdin.read()
@@ -251,12 +251,12 @@ sys.stdin.read()
 FORK = """
 if not os.fork():
     assert pool._started is None
-    assert compute_score("d", r"\\boxed{3\\sqrt2}", r"\\sqrt{18}") == 1.0
+    assert compute_score("deepscaler", r"\\boxed{3\\sqrt2}", r"\\sqrt{18}") == 1.0
     print(json.dumps([os.getpid(), pool._started.process.pid]), flush=True)
 """
 BUSY = """
 import threading
-hostile = ("d", r"\\boxed{9^{9^9}}", r"\\sqrt8")
+hostile = ("deepscaler", r"\\boxed{9^{9^9}}", r"\\sqrt8")
 threading.Thread(target=compute_score, args=hostile, kwargs={"limit_s": 600.0}, daemon=True).start()
 """
 
@@ -301,6 +301,24 @@ def test_a_fork_has_processes_of_its_own(parent: subprocess.Popen[str]) -> None:
     until(lambda: not alive(forked[1]), "the fork's processes end")
 
 
+def test_another_data_source_is_refused_unless_asked_for() -> None:
+    sources = ["deepscaler", "openai/gsm8k", "aime", "openai/gsm8k"]
+    responses, rights = [boxed("5")] * 4, ["5", "5", "6", "5"]
+    with pytest.raises(ValueError, match=r"data source aime, openai/gsm8k: .*any_source: true"):
+        compute_scores(sources, responses, rights)
+    assert compute_scores(sources, responses, rights, any_source=True) == [1.0, 1.0, 0.0, 1.0]
+    with pytest.raises(ValueError, match="and 2 more"):
+        compute_scores([f"d{n}" for n in range(7)], [boxed("5")] * 7, ["5"] * 7)
+
+
+@pytest.mark.parametrize(("cores", "workers"), [(1, 1), (8, 8), (32, 32), (320, 32)])
+def test_there_is_a_worker_per_core(monkeypatch: pytest.MonkeyPatch, cores: int, workers: int) -> None:
+    """Up to 32; a host of Atlas A3 has hundreds of cores."""
+    monkeypatch.delenv("NPU_RL_DEEPSCALER_WORKERS")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)), raising=False)
+    assert pool.workers_wanted() == workers
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_from_a_process_pool(method: str) -> None:
     """verl's manager `prime` calls it from a ProcessPoolExecutor."""
@@ -308,7 +326,9 @@ def test_from_a_process_pool(method: str) -> None:
     from concurrent.futures import ProcessPoolExecutor
 
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(method)) as executor:
-        found = list(executor.map(compute_score, ["d"] * 4, [boxed(r"2\sqrt2")] * 4, [r"\sqrt8"] * 3 + ["5"]))
+        found = list(
+            executor.map(compute_score, ["deepscaler"] * 4, [boxed(r"2\sqrt2")] * 4, [r"\sqrt8"] * 3 + ["5"])
+        )
     assert found == [1.0, 1.0, 1.0, 0.0]
 
 
@@ -321,7 +341,7 @@ def test_by_path_as_verl_loads_it(tmp_path: Path) -> None:
         "module = importlib.util.module_from_spec(spec)\n"
         "sys.modules['custom_module'] = module\n"
         "spec.loader.exec_module(module)\n"
-        "print(module.compute_scores(data_sources=['d', 'd'], solution_strs=[r'\\boxed{2\\sqrt2}', '5'],\n"
+        "print(module.compute_scores(data_sources=['deepscaler'] * 2, solution_strs=[r'\\boxed{2\\sqrt2}', '5'],\n"
         "      ground_truths=[r'\\sqrt8', '5'], extra_infos=[None, None]), module.compute_score.__module__)\n"
     )
     path = tmp_path / "npu_rl_runtime" / "rewards" / "deepscaler.py"
@@ -339,6 +359,6 @@ def test_switch_and_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     assert not scores("openai/gsm8k")
     monkeypatch.setenv("NPU_RL_DEEPSCALER_REWARD", "0")
     assert not scores("deepscaler")
-    assert compute_scores(["d"] * 3, [boxed("5")] * 3, ["5"] * 3) == [1.0] * 3
+    assert compute_scores(["deepscaler"] * 3, [boxed("5")] * 3, ["5"] * 3) == [1.0] * 3
     (file,) = tmp_path.iterdir()
     assert file.read_text().split() == ["3", "deepscaler-reward"]

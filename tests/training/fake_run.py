@@ -18,6 +18,7 @@ from pathlib import Path
 from npu_rl.data import data_root
 from npu_rl.errors import NpuRlError
 from npu_rl.manifest import lock as lock_file
+from npu_rl.recipes.judge import judge
 from npu_rl.recipes.load import load_recipe
 from npu_rl.training.drift import AllowedDrift
 from npu_rl.training.interpreter import Interpreter
@@ -66,7 +67,8 @@ class FakeRun:
         lock = lock_file.read(layout.lock)
         report = Report(lock, lock_file.digest_of(lock), Receipt({}, {}, {}, [], {}, {}), deep=True)
         interpreter = Interpreter(str(script), (3, 11, 0), {})
-        return Prepared(load_recipe("quickstart", said), layout, report, interpreter, frozenset())
+        loaded = load_recipe("quickstart", said)
+        return Prepared(loaded, layout, report, interpreter, judge(loaded))
 
     def train(
         self,

@@ -232,21 +232,22 @@ def test_every_row_of_the_table_is_whole_and_names_where_it_is_from() -> None:
 # What the programs really print, one line each; taken from the threads that the rows name.
 PRINTED = [
     ("TypeError: MLA.__init__() got an unexpected keyword argument 'k_channels'", "multi_latent_attention"),
-    ("AssertionError: MLA is not supported with Tensor Parallelism yet!", "tensor parallelism"),
-    ("AssertionError: camem allocator is not available", "COMPILE_CUSTOM_KERNELS=1"),
+    ("AssertionError: MLA is not supported with Tensor Parallelism yet!", "actor.parallel.tensor"),
+    ("AssertionError: camem allocator is not available", "rollout.free_cache"),
     ("ImportError: libatb.so: cannot open shared object file: No such file or directory", "nnal/atb"),
     ("Get_Socket_Timeout(EI0006): Getting socket times out. Reason: 1. The remote", "HCCL_CONNECT_TIMEOUT"),
+    ("Config_Error(EI0001): Value 1000 for environment variable HCCL_RDMA_SL is invalid.", "env"),
     ("EI0009: [PID: 2225827] Transport init error. Reason: [Create][DestLink]", "hccn_tool"),
-    ("ValueError: Total available GPUs 8.0 is less than total desired GPUs 16", "resources"),
+    ("ValueError: Total available GPUs 8.0 is less than total desired GPUs 16", "cluster.dies"),
     (
         "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",
-        "Fewer workers",
+        "offload.optimizer",
     ),
     ("Key 'rolout' is not in struct", "recipes check"),
     ("OSError: [Errno 98] Address already in use", "ss -ltnp"),
-    ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", "gpu_memory_utilization"),
-    ("RuntimeError: NPU out of memory. Tried to allocate 20.00 MiB", "gpu_memory_utilization"),
-    ("[c10d] The client socket has timed out after 1800000ms while trying to connect", "GLOO_SOCKET_IFNAME"),
+    ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", "rollout.memory_share"),
+    ("RuntimeError: NPU out of memory. Tried to allocate 20.00 MiB", "rollout.memory_share"),
+    ("[c10d] The client socket has timed out after 1800000ms while trying to connect", "cluster.interface"),
     ("ModuleNotFoundError: No module named 'torch_npu'", "--python"),
 ]
 

@@ -92,7 +92,6 @@ def test_tensor_parallel_attention_is_refused_by_mindspeed_itself(
 
 
 SHOWN_ELSEWHERE = {
-    "on-policy-logprob",  # off by default
     "repatch-required",  # does something only where MindSpeed can't be imported
     "graph-parameters",  # torchair's graph needs an NPU
     "kv-cache-room",  # a patch of vllm-ascend's scheduler, in whose place is vLLM's
@@ -110,6 +109,9 @@ def test_vllms_engine_is_in_the_loop(workspace: Path, env: dict[str, str]) -> No
         assert len(curve) == 16
         assert sum(curve[-5:]) / 5 > sum(curve[:5]) / 5 + 0.1
         assert part["transfer"] < 0.02  # type: ignore[index]
+        composed = json.loads(Path(str(part["run"]), "attempts", "1", "composed.json").read_text())  # type: ignore[index]
+        assert composed["reward_model"]["reward_manager"] == "batch"
+        assert composed["custom_reward_function"]["name"] == "compute_scores"
     silent = {patch["name"].partition("-")[2] for patch in report["patches"] if not patch["runs"]}  # type: ignore[index]
     assert silent == SHOWN_ELSEWHERE
     used = report["stood_in_for"]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
-from npu_rl.training.host import cpus, facts, memory, memory_limit, npus
+from npu_rl.training.host import cpus, facts, free_disk, memory, memory_limit, npus, usable_memory
 
 
 def machine(root: Path, **files: str) -> Path:
@@ -65,3 +66,19 @@ def test_this_machine() -> None:
     assert found["hostname"] == os.uname().nodename
     assert found["kernel"] == os.uname().release
     assert 1 <= found["cpus"] == cpus() <= (os.cpu_count() or 1)
+
+
+def test_what_a_run_may_use_is_the_containers_limit_if_it_is_less(tmp_path: Path) -> None:
+    assert usable_memory(tmp_path) is None
+    machine(tmp_path, proc__meminfo="MemTotal:  1000 kB\n")
+    assert usable_memory(tmp_path) == 1_024_000
+    machine(tmp_path, sys__fs__cgroup__memory__max="")
+    (tmp_path / "sys/fs/cgroup/memory.max").write_text("500000\n")
+    assert usable_memory(tmp_path) == 500_000
+
+
+def test_the_disk_of_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
+    free = free_disk(tmp_path / "runs" / "name")
+    assert free is not None and 0 < free <= shutil.disk_usage(tmp_path).total
+    (tmp_path / "file").write_text("")
+    assert free_disk(tmp_path / "file" / "below") is None  # a file is no folder

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -9,8 +10,10 @@ from npu_rl.errors import HostError
 from npu_rl.training.interpreter import Interpreter, choose, demand, look
 
 
-def interpreter(version: tuple[int, int, int] = (3, 11, 7), **packages: str | None) -> Interpreter:
-    return Interpreter("/opt/python", version, packages)
+def interpreter(
+    version: tuple[int, int, int] = (3, 11, 7), torch_npu: str | None = None, **packages: str | None
+) -> Interpreter:
+    return Interpreter("/opt/python", version, packages, torch_npu)
 
 
 def test_the_one_given_wins_then_the_receipts_then_ours(tmp_path: Path) -> None:
@@ -62,7 +65,7 @@ def test_everything_that_is_missing_is_told_at_once() -> None:
 
 def test_a_local_version_and_a_development_one_count_as_what_they_are() -> None:
     demand(
-        interpreter(torch="2.13.0+cpu", torch_npu="2.5.1.post1.dev20250619"),
+        Interpreter("/p", (3, 11, 7), {"torch": "2.13.0+cpu", "torch_npu": "2.5.1.post1.dev20250619"}),
         ["torch==2.13.0", "torch_npu>=2.5.1,<2.6"],
     )
 
@@ -78,3 +81,79 @@ def test_other_pythons_are_refused(version: tuple[int, int, int]) -> None:
     text = str(caught.value)
     assert f"Python {version[0]}.{version[1]} can't run the training" in text
     assert "3.10 to 3.12" in text and "--python python3.12" in text
+
+
+REQUIRED = [
+    "torch==2.5.1",
+    "torch_npu==2.5.1.post1",
+    "ray[default]==2.42.1",
+    "numpy<2",
+    "dill",
+    "peft==0.21.2",
+]
+
+
+def hint(found: Interpreter, required: list[str], **options: bool) -> str:
+    with pytest.raises(HostError) as caught:
+        demand(found, required, **options)
+    return str(caught.value.hint)
+
+
+def installed(line: str) -> list[str]:
+    """The packages that a command installs."""
+    words = shlex.split(line)
+    return [word for word in words[words.index("install") + 1 :] if not word.startswith("-")]
+
+
+@pytest.mark.parametrize(
+    ("found", "npu"),
+    [
+        (
+            interpreter(torch_npu=None, numpy="1.26.4"),
+            True,
+        ),  # a recipe for NPUs, in an environment that has nothing
+        (interpreter(torch_npu="2.5.1.post1", torch="2.13.0", numpy="1.26.4"), True),
+        (
+            interpreter(torch_npu="2.5.1.post1", torch="2.13.0", numpy="1.26.4"),
+            False,
+        ),  # a rehearsal, in an image
+    ],
+)
+def test_beside_torch_npu_pip_chooses_no_torch(found: Interpreter, npu: bool) -> None:
+    said = hint(found, REQUIRED, npu=npu)
+    (line,) = [line for line in said.splitlines() if " -m pip install " in line]
+    assert line.startswith("/opt/python -m pip install --no-deps ")
+    assert installed(line) == ["ray==2.42.1", "dill", "peft==0.21.2"]
+    assert "npu-rl[" not in said and "--python PATH" in said
+    assert "torch and torch_npu come with the image or host" in said
+
+
+def test_where_only_the_images_packages_lack_nothing_is_to_be_installed() -> None:
+    said = hint(interpreter(torch="2.13.0"), ["torch==2.5.1"], npu=True)
+    assert "pip" not in said and said.startswith("torch comes with the image")
+    assert said.endswith("Or name an interpreter that has them: --python PATH")
+
+
+def test_on_a_cpu_the_missing_ones_are_named_as_they_are_required() -> None:
+    said = hint(interpreter(numpy="1.26.4"), ["torch==2.13.0", "numpy==1.26.4", "ray==2.42.1"])
+    assert installed(said.splitlines()[0].rstrip(",")) == ["torch==2.13.0", "ray==2.42.1"]
+
+
+def test_npu_rls_own_interpreter_can_take_the_extra() -> None:
+    found = Interpreter(sys.executable, (3, 11, 7), {})
+    said = hint(found, ["torch==2.13.0"])
+    assert installed(said.splitlines()[0].rstrip(",")) == ["npu-rl[rehearsal]"]
+    assert said.startswith(f"Install them there: {shlex.quote(sys.executable)} -m pip")
+
+
+def test_a_real_interpreter_tells_whether_it_has_torch_npu(tmp_path: Path) -> None:
+    assert look(sys.executable, ["pytest"]).torch_npu is None
+    site = tmp_path / "torch_npu-2.5.1.post1.dist-info"
+    site.mkdir()
+    (site / "METADATA").write_text("Metadata-Version: 2.1\nName: torch-npu\nVersion: 2.5.1.post1\n")
+    python = tmp_path / "python"
+    python.write_text(
+        f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(tmp_path))} exec {shlex.quote(sys.executable)} "$@"\n'
+    )
+    python.chmod(0o755)
+    assert look(str(python), ["pytest"]).torch_npu == "2.5.1.post1"

@@ -11,6 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from npu_rl.cli.app import app
+from npu_rl.recipes.load import load_recipe
+from npu_rl.training.prepare import RefusedRecipe, prepare
+from npu_rl.workspace.layout import Layout
 from tests.support import clean_env
 
 pytestmark = pytest.mark.pypi
@@ -52,8 +55,12 @@ BROKEN = [
         "overrides['actor_rollout_ref.actor.ppo_micro_batch_size']",
     ),
     (["actor.micro_batch=3"], "mini-batch-share", "actor.micro_batch"),
-    (["env.HCCL_IF_BASE_PORT=65530"], "hccl-ports", "env.HCCL_IF_BASE_PORT"),
-    (["env.HCCL_IF_BASE_PORT=64247", "env.MASTER_PORT=64247"], "ports-overlap", "env.MASTER_PORT"),
+    (["env.HCCL_IF_BASE_PORT=65530"], "environment-value", "env.HCCL_IF_BASE_PORT"),
+    (["env.HCCL_CONNECT_TIMEOUT=soon"], "environment-value", "env.HCCL_CONNECT_TIMEOUT"),
+    (["env.HCCL_BUFFSIZE=300MB"], "environment-value", "env.HCCL_BUFFSIZE"),
+    (["env.HCCL_EXEC_TIMOUT=600"], "environment-name", "env.HCCL_EXEC_TIMOUT"),
+    (["reward.function=./no_such.py:f"], "reward-function-file", "reward.function"),
+    (["plan.except.no-such=x"], "unknown-rule", "plan.except.no-such"),
 ]
 VALID = [
     [],
@@ -110,3 +117,16 @@ def test_a_valid_recipe(told: Any, words: list[str]) -> None:
 def test_a_valid_recipe_in_a_dry_run(told: Any, words: list[str]) -> None:
     check, _ = told("recipes", "check", "quickstart", *words)
     assert told("train", "--dry-run", "quickstart", *words) == (check, 0)
+
+
+def test_train_judges_by_the_memory_of_this_machine(quickstart_workspace: Path, tmp_path: Path) -> None:
+    """A process of torch and CANN alone takes 3 GB (an estimate); this machine has 1."""
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/davinci0").touch()
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal:        1000000 kB\n")
+    loaded = load_recipe("quickstart", ["device=npu"])
+    with pytest.raises(RefusedRecipe) as refused:
+        prepare(loaded, Layout(quickstart_workspace), None, print, rehearse=False, root=tmp_path)
+    assert "memory-host" in [found.rule for found in refused.value.findings]
+    assert "of 1.0 GB" in str(refused.value)

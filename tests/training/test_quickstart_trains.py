@@ -71,6 +71,19 @@ def test_it_reaches_its_goal(train: list[str | Path], env: dict[str, str], tmp_p
     assert proven.returncode == 0, "the run changed the workspace it ran from"
 
 
+def test_samples_of_validations_alone(train: list[str | Path], env: dict[str, str], tmp_path: Path) -> None:
+    words = ["steps=2", "reward.goal=null", "logging.validate_every=1", "logging.samples=validation"]
+    done = run_cli([*train, *words, "--json"], env, tmp_path, timeout=600)
+    assert done.returncode == 0, done.stderr
+    samples = tmp_path / "runs" / "quickstart" / "samples"
+    assert sorted(str(path.relative_to(samples)) for path in samples.rglob("*.jsonl")) == [
+        "validation/1.jsonl",
+        "validation/2.jsonl",
+    ]
+    rows = [json.loads(line) for line in (samples / "validation" / "2.jsonl").read_text().splitlines()]
+    assert rows and {"input", "output", "score", "step"} <= rows[0].keys()
+
+
 def test_the_unpatched_tree_fails_and_says_why(
     train: list[str | Path], env: dict[str, str], tmp_path: Path
 ) -> None:

@@ -89,6 +89,10 @@ def test_a_run_that_is_there_is_refused_with_the_ways_out(root: Path) -> None:
     assert "--resume" not in str(caught.value), "it has no checkpoint"
     assert "name=" in str(caught.value)
     (root / "first/checkpoints/latest_checkpointed_iteration.txt").write_text("4")
+    with pytest.raises(NpuRlError) as caught:
+        RunRecord.create(root, "first", {})
+    assert "--resume" not in str(caught.value), "the checkpoint's folder is not there"
+    (root / "first/checkpoints/global_step_4").mkdir()
     with pytest.raises(NpuRlError, match="go on from its checkpoint of step 4 with --resume"):
         RunRecord.create(root, "first", {})
     assert json.loads((root / "first/run.json").read_text())["mine"] is True

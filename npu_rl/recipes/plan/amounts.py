@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from npu_rl.recipes.plan.facts import Facts
 from npu_rl.recipes.plan.memory import STATES, WEIGHT, Memory
 from npu_rl.recipes.plan.shape import Shape
+from npu_rl.recipes.plan.training_memory import has_reference
 from npu_rl.recipes.plan.weights import ATTENTION, DENSE, EXPERTS, SHARED, routing_biases, whole
 
 _BLOCK = 128 * 128  # values that share one fp32 scale in DeepSeek's FP8 files
@@ -68,11 +69,9 @@ def loading_of(facts: Facts, memory: Memory | None) -> Loading | None:
     """What is read at the start; None where no weights are loaded."""
     if facts.shape is None or facts.recipe.model.load_weights is False:
         return None
-    roles = 2 if memory and any("the reference's weights" in phase.parts for phase in memory.phases) else 1
-    if memory and any("the reference's weights" in stage.on_host for stage in memory.stages):
-        roles = 2
+    roles = 2 if has_reference(facts) else 1
     once = WEIGHT * sum(whole(facts.shape).values()) * roles
-    if memory is None:
+    if memory is None or not facts.recipe.megatron:
         return Loading(once, once * facts.world)
     per_stage = facts.world // len(memory.stages)
     return Loading(once, sum(stage.weights for stage in memory.stages) * per_stage * roles)

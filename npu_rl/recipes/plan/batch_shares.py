@@ -25,7 +25,7 @@ def batch_shares(facts: Facts, broken: Mapping[str, Broken]) -> Iterator[Rule]:
     answers, copies = prompts * each, facts.copies
     micro = facts.whole(f"{ACTOR}.ppo_micro_batch_size_per_gpu") or 1
     said = f"{prompts} prompts x {each} answers = {answers}; {copies} copies x micro batch {micro} = {copies * micro}"
-    change = f"take a data.batch so that data.batch x rollout.answers is a multiple of {copies * micro}"
+    change = f"set data.batch so that data.batch x rollout.answers is a multiple of {copies * micro}"
     yield _judged("batch-divisible-by-dp", broken, _BATCH, said, change)
     if mini:
         said = f"mini batch of {mini} prompts in a batch of {prompts}"
@@ -36,7 +36,7 @@ def batch_shares(facts: Facts, broken: Mapping[str, Broken]) -> Iterator[Rule]:
             "mini-batch-divisible-by-dp",
             mini * each % copies == 0,
             f"{mini} prompts x {each} answers = {mini * each}, over {copies} copies",
-            f"take an actor.mini_batch so that it x rollout.answers is a multiple of {copies}",
+            f"set actor.mini_batch so that actor.mini_batch x rollout.answers is a multiple of {copies}",
             (_MINI,),
         )
     if facts.engines:
@@ -46,7 +46,7 @@ def batch_shares(facts: Facts, broken: Mapping[str, Broken]) -> Iterator[Rule]:
 def _judged(rule: str, broken: Mapping[str, Broken], key: str, said: str, change: str) -> Rule:
     fault = broken.get(rule)
     keys = fault.keys if fault else (key,)
-    return Rule(rule, fault is None, fault.message if fault else said, change, keys)
+    return Rule(rule, fault is None, fault.message if fault else said, fault.fix if fault else change, keys)
 
 
 def _engine(facts: Facts, answers: int, engines: int) -> Iterator[Rule]:
@@ -55,7 +55,7 @@ def _engine(facts: Facts, answers: int, engines: int) -> Iterator[Rule]:
         "batch-divisible-by-rollout-dp",
         answers % engines == 0,
         f"{answers} answers over {engines} engines" + (f" = {share}" if answers % engines == 0 else ""),
-        f"take a data.batch so that data.batch x rollout.answers is a multiple of {engines}",
+        f"set data.batch so that data.batch x rollout.answers is a multiple of {engines}",
         (_BATCH, f"{ROLLOUT}.n"),
     )
     sequences = facts.whole(_SEQUENCES)
@@ -81,7 +81,7 @@ def length_rules(facts: Facts) -> Iterator[Rule]:
             "model-positions",
             length <= reach * stretch,
             f"prompt and answer {length} tokens; {reach} positions x rope factor {stretch:g} = {reach * stretch:.0f}",
-            "shorten data.response_length",
+            f"set data.response_length to {int(reach * stretch) - (length - (facts.whole(_RESPONSE) or 0))} or less",
             (_RESPONSE,),
         )
     if facts.vllm:
@@ -92,9 +92,8 @@ def length_rules(facts: Facts) -> Iterator[Rule]:
             "attention-mask-size",
             trained == _MASK,
             f"seq_length {trained}; MindSpeed makes its mask of this side and asks for the compressed causal mode, "
-            f"whose mask is {_MASK} x {_MASK} whatever the sequences are "
-            "(mindspeed/core/transformer/flash_attention/generate_mask/generate_mask.py:45@7ff818c4)",
-            f"set seq_length to {_MASK}",
+            f"whose mask is {_MASK} x {_MASK} whatever the sequences are",
+            f"set actor.transformer.seq_length to {_MASK}",
             (f"{TRANSFORMER}.seq_length",),
         )
     elif isinstance(trained, int):
@@ -102,7 +101,7 @@ def length_rules(facts: Facts) -> Iterator[Rule]:
             "training-seq-length",
             trained >= length,
             f"seq_length {trained} for sequences of {length} tokens",
-            f"set seq_length to {length}",
+            f"set actor.transformer.seq_length to {length}",
             (f"{TRANSFORMER}.seq_length",),
             advice=True,
         )
@@ -128,20 +127,17 @@ def _engine_lengths(facts: Facts, length: int) -> Iterator[Rule]:
         (_LENGTH, _RESPONSE),
     )
     tokens, chunked = facts.whole(_TOKENS), facts.values.value(_CHUNKED)
-    if tokens is None or chunked is None:
+    if tokens is None or chunked is not True:  # verl asks only then, and the V1 engine chunks in any case
         return
     relaxed = "chunked-prefill-check" in facts.switches
-    if chunked:
-        change = f"set rollout.max_batched_tokens to {longest} or more, or turn on the adaptation chunked-prefill-check"
-    else:
-        change = f"set rollout.max_batched_tokens to {longest} or more, or rollout.chunked_prefill to true"
-    state = "with" if chunked else "without"
+    change = f"set rollout.max_batched_tokens to {longest} or more"
+    if "chunked-prefill-check" in facts.off:
+        change += ", or adaptations.chunked-prefill-check to true"
     yield Rule(
         "prefill-budget",
-        tokens >= longest or (bool(chunked) and relaxed),
-        f"max_batched_tokens {tokens}, max_length {longest}, {state} chunked prefill, "
-        f"adaptation chunked-prefill-check {'on' if relaxed else 'off or absent'} "
-        "(verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py:144@55e3c5b)",
+        tokens >= longest or relaxed,
+        f"max_batched_tokens {tokens}, max_length {longest}, with chunked prefill, "
+        f"adaptation chunked-prefill-check {'on' if relaxed else 'off or absent'}",
         change,
         (_TOKENS, _CHUNKED),
     )

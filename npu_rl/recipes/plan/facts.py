@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from npu_rl.errors import NpuRlError, RecipeError
 from npu_rl.manifest.problems import KeyPath
 from npu_rl.recipes.batch_rules import Values
+from npu_rl.recipes.citation import CitedCode, Place
 from npu_rl.recipes.hydra_files import ConfigTree
 from npu_rl.recipes.known_switches import patched_switches
 from npu_rl.recipes.load import LoadedRecipe
@@ -25,14 +26,35 @@ _ONE = tuple(
     f"{ACTOR}.megatron.{name}_parallel_size"
     for name in ("tensor_model", "pipeline_model", "context", "expert_model")
 )
+# Where the trainer of cann-recipes-train has them: a switch that has to be on, "" for none, and the key. Upstream
+# verl has no such keys or, at 55e3c5b, doesn't read them.
+_CANN = Place(
+    "verl_patches/train_engine/initialize_training.py",
+    "megatron.pipeline_parallel_num_layer_list",
+    ("bcd3be7",),
+)
+# It divides whole experts over the tensor ranks, too, instead of each expert (MindSpeed's moe_tp_extend_ep).
+_EXTENDS = Place(
+    "verl_patches/train_engine/initialize_training.py", "config_dict['moe_tp_extend_ep'] = True", ("bcd3be7",)
+)
+_LAYERS = f"{ACTOR}.megatron.pipeline_parallel_num_layer_list"
+_CHECKPOINTING = "actor_rollout_ref.model.enable_gradient_checkpointing"
+_KWARGS = "actor_rollout_ref.model.gradient_checkpointing_kwargs.activations_checkpoint"
+_ELSEWHERE = {
+    "swap_optimizer": ("", f"{ACTOR}.megatron.swap_optimizer"),
+    "recompute_granularity": (_CHECKPOINTING, f"{_KWARGS}_granularity"),
+    "recompute_method": (_CHECKPOINTING, f"{_KWARGS}_method"),
+    "recompute_num_layers": (_CHECKPOINTING, f"{_KWARGS}_num_layers"),
+}
 
 
 @dataclass(frozen=True)
 class Facts:
     """One recipe's. unknown: why there is no shape and no layout. given: what the recipe says to the trainer.
 
-    switches: adaptations that the manifest's patches bring and that are on. mindspeed: whether MindSpeed is in the
-    tree; on NPUs it is, unless a workspace shows otherwise. code: the workspace's code folder, if there is one.
+    switches: adaptations that the manifest's patches bring and that are on; off: those that are off. mindspeed:
+    whether MindSpeed is in the tree; on NPUs it is, unless a workspace shows otherwise. code: the workspace's code
+    folder, if there is one. upstream: what rules rest on, in that folder or by the manifest's pins.
     """
 
     recipe: Recipe
@@ -45,6 +67,8 @@ class Facts:
     given: Mapping[str, Setting]
     mindspeed: bool
     loaded: LoadedRecipe
+    upstream: CitedCode
+    off: frozenset[str] = frozenset()
     code: Path | None = None
 
     def path(self, key: str) -> KeyPath:
@@ -60,8 +84,17 @@ class Facts:
         return self.values.value(key) is True
 
     def transformer(self, name: str) -> Any:
-        """A value of Megatron's and MindSpeed's configuration."""
-        return self.values.value(f"{TRANSFORMER}.{name}")
+        """A value of Megatron's and MindSpeed's configuration, wherever this trainer takes it from."""
+        value = self.values.value(f"{TRANSFORMER}.{name}")
+        if value is not None or name not in _ELSEWHERE or not self.lists_layers:
+            return value
+        switch, key = _ELSEWHERE[name]
+        return self.values.value(key) if not switch or self.on(switch) else None
+
+    @property
+    def lists_layers(self) -> bool:
+        """Whether the trainer reads the layers of each stage from pipeline_parallel_num_layer_list."""
+        return self.upstream.has(_CANN)
 
     @property
     def world(self) -> int:
@@ -122,8 +155,10 @@ def facts_of(loaded: LoadedRecipe, code: Path | None = None, tree: ConfigTree | 
     given = merged(list(flat(settings(recipe))))
     known_without = {} if tree else dict.fromkeys(_ONE, 1)
     values = Values({**known_without, **{key: setting.value for key, setting in given.items()}}, tree)
-    env, patched = _of_manifest(loaded)
-    env = {**env, **recipe.env}
+    brought = _of_manifest(loaded)
+    env = {**brought.env, **recipe.env}
+    on = {slug for slug, default in brought.switches.items() if recipe.adaptations.get(slug, default)}
+    upstream = CitedCode(code, brought.pins, recipe.trainer.module)
     shape, unknown = None, None
     try:
         shape = shape_of(loaded)
@@ -134,17 +169,19 @@ def facts_of(loaded: LoadedRecipe, code: Path | None = None, tree: ConfigTree | 
         values=values,
         env=env,
         shape=shape,
-        layout=None if shape is None else _as_set(layout_with(recipe, shape, env), values),
+        layout=None if shape is None else _as_set(layout_with(recipe, shape, env), values, upstream),
         unknown=unknown,
-        switches=frozenset(slug for slug in patched if recipe.adaptations.get(slug, True)),
+        switches=frozenset(on),
         given=given,
         mindspeed=recipe.device == "npu" if code is None else (code / "mindspeed").is_dir(),
         loaded=loaded,
+        upstream=upstream,
+        off=frozenset(brought.switches.keys() - on),
         code=code,
     )
 
 
-def _as_set(layout: Layout, values: Values) -> Layout:
+def _as_set(layout: Layout, values: Values, upstream: CitedCode) -> Layout:
     """The layout with what `overrides` and the configuration files say."""
     old, part = layout.train, f"{ACTOR}.megatron"
     train = TrainSizes(
@@ -154,6 +191,8 @@ def _as_set(layout: Layout, values: Values) -> Layout:
         expert=values.whole(f"{part}.expert_model_parallel_size", old.expert) or 1,
         expert_tensor=values.whole(f"{part}.expert_tensor_parallel_size", old.expert_tensor),
     )
+    if layout.megatron and upstream.has(_EXTENDS):
+        train = replace(train, expert=train.expert * train.tensor, expert_tensor=1)
     if not layout.megatron:
         train = TrainSizes(
             shard=values.whole(f"{ACTOR}.fsdp_config.fsdp_size", old.shard) or -1,
@@ -163,22 +202,34 @@ def _as_set(layout: Layout, values: Values) -> Layout:
     if rollout is not None:
         tensor = values.whole(f"{ROLLOUT}.tensor_model_parallel_size", rollout.tensor) or 1
         rollout = RolloutSizes(tensor, rollout.data)
-    return replace(layout, train=train, rollout=rollout)
+    model, given = layout.model, values.value(_LAYERS)
+    whole = isinstance(given, list) and bool(given) and all(type(one) is int for one in given)
+    if layout.megatron and whole and upstream.has(_CANN):
+        model = replace(model, stage_layers=tuple(given))
+    return replace(layout, train=train, rollout=rollout, model=model)
 
 
-def _of_manifest(loaded: LoadedRecipe) -> tuple[Mapping[str, str], frozenset[str]]:
-    """The environment the manifest gives every run, and the adaptations its patches bring.
+@dataclass(frozen=True)
+class _Brought:
+    """What a manifest gives every run. switches: its patches' adaptations, and whether each is on by default."""
 
-    Nothing if it can't be read, which setup tells.
-    """
-    from npu_rl.manifest.load import load_manifest
+    env: Mapping[str, str] = field(default_factory=dict)
+    switches: Mapping[str, bool] = field(default_factory=dict)
+    pins: tuple[str, ...] = ()
 
+
+def _of_manifest(loaded: LoadedRecipe) -> _Brought:
+    """Nothing if it can't be read, which setup tells."""
     try:
-        found = load_manifest(loaded.manifest)
-        entries = [entry for part in found.manifest.components.values() for entry in part.patches]
+        found = loaded.loaded_manifest
+        components = found.manifest.components.values()
+        entries = [entry for part in components for entry in part.patches]
         places = [
             found.locate(entry.path) for entry in (*entries, *found.manifest.tree.patches) if not entry.from_
         ]
     except NpuRlError:
-        return {}, frozenset()
-    return found.manifest.env, frozenset().union(*map(patched_switches, places))
+        return _Brought()
+    switches = {slug: default for place in places for slug, default in patched_switches(place).items()}
+    refs = [part.ref for part in components if part.ref]
+    releases = [source.pypi for part in components for source in part.sources if source.pypi]
+    return _Brought(found.manifest.env, switches, (*refs, *releases))

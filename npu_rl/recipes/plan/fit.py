@@ -60,7 +60,7 @@ def _fit_megatron(layout: Layout) -> Iterator[Check]:
 def _fit_fsdp(layout: Layout) -> Iterator[Check]:
     train = layout.train
     if 0 < train.shard < layout.world:
-        yield _divides("model-parallel-divides-world", layout.world, train.shard, "ranks", "copies")
+        yield _divides("fsdp-size-divides-world", layout.world, train.shard, "ranks", "copies")
     yield _divides("sequence-parallel-divides-world", layout.world, train.sequence, "ranks", "data")
     yield _divides("sequence-parallel-divides-heads", layout.model.heads, train.sequence, "heads", "per rank")
 

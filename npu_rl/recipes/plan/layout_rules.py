@@ -20,30 +20,49 @@ _SEQUENCES = (f"{_M}.sequence_parallel", f"{TRANSFORMER}.sequence_parallel")
 # What helps, and the keys, for each of `fit`'s checks.
 _CHANGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "model-parallel-divides-world": (
-        "change tensor, pipeline or context until their product divides it",
+        "set actor.parallel.tensor, actor.parallel.pipeline and actor.parallel.context so that their product divides "
+        "the dies",
         (_TENSOR, _PIPELINE),
     ),
-    "tensor-parallel-divides-heads": ("take a tensor size that divides the heads", (_TENSOR,)),
-    "tensor-parallel-divides-kv-heads": ("take a tensor size that divides them", (_TENSOR,)),
+    "fsdp-size-divides-world": (
+        "set actor.parallel.shard to a divisor of the dies, or to -1 to shard over all of them",
+        (f"{ACTOR}.fsdp_config.fsdp_size",),
+    ),
+    "tensor-parallel-divides-heads": ("set actor.parallel.tensor to a divisor of the heads", (_TENSOR,)),
+    "tensor-parallel-divides-kv-heads": ("set actor.parallel.tensor to a divisor of them", (_TENSOR,)),
     "pipeline-layers": (
-        "give the layers of the first and last stage (num_layers_in_first_pipeline_stage, ..._last_...) so that the "
-        "others are equal, or the layers of each (pipeline_num_transformer_layers)",
+        "set actor.transformer.num_layers_in_first_pipeline_stage and num_layers_in_last_pipeline_stage so that the "
+        "others are equal, or actor.transformer.pipeline_num_transformer_layers to the layers of each stage",
         (_LAST, f"{TRANSFORMER}.pipeline_num_transformer_layers", _PIPELINE),
     ),
     "expert-parallel-divides-world": (
-        "change expert, expert_tensor or pipeline until their product divides it",
+        "set actor.parallel.expert, actor.parallel.expert_tensor or actor.parallel.pipeline so that their product "
+        "divides the dies",
         (_EXPERT,),
     ),
-    "expert-parallel-divides-experts": ("take an expert size that divides the experts", (_EXPERT,)),
-    "sequence-parallel-divides-world": ("take a sequence size that divides the dies", (_SEQUENCE,)),
-    "sequence-parallel-divides-heads": ("take a sequence size that divides the heads", (_SEQUENCE,)),
-    "rollout-parallel-divides-world": ("change rollout.tensor_parallel or VLLM_DP_SIZE", (_INFER,)),
-    "rollout-tensor-parallel-divides-heads": (
-        "take a rollout.tensor_parallel that divides the heads",
+    "expert-parallel-divides-experts": ("set actor.parallel.expert to a divisor of the experts", (_EXPERT,)),
+    "sequence-parallel-divides-world": ("set actor.parallel.sequence to a divisor of the dies", (_SEQUENCE,)),
+    "sequence-parallel-divides-heads": (
+        "set actor.parallel.sequence to a divisor of the heads",
+        (_SEQUENCE,),
+    ),
+    "rollout-parallel-divides-world": (
+        "set rollout.tensor_parallel or env.VLLM_DP_SIZE so that their product divides the dies",
         (_INFER,),
     ),
-    "rollout-parallel-divides-experts": ("change rollout.tensor_parallel or VLLM_DP_SIZE", (_INFER,)),
+    "rollout-tensor-parallel-divides-heads": (
+        "set rollout.tensor_parallel to a divisor of the heads",
+        (_INFER,),
+    ),
+    "rollout-parallel-divides-experts": (
+        "set rollout.tensor_parallel or env.VLLM_DP_SIZE so that their product divides the experts",
+        (_INFER,),
+    ),
 }
+_LIST_OF_LAYERS = (
+    "set overrides.actor_rollout_ref.actor.megatron.pipeline_parallel_num_layer_list "
+    "to the layers of each stage"
+)
 
 
 def layout_rules(facts: Facts) -> Iterator[Rule]:
@@ -53,7 +72,9 @@ def layout_rules(facts: Facts) -> Iterator[Rule]:
     if layout is None:
         return
     for check in fit(layout):
-        change, keys = _CHANGES.get(check.name, ("", (f"{ACTOR}.fsdp_config.fsdp_size",)))
+        change, keys = _CHANGES[check.name]
+        if check.name == "pipeline-layers" and facts.lists_layers:
+            change = _LIST_OF_LAYERS
         yield Rule(check.name, check.ok, _figures(check), change, keys)
     yield from _rollout(facts)
     if layout.megatron:
@@ -69,7 +90,7 @@ def _world(facts: Facts) -> Rule:
         "world-size",
         said == cluster.world,
         f"trainer: {nodes} nodes x {dies} dies = {said}; cluster: {cluster.nodes} x {cluster.dies} = {cluster.world}",
-        "say it as cluster.nodes and cluster.dies, not in overrides",
+        "remove the override, and set cluster.nodes and cluster.dies",
         ("trainer.nnodes", "trainer.n_gpus_per_node"),
     )
 
@@ -101,7 +122,8 @@ def _stages(facts: Facts) -> Iterator[Rule]:
         "pipeline-layers-agree",
         ends == (layers[0], layers[-1]) and len(set(layers[1:-1])) <= 1,
         f"pipeline_num_transformer_layers {' + '.join(map(str, layers))}; first stage {first}, last stage {last}",
-        "give both readers the same layers: num_layers_in_first and _last_pipeline_stage know only equal ones between",
+        "set both of them to the same layers: num_layers_in_first_pipeline_stage and num_layers_in_last_pipeline_stage "
+        "allow only equal stages between",
         (_LAST, f"{TRANSFORMER}.pipeline_num_transformer_layers"),
     )
 
@@ -125,7 +147,7 @@ def _rollout(facts: Facts) -> Iterator[Rule]:
             "rollout-experts-match-training",
             engine % train == 0,
             f"experts over {engine} dies in the rollout, over {train} in training",
-            "take a rollout size (tensor x VLLM_DP_SIZE) that is a multiple of actor.parallel.expert",
+            f"set env.VLLM_DP_SIZE so that rollout.tensor_parallel x VLLM_DP_SIZE is a multiple of {train}",
             (_EXPERT,),
         )
 
@@ -137,8 +159,7 @@ def _tensor(facts: Facts) -> Iterator[Rule]:
         yield Rule(
             "mla-tensor-parallel",
             tensor == 1,
-            f"tensor parallel size {tensor} in training; MindSpeed's multi-head latent attention takes only 1 "
-            "(mindspeed/core/transformer/multi_head_latent_attention/adaptor.py:35@7ff818c4)",
+            f"tensor parallel size {tensor} in training; MindSpeed's multi-head latent attention takes only 1",
             "set actor.parallel.tensor to 1, and spread the model by pipeline and expert",
             (_TENSOR,),
         )
@@ -150,7 +171,7 @@ def _tensor(facts: Facts) -> Iterator[Rule]:
             "sequence-parallel-needs-tensor-parallel",
             given is (tensor > 1),
             f"sequence_parallel {str(given).lower()} with tensor parallel size {tensor}; the trainer derives it from "
-            "the size (verl/models/mcore/config_converter.py@55e3c5b)",
-            "leave sequence_parallel out",
+            "the size",
+            "remove sequence_parallel",
             (said,),
         )

@@ -1,263 +1,222 @@
-"""Memory per die and per host, by component, stage and phase of a step. Bytes; GB is 10^9 of them."""
+"""Memory per die and per host, by phase of a step. Bytes; GB is 10^9 of them.
+
+`training_memory`, `megatron_memory` and `fsdp_memory` say what training takes, `engine_memory` what the rollout's
+engine takes, `device_overhead` what is there besides; here they are put together phase by phase.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
 
-from npu_rl.recipes.plan.facts import ACTOR, REFERENCE, ROLLOUT, Facts
-from npu_rl.recipes.plan.groups import rollout_groups, train_groups
-from npu_rl.recipes.plan.shape import Shape
-from npu_rl.recipes.plan.sizes import Layout
-from npu_rl.recipes.plan.weights import (
-    EXPERTS,
-    Counts,
-    cache_per_token,
-    derived_of_latent,
-    rollout_share,
-    stage,
-    stage_ranges,
-    training_share,
+from npu_rl.recipes.plan.device_overhead import Overhead, overhead_of
+from npu_rl.recipes.plan.engine_memory import Engine, engine_of
+from npu_rl.recipes.plan.facts import ROLLOUT, Facts
+from npu_rl.recipes.plan.fsdp_memory import fsdp_training
+from npu_rl.recipes.plan.host_memory import host_parts
+from npu_rl.recipes.plan.megatron_memory import GRADIENT, STATES, WEIGHT, megatron_training
+from npu_rl.recipes.plan.micro_batches import (
+    OLD_LOG_PROB,
+    REFERENCE_LOG_PROB,
+    UPDATE,
+    MicroBatch,
+    micro_batch,
 )
+from npu_rl.recipes.plan.parts import Part, Parts, estimated, present, total
+from npu_rl.recipes.plan.shape import KNOWN_TYPES, Shape
+from npu_rl.recipes.plan.sizes import Layout
+from npu_rl.recipes.plan.training_memory import StageMemory, Training, fused
+from npu_rl.recipes.plan.weights import stage_ranges
 
-WEIGHT, GRADIENT, STATES = 2, 4, 12  # bytes a parameter: bf16; fp32; fp32 copy and Adam's two moments
-_SWAP_TIMES = 16  # default of MindSpeed's --swap-optimizer-times
-_HCCL_MB = 200  # CANN's default of HCCL_BUFFSIZE, per communicator and direction
-_ADAM = "the actor's optimizer states"
+__all__ = ["GRADIENT", "STATES", "WEIGHT", "Memory", "Phase", "PhaseName", "StageMemory", "memory_of"]
 
-Parts = dict[str, int]  # what -> bytes
+
+class PhaseName(Enum):
+    """A phase of a step: its rule, what people call it, and the recipe's key of its micro batch."""
+
+    WEIGHT_SYNC = "memory-weight-sync", "weight sync", ""
+    GENERATE = "memory-generate", "generate", ""
+    OLD_LOG_PROB = "memory-old-log-prob", "old log-probs", "rollout.log_prob_micro_batch"
+    REFERENCE = "memory-reference", "reference log-probs", "reference.micro_batch"
+    UPDATE = "memory-update", "update", "actor.micro_batch"
+
+    def __init__(self, rule: str, label: str, micro_batch_key: str) -> None:
+        self.rule = rule
+        self.label = label
+        self.micro_batch_key = micro_batch_key
 
 
 @dataclass(frozen=True)
 class Phase:
-    """What lies on one die at one moment of a step. where: the stage, or "" for all."""
+    """What lies on one die of a stage at the fullest moment of a phase.
 
-    name: str
+    settled: parts within the engine's share, which is taken whole: if they are smaller, the cache is larger.
+    """
+
+    name: PhaseName
     stage: int
-    parts: Mapping[str, int]
+    parts: Parts
+    settled: Parts = field(default_factory=dict)
 
     @property
     def total(self) -> int:
-        return sum(self.parts.values())
+        """Bytes of all parts."""
+        return total(self.parts)
 
-
-@dataclass(frozen=True)
-class StageMemory:
-    """One pipeline stage: its layers and, on each of its dies, parameters by component and bytes by kind.
-
-    states: of the optimizer, this die's share. on_host: what of this die lies in the host's memory.
-    """
-
-    layers: range
-    counts: Counts
-    weights: int
-    gradients: int
-    states: int
-    on_host: Mapping[str, int]
+    @property
+    def estimated(self) -> int:
+        """Bytes of the estimates by which the total may be wrong."""
+        return estimated(self.parts) - estimated(self.settled)
 
 
 @dataclass(frozen=True)
 class Memory:
-    """The whole of it. engine: the rollout's parts, weights and cache. cache_tokens: what the cache is to hold.
+    """The whole of it, on dies of `die` bytes. engine: None without one. host: per node, of the fullest one.
 
-    host: per node, of the node that needs most. assumed: what was taken for granted, for people.
+    assumed: what was taken for granted, missing: what could not be counted and why; both for people.
     """
 
+    die: int
     stages: tuple[StageMemory, ...]
-    rollout_counts: Counts
-    engine: Mapping[str, int]
+    engine: Engine | None
     phases: tuple[Phase, ...]
-    host: Mapping[str, int]
+    host: Parts
     assumed: tuple[str, ...]
+    missing: tuple[str, ...]
 
-    def worst(self, name: str) -> Phase | None:
+    def worst(self, name: PhaseName) -> Phase | None:
         """The phase of this name on the stage that needs most."""
         return max(
-            (phase for phase in self.phases if phase.name == name), key=lambda p: p.total, default=None
+            (phase for phase in self.phases if phase.name is name), key=lambda p: p.total, default=None
         )
 
 
-UPDATE, HANDOVER, GENERATE = "update", "hand-over", "generate"
+def memory_of(facts: Facts, die: int = 64 * 10**9, *, expected: bool = False) -> Memory | None:
+    """The memory of a recipe on dies of `die` bytes; None where the model's shape or the stages are not known.
 
-
-def memory_of(facts: Facts) -> Memory | None:
-    """The memory of a Megatron recipe with vLLM; None where shape or stages are unknown or the sizes don't fit."""
+    expected: micro batches that are packed by tokens are taken as their expected size, not their largest.
+    """
     layout, shape = facts.layout, facts.shape
-    if layout is None or shape is None or not layout.megatron:
+    if layout is None or shape is None or not shape.layers:
         return None
+    training = _training(facts, layout, shape)
+    if training is None:
+        return None
+    overhead = overhead_of(facts, layout)
+    engines = _engines(facts, layout, shape, training.stages, overhead, die)
+    engine = min(engines, key=lambda one: one.cache.size, default=None)
+    batches = {name: micro_batch(facts, which) for name, which in _MICRO_BATCHES.items()}
+    if expected:
+        batches = {name: one and replace(one, tokens=one.expected) for name, one in batches.items()}
+    return Memory(
+        die=die,
+        stages=training.stages,
+        engine=engine,
+        phases=tuple(_phases(facts, training, engines, overhead, batches)),
+        host=host_parts(training.stages, facts.world, facts.recipe.cluster.dies),
+        assumed=(*training.assumed, *_assumed(facts, shape, engine, overhead)),
+        missing=tuple(_missing(facts, training, batches)),
+    )
+
+
+_MICRO_BATCHES = {
+    PhaseName.UPDATE: UPDATE,
+    PhaseName.OLD_LOG_PROB: OLD_LOG_PROB,
+    PhaseName.REFERENCE: REFERENCE_LOG_PROB,
+}
+
+
+def _training(facts: Facts, layout: Layout, shape: Shape) -> Training | None:
+    if not layout.megatron:
+        return fsdp_training(facts, layout, shape)
     ranges = stage_ranges(layout.stage_layers)
     if len(ranges) != layout.train.pipeline or sum(map(len, ranges)) != shape.layers:
         return None
-    return _Memory(facts, layout, shape).whole(ranges)
+    return megatron_training(facts, layout, shape, ranges)
 
 
-class _Memory:
-    def __init__(self, facts: Facts, layout: Layout, shape: Shape) -> None:
-        self._facts, self._layout, self._shape = facts, layout, shape
-        self._groups = train_groups(layout)
-        self._swapped = bool(facts.transformer("swap_optimizer"))
-        part = f"{ACTOR}.megatron"
-        self._offload = {name: facts.on(f"{part}.{name}_offload") for name in ("param", "grad", "optimizer")}
-        self._reference = _has_reference(facts)
-        self._reference_offload = facts.on(f"{REFERENCE}.megatron.param_offload")
-        self._assumed = [
-            "weights bf16 (2 bytes), gradients fp32 (4), optimizer fp32 copy and two moments (12)",
-            "Megatron's distributed optimizer: states of experts over the expert data ranks, of all else over the data "
-            "ranks; gradients are whole on every die",
-        ]
+def _engines(
+    facts: Facts, layout: Layout, shape: Shape, stages: Sequence[StageMemory], overhead: Overhead, die: int
+) -> list[Engine]:
+    """The engine beside each stage: what training leaves on the die there is taken off its cache."""
+    if layout.rollout is None:
+        return []
+    rollout = layout.rollout
+    left = (total(one.resident) for one in stages)
+    return [engine_of(facts, shape, rollout, die, size, overhead.early, overhead.late) for size in left]
 
-    def whole(self, ranges: list[range]) -> Memory:
-        end = len(ranges) - 1
-        stages = tuple(self._stage(layers, i == 0, i == end) for i, layers in enumerate(ranges))
-        counts, engine = self._engine()
-        phases = [phase for number, one in enumerate(stages) for phase in self._phases(number, one, engine)]
-        return Memory(stages, counts, engine, tuple(phases), self._host(stages), tuple(self._assumed))
 
-    def _stage(self, layers: range, first: bool, last: bool) -> StageMemory:
-        train = self._layout.train
-        share = training_share(train.tensor, train.expert, self._layout.expert_tensor)
-        counts = stage(self._shape, layers, share, first=first, last=last)
-        total, experts = sum(counts.values()), counts[EXPERTS]
-        copies, expert_copies = self._groups["data_context"], self._groups["expert_data"]
-        states = _divided(STATES * (total - experts), copies) + _divided(STATES * experts, expert_copies)
-        on_host: Parts = {}
-        if self._offload["param"]:
-            on_host["the actor's weights"] = WEIGHT * total
-        if self._reference and self._reference_offload:
-            on_host["the reference's weights"] = WEIGHT * total
-        if self._swapped or self._offload["optimizer"]:
-            on_host[_ADAM] = states
-        return StageMemory(layers, counts, WEIGHT * total, GRADIENT * total, states, on_host)
-
-    def _engine(self) -> tuple[Counts, Parts]:
-        rollout, facts = self._layout.rollout, self._facts
-        if rollout is None:
-            return Counts(), {}
-        together = rollout.tensor * rollout.data if facts.expert_parallel else 1
-        counts = stage(self._shape, range(self._shape.layers), rollout_share(rollout.tensor, together))
-        parts: Parts = {"the engine's weights": WEIGHT * sum(counts.values())}
-        derived = WEIGHT * derived_of_latent(self._shape, rollout.tensor)
-        if derived:
-            parts["what the engine derives from kv_b_proj"] = derived
-            self._assume("vllm-ascend keeps W_UV and W_UK_T beside kv_b_proj (attention/mla_v1.py@v0.9.1rc2)")
-        sequences, length = self._sequences(), facts.whole(f"{ROLLOUT}.max_model_len") or facts.length
-        if sequences and length:
-            each = cache_per_token(self._shape, rollout.tensor)
-            parts["the KV cache"] = sequences * length * each
-            self._assume(f"KV cache bf16, {each} bytes a token, for {sequences} sequences of {length} tokens")
-        self._assume(
-            "experts are spread evenly; tokens to them too (an imbalance needs more than is counted here)"
-        )
-        return counts, parts
-
-    def _sequences(self) -> int | None:
-        """Sequences that one engine decodes at once: no more than it gets."""
-        facts = self._facts
-        share = -(-facts.answers // facts.engines) if facts.answers and facts.engines else None
-        given = facts.whole(f"{ROLLOUT}.max_num_seqs")
-        return min(given, share) if given and share else given or share
-
-    def _phases(self, number: int, one: StageMemory, engine: Parts) -> Iterator[Phase]:
-        """The three moments that need most: the update, handing the weights over, generating."""
-        freed = not engine or self._facts.values.value(f"{ROLLOUT}.free_cache_engine") is not False
-        common = self._communicators()
-        reference: Parts = {}
-        if self._reference and not self._reference_offload:
-            reference = {"the reference's weights": one.weights}
-        update = {"the actor's weights": one.weights, "the actor's gradients": one.gradients}
-        if self._swapped:
-            update["optimizer states on their way"] = one.states // _SWAP_TIMES
-        else:
-            update[_ADAM] = one.states
-        yield Phase(
-            UPDATE,
-            number,
-            {**update, **self._activations(number), **reference, **common, **({} if freed else engine)},
-        )
-        if not engine:
-            return
-        left = dict(reference)
-        if not self._offload["grad"]:
-            left["the actor's gradients"] = one.gradients
-        if not (self._swapped or self._offload["optimizer"]):
-            left[_ADAM] = one.states
-        weights = {name: size for name, size in engine.items() if name != "the KV cache"}
-        actor = {"the actor's weights": one.weights}
-        gather = {"one tensor of all experts, gathered": self._gathered()}
-        held = weights if freed else engine
-        yield Phase(HANDOVER, number, {**actor, **held, **gather, **left, **common})
-        yield Phase(
-            GENERATE, number, {**engine, **({} if self._offload["param"] else actor), **left, **common}
-        )
-
-    def _gathered(self) -> int:
-        """The largest tensor that goes to the engine: an expert's of every rank and its copy, or the embedding."""
-        shape, ranks = self._shape, self._layout.train.expert
-        self._assume(
-            "weights go to the engine tensor by tensor, an expert's gathered from all expert ranks "
-            "(per_tensor_generator, verl/utils/megatron_utils.py@55e3c5b)"
-        )
-        expert = 2 * shape.expert_width * shape.hidden * (ranks + 1) if shape.experts and ranks > 1 else 0
-        return WEIGHT * max(expert, shape.vocabulary * shape.hidden)
-
-    def _activations(self, number: int) -> Parts:
-        """An estimate; the rest of the plan is counted, this isn't."""
-        facts, shape, train = self._facts, self._shape, self._layout.train
-        length, micro = facts.length, facts.whole(f"{ACTOR}.ppo_micro_batch_size_per_gpu") or 1
-        if length is None:
-            return {}
-        tokens = length * micro // (train.tensor * train.context)
-        layers = self._layout.stage_layers[number]
-        recomputed = facts.transformer("recompute_granularity") == "full"
-        flight = max(1, train.pipeline - number)
-        working = 2 * tokens * (4 * shape.hidden + 4 * shape.heads * shape.head)
-        working += 2 * tokens * shape.experts_per_token * (2 * shape.hidden + 3 * shape.expert_width)
-        stored = 2 * tokens * shape.hidden if recomputed else working
-        kept = "the input of each layer (full recompute)" if recomputed else "all of each layer"
-        self._assume(
-            f"activations, an estimate: {kept} for up to {train.pipeline} micro batches of {micro} x {length} tokens, "
-            "one layer's own, and the logits in bf16 and twice in fp32 on the last stage"
-        )
-        parts = {"activations (estimate)": stored * layers * flight + working}
-        if number == train.pipeline - 1:
-            parts["logits (estimate)"] = (
-                10 * length * micro // train.context * shape.vocabulary // train.tensor
+def _phases(
+    facts: Facts,
+    training: Training,
+    engines: Sequence[Engine],
+    overhead: Overhead,
+    batches: dict[PhaseName, MicroBatch | None],
+) -> Iterator[Phase]:
+    asleep = facts.values.value(f"{ROLLOUT}.free_cache_engine") is not False
+    passes = {
+        PhaseName.OLD_LOG_PROB: training.old_log_prob,
+        PhaseName.REFERENCE: training.reference,
+        PhaseName.UPDATE: training.update,
+    }
+    for number, one in enumerate(training.stages):
+        resident = present([*one.resident.items(), *one.resident_late.items()])
+        held: Parts = {}
+        if engines:
+            engine = engines[number]
+            held = {} if asleep else present([*engine.own.items(), (Part.KV_CACHE, engine.cache.size)])
+            moving = {Part.ACTOR_WEIGHTS: one.weights, Part.GATHERED: training.gathered}
+            yield _phase(PhaseName.WEIGHT_SYNC, number, resident, moving, held or engine.own, overhead.parts)
+            yield replace(
+                _phase(PhaseName.GENERATE, number, resident, engine.parts(engine.cache.size)),
+                settled=engine.profiled if engine.share is not None else {},
             )
-        return parts
+        for name, needs in passes.items():
+            micro = batches[name]
+            if needs is not None and micro is not None:
+                yield _phase(name, number, resident, needs(number, micro), held, overhead.parts)
 
-    def _communicators(self) -> Parts:
-        rollout = self._layout.rollout
-        sizes = [*self._groups.values(), *(rollout_groups(rollout).values() if rollout else ())]
-        count = 1 + sum(size > 1 for size in sizes)
-        given = self._facts.env.get("HCCL_BUFFSIZE", "")
-        size = int(given) if given.isdigit() else _HCCL_MB
-        self._assume(f"HCCL: {count} groups of more than one rank, 2 x HCCL_BUFFSIZE ({size} MB) each")
-        return {"HCCL's buffers": count * 2 * size * 10**6} if self._facts.npu else {}
 
-    def _host(self, stages: tuple[StageMemory, ...]) -> Parts:
-        """Of the node whose dies leave most with it."""
-        dies, per_stage = self._facts.recipe.cluster.dies, self._facts.world // len(stages)
-        nodes = []
-        for begin in range(0, self._facts.world, dies):
-            parts: Parts = {}
-            for rank in range(begin, begin + dies):
-                for name, size in stages[rank // per_stage].on_host.items():
-                    parts[name] = parts.get(name, 0) + size
-            nodes.append(parts)
-        self._assume(
-            "host: what is offloaded or swapped; besides it the system, Ray's object store (30% of the memory unless "
-            "said otherwise) and one process a die"
+def _phase(name: PhaseName, number: int, resident: Parts, *others: Parts) -> Phase:
+    """A phase's parts: what it needs beside what is resident; what is both is there once."""
+    needed = present(item for parts in others for item in parts.items())
+    left = {part: size for part, size in resident.items() if part not in needed}
+    kept = {part: max(size, resident.get(part, 0)) for part, size in needed.items()}
+    return Phase(name, number, {**kept, **left})
+
+
+def _assumed(facts: Facts, shape: Shape, engine: Engine | None, overhead: Overhead) -> Iterator[str]:
+    if shape.kind and shape.kind not in KNOWN_TYPES:
+        yield f"model_type {shape.kind!r} is not known here: its parameters are counted as those of a Llama"
+    if engine is not None:
+        cache = engine.cache
+        yield f"KV cache: {cache.per_token} bytes a token, in blocks of {cache.block} tokens, one of them vLLM's own"
+        yield (
+            "the engine takes its whole share of a die: what its weights, a forward pass, HCCL, CANN and training "
+            "leave of it is the KV cache (determine_available_memory, vllm_ascend/worker/worker_v1.py:158@v0.9.1rc2)"
         )
-        return max(nodes, key=lambda parts: sum(parts.values()), default={})
+        if shape.latent:
+            yield "vllm-ascend keeps W_UV and W_UK_T beside kv_b_proj (attention/mla_v1.py@v0.9.1rc2)"
+    if shape.experts:
+        yield "tokens are spread evenly over the experts; an imbalance needs more than is counted here"
+    if facts.npu:
+        yield (
+            f"HCCL, an estimate: {overhead.groups} groups of more than one rank, 2 x HCCL_BUFFSIZE "
+            f"({overhead.buffer_mb} MB) each; CANN's context, an estimate: 1 GB a process"
+        )
+    if fused(facts):
+        yield "no logits: fused kernels are on"
+    yield "the logits and one layer's activations are not there at once: the larger of them is counted"
+    yield (
+        "host, by estimate: 3 GB a process; not counted: the system, the page cache, loading a checkpoint, the driver"
+    )
 
-    def _assume(self, text: str) -> None:
-        if text not in self._assumed:
-            self._assumed.append(text)
 
-
-def _divided(size: int, by: int) -> int:
-    return -(-size // max(1, by))
-
-
-def _has_reference(facts: Facts) -> bool:
-    return facts.on(f"{ACTOR}.use_kl_loss") or facts.on("algorithm.use_kl_in_reward")
+def _missing(facts: Facts, training: Training, batches: dict[PhaseName, MicroBatch | None]) -> Iterator[str]:
+    for name, micro in batches.items():
+        if micro is None and not (name is PhaseName.REFERENCE and training.reference is None):
+            lengths = "" if facts.length else " or the data's lengths"
+            yield f"{name.label}: {name.micro_batch_key}{lengths} is not set"
+    if facts.layout is not None and facts.layout.rollout is None:
+        yield "generate: the trainer itself generates, which keeps no cache of a fixed size"

@@ -19,8 +19,7 @@ def place_rules(facts: Facts) -> Iterator[Rule]:
             not unclean,
             ", ".join(f"{key} is {_short(value)}" for key, value in unclean)
             or "no quantization_config, no num_nextn_predict_layers",
-            "remove quantization_config and set num_nextn_predict_layers to 0 in the bf16 model's config.json "
-            "(asserted in verl/models/mcore/config_converter.py@55e3c5b)",
+            "remove quantization_config and set num_nextn_predict_layers to 0 in the bf16 model's config.json",
             path=("model", "path"),
         )
     if facts.recipe.megatron and facts.recipe.model.checkpoint:

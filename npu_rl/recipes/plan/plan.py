@@ -7,16 +7,23 @@ from itertools import chain
 from pathlib import Path
 
 from npu_rl.errors import RecipeError
+from npu_rl.manifest.problems import KeyPath
 from npu_rl.recipes.batch_rules import Broken, broken_rules
 from npu_rl.recipes.finding import Finding, Severity
 from npu_rl.recipes.hydra_files import ConfigTree
+from npu_rl.recipes.keys import word_for
 from npu_rl.recipes.load import LoadedRecipe
+from npu_rl.recipes.plan.adaptation_rules import adaptation_rules
 from npu_rl.recipes.plan.amounts import Disk, Loading, Tokens, disk_of, loading_of, tokens_of
 from npu_rl.recipes.plan.batch_shares import batch_shares, length_rules
+from npu_rl.recipes.plan.checkpoints import Checkpoints, checkpoint_rules, checkpoints_of
 from npu_rl.recipes.plan.facts import Facts, facts_of
+from npu_rl.recipes.plan.fit import fit
+from npu_rl.recipes.plan.grounds import grounded
 from npu_rl.recipes.plan.layout_rules import layout_rules
+from npu_rl.recipes.plan.machine import Machine
 from npu_rl.recipes.plan.memory import Memory, memory_of
-from npu_rl.recipes.plan.memory_rules import Machine, memory_rules
+from npu_rl.recipes.plan.memory_rules import memory_rules
 from npu_rl.recipes.plan.place_rules import place_rules
 from npu_rl.recipes.plan.rule import Rule
 from npu_rl.recipes.plan.switch_rules import switch_rules
@@ -26,8 +33,8 @@ __all__ = ["Machine", "Plan", "plan_of"]
 
 @dataclass(frozen=True)
 class Plan:
-    """A recipe's plan. fits: whether the sizes of the layout do. memory: None where they don't, or on another
-    backend than Megatron.
+    """A recipe's plan. fits: whether the sizes of the layout do. memory: None where they don't, or the
+    model's shape is not known.
     """
 
     facts: Facts
@@ -36,6 +43,7 @@ class Plan:
     fits: bool
     memory: Memory | None
     disk: Disk | None
+    checkpoints: Checkpoints | None
     loading: Loading | None
     tokens: Tokens | None
 
@@ -67,10 +75,11 @@ def plan_of(
     """
     facts, machine = facts_of(loaded, code, tree), machine or Machine()
     rules = _rules(facts)
-    fits = not any(rule.refuses for rule in layout_rules(facts))
-    memory = memory_of(facts) if fits and facts.shape is not None else None
+    fits = facts.layout is None or all(check.ok for check in fit(facts.layout))
+    memory = memory_of(facts, machine.die) if fits and facts.shape is not None else None
     if memory is not None and facts.npu:
         rules += memory_rules(facts, memory, machine)
+    rules += checkpoint_rules(facts, machine)
     return Plan(
         facts,
         machine,
@@ -78,6 +87,7 @@ def plan_of(
         fits,
         memory,
         disk_of(facts.shape) if facts.shape else None,
+        checkpoints_of(facts),
         loading_of(facts, memory),
         tokens_of(facts),
     )
@@ -85,29 +95,42 @@ def plan_of(
 
 def _rules(facts: Facts) -> list[Rule]:
     """Each rule once: where a layout rule and the trainer's own arithmetic judge the same sizes, the one that fails."""
-    broken = {rule.rule: rule for rule in broken_rules(facts.values, facts.recipe.megatron, facts.code)}
+    found = {
+        (one.rule, one.message): one
+        for one in broken_rules(facts.values, facts.recipe.megatron, facts.upstream)
+    }
+    broken = {rule: one for (rule, _), one in reversed(found.items())}
     rules = chain(
         layout_rules(facts),
         batch_shares(facts, broken),
         length_rules(facts),
         switch_rules(facts),
+        adaptation_rules(facts),
         place_rules(facts),
     )
-    kept = [rule for rule in rules if not (rule.ok and rule.id in broken)]
+    kept = [rule for rule in grounded(rules, facts.upstream) if not (rule.ok and rule.id in broken)]
     refused = {rule.id for rule in kept if not rule.ok}
-    return kept + [_of_trainer(rule) for rule in broken.values() if rule.rule not in refused]
+    return kept + [_of_trainer(one) for one in found.values() if one.rule not in refused]
 
 
 def _of_trainer(broken: Broken) -> Rule:
-    return Rule(broken.rule, False, broken.message, "", broken.keys)
+    return Rule(broken.rule, False, broken.message, broken.fix, broken.keys)
 
 
 def _finding(facts: Facts, rule: Rule) -> Finding:
     key = next((key for key in rule.keys if key in facts.given), rule.keys[0] if rule.keys else "")
-    path = facts.path(key) or rule.path
+    path = facts.path(key) or rule.path or _where_to_write(key)
     severity = Severity.ADVICE if rule.advice else Severity.ERROR
     where = facts.loaded.where(*path)
     return Finding(rule.id, severity, path, key, rule.figures, rule.fix, where, rule.certain)
+
+
+def _where_to_write(trainer_key: str) -> KeyPath:
+    """The recipe's key for one of the trainer's that it doesn't set."""
+    if not trainer_key:
+        return ()
+    word = word_for(trainer_key)
+    return ("overrides", trainer_key) if word is None else tuple(word.split("."))
 
 
 def _unknown_model(facts: Facts, error: RecipeError) -> Finding:

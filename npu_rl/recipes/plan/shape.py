@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from npu_rl.bounded import read_json
@@ -24,7 +24,9 @@ class Latent:
 
 @dataclass(frozen=True)
 class Shape:
-    """A decoder. Widths in elements. experts: routed ones per layer, 0 is none. dense: first layers without experts.
+    """A decoder. Widths in elements. experts: routed ones per layer, 0 is none. dense: first layers without experts;
+    also_dense: others (mlp_only_layers, decoder_sparse_step). shared_feed_forward: width of the shared experts, where
+    it is no multiple of an expert's; shared_gate: each token weighs them. kind: model_type, "" if nothing says it.
     expert_groups, groups_per_token: a token's experts come from some groups only (n_group, topk_group); 0 is from all.
 
     positions: those it was first trained on; stretch: what rope scaling multiplies them by. unclean: what of
@@ -44,18 +46,28 @@ class Shape:
     experts: int = 0
     expert_width: int = 0
     shared_experts: int = 0
+    shared_feed_forward: int = 0
+    shared_gate: bool = False
     experts_per_token: int = 0
     expert_groups: int = 0
     groups_per_token: int = 0
     dense: int = 0
+    also_dense: frozenset[int] = frozenset()
     tied: bool = False
     query_bias: bool = False
+    output_bias: bool = False
     query_norm: bool = False
     unclean: tuple[tuple[str, Any], ...] = ()
+    kind: str = field(default="", compare=False)
 
     def is_dense(self, layer: int) -> bool:
         """Whether layer `layer`, from 0, has one feed-forward network instead of experts."""
-        return not self.experts or layer < self.dense
+        return not self.experts or layer < self.dense or layer in self.also_dense
+
+    @property
+    def shared_width(self) -> int:
+        """Width of the shared experts together."""
+        return self.shared_feed_forward or self.shared_experts * self.expert_width
 
 
 # Their config.json on the Hugging Face hub.
@@ -102,7 +114,17 @@ TINY = Shape(
     groups_per_token=1,
     dense=1,
 )
-KNOWN_TYPES = ("deepseek_v3", "deepseek_v2", "llama", "mistral", "qwen2", "qwen3")
+KNOWN_TYPES = (
+    "deepseek_v3",
+    "deepseek_v2",
+    "llama",
+    "mistral",
+    "qwen2",
+    "qwen2_moe",
+    "qwen3",
+    "qwen3_moe",
+)
+"""Values of model_type whose parameters are counted exactly; any other is counted as Llama's are."""
 
 
 def shape_of(loaded: LoadedRecipe) -> Shape:
@@ -154,9 +176,11 @@ def read_shape(values: Mapping[str, Any]) -> Shape:
         )
     positions, stretch = _reach(values)
     experts = int(values.get("n_routed_experts", values.get("num_experts", 0)) or 0)
+    layers = int(values["num_hidden_layers"])
+    bias = bool(values.get("attention_bias", kind.startswith("qwen2")))
     groups = int(values.get("n_group", 0) or 0) if experts else 0
     return Shape(
-        layers=int(values["num_hidden_layers"]),
+        layers=layers,
         hidden=hidden,
         heads=heads,
         kv_heads=int(values.get("num_key_value_heads", heads)),
@@ -169,18 +193,33 @@ def read_shape(values: Mapping[str, Any]) -> Shape:
         experts=experts,
         expert_width=int(values.get("moe_intermediate_size", 0) or 0),
         shared_experts=int(values.get("n_shared_experts", 0) or 0),
+        shared_feed_forward=int(values.get("shared_expert_intermediate_size", 0) or 0),
+        shared_gate=bool(values.get("shared_expert_intermediate_size")),
         experts_per_token=int(values.get("num_experts_per_tok", 0) or 0),
         expert_groups=groups if groups > 1 else 0,
         groups_per_token=int(values.get("topk_group", 0) or 0) if groups > 1 else 0,
         dense=int(values.get("first_k_dense_replace", 0) or 0) if experts else 0,
+        also_dense=_also_dense(values, layers) if experts else frozenset(),
         tied=bool(values.get("tie_word_embeddings", False)),
-        query_bias=bool(values.get("attention_bias", kind == "qwen2")),
+        query_bias=bias,
+        output_bias=bias and not kind.startswith("qwen2"),
         query_norm=kind.startswith("qwen3"),
+        kind=kind,
         unclean=tuple(
             (key, values[key])
             for key in ("quantization_config", "num_nextn_predict_layers")
             if values.get(key)
         ),
+    )
+
+
+def _also_dense(values: Mapping[str, Any], layers: int) -> frozenset[int]:
+    """Layers without experts in Qwen's MoE models (transformers, Qwen3MoeDecoderLayer.__init__@4.52.4)."""
+    named, step = set(values.get("mlp_only_layers") or ()), int(values.get("decoder_sparse_step", 1) or 1)
+    if layers > _MOST_LAYERS:
+        return frozenset()
+    return frozenset(
+        number for number in range(layers) if number in named or (step > 1 and (number + 1) % step)
     )
 
 

@@ -16,10 +16,10 @@ _SWAP, _DDP = (
 )
 _LOADS = (f"{ACTOR}.load_weight", f"{REFERENCE}.load_weight")
 _OFFLOAD = f"{ACTOR}.megatron.optimizer_offload"
-_SWAP_SOURCE = "mindspeed/features_manager/optimizer/swap_optimizer_feature.py@7ff818c4"
 _GROUPS = ("moe_router_num_groups", "moe_router_group_topk")
 _ADDITIONAL = f"{ROLLOUT}.engine_kwargs.vllm.additional_config"
 _GRAPH = f"{_ADDITIONAL}.torchair_graph_config"
+_RECIPE_GRAPH = "rollout.engine_arguments.additional_config.torchair_graph_config"
 _ONLY_WITH_GRAPH = (
     "use_cached_graph",
     "graph_batch_sizes",
@@ -29,7 +29,6 @@ _ONLY_WITH_GRAPH = (
     "enable_kv_nz",
     "enable_super_kernel",
 )
-_ASCEND = "vllm_ascend/ascend_config.py:107@v0.9.1rc2"
 
 
 def switch_rules(facts: Facts) -> Iterator[Rule]:
@@ -59,24 +58,24 @@ def _swap(facts: Facts) -> Iterator[Rule]:
     yield Rule(
         "swap-needs-distributed-optimizer",
         distributed,
-        f"swap_optimizer true, use_distributed_optimizer {str(distributed).lower()} ({_SWAP_SOURCE})",
-        "leave use_distributed_optimizer on",
+        f"swap_optimizer true, use_distributed_optimizer {str(distributed).lower()}",
+        "remove use_distributed_optimizer, which is on by default",
         (_DDP, _SWAP),
     )
     reuse = bool(facts.transformer("reuse_fp32_param"))
     yield Rule(
         "swap-without-reuse-fp32",
         not reuse,
-        f"swap_optimizer true, reuse_fp32_param {str(reuse).lower()} ({_SWAP_SOURCE})",
-        "leave reuse_fp32_param out",
+        f"swap_optimizer true, reuse_fp32_param {str(reuse).lower()}",
+        "remove actor.transformer.reuse_fp32_param",
         (f"{TRANSFORMER}.reuse_fp32_param", _SWAP),
     )
     chosen = facts.transformer("optimizer_selection") or "fused_adamw"
     yield Rule(
         "swap-needs-fused-adamw",
         chosen == "fused_adamw",
-        f"swap_optimizer true, optimizer_selection {chosen}; it replaces the step of fused_adamw ({_SWAP_SOURCE})",
-        "leave optimizer_selection out",
+        f"swap_optimizer true, optimizer_selection {chosen}; it replaces the step of fused_adamw",
+        "remove actor.transformer.optimizer_selection",
         (f"{TRANSFORMER}.optimizer_selection", _SWAP),
     )
 
@@ -88,7 +87,7 @@ def _weights(facts: Facts) -> Iterator[Rule]:
             "actor-reference-weights",
             actor == reference,
             f"load_weight of the actor {actor}, of the reference {reference}",
-            "say model.load_weights, which sets both: with other weights the first KL is no zero",
+            "remove this override and set model.load_weights, which sets both: else the first KL is not 0",
             (f"{REFERENCE}.load_weight", f"{ACTOR}.load_weight"),
         )
     if actor is False:
@@ -98,13 +97,16 @@ def _weights(facts: Facts) -> Iterator[Rule]:
         "benchmark-switch-in-training",
         not found,
         f"weights are loaded, and of a benchmark's switches on: {', '.join(found) or 'none'}",
-        "turn it off, or set model.load_weights to false for a benchmark",
+        "remove it, or set model.load_weights to false for a benchmark",
         (f"{ROLLOUT}.ignore_eos",),
     )
 
 
 def _expert_groups(facts: Facts) -> Iterator[Rule]:
-    """verl@55e3c5b reads neither number from config.json, and then a token of the actor may go to any expert."""
+    """verl@55e3c5b reads neither number from config.json, and then a token of the actor may go to any expert.
+
+    Advice: verl's published recipe trains like that.
+    """
     shape = facts.shape
     if shape is None or not shape.expert_groups:
         return
@@ -113,11 +115,12 @@ def _expert_groups(facts: Facts) -> Iterator[Rule]:
         "router-groups",
         (groups, chosen) == (shape.expert_groups, shape.groups_per_token),
         f"moe_router_num_groups {groups}, moe_router_group_topk {chosen}; the model's experts are in "
-        f"{shape.expert_groups} groups, of which a token uses {shape.groups_per_token} "
-        "(verl/models/mcore/config_converter.py:282@55e3c5b leaves them out)",
-        f"set actor.transformer.moe_router_num_groups to {shape.expert_groups} and moe_router_group_topk to "
-        f"{shape.groups_per_token}: the rollout routes like that, and the probabilities of both would differ",
+        f"{shape.expert_groups} groups, of which a token uses {shape.groups_per_token}; the rollout routes like that, "
+        "and verl's own configuration of the actor leaves both out",
+        f"set actor.transformer.moe_router_num_groups to {shape.expert_groups} and "
+        f"actor.transformer.moe_router_group_topk to {shape.groups_per_token}",
         tuple(f"{TRANSFORMER}.{name}" for name in _GROUPS),
+        advice=True,
     )
 
 
@@ -129,7 +132,7 @@ def _resharding(facts: Facts) -> Iterator[Rule]:
         "d2d-without-balance-batch",
         not balanced,
         f"D2D_DATA_TRANSFER {facts.env['D2D_DATA_TRANSFER']}, trainer.balance_batch {str(balanced).lower()}",
-        "set trainer.balance_batch to false in overrides",
+        "set overrides.trainer.balance_batch to false",
         ("trainer.balance_batch",),
         ("env", "D2D_DATA_TRANSFER"),
     )
@@ -144,8 +147,13 @@ def _sleep(facts: Facts) -> Iterator[Rule]:
         "sleep-mode-expandable-segments",
         not (sleep and segments and not manual),
         f"free_cache {str(sleep).lower()}, adaptation rollout-offload {'on' if manual else 'off or absent'}, "
-        f"PYTORCH_NPU_ALLOC_CONF {given or 'not set'}",
-        "turn on the adaptation rollout-offload, which needs no sleep mode, or set expandable_segments:False",
+        f"PYTORCH_NPU_ALLOC_CONF {given or 'not set'}: vLLM's sleep mode has a memory pool of its own",
+        (
+            "set adaptations.rollout-offload to true, which needs no sleep mode, or "
+            if "rollout-offload" in facts.off
+            else ""
+        )
+        + "set env.PYTORCH_NPU_ALLOC_CONF to expandable_segments:False",
         (f"{ROLLOUT}.free_cache_engine",),
         ("env", "PYTORCH_NPU_ALLOC_CONF"),
     )
@@ -158,30 +166,34 @@ def _graph(facts: Facts) -> Iterator[Rule]:
         "graph-or-eager",
         not (enabled and eager is True),
         f"torchair graphs {'on' if enabled else 'off'}, eager {eager}",
-        "set rollout.eager to false, or turn torchair_graph_config.enabled off",
+        f"set rollout.eager to false, or {_RECIPE_GRAPH}.enabled to false",
         (f"{ROLLOUT}.enforce_eager", f"{_GRAPH}.enabled"),
     )
     if facts.npu and facts.shape is not None and facts.shape.latent and eager is False:
         yield Rule(
             "mla-graph-needs-torchair",
             enabled,
-            f"eager false, torchair_graph_config.enabled {str(enabled).lower()}; vllm-ascend 0.9.1 has no other graphs "
-            "for DeepSeek",
-            "set torchair_graph_config.enabled in rollout.engine_arguments.additional_config, or rollout.eager: true",
+            f"rollout.eager false, torchair_graph_config.enabled {str(enabled).lower()}; vllm-ascend has no other "
+            "graphs for DeepSeek",
+            f"set {_RECIPE_GRAPH}.enabled to true, or rollout.eager to true",
             (f"{_GRAPH}.enabled", f"{ROLLOUT}.enforce_eager"),
         )
-    if not enabled:
-        used = [name for name in _ONLY_WITH_GRAPH if settings.get(name)]
-        if settings:
-            yield Rule(
-                "torchair-switches",
-                not used,
-                f"torchair graphs off, on with them: {', '.join(used) or 'none'} ({_ASCEND})",
-                "set torchair_graph_config.enabled to true, or leave these out",
-                tuple(f"{_GRAPH}.{name}" for name in used),
-            )
-        return
-    yield from _batch_sizes(facts, settings)
+    if enabled:
+        yield from _batch_sizes(facts, settings)
+    elif settings:
+        yield _torchair_switches(settings)
+
+
+def _torchair_switches(settings: Mapping[str, Any]) -> Rule:
+    used = [name for name in _ONLY_WITH_GRAPH if settings.get(name)]
+    keys = " and ".join(f"{_RECIPE_GRAPH}.{name}" for name in used)
+    return Rule(
+        "torchair-switches",
+        not used,
+        f"torchair graphs are off, and of the settings that are refused then these are on: {', '.join(used) or 'none'}",
+        f"remove {keys} (on the command line: KEY=~), or set {_RECIPE_GRAPH}.enabled to true",
+        tuple(f"{_GRAPH}.{name}" for name in used),
+    )
 
 
 def _batch_sizes(facts: Facts, settings: Mapping[str, Any]) -> Iterator[Rule]:
@@ -196,7 +208,10 @@ def _batch_sizes(facts: Facts, settings: Mapping[str, Any]) -> Iterator[Rule]:
         "graph-batch-sizes",
         good,
         f"graph_batch_sizes {sizes}, rollout tensor {tensor}, max_sequences {sequences}, max_batched_tokens {tokens}",
-        f"take one size, {sequences}, a multiple of {tensor} and at most {tokens}",
+        f"set {_RECIPE_GRAPH}.graph_batch_sizes to [{sequences}]"
+        if sequences % tensor == 0 and sequences <= tokens
+        else f"set rollout.max_sequences to a multiple of {tensor} and at most {tokens}, and "
+        f"{_RECIPE_GRAPH}.graph_batch_sizes to that one size",
         (f"{_GRAPH}.graph_batch_sizes",),
     )
 

@@ -21,12 +21,15 @@ NORMS, EMBEDDING, HEAD = "norms", "embedding", "head"
 
 @dataclass(frozen=True)
 class Share:
-    """Over how many dies each kind of parameter is divided. latent_down: the latent down-projections."""
+    """Over how many dies each kind of parameter is divided. latent_down: the latent down-projections. vocabulary: the
+    table of words is padded to a multiple of it.
+    """
 
     tensor: int = 1
     latent_down: int = 1
     experts: int = 1
     expert_tensor: int = 1
+    vocabulary: int = 1
 
 
 def training_share(tensor: int, expert: int, expert_tensor: int) -> Share:
@@ -35,8 +38,11 @@ def training_share(tensor: int, expert: int, expert_tensor: int) -> Share:
 
 
 def rollout_share(tensor: int, expert: int) -> Share:
-    """One die's share in the engine; expert: dies that divide the experts, 1 with the tensor ranks alone."""
-    return Share(tensor=tensor, experts=expert, expert_tensor=1 if expert > 1 else tensor)
+    """One die's share in the engine; expert: dies that divide the experts, 1 with the tensor ranks alone.
+
+    vLLM pads the words to multiples of 64 (vllm/model_executor/layers/vocab_parallel_embedding.py:22@v0.9.1).
+    """
+    return Share(tensor=tensor, experts=expert, expert_tensor=1 if expert > 1 else tensor, vocabulary=64)
 
 
 WHOLE = Share()
@@ -51,8 +57,8 @@ def layer(shape: Shape, number: int, share: Share = WHOLE) -> Counts:
         return counts
     one = 3 * shape.hidden * shape.expert_width
     counts[EXPERTS] += shape.experts // share.experts * one // share.expert_tensor
-    counts[SHARED] += shape.shared_experts * one // share.tensor
-    counts[ROUTER] += shape.experts * shape.hidden
+    counts[SHARED] += 3 * shape.hidden * shape.shared_width // share.tensor
+    counts[ROUTER] += (shape.experts + shape.shared_gate) * shape.hidden
     return counts
 
 
@@ -68,7 +74,8 @@ def stage(
     counts: Counts = Counter()
     for number in layers:
         counts += layer(shape, number, share)
-    words = shape.vocabulary * shape.hidden // share.tensor
+    rows = -(-shape.vocabulary // share.vocabulary) * share.vocabulary
+    words = rows * shape.hidden // share.tensor
     if first:
         counts[EMBEDDING] += words
     if last:
@@ -134,8 +141,12 @@ def _latent(shape: Shape, share: Share) -> Counts:
 
 
 def _attention(shape: Shape, share: Share) -> Counts:
+    """Where ranks outnumber key-value heads, each has one of its own (QKVParallelLinear, vllm@v0.9.1)."""
     width, narrow = shape.heads * shape.head, shape.kv_heads * shape.head
-    count = 2 * shape.hidden * width + 2 * shape.hidden * narrow
+    keys = 2 * narrow // min(share.tensor, max(1, shape.kv_heads))
+    count = 2 * shape.hidden * width // share.tensor + shape.hidden * keys
     if shape.query_bias:
-        count += width + 2 * narrow
-    return Counter({ATTENTION: count // share.tensor, NORMS: 2 * shape.head if shape.query_norm else 0})
+        count += width // share.tensor + keys
+    if shape.output_bias:
+        count += shape.hidden
+    return Counter({ATTENTION: count, NORMS: 2 * shape.head if shape.query_norm else 0})

@@ -1,8 +1,9 @@
 """Adaptation deepscaler-reward: rule-based scores for competition problems, where verl 55e3c5b has none.
 
 `verl/utils/reward_score/__init__.py` knows no data source `deepscaler`. Its patch asks `scores` and `compute_score`.
-For whole batches, which every core works on, name `rewards/deepscaler.py:compute_scores` as the reward function and
-`batch` as the reward manager.
+A recipe that names `npu_rl_runtime/rewards/deepscaler.py:compute_scores` as its reward function and `batch` as its
+reward manager has a step's responses scored in one call, on every core; verl's default asks for one after the other.
+The switch is about verl's default function: a function that a recipe names is called either way.
 """
 
 from __future__ import annotations

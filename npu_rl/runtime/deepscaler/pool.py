@@ -23,7 +23,8 @@ from .workers import EQUAL, FAILED, LIMIT, UNEQUAL
 __all__ = ["EQUAL", "FAILED", "LIMIT", "UNEQUAL", "verdicts"]
 
 ATTEMPTS = 3
-MOST_WORKERS = 16
+# Each may take 2 GiB for a moment (`workers.MEMORY`), on a host whose memory holds the offloaded state.
+MOST_WORKERS = 32
 _START = """
 import importlib, json, sys
 sys.path[:] = json.loads(sys.argv[1])
@@ -74,7 +75,7 @@ _started: _Started | None = None
 
 
 def workers_wanted() -> int:
-    """NPU_RL_DEEPSCALER_WORKERS, or a worker per core this process may use, 16 at most."""
+    """NPU_RL_DEEPSCALER_WORKERS, or a worker per core this process may use, 32 at most."""
     named = os.environ.get("NPU_RL_DEEPSCALER_WORKERS", "").strip()
     if named:
         if not (named.isdecimal() and int(named)):

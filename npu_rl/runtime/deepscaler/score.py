@@ -1,4 +1,4 @@
-r"""The score of an answer: verl's signatures for one and for a batch.
+r"""The score of a response: verl's signatures for one and for a batch.
 
 accuracy: 1.0 if the last balanced `\boxed{}` equals the right answer (see `equality`), else 0.0.
 format: 0.33 for keeping to <think>, <answer> and a box in it, and 0.67 for accuracy, as the published recipe has it
@@ -36,8 +36,9 @@ def compute_score(
     variant: str | None = None,
     limit_s: float = LIMIT_S,
     details: bool = False,
+    any_source: bool = False,
 ) -> Score:
-    """One answer's score. See `compute_scores`."""
+    """Return the score of one response; arguments and errors as of `compute_scores`."""
     return compute_scores(
         [data_source],
         [solution_str],
@@ -46,6 +47,7 @@ def compute_score(
         variant=variant,
         limit_s=limit_s,
         details=details,
+        any_source=any_source,
     )[0]
 
 
@@ -58,15 +60,31 @@ def compute_scores(
     variant: str | None = None,
     limit_s: float = LIMIT_S,
     details: bool = False,
+    any_source: bool = False,
 ) -> list[Score]:
-    """A score per answer, as verl's reward manager `batch` asks for them: every core works on the hard ones.
+    """Return a score per response, in one call for all: every core works on those that need algebra.
 
-    ground_truths: a text or number each, or a list of them of which any will do. variant: `accuracy` or `format`; by
-    default what NPU_RL_DEEPSCALER_VARIANT says, or accuracy. limit_s: CPU seconds of algebra per pair; what takes
-    longer is not equal. details: a dictionary each: score, accuracy, format, and limit (1.0 where time was up).
-    Raises ValueError for a wrong variant or lengths that differ, and what `pool.verdicts` raises.
+    The signature is that of verl's reward manager `batch`
+    (verl/workers/reward_manager/batch.py:67@55e3c5b); the arguments after `*` are a recipe's `reward.arguments`.
+
+    Args:
+        data_sources: the data set of each response; deepscaler, as verl's default function has it.
+        solution_strs: the decoded responses.
+        ground_truths: a text or number each, or a list of them of which any will do.
+        extra_infos: not read.
+        variant: `accuracy` or `format`; by default the value of NPU_RL_DEEPSCALER_VARIANT, or accuracy.
+        limit_s: CPU seconds of algebra per pair; what takes longer is not equal.
+        details: return a dictionary each: score, accuracy, format, and limit (1.0 where time was up).
+        any_source: score responses of other data sources the same way.
+
+    Raises:
+        ValueError: an unknown variant or data source, or lengths that differ.
+        ModuleNotFoundError: math-verify is not installed.
+        RuntimeError: the processes that compare responses ended several times over.
     """
-    del data_sources, extra_infos
+    del extra_infos
+    if not any_source:
+        _known(data_sources)
     if len(solution_strs) != len(ground_truths):
         raise ValueError(f"{len(solution_strs)} answers, but {len(ground_truths)} right ones")
     with_format = _variant(variant) == "format"
@@ -82,6 +100,17 @@ def compute_scores(
         parts = {"score": score, "accuracy": accuracy, "format": formatted, "limit": float(out_of_time)}
         result.append(parts if details else score)
     return result
+
+
+def _known(data_sources: Iterable[str]) -> None:
+    others = sorted({str(source) for source in data_sources} - {DATA_SOURCE})
+    if others:
+        more = f" and {len(others) - 5} more" if others[5:] else ""
+        raise ValueError(
+            f"the reward of {DATA_SOURCE} was called for data source {', '.join(others[:5])}{more}: "
+            f"write {DATA_SOURCE} into the column data_source of the data, or have the others scored by their last "
+            "\\boxed{} too, with `reward: {arguments: {any_source: true}}` in the recipe"
+        )
 
 
 def _variant(named: str | None) -> str:

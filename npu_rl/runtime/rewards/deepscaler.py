@@ -1,4 +1,4 @@
-"""The deepscaler reward by a file's path, which is how verl loads a `custom_reward_function`: one answer, or a batch.
+"""The deepscaler reward by a file's path, which is how verl loads a `custom_reward_function`: one response, or a batch.
 
 Loaded by path a module has no package to be relative to, so this one finds it: two folders up, which is on
 `PYTHONPATH` wherever the code tree is.

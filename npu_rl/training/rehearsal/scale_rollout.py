@@ -22,14 +22,17 @@ _CACHE = {
     "num_gpu_blocks_override": 256,
 }  # 4096 tokens; else a CPU gets 1 GiB, made at every step
 GOAL = 0.7
-"""Mean reward of the last steps; the model begins near 0.5."""
+"""Mean accuracy of the last steps; the model begins near 0.5."""
+_DEEPSCALER = "npu_rl_runtime/rewards/deepscaler.py"
+ACCURACY_SHARE = 0.67
+"""The most that a response of the sums gets where its format counts too: it is a box and nothing else."""
 
 
 def scaled_rollout(recipe: Recipe, name: str, case: Case) -> tuple[Recipe, list[str]]:
     """The recipe to rehearse with, without its checkpoint, and what was changed, for people.
 
     Kept besides what the level *train* keeps: the engine and its arguments, freeing its memory, chunked prefill, the
-    kinds of offloading, YaRN, the checkpoint's way into the actor, and the trainer's own reward for `deepscaler`.
+    kinds of offloading, YaRN, the checkpoint's way into the actor, and the reward, if it is one of `deepscaler`.
     """
     steps = min(recipe.steps, STEPS)
     changes = {
@@ -47,7 +50,7 @@ def scaled_rollout(recipe: Recipe, name: str, case: Case) -> tuple[Recipe, list[
             loader_workers=0,
             shuffle=recipe.data.shuffle,
         ),
-        "reward": Reward(goal=GOAL if steps >= STEPS else None),
+        "reward": _reward(recipe, steps),
         "rollout": recipe.rollout.model_copy(
             update={
                 "answers": _ANSWERS,
@@ -84,6 +87,17 @@ def scaled_rollout(recipe: Recipe, name: str, case: Case) -> tuple[Recipe, list[
     return recipe.model_copy(update=changes), _told(recipe, steps, case)
 
 
+def _reward(recipe: Recipe, steps: int) -> Reward:
+    """The recipe's own where it scores the data source of the sums; else the trainer's for that source."""
+    reward = recipe.reward if _scores_the_sums(recipe.reward) else Reward()
+    best = ACCURACY_SHARE if reward.arguments.get("variant") == "format" else 1.0
+    return reward.model_copy(update={"goal": GOAL * best if steps >= STEPS else None})
+
+
+def _scores_the_sums(reward: Reward) -> bool:
+    return (reward.function or "").partition(":")[0] == _DEEPSCALER
+
+
 def _sizes(case: Case) -> dict[str, int]:
     return {"tensor": 1, "expert_tensor": 1, case: RANKS}
 
@@ -101,4 +115,11 @@ def _told(recipe: Recipe, steps: int, case: Case) -> list[str]:
         f"cluster: {RANKS} ranks for {world}: {case} parallel {RANKS} in training, vLLM's experts over both",
         f"steps: {steps} of {recipe.steps}, at a learning rate of {_RATE:g} for {recipe.optimizer.lr:g}",
         f"vLLM: {_PROMPT} tokens a pass, eager",
+        *_other_reward(recipe.reward),
     ]
+
+
+def _other_reward(reward: Reward) -> list[str]:
+    if reward.function is None or _scores_the_sums(reward):
+        return []
+    return [f"reward: the trainer's own for deepscaler, for {reward.function}"]

@@ -108,7 +108,7 @@ def test_fsdp_sizes() -> None:
     assert wrong(layout) == []
     assert train_groups(layout) == {"ddp": 4, "fsdp": 4, "data": 8, "sequence": 2, "rollout_tensor": 2}
     assert tiny(layout) == (4, {"shard": 2, "sequence": 1})
-    assert wrong(replace(layout, train=TrainSizes(shard=3))) == ["model-parallel-divides-world"]
+    assert wrong(replace(layout, train=TrainSizes(shard=3))) == ["fsdp-size-divides-world"]
     assert wrong(replace(layout, train=TrainSizes(sequence=8))) == ["sequence-parallel-divides-heads"]
     whole = replace(layout, train=TrainSizes(), rollout=None)
     assert train_groups(whole) == {"fsdp": 16}

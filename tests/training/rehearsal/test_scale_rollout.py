@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from npu_rl.recipes.load import load_recipe
-from npu_rl.recipes.schema import Recipe
-from npu_rl.training.rehearsal.scale_rollout import CASES, RANKS, Case, scaled_rollout
+from npu_rl.recipes.schema import Recipe, Reward
+from npu_rl.runtime.deepscaler import score
+from npu_rl.training.rehearsal.scale_rollout import CASES, GOAL, RANKS, Case, scaled_rollout
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +53,29 @@ def test_its_own_engine_arguments_are_kept(recipe: Recipe) -> None:
     assert given == recipe.rollout.engine_arguments
 
 
-def test_the_reward_is_the_trainers_own(recipe: Recipe) -> None:
+def test_the_recipes_own_reward_is_kept(recipe: Recipe) -> None:
+    """Its function and its manager: the sums are of the data source that it scores."""
     small, told = scaled_rollout(recipe, "r", "expert")
-    assert small.reward.function is None
+    assert recipe.reward.function == "npu_rl_runtime/rewards/deepscaler.py:compute_scores"
+    assert (small.reward.function, small.reward.manager) == (recipe.reward.function, "batch")
+    assert small.reward.goal == GOAL
     assert small.data.make == "boxed-sums"
-    assert any("YaRN" in line for line in told)
+    assert any("YaRN" in line for line in told) and not any("reward" in line for line in told)
+
+
+def test_a_reward_for_other_data_is_the_trainers_own(recipe: Recipe) -> None:
+    other = recipe.model_copy(update={"reward": Reward(function="./mine.py:score", manager="naive")})
+    small, told = scaled_rollout(other, "r", "expert")
+    assert (small.reward.function, small.reward.manager) == (None, None)
+    assert "reward: the trainer's own for deepscaler, for ./mine.py:score" in told
+
+
+def test_the_goal_is_what_a_box_alone_can_reach() -> None:
+    """With the format's share, a response of nothing but the right box has 0.67."""
+    recipe = load_recipe("deepseek-r1-zero-256die", ["reward.arguments.variant=format"]).recipe
+    small = scaled_rollout(recipe, "r", "expert")[0]
+    assert small.reward.arguments == {"variant": "format"}
+    assert small.reward.goal == pytest.approx(GOAL * score.ACCURACY_SHARE)
 
 
 def test_a_short_rehearsal_has_no_goal(recipe: Recipe) -> None:

@@ -1,0 +1,14 @@
+"""The machines a plan is made for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a die and a host have, and the disk the checkpoints go to, in bytes. host, disk: None if not known."""
+
+    die: int = 64 * 10**9
+    host: int | None = None
+    disk: int | None = None

@@ -1,0 +1,145 @@
+"""What messages tell people to do: keys are a recipe's, options exist, nothing replaces the host's torch."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import npu_rl
+from npu_rl.recipes.keys import dotted_keys, sections
+from npu_rl.recipes.known_switches import known_switches
+from npu_rl.training.symptoms import SYMPTOMS
+
+ROOT = Path(npu_rl.__file__).parent
+# Sections of a recipe whose keys are open, and so not in the schema.
+OPEN = (
+    "env.",
+    "adaptations.",
+    "overrides.",
+    "actor.transformer.",
+    "model.config.",
+    "rollout.engine_arguments.",
+)
+# Sections of the trainer's own that a recipe has under another name.
+TRAINERS = re.compile(r"(?<![\w./])(actor_rollout_ref|custom_reward_function|reward_model|critic)\.\w")
+NO_KEYS = re.compile(r"\.(py|sh|yaml|md|json|patch|jsonl)\b")
+
+
+def _texts() -> Iterator[tuple[str, str]]:
+    """Every text of the program that is no docstring, as `file:line` and what is constant in it."""
+    for path in sorted(ROOT.rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        prose = {
+            node.body[0].value
+            for node in ast.walk(tree)
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
+            and node.body
+            and isinstance(node.body[0], ast.Expr)
+        }
+        inside = {part for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+        for node in ast.walk(tree):
+            where = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
+            if isinstance(node, ast.JoinedStr):
+                parts = [part.value if isinstance(part, ast.Constant) else "NAME" for part in node.values]
+                yield where, "".join(map(str, parts))
+            elif (
+                isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in prose | inside
+            ):
+                yield where, node.value
+
+
+TEXTS = list(_texts())
+
+
+def _hints() -> Iterator[tuple[str, str]]:
+    """The texts that tell what to do: of the arguments `hint` and `fix`, and of the symptoms."""
+    for number, symptom in enumerate(SYMPTOMS):
+        yield f"symptom {number}: {symptom.pattern.pattern[:30]}", symptom.hint
+    for path in sorted([*(ROOT / "training").glob("*.py"), *(ROOT / "recipes").rglob("*.py")]):
+        for node in ast.walk(ast.parse(path.read_text())):
+            for word in getattr(node, "keywords", []):
+                if word.arg in ("hint", "fix"):
+                    yield f"{path.relative_to(ROOT)}:{node.lineno}", " ".join(_constants(word.value))
+
+
+def _constants(node: ast.AST) -> Iterator[str]:
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
+            yield inner.value
+
+
+HINTS = list(_hints())
+
+
+@pytest.mark.parametrize(("where", "hint"), HINTS, ids=[where for where, _ in HINTS])
+def test_the_keys_that_a_hint_names_are_a_recipes(where: str, hint: str) -> None:
+    assert not TRAINERS.search(hint.replace("overrides.actor", "")), (
+        "the trainer's key, where overrides. is missing"
+    )
+    names = "|".join(map(re.escape, sections()))
+    for key in re.findall(rf"(?<![\w./-])((?:{names})\.[a-z_][\w.-]*\w)", hint):
+        if not NO_KEYS.search(key) and not key.startswith(OPEN):
+            assert key in dotted_keys() or any(known.startswith(f"{key}.") for known in dotted_keys()), key
+
+
+def test_the_adaptations_that_hints_name_exist() -> None:
+    named = {slug for _, hint in HINTS for slug in re.findall(r"adaptations\.([a-z][a-z0-9-]+)", hint)}
+    assert named and named <= set(known_switches(None))
+
+
+def _commands() -> Any:
+    from typer.main import get_command
+
+    from npu_rl.cli.app import app
+
+    return get_command(app)
+
+
+def _said_commands() -> list[tuple[str, str]]:
+    """`npu-rl COMMAND ...` as messages write it, up to the end of the words that can be a command line."""
+    word = r"(?:--?[a-z][a-z-]*(?:[= ](?!-)[A-Z'/.][^\s,;:`]*)?|[A-Z][A-Z.]*|NAME|[a-z]+(?![\w.']))"
+    pattern = re.compile(
+        rf"npu-rl ((?:train|setup|verify|plan|recipes|status|diff|list|lock|store|schema)(?: {word})*)"
+    )
+    return [(where, match[1]) for where, text in TEXTS for match in pattern.finditer(text)]
+
+
+def test_the_commands_and_options_that_messages_name_exist() -> None:
+    top = _commands()
+    said = _said_commands()
+    assert len(said) > 20
+    for where, line in said:
+        words = line.split()
+        command = top.commands[words[0]]
+        if hasattr(command, "commands") and len(words) > 1 and words[1] in command.commands:
+            command = command.commands[words[1]]
+        options = {
+            name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)
+        }
+        given = {word.partition("=")[0] for word in words if word.startswith("--")}
+        assert given <= {*options, "--help"}, f"{where}: npu-rl {line}"
+        needed = {
+            parameter.opts[0]
+            for parameter in command.params
+            if parameter.required and "-" in parameter.opts[0]
+        }
+        assert not given or needed <= given, f"{where}: npu-rl {line} lacks {needed - given}"
+
+
+def test_a_command_that_is_told_to_be_run_is_whole() -> None:
+    """After a colon stands what a person pastes; `npu-rl setup` without a manifest is refused."""
+    bare = [where for where, text in TEXTS if re.search(r": npu-rl (setup|lock)(?! --)", text)]
+    assert bare == []
+
+
+@pytest.mark.parametrize(("where", "text"), [(w, t) for w, t in TEXTS if "pip install" in t])
+def test_no_command_lets_pip_choose_a_torch(where: str, text: str) -> None:
+    """But in the one place that knows that there is no torch_npu."""
+    without_torch = "math-verify" in text and where.startswith("runtime/deepscaler/")
+    assert "--no-deps" in text or without_torch or where.startswith("training/interpreter.py"), where
+    assert "torch==" not in text
