@@ -62,7 +62,7 @@ def test_the_actor_and_the_rollout_route_alike(
     than by Megatron-core's."""
     usage = tmp_path / "usage"
     patched = ways(patched_tree, tmp_path / "checkpoints", usage=usage)
-    assert used(usage, SLUG) == 2 * len(BIASES)
+    assert used(usage, SLUG) == 3 * len(BIASES)  # once loaded, twice sent
     for bias, before, after in zip(BIASES, upstreams_ways, patched, strict=True):
         assert error(after["actor"], bias) < 1e-6
         assert after["sent"] == "torch.float32"
