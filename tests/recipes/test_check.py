@@ -50,6 +50,15 @@ def test_a_good_recipe_for_megatron(code: Path) -> None:
     assert errors(loaded, code) == []
 
 
+def test_keys_that_verl_gives_to_mindspeed_need_no_note(code: Path) -> None:
+    hand = 'repatch(self.config.actor.megatron.get("override_transformer_config", {}))\n'
+    lay(code, {"verl/workers/megatron_workers.py": hand})
+    keys = {"swap_optimizer_times": 16, "context_algo": "b", "seq_length": 4096, "moe_grouped_gemm": True}
+    both = {"multi_latent_attention": True, "multi_head_latent_attention": True}
+    found = check_recipe(megatron(actor={"transformer": keys | both}), code)
+    assert found.errors == found.notes == []
+
+
 def test_an_unknown_key_is_told_where_it_was_written(code: Path) -> None:
     loaded = recipe(overrides={"trainer.nodes": 1})
     assert errors(loaded, code) == [

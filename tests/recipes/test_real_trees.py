@@ -82,7 +82,7 @@ def test_every_key_of_verl_is_known_to_some_reader(code_tree: Path) -> None:
     [
         (f"{R}.engine_kwargs.vllm.gpu_memory_utilization", f"{R}.gpu_memory_utilization"),
         (f"{R}.engine_kwargs.vllm.enable_expert_paralel", f"{R}.engine_kwargs.vllm.enable_expert_parallel"),
-        (f"{R}.engine_kwargs.vllm.seed", ""),
+        (f"{R}.engine_kwargs.vllm.seed", f"{R}.seed"),
         (f"{GRAPHS}.enable", f"{GRAPHS}.enabled"),
         ("algorithm.filter_groups.enabled", "algorithm.filter_groups.enable"),
         (f"{A}.temperature", f"{R}.temperature"),
