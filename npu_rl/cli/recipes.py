@@ -89,6 +89,7 @@ def check(name: str, overrides: Sequence[str], workspace: Path | None, as_json: 
                 "recipe": loaded.recipe.name,
                 "code": str(tree.code) if tree else None,
                 "findings": judged.rows(judgement.findings),
+                "unchecked": dict(judgement.unchecked),
             }
         )
     else:
@@ -96,6 +97,8 @@ def check(name: str, overrides: Sequence[str], workspace: Path | None, as_json: 
         against = f"the trainer in {tree.code}" if tree else "its schema alone (no workspace)"
         count = len(judgement.errors)
         verdict = f"{count} {'error' if count == 1 else 'errors'}" if count else "no error"
-        say(f"{loaded.recipe.name}: {verdict}, checked against {against}")
+        unchecked = "; ".join(f"{section} ({why})" for section, why in judgement.unchecked.items())
+        without = f", without {unchecked}" if unchecked else ""
+        say(f"{loaded.recipe.name}: {verdict}, checked against {against}{without}")
     if not judgement.ok:
         raise SystemExit(1)

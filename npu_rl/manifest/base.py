@@ -28,6 +28,12 @@ class Strict(BaseModel):
         del data
         yield from ()
 
+    @classmethod
+    def meant_by(cls, path: KeyPath) -> str:
+        """The key that an unknown one is in other words, dotted; "" if the model has none but near spellings."""
+        del path
+        return ""
+
     @model_validator(mode="wrap")
     @classmethod
     def _every_fault(cls, data: Any, handler: Callable[[Any], Self]) -> Self:

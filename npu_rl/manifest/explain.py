@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from npu_rl.manifest.base import Strict
 from npu_rl.manifest.layers import Layer
 from npu_rl.manifest.problems import KeyPath, Problem, closest, shown
 
@@ -121,6 +122,9 @@ def unknown_key(path: KeyPath, model: type[BaseModel]) -> str | None:
 
 
 def _unknown_key(path: KeyPath, model: type[BaseModel]) -> str:
+    meant = model.meant_by(path) if issubclass(model, Strict) else ""
+    if meant:
+        return f"unknown key; did you mean {meant!r}?"
     holder = _model_at(model, path[:-1])
     allowed = keys_of(holder) if holder else []
     return f"unknown key{closest(str(path[-1]), allowed)} (allowed: {', '.join(allowed)})"

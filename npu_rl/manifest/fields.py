@@ -20,6 +20,10 @@ _REF_PATTERN = r"^([0-9a-f]{40}$|refs/[^ ]+$)"
 _PATCH_PATTERN = rf"^(\.\.?/.+|{checks.PATCHSET_PATTERN[1:-1]})$"
 
 
+class OrOne:
+    """Marks a list that may be given as one of its items, for the JSON Schema."""
+
+
 def text_shape(pattern: str | None = None) -> dict[str, Any]:
     """The JSON Schema of a text, which YAML may also show as a number or a boolean."""
     shape: dict[str, Any] = {"type": ["string", "number", "boolean"]}

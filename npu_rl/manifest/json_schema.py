@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 import types
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, WithJsonSchema
 from pydantic.fields import FieldInfo
 
+from npu_rl.manifest.fields import OrOne
 from npu_rl.manifest.layers import APPEND
 from npu_rl.manifest.schema import Manifest
 
@@ -94,7 +96,12 @@ def _field(field: FieldInfo, definitions: dict[str, _Shape], part: bool) -> _Sha
     least = max((getattr(item, "min_length", 0) or 0 for item in field.metadata), default=0)
     if least and not (part and shape.get("type") == "object"):
         shape["minItems" if shape.get("type") == "array" else "minProperties"] = least
-    return shape
+    return _or_one(shape, field.metadata)
+
+
+def _or_one(shape: _Shape, metadata: Iterable[Any]) -> _Shape:
+    """A list that may be given as one of its items (`manifest.fields.OrOne`)."""
+    return {"anyOf": [shape, shape["items"]]} if any(isinstance(i, OrOne) for i in metadata) else shape
 
 
 def _described(shape: _Shape, field: FieldInfo) -> _Shape:
@@ -106,7 +113,7 @@ def _type(annotation: Any, definitions: dict[str, _Shape], part: bool) -> _Shape
     if origin is Annotated:
         inner = _type(arguments[0], definitions, part)  # also defines the models inside
         shape = next((item for item in arguments[1:] if isinstance(item, WithJsonSchema)), None)
-        return dict(shape.json_schema or {}) if shape else inner
+        return dict(shape.json_schema or {}) if shape else _or_one(inner, arguments[1:])
     if origin in (Union, types.UnionType):
         return _type(next(item for item in arguments if item is not type(None)), definitions, part)
     if origin is Literal:

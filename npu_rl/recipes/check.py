@@ -5,21 +5,23 @@ Nothing is imported from that code, and nothing of it is run. Sizes are `plan`'s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from npu_rl.manifest.problems import KeyPath, closest, dotted
+from npu_rl.manifest.problems import KeyPath, dotted
 from npu_rl.recipes.benchmark import HINT, spoiled
-from npu_rl.recipes.choices import choices_of
 from npu_rl.recipes.finding import Finding, Severity
 from npu_rl.recipes.hydra_files import ConfigFault
 from npu_rl.recipes.hydra_yaml import ModuleFault
+from npu_rl.recipes.keys import out_of_range, word_for
 from npu_rl.recipes.known_switches import known_switches, switches_in_code
+from npu_rl.recipes.nearest import nearest
 from npu_rl.recipes.owned import owned, owned_by
 from npu_rl.recipes.readers import Readers
 from npu_rl.recipes.schema import Recipe
-from npu_rl.recipes.settings import Setting, config_name, flat, merged, settings, unheard
+from npu_rl.recipes.settings import OVERRIDES, Setting, config_name, flat, merged, settings, unheard
+from npu_rl.recipes.verdict import Verdict
 
 
 class Said(Protocol):
@@ -35,9 +37,10 @@ def read_trainer(recipe: Recipe, code: Path | None) -> Readers | ConfigFault | N
     """Read the trainer's configuration in a code folder, once; or say why it can't be read. None without a folder."""
     if code is None:
         return None
-    given = {setting.key for setting in flat(settings(recipe))}
+    given = {setting.key: setting.value for setting in flat(settings(recipe))}
     try:
-        return Readers(code, recipe.trainer.module, config_name(recipe), given)
+        off = [slug for slug, on in recipe.adaptations.items() if not on]
+        return Readers(code, recipe.trainer.module, config_name(recipe), given, off)
     except ConfigFault as fault:
         return fault
 
@@ -72,36 +75,51 @@ class _Check:
             fault = self._trainer
             path = ("trainer", "module" if isinstance(fault, ModuleFault) else "config")
             self._error(path, "", f"{fault} ({fault.where})", "trainer-config")
-        elif self._trainer is not None and self._code is not None:
-            self._keys(self._trainer, self._code)
+        elif self._trainer is not None:
+            self._keys(self._trainer)
         return self._found
 
-    def _keys(self, readers: Readers, code: Path) -> None:
-        unchecked: set[str] = set()
+    def _keys(self, readers: Readers) -> None:
         for setting in self._settings:
             verdict = readers.look(setting.key)
             if not verdict.known:
-                self._error(setting.path, setting.key, verdict.message, "unknown-key")
+                self._unknown(setting, verdict)
                 continue
             if verdict.message:
                 self._note(setting.path, setting.key, verdict.message, "key-read-elsewhere")
-            if verdict.unchecked and verdict.unchecked not in unchecked:
-                unchecked.add(verdict.unchecked)
-                section = setting.key.rpartition(".")[0]
-                self._note(
-                    setting.path,
-                    setting.key,
-                    f"{section} is not checked: {verdict.unchecked}",
-                    "keys-not-checked",
-                )
             if verdict.section:
                 self._section(setting, readers)
-                continue
-            choices = choices_of(setting.key, code, readers.sources)
-            wrong = (choices if choices.kinds else verdict.kinds).wrong(setting.value)
-            if wrong:
-                reader = f" ({verdict.where})" if verdict.where else ""
-                self._error(setting.path, setting.key, f"{setting.key} {wrong}{reader}", "invalid-value")
+            else:
+                self._value(setting, verdict, readers)
+
+    def _unknown(self, setting: Setting, verdict: Verdict) -> None:
+        fix = ""
+        if verdict.right:
+            right = word_for(verdict.right) or f"{OVERRIDES}.{verdict.right}"
+            fix = f"write {right} in place of {_typed(setting.path)}"
+        self._error(setting.path, setting.key, verdict.message, "unknown-key", fix)
+
+    def _value(self, setting: Setting, verdict: Verdict, readers: Readers) -> None:
+        """One fault of a value: its type, its range in a recipe, or what the code that reads it accepts."""
+        value, where = setting.value, f" ({verdict.where})" if verdict.where else ""
+        if wrong := verdict.kinds.wrong(value):
+            fix = self._nearest(setting, value, verdict.kinds.choices)
+            self._error(setting.path, setting.key, f"{wrong}{where}", "invalid-value", fix)
+        elif setting.raw and (outside := out_of_range(setting.key, value)):
+            self._error(setting.path, setting.key, f"{outside}, not {value}", "invalid-value")
+        elif refused := readers.refused(setting.key, value):
+            fix = self._nearest(setting, refused.value, refused.names)
+            message = f"{refused} ({refused.where})"
+            self._error(setting.path, setting.key, message, "invalid-value", fix, refused.certain)
+
+    def _nearest(self, setting: Setting, wrong: Any, names: Collection[str]) -> str:
+        near = nearest(wrong, names) if isinstance(wrong, str) else None
+        if near is None:
+            return ""
+        given = setting.value
+        right = [near if item == wrong else item for item in given] if isinstance(given, list) else near
+        text = f"[{', '.join(map(str, right))}]" if isinstance(right, list) else right
+        return f"set {_typed(setting.path)} to {text}"
 
     def _section(self, setting: Setting, readers: Readers) -> None:
         """A section is set as a whole only by a mapping, or left empty."""
@@ -154,8 +172,10 @@ class _Check:
         for slug in wanted:
             if slug not in known:
                 names = ", ".join(sorted(known)) or "none"
-                message = f"there is no adaptation {slug!r}{closest(slug, sorted(known))} (known: {names})"
-                self._error(("adaptations", slug), "", message, "unknown-adaptation")
+                near = nearest(slug, known)
+                fix = f"write adaptations.{near} in place of adaptations.{slug}" if near else ""
+                message = f"there is no adaptation {slug!r} (known: {names})"
+                self._error(("adaptations", slug), "", message, "unknown-adaptation", fix)
 
     def _benchmark(self) -> None:
         """What must not be in a training is only let through where the recipe says that it is none."""
@@ -164,13 +184,30 @@ class _Check:
         for fault in spoiled(self._recipe, merged(self._settings)):
             self._error(fault.path, fault.key, fault.message, "benchmark-only", HINT)
 
-    def _error(self, path: KeyPath, key: str, message: str, rule: str, fix: str = "") -> None:
+    def _error(
+        self, path: KeyPath, key: str, message: str, rule: str, fix: str = "", certain: bool = True
+    ) -> None:
         # the actor's and the reference's keys often come from one line of the recipe: report it once
         if not any(found.path == path and found.message == message for found in self._found):
-            self._add(Severity.ERROR, path, key, message, rule, fix)
+            self._add(Severity.ERROR, path, key, message, rule, fix, certain)
 
     def _note(self, path: KeyPath, key: str, message: str, rule: str) -> None:
         self._add(Severity.NOTE, path, key, message, rule, "")
 
-    def _add(self, severity: Severity, path: KeyPath, key: str, message: str, rule: str, fix: str) -> None:
-        self._found.append(Finding(rule, severity, path, key, message, fix, self._loaded.where(*path)))
+    def _add(
+        self,
+        severity: Severity,
+        path: KeyPath,
+        key: str,
+        message: str,
+        rule: str,
+        fix: str,
+        certain: bool = True,
+    ) -> None:
+        where = self._loaded.where(*path)
+        self._found.append(Finding(rule, severity, path, key, message, fix, where, certain))
+
+
+def _typed(path: KeyPath) -> str:
+    """A key as a person types it, on a command line too."""
+    return ".".join(map(str, path))

@@ -10,11 +10,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
-from npu_rl.recipes.code_files import source_files
-from npu_rl.recipes.python_classes import parse
+from npu_rl.recipes.python_classes import Sources
 
 _CONFIGS = ("config", "cfg")
 _PREFIXED = re.compile(r"(.+)_(?:config|cfg|conf)")
@@ -26,12 +24,16 @@ _METHODS = frozenset({"get", "pop", "items", "keys", "values", "copy", "update"}
 
 @dataclass(frozen=True)
 class Read:
-    """One read. holder: the names X is written with, such as ("self", "config", "actor")."""
+    """One read. holder: the names X is written with, such as ("self", "config", "actor").
+
+    certain: X is written as the section that was asked for, rather than as some configuration.
+    """
 
     holder: tuple[str, ...]
     name: str
     file: str
     line: int
+    certain: bool = True
 
     @property
     def where(self) -> str:
@@ -44,11 +46,10 @@ class CodeReads:
     Files are parsed only if they hold the name asked for.
     """
 
-    def __init__(self, code: Path, module: str) -> None:
-        self._code = code
+    def __init__(self, sources: Sources, module: str) -> None:
+        self._sources = sources
         self._package = module.partition(".")[0]
         self._program = f"{module.replace('.', '/')}.py"
-        self._texts: dict[str, bytes] | None = None
         self._parsed: dict[str, tuple[list[Read], dict[str, set[str]]]] = {}
 
     def find(
@@ -66,14 +67,14 @@ class CodeReads:
                 if _names(read, last, aliases):
                     return read
                 if possible is None and _may_name(read, last, others, aliases, bool(holders)):
-                    possible = read
+                    possible = replace(read, certain=False)
         return possible
 
     def built_at(self, section: str) -> str | None:
         """file:line where the trainer makes the section's dataclass from it, which refuses unknown fields."""
         last = section.rpartition(".")[2]
         for file in self._files_with(_BUILDER):
-            tree = self._tree(file)
+            tree = self._sources.tree(file)
             for node in ast.walk(tree) if tree else ():
                 if isinstance(node, ast.Call) and node.args and _called(node) == _BUILDER:
                     chain = _chain(node.args[0])
@@ -82,22 +83,18 @@ class CodeReads:
         return None
 
     def _files_with(self, name: str) -> Iterator[str]:
-        if self._texts is None:
-            paths = source_files((self._code / self._package).rglob("*.py"))
-            texts = {path.relative_to(self._code).as_posix(): path.read_bytes() for path in paths}
-            self._texts = {
-                file: text for file, text in texts.items() if b"__main__" not in text or file == self._program
-            }
+        """The files that have the name, the program itself first."""
         word = re.compile(rb"\b" + re.escape(name.encode()) + rb"\b")
-        return (file for file, content in self._texts.items() if word.search(content))
-
-    def _tree(self, file: str) -> ast.Module | None:
-        assert self._texts is not None
-        return parse(self._texts[file])
+        files = self._sources.texts(self._package)
+        for file in sorted(files, key=lambda file: file != self._program):
+            text = files[file]
+            other = file != self._program and b"__main__" in text
+            if name.encode() in text and not other and word.search(text):
+                yield file
 
     def _reads(self, file: str) -> tuple[list[Read], dict[str, set[str]]]:
         if file not in self._parsed:
-            tree = self._tree(file)
+            tree = self._sources.tree(file)
             self._parsed[file] = (list(_all_reads(tree, file)), _aliases(tree)) if tree else ([], {})
         return self._parsed[file]
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from npu_rl.recipes.code_files import source_files
-from npu_rl.recipes.kinds import of_field
+from npu_rl.recipes.engine_call import ADAPTATION, EngineCall, engine_call
+from npu_rl.recipes.kinds import Kinds, of_field
 from npu_rl.recipes.nearest import nearest
 from npu_rl.recipes.python_classes import Field, Sources, parse
 from npu_rl.recipes.verdict import Verdict, unknown
 
 _ENGINE = "vllm.engine.arg_utils.EngineArgs"
-_ROLLOUTS = "verl/workers/rollout/vllm_rollout"
 _ADDITIONAL = "additional_config"
 # Platform plugins add choices of their own to these.
 _OPEN = frozenset({"quantization", "device"})
@@ -32,55 +32,55 @@ class _Options:
 class EngineArguments:
     """The engine's readers in a code folder."""
 
-    def __init__(self, code: Path, sources: Sources) -> None:
+    def __init__(self, code: Path, sources: Sources, switched_off: Collection[str] = ()) -> None:
         self._code = code
         self._sources = sources
+        self._merged = ADAPTATION not in switched_off
+        self._calls: dict[object, EngineCall] = {}
 
-    def look(self, section: str, names: tuple[str, ...]) -> Verdict:
-        """Who reads `section.names…`."""
+    def look(self, section: str, names: tuple[str, ...], mode: object) -> Verdict:
+        """Who reads `section.name...`. mode: the rollout's, whose call of the engine fixes some arguments."""
         if names[0] == _ADDITIONAL and len(names) > 1:
-            return self._additional(names[1:])
+            return self._additional(f"{section}.{_ADDITIONAL}", names[1:])
         name = names[0]
-        if name in self._passed:
-            own = f"{section.removesuffix('.engine_kwargs.vllm')}.{self._passed[name][1] or name}"
-            return unknown(f"the trainer passes {name} to vLLM itself ({self._passed[name][0]}): set {own}")
+        fixed = self._call(mode).fixed.get(name)
+        if fixed is not None:
+            own = fixed.own and f"{section.removesuffix('.engine_kwargs.vllm')}.{fixed.own}"
+            return unknown(
+                f"the trainer passes {name} to vLLM itself ({fixed.where}), so a recipe can't", own
+            )
         if self._fields is None:
             return Verdict(True, unchecked="vLLM (there is no vllm in the code)")
         field = self._fields.get(name)
         if field is None:
-            return unknown(f"vLLM's engine has no argument {name}", nearest(name, self._fields))
+            near = nearest(name, self._fields)
+            return unknown(f"vLLM's engine has no argument {name}", near and f"{section}.{near}")
         if len(names) > 1:
             return Verdict(True, where=field.where)
+        return Verdict(True, kinds=self._kinds(field), where=field.where)
+
+    def of_rollout(self, name: str, mode: object) -> Verdict | None:
+        """What vLLM takes for `rollout.name`, which the trainer passes to it as it is; None if it doesn't."""
+        for argument, fixed in self._call(mode).fixed.items():
+            field = (self._fields or {}).get(argument)
+            if fixed.own == name and fixed.unchanged and field is not None:
+                return Verdict(True, kinds=self._kinds(field), where=field.where)
+        return None
+
+    def _kinds(self, field: Field) -> Kinds:
         kinds = of_field(field, self._sources)
-        return Verdict(True, kinds=replace(kinds, choices=()) if name in _OPEN else kinds, where=field.where)
+        return replace(kinds, choices=()) if field.name in _OPEN else kinds
 
     @cached_property
     def _fields(self) -> Mapping[str, Field] | None:
         return self._sources.fields(_ENGINE)
 
-    @cached_property
-    def _passed(self) -> dict[str, tuple[str, str | None]]:
-        """What the trainer already passes beside `**engine_kwargs`: name -> (file:line, its own key's name).
+    def _call(self, mode: object) -> EngineCall:
+        if mode not in self._calls:
+            self._calls[mode] = engine_call(self._sources, mode, self._merged)
+        return self._calls[mode]
 
-        A second one is a TypeError (verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py@v0.5.0).
-        """
-        result: dict[str, tuple[str, str | None]] = {}
-        for path in source_files((self._code / _ROLLOUTS).glob("*.py")):
-            content = path.read_bytes()
-            if b"**engine_kwargs" not in content:
-                continue
-            for node in _nodes(content):
-                if isinstance(node, ast.Call) and any(
-                    k.arg is None and isinstance(k.value, ast.Name) and k.value.id == "engine_kwargs"
-                    for k in node.keywords
-                ):
-                    file = path.relative_to(self._code).as_posix()
-                    for item in node.keywords:
-                        if item.arg:
-                            result.setdefault(item.arg, (f"{file}:{item.value.lineno}", _own_key(item.value)))
-        return result
-
-    def _additional(self, names: tuple[str, ...]) -> Verdict:
+    def _additional(self, section: str, names: tuple[str, ...]) -> Verdict:
         if not self._options:
             return Verdict(True, unchecked="vllm-ascend (there is no vllm_ascend in the code)")
         holder, name = (_ADDITIONAL, names[0]) if len(names) == 1 else (names[-2], names[-1])
@@ -92,7 +92,10 @@ class EngineArguments:
             holder, name, options = _ADDITIONAL, names[0], self._options[_ADDITIONAL]
         if name in options.keys or (options.more and holder != _ADDITIONAL):
             return Verdict(True, where=options.keys.get(name))
-        return unknown(f"vllm-ascend reads no {name} from {holder}", nearest(name, options.keys))
+        above = names[:-1] if holder != _ADDITIONAL else ()
+        near = nearest(name, options.keys)
+        right = near and ".".join((section, *above, near))
+        return unknown(f"vllm-ascend reads no {name} from {holder}", right)
 
     @cached_property
     def _options(self) -> dict[str, _Options]:
@@ -138,13 +141,4 @@ def _nodes(content: bytes) -> Iterator[ast.AST]:
 def _last(node: ast.expr) -> str | None:
     if isinstance(node, ast.Attribute):
         return node.attr
-    return node.id if isinstance(node, ast.Name) else None
-
-
-def _own_key(node: ast.expr) -> str | None:
-    """The key of `config.KEY` or `config.get("KEY")`."""
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
-        return str(node.args[0].value)
     return node.id if isinstance(node, ast.Name) else None

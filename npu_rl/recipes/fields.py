@@ -9,23 +9,29 @@ import ipaddress
 import math
 import re
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
-from npu_rl.manifest.fields import AnyText, Name, Switch, Text, Variable
+from npu_rl.manifest.fields import AnyText, Name, OrOne, Switch, Text, Variable
 from npu_rl.manifest.quoted import Quoted
 
 __all__ = [
+    "AboveZero",
     "Address",
     "AnyText",
-    "Fraction",
+    "Count",
     "Key",
     "Name",
+    "NotNegative",
     "Number",
+    "OneOrMore",
+    "OrAll",
+    "OrMinusOne",
     "Positive",
     "Samples",
     "Scalar",
+    "Share",
     "Slug",
     "Switch",
     "Text",
@@ -33,11 +39,15 @@ __all__ = [
     "Whole",
 ]
 
-_WHOLE_PATTERN = r"[+-]?[0-9]+(_[0-9]+)*"
+_WHOLE_PATTERN = r"[+-]?[0-9]+(_[0-9]+)*([eE]\+?[0-9]{1,2})?"
+_PLAIN_WHOLE_PATTERN = r"[+-]?[0-9]+(_[0-9]+)*"
 _DECIMAL_PATTERN = r"[+-]?([0-9]+(_[0-9]+)*(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
 _DIGITS = 300  # more is no setting of anything; int() refuses 4,300 by itself, float() makes inf of 309
 
-_INTEGER = re.compile(_WHOLE_PATTERN)
+_N = TypeVar("_N", int, float)
+
+_INTEGER = re.compile(_PLAIN_WHOLE_PATTERN)
+_ROUND = re.compile(_WHOLE_PATTERN)  # 1e2 is 100
 _NUMBER = re.compile(_DECIMAL_PATTERN)
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _ADDRESS_PATTERN = r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}"
@@ -100,8 +110,9 @@ def read_scalar(value: object) -> object:
 
 
 def _whole(value: object) -> object:
-    if isinstance(value, str) and _INTEGER.fullmatch(value) and len(value) <= _DIGITS:
-        return int(value)
+    if isinstance(value, str) and _ROUND.fullmatch(value) and len(value) <= _DIGITS:
+        digits, _, power = value.lower().partition("e")
+        return int(digits) * 10 ** int(power or 0)
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     raise ValueError("must be a whole number")
@@ -121,15 +132,46 @@ def _at_least_one(value: int) -> int:
     return value
 
 
-def _fraction(value: float) -> float:
-    if not 0.0 <= value <= 1.0:
-        raise ValueError("must be a number from 0 to 1")
+def _not_negative(value: _N) -> _N:
+    if value < 0:
+        raise ValueError("must be 0 or more")
     return value
+
+
+def _above_zero(value: float) -> float:
+    if not value > 0:
+        raise ValueError("must be more than 0")
+    return value
+
+
+def _share(value: float) -> float:
+    if not 0.0 < value <= 1.0:
+        raise ValueError("must be more than 0 and at most 1")
+    return value
+
+
+def _at_least_minus_one(value: int) -> int:
+    if value < -1:
+        raise ValueError("must be -1 or more")
+    return value
+
+
+def _minus_one_or_positive(value: int) -> int:
+    if value < -1 or value == 0:
+        raise ValueError("must be -1, or 1 or more")
+    return value
+
+
+def _as_list(value: object) -> object:
+    """One text where a list of them is expected is a list of one."""
+    return [str(value)] if isinstance(value, str) else value
 
 
 def _slug(value: str) -> str:
     if not _SLUG.fullmatch(value):
-        raise ValueError("must be small letters, digits and single hyphens, such as hf-rollout-repeat")
+        spelled = value.lower().replace("_", "-")
+        example = spelled if _SLUG.fullmatch(spelled) else "hf-rollout-repeats-once"
+        raise ValueError(f"must be small letters, digits and single hyphens, such as {example}")
     return value
 
 
@@ -165,7 +207,16 @@ _ANY: dict[str, Any] = {"type": ["string", "number", "boolean", "array", "object
 Whole = Annotated[int, BeforeValidator(_whole), WithJsonSchema(_WHOLE)]
 Positive = Annotated[int, AfterValidator(_at_least_one), BeforeValidator(_whole), WithJsonSchema(_WHOLE)]
 Number = Annotated[float, BeforeValidator(_number), WithJsonSchema(_DECIMAL)]
-Fraction = Annotated[float, AfterValidator(_fraction), BeforeValidator(_number), WithJsonSchema(_DECIMAL)]
+NotNegative = Annotated[
+    float, AfterValidator(_not_negative), BeforeValidator(_number), WithJsonSchema(_DECIMAL)
+]
+AboveZero = Annotated[float, AfterValidator(_above_zero), BeforeValidator(_number), WithJsonSchema(_DECIMAL)]
+Share = Annotated[float, AfterValidator(_share), BeforeValidator(_number), WithJsonSchema(_DECIMAL)]
+Count = Annotated[int, AfterValidator(_not_negative), BeforeValidator(_whole), WithJsonSchema(_WHOLE)]
+OrAll = Annotated[int, AfterValidator(_at_least_minus_one), BeforeValidator(_whole), WithJsonSchema(_WHOLE)]
+OrMinusOne = Annotated[
+    int, AfterValidator(_minus_one_or_positive), BeforeValidator(_whole), WithJsonSchema(_WHOLE)
+]
 Samples = Annotated[
     bool | Literal["validation"],
     BeforeValidator(_samples),
@@ -177,6 +228,8 @@ Samples = Annotated[
     ),
 ]
 Scalar = Annotated[Any, BeforeValidator(read_scalar), WithJsonSchema(_ANY)]
+_T = TypeVar("_T")
+OneOrMore = Annotated[list[_T], BeforeValidator(_as_list), OrOne()]
 Address = Annotated[
     str, AfterValidator(_address), WithJsonSchema({"type": "string", "pattern": f"^{_ADDRESS_PATTERN}$"})
 ]

@@ -49,6 +49,7 @@ class Judgement:
         plan: The plan, with the rules that hold, too.
         known: The keys of the trainer's configuration files, empty without a workspace.
         overruled: The rules that don't hold and that the recipe overrules, by id, with the reasons.
+        unchecked: Sections of the trainer's configuration whose keys nothing here can judge, and why.
     """
 
     of_keys: tuple[Finding, ...]
@@ -56,6 +57,7 @@ class Judgement:
     plan: Plan
     known: frozenset[str]
     overruled: Mapping[str, str] = field(default_factory=dict)
+    unchecked: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -115,6 +117,7 @@ def judge(
         plan,
         frozenset(config.entries) if config else frozenset(),
         exceptions.reasons,
+        trainer.unchecked if isinstance(trainer, Readers) else {},
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from npu_rl.manifest.problems import closest, shown
+from npu_rl.manifest.problems import shown
 from npu_rl.recipes.python_classes import Field, Module, Sources
 
 _NAMES = {
@@ -51,9 +51,7 @@ class Kinds:
         if kind == "text" and self.choices:
             if value in self.choices:
                 return None
-            return (
-                f"must be one of {', '.join(self.choices)}, not {shown(value)}{closest(value, self.choices)}"
-            )
+            return f"must be one of {', '.join(self.choices)}, not {shown(value)}"
         if kind in self.kinds or self._passes(value, kind):
             return None
         return f"must be {self}, not {_said(value)}"

@@ -84,6 +84,8 @@ def _visit_paths(data: dict[str, Plain], visit: _Visit) -> None:
     for section, key in _LISTS:
         holder = data.get(section)
         items = holder.get(key) if isinstance(holder, dict) else None
+        if isinstance(holder, dict) and isinstance(items, str) and checks.is_local(items):
+            holder[key] = visit(items, (section, key))
         for index, item in enumerate(items if isinstance(items, list) else []):
             if isinstance(items, list) and isinstance(item, str) and checks.is_local(item):
                 items[index] = visit(item, (section, key, index))

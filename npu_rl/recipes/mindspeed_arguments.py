@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 
-from npu_rl.recipes.code_files import source_files
 from npu_rl.recipes.kinds import ANY, Kinds, of_named_type
-from npu_rl.recipes.python_classes import parse
+from npu_rl.recipes.python_classes import Sources
 
 _FOLDER = "mindspeed"
 _CHOICE_ADDERS = "add_parser_argument_choices_value"
@@ -33,9 +31,9 @@ class Argument:
 class MindSpeedArguments:
     """The arguments of the MindSpeed in a code folder; `present` is False without one."""
 
-    def __init__(self, code: Path) -> None:
-        self._code = code
-        self.present = (code / _FOLDER / "__init__.py").is_file()
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self.present = (sources.code / _FOLDER / "__init__.py").is_file()
 
     @cached_property
     def declared(self) -> dict[str, Argument]:
@@ -47,7 +45,8 @@ class MindSpeedArguments:
                 continue
             if file != f"{_FOLDER}/arguments.py" and b"register_args" not in content:
                 continue  # a program of its own, such as mindspeed/run/run.py
-            for name, argument in _declarations(content, file, added):
+            tree = self._sources.tree(file)
+            for name, argument in _declarations(tree, file, added) if tree else ():
                 result[name] = _together(result.get(name), argument)
         for name, more in added.items():
             if name in result and result[name].kinds.choices:
@@ -69,25 +68,28 @@ class MindSpeedArguments:
                 return f"{file}:{content.count(bytes((10,)), 0, match.start()) + 1}"
         return None
 
-    @cached_property
-    def _texts(self) -> dict[str, bytes]:
-        if not self.present:
-            return {}
-        paths = source_files((self._code / _FOLDER).rglob("*.py"))
-        return {path.relative_to(self._code).as_posix(): path.read_bytes() for path in paths}
+    @property
+    def _texts(self) -> Mapping[str, bytes]:
+        return self._sources.texts(_FOLDER) if self.present else {}
 
 
-def _declarations(content: bytes, file: str, added: dict[str, list[str]]) -> Iterator[tuple[str, Argument]]:
-    tree = parse(content)
-    for node in ast.walk(tree) if tree else ():
-        if not isinstance(node, ast.Call):
-            continue
+def _declarations(tree: ast.Module, file: str, added: dict[str, list[str]]) -> Iterator[tuple[str, Argument]]:
+    for node in _called(tree.body):
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         texts = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
         if called == "add_argument" and (name := _attribute(node, texts)):
             yield name, Argument(name, f"{file}:{node.lineno}", _kinds(node))
         elif called == _CHOICE_ADDERS and len(texts) == 2:
             added.setdefault(_underscored(texts[0]), []).append(texts[1])
+
+
+def _called(body: list[ast.stmt]) -> Iterator[ast.Call]:
+    """The calls that are statements of their own, at any depth."""
+    for statement in body:
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+            yield statement.value
+        for part in ("body", "orelse", "finalbody", "handlers"):
+            yield from _called(getattr(statement, part, []))
 
 
 def _attribute(node: ast.Call, texts: list[str]) -> str | None:

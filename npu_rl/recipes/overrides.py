@@ -26,7 +26,7 @@ from npu_rl.manifest.layers import Node, lay_over
 from npu_rl.manifest.problems import KeyPath, Problem, shown
 from npu_rl.manifest.yaml_text import DEPTH_LIMIT, Document, NotYaml, Plain, read_value
 from npu_rl.masking import masked_argument
-from npu_rl.recipes.keys import sections, suggestion, word_for
+from npu_rl.recipes.keys import meant_by, sections, suggestion
 from npu_rl.recipes.local_paths import make_absolute
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.settings import OVERRIDES
@@ -35,6 +35,7 @@ _NOTHING_TO_REMOVE = "there is nothing to remove: the recipe doesn't say it"
 _A_NULL = "; '\"null\"' in quotes gives the trainer a null"
 
 _TRAINER_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_][A-Za-z0-9_-]*)*")
+_SHARED = ("algorithm", "data", "trainer")  # sections of a recipe whose names are verl's, too
 _NEAR = 0.8  # difflib's measure; optimiser and optimizer have 0.89, reward and reward_model 0.67
 _HOW = "write key=value, such as optimizer.lr=1e-6; key=null removes what the recipe says"
 
@@ -70,7 +71,9 @@ class Override:
         """The recipe with this laid over it. A path of the value is relative to the current folder."""
         fault = unknown_key(self.path, Recipe)
         if fault is not None:
-            problems.append(Problem(self.said, 0, self.path, fault + _the_trainers(self.path)))
+            meant = meant_by(".".join(self.path))
+            right = f"unknown key; did you mean {' or '.join(map(repr, meant[:3]))}?" if meant else ""
+            problems.append(Problem(self.said, 0, self.path, right or fault + _the_trainers(self.path)))
             return root
         document = self.document()
         make_absolute(document)
@@ -162,13 +165,9 @@ def _trainer_key(text: str, key: str) -> str:
 
 def _the_trainers(path: tuple[str, ...]) -> str:
     """What to do if an unknown key of the recipe was meant to be one of the trainer."""
-    if len(path) < 2:
+    if len(path) < 2 or path[0] not in _SHARED:
         return ""
-    dotted = ".".join(path)
-    word = word_for(dotted)
-    if word is not None:
-        return f"; the trainer's {dotted} is {word} in a recipe"
-    return f"; a key of the trainer itself is set with overrides.{dotted}=..."
+    return f"; a key of the trainer itself is set with overrides.{'.'.join(path)}=..."
 
 
 class _Fault(Exception):

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.recipes.code_files import is_source
+from npu_rl.recipes.code_files import is_source, source_files
 
 _DEPTH = 12
 
@@ -50,11 +50,31 @@ def parse(content: bytes) -> ast.Module | None:
 
 
 class Sources:
-    """A code folder's modules, each parsed when it is first asked for."""
+    """A code folder's modules: each file is read and parsed once, when it is first asked for."""
 
     def __init__(self, code: Path) -> None:
         self.code = code
         self._modules: dict[str, Module | None] = {}
+        self._texts: dict[str, dict[str, bytes]] = {}
+        self._trees: dict[str, ast.Module | None] = {}
+
+    def texts(self, folder: str) -> Mapping[str, bytes]:
+        """Every Python file below a folder of the code, by its name relative to the code."""
+        if folder not in self._texts:
+            paths = source_files((self.code / folder).rglob("*.py"))
+            self._texts[folder] = {
+                path.relative_to(self.code).as_posix(): path.read_bytes() for path in paths
+            }
+        return self._texts[folder]
+
+    def tree(self, file: str) -> ast.Module | None:
+        """The syntax tree of a file named relative to the code; None if it is no Python file."""
+        if file not in self._trees:
+            known = next((texts[file] for texts in self._texts.values() if file in texts), None)
+            path = self.code / file
+            content = known if known is not None else path.read_bytes() if is_source(path) else None
+            self._trees[file] = parse(content) if content is not None else None
+        return self._trees[file]
 
     def module(self, dotted: str) -> Module | None:
         """The module, or None if the folder has no such (readable) file."""
@@ -134,17 +154,29 @@ class Sources:
         return None
 
     def _parse(self, dotted: str) -> Module | None:
-        base = self.code.joinpath(*dotted.split("."))
-        for path in (base.with_name(base.name + ".py"), base / "__init__.py"):
-            tree = parse(path.read_bytes()) if is_source(path) else None
-            if tree is None:
-                continue
-            module = Module(
-                dotted, path.relative_to(self.code).as_posix(), path.name == "__init__.py", {}, ()
-            )
-            names, stars = _top_level(tree, module)
-            return Module(module.dotted, module.file, module.package, names, stars)
+        base = dotted.replace(".", "/")
+        for file in (f"{base}.py", f"{base}/__init__.py"):
+            tree = self.tree(file)
+            if tree is not None:
+                module = Module(dotted, file, file != f"{base}.py", {}, ())
+                names, stars = _top_level(tree, module)
+                return Module(module.dotted, module.file, module.package, names, stars)
         return None
+
+
+def module_name(file: str) -> str:
+    """The dotted name of a file named relative to the code."""
+    return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def imported_names(node: ast.AST) -> dict[str, ast.stmt]:
+    """The names that imports inside a function give."""
+    return {
+        item.asname or item.name: statement
+        for statement in ast.walk(node)
+        if isinstance(statement, (ast.Import, ast.ImportFrom))
+        for item in statement.names
+    }
 
 
 def _top_level(tree: ast.Module, module: Module) -> tuple[dict[str, ast.stmt], tuple[str, ...]]:

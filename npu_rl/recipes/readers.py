@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from npu_rl.recipes.choices import Choices, Refused
 from npu_rl.recipes.code_reads import CodeReads
 from npu_rl.recipes.engine_arguments import EngineArguments
 from npu_rl.recipes.hydra_entry import entry_point
@@ -24,6 +26,7 @@ _CLASSES = {"override_ddp_config": _DDP, "override_optimizer_config": _OPTIMIZER
 _TRANSFORMER = "override_transformer_config"
 _ENGINE = "engine_kwargs.vllm"
 _MODEL = "model.override_config"
+_ROLLOUT = "actor_rollout_ref.rollout"
 
 
 @dataclass(frozen=True)
@@ -37,20 +40,39 @@ class _Split:
 class Readers:
     """The readers of one configuration of a code folder. Raises ConfigFault if its files can't be read.
 
-    given: all keys that are set; a reader may want another one beside the one that is asked for.
+    given: all keys that are set, with their values; a reader may want another one beside the one that is asked for.
+    switched_off: the adaptations that are off. unchecked: section -> whose keys nothing here can judge, as looked at.
     """
 
-    def __init__(self, code: Path, module: str, config: str, given: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        code: Path,
+        module: str,
+        config: str,
+        given: Mapping[str, Any] | None = None,
+        switched_off: Collection[str] = (),
+    ) -> None:
         self.code = code
         self.tree: ConfigTree = compose_files(entry_point(code, module).folder, config, code)
         self.sources = Sources(code)
-        self._given = given
-        self._reads = CodeReads(code, module)
+        self._given = given or {}
+        self.unchecked: dict[str, str] = {}
+        self._reads = CodeReads(self.sources, module)
         self._transformer = TransformerKeys(code, self.sources)
-        self._engine = EngineArguments(code, self.sources)
+        program = f"{module.replace('.', '/')}.py"
+        self._choices = Choices(self.sources, program, self.tree, self._backends)
+        self._engine = EngineArguments(code, self.sources, switched_off)
 
     def look(self, key: str) -> Verdict:
-        """Who knows a key (with every mapping's keys as keys of their own)."""
+        """Who knows a key (with every mapping's keys as keys of their own). Sections it can't judge: `unchecked`."""
+        verdict = self._look(key)
+        if verdict.right and not self._look(verdict.right).known:
+            verdict = replace(verdict, right="")
+        if verdict.unchecked:
+            self.unchecked.setdefault(key.rpartition(".")[0], verdict.unchecked)
+        return verdict
+
+    def _look(self, key: str) -> Verdict:
         if key.startswith("hydra."):
             return Verdict(True)
         entry = self.tree.entries.get(key)
@@ -59,12 +81,51 @@ class Readers:
             handed_on = None if entry.section else self._of_a_library(split)
             if handed_on and handed_on.known and not handed_on.unchecked:
                 return handed_on
+            passed_on = self._of_the_engine(key)
+            if passed_on is not None:
+                return passed_on
             return Verdict(True, section=entry.section, kinds=self._kinds_of(key), where=entry.where)
         if "/" in key or "@" in key:
             return unknown(
                 f"unknown key {key}: a configuration group is chosen by `trainer: {{config: NAME}}`"
             )
         return self._of_a_library(split) or self._of_a_dataclass(split) or self._of_the_code(split)
+
+    def _of_the_engine(self, key: str) -> Verdict | None:
+        """A key of the rollout that vLLM gets as it is, if it is vLLM that generates."""
+        section, _, name = key.rpartition(".")
+        text = isinstance(self._given.get(key), str)
+        if section != _ROLLOUT or not text or self._value(f"{_ROLLOUT}.name") != "vllm":
+            return None
+        verdict = self._engine.of_rollout(name, self._value(f"{_ROLLOUT}.mode"))
+        return verdict if verdict and verdict.kinds.choices else None
+
+    @property
+    def _backends(self) -> tuple[str, str]:
+        """The training backend that runs and the one that doesn't, as the paths of their files name them."""
+        megatron = self._value("actor_rollout_ref.actor.strategy") == "megatron"
+        return ("megatron", "fsdp") if megatron else ("fsdp", "megatron")
+
+    def _value(self, key: str) -> Any:
+        entry = self.tree.entries.get(key)
+        return self._given.get(key, entry.value if entry else None)
+
+    def refused(self, key: str, value: object) -> Refused | None:
+        """Why the code that reads a known key raises on a value; None if it accepts it, or doesn't show."""
+        for place in (_TRANSFORMER, *_CLASSES):
+            _, found, name = key.partition(f".{place}.")
+            if found:
+                named = self._transformer.classes if place == _TRANSFORMER else (_CLASSES[place],)
+                classes = [c for c in map(self._class, named) if c]
+                return self._choices.of_library(name, value, classes)
+        if key.startswith("hydra.") or f".{_ENGINE}." in key or f".{_MODEL}." in key:
+            return None
+        target = self._target(key.rpartition(".")[0])
+        return self._choices.of_key(key, value, [target] if target else [])
+
+    def _class(self, dotted: str) -> tuple[Module, ast.ClassDef] | None:
+        found = self.sources.find(dotted)
+        return (found[0], found[1]) if found and isinstance(found[1], ast.ClassDef) else None
 
     def _kinds_of(self, key: str) -> Kinds:
         """What the file's own value and the section's dataclass say a key takes."""
@@ -94,10 +155,10 @@ class Readers:
             if place == _TRANSFORMER:
                 return self._transformer.look(section, inside, self._given)
             if place == _ENGINE:
-                return self._engine.look(section, tuple(name))
+                return self._engine.look(section, tuple(name), self._value(f"{_ROLLOUT}.mode"))
             if place == _MODEL:
                 return self._of_the_model(section, name)
-            return self._of_a_class(_CLASSES[place], inside)
+            return self._of_a_class(section, _CLASSES[place], inside)
         return None
 
     def _of_the_model(self, section: str, names: list[str]) -> Verdict:
@@ -109,14 +170,15 @@ class Readers:
         full = f"{section}.{'.'.join(names)}"
         return unknown(f"unknown key {full}", f"{section}.{inner}.{'.'.join(names)}")
 
-    def _of_a_class(self, dotted: str, name: str) -> Verdict:
+    def _of_a_class(self, section: str, dotted: str, name: str) -> Verdict:
         fields = self.sources.fields(dotted)
         short = dotted.rpartition(".")[2]
         if fields is None:
             return Verdict(True, unchecked=f"{short} (there is no {dotted.rpartition('.')[0]} in the code)")
         if name in fields:
             return Verdict(True, kinds=of_field(fields[name], self.sources), where=fields[name].where)
-        return unknown(f"{short} has no field {name}", nearest(name, fields))
+        near = nearest(name, fields)
+        return unknown(f"{short} has no field {name}", near and f"{section}.{near}")
 
     def _of_a_dataclass(self, split: _Split) -> Verdict | None:
         """A field of the class a section names as its `_target_`, of one of its fields' classes, or a section
@@ -144,8 +206,7 @@ class Readers:
 
     def _target(self, section: str) -> tuple[Module, ast.ClassDef] | None:
         target = self.tree.entries.get(f"{section}._target_")
-        found = self.sources.find(target.value) if target and isinstance(target.value, str) else None
-        return (found[0], found[1]) if found and isinstance(found[1], ast.ClassDef) else None
+        return self._class(target.value) if target and isinstance(target.value, str) else None
 
     def _of_the_code(self, split: _Split) -> Verdict:
         """A read in the trainer's code, or an error with the nearest right name."""
@@ -160,15 +221,15 @@ class Readers:
         read = self._reads.find(split.section, name, sections, self.tree.holders(name))
         if read is None:
             return self._nobody(split, full)
-        message = f"known only to {read.where}"
-        if len(split.rest) > 1:
-            message += f", which reads {name} as a whole"
+        whole = f", which reads {name} as a whole" if len(split.rest) > 1 else ""
+        message = f"known only to {read.where}{whole}"
         if self._fields(split.section):
             target = self.tree.entries[f"{split.section}._target_"].value
             message += f", but {target} has no such field"
             if built := self._reads.built_at(split.section):
                 return unknown(f"{full} is {message} and is built from it at {built}")
-        return Verdict(True, message=message, where=read.where)
+            return Verdict(True, message, where=read.where)
+        return Verdict(True, "" if read.certain else message, where=read.where)
 
     def _nobody(self, split: _Split, full: str) -> Verdict:
         name = split.rest[0]
@@ -180,7 +241,7 @@ class Readers:
         if near := nearest(name, siblings):
             right = ".".join([split.section, near, *split.rest[1:]]).lstrip(".")
         elif deeper:
-            right = f"{split.section}.{deeper[0]}.{name}"
+            right = ".".join([split.section, deeper[0], *split.rest])
         elif elsewhere:
             right = min(elsewhere, key=lambda key: (key.split(".")[0] != full.split(".")[0], key))
         else:

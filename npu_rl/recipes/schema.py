@@ -10,16 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from npu_rl.manifest import fields as manifest_fields
 from npu_rl.manifest.base import Fault, Strict
+from npu_rl.manifest.problems import KeyPath
 from npu_rl.recipes import fields as f
 from npu_rl.recipes import shapes
 from npu_rl.recipes.fields import key
 
 _A, _R, _F = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"
 _M = "actor_rollout_ref.model"
+_DIES_PER_CARD = 2  # an Atlas A3 card; the older ones have one
 
 
 class Trainer(Strict):
@@ -80,10 +82,10 @@ class Data(Strict):
 
     model_config = ConfigDict(json_schema_extra=shapes.DATA)
 
-    train: Annotated[list[f.Text] | None, key("data.train_files")] = Field(
+    train: Annotated[f.OneOrMore[f.Text] | None, key("data.train_files")] = Field(
         default=None, description="Parquet files to train on; relative to the recipe if they begin with ./"
     )
-    test: Annotated[list[f.Text] | None, key("data.val_files")] = Field(
+    test: Annotated[f.OneOrMore[f.Text] | None, key("data.val_files")] = Field(
         default=None, description="Parquet files to validate on."
     )
     make: Literal["digit-questions", "boxed-sums"] | None = Field(
@@ -109,7 +111,7 @@ class Data(Strict):
     shuffle: Annotated[f.Switch | None, key("data.shuffle")] = Field(
         default=None, description="Shuffle the prompts."
     )
-    loader_workers: Annotated[f.Whole | None, key("data.dataloader_num_workers")] = Field(
+    loader_workers: Annotated[f.Count | None, key("data.dataloader_num_workers")] = Field(
         default=None, description="Processes that read prompts."
     )
 
@@ -168,13 +170,13 @@ class Validation(Strict):
     sample: Annotated[f.Switch | None, key(f"{_R}.val_kwargs.do_sample")] = Field(
         default=None, description="Sample instead of taking the likeliest token."
     )
-    temperature: Annotated[f.Number | None, key(f"{_R}.val_kwargs.temperature")] = Field(
+    temperature: Annotated[f.NotNegative | None, key(f"{_R}.val_kwargs.temperature")] = Field(
         default=None, description="Sampling temperature."
     )
-    top_p: Annotated[f.Fraction | None, key(f"{_R}.val_kwargs.top_p")] = Field(
+    top_p: Annotated[f.Share | None, key(f"{_R}.val_kwargs.top_p")] = Field(
         default=None, description="Nucleus sampling."
     )
-    top_k: Annotated[f.Whole | None, key(f"{_R}.val_kwargs.top_k")] = Field(
+    top_k: Annotated[f.OrAll | None, key(f"{_R}.val_kwargs.top_k")] = Field(
         default=None, description="Likeliest tokens to sample from; -1 is all."
     )
 
@@ -188,13 +190,13 @@ class Rollout(Strict):
     answers: Annotated[f.Positive, key(f"{_R}.n")] = Field(
         description="Answers per prompt (the group's size)."
     )
-    temperature: Annotated[f.Number | None, key(f"{_R}.temperature")] = Field(
+    temperature: Annotated[f.NotNegative | None, key(f"{_R}.temperature")] = Field(
         default=None, description="Sampling temperature."
     )
-    top_p: Annotated[f.Fraction | None, key(f"{_R}.top_p")] = Field(
+    top_p: Annotated[f.Share | None, key(f"{_R}.top_p")] = Field(
         default=None, description="Nucleus sampling."
     )
-    top_k: Annotated[f.Whole | None, key(f"{_R}.top_k")] = Field(
+    top_k: Annotated[f.OrAll | None, key(f"{_R}.top_k")] = Field(
         default=None, description="Likeliest tokens to sample from; -1 is all (vllm), 0 is all (hf)."
     )
     tensor_parallel: Annotated[f.Positive | None, key(f"{_R}.tensor_model_parallel_size")] = Field(
@@ -206,7 +208,7 @@ class Rollout(Strict):
     log_prob_micro_batch: Annotated[f.Positive | None, key(f"{_R}.log_prob_micro_batch_size_per_gpu")] = (
         Field(default=None, description="Answers per die whose log probabilities are computed at once.")
     )
-    memory_share: Annotated[f.Fraction | None, key(f"{_R}.gpu_memory_utilization")] = Field(
+    memory_share: Annotated[f.Share | None, key(f"{_R}.gpu_memory_utilization")] = Field(
         default=None, description="Share of a die's memory for the engine."
     )
     max_sequences: Annotated[f.Positive | None, key(f"{_R}.max_num_seqs")] = Field(
@@ -288,7 +290,7 @@ class Parallel(Strict):
             )
         ),
     ] = Field(default=None, description="Tensor parallel size of the experts (megatron).")
-    shard: Annotated[f.Whole | None, key(fsdp=f"{_A}.fsdp_config.fsdp_size")] = Field(
+    shard: Annotated[f.OrMinusOne | None, key(fsdp=f"{_A}.fsdp_config.fsdp_size")] = Field(
         default=None, description="Dies one copy of the weights is sharded over; -1 is all (fsdp)."
     )
     sequence: Annotated[f.Positive | None, key(fsdp=f"{_A}.ulysses_sequence_parallel_size")] = Field(
@@ -325,7 +327,7 @@ class Actor(Strict):
     epochs: Annotated[f.Positive | None, key(f"{_A}.ppo_epochs")] = Field(
         default=None, description="Passes over one batch."
     )
-    clip_ratio: Annotated[f.Number | None, key(f"{_A}.clip_ratio")] = Field(
+    clip_ratio: Annotated[f.NotNegative | None, key(f"{_A}.clip_ratio")] = Field(
         default=None, description="PPO's clip range."
     )
     entropy: Annotated[f.Number | None, key(f"{_A}.entropy_coeff")] = Field(
@@ -352,14 +354,14 @@ class Reference(Strict):
 class Optimizer(Strict):
     """The actor's optimizer."""
 
-    lr: Annotated[f.Number, key(f"{_A}.optim.lr")] = Field(description="Learning rate.")
-    weight_decay: Annotated[f.Number | None, key(f"{_A}.optim.weight_decay")] = Field(
+    lr: Annotated[f.AboveZero, key(f"{_A}.optim.lr")] = Field(description="Learning rate.")
+    weight_decay: Annotated[f.NotNegative | None, key(f"{_A}.optim.weight_decay")] = Field(
         default=None, description="Weight decay."
     )
-    clip: Annotated[f.Number | None, key(fsdp=f"{_A}.grad_clip", megatron=f"{_A}.optim.clip_grad")] = Field(
-        default=None, description="Largest norm of the gradient."
+    clip: Annotated[f.NotNegative | None, key(fsdp=f"{_A}.grad_clip", megatron=f"{_A}.optim.clip_grad")] = (
+        Field(default=None, description="Largest norm of the gradient.")
     )
-    warmup_steps: Annotated[f.Whole | None, key(f"{_A}.optim.lr_warmup_steps")] = Field(
+    warmup_steps: Annotated[f.OrAll | None, key(f"{_A}.optim.lr_warmup_steps")] = Field(
         default=None, description="Steps until the learning rate is reached."
     )
     schedule: Annotated[
@@ -400,6 +402,14 @@ class Cluster(Strict):
         default=None, description="Network interface of HCCL, Gloo and Ray, such as enp67s0f5."
     )
 
+    @classmethod
+    def rules(cls, data: Mapping[str, Any]) -> Iterator[Fault]:
+        dies, per_card = (_whole(data.get(name)) for name in ("dies", "dies_per_card"))
+        if per_card and per_card > _DIES_PER_CARD:
+            yield ("dies_per_card",), f"must be 1 or {_DIES_PER_CARD}: no Ascend card has {per_card} dies"
+        elif dies and per_card and dies > per_card and dies % per_card:
+            yield ("dies_per_card",), f"{dies} dies are not whole cards of {per_card} dies"
+
     @property
     def world(self) -> int:
         """Dies of all machines: the number of ranks."""
@@ -409,7 +419,7 @@ class Cluster(Strict):
 class Logging(Strict):
     """What is written while the run goes on."""
 
-    backends: Annotated[list[f.Name], key("trainer.logger")] = Field(
+    backends: Annotated[f.OneOrMore[f.Name], key("trainer.logger")] = Field(
         default=["console", "tensorboard"],
         min_length=1,
         description="The trainer's loggers; console is what npu-rl reads and is always on.",
@@ -497,10 +507,26 @@ class Recipe(Strict):
         description="Keys of the trainer itself, written last. For what this schema has no word for.",
     )
 
+    @classmethod
+    def meant_by(cls, path: KeyPath) -> str:
+        """The recipe's word for the trainer's name of a key."""
+        from npu_rl.recipes.keys import meant_by  # it reads this schema
+
+        meant = meant_by(".".join(map(str, path)))
+        return meant[0] if meant else ""
+
     @property
     def megatron(self) -> bool:
         """Whether the Megatron backend trains it."""
         return self.actor.strategy == "megatron"
+
+
+def _whole(value: object) -> int | None:
+    """A whole number that may be malformed; None if it is."""
+    try:
+        return TypeAdapter(f.Whole).validate_python(value)
+    except ValidationError:
+        return None
 
 
 def _one_of(data: Mapping[str, Any], first: str, second: str, what: str) -> Iterator[Fault]:

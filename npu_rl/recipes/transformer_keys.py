@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +17,8 @@ from npu_rl.recipes.verdict import Verdict, unknown
 
 _MODULE = "megatron.core.transformer.transformer_config"
 _CLASSES = ("TransformerConfig", "MLATransformerConfig")
+_WORKERS = "verl/workers/megatron_workers.py"
+_REPATCH = re.compile(rb"\brepatch\([^\n]*override_transformer_config")
 _CONVERTER = "verl/models/mcore/config_converter.py"
 
 
@@ -48,7 +51,12 @@ class TransformerKeys:
     def __init__(self, code: Path, sources: Sources) -> None:
         self._code = code
         self._sources = sources
-        self.mindspeed = MindSpeedArguments(code)
+        self.mindspeed = MindSpeedArguments(sources)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Megatron-core's configuration classes, dotted."""
+        return tuple(f"{_MODULE}.{name}" for name in _CLASSES)
 
     def look(self, section: str, name: str, given: Collection[str]) -> Verdict:
         """Who reads `section.name`. given: all keys that are set."""
@@ -62,7 +70,8 @@ class TransformerKeys:
                 if self.mindspeed.present
                 else "Megatron-core has no"
             )
-            return unknown(f"{readers} {name}", nearest(name, {*self.core, *self.mindspeed.declared}))
+            near = nearest(name, {*self.core, *self.mindspeed.declared})
+            return unknown(f"{readers} {name}", near and f"{section}.{near}")
         said = self._told(section, name, field, read, given)
         kinds = (
             of_field(field, self._sources) if field else argument.kinds if argument else Verdict(True).kinds
@@ -83,7 +92,7 @@ class TransformerKeys:
         self, section: str, name: str, field: Field | None, read: str | None, given: Collection[str]
     ) -> list[str]:
         said = []
-        if field is None and self.core:
+        if field is None and self.core and not self._handed_on:
             said.append(f"only MindSpeed reads {name} ({read}), Megatron-core doesn't: {self._dropped}")
         elif field is not None and name not in self._fields[0] and self._latent_dropped:
             said.append(
@@ -122,6 +131,13 @@ class TransformerKeys:
         if "will be removed" in self._converter:
             return f"{_CONVERTER} drops it with a warning"
         return "see that the trainer takes it out before it builds Megatron-core's configuration"
+
+    @cached_property
+    def _handed_on(self) -> bool:
+        """verl gives the whole mapping to MindSpeed before it builds a model, and Megatron-core only what it knows."""
+        path = self._code / _WORKERS
+        text = path.read_bytes() if is_source(path) else b""
+        return "will be removed" in self._converter and _REPATCH.search(text) is not None
 
     @cached_property
     def _latent_dropped(self) -> bool:

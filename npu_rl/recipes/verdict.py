@@ -9,10 +9,16 @@ from npu_rl.recipes.kinds import ANY, Kinds
 
 @dataclass(frozen=True)
 class Verdict:
-    """known: some reader takes it; message: what is to be told then, and the error if none does.
+    """What is known of a key.
 
-    kinds: what it takes. where: file:line of the reader. section: it holds keys, not a value.
-    unchecked: whose keys these are, if nothing here can read them.
+    Attributes:
+        known: Whether some reader takes it.
+        message: What is to be told then; the error if none does.
+        kinds: What it takes.
+        where: file:line of the reader.
+        section: Whether it holds keys, not a value.
+        unchecked: Whose keys these are, if nothing here can read them.
+        right: The trainer's key that was meant, dotted, if the error has one.
     """
 
     known: bool
@@ -21,8 +27,9 @@ class Verdict:
     where: str | None = None
     section: bool = False
     unchecked: str = ""
+    right: str = ""
 
 
 def unknown(message: str, right: str | None = None) -> Verdict:
-    """The verdict on a key nobody reads, with the nearest right name."""
-    return Verdict(False, f"{message}; did you mean {right!r}?" if right else message)
+    """The verdict on a key nobody reads. right: the trainer's key that was meant, dotted."""
+    return Verdict(False, message, right=right or "")

@@ -83,7 +83,7 @@ def test_check_without_a_workspace(npu_rl) -> None:  # type: ignore[no-untyped-d
     assert done.returncode == 0, done.stderr
     assert "quickstart: no error, checked against its schema alone (no workspace)" in done.stdout
     found = json.loads(npu_rl("recipes", "check", "quickstart", "--json").stdout)
-    assert found == {"ok": True, "recipe": "quickstart", "code": None, "findings": []}
+    assert found == {"ok": True, "recipe": "quickstart", "code": None, "findings": [], "unchecked": {}}
 
 
 def test_check_tells_what_the_backend_has_no_key_for(npu_rl) -> None:  # type: ignore[no-untyped-def]

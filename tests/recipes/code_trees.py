@@ -185,6 +185,20 @@ class RayPPOTrainer:
         assert config.data.train_batch_size >= config.actor_rollout_ref.actor.ppo_mini_batch_size
         "must enable `use_remove_padding`"
 """
+ALGORITHMS = """
+from enum import Enum
+
+class AdvantageEstimator(str, Enum):
+    GAE = "gae"
+    GRPO = "grpo"
+
+def advantages(config):
+    if config.algorithm.adv_estimator == AdvantageEstimator.GAE:
+        return 1
+    if config.algorithm.adv_estimator != AdvantageEstimator.GRPO:
+        raise NotImplementedError
+    return 2
+"""
 WORKERS = """
 def build(self):
     "is not divisible by infer_tp"
@@ -197,7 +211,7 @@ VERL: dict[str, str] = {
     "verl/trainer/config/__init__.py": "from .algorithm import AlgoConfig\n",
     "verl/trainer/config/algorithm.py": ALGORITHM,
     "verl/base_config.py": "class BaseConfig:\n    extra: dict = None\n",
-    "verl/trainer/ppo/core_algos.py": 'class AdvantageEstimator(str, Enum):\n    GAE = "gae"\n    GRPO = "grpo"\n',
+    "verl/trainer/ppo/core_algos.py": ALGORITHMS,
     "verl/trainer/ppo/ray_trainer.py": RULES,
     "verl/workers/fsdp_workers.py": WORKERS,
     "verl/workers/megatron_workers.py": WORKERS,

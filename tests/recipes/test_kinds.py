@@ -46,7 +46,7 @@ def kinds(tmp_path: Path, annotation: str) -> Kinds:
         (
             "Optional[Literal['auto', 'fp8']]",
             "fp9",
-            "must be one of auto, fp8, not 'fp9'; did you mean 'fp8'?",
+            "must be one of auto, fp8, not 'fp9'",
         ),
         ("Imported", "x", "must be a number, not 'x'"),
         ("'int'", "x", "must be a number, not 'x'"),

@@ -110,8 +110,7 @@ def test_an_unknown_key_of_a_section_that_the_trainer_has_too() -> None:
     message = invalid(
         "data.train_batch_size=8", "trainer.total_epochs=3", "data.tokenizer=x", "optimizer.l=1"
     )
-    assert "data.train_batch_size: unknown key" in message
-    assert "the trainer's data.train_batch_size is data.batch in a recipe" in message
+    assert "data.train_batch_size: unknown key; did you mean 'data.batch'?" in message
     assert "set with overrides.trainer.total_epochs=..." in message
     assert "set with overrides.data.tokenizer=..." in message
     assert "optimizer.l: unknown key; did you mean 'lr'?" in message

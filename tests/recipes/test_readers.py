@@ -8,6 +8,8 @@ import pytest
 
 from npu_rl.recipes.code_reads import CodeReads
 from npu_rl.recipes.hydra_files import ConfigFault
+from npu_rl.recipes.kinds import Kinds
+from npu_rl.recipes.python_classes import Sources
 from npu_rl.recipes.readers import Readers
 from npu_rl.recipes.verdict import Verdict
 from tests.recipes.code_trees import LIBRARIES, VERL, WITH_MINDSPEED, lay
@@ -28,7 +30,7 @@ def fsdp(code: Path, key: str) -> Verdict:
 
 
 def megatron(code: Path, key: str, *given: str) -> Verdict:
-    return Readers(code, MODULE, "ppo_megatron_trainer", {key, *given}).look(key)
+    return Readers(code, MODULE, "ppo_megatron_trainer", dict.fromkeys([key, *given])).look(key)
 
 
 @pytest.mark.parametrize("key", [f"{A}.optim.lr", "trainer.nnodes", f"{E}.swap_space", "hydra.run.dir"])
@@ -53,7 +55,7 @@ def test_a_key_of_the_files_is_known_silently(code: Path, key: str) -> None:
     ],
 )
 def test_an_unknown_key_has_a_nearest_right_name(code: Path, key: str, right: str) -> None:
-    assert fsdp(code, key) == Verdict(False, f"unknown key {key}; did you mean {right!r}?")
+    assert fsdp(code, key) == Verdict(False, f"unknown key {key}", right=right)
 
 
 @pytest.mark.parametrize(
@@ -78,10 +80,13 @@ def test_a_field_of_the_sections_class_is_known(code: Path) -> None:
     assert str(fsdp(code, "algorithm.filter_groups.enable").kinds) == "true or false"
 
 
-def test_a_key_only_the_code_reads_is_told(code: Path) -> None:
-    assert fsdp(code, "data.seed").message == "known only to verl/trainer/main_ppo.py:7"
-    message = fsdp(code, "custom_reward_function.reward_kwargs.digit").message
-    assert message == "known only to verl/trainer/main_ppo.py:8, which reads reward_kwargs as a whole"
+def test_a_key_that_only_the_code_reads(code: Path) -> None:
+    verdict = fsdp(code, "data.seed")
+    assert (verdict.message, verdict.where) == ("", "verl/trainer/main_ppo.py:7"), "written as `data` there"
+    verdict = fsdp(code, "custom_reward_function.reward_kwargs.digit")
+    assert (verdict.message, verdict.where) == ("", "verl/trainer/main_ppo.py:8")
+    lay(code, {"verl/workers/rollout/hf.py": 'self.config.get("micro")\n'})
+    assert fsdp(code, f"{R}.micro").message == "known only to verl/workers/rollout/hf.py:1"
 
 
 def test_a_field_the_class_lacks_fails_where_the_trainer_builds_it(code: Path) -> None:
@@ -100,22 +105,31 @@ def test_an_empty_section_takes_any_key_unchecked(code: Path) -> None:
 
 def test_megatron_reads_the_models_keys_one_level_down(code: Path) -> None:
     section = "actor_rollout_ref.model.override_config"
-    assert f"did you mean '{section}.model_config.x'?" in megatron(code, f"{section}.x").message
+    assert megatron(code, f"{section}.x").right == f"{section}.model_config.x"
     assert megatron(code, f"{section}.model_config.x").unchecked == "transformers"
 
 
 def test_megatron_cores_own_keys(code: Path) -> None:
     assert megatron(code, f"{T}.tensor_model_parallel_size").known, "of the base class, in another file"
     assert megatron(code, f"{T}.q_lora_rank").where == "megatron/core/transformer/transformer_config.py:15"
-    assert (
-        megatron(code, f"{T}.num_layrs").message
-        == "Megatron-core has no num_layrs; did you mean 'num_layers'?"
-    )
+    wrong = megatron(code, f"{T}.num_layrs")
+    assert (wrong.message, wrong.right) == ("Megatron-core has no num_layrs", f"{T}.num_layers")
     assert megatron(code, f"{T}.multi_latent_attention").message == ""
     section = f"{A}.megatron.override_ddp_config"
     assert megatron(code, f"{section}.overlap_grad_reduce").known
-    wrong = megatron(code, f"{section}.overlap_grad_reduced").message
-    assert wrong.endswith("has no field overlap_grad_reduced; did you mean 'overlap_grad_reduce'?")
+    wrong = megatron(code, f"{section}.overlap_grad_reduced")
+    assert wrong.message.endswith("has no field overlap_grad_reduced")
+    assert wrong.right == f"{section}.overlap_grad_reduce"
+
+
+def test_mindspeed_gets_its_own_keys_from_verl(code: Path) -> None:
+    lay(code, WITH_MINDSPEED)
+    assert "drops it with a warning" in megatron(code, f"{T}.swap_optimizer_times").message
+    hand = 'repatch(self.config.actor.megatron.get("override_transformer_config", {}))\n'
+    lay(code, {"verl/workers/megatron_workers.py": hand})
+    assert megatron(code, f"{T}.swap_optimizer_times") == Verdict(
+        True, kinds=Kinds(frozenset({"number"})), where="mindspeed/arguments.py:5"
+    )
 
 
 def test_mindspeeds_keys(code: Path) -> None:
@@ -160,17 +174,17 @@ def test_without_the_libraries_their_keys_are_not_checked(tmp_path: Path) -> Non
 
 def test_the_engines_arguments(code: Path) -> None:
     assert fsdp(code, f"{E}.enable_expert_parallel").known
-    wrong = fsdp(code, f"{E}.enable_expert_paralel").message
-    assert (
-        wrong == "vLLM's engine has no argument enable_expert_paralel; did you mean 'enable_expert_parallel'?"
-    )
+    wrong = fsdp(code, f"{E}.enable_expert_paralel")
+    assert wrong.message == "vLLM's engine has no argument enable_expert_paralel"
+    assert wrong.right == f"{E}.enable_expert_parallel"
     assert fsdp(code, f"{E}.kv_cache_dtype").kinds.choices == ("auto", "fp8")
     assert fsdp(code, f"{E}.quantization").kinds.choices == (), "platform plugins add some"
 
 
 def test_an_argument_the_trainer_passes_itself_cannot_be_given_twice(code: Path) -> None:
     verdict = fsdp(code, f"{E}.dtype")
-    assert not verdict.known and verdict.message.endswith(f"set {R}.dtype")
+    assert not verdict.known and "the trainer passes dtype to vLLM itself" in verdict.message
+    assert verdict.right == f"{R}.dtype"
 
 
 @pytest.mark.parametrize(
@@ -188,7 +202,10 @@ def test_an_argument_the_trainer_passes_itself_cannot_be_given_twice(code: Path)
 def test_the_ascend_plugins_options(code: Path, key: str, right: str | None) -> None:
     verdict = fsdp(code, f"{E}.additional_config.{key}")
     assert verdict.known == (right is None)
-    assert right is None or f"did you mean {right!r}?" in verdict.message
+    above = key.rpartition(".")[0] if right == "enabled" else ""
+    assert verdict.right == (
+        ".".join(filter(None, (f"{E}.additional_config", above, right))) if right else ""
+    )
 
 
 def test_a_configuration_that_is_not_there(code: Path) -> None:
@@ -219,13 +236,13 @@ def test_a_configuration_that_is_not_there(code: Path) -> None:
 )
 def test_what_counts_as_a_read_of_data_x(tmp_path: Path, text: str, found: bool) -> None:
     lay(tmp_path, {"pkg/a.py": text})
-    read = CodeReads(tmp_path, "pkg.main").find("data", "x", ["data", "actor"], [])
+    read = CodeReads(Sources(tmp_path), "pkg.main").find("data", "x", ["data", "actor"], [])
     assert (read is not None) == found
 
 
 def test_a_file_in_a_sections_folder_reads_that_section(tmp_path: Path) -> None:
     lay(tmp_path, {"pkg/workers/rollout/hf.py": 'self.config.get("micro")\n'})
-    reads = CodeReads(tmp_path, "pkg.main")
+    reads = CodeReads(Sources(tmp_path), "pkg.main")
     sections = ["x.rollout", "x.actor", "x.critic"]
     assert reads.find("x.rollout", "micro", sections, ["x.critic"]) is not None
     assert reads.find("x.actor", "micro", sections, []) is None

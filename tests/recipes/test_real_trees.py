@@ -25,6 +25,7 @@ MINDSPEED_7FF81 = "7ff818c4c77ddb290f61261a6f12d7cfa1bf62e2"
 MINDSPEED_DC83A = "dc83a031a2653341be1690013c11cfbf556155c5"
 CORE_0_12_1 = "a845aa7e12b3a117e24c2352b9e3e60bad2e3a17"
 T = "actor_rollout_ref.actor.megatron.override_transformer_config"
+GRAPHS = "actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.torchair_graph_config"
 A, R = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 # What the published DeepSeek-V3 recipe for MindSpeed 7ff818c sets there (verl 448c6c3, recipe/r1_ascend).
 PUBLISHED = (
@@ -51,10 +52,7 @@ def test_the_quickstart_is_right_and_quickly_checked(code_tree: Path) -> None:
     started = time.perf_counter()
     found = check_recipe(loaded, code_tree)
     assert time.perf_counter() - started < 2, "0.1 s on a quiet machine"
-    assert found.errors == []
-    seed = next(note for note in found.notes if note.trainer_key == "data.seed")
-    assert seed.message.startswith("known only to verl/trainer/main_ppo.py:")
-    assert seed.where.endswith("quickstart.yaml:9")
+    assert found.errors == found.notes == []
 
 
 def test_mistakes_in_the_quickstart(code_tree: Path) -> None:
@@ -62,7 +60,7 @@ def test_mistakes_in_the_quickstart(code_tree: Path) -> None:
     judgement = judge(load_recipe("quickstart", arguments), AssembledTree(code_tree, "quickstart"))
     found = judgement.errors
     assert {error.where for error in found} >= {f"command line: {argument}" for argument in arguments[1:]}
-    assert any("did you mean 'trainer.test_freq'" in error.message for error in found)
+    assert any(error.fix.startswith("write logging.validate_every in place of") for error in found)
     assert any(
         "not divisible by 3 dies (verl/trainer/ppo/ray_trainer.py:" in error.message for error in found
     )
@@ -80,20 +78,21 @@ def test_every_key_of_verl_is_known_to_some_reader(code_tree: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "message"),
+    ("key", "right"),
     [
-        (f"{R}.engine_kwargs.vllm.gpu_memory_utilization", f"set {R}.gpu_memory_utilization"),
-        (f"{R}.engine_kwargs.vllm.enable_expert_paralel", "did you mean 'enable_expert_parallel'"),
-        (f"{R}.engine_kwargs.vllm.additional_config.torchair_graph_config.enable", "did you mean 'enabled'"),
-        ("algorithm.filter_groups.enabled", "did you mean 'algorithm.filter_groups.enable'"),
-        (f"{A}.temperature", f"did you mean '{R}.temperature'"),
-        ("data.batch_size", "unknown key"),
-        (f"{A}.optim.lr_warmup_step", "did you mean"),
+        (f"{R}.engine_kwargs.vllm.gpu_memory_utilization", f"{R}.gpu_memory_utilization"),
+        (f"{R}.engine_kwargs.vllm.enable_expert_paralel", f"{R}.engine_kwargs.vllm.enable_expert_parallel"),
+        (f"{R}.engine_kwargs.vllm.seed", f"{R}.seed"),
+        (f"{GRAPHS}.enable", f"{GRAPHS}.enabled"),
+        ("algorithm.filter_groups.enabled", "algorithm.filter_groups.enable"),
+        (f"{A}.temperature", f"{R}.temperature"),
+        ("data.zzz", ""),
+        (f"{A}.optim.lr_warmup_step", f"{A}.optim.lr_warmup_steps"),
     ],
 )
-def test_keys_nobody_reads(code_tree: Path, key: str, message: str) -> None:
+def test_keys_nobody_reads(code_tree: Path, key: str, right: str) -> None:
     verdict = Readers(code_tree, MODULE, "ppo_trainer").look(key)
-    assert not verdict.known and message in verdict.message
+    assert not verdict.known and verdict.right == right
 
 
 @pytest.mark.parametrize(
@@ -108,13 +107,13 @@ def test_keys_nobody_reads(code_tree: Path, key: str, message: str) -> None:
 )
 def test_keys_only_the_code_reads(code_tree: Path, key: str, file: str) -> None:
     verdict = Readers(code_tree, MODULE, "ppo_trainer").look(key)
-    assert verdict.known and verdict.message.startswith(f"known only to {file}")
+    assert verdict.known and (verdict.where or "").startswith(file)
 
 
 def test_megatron_core_alone(code_tree: Path) -> None:
     readers = Readers(code_tree, MODULE, "ppo_megatron_trainer")
     assert readers.look(f"{T}.multi_latent_attention").known
-    assert "did you mean 'multi_latent_attention'" in readers.look(f"{T}.multi_head_latent_attention").message
+    assert readers.look(f"{T}.multi_head_latent_attention").right == f"{T}.multi_latent_attention"
     assert "drops what TransformerConfig lacks" in readers.look(f"{T}.q_lora_rank").message
 
 
@@ -168,21 +167,18 @@ class TestUpstreams:
         assert not readers.look(f"{A}.optim.lr_decay_style").known, "a key of later versions"
 
     def test_the_published_recipes_keys_have_readers(self, newer: Path) -> None:
-        readers = Readers(newer, MODULE, "ppo_megatron_trainer", {f"{T}.{name}" for name in PUBLISHED})
+        readers = Readers(newer, MODULE, "ppo_megatron_trainer", {f"{T}.{name}": True for name in PUBLISHED})
         verdicts = {name: readers.look(f"{T}.{name}") for name in PUBLISHED}
         assert [name for name, verdict in verdicts.items() if not verdict.known] == []
-        silent = {name for name, verdict in verdicts.items() if not verdict.message}
-        assert silent == {
-            "moe_grouped_gemm",
-            "num_layers_in_first_pipeline_stage",
-            "moe_token_dispatcher_type",
-            "recompute_granularity",
-        }, "only Megatron-core's own are silent"
+        told = {name for name, verdict in verdicts.items() if verdict.message}
+        assert told == {"multi_head_latent_attention"}, (
+            "verl gives MindSpeed the rest; here multi_latent_attention lacks"
+        )
 
     def test_latent_attention_has_two_spellings(self, newer: Path) -> None:
-        readers = Readers(newer, MODULE, "ppo_megatron_trainer", {f"{T}.multi_head_latent_attention"})
+        given = {f"{T}.multi_head_latent_attention": True}
+        readers = Readers(newer, MODULE, "ppo_megatron_trainer", given)
         message = readers.look(f"{T}.multi_head_latent_attention").message
-        assert "only MindSpeed reads multi_head_latent_attention (mindspeed/arguments.py:61)" in message
         assert (
             "MindSpeed (mindspeed/core/fusions/fused_rope.py:121) read multi_latent_attention; set both"
             in message
@@ -197,7 +193,7 @@ class TestUpstreams:
     @pytest.mark.parametrize(("commit", "count"), [(MINDSPEED_7FF81, 168), (MINDSPEED_DC83A, 168)])
     def test_mindspeeds_arguments(self, upstreams: Path, tmp_path: Path, commit: str, count: int) -> None:
         code = archive(upstreams / "Ascend+MindSpeed/repo", commit, "mindspeed", tmp_path)
-        arguments = MindSpeedArguments(code)
+        arguments = MindSpeedArguments(Sources(code))
         assert len(arguments.declared) == count
         assert arguments.declared["multi_head_latent_attention"].where.startswith("mindspeed/arguments.py:")
         assert arguments.read_at("nobody_reads_this") is None

@@ -49,7 +49,10 @@ def test_a_scalar_is_never_a_fault(text: str) -> None:
     assert read_scalar(Quoted(text)) == (None if text.lower() in ("null", "~") else text)
 
 
-@pytest.mark.parametrize("field", ["Whole", "Positive", "Number", "Fraction"])
+_TYPES = ["Whole", "Positive", "Count", "OrAll", "OrMinusOne", "Number", "NotNegative", "AboveZero", "Share"]
+
+
+@pytest.mark.parametrize("field", _TYPES)
 @given(st.text(max_size=12) | st.from_regex(r"[+-]?[0-9_.eE+-]{1,12}", fullmatch=True) | st.floats())
 def test_a_number_is_one_or_is_refused_in_plain_words(field: str, value: Any) -> None:
     adapter: TypeAdapter[Any] = TypeAdapter(getattr(fields, field))
@@ -58,7 +61,7 @@ def test_a_number_is_one_or_is_refused_in_plain_words(field: str, value: Any) ->
     except ValidationError as error:
         assert "must be" in str(error)
     else:
-        assert type(number) is (float if field in ("Number", "Fraction") else int)
+        assert type(number) is (float if field in ("Number", "NotNegative", "AboveZero", "Share") else int)
         assert math.isfinite(number)
 
 

@@ -1,0 +1,309 @@
+"""What one function does with a value: the names it compares it with, and whether it raises on it.
+
+The function is walked, not run. A test is decided only by the value; every other test may go either way.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+Resolve = Callable[[ast.expr], Any]
+"""What a name in the function stands for: a constant, a collection of constants, or UNKNOWN."""
+
+UNKNOWN = object()
+
+_ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
+_NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "str": (str,),
+    "bool": (bool,),
+    "int": (int,),
+    "float": (float,),
+    "dict": (dict,),
+}
+_OPERATORS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Is: operator.eq,
+    ast.IsNot: operator.ne,
+    ast.In: lambda one, many: one in many,
+    ast.NotIn: lambda one, many: one not in many,
+}
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A place that raises on the value. sure: the function always comes there with it, whatever else holds."""
+
+    line: int
+    sure: bool
+
+
+@dataclass(frozen=True)
+class Function:
+    """One function and the texts of the expressions in it that are the value, each up to a line.
+
+    resolve: see Resolve. nodes: its comparisons, items, calls and loops. methods: those of its class, which
+    `self.name()` calls. indexed: what `Enumeration(value)` or `NAMES[value]` accepts, or None.
+    """
+
+    body: Sequence[ast.stmt]
+    texts: Mapping[str, float]
+    resolve: Resolve
+    nodes: Sequence[ast.AST] = ()
+    methods: Mapping[str, ast.FunctionDef] = field(default_factory=dict)
+    indexed: Callable[[ast.expr], Collection[str] | None] = lambda _node: None
+
+    def refusal(self, value: Any) -> Refusal | None:
+        """The first place that raises because of this value; None if there may be none."""
+        walk = _Walk(self, value)
+        walk.block(self.body, sure=True, decided=False)
+        return walk.refusals[0] if walk.refusals else None
+
+    def names(self) -> list[str]:
+        """The texts the value is compared with or looked up among, in order."""
+        loops = [node for node in self.nodes if isinstance(node, ast.For) and self.is_value(node.iter)]
+        items = {loop.target.id: math.inf for loop in loops if isinstance(loop.target, ast.Name)}
+        whole = replace(self, texts={**self.texts, **items})
+        found = (constant for node in self.nodes for constant in whole._compared(node))
+        return list(dict.fromkeys(name for name in found if isinstance(name, str)))
+
+    def compared(self, tree: ast.AST) -> Iterator[Any]:
+        """Every constant in a piece of the function that the value is compared with or looked up among."""
+        for node in ast.walk(tree):
+            yield from self._compared(node)
+
+    def is_value(self, node: ast.expr) -> bool:
+        """Whether an expression is the value."""
+        return node.lineno <= self.texts.get(expression_text(node), 0)
+
+    def _compared(self, node: ast.AST) -> Iterator[Any]:
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            if any(self.is_value(side) for side in sides):
+                for side in sides:
+                    known = None if self.is_value(side) else self.constant(side)
+                    yield from known if isinstance(known, (list, tuple, set, dict)) else [known]
+        elif isinstance(node, (ast.Call, ast.Subscript)):
+            yield from self.looked_up(node) or ()
+
+    def looked_up(self, node: ast.expr) -> Collection[str] | None:
+        """The names of `NAMES` in `NAMES[value]`, or of the enumeration in `NAMES(value)`."""
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and self.is_value(node.slice):
+            return self.indexed(node)
+        if isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords:
+            return self.indexed(node) if self.is_value(node.args[0]) else None
+        return None
+
+    def constant(self, node: ast.expr) -> Any:
+        """What an expression is without running anything; UNKNOWN if that can't be told."""
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            inner = self.constant(node.operand)
+            return -inner if isinstance(inner, (int, float)) else UNKNOWN
+        if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
+            items = [self.constant(item) for item in node.elts]
+            return UNKNOWN if any(item is UNKNOWN for item in items) else items
+        return self.resolve(node) if isinstance(node, (ast.Name, ast.Attribute, ast.Call)) else UNKNOWN
+
+
+class _Walk:
+    """One walk of a function with one value."""
+
+    def __init__(self, function: Function, value: Any) -> None:
+        self._function = function
+        self._value = value
+        self._called: set[str] = set()
+        self.refusals: list[Refusal] = []
+
+    def block(self, statements: Sequence[ast.stmt], *, sure: bool, decided: bool) -> bool:
+        """Walk statements; True if nothing after them is reached.
+
+        decided: it is the value alone that led here from the last test that was passed.
+        """
+        for statement in statements:
+            if isinstance(statement, ast.If):
+                test = self._test(statement.test)
+                if test is None:
+                    first = self.block(statement.body, sure=False, decided=False)
+                    second = self.block(statement.orelse, sure=False, decided=False)
+                    if first and second:
+                        return True
+                    if first or second:
+                        decided = False
+                    sure = sure and not _may_leave(statement)
+                else:
+                    taken, left = statement.body, statement.orelse
+                    if not test:
+                        taken, left = left, taken
+                    if self.block(taken, sure=sure, decided=True):
+                        return True
+                    decided = decided or self._is_left_by_name(statement.test, left)
+            elif isinstance(statement, ast.Raise):
+                if decided:
+                    self.refusals.append(Refusal(statement.lineno, sure))
+                return True
+            elif isinstance(statement, ast.Assert):
+                if self._test(statement.test) is False:
+                    self.refusals.append(Refusal(statement.lineno, sure))
+                    return True
+            elif self._other(statement, sure=sure, decided=decided):
+                return True
+        return False
+
+    def _is_left_by_name(self, test: ast.expr, left: Sequence[ast.stmt]) -> bool:
+        """Whether the value went on because it is none of some names that would have ended the function."""
+        ends = bool(left) and isinstance(left[-1], _ENDS)
+        return ends and any(isinstance(name, str) for name in self._function.compared(test))
+
+    def _other(self, statement: ast.stmt, *, sure: bool, decided: bool) -> bool:
+        if isinstance(statement, (ast.With, ast.AsyncWith)):
+            return self.block(statement.body, sure=sure, decided=decided)
+        if isinstance(statement, ast.Try):
+            # what is raised in it may be caught
+            return not statement.handlers and self.block(statement.body, sure=sure, decided=decided)
+        if isinstance(statement, (ast.For, ast.AsyncFor)):
+            self._loop(statement)
+            return False
+        if isinstance(statement, ast.While):
+            self.block(statement.body, sure=False, decided=False)
+            return False
+        if isinstance(statement, _NESTED):
+            return False
+        self._look_ups(statement, sure)
+        self._own_method(statement, sure)
+        return isinstance(statement, _ENDS)
+
+    def _loop(self, statement: ast.For | ast.AsyncFor) -> None:
+        """Each item of the value is walked with; else the loop may not be entered at all."""
+        function = self._function
+        if not (isinstance(self._value, list) and function.is_value(statement.iter)):
+            self.block(statement.body, sure=False, decided=False)
+            return
+        if isinstance(statement.target, ast.Name):
+            item = {statement.target.id: math.inf}
+            inner = replace(function, body=statement.body, texts=item)
+            for value in self._value:
+                refusal = inner.refusal(value)
+                self.refusals += [refusal] if refusal else []
+
+    def _look_ups(self, statement: ast.stmt, sure: bool) -> None:
+        """`NAMES[value]` and `Enumeration(value)` where they are certainly evaluated with the statement."""
+        if not isinstance(self._value, str):
+            return
+        for node in _evaluated(statement):
+            names = self._function.looked_up(node)
+            if names is not None and self._value not in names:
+                self.refusals.append(Refusal(node.lineno, sure))
+
+    def _own_method(self, statement: ast.stmt, sure: bool) -> None:
+        """`self.check()` is walked where it is called."""
+        call = statement.value if isinstance(statement, ast.Expr) else None
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and not call.args:
+            name = call.func.attr
+            method = self._function.methods.get(name)
+            if method is not None and ast.unparse(call.func.value) == "self" and name not in self._called:
+                self._called.add(name)
+                self.block(method.body, sure=sure, decided=False)
+
+    def _test(self, node: ast.expr) -> bool | None:
+        """What a condition is for the value; None if the value alone does not decide it."""
+        if isinstance(node, ast.BoolOp):
+            parts = [self._test(part) for part in node.values]
+            short = isinstance(node.op, ast.Or)
+            if short in parts:
+                return short
+            return None if None in parts else not short
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            inner = self._test(node.operand)
+            return None if inner is None else not inner
+        if isinstance(node, ast.Compare):
+            return self._compare(node)
+        if isinstance(node, ast.Call):
+            return self._is_instance(node)
+        is_one = self._function.is_value(node) and not isinstance(self._value, list)
+        return bool(self._value) if is_one else None
+
+    def _compare(self, node: ast.Compare) -> bool | None:
+        function = self._function
+        sides = [node.left, *node.comparators]
+        if isinstance(self._value, list) or not any(function.is_value(side) for side in sides):
+            return None
+        known = [self._value if function.is_value(side) else function.constant(side) for side in sides]
+        if any(item is UNKNOWN for item in known):
+            return None
+        try:
+            steps = zip(known, node.ops, known[1:], strict=False)
+            return all(_OPERATORS[type(sign)](one, other) for one, sign, other in steps)
+        except TypeError:
+            return None
+
+    def _is_instance(self, node: ast.Call) -> bool | None:
+        if not (isinstance(node.func, ast.Name) and node.func.id == "isinstance" and len(node.args) == 2):
+            return None
+        named = node.args[1].elts if isinstance(node.args[1], ast.Tuple) else [node.args[1]]
+        types = [_TYPES.get(item.id) if isinstance(item, ast.Name) else None for item in named]
+        if not self._function.is_value(node.args[0]) or isinstance(self._value, (list, dict)):
+            return None  # a list is OmegaConf's there, which is no list
+        known = [kind for kinds in types if kinds for kind in kinds]
+        if isinstance(self._value, tuple(known)):
+            return True
+        return False if all(types) else None
+
+
+def expression_text(node: ast.AST) -> str:
+    """A name or what is read from one, all ways of reading alike: `a.b`, `a["b"]`, `a.get("b", 1)`, `getattr(a, "b")`.
+
+    Empty for every other expression.
+    """
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return _read(node.value, node.attr)
+    if isinstance(node, ast.Subscript):
+        return _read(node.value, _text(node.slice))
+    if not isinstance(node, ast.Call):
+        return ""
+    if isinstance(node.func, ast.Attribute) and node.func.attr == "get" and node.args:
+        return _read(node.func.value, _text(node.args[0]))
+    if isinstance(node.func, ast.Name) and node.func.id == "getattr" and len(node.args) > 1:
+        return _read(node.args[0], _text(node.args[1]))
+    return ""
+
+
+def _read(holder: ast.expr, name: str) -> str:
+    before = expression_text(holder) if name else ""
+    return before and f"{before}.{name}"
+
+
+def _text(node: ast.expr) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+@lru_cache(maxsize=4096)
+def _may_leave(statement: ast.stmt) -> bool:
+    """Whether what follows may not be reached after it, but for an error."""
+    return any(isinstance(node, (ast.Return, ast.Continue, ast.Break)) for node in ast.walk(statement))
+
+
+def _evaluated(statement: ast.stmt) -> Iterator[ast.expr]:
+    """The expressions of a simple statement, without those that depend on a condition."""
+    todo: list[ast.AST] = [statement]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, (ast.IfExp, ast.BoolOp, ast.comprehension, ast.GeneratorExp, *_NESTED)):
+            continue
+        if isinstance(node, ast.expr):
+            yield node
+        todo.extend(ast.iter_child_nodes(node))
