@@ -31,7 +31,9 @@ def entry_point(code: Path, module: str) -> EntryPoint:
     if tree is None:
         raise ModuleFault(f"the code has no module {module}", name)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("hydra.main", "main"):
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) == "main":
+            if ast.unparse(node.func) not in ("hydra.main", "main"):
+                continue
             given = {item.arg: item.value for item in node.keywords}
             folder, config = _text(given.get("config_path")), _text(given.get("config_name"))
             if folder is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import gc
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -90,6 +92,13 @@ def judge(
         machine: What devices and hosts have.
         here: Whether this machine will run it, so that it has to have the model and the data.
     """
+    with _without_collections():
+        return _judge(loaded, tree, machine, here)
+
+
+def _judge(
+    loaded: LoadedRecipe, tree: AssembledTree | None, machine: Machine | None, here: bool
+) -> Judgement:
     stranger = _stranger(loaded, tree)
     code = None if tree is None or stranger else tree.code
     trainer = read_trainer(loaded.recipe, code)
@@ -119,6 +128,18 @@ def judge(
         exceptions.reasons,
         trainer.unchecked if isinstance(trainer, Readers) else {},
     )
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Hold Python's garbage collector: it would walk the syntax trees of a hundred files, a tenth of the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def _stranger(loaded: LoadedRecipe, tree: AssembledTree | None) -> list[Finding]:

@@ -124,7 +124,7 @@ class Sources:
         for item in node.body:
             if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
                 name, annotation = item.target.id, item.annotation
-                if "ClassVar" not in ast.unparse(annotation):
+                if not _is_of_the_class(annotation):
                     result[name] = Field(name, annotation, item.value, module, item.lineno)
         return result
 
@@ -216,3 +216,11 @@ def _absolute(module: Module, statement: ast.ImportFrom) -> str:
     parts = module.dotted.split(".")
     parts = parts[: len(parts) - statement.level + module.package]
     return ".".join([*parts, statement.module] if statement.module else parts)
+
+
+def _is_of_the_class(annotation: ast.expr) -> bool:
+    """Whether it is a ClassVar, which is no field."""
+    if isinstance(annotation, ast.Constant):
+        return "ClassVar" in str(annotation.value)
+    outer = annotation.value if isinstance(annotation, ast.Subscript) else annotation
+    return getattr(outer, "attr", getattr(outer, "id", "")) == "ClassVar"

@@ -201,7 +201,7 @@ class ValueFlow:
         self, called: ast.expr, module: Module, owner: ast.ClassDef | None, at: int | None, by: str | None
     ) -> Iterator[Use]:
         own = methods(owner) if owner else {}
-        if isinstance(called, ast.Attribute) and ast.unparse(called.value) == "self":
+        if isinstance(called, ast.Attribute) and getattr(called.value, "id", "") == "self":
             method = own.get(called.attr)
             found: _Definition | None = (module, method, owner) if method else None
         else:

@@ -213,7 +213,11 @@ class _Walk:
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and not call.args:
             name = call.func.attr
             method = self._function.methods.get(name)
-            if method is not None and ast.unparse(call.func.value) == "self" and name not in self._called:
+            if (
+                method is not None
+                and getattr(call.func.value, "id", "") == "self"
+                and name not in self._called
+            ):
                 self._called.add(name)
                 self.block(method.body, sure=sure, decided=False)
 
