@@ -22,6 +22,7 @@ from npu_rl.recipes.value_guards import Function, Refusal
 
 _LIBRARIES = ("megatron/core", "mindspeed", "mindspeed_llm")
 _NUMBERS_AT = "__post_init__"
+_COMPARED = r"self\.NAME\s*[<>=!]=?|[<>]=?\s*self\.NAME\b|self\.NAME is not None"
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,63}")
 
 Class = tuple[Module, ast.ClassDef]
@@ -88,7 +89,10 @@ class Choices:
 
     def _of_classes(self, name: str, value: Any, classes: Collection[Class]) -> Refused | None:
         """A number that a class refuses as soon as it is built with it."""
+        compared = re.compile(_COMPARED.replace("NAME", re.escape(name)).encode())
         for module, owner in classes:
+            if not compared.search((self._sources.code / module.file).read_bytes()):
+                continue
             for _, function in self._flow.of_class(module, owner, name, _NUMBERS_AT):
                 refusal = function.refusal(value)
                 if refusal and refusal.sure:
@@ -157,5 +161,6 @@ def _is_named(name: str, value: str | list[Any], texts: Iterable[bytes]) -> bool
     text = rf"['\"]{re.escape(value)}['\"]"
     key = rf"\b{re.escape(name)}\b['\")\]]*\s*"
     equal = rf"{key}==\s*{text}[^\n]*\n(?!\s*raise\b)"  # else it is named only to be refused
-    line = re.compile(rf"{equal}|{key}(?:not\s+)?in\b[^\n]*{text}".encode())
+    member = rf"(?m:^[ \t]+[A-Z][A-Z_0-9]* = {text}$)"  # of an enumeration in a file that has the key
+    line = re.compile(rf"{equal}|{key}(?:not\s+)?in\b[^\n]*{text}|{member}".encode())
     return any(value.encode() in text and name.encode() in text and line.search(text) for text in texts)
