@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -33,27 +33,56 @@ class MindSpeedArguments:
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
+        self._found: dict[str, Argument | None] = {}
+        self._of_files: dict[str, tuple[list[Argument], list[tuple[str, str]]]] = {}
         self.present = (sources.code / _FOLDER / "__init__.py").is_file()
+
+    def get(self, name: str) -> Argument | None:
+        """The argument of this name; only files that spell it are parsed."""
+        if name not in self._found:
+            spelled = (name.encode(), name.replace("_", "-").encode())
+            files = self._declaring.items()
+            named = [file for file, content in files if any(one in content for one in spelled)]
+            self._found[name] = self._declared(named).get(name)
+        return self._found[name]
 
     @cached_property
     def declared(self) -> dict[str, Argument]:
         """Every argument of arguments.py and the features; choices of several declarations together."""
+        return self._declared(self._declaring)
+
+    @cached_property
+    def _declaring(self) -> dict[str, bytes]:
+        """The files that declare arguments; others that do are programs of their own, such as mindspeed/run/run.py."""
+        return {
+            file: content
+            for file, content in self._texts.items()
+            if (b"add_argument(" in content or _CHOICE_ADDERS.encode() in content)
+            and (b"register_args" in content or file == f"{_FOLDER}/arguments.py")
+        }
+
+    def _declared(self, files: Iterable[str]) -> dict[str, Argument]:
         result: dict[str, Argument] = {}
         added: dict[str, list[str]] = {}
-        for file, content in self._texts.items():
-            if b"add_argument(" not in content and _CHOICE_ADDERS.encode() not in content:
-                continue
-            if file != f"{_FOLDER}/arguments.py" and b"register_args" not in content:
-                continue  # a program of its own, such as mindspeed/run/run.py
-            tree = self._sources.tree(file)
-            for name, argument in _declarations(tree, file, added) if tree else ():
-                result[name] = _together(result.get(name), argument)
+        for file in files:
+            arguments, choices = self._of_file(file)
+            for argument in arguments:
+                result[argument.name] = _together(result.get(argument.name), argument)
+            for name, choice in choices:
+                added.setdefault(name, []).append(choice)
         for name, more in added.items():
             if name in result and result[name].kinds.choices:
                 kinds = result[name].kinds
                 wider = replace(kinds, choices=tuple(dict.fromkeys((*kinds.choices, *more))))
                 result[name] = replace(result[name], kinds=wider)
         return result
+
+    def _of_file(self, file: str) -> tuple[list[Argument], list[tuple[str, str]]]:
+        """The arguments a file declares, and the choices it adds to others."""
+        if file not in self._of_files:
+            tree = self._sources.tree(file)
+            self._of_files[file] = _declarations(tree, file) if tree else ([], [])
+        return self._of_files[file]
 
     def read_at(self, name: str) -> str | None:
         """file:line of a read of this name from MindSpeed's arguments or configuration."""
@@ -73,14 +102,16 @@ class MindSpeedArguments:
         return self._sources.texts(_FOLDER) if self.present else {}
 
 
-def _declarations(tree: ast.Module, file: str, added: dict[str, list[str]]) -> Iterator[tuple[str, Argument]]:
+def _declarations(tree: ast.Module, file: str) -> tuple[list[Argument], list[tuple[str, str]]]:
+    arguments, choices = [], []
     for node in _called(tree.body):
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         texts = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
         if called == "add_argument" and (name := _attribute(node, texts)):
-            yield name, Argument(name, f"{file}:{node.lineno}", _kinds(node))
+            arguments.append(Argument(name, f"{file}:{node.lineno}", _kinds(node)))
         elif called == _CHOICE_ADDERS and len(texts) == 2:
-            added.setdefault(_underscored(texts[0]), []).append(texts[1])
+            choices.append((_underscored(texts[0]), texts[1]))
+    return arguments, choices
 
 
 def _called(body: list[ast.stmt]) -> Iterator[ast.Call]:

@@ -62,7 +62,7 @@ class TransformerKeys:
         """Who reads `section.name`. given: all keys that are set."""
         if not self.core and not self.mindspeed.present:
             return Verdict(True, unchecked="Megatron-core (there is no megatron/core in the code)")
-        field, argument = self.core.get(name), self.mindspeed.declared.get(name)
+        field, argument = self.core.get(name), self.mindspeed.get(name)
         read = argument.where if argument else self.mindspeed.read_at(name)
         if field is None and read is None:
             readers = (
@@ -117,7 +117,7 @@ class TransformerKeys:
         return next((key for key in sorted(others) if alike(key, name)), None)
 
     def _in_mindspeed(self, name: str) -> str | None:
-        argument = self.mindspeed.declared.get(name)
+        argument = self.mindspeed.get(name)
         return argument.where if argument else self.mindspeed.read_at(name)
 
     def _who(self, name: str) -> str:

@@ -41,16 +41,20 @@ def test_an_npu_recipe_without_npus(quickstart_workspace: Path, env: dict[str, s
 @pytest.mark.parametrize(
     ("words", "code", "parts"),
     [
-        (["rollout.answer=4"], 1, ["command line: rollout.answer=4", "did you mean 'answers'"]),
+        (["rollout.answer=4"], 1, ["command line: rollout.answer=4", "did you mean 'rollout.answers'"]),
         (["optimizer.lr=fast"], 1, ["command line: optimizer.lr=fast", "must be a number"]),
         (["actor.parallel.tensor=2"], 1, ["actor.parallel.tensor has no effect with fsdp"]),
         (
             ["overrides.actor_rollout_ref.rollout.temperatur=1"],
             1,
-            ["did you mean 'actor_rollout_ref.rollout.temperature'"],
+            ["write rollout.temperature in place of"],
         ),
         (["overrides.trainer.device=cuda"], 1, ["trainer.device is npu-rl's to set"]),
-        (["adaptations.hf-rollout-repeat-once=false"], 1, ["did you mean 'hf-rollout-repeats-once'"]),
+        (
+            ["adaptations.hf-rollout-repeat-once=false"],
+            1,
+            ["write adaptations.hf-rollout-repeats-once in place of"],
+        ),
         (["data.batch=8", "actor.mini_batch=16"], 1, ["1 error", "is smaller than the mini batch of 16"]),
         (["cluster.nodes=2"], 2, ["runs on one machine"]),
         (["cluster.nodes=2", "--dry-run"], 2, ["runs on one machine"]),

@@ -47,7 +47,8 @@ OTHERS = {
     others=st.fixed_dictionaries({}, optional=OTHERS),
 )
 def test_a_plan_of_any_sizes(sizes: dict[str, int], others: dict[str, Any]) -> None:
-    judgement = judge(loaded(*(f"{key}={value}" for key, value in {**sizes, **others}.items())))
+    said = {**sizes, **others, "cluster.dies_per_card": 1}
+    judgement = judge(loaded(*(f"{key}={value}" for key, value in said.items())))
     made = judgement.plan
     text, data = plan_text(judgement, 1e9), json.loads(json.dumps(plan_json(judgement, None)))
     assert text.endswith("fits.\n" if judgement.ok else ")\n")
