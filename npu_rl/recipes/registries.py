@@ -18,7 +18,8 @@ def registered_names(sources: Sources, module: Module, name: str) -> dict[str, N
     near = [part.encode() for part in module.dotted.split(".")[-2:]]  # whoever registers imports one of them
     for filler in _fillers(sources, module, name):
         for file, content in sources.texts(module.dotted.partition(".")[0]).items():
-            if filler.encode() + b"(" not in content or not any(part in content for part in near):
+            imported = file == module.file or any(part in content for part in near)
+            if not imported or filler.encode() + b"(" not in content:
                 continue
             for user, call in _calls(sources, module, file, filler):
                 text = _name(sources, user, call.args[0]) if len(call.args) == 1 else None

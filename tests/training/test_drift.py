@@ -134,7 +134,7 @@ def test_a_change_that_a_quick_look_misses_is_refused(workspace: Layout, env: di
     [
         ("no reason", 2, "--allow-drift needs a reason"),
         ("receipt", 3, "receipt"),
-        ("manifest", 3, "is for the manifest deepseek-v3-cann"),
+        ("manifest", 1, "the recipe is for deepseek-v3-cann"),
     ],
 )
 def test_what_no_reason_overrules(
@@ -170,8 +170,8 @@ def test_the_hint_for_another_manifest_names_what_works(
     done = run_cli(
         ["train", "quickstart", "manifest=deepseek-v3-cann", "--workspace", workspace.root], env, tmp_path
     )
-    assert done.returncode == 3
-    assert f"manifest='{mine}' if you mean this tree" in done.stderr
+    assert done.returncode == 1
+    assert f"set manifest to '{mine}'" in done.stderr
 
 
 # -- where it is shown ----------------------------------------------------------------------------------
