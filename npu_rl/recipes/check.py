@@ -91,6 +91,7 @@ class _Check:
                 self._section(setting, readers)
             else:
                 self._value(setting, verdict, readers)
+        readers.remember()
 
     def _unknown(self, setting: Setting, verdict: Verdict) -> None:
         fix = ""

@@ -17,6 +17,7 @@ from npu_rl.recipes.hydra_files import ConfigTree, compose_files
 from npu_rl.recipes.kinds import ANY, Kinds, dataclass_of, of_default, of_field
 from npu_rl.recipes.nearest import nearest
 from npu_rl.recipes.python_classes import Field, Module, Sources
+from npu_rl.recipes.remembered import Remembered
 from npu_rl.recipes.transformer_keys import TransformerKeys
 from npu_rl.recipes.verdict import Verdict, unknown
 
@@ -62,12 +63,19 @@ class Readers:
         program = f"{module.replace('.', '/')}.py"
         self._choices = Choices(self.sources, program, self.tree, self._backends)
         self._engine = EngineArguments(code, self.sources, switched_off)
+        rollout = [self._value(f"{_ROLLOUT}.{name}") for name in ("name", "mode")]
+        depends_on = [module, config, sorted(switched_off), sorted(self._given), self._backends, rollout]
+        self._remembered = Remembered(code, depends_on)
 
     def look(self, key: str) -> Verdict:
         """Who knows a key (with every mapping's keys as keys of their own). Sections it can't judge: `unchecked`."""
-        verdict = self._look(key)
-        if verdict.right and not self._look(verdict.right).known:
-            verdict = replace(verdict, right="")
+        value = self._given.get(key)
+        verdict = self._remembered.verdict(key, value)
+        if verdict is None:
+            verdict = self._look(key)
+            if verdict.right and not self._look(verdict.right).known:
+                verdict = replace(verdict, right="")
+            self._remembered.keep_verdict(key, value, verdict)
         if verdict.unchecked:
             self.unchecked.setdefault(key.rpartition(".")[0], verdict.unchecked)
         return verdict
@@ -112,6 +120,18 @@ class Readers:
 
     def refused(self, key: str, value: object) -> Refused | None:
         """Why the code that reads a known key raises on a value; None if it accepts it, or doesn't show."""
+        known = self._remembered.refusal(key, value)
+        if known is not None:
+            return known[0]
+        refused = self._refused(key, value)
+        self._remembered.keep_refusal(key, value, refused)
+        return refused
+
+    def remember(self) -> None:
+        """Keep the answers for the next command."""
+        self._remembered.save()
+
+    def _refused(self, key: str, value: object) -> Refused | None:
         for place in (_TRANSFORMER, *_CLASSES):
             _, found, name = key.partition(f".{place}.")
             if found:
