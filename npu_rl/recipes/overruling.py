@@ -69,5 +69,5 @@ def _told(
         yield Finding("exception-without-effect", Severity.NOTE, path, "", message, remove, where)
     else:
         message = f"there is no rule {rule!r}{closest(rule, sorted(known))}"
-        fix = "name a rule by its id, as `npu-rl plan --all` lists them"
+        fix = "name a rule by its id, which stands in brackets behind what it finds"
         yield Finding("unknown-rule", Severity.ERROR, path, "", message, fix, where)

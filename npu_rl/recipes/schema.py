@@ -377,7 +377,8 @@ class Offload(Strict):
         key(fsdp=f"{_A}.fsdp_config.param_offload", megatron=f"{_A}.megatron.param_offload"),
     ] = Field(default=None, description="The actor's weights.")
     gradients: Annotated[f.Switch | None, key(megatron=f"{_A}.megatron.grad_offload")] = Field(
-        default=None, description="The actor's gradients (megatron)."
+        default=None,
+        description="The actor's gradients (megatron). verl 55e3c5b reads the key nowhere: it frees them with the weights.",
     )
     optimizer: Annotated[
         f.Switch | None,

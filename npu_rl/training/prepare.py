@@ -283,15 +283,16 @@ def _manifest_of(report: Report) -> str:
 
 
 class RefusedRecipe(RecipeError):
-    """A recipe that can't be run as it is. findings: everything that was found, errors first."""
+    """A recipe that can't be run as it is. findings: everything that was found, errors first. refusing: those of
+    them that may stop this run; a rehearsal has its own sizes, so what `plan` says of the recipe's doesn't."""
 
-    def __init__(self, recipe: Recipe, findings: Sequence[Finding]) -> None:
-        errors = [found for found in findings if found.severity is Severity.ERROR]
+    def __init__(self, recipe: Recipe, findings: Sequence[Finding], refusing: Sequence[Finding]) -> None:
+        errors = [found for found in refusing if found.severity is Severity.ERROR]
         count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
         super().__init__(
             f"{recipe.name} can't be run as it is: {count}",
             where=errors[0].where,
-            why="\n".join(found.line() for found in findings),
+            why="\n".join(_told_line(found, refusing) for found in findings),
             hint="correct these lines and run the command again",
         )
         self.findings = tuple(findings)
@@ -306,10 +307,15 @@ def _judged_recipe(
     judgement = judge(loaded, tree, machine, here=machine is not None)
     refusing = judgement.of_keys if rehearse else judgement.findings
     if any(found.severity is Severity.ERROR for found in refusing):
-        raise RefusedRecipe(loaded.recipe, judgement.findings)
+        raise RefusedRecipe(loaded.recipe, judgement.findings, refusing)
     for found in judgement.findings:
-        tell(f"not for the rehearsal: {found.line()}" if found.severity is Severity.ERROR else found.line())
+        tell(_told_line(found, refusing))
     return judgement
+
+
+def _told_line(found: Finding, refusing: Sequence[Finding]) -> str:
+    beside = found.severity is Severity.ERROR and found not in refusing
+    return f"not for the rehearsal: {found.line()}" if beside else found.line()
 
 
 def _this_machine(layout: Layout, root: Path) -> Machine:

@@ -130,3 +130,17 @@ def test_train_judges_by_the_memory_of_this_machine(quickstart_workspace: Path, 
         prepare(loaded, Layout(quickstart_workspace), None, print, rehearse=False, root=tmp_path)
     assert "memory-host" in [found.rule for found in refused.value.findings]
     assert "of 1.0 GB" in str(refused.value)
+
+
+def test_a_rehearsal_counts_what_refuses_it(quickstart_workspace: Path) -> None:
+    """A batch share is the recipe's size and a rehearsal's own; an unknown key is both's."""
+    loaded = load_recipe("quickstart", ["actor.micro_batch=3", "overrides.no.such=1"])
+    with pytest.raises(RefusedRecipe) as refused:
+        prepare(loaded, Layout(quickstart_workspace), None, print, rehearse=True)
+    lines = str(refused.value).splitlines()
+    assert "quickstart can't be run as it is: 1 error" in lines[0]
+    assert any(
+        line.strip().startswith("not for the rehearsal: error: ") and "[mini-batch-share]" in line
+        for line in lines
+    )
+    assert any("[unknown-key]" in line and "not for" not in line for line in lines)
