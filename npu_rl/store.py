@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from npu_rl import git
 from npu_rl.bounded import NO_FILE, open_file, parse_json, read_file
 from npu_rl.disk import (
     alive,
@@ -31,6 +30,7 @@ from npu_rl.disk import (
     write_atomically,
 )
 from npu_rl.errors import HostError
+from npu_rl.git.command import Git, init_bare
 from npu_rl.user_path import user_path
 
 __all__ = ["Store", "Unit", "disk_errors", "pack_loose", "remove_tree", "unit_key", "write_atomically"]
@@ -132,7 +132,7 @@ class Store:
         with disk_errors(self.root), alive(folder.with_name(f"{folder.name}.lock")):
             try:
                 folder.mkdir()
-                git.init_bare(folder)
+                init_bare(folder)
                 yield folder
             finally:
                 remove_tree(folder)
@@ -292,7 +292,7 @@ def _seal(path: Path) -> bytes | None:
     return seal if seal == digest.digest() else None
 
 
-def pack_loose(repository: git.Git) -> None:
+def pack_loose(repository: Git) -> None:
     """Move the loose objects of a repository into one pack, so that it can be sealed."""
     objects = repository.git_dir / "objects"
     loose = [p for p in objects.glob("[0-9a-f][0-9a-f]/*") if len(p.name) == 38]

@@ -16,7 +16,7 @@ import pytest
 
 from npu_rl.disk import disk_errors, remove_tree, write_atomically
 from npu_rl.errors import HostError
-from npu_rl.git import Git
+from npu_rl.git.command import Git
 from npu_rl.store import DAY, Store, Unit, default_root, pack_loose, unit_key
 from tests.support import ROOT, clean_env, run_cli
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from npu_rl.compose.trees import Draft, Trees
 from npu_rl.errors import ComposeError
+from npu_rl.git.objects import Entry
 from npu_rl.manifest.lock import Record
 from npu_rl.manifest.packed import Allowance, MiB
-from npu_rl.objects import Entry
 
 
 def merge_file(trees: Trees, base: str, ours: str, theirs: str) -> tuple[bytes, bool]:

@@ -13,8 +13,8 @@ from typing import Literal
 
 from npu_rl.compose.trees import Trees
 from npu_rl.errors import PatchError
-from npu_rl.git import Git, GitError
-from npu_rl.objects import SYMLINK
+from npu_rl.git.command import Git, GitError
+from npu_rl.git.objects import SYMLINK
 from npu_rl.patches.headings import crosses_twins, misplaced
 from npu_rl.patches.match import Kind, Location, apply_exact, explain, locate
 from npu_rl.patches.model import FilePatch, Hunk, Patch

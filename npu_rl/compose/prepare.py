@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npu_rl.errors import ComposeError
-from npu_rl.git import Git
+from npu_rl.git.command import Git
 from npu_rl.manifest.lock import Lock
 from npu_rl.store import Store, Unit, pack_loose, unit_key
 

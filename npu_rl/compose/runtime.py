@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from npu_rl.compose.trees import Trees
 from npu_rl.data import runtime_root
-from npu_rl.objects import FILE, Entry, nested
+from npu_rl.git.objects import FILE, Entry, nested
 
 NAME = "npu_rl_runtime"
 

@@ -6,8 +6,8 @@ import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from npu_rl.errors import ComposeError
-from npu_rl.git import Git, ObjectReader
-from npu_rl.objects import (
+from npu_rl.git.command import Git, ObjectReader
+from npu_rl.git.objects import (
     EMPTY_TREE,
     GITLINK,
     SYMLINK,

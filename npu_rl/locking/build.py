@@ -14,7 +14,7 @@ from npu_rl.compose.runtime import write_runtime
 from npu_rl.compose.texts import locked_text
 from npu_rl.compose.trees import Trees
 from npu_rl.errors import LockError
-from npu_rl.git import Git
+from npu_rl.git.command import Git
 from npu_rl.locking.component import lock_component
 from npu_rl.locking.patches import TREE, Patching, check_line_ends, lock_patches
 from npu_rl.locking.takes import held_paths

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from npu_rl.disk import named_file, write_named
 from npu_rl.errors import SourceError, UsageError
-from npu_rl.git import Git
+from npu_rl.git.command import Git
 from npu_rl.locking.build import build_lock, check_lock
 from npu_rl.locking.refs import Tell
 from npu_rl.locking.upstream import Context, kept_ids

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from npu_rl.compose.build import base_tree, taken_paths
 from npu_rl.compose.trees import Trees, taken_tree
 from npu_rl.errors import LockError
-from npu_rl.git import Git
+from npu_rl.git.command import Git
+from npu_rl.git.objects import GITLINK
 from npu_rl.locking import takes as taking
 from npu_rl.locking.history import Brought
 from npu_rl.locking.merges import merge_trees, record
@@ -21,7 +22,6 @@ from npu_rl.locking.submodules import lock_submodules
 from npu_rl.locking.upstream import Context, Upstream
 from npu_rl.locking.whole import whole_tree
 from npu_rl.manifest import lock
-from npu_rl.objects import GITLINK
 from npu_rl.sources.deliver import Deliverer
 from npu_rl.sources.git import GitRequest
 from npu_rl.store import Unit

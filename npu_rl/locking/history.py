@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from npu_rl import git
 from npu_rl.errors import DriftError, LockError
-from npu_rl.git import Git, GitError
-from npu_rl.objects import EMPTY_TREE, format_commit
+from npu_rl.git.command import Git, GitError, commit_subjects
+from npu_rl.git.objects import EMPTY_TREE, format_commit
 from npu_rl.sources.git import short
 
 _MAX_STORY = 50
@@ -99,7 +98,7 @@ class History:
         """ "id subject" of the newest commits, the oldest first, and how many there are before them."""
         ids = self.repository.text("rev-list", "--reverse", "--topo-order", *revisions).split()
         shown = ids[-_MAX_STORY:]
-        subjects = git.subjects(self.repository, shown)
+        subjects = commit_subjects(self.repository, shown)
         story = tuple(f"{oid[:12]} {subject}" for oid, subject in zip(shown, subjects, strict=True))
         return story, len(ids) - len(shown)
 

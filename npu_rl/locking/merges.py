@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from itertools import product, takewhile
 
-from npu_rl import git
 from npu_rl.compose.merge import merge_file, replay
 from npu_rl.compose.trees import Trees
 from npu_rl.errors import LockError
-from npu_rl.git import GitError
+from npu_rl.git.command import MERGE_TREE_VERSION, GitError, require_git
+from npu_rl.git.objects import Entry, format_commit, object_id
 from npu_rl.manifest.lock import Record
 from npu_rl.manifest.packed import pack_bytes
-from npu_rl.objects import Entry, format_commit, object_id
 
 _WHO = "npu-rl <npu-rl@invalid>"
 _RENAME_LIMIT = "-l7000"  # as merge-tree has it
@@ -22,7 +21,7 @@ def merge_trees(trees: Trees, base: str, ours: str, theirs: str, what: str) -> s
 
     The parents are synthetic, so that the merge base is the one given and no history is needed.
     """
-    git.require(git.MERGE_TREE_VERSION, "compute merges for a lock (git merge-tree --write-tree)")
+    require_git(MERGE_TREE_VERSION, "compute merges for a lock (git merge-tree --write-tree)")
 
     def commit(tree: str, parents: list[str]) -> str:
         return trees.write_object("commit", format_commit(tree, parents, _WHO, 0, "side\n"))

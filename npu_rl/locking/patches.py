@@ -15,9 +15,9 @@ from npu_rl.compose.patch import Tolerance
 from npu_rl.compose.texts import MAXIMUM_SIZE
 from npu_rl.compose.trees import Trees
 from npu_rl.errors import LockError, PatchError
+from npu_rl.git.objects import EXECUTABLE, FILE
 from npu_rl.locking.refs import Tell
 from npu_rl.manifest import lock
-from npu_rl.objects import EXECUTABLE, FILE
 from npu_rl.patches.model import Patch as ParsedPatch
 from npu_rl.patches.scan import CrlfPatchError, Scanner
 from npu_rl.patches.series import PatchSource, read_patchset, read_patchset_text

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from npu_rl.compose.trees import Trees
+from npu_rl.git.objects import EMPTY_TREE, Entry
 from npu_rl.manifest.lock_proof import pack
-from npu_rl.objects import EMPTY_TREE, Entry
 
 
 def proof(trees: Trees, commit: str, paths: Iterable[str]) -> tuple[str, ...]:

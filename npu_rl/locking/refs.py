@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from npu_rl.errors import SourceError
-from npu_rl.git import Git
+from npu_rl.git.command import Git
 from npu_rl.sources.git import Network, ls_remote, remote, short
 
 Tell = Callable[[str], None]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from npu_rl.compose.trees import Trees, taken_tree
 from npu_rl.errors import LockError
-from npu_rl.git import Git
+from npu_rl.git.command import Git
 from npu_rl.locking.takes import look_up, look_up_held
 from npu_rl.locking.upstream import Context
 from npu_rl.manifest import lock

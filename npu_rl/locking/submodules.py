@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from npu_rl.errors import SourceError
-from npu_rl.git import Git, GitError
+from npu_rl.git.command import Git, GitError
+from npu_rl.git.objects import commit_tree_id
 from npu_rl.locking.takes import check_gitlinks
 from npu_rl.locking.upstream import Context
 from npu_rl.manifest import lock
 from npu_rl.manifest.lock_proof import pack
-from npu_rl.objects import commit_tree_id
 from npu_rl.sources.faults import NotDelivered
 from npu_rl.sources.git import fetch_commits, short
 

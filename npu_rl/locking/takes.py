@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from npu_rl.compose.trees import Trees
 from npu_rl.errors import LockError
+from npu_rl.git.objects import GITLINK, SYMLINK, TREE, Entry
 from npu_rl.manifest import lock
-from npu_rl.objects import GITLINK, SYMLINK, TREE, Entry
 
 if TYPE_CHECKING:
     from npu_rl.manifest.schema import Component as Spec

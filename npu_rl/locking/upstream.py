@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from npu_rl.compose.trees import Trees
 from npu_rl.errors import LockError, SourceError
-from npu_rl.git import Git, GitError
+from npu_rl.git.command import Git, GitError
+from npu_rl.git.objects import commit_tree_id
 from npu_rl.locking.history import Brought, History
 from npu_rl.locking.refs import Tell, is_full_id, resolve
 from npu_rl.manifest import lock
-from npu_rl.objects import commit_tree_id
 from npu_rl.sources.faults import Fault, NotDelivered, advice
 from npu_rl.sources.git import Network, check_bundle, fetch_commits, short
 from npu_rl.sources.progress import Watcher

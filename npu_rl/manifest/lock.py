@@ -16,11 +16,11 @@ from typing import Any
 
 from npu_rl.bounded import parse_json
 from npu_rl.errors import LockError
+from npu_rl.git.objects import GITLINK, Entry
 from npu_rl.manifest import lock_text as t
 from npu_rl.manifest.lock_json import Shape, build, plain
 from npu_rl.manifest.lock_proof import check_proof
 from npu_rl.manifest.packed import Allowance, MiB
-from npu_rl.objects import GITLINK, Entry
 
 LOCK_FORMAT = 1
 MAXIMUM_SIZE = 32 * MiB

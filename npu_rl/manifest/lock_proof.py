@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from npu_rl.errors import LockError
+from npu_rl.git.objects import TREE, Entry, MalformedObject, commit_tree_id, object_id, parse_tree
 from npu_rl.manifest.packed import Allowance, pack_bytes
-from npu_rl.objects import TREE, Entry, MalformedObject, commit_tree_id, object_id, parse_tree
 
 if TYPE_CHECKING:
     from npu_rl.manifest.lock import Component

@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable
 from typing import Annotated
 
+from npu_rl.git.objects import DEEPEST, unfit_name
 from npu_rl.manifest import checks
 from npu_rl.manifest.url import check_git_url
-from npu_rl.objects import DEEPEST, unfit_name
 
 
 def _pattern(pattern: str, what: str) -> Callable[[str], str]:

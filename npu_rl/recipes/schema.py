@@ -378,7 +378,8 @@ class Offload(Strict):
     ] = Field(default=None, description="The actor's weights.")
     gradients: Annotated[f.Switch | None, key(megatron=f"{_A}.megatron.grad_offload")] = Field(
         default=None,
-        description="The actor's gradients (megatron). verl 55e3c5b reads the key nowhere: it frees them with the weights.",
+        description="The actor's gradients (megatron). verl 55e3c5b reads the key nowhere: "
+        "it frees them with the weights.",
     )
     optimizer: Annotated[
         f.Switch | None,

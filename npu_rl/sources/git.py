@@ -22,8 +22,8 @@ from typing import TypeVar
 from npu_rl.bounded import open_file
 from npu_rl.disk import remove_tree
 from npu_rl.errors import SourceError, UsageError
-from npu_rl.git import Git, GitError, Result, Stopped, init_bare
-from npu_rl.gitenv import Credentials
+from npu_rl.git.command import Git, GitError, Result, Stopped, init_bare
+from npu_rl.git.environment import Credentials
 from npu_rl.sources.faults import Fault, NotDelivered, fault_of, gist, may_pass
 from npu_rl.sources.progress import Silent, Watcher
 from npu_rl.sources.urls import Rewrites, check_url, hide_credentials, split_credentials

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from npu_rl.objects import DEEPEST, unfit_name
+from npu_rl.git.objects import DEEPEST, unfit_name
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 

@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 
 from npu_rl.config_file import read_configuration
 from npu_rl.errors import UsageError
-from npu_rl.gitenv import Credentials
+from npu_rl.git.environment import Credentials
 from npu_rl.masking import MASK
 
 SCHEMES = ("https", "http", "ssh", "git", "file")

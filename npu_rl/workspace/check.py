@@ -24,7 +24,7 @@ from functools import cached_property
 from pathlib import Path
 
 from npu_rl.bounded import parse_json
-from npu_rl.objects import EXECUTABLE, FILE, SYMLINK, object_id
+from npu_rl.git.objects import EXECUTABLE, FILE, SYMLINK, object_id
 from npu_rl.workspace.confined import Confined
 
 # A file changed this shortly before the record was written could change again with the same times:

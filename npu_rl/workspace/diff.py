@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 from npu_rl.errors import WorkspaceError
-from npu_rl.git import Git, init_bare
+from npu_rl.git.command import Git, init_bare
 from npu_rl.workspace.confined import Confined, LinkOnTheWay
 from npu_rl.workspace.history import foreign_part
 from npu_rl.workspace.layout import Layout

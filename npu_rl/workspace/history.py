@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from npu_rl.disk import remove_tree
-from npu_rl.git import Git, GitError, init_bare
+from npu_rl.git.command import Git, GitError, init_bare
 from npu_rl.workspace.confined import Confined, LinkOnTheWay
 from npu_rl.workspace.laid import ALTERNATES
 from npu_rl.workspace.layout import repository_name

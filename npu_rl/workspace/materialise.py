@@ -8,9 +8,9 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from npu_rl import byte_code, git
+from npu_rl import byte_code
 from npu_rl.errors import HostError
-from npu_rl.git import Git, GitError
+from npu_rl.git.command import Git, GitError, init_bare
 from npu_rl.store import Unit
 from npu_rl.workspace.laid import ALTERNATES
 
@@ -33,7 +33,7 @@ def lay_objects(units: Sequence[Unit], git_home: Path) -> None:
 def lay_repository(git_home: Path, name: str, commit: str) -> Path:
     """A repository under `git_home` whose branch `main` is `commit`, borrowing the objects next to it."""
     repository = git_home / name
-    git.init_bare(repository, bare=False)
+    init_bare(repository, bare=False)
     (repository / "objects" / "info" / "alternates").write_text(ALTERNATES)
     heads = repository / "refs" / "heads"
     heads.mkdir(parents=True, exist_ok=True)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from npu_rl.git.objects import EXECUTABLE, FILE, GITLINK, SYMLINK
 from npu_rl.manifest import checks
 from npu_rl.manifest.lock_text import check_upstream_path
-from npu_rl.objects import EXECUTABLE, FILE, GITLINK, SYMLINK
 
 _MODES = {FILE, EXECUTABLE, SYMLINK, GITLINK}
 _STATES = ("in place", "superseded")  # how a locked tree can hold a hunk

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import npu_rl
-from npu_rl import git
 from npu_rl.errors import WorkspaceError
+from npu_rl.git.command import git_version
 from npu_rl.manifest import lock as lock_file
 from npu_rl.manifest.lock import Lock
 from npu_rl.store import Store, Unit, disk_errors
@@ -68,7 +68,7 @@ def run(request: Request, tell: Callable[[str], None]) -> Outcome:
     layout = request.layout
     text = lock_file.dump(request.lock)
     _check_place(layout)
-    git.version()
+    git_version()
     with disk_errors(layout.root), exclusive(layout, tell):
         recover_held(layout, tell)
         if up_to_date(layout, text, request.python):  # another process was faster

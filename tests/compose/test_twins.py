@@ -11,7 +11,7 @@ import pytest
 from npu_rl.compose.assemble import assemble
 from npu_rl.compose.trees import Trees
 from npu_rl.errors import PatchError
-from npu_rl.git import Git
+from npu_rl.git.command import Git
 from npu_rl.manifest.lock import Lock
 from tests.locking.world import World, component
 

@@ -16,9 +16,9 @@ from npu_rl.compose.build import run_patch
 from npu_rl.compose.patch import Tolerance
 from npu_rl.compose.trees import Trees
 from npu_rl.errors import PatchError
-from npu_rl.git import Git, init_bare
+from npu_rl.git.command import Git, init_bare
+from npu_rl.git.objects import EMPTY_TREE, FILE, Entry, MalformedObject, nested
 from npu_rl.manifest import lock as lock_file
-from npu_rl.objects import EMPTY_TREE, FILE, Entry, MalformedObject, nested
 from tests.hostile.limits import assert_told, limited_cli
 from tests.locking.world import World
 from tests.support import clean_env

@@ -15,7 +15,7 @@ import pytest
 
 from npu_rl.bounded import parse_json, read_file, read_json
 from npu_rl.errors import NpuRlError, SourceError, UsageError
-from npu_rl.objects import FILE, Entry, MalformedObject, format_tree, nested
+from npu_rl.git.objects import FILE, Entry, MalformedObject, format_tree, nested
 from npu_rl.recipes.hydra_entry import entry_point
 from npu_rl.recipes.hydra_yaml import ModuleFault
 from npu_rl.recipes.load import load_recipe

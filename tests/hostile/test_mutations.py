@@ -30,9 +30,9 @@ import pytest
 from npu_rl.compose.trees import Trees
 from npu_rl.data import bundled_manifests, bundled_recipes, data_root
 from npu_rl.errors import NpuRlError
-from npu_rl.git import Git, init_bare
+from npu_rl.git.command import Git, init_bare
+from npu_rl.git.objects import EMPTY_TREE, FILE, Entry
 from npu_rl.manifest import lock as lock_file
-from npu_rl.objects import EMPTY_TREE, FILE, Entry
 from npu_rl.sources.git import GitRequest, Network
 from npu_rl.sources.pip_config import PipSettings
 from npu_rl.sources.progress import Silent

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from npu_rl.compose.merge import replay
 from npu_rl.compose.trees import Trees
 from npu_rl.errors import LockError
-from npu_rl.git import Git, init_bare
+from npu_rl.git.command import Git, init_bare
 from npu_rl.locking.merges import merge_trees, record
 from tests.support import File, Files, Repo
 

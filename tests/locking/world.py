@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from npu_rl.compose.prepare import composed
-from npu_rl.git import Git
+from npu_rl.git.command import Git
 from npu_rl.locking import command
 from npu_rl.manifest import lock as lock_file
 from npu_rl.manifest.lock import Lock

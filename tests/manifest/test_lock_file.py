@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_rl.errors import LockError
+from npu_rl.git.objects import FILE, GITLINK, TREE, Entry, format_commit, format_tree, object_id
 from npu_rl.manifest import lock as lock_file
 from npu_rl.manifest.lock import (
     Component,
@@ -30,7 +31,6 @@ from npu_rl.manifest.lock import (
     parse,
 )
 from npu_rl.manifest.lock_proof import pack
-from npu_rl.objects import FILE, GITLINK, TREE, Entry, format_commit, format_tree, object_id
 
 ID = "0123456789" * 4
 SHA = "0123456789abcdef" * 4

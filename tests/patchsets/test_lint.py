@@ -11,7 +11,7 @@ import pytest
 from npu_rl.compose.runtime import write_runtime
 from npu_rl.compose.trees import Trees
 from npu_rl.data import bundled_manifests, data_root
-from npu_rl.git import Git, init_bare
+from npu_rl.git.command import Git, init_bare
 from npu_rl.manifest import lock as lock_file
 from npu_rl.manifest.load import load_manifest
 from npu_rl.patches.header import parse_header

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.errors import SourceError, UsageError
-from npu_rl.git import Git, init_bare
+from npu_rl.git.command import Git, init_bare
 from npu_rl.manifest.lock import Component, Lock, Source, Submodule, Take
 from npu_rl.sources.deliver import Deliverer
 from npu_rl.sources.parallel import in_parallel

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.errors import HostError, SourceError, UsageError
-from npu_rl.git import Git, GitError, Stopped, init_bare
+from npu_rl.git.command import Git, GitError, Stopped, init_bare
 from npu_rl.sources.faults import Fault, NotDelivered, fault_of, gist, may_pass
 from npu_rl.sources.git import (
     GitRequest,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from npu_rl.config_file import config_path
 from npu_rl.errors import UsageError
-from npu_rl.gitwords import redact
+from npu_rl.git.messages import redact
 from npu_rl.sources.urls import (
     Rewrites,
     check_url,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.objects import EXECUTABLE, FILE, SYMLINK, object_id
+from npu_rl.git.objects import EXECUTABLE, FILE, SYMLINK, object_id
 from npu_rl.workspace import check
 from npu_rl.workspace.check import Difference, blob_on_disk, examine
 

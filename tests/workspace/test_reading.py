@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.cli import proving
-from npu_rl.objects import FILE, object_id
+from npu_rl.git.objects import FILE, object_id
 from npu_rl.workspace import check
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.verify import verify

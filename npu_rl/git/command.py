@@ -1,7 +1,7 @@
 """The only file that runs git.
 
 Every call names its repository (GIT_DIR), sees none of the user's configuration unless it talks to
-a network, runs no hook, asks no question and speaks English (see `gitenv`).
+a network, runs no hook, asks no question and speaks English (see `environment`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import IO
 
 from npu_rl.errors import HostError, NpuRlError
-from npu_rl.gitenv import Credentials, local_environment, network_environment
-from npu_rl.gitwords import GitError, News, Stopped, check_disk
+from npu_rl.git.environment import Credentials, local_environment, network_environment
+from npu_rl.git.messages import GitError, News, Stopped, check_disk
 
 __all__ = [
     "Git",
@@ -32,9 +32,9 @@ __all__ = [
     "Result",
     "Stopped",
     "init_bare",
-    "require",
-    "subjects",
-    "version",
+    "require_git",
+    "commit_subjects",
+    "git_version",
 ]
 
 MINIMUM_VERSION = (2, 34)  # Ubuntu 22.04
@@ -318,7 +318,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             continue
 
 
-def subjects(repository: Git, ids: Sequence[str]) -> list[str]:
+def commit_subjects(repository: Git, ids: Sequence[str]) -> list[str]:
     """First lines of commit messages, by GitPython's object model over our own reader.
 
     (Its own database would run git in the user's environment; the one that reads packs itself is deprecated.)
@@ -350,7 +350,7 @@ def _dotted(version: tuple[int, ...]) -> str:
 
 
 @lru_cache(maxsize=1)
-def version() -> tuple[int, int]:
+def git_version() -> tuple[int, int]:
     """Major and minor version of the git on PATH. Raises HostError if there is none or it is too old."""
     done = _spawn(["version"], local_environment(), None, None)
     found = re.search(r"(\d+)\.(\d+)", done.stdout.decode("utf-8", "replace"))
@@ -366,9 +366,9 @@ def version() -> tuple[int, int]:
     return number
 
 
-def require(minimum: tuple[int, int], purpose: str) -> None:
+def require_git(minimum: tuple[int, int], purpose: str) -> None:
     """Raise HostError unless git is at least `minimum`. `purpose` completes "git X can't …"."""
-    number = version()
+    number = git_version()
     if number < minimum:
         raise HostError(
             f"git {_dotted(number)} can't {purpose}",

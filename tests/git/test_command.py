@@ -13,11 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl import git
 from npu_rl.errors import HostError
-from npu_rl.git import Git, GitError, ObjectReader, Stopped, init_bare
-from npu_rl.gitenv import Credentials, local_environment, network_environment
-from npu_rl.gitwords import redact
+from npu_rl.git.command import (
+    Git,
+    GitError,
+    ObjectReader,
+    Stopped,
+    commit_subjects,
+    git_version,
+    init_bare,
+    require_git,
+)
+from npu_rl.git.environment import Credentials, local_environment, network_environment
+from npu_rl.git.messages import redact
 from npu_rl.printable import printable
 from tests.support import File, Repo, clean_env, run_cli
 
@@ -290,9 +298,9 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    git.version.cache_clear()
+    git_version.cache_clear()
     yield folder
-    git.version.cache_clear()
+    git_version.cache_clear()
 
 
 def _script(folder: Path, text: str) -> None:
@@ -303,35 +311,35 @@ def _script(folder: Path, text: str) -> None:
 def test_an_old_git_is_refused_with_both_versions(fake: Path) -> None:
     _script(fake, "echo git version 2.25.1")
     with pytest.raises(HostError, match=r"git 2\.25 is too old") as caught:
-        git.version()
+        git_version()
     assert "2.34" in str(caught.value)
     assert caught.value.exit_code == 3
 
 
 def test_the_oldest_git_that_will_do(fake: Path) -> None:
     _script(fake, "echo 'git version 2.34.1'")
-    assert git.version() == (2, 34)
+    assert git_version() == (2, 34)
     with pytest.raises(HostError, match=r"git 2\.34 can't merge trees") as caught:
-        git.require((2, 38), "merge trees")
+        require_git((2, 38), "merge trees")
     assert "2.38" in str(caught.value)
 
 
 def test_a_git_with_a_vendors_name(fake: Path) -> None:
     _script(fake, "echo 'git version 2.39.5 (Apple Git-154)'")
-    assert git.version() == (2, 39)
+    assert git_version() == (2, 39)
 
 
 @pytest.mark.parametrize("text", ["echo hello", "exit 1", "echo broken >&2; exit 3"])
 def test_a_git_that_does_not_tell_its_version(text: str, fake: Path) -> None:
     _script(fake, text)
     with pytest.raises(HostError, match="does not tell its version"):
-        git.version()
+        git_version()
 
 
 def test_no_git(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(fake))
     with pytest.raises(HostError, match="not installed") as caught:
-        git.version()
+        git_version()
     assert "apt install git" in str(caught.value)
 
 
@@ -341,7 +349,7 @@ def test_a_git_that_is_no_program(mode: int, fake: Path, monkeypatch: pytest.Mon
     (fake / "git").write_bytes(b"\0\1\2")
     (fake / "git").chmod(mode)
     with pytest.raises(HostError, match="can't be started"):
-        git.version()
+        git_version()
 
 
 def test_the_command_says_so_and_leaves_nothing(fake: Path, tmp_path: Path) -> None:
@@ -450,7 +458,7 @@ def fifo(tmp_path: Path) -> Iterator[tuple[Path, int]]:
 def test_silence_ends_the_process_and_all_it_started(
     deaf: str, fake: Path, tmp_path: Path, fifo: tuple[Path, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(git, "_GRACE", 0.2)
+    monkeypatch.setattr("npu_rl.git.command._GRACE", 0.2)
     _script(fake, f"{deaf}echo from >&2\n( {deaf}printf x; exec sleep 60 ) >{fifo[0]} & wait; sleep 60")
     started = time.monotonic()
     with pytest.raises(GitError) as caught:
@@ -626,5 +634,5 @@ def test_objects_can_be_borrowed_from_a_folder_of_any_name(name: str, upstream: 
 def test_subjects(upstream: Repo) -> None:
     first = upstream.commit({"a": "1"}, "Größe: first line\n\nbody")
     second = upstream.commit({"a": "2"}, "second")
-    assert git.subjects(Git(upstream.path), [second, first]) == ["second", "Größe: first line"]
-    assert git.subjects(Git(upstream.path), []) == []
+    assert commit_subjects(Git(upstream.path), [second, first]) == ["second", "Größe: first line"]
+    assert commit_subjects(Git(upstream.path), []) == []

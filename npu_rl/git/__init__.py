@@ -1,0 +1,1 @@
+"""Git: the processes that run it, and its object model."""
