@@ -62,7 +62,7 @@ def byte_code() -> dict[str, str]:
 
 def rewrites(upstreams: Path, manifest: str) -> str:
     """NPU_RL_REWRITE that leads every git URL of a manifest to its copy OWNER+NAME/repo, where there is one."""
-    from npu_rl.manifest.load import load_manifest
+    from npu_rl.manifest.load_manifest import load_manifest
 
     folders = {path.parent.name.partition("+")[2].lower(): path for path in upstreams.glob("*+*/repo")}
     rules = []

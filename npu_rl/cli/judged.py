@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from npu_rl.cli.show import print_json, say, tell
 
 if TYPE_CHECKING:
-    from npu_rl.recipes.finding import Finding
+    from npu_rl.config.finding import Finding
     from npu_rl.recipes.judge import AssembledTree
     from npu_rl.recipes.load import LoadedRecipe
 
@@ -57,8 +57,8 @@ def say_findings(findings: Iterable[Finding]) -> None:
 
 
 def _problems(error: Any) -> list[dict[str, Any]]:
-    from npu_rl.manifest.problems import place
-    from npu_rl.recipes.finding import Finding, Severity
+    from npu_rl.config.finding import Finding, Severity
+    from npu_rl.config.problems import place
 
     return rows(
         Finding("invalid-recipe", Severity.ERROR, one.path, "", one.message, "", place(one.file, one.line))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from npu_rl.cli.show import print_json, say, say_text
 from npu_rl.data import bundled_manifests, data_root
 from npu_rl.errors import LockError
-from npu_rl.manifest import lock as lock_file
+from npu_rl.lock import lock_model
 
 
 def run(as_json: bool, patches: bool) -> None:
@@ -29,7 +29,7 @@ def _manifests(as_json: bool) -> None:
     rows = []
     for name, path in bundled_manifests().items():
         try:
-            lock = lock_file.read(lock_file.file_for(path))
+            lock = lock_model.read(lock_model.file_for(path))
         except LockError:
             rows.append(
                 {"name": name, "title": "(not locked)", "device": None, "tree": None, "path": str(path)}

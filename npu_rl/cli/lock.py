@@ -6,8 +6,8 @@ from pathlib import Path
 
 from npu_rl.cli.show import say, tell, watcher
 from npu_rl.errors import ManifestError, UsageError
+from npu_rl.lock.lock_model import Lock
 from npu_rl.locking.command import Options, check, write
-from npu_rl.manifest.lock import Lock
 from npu_rl.sources.git import Network
 from npu_rl.sources.urls import load_rewrites
 from npu_rl.workspace.summary import patch_line
@@ -43,7 +43,7 @@ def _demand_environment(manifest: str) -> None:
 
     What only the tree's code reads is judged with a recipe, when there is a tree.
     """
-    from npu_rl.manifest.load import load_manifest
+    from npu_rl.manifest.load_manifest import load_manifest
     from npu_rl.recipes.environment_check import environment_faults
 
     loaded = load_manifest(manifest)

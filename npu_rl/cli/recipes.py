@@ -51,7 +51,7 @@ def show(name: str, overrides: Sequence[str], as_json: bool) -> None:
 
 
 def _to_json(loaded: LoadedRecipe) -> dict[str, Any]:
-    from npu_rl.manifest.problems import dotted
+    from npu_rl.config.problems import dotted
     from npu_rl.masking import masked_data
 
     return {

@@ -6,11 +6,13 @@ import sys
 
 
 def run(recipe: bool) -> None:
+    from npu_rl.config.json_schema import export_schema
+
     if recipe:
-        from npu_rl.recipes.json_schema import recipe_schema
+        from npu_rl.recipes.schema import Recipe
 
-        sys.stdout.write(recipe_schema())
+        sys.stdout.write(export_schema(Recipe, "npu-rl recipe"))
         return
-    from npu_rl.manifest.json_schema import export_schema
+    from npu_rl.manifest.schema import Manifest
 
-    sys.stdout.write(export_schema())
+    sys.stdout.write(export_schema(Manifest, "npu-rl manifest", appends=True))

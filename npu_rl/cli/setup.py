@@ -7,8 +7,8 @@ from pathlib import Path
 
 from npu_rl.cli.show import amount, print_json, say, tell, watcher
 from npu_rl.errors import UsageError
-from npu_rl.manifest import lock as lock_file
-from npu_rl.manifest.find import find_manifest
+from npu_rl.lock import lock_model
+from npu_rl.manifest.manifest_kind import find_manifest
 from npu_rl.workspace.current import Outcome, untouched
 from npu_rl.workspace.discovery import demand_trust, named_folder
 from npu_rl.workspace.layout import DEFAULT_NAME, Layout
@@ -20,9 +20,9 @@ def run(
     rewrite: list[str], discard: bool, python: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     path = find_manifest(manifest)
-    place = lock or lock_file.file_for(path)
-    text = lock_file.read_text(place)
-    found, digest = lock_file.parse_with_digest(text, str(place))
+    place = lock or lock_model.file_for(path)
+    text = lock_model.read_text(place)
+    found, digest = lock_model.parse_with_digest(text, str(place))
     if manifest_changed(found, path):
         tell(f"note: {path.name} has changed since its lock was made; the lock is what is set up.")
     layout = Layout(named_folder(workspace or Path(DEFAULT_NAME)))
@@ -34,7 +34,7 @@ def run(
         outcome = Outcome(False, seconds=time.monotonic() - started)
     else:
         outcome = _set_up(found, layout, path, jobs, offline, rewrite, discard, python)
-        digest = lock_file.digest_of(
+        digest = lock_model.digest_of(
             found
         )  # as it was laid: a lock that was written by hand may say it longer
     if as_json:
@@ -59,7 +59,7 @@ def _absolute(python: str | None) -> str | None:
 
 
 def _set_up(
-    lock: lock_file.Lock,
+    lock: lock_model.Lock,
     layout: Layout,
     manifest: Path,
     jobs: int,
@@ -77,7 +77,7 @@ def _set_up(
         return setup.run(setup.Request(lock, layout, manifest, network, shown, jobs, discard, python), tell)
 
 
-def _print(lock: lock_file.Lock, digest: str, layout: Layout, outcome: Outcome) -> None:
+def _print(lock: lock_model.Lock, digest: str, layout: Layout, outcome: Outcome) -> None:
     if not outcome.changed:
         say(f"{layout.root} is {lock.manifest} already; nothing to do.")
         _say_ids(lock, digest)
@@ -91,6 +91,6 @@ def _print(lock: lock_file.Lock, digest: str, layout: Layout, outcome: Outcome) 
     say(f"Next: npu-rl verify --workspace {layout.root}; source {layout.root}/activate")
 
 
-def _say_ids(lock: lock_file.Lock, digest: str) -> None:
+def _say_ids(lock: lock_model.Lock, digest: str) -> None:
     say(f"tree {lock.tree}  commit {lock.commit}")
     say(f"lock {digest}")

@@ -14,7 +14,7 @@ from npu_rl.compose.runtime import NAME as RUNTIME
 from npu_rl.compose.trees import Collision, Trees
 from npu_rl.errors import ComposeError
 from npu_rl.git.objects import EMPTY_TREE, FILE, TREE, Entry, format_commit
-from npu_rl.manifest.lock import Component, Lock, Merge, Patch
+from npu_rl.lock.lock_model import Component, Lock, Merge, Patch
 
 AUTHOR = "npu-rl <npu-rl@invalid>"
 EPOCH = 1577836800  # 2020-01-01 00:00 UTC; each commit is a second later, so that `git log` keeps the order

@@ -14,7 +14,7 @@ from npu_rl.compose.runtime import write_runtime
 from npu_rl.compose.trees import Trees, check_links, taken_tree
 from npu_rl.errors import ComposeError
 from npu_rl.git.objects import TREE, Entry, nested, unfit_name
-from npu_rl.manifest.lock import Component, Lock, Patch
+from npu_rl.lock.lock_model import Component, Lock, Patch
 from npu_rl.patches.hunks import trace
 from npu_rl.patches.model import Patch as ParsedPatch
 from npu_rl.patches.parse import parse_patch

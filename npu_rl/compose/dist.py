@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from npu_rl.manifest.lock import Dist
+from npu_rl.lock.lock_model import Dist
 
 
 def dist_info(dist: Dist) -> dict[str, bytes]:

@@ -13,8 +13,8 @@ from pathlib import Path
 from npu_rl.compose.trees import Draft, Trees
 from npu_rl.errors import ComposeError
 from npu_rl.git.objects import Entry
-from npu_rl.manifest.lock import Record
-from npu_rl.manifest.packed import Allowance, MiB
+from npu_rl.lock.lock_model import Record
+from npu_rl.lock.packed_bytes import Allowance, MiB
 
 
 def merge_file(trees: Trees, base: str, ours: str, theirs: str) -> tuple[bytes, bool]:

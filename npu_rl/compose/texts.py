@@ -6,10 +6,10 @@ import hashlib
 from pathlib import Path
 
 from npu_rl.compose.trees import Trees
+from npu_rl.config.text_checks import is_local
 from npu_rl.data import data_root
 from npu_rl.errors import PatchError
-from npu_rl.manifest.checks import is_local
-from npu_rl.manifest.lock import Patch
+from npu_rl.lock.lock_model import Patch
 from npu_rl.store import Store
 
 MAXIMUM_SIZE = 16 * 1024 * 1024

@@ -31,10 +31,10 @@ __all__ = [
     "ObjectReader",
     "Result",
     "Stopped",
-    "init_bare",
-    "require_git",
     "commit_subjects",
     "git_version",
+    "init_bare",
+    "require_git",
 ]
 
 MINIMUM_VERSION = (2, 34)  # Ubuntu 22.04

@@ -15,18 +15,18 @@ from npu_rl.compose.texts import locked_text
 from npu_rl.compose.trees import Trees
 from npu_rl.errors import LockError
 from npu_rl.git.command import Git
+from npu_rl.lock import lock_model
+from npu_rl.lock.lock_model import Lock
 from npu_rl.locking.component import lock_component
 from npu_rl.locking.patches import TREE, Patching, check_line_ends, lock_patches
 from npu_rl.locking.takes import held_paths
 from npu_rl.locking.upstream import Context
-from npu_rl.manifest import lock
-from npu_rl.manifest.lock import Lock
 from npu_rl.sources.deliver import Deliverer
 from npu_rl.sources.parallel import in_parallel
 from npu_rl.store import Unit
 
 if TYPE_CHECKING:
-    from npu_rl.manifest.load import LoadedManifest
+    from npu_rl.manifest.load_manifest import LoadedManifest
 
 
 def build_lock(
@@ -51,7 +51,7 @@ def build_lock(
     }
     components = in_parallel(tasks, jobs, stop)
     unfinished = Lock(
-        lock_format=lock.LOCK_FORMAT,
+        lock_format=lock_model.LOCK_FORMAT,
         manifest=manifest.name,
         title=manifest.title,
         device=manifest.device,
@@ -76,7 +76,7 @@ def _compose(context: Context, loaded: LoadedManifest, unfinished: Lock, units: 
     with context.store.quarantine() as folder:
         trees = Trees(Git(folder, alternates=tuple(u.objects for u in units)))
 
-        def text_of(patch: lock.Patch, results: dict[str, str]) -> bytes:
+        def text_of(patch: lock_model.Patch, results: dict[str, str]) -> bytes:
             return locked_text(patch, context.beside, context.store, trees, results)
 
         try:
@@ -95,7 +95,7 @@ def _patch(context: Context, loaded: LoadedManifest, unfinished: Lock, trees: Tr
     results: dict[str, str] = {}
     here = Patching(trees, context.store, loaded, unfinished.components, results, context.tell)
     check_line_ends(replace(here, results=merged, tell=_nobody))
-    components: dict[str, lock.Component] = {}
+    components: dict[str, lock_model.Component] = {}
     for name, component in unfinished.components.items():
         patches = lock_patches(here, name, component.result)
         results[name] = patches[-1].tree if patches else component.result
@@ -113,7 +113,7 @@ def _nobody(message: str) -> None:
 
 def check_lock(found: Lock, expected: Lock) -> None:
     """Raise LockError naming what differs between a lock and what its manifest gives now."""
-    if lock.dump(found) == lock.dump(expected):
+    if lock_model.dump(found) == lock_model.dump(expected):
         return
     differing = []
     for name in dict.fromkeys([*found.components, *expected.components]):
@@ -130,5 +130,5 @@ def check_lock(found: Lock, expected: Lock) -> None:
     )
 
 
-def _differing(one: Lock | lock.Component, other: Lock | lock.Component) -> list[str]:
+def _differing(one: Lock | lock_model.Component, other: Lock | lock_model.Component) -> list[str]:
     return [f.name for f in fields(one) if getattr(one, f.name) != getattr(other, f.name)]

@@ -8,12 +8,12 @@ from pathlib import Path
 from npu_rl.disk import named_file, write_named
 from npu_rl.errors import SourceError, UsageError
 from npu_rl.git.command import Git
+from npu_rl.lock import lock_model
+from npu_rl.lock.lock_model import Component, Lock
 from npu_rl.locking.build import build_lock, check_lock
 from npu_rl.locking.refs import Tell
 from npu_rl.locking.upstream import Context, kept_ids
-from npu_rl.manifest import lock as lock_file
-from npu_rl.manifest.load import LoadedManifest, load_manifest
-from npu_rl.manifest.lock import Component, Lock
+from npu_rl.manifest.load_manifest import LoadedManifest, load_manifest
 from npu_rl.sources.git import Network, ls_remote, short
 from npu_rl.sources.progress import Watcher
 from npu_rl.store import Store
@@ -42,11 +42,11 @@ def write(options: Options, update: list[str]) -> tuple[Lock, Path]:
             f"{loaded.manifest.name} has no component {', '.join(unknown)}",
             hint=f"Components: {', '.join(loaded.manifest.components)}",
         )
-    earlier = lock_file.read(target) if update else None
+    earlier = lock_model.read(target) if update else None
     keep = [name for name in loaded.manifest.components if update and name not in update]
     context = _context(options, loaded)
     lock = build_lock(context, loaded, earlier=earlier, keep=keep, jobs=options.jobs)
-    write_named(target, lock_file.dump(lock).encode("utf-8", "surrogateescape"))
+    write_named(target, lock_model.dump(lock).encode("utf-8", "surrogateescape"))
     return lock, target
 
 
@@ -54,7 +54,7 @@ def check(options: Options) -> tuple[Lock, Path]:
     """Make the lock again from the ids it has; tell of refs that have moved. Raises LockError if it differs."""
     loaded = _load(options)
     target = _target(options, loaded)
-    found = lock_file.read(target)
+    found = lock_model.read(target)
     context = _context(options, loaded)
     made = build_lock(
         context, loaded, earlier=found, keep=list(loaded.manifest.components), jobs=options.jobs
@@ -74,7 +74,7 @@ def _load(options: Options) -> LoadedManifest:
 
 
 def _target(options: Options, loaded: LoadedManifest) -> Path:
-    return (options.output or lock_file.file_for(loaded.path)).absolute()
+    return (options.output or lock_model.file_for(loaded.path)).absolute()
 
 
 def _check_target(loaded: LoadedManifest, target: Path, options: Options) -> None:

@@ -13,6 +13,7 @@ from npu_rl.compose.trees import Trees, taken_tree
 from npu_rl.errors import LockError
 from npu_rl.git.command import Git
 from npu_rl.git.objects import GITLINK
+from npu_rl.lock import lock_model
 from npu_rl.locking import takes as taking
 from npu_rl.locking.history import Brought
 from npu_rl.locking.merges import merge_trees, record
@@ -21,7 +22,6 @@ from npu_rl.locking.release import check_releases, lock_release, sources_of
 from npu_rl.locking.submodules import lock_submodules
 from npu_rl.locking.upstream import Context, Upstream
 from npu_rl.locking.whole import whole_tree
-from npu_rl.manifest import lock
 from npu_rl.sources.deliver import Deliverer
 from npu_rl.sources.git import GitRequest
 from npu_rl.store import Unit
@@ -46,8 +46,8 @@ class _Request:
 
 
 def lock_component(
-    context: Context, name: str, spec: Spec, held: Sequence[str], kept: lock.Component | None
-) -> lock.Component:
+    context: Context, name: str, spec: Spec, held: Sequence[str], kept: lock_model.Component | None
+) -> lock_model.Component:
     """The component without its patches. held: paths that patches come from, beside what is taken.
     kept: an earlier lock of it whose ids are to stay.
 
@@ -65,9 +65,9 @@ def _from_git(
     name: str,
     spec: Spec,
     held: Sequence[str],
-    kept: lock.Component | None,
+    kept: lock_model.Component | None,
     here: Git,
-) -> lock.Component:
+) -> lock_model.Component:
     upstream = Upstream(context, name, spec)
     assert spec.ref is not None
     ids = upstream.ids(here, kept)
@@ -110,18 +110,18 @@ def _pinned(
     name: str,
     spec: Spec,
     held: Sequence[str],
-    kept: lock.Component | None,
+    kept: lock_model.Component | None,
     trees: Trees,
     pin: str,
     root: str,
-) -> lock.Component:
+) -> lock_model.Component:
     """The component as it is at the pin; `tree` still has gitlinks where submodules will be."""
     takes = taking.look_up(trees, name, spec, root)
     beside = taking.look_up_held(trees, name, held, root)
     tree = root if spec.checkout == "full" else taken_tree(trees, taking.parts_of(trees, spec, held, root))
     links = taking.gitlinks(trees, tree)
     modules = lock_submodules(context, name, spec, links)
-    return lock.Component(
+    return lock_model.Component(
         sources=sources_of(spec, kept),
         ref=spec.ref,
         pin=pin,
@@ -137,11 +137,11 @@ def _pinned(
     )
 
 
-def _dist(spec: Spec) -> lock.Dist | None:
+def _dist(spec: Spec) -> lock_model.Dist | None:
     if spec.dist is None:
         return None
     points = {group: dict(names) for group, names in spec.dist.entry_points.items()}
-    return lock.Dist(spec.dist.name, spec.dist.version, points)
+    return lock_model.Dist(spec.dist.name, spec.dist.version, points)
 
 
 # -- merges --------------------------------------------------------------------------------------------
@@ -154,14 +154,14 @@ def _merges(
     requests: Sequence[_Request],
     side_trees: Mapping[str, str],
     changes: Sequence[tuple[tuple[str, ...], tuple[str, ...]]],
-) -> tuple[lock.Merge, ...]:
+) -> tuple[lock_model.Merge, ...]:
     """Each request merged into what the ones before it gave; `tree` is what is taken at the pin."""
     merges = []
     for r, (inside, outside) in zip(requests, changes, strict=True):
         what = f"{name}, {r.spec.how} of {r.spec.ref}"
         base, theirs = side_trees[r.base], side_trees[r.head]
         result = merge_trees(trees, base, tree, theirs, what)
-        merge = lock.Merge(
+        merge = lock_model.Merge(
             ref=r.spec.ref,
             how=r.spec.how,
             head=r.head,
@@ -207,7 +207,7 @@ def _check_whole(name: str, expected: str, found: str) -> None:
 def _objects(
     context: Context,
     name: str,
-    component: lock.Component,
+    component: lock_model.Component,
     refs: Sequence[str],
     parts: Mapping[str, taking.Parts],
 ) -> list[Unit]:

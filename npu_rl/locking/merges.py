@@ -9,8 +9,8 @@ from npu_rl.compose.trees import Trees
 from npu_rl.errors import LockError
 from npu_rl.git.command import MERGE_TREE_VERSION, GitError, require_git
 from npu_rl.git.objects import Entry, format_commit, object_id
-from npu_rl.manifest.lock import Record
-from npu_rl.manifest.packed import pack_bytes
+from npu_rl.lock.lock_model import Record
+from npu_rl.lock.packed_bytes import pack_bytes
 
 _WHO = "npu-rl <npu-rl@invalid>"
 _RENAME_LIMIT = "-l7000"  # as merge-tree has it

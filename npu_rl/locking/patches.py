@@ -16,15 +16,15 @@ from npu_rl.compose.texts import MAXIMUM_SIZE
 from npu_rl.compose.trees import Trees
 from npu_rl.errors import LockError, PatchError
 from npu_rl.git.objects import EXECUTABLE, FILE
+from npu_rl.lock import lock_model
 from npu_rl.locking.refs import Tell
-from npu_rl.manifest import lock
 from npu_rl.patches.model import Patch as ParsedPatch
 from npu_rl.patches.scan import CrlfPatchError, Scanner
 from npu_rl.patches.series import PatchSource, read_patchset, read_patchset_text
 from npu_rl.store import Store
 
 if TYPE_CHECKING:
-    from npu_rl.manifest.load import LoadedManifest
+    from npu_rl.manifest.load_manifest import LoadedManifest
     from npu_rl.manifest.schema import PatchEntry
 
 
@@ -42,7 +42,7 @@ class Patching:
     trees: Trees
     store: Store
     loaded: LoadedManifest
-    components: Mapping[str, lock.Component]
+    components: Mapping[str, lock_model.Component]
     results: Mapping[str, str]
     tell: Tell
 
@@ -52,14 +52,14 @@ class Patching:
         return manifest.tree.patches if component == TREE else manifest.components[component].patches
 
 
-def lock_patches(here: Patching, component: str, tree: str) -> tuple[lock.Patch, ...]:
+def lock_patches(here: Patching, component: str, tree: str) -> tuple[lock_model.Patch, ...]:
     """Apply a component's entries, or the assembled tree's, one after the other to `tree`.
 
     The last patch's `tree` is the result. Told: files of a folder that look like patches and are none to apply.
     Raises PatchError, LockError, ManifestError.
     """
     taken = (".",) if component == TREE else taken_paths(here.components[component])
-    done: list[lock.Patch] = []
+    done: list[lock_model.Patch] = []
     for entry in here.entries(component):
         excluded: set[str] = set()
         try:
@@ -69,7 +69,7 @@ def lock_patches(here: Patching, component: str, tree: str) -> tuple[lock.Patch,
         for source, file in sources:
             _check_size(source, component)
             here.store.keep_file(source.data)
-            patch = lock.Patch(
+            patch = lock_model.Patch(
                 name=_name(source.name, file, {p.name for p in done}),
                 file=file,
                 sha256=hashlib.sha256(source.data).hexdigest(),

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from npu_rl.compose.trees import Trees
 from npu_rl.git.objects import EMPTY_TREE, Entry
-from npu_rl.manifest.lock_proof import pack
+from npu_rl.lock.inclusion_proof import pack
 
 
 def proof(trees: Trees, commit: str, paths: Iterable[str]) -> tuple[str, ...]:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from npu_rl.compose.trees import Trees, taken_tree
 from npu_rl.errors import LockError
 from npu_rl.git.command import Git
+from npu_rl.lock import lock_model
 from npu_rl.locking.takes import look_up, look_up_held
 from npu_rl.locking.upstream import Context
-from npu_rl.manifest import lock
 from npu_rl.sources.deliver import Deliverer
 from npu_rl.store import unit_key
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 _SHOWN = 15
 
 
-def sources_of(spec: Spec, kept: lock.Component | None) -> tuple[lock.Source, ...]:
+def sources_of(spec: Spec, kept: lock_model.Component | None) -> tuple[lock_model.Source, ...]:
     """The sources as written; a release keeps the hash an earlier lock has for it."""
     hashes = {(s.pypi, s.drop): s.sha256 for s in kept.sources} if kept is not None else {}
     return tuple(
-        lock.Source(
+        lock_model.Source(
             git=s.git,
             bundle=s.bundle,
             pypi=s.pypi,
@@ -42,18 +42,18 @@ def lock_release(
     name: str,
     spec: Spec,
     held: Sequence[str],
-    kept: lock.Component | None,
-    dist: lock.Dist | None,
-) -> lock.Component:
+    kept: lock_model.Component | None,
+    dist: lock_model.Dist | None,
+) -> lock_model.Component:
     """A component that comes from a package index only. Raises SourceError, LockError."""
-    found: list[lock.Component] = []
+    found: list[lock_model.Component] = []
     for source in sources_of(spec, kept):
         with context.store.quarantine() as folder:
             repository = Git(folder)
             done, tree = _import(context, name, source, [*(t.from_ for t in spec.take), *held], repository)
             trees = Trees(repository)
             try:
-                component = lock.Component(
+                component = lock_model.Component(
                     (done,),
                     look_up(trees, name, spec, tree),
                     tree,
@@ -73,7 +73,7 @@ def lock_release(
     return replace(found[0], sources=tuple(c.sources[0] for c in found))
 
 
-def _keep(context: Context, name: str, component: lock.Component, folder: Path) -> None:
+def _keep(context: Context, name: str, component: lock_model.Component, folder: Path) -> None:
     """Spare the composition, and a later setup here, the second download."""
     wants = component.wants()
     key = unit_key("objects", wants)
@@ -82,7 +82,9 @@ def _keep(context: Context, name: str, component: lock.Component, folder: Path) 
         context.store.publish(folder, key, facts)
 
 
-def check_releases(context: Context, name: str, component: lock.Component) -> tuple[lock.Source, ...]:
+def check_releases(
+    context: Context, name: str, component: lock_model.Component
+) -> tuple[lock_model.Source, ...]:
     """Beside git, a release is a source only if its tree after the drops is the pin's.
 
     The sources with what is known of each release now. Raises SourceError, LockError.
@@ -97,7 +99,9 @@ def check_releases(context: Context, name: str, component: lock.Component) -> tu
     return tuple(_held_against(context, name, component, s) if s.pypi else s for s in component.sources)
 
 
-def _held_against(context: Context, name: str, component: lock.Component, source: lock.Source) -> lock.Source:
+def _held_against(
+    context: Context, name: str, component: lock_model.Component, source: lock_model.Source
+) -> lock_model.Source:
     deliverer = Deliverer(context.store, context.network, context.beside, context.watcher)
     from_git = replace(component, sources=tuple(s for s in component.sources if not s.pypi))
     units = deliverer.component(name, from_git).units
@@ -123,8 +127,8 @@ def _held_against(context: Context, name: str, component: lock.Component, source
 
 
 def _import(
-    context: Context, name: str, source: lock.Source, keep: Sequence[str], repository: Git
-) -> tuple[lock.Source, str]:
+    context: Context, name: str, source: lock_model.Source, keep: Sequence[str], repository: Git
+) -> tuple[lock_model.Source, str]:
     from npu_rl.sources.sdist_unit import import_sdist
 
     context.need_network(name)

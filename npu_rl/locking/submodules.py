@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from npu_rl.errors import SourceError
 from npu_rl.git.command import Git, GitError
 from npu_rl.git.objects import commit_tree_id
+from npu_rl.lock import lock_model
+from npu_rl.lock.inclusion_proof import pack
 from npu_rl.locking.takes import check_gitlinks
 from npu_rl.locking.upstream import Context
-from npu_rl.manifest import lock
-from npu_rl.manifest.lock_proof import pack
 from npu_rl.sources.faults import NotDelivered
 from npu_rl.sources.git import fetch_commits, short
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def lock_submodules(
     context: Context, name: str, spec: Spec, links: Mapping[str, str]
-) -> tuple[lock.Submodule, ...]:
+) -> tuple[lock_model.Submodule, ...]:
     """The submodules of a component. links: path to commit id of the gitlinks in what is taken.
 
     Told: a commit other than the repository's own. Raises SourceError, LockError.
@@ -38,7 +38,7 @@ def lock_submodules(
     return found
 
 
-def _lock(context: Context, name: str, path: str, module: ModuleSpec) -> lock.Submodule:
+def _lock(context: Context, name: str, path: str, module: ModuleSpec) -> lock_model.Submodule:
     context.need_network(f"{name}/{path}")
     with context.store.quarantine() as folder:
         repository = Git(folder)
@@ -62,4 +62,4 @@ def _lock(context: Context, name: str, path: str, module: ModuleSpec) -> lock.Su
                 why=error.why,
                 hint="Its `ref:` is the full id of a commit in that repository.",
             ) from error
-    return lock.Submodule(path, module.git, module.ref, commit_tree_id(data), pack([data]))
+    return lock_model.Submodule(path, module.git, module.ref, commit_tree_id(data), pack([data]))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from npu_rl.compose.trees import Trees
 from npu_rl.errors import LockError
 from npu_rl.git.objects import GITLINK, SYMLINK, TREE, Entry
-from npu_rl.manifest import lock
+from npu_rl.lock import lock_model
 
 if TYPE_CHECKING:
     from npu_rl.manifest.schema import Component as Spec
@@ -40,7 +40,7 @@ def is_inside(path: str, taken: Iterable[str]) -> bool:
     return any(t == "." or path == t or path.startswith(t + "/") for t in taken)
 
 
-def look_up(trees: Trees, name: str, spec: Spec, root: str) -> tuple[lock.Take, ...]:
+def look_up(trees: Trees, name: str, spec: Spec, root: str) -> tuple[lock_model.Take, ...]:
     """The takes with what is there at the pin.
 
     Raises LockError for a path that isn't there, unless a merge may still bring it (see `check_brought`), or is
@@ -52,18 +52,18 @@ def look_up(trees: Trees, name: str, spec: Spec, root: str) -> tuple[lock.Take, 
         if entry is None and not spec.merge:
             raise _absent(trees, name, take.from_, root)
         if entry is None:
-            takes.append(lock.Take(take.from_, take.to))
+            takes.append(lock_model.Take(take.from_, take.to))
             continue
         if entry.mode == GITLINK and take.from_ not in spec.submodules:
             raise LockError(
                 f"{take.from_} of {name} is a submodule that the manifest does not name", hint=_NAME_IT
             )
         _check_kind(name, take.from_, take.to, entry)
-        takes.append(lock.Take(take.from_, take.to, entry.mode, entry.oid))
+        takes.append(lock_model.Take(take.from_, take.to, entry.mode, entry.oid))
     return tuple(takes)
 
 
-def look_up_held(trees: Trees, name: str, paths: Iterable[str], root: str) -> tuple[lock.Held, ...]:
+def look_up_held(trees: Trees, name: str, paths: Iterable[str], root: str) -> tuple[lock_model.Held, ...]:
     """The held paths with what is there at the pin. Raises LockError for one that isn't, or is no file or folder."""
     held = []
     for path in paths:
@@ -71,11 +71,11 @@ def look_up_held(trees: Trees, name: str, paths: Iterable[str], root: str) -> tu
         if entry is None:
             raise _absent(trees, name, path, root, key="path: ... from:")
         _check_kind(name, path, None, entry)
-        held.append(lock.Held(path, entry.mode, entry.oid))
+        held.append(lock_model.Held(path, entry.mode, entry.oid))
     return tuple(held)
 
 
-def check_brought(trees: Trees, name: str, takes: Sequence[lock.Take], root: str, merged: str) -> None:
+def check_brought(trees: Trees, name: str, takes: Sequence[lock_model.Take], root: str, merged: str) -> None:
     """Raise LockError for a take that neither the pin (`root`) nor the merges (`merged`) have as it must be."""
     for take in takes:
         if take.entry is not None:
@@ -127,7 +127,7 @@ def gitlinks(trees: Trees, tree: str) -> dict[str, str]:
     return {path: entry.oid for path, entry in trees.files(tree) if entry.mode == GITLINK}
 
 
-def check_gitlinks(name: str, links: dict[str, str], modules: Sequence[lock.Submodule]) -> None:
+def check_gitlinks(name: str, links: dict[str, str], modules: Sequence[lock_model.Submodule]) -> None:
     """Every gitlink in what is taken must be named, and every name must be one. Raises LockError."""
     named = {module.path for module in modules}
     unnamed = sorted(set(links) - named)
@@ -144,7 +144,7 @@ def check_gitlinks(name: str, links: dict[str, str], modules: Sequence[lock.Subm
         )
 
 
-def modules_in(trees: Trees, tree: str, modules: Sequence[lock.Submodule]) -> str:
+def modules_in(trees: Trees, tree: str, modules: Sequence[lock_model.Submodule]) -> str:
     """The tree with the named submodules where it has gitlinks."""
     for module in modules:
         found = trees.find(tree, module.path)

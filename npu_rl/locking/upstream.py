@@ -11,9 +11,9 @@ from npu_rl.compose.trees import Trees
 from npu_rl.errors import LockError, SourceError
 from npu_rl.git.command import Git, GitError
 from npu_rl.git.objects import commit_tree_id
+from npu_rl.lock import lock_model
 from npu_rl.locking.history import Brought, History
 from npu_rl.locking.refs import Tell, is_full_id, resolve
-from npu_rl.manifest import lock
 from npu_rl.sources.faults import Fault, NotDelivered, advice
 from npu_rl.sources.git import Network, check_bundle, fetch_commits, short
 from npu_rl.sources.progress import Watcher
@@ -51,7 +51,7 @@ class Upstream:
     name: str
     spec: Spec
 
-    def ids(self, repository: Git, kept: lock.Component | None) -> dict[str, str]:
+    def ids(self, repository: Git, kept: lock_model.Component | None) -> dict[str, str]:
         """Commit ids of every ref of the entry; those of an earlier lock stay if it names the same refs."""
         refs = self._refs()
         known = kept_ids(kept)
@@ -145,7 +145,7 @@ class Upstream:
             repository.run("cat-file", "-e", f"{oid}^{{commit}}")
 
 
-def kept_ids(kept: lock.Component | None) -> dict[str, str]:
+def kept_ids(kept: lock_model.Component | None) -> dict[str, str]:
     """Ref to id, as an earlier lock has them."""
     if kept is None:
         return {}

@@ -11,16 +11,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from npu_rl.manifest import checks, shapes
-from npu_rl.manifest import fields as f
-from npu_rl.manifest.base import Fault, Strict
-from npu_rl.manifest.problems import closest, shown
+from npu_rl.config import scalar_types as f
+from npu_rl.config import text_checks
+from npu_rl.config.problems import closest, shown
+from npu_rl.config.strict_model import Fault, Strict
+from npu_rl.manifest import schema_rules
 
 
 class Source(Strict):
     """One place that delivers objects: exactly one of `git`, `pypi` or `bundle`."""
 
-    model_config = ConfigDict(json_schema_extra=shapes.SOURCE)
+    model_config = ConfigDict(json_schema_extra=schema_rules.SOURCE)
 
     git: f.GitUrl | None = Field(default=None, description="URL of a git repository, without credentials.")
     pypi: f.Release | None = Field(
@@ -81,7 +82,7 @@ class PatchEntry(Strict):
         path = data.get("path")
         if isinstance(path, str):
             try:
-                (checks.check_path if "from" in data else checks.check_patch_path)(path)
+                (text_checks.check_path if "from" in data else text_checks.check_patch_path)(path)
             except ValueError as error:
                 yield ("path",), str(error)
 
@@ -90,7 +91,9 @@ def _patch_entry(value: object) -> object:
     return {"path": value} if isinstance(value, str) else value
 
 
-Patch = Annotated[PatchEntry, BeforeValidator(_patch_entry), WithJsonSchema(shapes.patch(f.PATCH_TEXT_SHAPE))]
+Patch = Annotated[
+    PatchEntry, BeforeValidator(_patch_entry), WithJsonSchema(schema_rules.patch(f.PATCH_TEXT_SHAPE))
+]
 
 
 class Take(Strict):
@@ -120,7 +123,7 @@ class Submodule(Strict):
 class Component(Strict):
     """One upstream: where it comes from, at which commit, and what is done to it and taken from it."""
 
-    model_config = ConfigDict(json_schema_extra=shapes.COMPONENT)
+    model_config = ConfigDict(json_schema_extra=schema_rules.COMPONENT)
 
     sources: list[Source] = Field(min_length=1, description="Where to get it, in order of preference.")
     ref: f.Ref | None = Field(
@@ -220,7 +223,7 @@ _RESERVED = {"tree", "npu_rl_runtime"}
 class Manifest(Strict):
     """What a person writes: the components, and what is done to them."""
 
-    model_config = ConfigDict(json_schema_extra=shapes.MANIFEST)
+    model_config = ConfigDict(json_schema_extra=schema_rules.MANIFEST)
 
     schema_: f.SchemaVersion = Field(alias="schema", description="Version of the manifest's format: 1.")
     name: f.Name = Field(description="Name of the manifest.")

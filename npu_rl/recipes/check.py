@@ -9,14 +9,14 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from npu_rl.manifest.problems import KeyPath, dotted
+from npu_rl.config.finding import Finding, Severity
+from npu_rl.config.problems import KeyPath, dotted
+from npu_rl.config.suggest import nearest
 from npu_rl.recipes.benchmark import HINT, spoiled
-from npu_rl.recipes.finding import Finding, Severity
 from npu_rl.recipes.hydra_files import ConfigFault
 from npu_rl.recipes.hydra_yaml import ModuleFault
 from npu_rl.recipes.keys import out_of_range, word_for
 from npu_rl.recipes.known_switches import known_switches, switches_in_code
-from npu_rl.recipes.nearest import nearest
 from npu_rl.recipes.owned import owned, owned_by
 from npu_rl.recipes.readers import Readers
 from npu_rl.recipes.schema import Recipe

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from npu_rl.manifest.problems import shown
+from npu_rl.config.problems import shown
 from npu_rl.recipes.hydra_files import ConfigTree
 from npu_rl.recipes.key_uses import KeyUses
 from npu_rl.recipes.python_classes import Module, Sources

@@ -6,10 +6,10 @@ import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from npu_rl.config.find_file import find_bundled
 from npu_rl.data import data_root
 from npu_rl.disk import disk_errors
 from npu_rl.errors import UsageError
-from npu_rl.manifest.find import find_bundled
 from npu_rl.recipes.find import RECIPE
 
 SCHEMA = "recipe.schema.json"

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from npu_rl.config.suggest import nearest
 from npu_rl.recipes.code_files import source_files
 from npu_rl.recipes.engine_call import ADAPTATION, EngineCall, engine_call
 from npu_rl.recipes.kinds import Kinds, of_field
-from npu_rl.recipes.nearest import nearest
 from npu_rl.recipes.python_classes import Field, Sources, parse
 from npu_rl.recipes.verdict import Verdict, unknown
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from npu_rl.manifest.problems import shown
+from npu_rl.config.finding import Finding, Severity
+from npu_rl.config.problems import shown
 from npu_rl.masking import masked_value
-from npu_rl.recipes import environment_table as table
+from npu_rl.recipes import environment_table
 from npu_rl.recipes.environment_reads import EnvironmentReads, Read
 from npu_rl.recipes.environment_values import Wrong
-from npu_rl.recipes.finding import Finding, Severity
 
 if TYPE_CHECKING:
     from npu_rl.recipes.check import Said
@@ -112,16 +112,16 @@ class _Check:
         self._switches = {"NPU_RL_" + slug.upper().replace("-", "_"): slug for slug in switches}
 
     def faults(self, name: str, value: str) -> Iterator[EnvironmentFault]:
-        if name in table.OWNED:
-            fix = table.OWNED[name].format(name=name)
+        if name in environment_table.OWNED:
+            fix = environment_table.OWNED[name].format(name=name)
             yield EnvironmentFault("environment-owned", name, f"{name} is npu-rl's to set", fix, certain=True)
         elif name in self._switches:
             yield from self._of_switch(name, value)
-        elif name in table.TYPES:
-            wrong = table.TYPES[name](value)
+        elif name in environment_table.TYPES:
+            wrong = environment_table.TYPES[name](value)
             if wrong:
-                yield _of_value(name, value, wrong, table.source_of(name))
-        elif name not in table.NAMES:
+                yield _of_value(name, value, wrong, environment_table.source_of(name))
+        elif name not in environment_table.NAMES:
             reads = self._reads.of(name) if self._reads else []
             if reads:
                 yield from _of_reads(name, value, reads)
@@ -138,8 +138,8 @@ class _Check:
 
     def _unknown(self, name: str) -> Iterator[EnvironmentFault]:
         """A name that nobody is known to read: a typing error of one that somebody does, or another program's."""
-        near = near_name(name, {*table.NAMES, *self._switches})
-        of_tree = name.startswith(table.PREFIXES_OF_TREES)
+        near = near_name(name, {*environment_table.NAMES, *self._switches})
+        of_tree = name.startswith(environment_table.PREFIXES_OF_TREES)
         if self._reads is None:
             of_tree = False
         elif near or of_tree:

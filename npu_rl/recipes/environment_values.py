@@ -89,7 +89,7 @@ def one_of(*names: str, fold: bool = False, certain: bool = False) -> Values:
     def test(value: str) -> Wrong | None:
         if value in names or (fold and value.lower() in {name.lower() for name in names}):
             return None
-        from npu_rl.recipes.nearest import nearest
+        from npu_rl.config.suggest import nearest
 
         return Wrong(
             f"is none of {', '.join(names)}",
@@ -167,7 +167,7 @@ def pairs(keys: dict[str, Callable[[str], bool]], together: Callable[[dict[str, 
             if not colon or not text:
                 return Wrong(f"has {item!r} where KEY:VALUE is read", "", "KEY:VALUE,KEY:VALUE")
             if key not in keys:
-                from npu_rl.recipes.nearest import nearest
+                from npu_rl.config.suggest import nearest
 
                 near = nearest(key, keys)
                 if near is None:

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
-from npu_rl.manifest.fields import AnyText, Name, OrOne, Switch, Text, Variable
-from npu_rl.manifest.quoted import Quoted
+from npu_rl.config.quoted_text import Quoted
+from npu_rl.config.scalar_types import AnyText, Name, OrOne, Switch, Text, Variable
 
 __all__ = [
     "AboveZero",

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from npu_rl.manifest.problems import KeyPath
+from npu_rl.config.finding import Finding, Severity
+from npu_rl.config.problems import KeyPath
 from npu_rl.recipes.check import check_keys, read_trainer
 from npu_rl.recipes.environment_check import RULES as OF_ENVIRONMENT
 from npu_rl.recipes.environment_check import environment_findings
-from npu_rl.recipes.finding import Finding, Severity
 from npu_rl.recipes.load import LoadedRecipe
 from npu_rl.recipes.named_files import RULES as OF_FILES
 from npu_rl.recipes.named_files import named_file_findings

@@ -9,10 +9,10 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from npu_rl.manifest.explain import model_of
-from npu_rl.manifest.problems import closest
+from npu_rl.config.problems import closest
+from npu_rl.config.suggest import nearest
+from npu_rl.config.validation_errors import model_of
 from npu_rl.recipes.fields import Key
-from npu_rl.recipes.nearest import nearest
 from npu_rl.recipes.schema import Recipe
 
 

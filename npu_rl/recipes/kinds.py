@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from npu_rl.manifest.problems import shown
+from npu_rl.config.problems import shown
 from npu_rl.recipes.python_classes import Field, Module, Sources
 
 _NAMES = {

@@ -10,19 +10,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from npu_rl.manifest import checks
-from npu_rl.manifest.chain import read_chain, recorded_names
-from npu_rl.manifest.layers import Origin, flatten
-from npu_rl.manifest.merge import checked, merge
-from npu_rl.manifest.problems import KeyPath, Problem
-from npu_rl.manifest.yaml_text import Plain
+from npu_rl.config import text_checks
+from npu_rl.config.extends_chain import read_chain, recorded_names
+from npu_rl.config.layers import Origin, flatten
+from npu_rl.config.merged_file import checked, merge
+from npu_rl.config.problems import KeyPath, Problem
+from npu_rl.config.yaml_reader import Plain
 from npu_rl.recipes.find import RECIPE
 from npu_rl.recipes.local_paths import rebase
 from npu_rl.recipes.overrides import parse_overrides
 from npu_rl.recipes.schema import Recipe
 
 if TYPE_CHECKING:
-    from npu_rl.manifest.load import LoadedManifest
+    from npu_rl.manifest.load_manifest import LoadedManifest
 
 
 @dataclass(frozen=True)
@@ -53,18 +53,18 @@ class LoadedRecipe:
 
     def locate(self, path: str) -> Path:
         """The file or folder that a path of the recipe names: ./ and ../ are relative to the recipe."""
-        return self.path.parent / path if checks.is_local(path) else Path(path)
+        return self.path.parent / path if text_checks.is_local(path) else Path(path)
 
     @property
     def manifest(self) -> str:
         """The manifest as `find_manifest` and `load_manifest` take it: a bundled name or a path."""
         name = self.recipe.manifest
-        return str(self.path.parent / name) if checks.is_manifest_path(name) else name
+        return str(self.path.parent / name) if text_checks.is_manifest_path(name) else name
 
     @cached_property
     def loaded_manifest(self) -> LoadedManifest:
         """The manifest, read once. Raises ManifestError if it can't be."""
-        from npu_rl.manifest.load import load_manifest
+        from npu_rl.manifest.load_manifest import load_manifest
 
         return load_manifest(self.manifest)
 

@@ -6,10 +6,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from npu_rl.manifest import checks
-from npu_rl.manifest.local_paths import moved_path
-from npu_rl.manifest.problems import KeyPath, Problem
-from npu_rl.manifest.yaml_text import Document, Plain
+from npu_rl.config import text_checks
+from npu_rl.config.problems import KeyPath, Problem
+from npu_rl.config.yaml_reader import Document, Plain
+from npu_rl.manifest.manifest_paths import moved_path
 from npu_rl.user_path import user_path
 
 _Visit = Callable[[str, KeyPath], str]
@@ -79,18 +79,18 @@ def _visit_paths(data: dict[str, Plain], visit: _Visit) -> None:
     for section, key in _TEXTS:
         holder = data.get(section)
         value = holder.get(key) if isinstance(holder, dict) else None
-        if isinstance(holder, dict) and isinstance(value, str) and checks.is_local(value):
+        if isinstance(holder, dict) and isinstance(value, str) and text_checks.is_local(value):
             holder[key] = visit(value, (section, key))
     for section, key in _LISTS:
         holder = data.get(section)
         items = holder.get(key) if isinstance(holder, dict) else None
-        if isinstance(holder, dict) and isinstance(items, str) and checks.is_local(items):
+        if isinstance(holder, dict) and isinstance(items, str) and text_checks.is_local(items):
             holder[key] = visit(items, (section, key))
         for index, item in enumerate(items if isinstance(items, list) else []):
-            if isinstance(items, list) and isinstance(item, str) and checks.is_local(item):
+            if isinstance(items, list) and isinstance(item, str) and text_checks.is_local(item):
                 items[index] = visit(item, (section, key, index))
 
 
 def _is_beside(manifest: str) -> bool:
     """Whether a manifest is a path relative to the recipe, not a bundled name."""
-    return checks.is_manifest_path(manifest) and not Path(manifest).is_absolute()
+    return text_checks.is_manifest_path(manifest) and not Path(manifest).is_absolute()

@@ -10,14 +10,14 @@ import ast
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from npu_rl.config.finding import Finding, Severity
+from npu_rl.config.problems import KeyPath, shown
+from npu_rl.config.suggest import nearest
 from npu_rl.errors import UsageError
-from npu_rl.manifest.problems import KeyPath, shown
 from npu_rl.masking import without_passwords
 from npu_rl.recipes import reward_function
-from npu_rl.recipes.finding import Finding, Severity
 from npu_rl.recipes.load import LoadedRecipe
 from npu_rl.recipes.local_paths import absolute, function_file, is_outside, split_function
-from npu_rl.recipes.nearest import nearest
 from npu_rl.recipes.settings import flat, settings
 
 RULES = (

@@ -20,11 +20,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
+from npu_rl.config.layers import Node, lay_over
+from npu_rl.config.problems import KeyPath, Problem, shown
+from npu_rl.config.validation_errors import unknown_key
+from npu_rl.config.yaml_reader import DEPTH_LIMIT, Document, NotYaml, Plain, read_value
 from npu_rl.errors import UsageError
-from npu_rl.manifest.explain import unknown_key
-from npu_rl.manifest.layers import Node, lay_over
-from npu_rl.manifest.problems import KeyPath, Problem, shown
-from npu_rl.manifest.yaml_text import DEPTH_LIMIT, Document, NotYaml, Plain, read_value
 from npu_rl.masking import masked_argument
 from npu_rl.recipes.keys import meant_by, sections, suggestion
 from npu_rl.recipes.local_paths import make_absolute

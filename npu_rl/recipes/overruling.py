@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from npu_rl.manifest.problems import KeyPath, closest
-from npu_rl.recipes.finding import Finding, Severity
+from npu_rl.config.finding import Finding, Severity
+from npu_rl.config.problems import KeyPath, closest
 from npu_rl.recipes.load import LoadedRecipe
 
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from npu_rl.config.suggest import nearest
 from npu_rl.recipes.choices import Choices, Refused
 from npu_rl.recipes.code_reads import CodeReads
 from npu_rl.recipes.engine_arguments import EngineArguments
 from npu_rl.recipes.hydra_entry import entry_point
 from npu_rl.recipes.hydra_files import ConfigTree, compose_files
 from npu_rl.recipes.kinds import ANY, Kinds, dataclass_of, of_default, of_field
-from npu_rl.recipes.nearest import nearest
 from npu_rl.recipes.python_classes import Field, Module, Sources
 from npu_rl.recipes.remembered import Remembered
 from npu_rl.recipes.transformer_keys import TransformerKeys

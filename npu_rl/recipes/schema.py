@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from npu_rl.manifest import fields as manifest_fields
-from npu_rl.manifest.base import Fault, Strict
-from npu_rl.manifest.problems import KeyPath
+from npu_rl.config import scalar_types
+from npu_rl.config.problems import KeyPath
+from npu_rl.config.strict_model import Fault, Strict
 from npu_rl.recipes import fields as f
 from npu_rl.recipes import shapes
 from npu_rl.recipes.fields import key
@@ -466,12 +466,12 @@ class PlanExceptions(Strict):
 class Recipe(Strict):
     """What a person writes: one run, from the manifest to the last override."""
 
-    schema_: manifest_fields.SchemaVersion = Field(
+    schema_: scalar_types.SchemaVersion = Field(
         alias="schema", description="Version of the recipe's format: 1."
     )
     name: f.Name = Field(description="Name of the recipe and of its run.")
     title: f.Text = Field(description="One line for people.")
-    extends: manifest_fields.Extends | None = Field(
+    extends: scalar_types.Extends | None = Field(
         default=None, description="A bundled recipe or a relative path to start from; ~ removes a key of it."
     )
     manifest: f.Text = Field(description="The manifest whose tree this is for.")

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from npu_rl.manifest.problems import KeyPath, dotted
+from npu_rl.config.problems import KeyPath, dotted
 from npu_rl.recipes.fields import Key
 from npu_rl.recipes.schema import Recipe
 

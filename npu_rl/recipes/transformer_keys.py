@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from npu_rl.config.suggest import alike, nearest
 from npu_rl.recipes.code_files import is_source
 from npu_rl.recipes.kinds import of_field
 from npu_rl.recipes.mindspeed_arguments import MindSpeedArguments
-from npu_rl.recipes.nearest import alike, nearest
 from npu_rl.recipes.python_classes import Field, Sources
 from npu_rl.recipes.verdict import Verdict, unknown
 

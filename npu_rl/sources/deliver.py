@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from npu_rl.errors import SourceError
-from npu_rl.manifest.lock import Component, Lock, Source
+from npu_rl.lock.lock_model import Component, Lock, Source
 from npu_rl.sources import git as git_source
 from npu_rl.sources.faults import Fault, NotDelivered, advice
 from npu_rl.sources.git import GitRequest, Network

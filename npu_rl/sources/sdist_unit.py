@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 
 from npu_rl.errors import SourceError
 from npu_rl.git.command import Git
-from npu_rl.manifest.lock import Component, Source
+from npu_rl.lock.lock_model import Component, Source
 from npu_rl.sources.git import GitRequest, Network, missing
 from npu_rl.sources.pip_config import PipSettings, read_pip_settings
 from npu_rl.sources.progress import Watcher

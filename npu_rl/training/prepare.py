@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npu_rl import byte_code
+from npu_rl.config.finding import Finding, Severity
 from npu_rl.data import bundled_manifests
 from npu_rl.errors import HostError, NpuRlError, RecipeError, UsageError, WorkspaceError
-from npu_rl.manifest.lock import Lock
+from npu_rl.lock.lock_model import Lock
 from npu_rl.masking import Secrets, masked_value
 from npu_rl.recipes.derived import derived
-from npu_rl.recipes.finding import Finding, Severity
 from npu_rl.recipes.judge import AssembledTree, Judgement, judge
 from npu_rl.recipes.load import LoadedRecipe
 from npu_rl.recipes.plan.machine import Machine
@@ -208,7 +208,7 @@ def _requirements(lock: Lock, rehearse: bool, root: Path) -> tuple[str, ...]:
     there are none, what rehearsals were run with (the extra `rehearsal`, which is the quickstart's set)."""
     if not (rehearse and lock.device == "npu" and host.npus(root) == 0):
         return lock.requirements
-    from npu_rl.manifest.load import load_manifest
+    from npu_rl.manifest.load_manifest import load_manifest
 
     return tuple(load_manifest("quickstart").manifest.requirements)
 

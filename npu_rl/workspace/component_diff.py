@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from npu_rl.compose.assemble import code_paths
 from npu_rl.errors import UsageError
-from npu_rl.manifest.lock import Component, Lock
+from npu_rl.lock.lock_model import Component, Lock
 from npu_rl.workspace.diff import patch_of
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.origin import upstream_path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from npu_rl.errors import UsageError, WorkspaceError
-from npu_rl.manifest.lock import Lock
+from npu_rl.lock.lock_model import Lock
 from npu_rl.workspace.layout import Layout
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from npu_rl.compose.assemble import upstream_paths
-from npu_rl.manifest.lock import Component, Lock
+from npu_rl.lock.lock_model import Component, Lock
 from npu_rl.workspace.verify import owner
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from npu_rl.bounded import parse_json
 from npu_rl.errors import LockError, WorkspaceError
-from npu_rl.manifest import lock as lock_file
-from npu_rl.manifest.lock import Lock
+from npu_rl.lock import lock_model
+from npu_rl.lock.lock_model import Lock
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.receipt_shape import check_receipt
 
@@ -102,10 +102,10 @@ def read_lock(layout: Layout) -> tuple[Lock, str]:
     """The lock the workspace was set up from, and its digest. Raises LockError."""
     where = str(layout.lock)
     try:
-        text = layout.inside.read(layout.lock, lock_file.MAXIMUM_SIZE).decode("utf-8")
+        text = layout.inside.read(layout.lock, lock_model.MAXIMUM_SIZE).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise LockError(
             "The workspace's lock can't be read", where=where, why=_told(error),
             hint="Set the workspace up again: npu-rl setup --manifest NAME --workspace DIR",
         ) from error  # fmt: skip
-    return lock_file.parse_with_digest(text, where)
+    return lock_model.parse_with_digest(text, where)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from npu_rl.config import text_checks
 from npu_rl.git.objects import EXECUTABLE, FILE, GITLINK, SYMLINK
-from npu_rl.manifest import checks
-from npu_rl.manifest.lock_text import check_upstream_path
+from npu_rl.lock.lock_fields import check_upstream_path
 
 _MODES = {FILE, EXECUTABLE, SYMLINK, GITLINK}
 _STATES = ("in place", "superseded")  # how a locked tree can hold a hunk
@@ -44,7 +44,7 @@ def _demand(fine: bool, what: str) -> None:
 
 def _is_source(root: str) -> bool:
     folder, _, name = root.partition("/")
-    return folder == "src" and checks.check_name(name) == name
+    return folder == "src" and text_checks.check_name(name) == name
 
 
 def _is_hex(value: object, length: int) -> bool:
@@ -85,7 +85,7 @@ def _check_hunks(hunks: object, roots: Collection[str]) -> None:
         fine = all(isinstance(text, str) for text in texts) and record["state"] in _STATES
         fine = fine and _is_count(record["line"]) and _is_count(record["hunk"])
         _demand(fine and _has_lines(record), f"hunks[{number}]: not a hunk's record")
-        checks.check_name(record["component"])
+        text_checks.check_name(record["component"])
         record["patch"].encode("utf-8", "surrogateescape")
     _check_paths("hunks", {record["file"] for record in hunks})
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import npu_rl
 from npu_rl.errors import WorkspaceError
 from npu_rl.git.command import git_version
-from npu_rl.manifest import lock as lock_file
-from npu_rl.manifest.lock import Lock
+from npu_rl.lock import lock_model
+from npu_rl.lock.lock_model import Lock
 from npu_rl.store import Store, Unit, disk_errors
 from npu_rl.workspace import check, edits, laid, materialise, swap
 from npu_rl.workspace.confined import LinkOnTheWay
@@ -66,7 +66,7 @@ def run(request: Request, tell: Callable[[str], None]) -> Outcome:
     """
     started = time.monotonic()
     layout = request.layout
-    text = lock_file.dump(request.lock)
+    text = lock_model.dump(request.lock)
     _check_place(layout)
     git_version()
     with disk_errors(layout.root), exclusive(layout, tell):
@@ -179,7 +179,7 @@ def _stage(
             "made": int(time.time()),
             "manifest": str(request.manifest),
             "python": request.python or _interpreter_before(request.layout) or sys.executable,
-            "lock": lock_file.digest_of(lock),
+            "lock": lock_model.digest_of(lock),
             **laid.record(staging, script),
         },
     )

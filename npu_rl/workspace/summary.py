@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npu_rl.manifest.fingerprint import unchanged
-from npu_rl.manifest.lock import Component, Lock, Patch
+from npu_rl.config.file_digests import unchanged
+from npu_rl.lock.lock_model import Component, Lock, Patch
 from npu_rl.workspace.layout import Layout
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def manifest_changed(lock: Lock, manifest: Path) -> bool:
     if unchanged(lock.manifest_files, manifest):
         return False
     from npu_rl.errors import NpuRlError
-    from npu_rl.manifest.load import load_manifest
+    from npu_rl.manifest.load_manifest import load_manifest
 
     try:
         return load_manifest(str(manifest)).digest != lock.manifest_digest

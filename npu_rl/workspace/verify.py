@@ -16,7 +16,7 @@ from npu_rl import byte_code
 from npu_rl.disk import disk_errors
 from npu_rl.errors import NpuRlError, WorkspaceError
 from npu_rl.git.objects import Entry, MalformedObject, nested
-from npu_rl.manifest.lock import Component, Lock
+from npu_rl.lock.lock_model import Component, Lock
 from npu_rl.workspace import check, laid
 from npu_rl.workspace.confined import LinkOnTheWay
 from npu_rl.workspace.layout import Layout

@@ -12,7 +12,7 @@ import pytest
 
 from npu_rl.cli.lock import _print
 from npu_rl.data import bundled_manifests
-from npu_rl.manifest import lock as lock_file
+from npu_rl.lock import lock_model
 from tests.support import clean_env
 
 
@@ -43,7 +43,7 @@ def test_messages_of_parallel_fetches_are_whole_lines(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [10, 11, 14])
 def test_a_list_that_is_cut_says_how_many_more(capsys: pytest.CaptureFixture[str], count: int) -> None:
-    lock = lock_file.read(lock_file.file_for(bundled_manifests()["deepseek-v3-cann"]))
+    lock = lock_model.read(lock_model.file_for(bundled_manifests()["deepseek-v3-cann"]))
     verl = lock.components["verl"]
     merge = replace(verl.merges[0], outside=tuple(f"docs/{number}.md" for number in range(count)))
     _print(replace(lock, components={"verl": replace(verl, merges=(merge,))}))

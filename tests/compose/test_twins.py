@@ -12,7 +12,7 @@ from npu_rl.compose.assemble import assemble
 from npu_rl.compose.trees import Trees
 from npu_rl.errors import PatchError
 from npu_rl.git.command import Git
-from npu_rl.manifest.lock import Lock
+from npu_rl.lock.lock_model import Lock
 from tests.locking.world import World, component
 
 BODY = "    x = prepare()\n    x = finish(x)\n    return x\n"

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.manifest import lock as lock_file
-from npu_rl.manifest.lock import Lock
+from npu_rl.lock import lock_model
+from npu_rl.lock.lock_model import Lock
 from npu_rl.workspace.layout import Layout
 from tests.support import Repo, clean_env, git, run_cli
 from tests.workspace.stack import snapshot
@@ -54,7 +54,7 @@ class Stage:
         return self.home / f"{name}.yaml"
 
     def lock(self, name: str) -> Lock:
-        return lock_file.read(lock_file.file_for(self.manifest(name)))
+        return lock_model.read(lock_model.file_for(self.manifest(name)))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from npu_rl.compose.trees import Trees
 from npu_rl.errors import PatchError
 from npu_rl.git.command import Git, init_bare
 from npu_rl.git.objects import EMPTY_TREE, FILE, Entry, MalformedObject, nested
-from npu_rl.manifest import lock as lock_file
+from npu_rl.lock import lock_model
 from tests.hostile.limits import assert_told, limited_cli
 from tests.locking.world import World
 from tests.support import clean_env
@@ -40,7 +40,7 @@ def forged(world: World, change: Any) -> Path:
     up.commit({"pkg/a.py": "a = 1\n"})
     take = [{"from": "pkg", "to": "pkg"}]
     world.manifest({"up": {"ref": up.id("main"), "sources": [{"git": up.url}], "take": take}})
-    body = json.loads(lock_file.dump(world.lock()))
+    body = json.loads(lock_model.dump(world.lock()))
     change(body)
     return world.write("m.lock.json", seal(body)).with_name("m.yaml")
 
@@ -163,7 +163,7 @@ def test_a_model_of_two_billion_layers_is_not_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("piece", ["[],", '{"a":[]},'])
 def test_a_lock_of_millions_of_values(piece: str, tmp_path: Path) -> None:
     """Under a gigabyte: what JSON makes of 32 MB is more than that, or is refused for its shape."""
-    body = piece * ((lock_file.MAXIMUM_SIZE - 200) // len(piece)) + "0"
+    body = piece * ((lock_model.MAXIMUM_SIZE - 200) // len(piece)) + "0"
     place = tmp_path / "m.lock.json"
     place.write_text('{"lock_format": 1, "components": [' + body + "]}")
     done = limited_cli(
@@ -182,7 +182,7 @@ def test_a_patch_of_many_hunks_that_fit_nowhere(tmp_path: Path) -> None:
         f"@@ -{20 * i},3 +{20 * i},3 @@\n a{i}\n-line {i % 100} 3 x\n+y\n b{i}\n" for i in range(1, 900)
     )
     data = f"diff --git a/f b/f\n--- a/f\n+++ b/f\n{hunks}".encode()
-    patch = lock_file.Patch("x", "./x.patch", "0" * 64, "", 0, ())
+    patch = lock_model.Patch("x", "./x.patch", "0" * 64, "", 0, ())
     started = time.monotonic()
     with pytest.raises(PatchError, match="879 more hunks were not looked at"):
         run_patch(trees, root, patch, data, "c", (".",), Tolerance())

@@ -32,7 +32,7 @@ from npu_rl.data import bundled_manifests, bundled_recipes, data_root
 from npu_rl.errors import NpuRlError
 from npu_rl.git.command import Git, init_bare
 from npu_rl.git.objects import EMPTY_TREE, FILE, Entry
-from npu_rl.manifest import lock as lock_file
+from npu_rl.lock import lock_model
 from npu_rl.sources.git import GitRequest, Network
 from npu_rl.sources.pip_config import PipSettings
 from npu_rl.sources.progress import Silent
@@ -182,7 +182,7 @@ def sealed(body: dict[str, Any], m: Mutator) -> str:
 
 
 def a_manifest(stage: Stage, m: Mutator) -> None:
-    from npu_rl.manifest.load import load_manifest
+    from npu_rl.manifest.load_manifest import load_manifest
 
     sample = m.random.choice([*bundled_manifests().values(), stage.world.root / "project" / "m.yaml"])
     place = stage.folder / "m.yaml"
@@ -216,7 +216,7 @@ def a_recipe(stage: Stage, m: Mutator) -> None:
 
 
 def an_override(stage: Stage, m: Mutator) -> None:
-    from npu_rl.manifest.load import load_manifest
+    from npu_rl.manifest.load_manifest import load_manifest
     from npu_rl.recipes.judge import AssembledTree, judge
     from npu_rl.recipes.load import load_recipe
 
@@ -257,7 +257,7 @@ def an_override(stage: Stage, m: Mutator) -> None:
 
 def a_lock(stage: Stage, m: Mutator) -> None:
     body = m.value(json.loads((stage.world.root / "project" / "m.lock.json").read_text()))
-    lock = lock_file.parse(sealed(body, m), "m.lock.json")
+    lock = lock_model.parse(sealed(body, m), "m.lock.json")
     lock.content_id()
     store = Store()
     network = replace(Network(), offline=True)
@@ -272,7 +272,7 @@ def a_lock(stage: Stage, m: Mutator) -> None:
 def a_locks_bytes(stage: Stage, m: Mutator) -> None:
     place = stage.folder / "m.lock.json"
     place.write_bytes(m.bytes((stage.world.root / "project" / "m.lock.json").read_bytes()))
-    lock_file.read(place)
+    lock_model.read(place)
 
 
 def hidden(stage: Stage, m: Mutator, name: str, text: bytes) -> Layout:
@@ -409,7 +409,7 @@ def a_patch(stage: Stage, m: Mutator) -> None:
     strip, directory = m.random.choice((0, 1, 1, 1, 2)), m.random.choice(("", "", "pkg"))
     parsed = parse_patch(data, name="x.patch", strip=strip, directory=directory)
     parse_header(parsed.preamble.decode("utf-8", "replace")) if hasattr(parsed, "preamble") else None
-    patch = lock_file.Patch("x", "./x.patch", "0" * 64, "", 0, (), strip=strip, directory=directory)
+    patch = lock_model.Patch("x", "./x.patch", "0" * 64, "", 0, (), strip=strip, directory=directory)
     run_patch(stage.trees, stage.patched, patch, data, "c", (".",), m.random.choice((AS_LOCKED, Tolerance())))
 
 
@@ -456,7 +456,7 @@ def a_bundle(stage: Stage, m: Mutator) -> None:
 
     place = stage.folder / "up.bundle"
     place.write_bytes(m.bytes((stage.world.root / "project" / "up.bundle").read_bytes()))
-    lock = lock_file.read(stage.world.root / "project" / "m.lock.json")
+    lock = lock_model.read(stage.world.root / "project" / "m.lock.json")
     wants = lock.components["up"].wants()
     fetch_bundle(Store(stage.folder / "bundle-store"), GitRequest("up", wants), place, Network(), Silent())
     shutil.rmtree(stage.folder / "bundle-store")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from npu_rl.errors import LockError
-from npu_rl.manifest import lock as lock_file
+from npu_rl.lock import lock_model
 from tests.locking.world import World, component, pull, request, takes
 from tests.support import File
 
@@ -85,9 +85,9 @@ def test_the_lock_proves_that_the_pin_does_not_have_it(world: World) -> None:
         (whole.take[1], whole.proof[:2]),  # without the tree of recipe/
     ):
         forged = replace(whole, take=(take,), proof=proof)
-        text = lock_file.dump(replace(lock, components={"up": forged}))
+        text = lock_model.dump(replace(lock, components={"up": forged}))
         with pytest.raises(LockError, match="may be there, and is said not to be"):
-            lock_file.parse(text, "lock")
+            lock_model.parse(text, "lock")
 
 
 @pytest.mark.parametrize("pattern", ["pkg/*", "pkg/a.p?", "pkg/[ab].py"])

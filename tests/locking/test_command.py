@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.manifest import lock as lock_file
+from npu_rl.lock import lock_model
 from tests.locking.world import World, component, pull, request, takes
 from tests.support import ROOT, Repo, run_cli
 
@@ -224,7 +224,7 @@ def test_the_same_lock_everywhere(world: World) -> None:
     )  # fmt: skip
     assert again.returncode == 0, again.stderr
     assert (world.root / "again.json").read_bytes() == first
-    lock = lock_file.read(world.root / "again.json")
+    lock = lock_model.read(world.root / "again.json")
     made = world.compose(lock)
     assert made.code["pkg/crlf.txt"] == b"a\r\nb\r\n"
     assert made.code["pkg/a.py"].startswith("theirs\nline ü\n".encode())

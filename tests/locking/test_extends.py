@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.manifest.load import load_manifest
+from npu_rl.manifest.load_manifest import load_manifest
 from tests.locking.world import World, component, takes
 from tests.support import run_cli
 

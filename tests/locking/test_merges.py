@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.errors import DriftError, LockError
-from npu_rl.manifest.lock import Lock, Record
+from npu_rl.lock.lock_model import Lock, Record
 from tests.locking.world import World, component, pull, request, takes, text
 from tests.support import File, Repo
 

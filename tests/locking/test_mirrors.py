@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from npu_rl.errors import SourceError
-from npu_rl.manifest.lock import Source
+from npu_rl.lock.lock_model import Source
 from tests.locking.world import World, component, pull, request
 from tests.support import Daemon, File, Repo, serve
 

@@ -15,9 +15,9 @@ import pytest
 
 from npu_rl.compose.prepare import composed
 from npu_rl.git.command import Git
+from npu_rl.lock import lock_model
+from npu_rl.lock.lock_model import Lock
 from npu_rl.locking import command
-from npu_rl.manifest import lock as lock_file
-from npu_rl.manifest.lock import Lock
 from npu_rl.sources.deliver import Deliverer
 from npu_rl.sources.git import Network
 from npu_rl.sources.progress import Silent
@@ -76,7 +76,7 @@ class World:
     def lock(self, *update: str, name: str = "m") -> Lock:
         """`npu-rl lock`; what it wrote, read back."""
         made, path = command.write(self.options(name), list(update))
-        read = lock_file.read(path)
+        read = lock_model.read(path)
         assert read == made
         return read
 

@@ -15,39 +15,41 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
+from npu_rl.config.json_schema import export_schema
+from npu_rl.config.yaml_reader import read_yaml
 from npu_rl.data import data_root
-from npu_rl.manifest.json_schema import export_schema
+from npu_rl.manifest.manifest_kind import MANIFEST
 from npu_rl.manifest.schema import Manifest
-from npu_rl.manifest.yaml_text import read_yaml
 from tests.manifest.examples import BAD, GOOD, ids, is_structural
 
-VALIDATOR = Draft202012Validator(json.loads(export_schema()))
-WHOLE = [path for path in GOOD if "extends" not in read_yaml(path.read_bytes(), "m").data]
+SCHEMA = export_schema(Manifest, "npu-rl manifest", appends=True)
+VALIDATOR = Draft202012Validator(json.loads(SCHEMA))
+WHOLE = [path for path in GOOD if "extends" not in read_yaml(path.read_bytes(), "m", MANIFEST).data]
 OPEN = ("components", "env", "entry_points", "submodules")
 Path_ = tuple[Any, ...]
 
 
 def test_the_committed_file_is_the_export() -> None:
     committed = (data_root() / "manifests" / "manifest.schema.json").read_text(encoding="utf-8")
-    again = "write export_schema() into manifests/manifest.schema.json"
-    assert committed == export_schema(), again
+    again = "npu-rl schema > manifests/manifest.schema.json"
+    assert committed == SCHEMA, again
 
 
 def test_it_is_a_schema() -> None:
-    Draft202012Validator.check_schema(json.loads(export_schema()))
-    assert export_schema() == json.dumps(json.loads(export_schema()), indent=2, sort_keys=True) + "\n"
+    Draft202012Validator.check_schema(json.loads(SCHEMA))
+    assert json.dumps(json.loads(SCHEMA), indent=2, sort_keys=True) + "\n" == SCHEMA
 
 
 @pytest.mark.parametrize("path", GOOD, ids=ids)
 def test_good_examples_pass_as_text_and_as_an_editor_reads_them(path: Path) -> None:
     raw = path.read_bytes()
-    assert list(VALIDATOR.iter_errors(read_yaml(raw, "m").data)) == []
+    assert list(VALIDATOR.iter_errors(read_yaml(raw, "m", MANIFEST).data)) == []
     assert list(VALIDATOR.iter_errors(yaml.safe_load(raw))) == []
 
 
 @pytest.mark.parametrize("path", [path for path in BAD if is_structural(path)], ids=ids)
 def test_structural_faults_are_seen_in_the_editor(path: Path) -> None:
-    assert not VALIDATOR.is_valid(read_yaml(path.read_bytes(), "m").data)
+    assert not VALIDATOR.is_valid(read_yaml(path.read_bytes(), "m", MANIFEST).data)
 
 
 def accepted(data: object) -> bool:
@@ -109,7 +111,7 @@ def takes_nothing(data: Any) -> bool:
 @pytest.mark.parametrize("path", WHOLE, ids=ids)
 def test_it_agrees_with_the_models_on_every_mutation(path: Path) -> None:
     count = 0
-    for what, data in mutations(read_yaml(path.read_bytes(), "m").data):
+    for what, data in mutations(read_yaml(path.read_bytes(), "m", MANIFEST).data):
         count += 1
         if takes_nothing(data) and "'from':" in str(data):
             continue  # whether patches come from that component JSON Schema can't follow
@@ -122,7 +124,7 @@ NUMBERS = [1, 0, 3.1, 12, True, False]
 
 @pytest.mark.parametrize("path", WHOLE, ids=ids)
 def test_it_accepts_numbers_where_the_loader_accepts_their_text(path: Path) -> None:
-    text = read_yaml(path.read_bytes(), "m").data
+    text = read_yaml(path.read_bytes(), "m", MANIFEST).data
     count = 0
     for place in places(text):
         if not isinstance(at(text, place), str):
@@ -146,7 +148,7 @@ SCALARS = st.text(max_size=12) | st.sampled_from(
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_it_accepts_whatever_the_models_accept(data: st.DataObject) -> None:
-    text = read_yaml(data.draw(st.sampled_from(WHOLE)).read_bytes(), "m").data
+    text = read_yaml(data.draw(st.sampled_from(WHOLE)).read_bytes(), "m", MANIFEST).data
     leaves = [place for place in places(text) if isinstance(at(text, place), str)]
     for _ in range(data.draw(st.integers(1, 3))):
         text = changed(text, data.draw(st.sampled_from(leaves)), data.draw(SCALARS))

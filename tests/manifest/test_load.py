@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from npu_rl.config.yaml_reader import Plain, read_yaml
 from npu_rl.errors import ManifestError
-from npu_rl.manifest.load import LoadedManifest, data_digest, load_manifest
-from npu_rl.manifest.problems import InvalidManifest
-from npu_rl.manifest.yaml_text import Plain, read_yaml
+from npu_rl.manifest.load_manifest import LoadedManifest, data_digest, load_manifest
+from npu_rl.manifest.manifest_kind import MANIFEST, InvalidManifest
 from tests.manifest.examples import FLAGSHIP, GOOD, HERE, MINIMAL, PIN, ids
 
 
@@ -197,14 +197,14 @@ def shuffled(value: Plain, rng: random.Random, top: bool = True) -> Plain:
 
 @given(st.sampled_from(GOOD), st.integers())
 def test_the_digest_does_not_depend_on_the_order_of_keys(path: Path, seed: int) -> None:
-    data = read_yaml(path.read_bytes(), path.name).data
+    data = read_yaml(path.read_bytes(), path.name, MANIFEST).data
     other = shuffled(data, random.Random(seed))
     assert isinstance(other, dict)
     assert data_digest(data) == data_digest(other)
 
 
 def test_the_digest_depends_on_the_order_of_components_and_lists() -> None:
-    data = read_yaml(FLAGSHIP.read_bytes(), "m").data
+    data = read_yaml(FLAGSHIP.read_bytes(), "m", MANIFEST).data
     components = data["components"]
     assert isinstance(components, dict)
     turned = {**data, "components": dict(reversed(components.items()))}

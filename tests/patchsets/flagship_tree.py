@@ -20,8 +20,8 @@ from typing import Any
 from npu_rl.compose.dist import dist_info
 from npu_rl.compose.runtime import NAME, runtime_files
 from npu_rl.data import bundled_patchset
-from npu_rl.manifest import lock as lock_file
-from npu_rl.manifest.load import load_manifest
+from npu_rl.lock import lock_model
+from npu_rl.manifest.load_manifest import load_manifest
 from npu_rl.patches.match import apply_exact
 from npu_rl.patches.parse import parse_patch
 from npu_rl.patches.series import read_patchset
@@ -51,7 +51,7 @@ def tree(
     laid: a code tree that has the same files already, such as the quickstart's has vLLM's; no upstream is read then.
     """
     loaded = load_manifest(MANIFEST)
-    lock = lock_file.read(lock_file.file_for(loaded.path))
+    lock = lock_model.read(lock_model.file_for(loaded.path))
     folder.mkdir(parents=True)
     left_out = False
     for name in components:
@@ -116,7 +116,7 @@ def used(usage: Path, slug: str) -> int:
     return sum(int(number) for number, name in lines if name == slug)
 
 
-def _repository(upstreams: Path, sources: Iterable[lock_file.Source]) -> Path:
+def _repository(upstreams: Path, sources: Iterable[lock_model.Source]) -> Path:
     """The bare copy OWNER+NAME/repo of one of the sources: of the same owner, else of the same name."""
     projects = [source.git.removesuffix(".git").split("/")[-2:] for source in sources if source.git]
     known = {path.parent.name: path for path in sorted(upstreams.glob("*+*/repo"))}

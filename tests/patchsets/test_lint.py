@@ -12,8 +12,8 @@ from npu_rl.compose.runtime import write_runtime
 from npu_rl.compose.trees import Trees
 from npu_rl.data import bundled_manifests, data_root
 from npu_rl.git.command import Git, init_bare
-from npu_rl.manifest import lock as lock_file
-from npu_rl.manifest.load import load_manifest
+from npu_rl.lock import lock_model
+from npu_rl.manifest.load_manifest import load_manifest
 from npu_rl.patches.header import parse_header
 from npu_rl.patches.parse import parse_patch
 from npu_rl.patches.series import SERIES, read_patchset
@@ -66,12 +66,12 @@ def test_a_name_that_is_no_test() -> None:
 def test_a_bundled_lock_is_the_one_of_its_manifest(name: str, tmp_path: Path) -> None:
     """What `lock --check` says without a network: the manifest, the runtime and the patches are the locked ones."""
     loaded = load_manifest(name)
-    lock = lock_file.read(lock_file.file_for(loaded.path))
+    lock = lock_model.read(lock_model.file_for(loaded.path))
     again = f"make it anew: npu-rl lock --manifest {name} --output manifests/{name}.lock.json"
     assert lock.manifest == loaded.manifest.name == name
     assert lock.manifest_digest == loaded.digest, again
     assert lock.manifest_files == dict(loaded.files), again
-    assert lock_file.dump(lock) == lock_file.file_for(loaded.path).read_text(encoding="utf-8")
+    assert lock_model.dump(lock) == lock_model.file_for(loaded.path).read_text(encoding="utf-8")
     init_bare(tmp_path / "git")
     trees = Trees(Git(tmp_path / "git"))
     assert lock.runtime == write_runtime(trees), again

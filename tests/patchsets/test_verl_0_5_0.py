@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from npu_rl.errors import SourceError
-from npu_rl.manifest import lock as lock_file
-from npu_rl.manifest.find import find_manifest
+from npu_rl.lock import lock_model
+from npu_rl.manifest.manifest_kind import find_manifest
 from npu_rl.sources.pip_config import read_pip_settings
 from npu_rl.sources.pypi import download_sdist
 from npu_rl.sources.sdist import read_sdist
@@ -28,7 +28,7 @@ FOLDER = "verl/workers/rollout"
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """The rollouts of the very sdist that the quickstart locks."""
-    lock = lock_file.read(lock_file.file_for(find_manifest("quickstart")))
+    lock = lock_model.read(lock_model.file_for(find_manifest("quickstart")))
     (source,) = lock.components["verl"].sources
     assert source.pypi == "verl==0.5.0"
     folder = tmp_path_factory.mktemp("sdist")

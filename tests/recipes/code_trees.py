@@ -11,10 +11,10 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from npu_rl.config.finding import Finding, Severity
 from npu_rl.recipes.batch_rules import Values, broken_rules
 from npu_rl.recipes.check import Said, check_keys, read_trainer
 from npu_rl.recipes.citation import CitedCode
-from npu_rl.recipes.finding import Finding, Severity
 from npu_rl.recipes.hydra_entry import entry_point
 from npu_rl.recipes.hydra_files import compose_files
 from npu_rl.recipes.readers import Readers

@@ -12,10 +12,11 @@ from typing import Any, Optional
 import pytest
 import yaml
 
+from npu_rl.config.yaml_reader import read_yaml
 from npu_rl.data import bundled_manifests, bundled_recipes, data_root
-from npu_rl.manifest.lock import file_for
-from npu_rl.manifest.lock import read as read_lock
-from npu_rl.manifest.yaml_text import read_yaml
+from npu_rl.lock.lock_model import file_for
+from npu_rl.lock.lock_model import read as read_lock
+from npu_rl.manifest.manifest_kind import MANIFEST
 from npu_rl.recipes.fields import read_scalar
 from npu_rl.recipes.hydra_text import argument
 from npu_rl.recipes.load import load_recipe
@@ -90,7 +91,7 @@ def table(name: str = NAME) -> list[tuple[str, Any, str, str]]:
     for line in rows_under(name, "| key | value | source | note |"):
         match = ROW.fullmatch(line)
         assert match, line
-        value = read_yaml(f"v: {match[2]}".encode(), match[1]).data["v"]
+        value = read_yaml(f"v: {match[2]}".encode(), match[1], MANIFEST).data["v"]
         rows.append((match[1], value, match[3], match[4]))
     return rows
 

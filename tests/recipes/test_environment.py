@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.config.finding import Severity
 from npu_rl.data import bundled_manifests, bundled_recipes
-from npu_rl.manifest.load import load_manifest
+from npu_rl.manifest.load_manifest import load_manifest
 from npu_rl.recipes.environment_check import RULES as OF_ENVIRONMENT
 from npu_rl.recipes.environment_check import EnvironmentFault, environment_faults, near_name
 from npu_rl.recipes.environment_reads import EnvironmentReads
 from npu_rl.recipes.environment_table import NAMES, OWNED, TYPES, source_of
-from npu_rl.recipes.finding import Severity
 from npu_rl.recipes.judge import AssembledTree, judge
 from npu_rl.recipes.load import load_recipe
 from npu_rl.recipes.named_files import RULES as OF_FILES

@@ -15,16 +15,18 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
+from npu_rl.config.json_schema import export_schema
+from npu_rl.config.yaml_reader import read_yaml
 from npu_rl.data import bundled_recipes, data_root
-from npu_rl.manifest.yaml_text import read_yaml
-from npu_rl.recipes.json_schema import recipe_schema
+from npu_rl.manifest.manifest_kind import MANIFEST
 from npu_rl.recipes.keys import dotted_keys
 from npu_rl.recipes.schema import Recipe
 from tests.recipes.examples import BAD, GOOD, ids, is_structural
 
-VALIDATOR = Draft202012Validator(json.loads(recipe_schema()))
+SCHEMA = export_schema(Recipe, "npu-rl recipe")
+VALIDATOR = Draft202012Validator(json.loads(SCHEMA))
 EXAMPLES = [*GOOD, *bundled_recipes().values()]
-WHOLE = [path for path in EXAMPLES if "extends" not in read_yaml(path.read_bytes(), "r").data]
+WHOLE = [path for path in EXAMPLES if "extends" not in read_yaml(path.read_bytes(), "r", MANIFEST).data]
 # Mappings with keys of a person's own, and what lies in them.
 OPEN = {"config", "arguments", "engine_arguments", "transformer", "env", "adaptations", "overrides"}
 Path_ = tuple[Any, ...]
@@ -32,17 +34,17 @@ Path_ = tuple[Any, ...]
 
 def test_the_committed_file_is_the_export() -> None:
     committed = (data_root() / "recipes" / "recipe.schema.json").read_text(encoding="utf-8")
-    assert committed == recipe_schema(), "npu-rl schema --recipe > recipes/recipe.schema.json"
+    assert committed == SCHEMA, "npu-rl schema --recipe > recipes/recipe.schema.json"
 
 
 def test_it_is_a_schema() -> None:
-    Draft202012Validator.check_schema(json.loads(recipe_schema()))
-    assert recipe_schema() == json.dumps(json.loads(recipe_schema()), indent=2, sort_keys=True) + "\n"
-    assert json.loads(recipe_schema())["title"] == "npu-rl recipe"
+    Draft202012Validator.check_schema(json.loads(SCHEMA))
+    assert json.dumps(json.loads(SCHEMA), indent=2, sort_keys=True) + "\n" == SCHEMA
+    assert json.loads(SCHEMA)["title"] == "npu-rl recipe"
 
 
 def test_every_key_has_a_description_for_the_editor() -> None:
-    definitions = json.loads(recipe_schema())["$defs"]
+    definitions = json.loads(SCHEMA)["$defs"]
     described = [
         key
         for shape in definitions.values()
@@ -56,13 +58,13 @@ def test_every_key_has_a_description_for_the_editor() -> None:
 @pytest.mark.parametrize("path", EXAMPLES, ids=ids)
 def test_good_examples_pass_as_text_and_as_an_editor_reads_them(path: Path) -> None:
     raw = path.read_bytes()
-    assert list(VALIDATOR.iter_errors(read_yaml(raw, "r").data)) == []
+    assert list(VALIDATOR.iter_errors(read_yaml(raw, "r", MANIFEST).data)) == []
     assert list(VALIDATOR.iter_errors(yaml.safe_load(raw))) == []
 
 
 @pytest.mark.parametrize("path", [path for path in BAD if is_structural(path)], ids=ids)
 def test_structural_faults_are_seen_in_the_editor(path: Path) -> None:
-    assert not VALIDATOR.is_valid(read_yaml(path.read_bytes(), "r").data)
+    assert not VALIDATOR.is_valid(read_yaml(path.read_bytes(), "r", MANIFEST).data)
 
 
 def accepted(data: object) -> bool:
@@ -117,7 +119,7 @@ def mutations(data: Any) -> Iterator[tuple[str, Any]]:
 @pytest.mark.parametrize("path", WHOLE, ids=ids)
 def test_it_agrees_with_the_models_on_every_mutation(path: Path) -> None:
     count = 0
-    for what, data in mutations(read_yaml(path.read_bytes(), "r").data):
+    for what, data in mutations(read_yaml(path.read_bytes(), "r", MANIFEST).data):
         count += 1
         assert VALIDATOR.is_valid(data) == accepted(data), what
     assert count > 50
@@ -128,7 +130,7 @@ NUMBERS = [1, 0, -1, 3.5, 12, 1e-6, True, False]
 
 @pytest.mark.parametrize("path", WHOLE, ids=ids)
 def test_it_accepts_numbers_where_the_loader_accepts_their_text(path: Path) -> None:
-    text = read_yaml(path.read_bytes(), "r").data
+    text = read_yaml(path.read_bytes(), "r", MANIFEST).data
     count = 0
     for place in places(text):
         if not isinstance(at(text, place), str):
@@ -148,7 +150,7 @@ SCALARS = st.text(max_size=12) | st.sampled_from(WORDS.split())
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_it_accepts_whatever_the_models_accept(data: st.DataObject) -> None:
-    text = read_yaml(data.draw(st.sampled_from(WHOLE)).read_bytes(), "r").data
+    text = read_yaml(data.draw(st.sampled_from(WHOLE)).read_bytes(), "r", MANIFEST).data
     leaves = [place for place in places(text) if isinstance(at(text, place), str)]
     for _ in range(data.draw(st.integers(1, 3))):
         text = changed(text, data.draw(st.sampled_from(leaves)), data.draw(SCALARS))

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from npu_rl.config.suggest import alike, nearest
 from npu_rl.recipes.kinds import ANY, Kinds, of_default, of_field
-from npu_rl.recipes.nearest import alike, nearest
 from npu_rl.recipes.python_classes import Sources
 from tests.recipes.code_trees import lay
 

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from npu_rl.config.find_file import find
 from npu_rl.data import bundled_recipes, data_root
 from npu_rl.errors import RecipeError
-from npu_rl.manifest.find import find, find_manifest
+from npu_rl.manifest.manifest_kind import find_manifest
 from npu_rl.recipes.find import RECIPE, InvalidRecipe
 from npu_rl.recipes.load import LoadedRecipe, load_recipe
 from npu_rl.recipes.schema import Recipe

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.manifest.problems import dotted
+from npu_rl.config.finding import Finding, Severity
+from npu_rl.config.problems import dotted
 from npu_rl.recipes.find import InvalidRecipe
-from npu_rl.recipes.finding import Finding, Severity
 from npu_rl.recipes.judge import AssembledTree, judge
 from npu_rl.recipes.load import load_recipe
 from tests.patchsets import flagship_tree

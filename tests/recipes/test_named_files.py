@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.config.finding import Finding, Severity
 from npu_rl.data import bundled_recipes
 from npu_rl.recipes import reward_function
-from npu_rl.recipes.finding import Finding, Severity
 from npu_rl.recipes.judge import judge
 from npu_rl.recipes.load import LoadedRecipe, load_recipe
 from npu_rl.recipes.named_files import named_file_findings

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.config.finding import Severity
 from npu_rl.errors import NpuRlError
-from npu_rl.recipes.finding import Severity
 from npu_rl.recipes.judge import Judgement, judge
 from npu_rl.recipes.load import load_recipe
 from npu_rl.recipes.plan.grounds import GROUNDS

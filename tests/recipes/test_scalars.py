@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from npu_rl.manifest.load import load_manifest
-from npu_rl.manifest.quoted import Quoted
-from npu_rl.manifest.yaml_text import NotYaml, read_value, read_yaml
+from npu_rl.config.quoted_text import Quoted
+from npu_rl.config.yaml_reader import NotYaml, read_value, read_yaml
+from npu_rl.manifest.load_manifest import load_manifest
+from npu_rl.manifest.manifest_kind import MANIFEST
 from npu_rl.recipes import fields
 from npu_rl.recipes.fields import read_scalar
 from npu_rl.recipes.load import load_recipe
@@ -36,7 +37,7 @@ from tests.recipes.examples import MINIMAL, write
     ],
 )  # fmt: skip
 def test_what_a_scalar_means(written: str, meant: object) -> None:
-    data = read_yaml(f"x: {written}\n".encode(), "r").data["x"]
+    data = read_yaml(f"x: {written}\n".encode(), "r", MANIFEST).data["x"]
     value = read_scalar(data)
     assert value == meant and type(value) is type(meant)
     assert json.dumps(value) == json.dumps(meant)
@@ -66,7 +67,7 @@ def test_a_number_is_one_or_is_refused_in_plain_words(field: str, value: Any) ->
 
 
 def test_quotes_are_remembered_and_keys_are_plain() -> None:
-    data = read_yaml(b"a: 1\nb: '1'\nc: \"1\"\nd: |\n  1\n'e': [x, 'x']\n", "r").data
+    data = read_yaml(b"a: 1\nb: '1'\nc: \"1\"\nd: |\n  1\n'e': [x, 'x']\n", "r", MANIFEST).data
     assert data == {"a": "1", "b": "1", "c": "1", "d": "1\n", "e": ["x", "x"]}
     assert [type(value) for value in (data["a"], data["b"], data["c"], data["d"])] == [str, *[Quoted] * 3]
     assert [type(item) for item in data["e"] or []] == [str, Quoted]

@@ -10,8 +10,9 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from npu_rl.manifest.quoted import Quoted
-from npu_rl.manifest.yaml_text import read_yaml
+from npu_rl.config.quoted_text import Quoted
+from npu_rl.config.yaml_reader import read_yaml
+from npu_rl.manifest.manifest_kind import MANIFEST
 from npu_rl.recipes.fields import read_scalar
 from npu_rl.recipes.load import LoadedRecipe, load_recipe
 from npu_rl.recipes.text import recipe_yaml
@@ -64,7 +65,7 @@ def test_any_text_reads_back(values: dict[str, str]) -> None:
     loaded = load_recipe("quickstart")
     data = {**loaded.data, "model": {"make": "tiny-deepseek-v3", "config": values}}
     text = recipe_yaml(LoadedRecipe(**{**loaded.__dict__, "data": data}))
-    found = read_yaml(text.encode(), "r").data["model"]
+    found = read_yaml(text.encode(), "r", MANIFEST).data["model"]
     assert isinstance(found, dict) and isinstance(found["config"], dict)
     assert found["config"] == values
     for key, value in values.items():

@@ -18,7 +18,7 @@ import pytest
 
 from npu_rl.errors import SourceError, UsageError
 from npu_rl.git.command import Git, init_bare
-from npu_rl.manifest.lock import Component, Lock, Source, Submodule, Take
+from npu_rl.lock.lock_model import Component, Lock, Source, Submodule, Take
 from npu_rl.sources.deliver import Deliverer
 from npu_rl.sources.parallel import in_parallel
 from npu_rl.store import Store

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from npu_rl.data import data_root
 from npu_rl.errors import NpuRlError
-from npu_rl.manifest import lock as lock_file
+from npu_rl.lock import lock_model
 from npu_rl.recipes.judge import judge
 from npu_rl.recipes.load import load_recipe
 from npu_rl.training.drift import AllowedDrift
@@ -64,8 +64,8 @@ class FakeRun:
         layout.hidden.mkdir(exist_ok=True)
         layout.lock.write_bytes((data_root() / "manifests" / "quickstart.lock.json").read_bytes())
         said = [f"steps={steps}", "name=demo", "reward.goal=null", *overrides]
-        lock = lock_file.read(layout.lock)
-        report = Report(lock, lock_file.digest_of(lock), Receipt({}, {}, {}, [], {}, {}), deep=True)
+        lock = lock_model.read(layout.lock)
+        report = Report(lock, lock_model.digest_of(lock), Receipt({}, {}, {}, [], {}, {}), deep=True)
         interpreter = Interpreter(str(script), (3, 11, 0), {})
         loaded = load_recipe("quickstart", said)
         return Prepared(loaded, layout, report, interpreter, judge(loaded))

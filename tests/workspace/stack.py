@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 
 from npu_rl.errors import NpuRlError
-from npu_rl.manifest import lock as lock_file
-from npu_rl.manifest.lock import Lock
+from npu_rl.lock import lock_model
+from npu_rl.lock.lock_model import Lock
 from npu_rl.sources.git import Network
 from npu_rl.sources.progress import Silent
 from npu_rl.workspace.layout import Layout
@@ -126,7 +126,7 @@ class Stack:
         return self.home / "new.yaml"
 
     def lock(self, manifest: Path) -> Lock:
-        return lock_file.read(lock_file.file_for(manifest))
+        return lock_model.read(lock_model.file_for(manifest))
 
     def run(
         self, *args: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None

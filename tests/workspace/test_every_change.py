@@ -24,7 +24,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.errors import HostError, WorkspaceError
-from npu_rl.manifest import lock as lock_file
+from npu_rl.lock import lock_model
 from npu_rl.workspace import check, laid
 from npu_rl.workspace.current import untouched
 from npu_rl.workspace.edits import find_edits
@@ -559,10 +559,10 @@ def test_the_environment_of_the_lock_is_held(layout: Layout) -> None:
     """Its own digest is made anew by whoever changes it; the receipt keeps the one it was laid from."""
     if "lock" not in read_receipt(layout).setup:
         pytest.skip("receipts do not keep the lock's digest yet")
-    lock = lock_file.read(layout.lock)
+    lock = lock_model.read(layout.lock)
     forged = dataclasses.replace(lock, env={**lock.env, "NPU_RL_FORGED": "1"})
-    layout.lock.write_text(lock_file.dump(forged), encoding="utf-8")
+    layout.lock.write_text(lock_model.dump(forged), encoding="utf-8")
     for deep in (False, True):
         with pytest.raises(WorkspaceError, match="do not belong together"):
             look(layout, deep=deep)
-    assert not untouched(layout, lock_file.dump(lock))
+    assert not untouched(layout, lock_model.dump(lock))

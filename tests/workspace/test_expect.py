@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.manifest import lock as lock_file
+from npu_rl.lock import lock_model
 from npu_rl.workspace.layout import Layout
 from tests.workspace.stack import Stack, receipt_with, verify_json
 
@@ -17,7 +17,7 @@ from tests.workspace.stack import Stack, receipt_with, verify_json
 @pytest.fixture(scope="module")
 def digest(stack: Stack) -> str:
     """As it stands in the lock that people commit."""
-    found: str = json.loads(lock_file.file_for(stack.old).read_text())["digest"]
+    found: str = json.loads(lock_model.file_for(stack.old).read_text())["digest"]
     return found
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.cli import app as cli
+from npu_rl.cli import app
 from npu_rl.errors import NpuRlError
 from npu_rl.workspace import swap
 from npu_rl.workspace.layout import MOVED, Layout
@@ -76,7 +76,7 @@ def said(stack: Stack, capsys: pytest.CaptureFixture[str], *words: str | Path) -
             patched.setenv(name, value)
         try:
             with in_time(30):
-                cli.app([*map(str, words)], standalone_mode=False)
+                app.app([*map(str, words)], standalone_mode=False)
             code, error = 0, ""
         except NpuRlError as refused:
             code, error = refused.exit_code, str(refused)

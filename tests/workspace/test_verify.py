@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.errors import LockError, NpuRlError, WorkspaceError
-from npu_rl.manifest import lock as lock_file
+from npu_rl.lock import lock_model
 from npu_rl.workspace.layout import Layout
 from tests.workspace.stack import CORE, ODD, Stack, found, look, verify_json, without_privileges
 
@@ -55,7 +55,7 @@ def test_the_documented_json_of_a_clean_workspace(stack: Stack, layout: Layout) 
             "ok": True,
             "commit": lock.commit,
             "tree": lock.tree,
-            "lock": lock_file.digest_of(lock),
+            "lock": lock_model.digest_of(lock),
             "drift": [],
             "patches": [
                 {
@@ -337,7 +337,7 @@ def test_a_forged_patch_text_is_found(layout: Layout) -> None:
 
 
 def test_receipt_and_lock_of_two_setups_do_not_go_together(stack: Stack, layout: Layout) -> None:
-    shutil.copy(lock_file.file_for(stack.new), layout.lock)
+    shutil.copy(lock_model.file_for(stack.new), layout.lock)
     with pytest.raises(WorkspaceError, match="do not belong together"):
         look(layout)
 

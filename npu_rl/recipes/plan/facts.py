@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from npu_rl.config.problems import KeyPath
 from npu_rl.errors import NpuRlError, RecipeError
-from npu_rl.manifest.problems import KeyPath
 from npu_rl.recipes.batch_rules import Values
 from npu_rl.recipes.citation import CitedCode, Place
 from npu_rl.recipes.hydra_files import ConfigTree

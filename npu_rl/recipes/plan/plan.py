@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+from npu_rl.config.finding import Finding, Severity
+from npu_rl.config.problems import KeyPath
 from npu_rl.errors import RecipeError
-from npu_rl.manifest.problems import KeyPath
 from npu_rl.recipes.batch_rules import Broken, broken_rules
-from npu_rl.recipes.finding import Finding, Severity
 from npu_rl.recipes.hydra_files import ConfigTree
 from npu_rl.recipes.keys import word_for
 from npu_rl.recipes.load import LoadedRecipe

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from npu_rl.manifest.problems import dotted
+from npu_rl.config.problems import dotted
 from npu_rl.recipes.benchmark import spoiled
 from npu_rl.recipes.plan.facts import ACTOR, REFERENCE, ROLLOUT, TRANSFORMER, Facts
 from npu_rl.recipes.plan.rule import Rule

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from npu_rl.errors import NpuRlError, RecipeError
-from npu_rl.training import interpreter, made
-from npu_rl.training import train as training
+from npu_rl.training import interpreter, made, train
 from npu_rl.training.prepare import Prepared
 from npu_rl.training.record import RunRecord
 from npu_rl.training.rehearsal.checkpoint import Checkpoint, converted
@@ -32,7 +31,7 @@ def can_rehearse_rollout(prepared: Prepared) -> bool:
 
 
 def rehearse_rollout(prepared: Prepared, record: RunRecord, case: Case, screen: Screen) -> TrainPart:
-    """What came of one case. Raises training.Stopped if a person ends it."""
+    """What came of one case. Raises train.Stopped if a person ends it."""
     recipe, changed = scaled_rollout(prepared.recipe, record.name, case)
     part = TrainPart(changed=changed, run=str(record.folder))
     try:
@@ -43,7 +42,7 @@ def rehearse_rollout(prepared: Prepared, record: RunRecord, case: Case, screen: 
         small = prepared.with_recipe(recipe.model_copy(update={"model": model}))
         attempt_small(small, record, screen, part, transfer=TRANSFER)
         _demand_agreement(record)
-    except training.Stopped:
+    except train.Stopped:
         raise
     except NpuRlError as error:
         part.failure = str(error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 
 from npu_rl.errors import NpuRlError, RecipeError
-from npu_rl.training import train as training
+from npu_rl.training import train
 from npu_rl.training.metrics import Point, rewards, seconds
 from npu_rl.training.prepare import Prepared, compose
 from npu_rl.training.record import RunRecord
@@ -15,13 +15,13 @@ from npu_rl.training.screen import Screen
 
 
 def rehearse_train(prepared: Prepared, record: RunRecord, screen: Screen) -> TrainPart:
-    """What came of it. Raises training.Stopped if a person ends it."""
+    """What came of it. Raises train.Stopped if a person ends it."""
     recipe, changed = scaled(prepared.recipe, record.name)
     part = TrainPart(changed=changed, run=str(record.folder))
     try:
         demand_mindspeed(prepared, "train")
         attempt_small(prepared.with_recipe(recipe), record, screen, part)
-    except training.Stopped:
+    except train.Stopped:
         raise
     except NpuRlError as error:
         part.failure = str(error)
@@ -37,7 +37,7 @@ def attempt_small(
     standin = transfer is None
     sketch = small.command(record.folder.parent, record.id, 1, None, rollout=standin)
     composed = compose(small, sketch)
-    trained = training.attempt_run(small, record, composed.config, screen, rollout=standin, transfer=transfer)
+    trained = train.attempt_run(small, record, composed.config, screen, rollout=standin, transfer=transfer)
     part.seconds = trained.ended.seconds
 
 

@@ -8,10 +8,10 @@ import os
 from collections import Counter
 from pathlib import Path
 
+from npu_rl.config.problems import closest
 from npu_rl.data import data_root
 from npu_rl.disk import write_atomically
 from npu_rl.errors import NpuRlError, UsageError
-from npu_rl.manifest.problems import closest
 from npu_rl.recipes.plan.sizes import layout_of
 from npu_rl.training.made import ON_PATH, ON_PATH_NPU, ON_PATH_VLLM
 from npu_rl.training.prepare import Prepared, Tell, dump, facts, runs_folder

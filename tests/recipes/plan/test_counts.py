@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_rl.recipes.finding import Severity
+from npu_rl.config.finding import Severity
 from npu_rl.recipes.plan.amounts import Disk, disk_of
 from npu_rl.recipes.plan.memory import Memory
 from npu_rl.recipes.plan.parts import Part

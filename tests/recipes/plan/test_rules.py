@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.recipes.finding import Severity
+from npu_rl.config.finding import Severity
 from npu_rl.recipes.judge import judge
 from tests.recipes.plan.helpers import loaded, plan, refused, rule
 

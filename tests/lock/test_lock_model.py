@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from npu_rl.errors import LockError
 from npu_rl.git.objects import FILE, GITLINK, TREE, Entry, format_commit, format_tree, object_id
-from npu_rl.manifest import lock as lock_file
-from npu_rl.manifest.lock import (
+from npu_rl.lock import lock_model
+from npu_rl.lock.inclusion_proof import pack
+from npu_rl.lock.lock_model import (
     Component,
     Dist,
     Lock,
@@ -30,7 +31,6 @@ from npu_rl.manifest.lock import (
     dump,
     parse,
 )
-from npu_rl.manifest.lock_proof import pack
 
 ID = "0123456789" * 4
 SHA = "0123456789abcdef" * 4
@@ -137,8 +137,8 @@ def test_round_trip(tmp_path: Path) -> None:
     lock = sample()
     path = tmp_path / "m.lock.json"
     path.write_text(dump(lock), encoding="utf-8")
-    assert lock_file.read(path) == lock
-    assert dump(lock_file.read(path)) == path.read_text(encoding="utf-8")
+    assert lock_model.read(path) == lock
+    assert dump(lock_model.read(path)) == path.read_text(encoding="utf-8")
 
 
 def test_what_is_as_by_default_is_not_written() -> None:
@@ -214,18 +214,18 @@ def test_what_is_no_lock(text: str, says: str) -> None:
 def test_files_that_are_no_lock(tmp_path: Path) -> None:
     path = tmp_path / "x.lock.json"
     with pytest.raises(LockError, match="There is no lock"):
-        lock_file.read(path)
+        lock_model.read(path)
     with pytest.raises(LockError, match="not a file"):
-        lock_file.read(tmp_path)
+        lock_model.read(tmp_path)
     with pytest.raises(LockError, match="not a file"):
-        lock_file.read(Path("/dev/zero"))
+        lock_model.read(Path("/dev/zero"))
     path.write_bytes(b"\xff\xfe{}")
     with pytest.raises(LockError, match="can't be read"):
-        lock_file.read(path)
+        lock_model.read(path)
     with path.open("wb") as file:
-        file.truncate(lock_file.MAXIMUM_SIZE + 1)
+        file.truncate(lock_model.MAXIMUM_SIZE + 1)
     with pytest.raises(LockError, match="too large"):
-        lock_file.read(path)
+        lock_model.read(path)
 
 
 # -- shape ---------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ def edited(edit: Callable[[dict[str, Any]], object]) -> str:
     """The sample's JSON after an edit, with a digest that fits."""
     body = json.loads(dump(sample()))
     edit(body)
-    body["digest"] = lock_file._digest(body)
+    body["digest"] = lock_model._digest(body)
     return json.dumps(body)
 
 

@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from npu_rl.config import text_checks
+from npu_rl.config.extends_chain import read_chain, recorded_names
+from npu_rl.config.layers import Layer, Lists, Origin, flatten, plain
+from npu_rl.config.merged_file import checked, merge
+from npu_rl.config.problems import KeyPath, Problem, dotted, shown
+from npu_rl.config.validation_errors import expects_list
+from npu_rl.config.yaml_reader import Plain
 from npu_rl.data import bundled_patchset
-from npu_rl.manifest import checks
-from npu_rl.manifest.chain import read_chain, recorded_names
-from npu_rl.manifest.explain import expects_list
-from npu_rl.manifest.kind import MANIFEST
-from npu_rl.manifest.layers import Layer, Lists, Origin, flatten, plain
-from npu_rl.manifest.local_paths import rebase
-from npu_rl.manifest.merge import checked, merge
-from npu_rl.manifest.problems import KeyPath, Problem, dotted, shown
+from npu_rl.manifest.manifest_kind import MANIFEST
+from npu_rl.manifest.manifest_paths import rebase
 from npu_rl.manifest.schema import Manifest
-from npu_rl.manifest.yaml_text import Plain
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class LoadedManifest:
 
         Raises ManifestError for an unknown bundled patchset. A local path need not exist.
         """
-        if checks.is_local(path):
+        if text_checks.is_local(path):
             return self.path.parent / path
         return bundled_patchset(path)
 

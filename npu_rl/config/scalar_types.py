@@ -11,13 +11,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
-from npu_rl.manifest import checks
-from npu_rl.manifest.problems import shown
-from npu_rl.manifest.url import URL_PATTERN, check_git_url
+from npu_rl.config import text_checks
+from npu_rl.config.git_url import URL_PATTERN, check_git_url
+from npu_rl.config.problems import shown
 
 _PATH_PATTERN = r"^(\.|(?![-/~])(?!(.*/)?(\.\.?|\.[gG][iI][tT])?(/|$))[^\\]+)$"
 _REF_PATTERN = r"^([0-9a-f]{40}$|refs/[^ ]+$)"
-_PATCH_PATTERN = rf"^(\.\.?/.+|{checks.PATCHSET_PATTERN[1:-1]})$"
+_PATCH_PATTERN = rf"^(\.\.?/.+|{text_checks.PATCHSET_PATTERN[1:-1]})$"
 
 
 class OrOne:
@@ -92,24 +92,28 @@ Offset = Annotated[
 ]
 
 AnyText = Annotated[str, _shape()]
-Text = Annotated[str, AfterValidator(checks.check_text), _shape(r"\S")]
-Name = Annotated[str, AfterValidator(checks.check_name), _shape(checks.NAME_PATTERN)]
-Ref = Annotated[str, AfterValidator(checks.check_full_ref), _shape(_REF_PATTERN)]
-Pin = Annotated[str, AfterValidator(checks.check_pin), _shape(checks.PIN_PATTERN)]
-RelativePath = Annotated[str, AfterValidator(checks.check_path), _shape(_PATH_PATTERN)]
-Directory = Annotated[str, AfterValidator(checks.check_directory), _shape(f"^$|{_PATH_PATTERN}")]
-Glob = Annotated[str, AfterValidator(checks.check_glob), _shape(r"^[^-/\\][^\\]*$")]
-BundlePath = Annotated[str, AfterValidator(checks.check_bundle_path), _shape(r"^[^-/~].*\.bundle$")]
+Text = Annotated[str, AfterValidator(text_checks.check_text), _shape(r"\S")]
+Name = Annotated[str, AfterValidator(text_checks.check_name), _shape(text_checks.NAME_PATTERN)]
+Ref = Annotated[str, AfterValidator(text_checks.check_full_ref), _shape(_REF_PATTERN)]
+Pin = Annotated[str, AfterValidator(text_checks.check_pin), _shape(text_checks.PIN_PATTERN)]
+RelativePath = Annotated[str, AfterValidator(text_checks.check_path), _shape(_PATH_PATTERN)]
+Directory = Annotated[str, AfterValidator(text_checks.check_directory), _shape(f"^$|{_PATH_PATTERN}")]
+Glob = Annotated[str, AfterValidator(text_checks.check_glob), _shape(r"^[^-/\\][^\\]*$")]
+BundlePath = Annotated[str, AfterValidator(text_checks.check_bundle_path), _shape(r"^[^-/~].*\.bundle$")]
 GitUrl = Annotated[str, AfterValidator(check_git_url), _shape(URL_PATTERN)]
-Release = Annotated[str, AfterValidator(checks.check_pypi), _shape(r"^[A-Za-z0-9][A-Za-z0-9._-]*==[^=]+$")]
-Requirement = Annotated[str, AfterValidator(checks.check_requirement), _shape(r"^\s*[A-Za-z0-9]")]
-Version = Annotated[str, AfterValidator(checks.check_version), _shape(r"^[vV0-9]")]
-Distribution = Annotated[str, AfterValidator(checks.check_distribution), _shape(checks.DISTRIBUTION_PATTERN)]
-Group = Annotated[str, AfterValidator(checks.check_group), _shape(checks.GROUP_PATTERN)]
-EntryName = Annotated[str, AfterValidator(checks.check_entry_name), _shape(r"^[^=\[][^=]*$")]
-ObjectName = Annotated[str, AfterValidator(checks.check_object), _shape(checks.OBJECT_PATTERN)]
-Variable = Annotated[str, AfterValidator(checks.check_variable), _shape(checks.VARIABLE_PATTERN)]
-Extends = Annotated[str, AfterValidator(checks.check_extends), _shape(r"^[^-/~]")]
+Release = Annotated[
+    str, AfterValidator(text_checks.check_pypi), _shape(r"^[A-Za-z0-9][A-Za-z0-9._-]*==[^=]+$")
+]
+Requirement = Annotated[str, AfterValidator(text_checks.check_requirement), _shape(r"^\s*[A-Za-z0-9]")]
+Version = Annotated[str, AfterValidator(text_checks.check_version), _shape(r"^[vV0-9]")]
+Distribution = Annotated[
+    str, AfterValidator(text_checks.check_distribution), _shape(text_checks.DISTRIBUTION_PATTERN)
+]
+Group = Annotated[str, AfterValidator(text_checks.check_group), _shape(text_checks.GROUP_PATTERN)]
+EntryName = Annotated[str, AfterValidator(text_checks.check_entry_name), _shape(r"^[^=\[][^=]*$")]
+ObjectName = Annotated[str, AfterValidator(text_checks.check_object), _shape(text_checks.OBJECT_PATTERN)]
+Variable = Annotated[str, AfterValidator(text_checks.check_variable), _shape(text_checks.VARIABLE_PATTERN)]
+Extends = Annotated[str, AfterValidator(text_checks.check_extends), _shape(r"^[^-/~]")]
 
 PATCH_SHAPE = text_shape(r"^[^-/~]")
 PATCH_TEXT_SHAPE = text_shape(_PATCH_PATTERN)

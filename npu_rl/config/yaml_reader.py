@@ -14,10 +14,10 @@ from typing import NoReturn, Union
 
 import yaml
 
-from npu_rl.manifest.fingerprint import SIZE_LIMIT
-from npu_rl.manifest.kind import MANIFEST, Kind
-from npu_rl.manifest.problems import KeyPath, shown
-from npu_rl.manifest.quoted import Quoted
+from npu_rl.config.document_kind import Kind
+from npu_rl.config.file_digests import SIZE_LIMIT
+from npu_rl.config.problems import KeyPath, shown
+from npu_rl.config.quoted_text import Quoted
 
 DEPTH_LIMIT = 32
 NODE_LIMIT = 20_000
@@ -50,7 +50,7 @@ class _Node:
     height: int
 
 
-def read_yaml(raw: bytes, name: str, kind: Kind = MANIFEST) -> Document:
+def read_yaml(raw: bytes, name: str, kind: Kind) -> Document:
     """Read one YAML mapping. Raises the kind's error, with file and line, for everything else."""
     try:
         root = _read(_decode(raw))

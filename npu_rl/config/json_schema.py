@@ -1,4 +1,4 @@
-"""The JSON Schema (draft 2020-12) of manifests and recipes, for editors, derived from the models.
+"""The JSON Schema (draft 2020-12) of a model, for editors.
 
 It accepts whatever the loader accepts. Written here rather than with pydantic's generator, so that the
 committed file is the same with every version of pydantic. A file that extends another follows a second
@@ -15,20 +15,22 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, WithJsonSchema
 from pydantic.fields import FieldInfo
 
-from npu_rl.manifest.fields import OrOne
-from npu_rl.manifest.layers import APPEND
-from npu_rl.manifest.schema import Manifest
+from npu_rl.config.layers import APPEND
+from npu_rl.config.scalar_types import OrOne
 
 _Shape = dict[str, Any]
 _PART = "Part"
 
 
-def export_schema(root: type[BaseModel] = Manifest, title: str = "npu-rl manifest") -> str:
-    """The schema of `root` as JSON text: keys sorted, indent 2, one newline at the end."""
+def export_schema(root: type[BaseModel], title: str, *, appends: bool = False) -> str:
+    """The schema of `root` as JSON text: keys sorted, indent 2, one newline at the end.
+
+    appends: whether a list of a file that extends another may be `{append: [...]}` (see `layers`).
+    """
     definitions: dict[str, _Shape] = {}
     whole = _model(root, definitions, part=False)
     part = _model(root, definitions, part=True)
-    if root is Manifest:
+    if appends:
         _let_append(definitions)
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
-from npu_rl.manifest.problems import KeyPath, Problem, place
-from npu_rl.manifest.yaml_text import Document, Plain
+from npu_rl.config.problems import KeyPath, Problem, place
+from npu_rl.config.yaml_reader import Document, Plain
 
 APPEND = "append"
 NO_PARENT = "there is no parent whose list this could add to: write the list itself"

@@ -6,20 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from npu_rl.config.file_digests import SIZE_LIMIT
+from npu_rl.config.yaml_reader import DEPTH_LIMIT, NODE_LIMIT, read_yaml
 from npu_rl.errors import ManifestError
-from npu_rl.manifest.fingerprint import SIZE_LIMIT
-from npu_rl.manifest.yaml_text import DEPTH_LIMIT, NODE_LIMIT, read_yaml
+from npu_rl.manifest.manifest_kind import MANIFEST
 
 
 def refused(raw: bytes) -> str:
     with pytest.raises(ManifestError) as caught:
-        read_yaml(raw, "m.yaml")
+        read_yaml(raw, "m.yaml", MANIFEST)
     return str(caught.value)
 
 
 def test_scalars_stay_text() -> None:
     raw = b"a: 3.10\nb: on\nc: 0x10\nd: 2025-01-01\ne: 1_000\nf: '~'\ng: \"\"\nh: 12:30:45\n"
-    assert read_yaml(raw, "m.yaml").data == {
+    assert read_yaml(raw, "m.yaml", MANIFEST).data == {
         "a": "3.10", "b": "on", "c": "0x10", "d": "2025-01-01",
         "e": "1_000", "f": "~", "g": "", "h": "12:30:45",
     }  # fmt: skip
@@ -27,7 +28,7 @@ def test_scalars_stay_text() -> None:
 
 @pytest.mark.parametrize("null", ["", "~", "null", "Null", "NULL"])
 def test_a_plain_null_is_none(null: str) -> None:
-    assert read_yaml(f"a: {null}\nb: [x, {null or '~'}]\n".encode(), "m").data == {
+    assert read_yaml(f"a: {null}\nb: [x, {null or '~'}]\n".encode(), "m", MANIFEST).data == {
         "a": None,
         "b": ["x", None],
     }
@@ -35,7 +36,7 @@ def test_a_plain_null_is_none(null: str) -> None:
 
 def test_every_key_and_item_has_its_line() -> None:
     raw = b"# top\na:\n  b: 1\n  c:\n    - x\n    - {d: y,\n       e: z}\n"
-    assert read_yaml(raw, "m").lines == {
+    assert read_yaml(raw, "m", MANIFEST).lines == {
         (): 2,
         ("a",): 2,
         ("a", "b"): 3,
@@ -48,13 +49,13 @@ def test_every_key_and_item_has_its_line() -> None:
 
 
 def test_aliases_are_copied_out() -> None:
-    data = read_yaml(b"a: &x {b: [1]}\nc: *x\n", "m").data
+    data = read_yaml(b"a: &x {b: [1]}\nc: *x\n", "m", MANIFEST).data
     assert data == {"a": {"b": ["1"]}, "c": {"b": ["1"]}}
     assert data["a"] is not data["c"]
 
 
 def test_a_byte_order_mark_is_dropped() -> None:
-    assert read_yaml(b"\xef\xbb\xbfa: b\n", "m").data == {"a": "b"}
+    assert read_yaml(b"\xef\xbb\xbfa: b\n", "m", MANIFEST).data == {"a": "b"}
 
 
 def test_other_encodings_are_told() -> None:
@@ -65,20 +66,20 @@ def test_other_encodings_are_told() -> None:
 
 def test_size_is_checked_first() -> None:
     fits = b"a: b #" + b"x" * (SIZE_LIMIT - 6)
-    assert read_yaml(fits, "m").data == {"a": "b"}
+    assert read_yaml(fits, "m", MANIFEST).data == {"a": "b"}
     assert "larger than 256 KB" in refused(fits + b"x")
     assert "larger than 256 KB" in refused(b"\xff" * (SIZE_LIMIT + 1))
 
 
 def test_depth() -> None:
     inside = DEPTH_LIMIT - 2  # the mapping and the text in the middle are levels too
-    assert read_yaml(b"a: " + b"[" * inside + b"x" + b"]" * inside, "m").data
+    assert read_yaml(b"a: " + b"[" * inside + b"x" + b"]" * inside, "m", MANIFEST).data
     assert "deeper than 32" in refused(b"a: " + b"[" * (inside + 1) + b"x" + b"]" * (inside + 1))
 
 
 def test_number_of_values() -> None:
     # The mapping, its key and the list are values too.
-    assert read_yaml(b"a: [" + b"x," * (NODE_LIMIT - 3) + b"]", "m").data
+    assert read_yaml(b"a: [" + b"x," * (NODE_LIMIT - 3) + b"]", "m", MANIFEST).data
     assert "more than 20000" in refused(b"a: [" + b"x," * (NODE_LIMIT - 2) + b"]")
 
 
@@ -93,7 +94,7 @@ def test_a_full_file_of_one_token_is_refused_quickly(unit: str) -> None:
 @given(st.binary(max_size=300))
 def test_any_bytes_give_a_mapping_or_a_manifest_error(raw: bytes) -> None:
     try:
-        document = read_yaml(raw, "m.yaml")
+        document = read_yaml(raw, "m.yaml", MANIFEST)
     except ManifestError as error:
         assert error.where is not None and error.where.startswith("m.yaml:")
     else:
@@ -144,7 +145,7 @@ PIECES = [
 @given(st.lists(st.sampled_from(PIECES), max_size=40))
 def test_any_mix_of_yaml_tokens_gives_a_mapping_or_a_manifest_error(pieces: list[str]) -> None:
     try:
-        document = read_yaml("".join(pieces).encode(), "m.yaml")
+        document = read_yaml("".join(pieces).encode(), "m.yaml", MANIFEST)
     except ManifestError as error:
         assert error.where is not None and error.where.startswith("m.yaml:")
     else:

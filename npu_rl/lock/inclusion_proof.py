@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from npu_rl.errors import LockError
 from npu_rl.git.objects import TREE, Entry, MalformedObject, commit_tree_id, object_id, parse_tree
-from npu_rl.manifest.packed import Allowance, pack_bytes
+from npu_rl.lock.packed_bytes import Allowance, pack_bytes
 
 if TYPE_CHECKING:
-    from npu_rl.manifest.lock import Component
+    from npu_rl.lock.lock_model import Component
 
 
 def pack(objects: Iterable[bytes]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from npu_rl.manifest.problems import shown
+from npu_rl.config.problems import shown
 
 SCHEMES = ("https", "http", "ssh", "git", "file")
 

@@ -6,10 +6,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from npu_rl.manifest import checks
-from npu_rl.manifest.layers import APPEND
-from npu_rl.manifest.problems import KeyPath, Problem
-from npu_rl.manifest.yaml_text import Document, Plain
+from npu_rl.config import text_checks
+from npu_rl.config.layers import APPEND
+from npu_rl.config.problems import KeyPath, Problem
+from npu_rl.config.yaml_reader import Document, Plain
 
 _Visit = Callable[[str, KeyPath], str]
 
@@ -68,7 +68,11 @@ def _visit_bundles(component: Plain, path: KeyPath, visit: _Visit) -> None:
     sources, at = _list_of(component, (*path, "sources"))
     for index, source in enumerate(sources):
         bundle = source.get("bundle") if isinstance(source, dict) else None
-        if isinstance(source, dict) and isinstance(bundle, str) and _passes(checks.check_bundle_path, bundle):
+        if (
+            isinstance(source, dict)
+            and isinstance(bundle, str)
+            and _passes(text_checks.check_bundle_path, bundle)
+        ):
             source["bundle"] = visit(bundle, (*at, index, "bundle"))
 
 
@@ -81,7 +85,7 @@ def _list_of(holder: Plain, path: KeyPath) -> tuple[list[Plain], KeyPath]:
 
 
 def _is_local_patch(value: str) -> bool:
-    return checks.is_local(value) and _passes(checks.check_local_path, value)
+    return text_checks.is_local(value) and _passes(text_checks.check_local_path, value)
 
 
 def _passes(check: Callable[[str], str], value: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from npu_rl.errors import ManifestError, NpuRlError
+from npu_rl.errors import NpuRlError
 
 KeyPath = tuple[str | int, ...]
 
@@ -43,12 +43,6 @@ class Invalid(NpuRlError):
             why="\n".join(str(problem) for problem in self.problems),
             hint="correct these lines and run the command again",
         )
-
-
-class InvalidManifest(Invalid, ManifestError):
-    """A manifest that was read, but does not follow the schema."""
-
-    noun = "manifest"
 
 
 def place(file: str, line: int) -> str:

@@ -10,9 +10,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from npu_rl.manifest.base import Strict
-from npu_rl.manifest.layers import Layer
-from npu_rl.manifest.problems import KeyPath, Problem, closest, shown
+from npu_rl.config.layers import Layer
+from npu_rl.config.problems import KeyPath, Problem, closest, shown
+from npu_rl.config.strict_model import Strict
 
 _KEY = "[key]"
 

@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.data import bundled_manifests
-from npu_rl.errors import ManifestError, NpuRlError
-from npu_rl.manifest.problems import Invalid, InvalidManifest
+from npu_rl.config.problems import Invalid
+from npu_rl.errors import NpuRlError
 
 
 @dataclass(frozen=True)
@@ -29,6 +28,3 @@ class Kind:
     def folder(self) -> str:
         """Name of the folder the shipped ones lie in."""
         return f"{self.noun}s"
-
-
-MANIFEST = Kind("manifest", bundled_manifests, ManifestError, InvalidManifest)

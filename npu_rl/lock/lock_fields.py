@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable
 from typing import Annotated
 
+from npu_rl.config import text_checks
+from npu_rl.config.git_url import check_git_url
 from npu_rl.git.objects import DEEPEST, unfit_name
-from npu_rl.manifest import checks
-from npu_rl.manifest.url import check_git_url
 
 
 def _pattern(pattern: str, what: str) -> Callable[[str], str]:
@@ -42,7 +42,7 @@ def _check_value(value: str) -> str:
 
 def _check_requirement(value: str) -> str:
     """One line that pip reads as a requirement and not as an option."""
-    checks.check_text(value)
+    text_checks.check_text(value)
     if not value.strip()[0].isalnum():
         raise ValueError(f"{value[:80]!r} is not a requirement")
     return value
@@ -50,28 +50,28 @@ def _check_requirement(value: str) -> str:
 
 _UNFIT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 
-Text = Annotated[str, checks.check_text]
+Text = Annotated[str, text_checks.check_text]
 Device = Annotated[str, _pattern("npu|cuda|cpu", "a device")]
 Requirement = Annotated[str, _check_requirement]
 Value = Annotated[str, _check_value]
-Name = Annotated[str, checks.check_name]
-Id = Annotated[str, checks.check_pin]
+Name = Annotated[str, text_checks.check_name]
+Id = Annotated[str, text_checks.check_pin]
 Sha256 = Annotated[str, _pattern(r"[0-9a-f]{64}", "a SHA-256")]
 Mode = Annotated[str, _pattern(r"100644|100755|120000|160000|40000", "a mode of git")]
-Ref = Annotated[str, checks.check_full_ref]
+Ref = Annotated[str, text_checks.check_full_ref]
 Url = Annotated[str, check_git_url]
-BundlePath = Annotated[str, checks.check_bundle_path]
+BundlePath = Annotated[str, text_checks.check_bundle_path]
 # PEP 440 in full is for `packaging`, which a verify does not import.
 Release = Annotated[
     str, _pattern(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.!+_-]*", "name==version")
 ]
 Version = Annotated[str, _pattern(r"[A-Za-z0-9][A-Za-z0-9.!+_-]*", "a version")]
-Distribution = Annotated[str, checks.check_distribution]
-TreePath = Annotated[str, checks.check_path]
+Distribution = Annotated[str, text_checks.check_distribution]
+TreePath = Annotated[str, text_checks.check_path]
 UpstreamPath = Annotated[str, check_upstream_path]
-Directory = Annotated[str, checks.check_directory]
-Glob = Annotated[str, checks.check_glob]
-Variable = Annotated[str, checks.check_variable]
+Directory = Annotated[str, text_checks.check_directory]
+Glob = Annotated[str, text_checks.check_glob]
+Variable = Annotated[str, text_checks.check_variable]
 Checkout = Annotated[str, _pattern("take|full", "take or full")]
 How = Annotated[str, _pattern("merge|pick", "merge or pick")]
 Eol = Annotated[str, _pattern("keep|lf", "keep or lf")]

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from npu_rl.config import text_checks
+from npu_rl.config.document_kind import Kind
+from npu_rl.config.file_digests import BUNDLED, read_bounded, sha256
+from npu_rl.config.find_file import find_bundled
+from npu_rl.config.problems import Problem, shown
+from npu_rl.config.yaml_reader import Document, Plain, read_yaml
 from npu_rl.data import data_root
-from npu_rl.manifest import checks
-from npu_rl.manifest.find import find_bundled
-from npu_rl.manifest.fingerprint import BUNDLED, read_bounded, sha256
-from npu_rl.manifest.kind import Kind
-from npu_rl.manifest.problems import Problem, shown
-from npu_rl.manifest.yaml_text import Document, Plain, read_yaml
 
 PARENT_LIMIT = 8
 
@@ -55,7 +55,7 @@ def read_chain(kind: Kind, name_or_path: str) -> list[ChainFile]:
 
 
 def _first(kind: Kind, name_or_path: str) -> _Wanted:
-    if checks.is_manifest_path(name_or_path):
+    if text_checks.is_manifest_path(name_or_path):
         return _Wanted(Path(name_or_path), False, name_or_path, name_or_path)
     name = f"{BUNDLED}{name_or_path}.yaml"
     return _Wanted(find_bundled(kind, name_or_path), True, name, name)
@@ -81,7 +81,7 @@ def _extends(kind: Kind, document: Document) -> str | None:
     try:
         if not isinstance(value, str):
             raise ValueError("must be text: a bundled name or a relative path")
-        return checks.check_extends(value)
+        return text_checks.check_extends(value)
     except ValueError as error:
         problem = Problem(document.name, document.lines[("extends",)], ("extends",), str(error))
         raise kind.invalid(document.name, [problem]) from None
@@ -92,7 +92,7 @@ def _parent(kind: Kind, chain: list[ChainFile]) -> _Wanted | None:
     if child.extends is None:
         return None
     where = f"{child.document.name}:{child.document.lines[('extends',)]}"
-    if checks.is_manifest_path(child.extends):
+    if text_checks.is_manifest_path(child.extends):
         if child.bundled:
             raise kind.error(
                 f"{child.document.name} extends a path",

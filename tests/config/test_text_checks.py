@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from npu_rl.manifest import checks
-from npu_rl.manifest.problems import shown
-from npu_rl.manifest.url import check_git_url
+from npu_rl.config import text_checks
+from npu_rl.config.git_url import check_git_url
+from npu_rl.config.problems import shown
 from tests.manifest.examples import PIN
 
 REF_TEXT = st.text(
@@ -36,14 +36,14 @@ def test_refs_follow_git(name: str) -> None:
     ref = f"refs/heads/{name}"
     by_git = subprocess.run(["git", "check-ref-format", ref], capture_output=True).returncode == 0
     dash_first = any(part.startswith("-") for part in ref.split("/"))
-    assert passes(checks.check_full_ref, ref) == (by_git and not dash_first and not ref.endswith("."))
+    assert passes(text_checks.check_full_ref, ref) == (by_git and not dash_first and not ref.endswith("."))
 
 
 @given(st.text(alphabet="0123456789abcdefABCDEF", min_size=1, max_size=45))
 def test_only_forty_lower_case_digits_are_an_id(text: str) -> None:
     full = len(text) == 40 and text == text.lower()
-    assert passes(checks.check_full_ref, text) == full
-    assert passes(checks.check_pin, text) == full
+    assert passes(text_checks.check_full_ref, text) == full
+    assert passes(text_checks.check_pin, text) == full
 
 
 PATHS = st.lists(
@@ -57,7 +57,7 @@ PATHS = st.lists(
 
 @given(PATHS)
 def test_a_path_stays_inside(path: str) -> None:
-    if passes(checks.check_path, path):
+    if passes(text_checks.check_path, path):
         parts = PurePosixPath(path).parts
         assert ".." not in parts and not PurePosixPath(path).is_absolute()
         assert str(PurePosixPath(path)) == path, "there is one way to write it"
@@ -67,7 +67,7 @@ def test_a_path_stays_inside(path: str) -> None:
 
 @pytest.mark.parametrize("path", ["a", "a/b.py", ".github/x", ".gitignore", "a b", "…", "a/-b", "a:b", "."])
 def test_good_paths(path: str) -> None:
-    assert passes(checks.check_path, path)
+    assert passes(text_checks.check_path, path)
 
 
 @pytest.mark.parametrize(
@@ -124,22 +124,22 @@ def test_values_are_shown_without_credentials(url: str) -> None:
     "name", ["LD_PRELOAD", "VLLM_USE_V1", "HCCL_BUFFSIZE", "_X", "PYTHONUNBUFFERED", "NPU_RL_X"]
 )
 def test_variables_a_manifest_may_set(name: str) -> None:
-    assert passes(checks.check_variable, name)
+    assert passes(text_checks.check_variable, name)
 
 
 @pytest.mark.parametrize(
     "name", ["PYTHONPATH", "PYTHONHOME", "PATH", "BASH_ENV", "GIT_DIR", "LD_AUDIT", "a-b", "", "é"]
 )
 def test_variables_a_manifest_may_not_set(name: str) -> None:
-    assert not passes(checks.check_variable, name)
+    assert not passes(text_checks.check_variable, name)
 
 
 @given(st.text(max_size=12))
 def test_no_check_raises_anything_but_value_error(text: str) -> None:
-    for name, check in vars(checks).items():
+    for name, check in vars(text_checks).items():
         if name.startswith("check_"):
             assert passes(check, text) in (True, False)
 
 
 def test_a_pin_is_a_full_ref() -> None:
-    assert passes(checks.check_full_ref, PIN)
+    assert passes(text_checks.check_full_ref, PIN)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.manifest.fingerprint import SIZE_LIMIT, sha256, unchanged
-from npu_rl.manifest.load import load_manifest
+from npu_rl.config.file_digests import SIZE_LIMIT, sha256, unchanged
+from npu_rl.manifest.load_manifest import load_manifest
 from tests.manifest.examples import MINIMAL
 
 
@@ -69,7 +69,7 @@ def test_a_large_file_is_a_change(tmp_path: Path) -> None:
 
 def test_no_heavy_import() -> None:
     code = (
-        "import sys, npu_rl.manifest, npu_rl.data, npu_rl.manifest.fingerprint, npu_rl.manifest.checks;"
+        "import sys, npu_rl.manifest, npu_rl.data, npu_rl.config.file_digests, npu_rl.config.text_checks;"
         "print(sorted({'pydantic', 'yaml', 'subprocess', 'packaging', 'difflib'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -17,10 +17,10 @@ from typing import Any
 from npu_rl.bounded import parse_json
 from npu_rl.errors import LockError
 from npu_rl.git.objects import GITLINK, Entry
-from npu_rl.manifest import lock_text as t
-from npu_rl.manifest.lock_json import Shape, build, plain
-from npu_rl.manifest.lock_proof import check_proof
-from npu_rl.manifest.packed import Allowance, MiB
+from npu_rl.lock import lock_fields as t
+from npu_rl.lock.inclusion_proof import check_proof
+from npu_rl.lock.packed_bytes import Allowance, MiB
+from npu_rl.lock.strict_json import Shape, build, plain
 
 LOCK_FORMAT = 1
 MAXIMUM_SIZE = 32 * MiB

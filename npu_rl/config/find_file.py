@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from npu_rl.manifest.checks import is_manifest_path
-from npu_rl.manifest.kind import MANIFEST, Kind
-from npu_rl.manifest.problems import closest, shown
+from npu_rl.config.document_kind import Kind
+from npu_rl.config.problems import closest, shown
+from npu_rl.config.text_checks import is_manifest_path
 from npu_rl.user_path import user_path
-
-
-def find_manifest(name_or_path: str) -> Path:
-    """The manifest's file. Raises ManifestError if there is none."""
-    return find(MANIFEST, name_or_path)
 
 
 def find(kind: Kind, name_or_path: str) -> Path:
