@@ -16,7 +16,7 @@ def run(as_json: bool, patches: bool) -> None:
 
 
 def _patches(as_json: bool) -> None:
-    from npu_rl.patches.table import patch_rows, patch_table
+    from npu_rl.patches.patch_table import patch_rows, patch_table
 
     rows = patch_rows(data_root() / "patchsets")
     if as_json:

@@ -7,9 +7,9 @@ from pathlib import Path
 from npu_rl.cli.show import say, tell, watcher
 from npu_rl.errors import ManifestError, UsageError
 from npu_rl.lock.lock_model import Lock
-from npu_rl.locking.command import Options, check, write
-from npu_rl.sources.git import Network
-from npu_rl.sources.urls import load_rewrites
+from npu_rl.resolve.relock import Options, check, write
+from npu_rl.sources.git_fetch import Network
+from npu_rl.sources.url_rewriting import load_rewrites
 from npu_rl.workspace.summary import patch_line
 
 _LISTED = 10  # paths of a merge outside what is taken

@@ -68,8 +68,8 @@ def _set_up(
     discard: bool,
     python: str | None,
 ) -> Outcome:
-    from npu_rl.sources.git import Network
-    from npu_rl.sources.urls import load_rewrites
+    from npu_rl.sources.git_fetch import Network
+    from npu_rl.sources.url_rewriting import load_rewrites
     from npu_rl.workspace import setup
 
     network = Network.from_environment(load_rewrites(rewrite), offline=offline)

@@ -1,6 +1,6 @@
 """The proof in a lock: the pin's commit object and the trees on the way to what is taken.
 
-Hashing them shows, off line, that this commit contains these trees. Writing one is `locking`'s business.
+Hashing them shows, off line, that this commit contains these trees. Writing one is `resolve`'s business.
 """
 
 from __future__ import annotations

@@ -214,8 +214,8 @@ def _read(folder: Path, name: str) -> PatchSource:
 
 
 def _lint(source: PatchSource) -> None:
-    from npu_rl.patches.header import lint_header
-    from npu_rl.patches.parse import parse_patch
+    from npu_rl.patches.parse_patch import parse_patch
+    from npu_rl.patches.patch_header import lint_header
 
     problems = lint_header(parse_patch(source.data, name=source.name).header)
     if problems:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from npu_rl.data import data_root, runtime_root
-from npu_rl.patches.header import HOW, Header, parse_header
+from npu_rl.patches.patch_header import HOW, Header, parse_header
 from npu_rl.recipes.code_files import source_files
 
 _ASKED = re.compile(r"\benabled\(\s*['\"]([a-z0-9-]+)['\"]")

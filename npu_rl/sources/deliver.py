@@ -9,12 +9,12 @@ from pathlib import Path
 
 from npu_rl.errors import SourceError
 from npu_rl.lock.lock_model import Component, Lock, Source
-from npu_rl.sources import git as git_source
-from npu_rl.sources.faults import Fault, NotDelivered, advice
-from npu_rl.sources.git import GitRequest, Network
+from npu_rl.sources import git_fetch as git_source
+from npu_rl.sources.git_fetch import GitRequest, Network
 from npu_rl.sources.parallel import in_parallel
 from npu_rl.sources.progress import Silent, Watcher
-from npu_rl.sources.urls import hide_credentials
+from npu_rl.sources.transfer_errors import Fault, NotDelivered, advice
+from npu_rl.sources.url_rewriting import hide_credentials
 from npu_rl.store import Store, Unit
 
 

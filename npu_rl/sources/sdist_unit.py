@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from npu_rl.errors import SourceError
 from npu_rl.git.command import Git
 from npu_rl.lock.lock_model import Component, Source
-from npu_rl.sources.git import GitRequest, Network, missing
+from npu_rl.sources.git_fetch import GitRequest, Network, missing
 from npu_rl.sources.pip_config import PipSettings, read_pip_settings
 from npu_rl.sources.progress import Watcher
 from npu_rl.sources.pypi import DownloadedSdist, download_sdist, find_sdist

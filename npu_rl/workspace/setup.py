@@ -27,8 +27,8 @@ from npu_rl.workspace.receipt import Receipt, digest_of, read_receipt
 from npu_rl.workspace.recover import keep_edits, recover_held
 
 if TYPE_CHECKING:
-    from npu_rl.compose.prepare import Composed
-    from npu_rl.sources.git import Network
+    from npu_rl.compose.composed_unit import Composed
+    from npu_rl.sources.git_fetch import Network
     from npu_rl.sources.progress import Watcher
 
 
@@ -98,7 +98,7 @@ def run(request: Request, tell: Callable[[str], None]) -> Outcome:
 
 def _deliver(request: Request) -> Delivered:
     # Only a setup that has something to do pays for these imports.
-    from npu_rl.compose.prepare import composed
+    from npu_rl.compose.composed_unit import composed
     from npu_rl.sources.deliver import Deliverer
 
     store = Store()

@@ -245,7 +245,7 @@ def owner(lock: Lock, root: str, path: str, kind: str = "") -> str | None:
 
 
 def _dist_owner(lock: Lock, folder: str) -> str | None:
-    from npu_rl.compose.dist import dist_info
+    from npu_rl.compose.dist_info import dist_info
 
     for name, component in lock.components.items():
         if component.dist and any(p.startswith(folder + "/") for p in dist_info(component.dist)):
@@ -290,7 +290,7 @@ def _judge_hunks(
 
 
 def _state(record: Mapping[str, Any], path: Path) -> tuple[str, int]:
-    from npu_rl.patches.hunks import HunkRecord, state
+    from npu_rl.patches.hunk_states import HunkRecord, state
 
     plain = {k: v for k, v in record.items() if k != "root"}
     try:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from npu_rl.errors import ComposeError, ManifestError
-from tests.locking.world import Composition, World, component, pull, request, takes
+from tests.resolve.world import Composition, World, component, pull, request, takes
 from tests.support import Files, Repo
 
 

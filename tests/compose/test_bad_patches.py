@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from npu_rl.errors import PatchError
-from tests.locking.world import World, component, takes
+from tests.resolve.world import World, component, takes
 from tests.support import File
 
 LINES = [f"line {n}" for n in range(1, 61)]

@@ -12,7 +12,7 @@ from npu_rl.errors import ComposeError, LockError, ManifestError, PatchError
 from npu_rl.lock.lock_model import Lock
 from npu_rl.store import Store
 from tests.compose.test_bad_patches import CONTENT, GOOD, edit, hunk
-from tests.locking.world import World, component, takes
+from tests.resolve.world import World, component, takes
 from tests.support import File, Files
 
 

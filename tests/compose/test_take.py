@@ -7,7 +7,7 @@ import json
 import pytest
 
 from npu_rl.errors import ComposeError, LockError, PatchError, SourceError
-from tests.locking.world import World, component, pull, request, takes
+from tests.resolve.world import World, component, pull, request, takes
 from tests.support import File, Repo, run_cli
 
 PATCH = """\

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from npu_rl.compose.assemble import assemble
-from npu_rl.compose.trees import Trees
+from npu_rl.compose.git_trees import Trees
 from npu_rl.errors import PatchError
 from npu_rl.git.command import Git
 from npu_rl.lock.lock_model import Lock
-from tests.locking.world import World, component
+from tests.resolve.world import World, component
 
 BODY = "    x = prepare()\n    x = finish(x)\n    return x\n"
 PAD = "".join(f"PAD{n} = {n}\n" for n in range(150))

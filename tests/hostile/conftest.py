@@ -1,5 +1,5 @@
 from __future__ import annotations
 
-from tests.locking.world import world
+from tests.resolve.world import world
 
 __all__ = ["world"]

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from npu_rl.compose.build import run_patch
-from npu_rl.compose.patch import Tolerance
-from npu_rl.compose.trees import Trees
+from npu_rl.compose.apply_patch import Tolerance
+from npu_rl.compose.build_tree import run_patch
+from npu_rl.compose.git_trees import Trees
 from npu_rl.errors import PatchError
 from npu_rl.git.command import Git, init_bare
 from npu_rl.git.objects import EMPTY_TREE, FILE, Entry, MalformedObject, nested
 from npu_rl.lock import lock_model
 from tests.hostile.limits import assert_told, limited_cli
-from tests.locking.world import World
+from tests.resolve.world import World
 from tests.support import clean_env
 
 ZEROS = base64.b64encode(zlib.compress(bytes(8_000_000), 9)).decode()

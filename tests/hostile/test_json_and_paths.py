@@ -20,11 +20,11 @@ from npu_rl.recipes.hydra_entry import entry_point
 from npu_rl.recipes.hydra_yaml import ModuleFault
 from npu_rl.recipes.load import load_recipe
 from npu_rl.sources.sdist import read_sdist
-from npu_rl.sources.urls import load_rewrites
+from npu_rl.sources.url_rewriting import load_rewrites
 from npu_rl.workspace.check import read_stats
 from tests.hostile.limits import assert_told
-from tests.locking.world import World
 from tests.recipes.code_trees import check_recipe
+from tests.resolve.world import World
 from tests.support import clean_env, run_cli
 
 DEEP = b"[" * 200_000

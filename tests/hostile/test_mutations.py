@@ -27,20 +27,20 @@ from typing import Any
 
 import pytest
 
-from npu_rl.compose.trees import Trees
+from npu_rl.compose.git_trees import Trees
 from npu_rl.data import bundled_manifests, bundled_recipes, data_root
 from npu_rl.errors import NpuRlError
 from npu_rl.git.command import Git, init_bare
 from npu_rl.git.objects import EMPTY_TREE, FILE, Entry
 from npu_rl.lock import lock_model
-from npu_rl.sources.git import GitRequest, Network
+from npu_rl.sources.git_fetch import GitRequest, Network
 from npu_rl.sources.pip_config import PipSettings
 from npu_rl.sources.progress import Silent
 from npu_rl.store import Store
 from npu_rl.workspace.layout import Layout
 from tests.hostile.mutate import NASTY_TEXTS, Mutator
 from tests.hostile.test_bounds import seal
-from tests.locking.world import World, component
+from tests.resolve.world import World, component
 from tests.sources.package_index import PackageIndex
 from tests.support import run_cli
 
@@ -261,7 +261,7 @@ def a_lock(stage: Stage, m: Mutator) -> None:
     lock.content_id()
     store = Store()
     network = replace(Network(), offline=True)
-    from npu_rl.compose.prepare import composed
+    from npu_rl.compose.composed_unit import composed
     from npu_rl.sources.deliver import Deliverer
 
     beside = stage.world.root / "project"
@@ -399,10 +399,10 @@ def checksummed(tar: bytes) -> bytes:
 
 
 def a_patch(stage: Stage, m: Mutator) -> None:
-    from npu_rl.compose.build import run_patch
-    from npu_rl.compose.patch import AS_LOCKED, Tolerance
-    from npu_rl.patches.header import parse_header
-    from npu_rl.patches.parse import parse_patch
+    from npu_rl.compose.apply_patch import AS_LOCKED, Tolerance
+    from npu_rl.compose.build_tree import run_patch
+    from npu_rl.patches.parse_patch import parse_patch
+    from npu_rl.patches.patch_header import parse_header
 
     samples = [PATCH, *(p.read_bytes() for p in sorted(data_root().glob("patchsets/*/*/*.patch"))[:6])]
     data = m.bytes(m.random.choice([PATCH, PATCH, *samples]))
@@ -452,7 +452,7 @@ def an_index_page(stage: Stage, m: Mutator) -> None:
 
 
 def a_bundle(stage: Stage, m: Mutator) -> None:
-    from npu_rl.sources.git import fetch_bundle
+    from npu_rl.sources.git_fetch import fetch_bundle
 
     place = stage.folder / "up.bundle"
     place.write_bytes(m.bytes((stage.world.root / "project" / "up.bundle").read_bytes()))
@@ -463,7 +463,7 @@ def a_bundle(stage: Stage, m: Mutator) -> None:
 
 
 def a_configuration(stage: Stage, m: Mutator) -> None:
-    from npu_rl.sources.urls import load_rewrites
+    from npu_rl.sources.url_rewriting import load_rewrites
 
     body = {"rewrite": {"https://github.com/": "https://mirror.example/", "git://": "/srv/git/"}}
     text = m.text(m.value(body)).encode("utf-8", "surrogatepass")
@@ -477,7 +477,7 @@ def a_configuration(stage: Stage, m: Mutator) -> None:
 
 
 def a_variable(stage: Stage, m: Mutator) -> None:
-    from npu_rl.sources.urls import load_rewrites
+    from npu_rl.sources.url_rewriting import load_rewrites
     from npu_rl.store import default_root
     from npu_rl.training.prepare import runs_folder
 

@@ -13,7 +13,7 @@ import pytest
 
 from npu_rl.store import Store
 from tests.hostile.limits import assert_told, limited_cli
-from tests.locking.world import World
+from tests.resolve.world import World
 from tests.support import clean_env, run_cli
 
 

@@ -18,7 +18,7 @@ import pytest
 from npu_rl.errors import NpuRlError
 from npu_rl.printable import one_line, printable
 from tests.hostile.test_bounds import seal
-from tests.locking.world import World
+from tests.resolve.world import World
 from tests.support import File, run_cli
 
 ESCAPES = "\x1b]0;owned\x07\x1b[31m\x9b2J\u202etxt\u2066\x7f\r"

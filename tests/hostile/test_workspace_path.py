@@ -8,7 +8,7 @@ import pytest
 
 from tests.hostile.limits import assert_told
 from tests.hostile.test_outputs import small
-from tests.locking.world import World
+from tests.resolve.world import World
 from tests.support import run_cli
 
 

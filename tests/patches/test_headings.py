@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npu_rl.patches.headings import crosses_twins, misplaced
-from npu_rl.patches.match import locate
-from npu_rl.patches.model import Hunk
-from npu_rl.patches.parse import parse_patch
+from npu_rl.patches.hunk_headings import crosses_twins, misplaced
+from npu_rl.patches.hunk_match import locate
+from npu_rl.patches.parse_patch import parse_patch
+from npu_rl.patches.patch_model import Hunk
 from tests.patches.helpers import git
 
 BODY = ("    x = prepare()", "    x = finish(x)", "    if x:", "        x = 2", "    return x", "")

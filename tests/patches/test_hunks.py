@@ -8,10 +8,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from npu_rl.errors import PatchError
-from npu_rl.patches.hunks import HunkRecord, state, trace
-from npu_rl.patches.match import apply_exact, split_lines
-from npu_rl.patches.model import Hunk, Patch
-from npu_rl.patches.parse import parse_patch
+from npu_rl.patches.hunk_match import apply_exact, split_lines
+from npu_rl.patches.hunk_states import HunkRecord, state, trace
+from npu_rl.patches.parse_patch import parse_patch
+from npu_rl.patches.patch_model import Hunk, Patch
 from tests.patches.helpers import PATH, contents, edits, git_apply, plain_diff
 
 BASE = b"".join(b"line %d\n" % n for n in range(1, 31))

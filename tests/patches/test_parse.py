@@ -11,8 +11,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from npu_rl.errors import NpuRlError, PatchError
-from npu_rl.patches.model import Hunk
-from npu_rl.patches.parse import parse_patch
+from npu_rl.patches.parse_patch import parse_patch
+from npu_rl.patches.patch_model import Hunk
 from tests.patches.helpers import COMMON, contents, edits, git, git_apply, git_diff
 
 BAD = Path(__file__).parent / "bad"
@@ -367,7 +367,7 @@ def test_a_damaged_patch_is_refused_or_still_exact(data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(good) - 1))
     gone = data.draw(st.integers(0, 3))
     damaged = good[:at] + data.draw(st.binary(max_size=2)) + good[at + gone :]
-    from npu_rl.patches.match import apply_exact
+    from npu_rl.patches.hunk_match import apply_exact
 
     try:
         (file,) = parse(damaged).files
@@ -381,7 +381,8 @@ def test_a_damaged_patch_is_refused_or_still_exact(data: st.DataObject) -> None:
 def test_importing_the_parser_is_cheap() -> None:
     code = (
         "import sys; before = set(sys.modules);"
-        "import npu_rl.patches.parse, npu_rl.patches.hunks, npu_rl.patches.series, npu_rl.patches.header;"
+        "import npu_rl.patches.parse_patch, npu_rl.patches.hunk_states;"
+        "import npu_rl.patches.series, npu_rl.patches.patch_header;"
         "heavy = {'unidiff', 'difflib', 'email', 'pydantic', 'yaml', 'subprocess'};"
         "print(sorted(heavy & (set(sys.modules) - before)))"
     )

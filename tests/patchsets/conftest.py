@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from npu_rl.data import bundled_patchset
-from npu_rl.patches.match import apply_exact
-from npu_rl.patches.parse import parse_patch
+from npu_rl.patches.hunk_match import apply_exact
+from npu_rl.patches.parse_patch import parse_patch
 from npu_rl.patches.series import read_patchset
 
 WITHOUT = "NPU_RL_TEST_WITHOUT"

@@ -17,13 +17,13 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from npu_rl.compose.dist import dist_info
-from npu_rl.compose.runtime import NAME, runtime_files
+from npu_rl.compose.dist_info import dist_info
+from npu_rl.compose.runtime_tree import NAME, runtime_files
 from npu_rl.data import bundled_patchset
 from npu_rl.lock import lock_model
 from npu_rl.manifest.load_manifest import load_manifest
-from npu_rl.patches.match import apply_exact
-from npu_rl.patches.parse import parse_patch
+from npu_rl.patches.hunk_match import apply_exact
+from npu_rl.patches.parse_patch import parse_patch
 from npu_rl.patches.series import read_patchset
 from npu_rl.training.made import ON_PATH, ON_PATH_NPU
 from tests.patchsets.conftest import WITHOUT

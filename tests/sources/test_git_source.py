@@ -13,8 +13,7 @@ import pytest
 
 from npu_rl.errors import HostError, SourceError, UsageError
 from npu_rl.git.command import Git, GitError, Stopped, init_bare
-from npu_rl.sources.faults import Fault, NotDelivered, fault_of, gist, may_pass
-from npu_rl.sources.git import (
+from npu_rl.sources.git_fetch import (
     GitRequest,
     Network,
     fetch_bundle,
@@ -25,7 +24,8 @@ from npu_rl.sources.git import (
     remote,
 )
 from npu_rl.sources.progress import Silent
-from npu_rl.sources.urls import Rewrites
+from npu_rl.sources.transfer_errors import Fault, NotDelivered, fault_of, gist, may_pass
+from npu_rl.sources.url_rewriting import Rewrites
 from npu_rl.store import Store, Unit
 from tests.sources.mirrors import (
     NOISE,

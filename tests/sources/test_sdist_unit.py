@@ -14,7 +14,7 @@ from npu_rl.errors import SourceError
 from npu_rl.git.command import Git, Stopped, init_bare
 from npu_rl.git.objects import Entry, nested, object_id
 from npu_rl.lock.lock_model import Component, Source, Take
-from npu_rl.sources.git import GitRequest
+from npu_rl.sources.git_fetch import GitRequest
 from npu_rl.sources.sdist_unit import fetch_sdist, import_sdist, split_requirement
 from npu_rl.store import Store
 from tests.sources.mirrors import Notes, left_behind, network, objects_of

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from npu_rl.config_file import config_path
 from npu_rl.errors import UsageError
 from npu_rl.git.messages import redact
-from npu_rl.sources.urls import (
+from npu_rl.sources.url_rewriting import (
     Rewrites,
     check_url,
     hide_credentials,

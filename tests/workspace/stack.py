@@ -22,7 +22,7 @@ import pytest
 from npu_rl.errors import NpuRlError
 from npu_rl.lock import lock_model
 from npu_rl.lock.lock_model import Lock
-from npu_rl.sources.git import Network
+from npu_rl.sources.git_fetch import Network
 from npu_rl.sources.progress import Silent
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.setup import Request

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.locking.world import World, component, takes, world
+from tests.resolve.world import World, component, takes, world
 from tests.support import run_cli
 
 __all__ = ["world"]

@@ -1,0 +1,244 @@
+"""One patch onto one tree, with `git apply` in a temporary index: it applies exactly, or nothing happens.
+
+Every hunk is looked up first, because git alone says too little and does too much: it moved a hunk by
+200 lines between twin functions without a word. And its result is held against our own applier's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from npu_rl.compose.git_trees import Trees
+from npu_rl.errors import PatchError
+from npu_rl.git.command import Git, GitError
+from npu_rl.git.objects import SYMLINK
+from npu_rl.patches.hunk_headings import crosses_twins, misplaced
+from npu_rl.patches.hunk_match import Kind, Location, apply_exact, explain, locate
+from npu_rl.patches.patch_model import FilePatch, Hunk, Patch
+
+_REFRESH = "Refresh the patch for this pin. Nothing was changed."
+_MOST_TOLD = 20  # hunks that do not apply: the nearest place of each costs up to a tenth of a second
+_REAL_FILE = "Patch the file the link leads to. Nothing was changed."
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Where a hunk may apply.
+
+    offset: lines it may move at most (0: none, None: any number). headings: hold it against its heading too.
+    """
+
+    offset: int | None = 0
+    headings: bool = True
+
+
+AS_LOCKED = Tolerance(None, headings=False)
+"""For what a lock accepted already: its trees prove the result, whatever a later npu-rl would refuse."""
+
+
+@dataclass(frozen=True)
+class Applied:
+    """The new tree; `offsets`: hunk number to lines it moved, for those that did."""
+
+    tree: str
+    offsets: dict[str, int] = field(default_factory=dict)
+
+
+def apply_patch(
+    trees: Trees,
+    tree: str,
+    data: bytes,
+    patch: Patch,
+    *,
+    component: str,
+    taken: Sequence[str] = (".",),
+    exclude: Sequence[str] = (),
+    strip: int = 1,
+    directory: str = "",
+    tolerance: Tolerance = Tolerance(),
+) -> Applied:
+    """Apply `patch` (parsed from `data`) to a tree.
+
+    taken: upstream paths the component takes; a file outside them is refused.
+    tolerance: hunks that apply at one other place may move as far; the offsets are returned.
+    Raises PatchError that names the hunk, shows expected and found lines, and the nearest place.
+    """
+    where = f"{component}, patch {patch.name}"
+    _check_taken(patch, taken, where)
+    before = {file.path: _content(trees, tree, file, where) for file in patch.files}
+    offsets = _offsets(patch, before, tolerance, where, component)
+    after = {
+        file.path: apply_exact(before[file.path], file, name=patch.name, offsets=offsets)
+        for file in patch.files
+    }
+    result = _git_apply(trees, tree, data, where, exclude, strip, directory)
+    _check_result(trees, tree, result, after, where)
+    return Applied(result, {str(number): moved for number, moved in offsets.items()})
+
+
+def _offsets(
+    patch: Patch, before: Mapping[str, bytes | None], tolerance: Tolerance, where: str, component: str
+) -> dict[int, int]:
+    """How far each hunk moves, for those that do. Raises PatchError for all that do not apply."""
+    offsets: dict[int, int] = {}
+    problems: list[str] = []
+    unsought = 0
+    kinds: set[Kind | _Stray] = set()
+    for file in patch.files:
+        content = before[file.path]
+        if content is None:
+            continue
+        for hunk in file.hunks:
+            if len(problems) == _MOST_TOLD:
+                unsought += 1
+                continue
+            location = locate(content, hunk)
+            flaw = _flaw(content, hunk, location, tolerance, file.path)
+            if flaw is None:
+                if location.offset:
+                    offsets[hunk.number] = location.offset
+                continue
+            kind, said = flaw
+            kinds.add(kind)
+            problems.append(f"hunk {hunk.number} of {file.path} (patch line {hunk.line}):\n{said}")
+    if unsought:
+        problems.append(f"{unsought} more hunks were not looked at")
+    if problems:
+        raise PatchError(
+            f"{patch.name} does not apply to {component}",
+            where=where,
+            why="\n".join(problems),
+            hint=_next(kinds) + " Nothing was changed.",
+        )
+    return offsets
+
+
+_Stray = Literal["heading", "twin", "too far"]
+
+
+def _flaw(
+    content: bytes, hunk: Hunk, location: Location, tolerance: Tolerance, path: str
+) -> tuple[Kind | _Stray, str] | None:
+    """Why a hunk may not apply where it was found, if it may not: the kind of reason, and its words."""
+    if location.kind not in ("exact", "offset") or (location.kind == "offset" and tolerance.offset == 0):
+        return location.kind, explain(content, hunk, location)
+    if tolerance.offset is not None and abs(location.offset) > tolerance.offset:
+        bound = f"`offset: {tolerance.offset}` allows fewer."
+        return "too far", f"{explain(content, hunk, location)} {bound}"
+    if not tolerance.headings:
+        return None
+    assert location.line is not None
+    elsewhere = misplaced(content, hunk, location.line, path)
+    if elsewhere is not None:
+        return "heading", elsewhere
+    if location.offset and tolerance.offset is None:
+        twin = crosses_twins(content, hunk, location.offset, path)
+        if twin is not None:
+            return "twin", f"{twin} `offset: {abs(location.offset)}` would allow it."
+    return None
+
+
+def _next(kinds: set[Kind | _Stray]) -> str:
+    if kinds == {"already_applied"}:
+        return "The change is upstream at this pin: drop the patch."
+    if kinds == {"offset"}:
+        return (
+            "Refresh the patch for this pin, or write `offset: N` to let its hunks move by N lines at most "
+            "(`offset: allow`: by any number)."
+        )
+    if kinds == {"too far"}:
+        return "Look at the place: refresh the patch for this pin, or write a larger `offset:`."
+    if kinds == {"twin"}:
+        return "Look at the place: refresh the patch for this pin, or write the number of lines as `offset:`."
+    if kinds == {"heading"}:
+        return (
+            "Refresh the patch for this pin. If the place is right, remove the heading after the second @@ "
+            "of the hunk."
+        )
+    return "The pin or the patch has changed: refresh the patch for this pin."
+
+
+def _check_result(
+    trees: Trees, tree: str, result: str, after: Mapping[str, bytes | None], where: str
+) -> None:
+    """git and our own applier must agree: git may choose between twin places without a word."""
+    touched = {path for path, _, _ in trees.changed(tree, result)}
+    odd = touched ^ set(after)
+    for path, content in after.items():
+        entry = trees.find(result, path)
+        if (None if entry is None else trees.blob(entry.oid)) != content:
+            odd.add(path)
+    if odd:
+        raise PatchError(
+            "git apply did something else than the patch says",
+            where=where,
+            why=", ".join(sorted(odd)),
+            hint="Please report this with the patch and your git version. Nothing was changed.",
+        )
+
+
+def _check_taken(patch: Patch, taken: Sequence[str], where: str) -> None:
+    outside = [
+        file.path
+        for file in patch.files
+        if not any(t == "." or file.path == t or file.path.startswith(t + "/") for t in taken)
+    ]
+    if outside:
+        raise PatchError(
+            f"{patch.name} touches paths outside what is taken",
+            where=where,
+            why=", ".join(outside),
+            hint="Take those paths, name them under `exclude:` of the patch, or set `checkout: full`.",
+        )
+
+
+def _content(trees: Trees, tree: str, file: FilePatch, where: str) -> bytes | None:
+    """The file before the patch; None for one that the patch creates. Raises PatchError for any other state."""
+
+    def refused(what: str, why: str | None = None, hint: str = _REFRESH) -> PatchError:
+        return PatchError(f"{file.path} {what}", where=f"{where}, line {file.line}", why=why, hint=hint)
+
+    entry = None
+    for depth, entry in enumerate(trees.way(tree, file.path), start=1):
+        link = "/".join(file.path.split("/")[:depth]) if entry and entry.mode == SYMLINK else file.path
+        if link != file.path:
+            raise refused("would be written through a symbolic link", f"{link} is one.", _REAL_FILE)
+    if file.old_path is None:
+        if entry is not None:
+            raise refused("is to be created but is there already", hint="Drop the patch, or refresh it.")
+        return None
+    if entry is None or entry.is_tree:
+        raise refused(
+            "is not in the tree",
+            "The file the patch changes was moved or removed upstream, or `strip:` is wrong.",
+        )
+    if entry.mode == SYMLINK:
+        raise refused("is a symbolic link; patches change files only", hint=_REAL_FILE)
+    return trees.blob(entry.oid)
+
+
+def _git_apply(
+    trees: Trees, tree: str, data: bytes, where: str, exclude: Sequence[str], strip: int, directory: str
+) -> str:
+    repository = trees.repository
+    index = repository.git_dir / f"index-{os.urandom(6).hex()}"
+    temporary = Git(repository.git_dir, index=index, alternates=repository.alternates)
+    options = [f"-p{strip}", "--cached", "--whitespace=nowarn"]
+    options += [f"--directory={directory}"] if directory else []
+    options += [f"--exclude={glob}" for glob in exclude]
+    try:
+        temporary.run("read-tree", tree)
+        temporary.run("apply", *options, "-", input=data)
+        return temporary.text("write-tree")
+    except GitError as error:
+        raise PatchError(
+            "git apply refused the patch",
+            where=where,
+            why=error.stderr,
+            hint=_REFRESH,
+        ) from error
+    finally:
+        index.unlink(missing_ok=True)

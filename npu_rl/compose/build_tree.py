@@ -1,0 +1,257 @@
+"""Compose: from a lock and its objects to one tree. The same code runs under `lock` and `setup`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from npu_rl.compose import assemble
+from npu_rl.compose.apply_patch import AS_LOCKED, Applied, Tolerance, apply_patch
+from npu_rl.compose.git_trees import Trees, check_links, taken_tree
+from npu_rl.compose.replay_merge import contents, replay
+from npu_rl.compose.runtime_tree import write_runtime
+from npu_rl.errors import ComposeError
+from npu_rl.git.objects import TREE, Entry, nested, unfit_name
+from npu_rl.lock.lock_model import Component, Lock, Patch
+from npu_rl.patches.hunk_states import trace
+from npu_rl.patches.parse_patch import parse_patch
+from npu_rl.patches.patch_model import Patch as ParsedPatch
+
+TextOf = Callable[[Patch, dict[str, str]], bytes]
+
+
+@dataclass
+class Composition:
+    """What compose made. `hunks`: a record per hunk for verify; `texts`: patch bytes by SHA-256."""
+
+    tree: str = ""
+    commit: str = ""
+    src: dict[str, str] = field(default_factory=dict)
+    hunks: list[dict[str, Any]] = field(default_factory=list)
+    texts: dict[str, bytes] = field(default_factory=dict)
+
+
+def base_tree(trees: Trees, component: Component) -> str:
+    """What is taken at the pin, submodules in place."""
+    tree = component.root or taken_tree(trees, component.at_pin())
+    for module in component.submodules:
+        tree = trees.put(tree, module.path, Entry(TREE, module.root))
+    return tree
+
+
+def compose(trees: Trees, lock: Lock, text_of: TextOf) -> Composition:
+    """Make every tree of the lock and prove each against it. Raises ComposeError, PatchError."""
+    made = Composition()
+    results: dict[str, str] = {}
+    stacks: dict[str, list[tuple[Patch, ParsedPatch]]] = {}
+    allowance = contents()
+    for name, component in lock.components.items():
+        tree = _expect(base_tree(trees, component), component.tree, f"what {name} takes")
+        for merge in component.merges:
+            what = f"{name}, {merge.how} of {merge.ref}"
+            tree = _expect(replay(trees, tree, merge.records, what, allowance), merge.tree, what)
+        for patch in component.patches:
+            data = made.texts[patch.sha256] = text_of(patch, results)
+            parsed, applied = run_patch(trees, tree, patch, data, name, taken_paths(component), AS_LOCKED)
+            _expect_offsets(patch, applied, name)
+            tree = _expect(applied.tree, patch.tree, f"{name} after {patch.name}")
+            stacks.setdefault(name, []).append((patch, parsed))
+        results[name] = _expect(tree, component.result, f"{name} after its patches")
+    if lock.runtime is not None:
+        _runtime(trees, lock.runtime)
+    tree, _ = assemble.assemble(trees, lock, with_tree_patches=False)
+    for patch in lock.tree_patches:
+        data = made.texts[patch.sha256] = text_of(patch, results)
+        parsed, applied = run_patch(trees, tree, patch, data, "tree", (".",), AS_LOCKED)
+        _expect_offsets(patch, applied, "tree")
+        tree = _expect(applied.tree, patch.tree, f"the tree after {patch.name}")
+        stacks.setdefault("tree", []).append((patch, parsed))
+    made.tree, made.commit = assemble.assemble(trees, lock)
+    for name, component in lock.components.items():
+        if component.checkout == "full":
+            made.src[name] = assemble.component_commit(trees, name, component)
+    made.hunks = hunk_records(trees, lock, stacks)
+    return made
+
+
+def list_files(trees: Trees, lock: Lock, made: Composition) -> dict[str, list[tuple[str, str, str]]]:
+    """Root ("code", "src/NAME") to its files: path, mode, id. Raises ComposeError for links out of the tree."""
+    roots = {"code": made.tree, **{f"src/{name}": lock.components[name].result for name in made.src}}
+    listing = {}
+    for root, tree in roots.items():
+        files = list(trees.files(tree))
+        what = "The code tree" if root == "code" else root.removeprefix("src/")
+        _check_names(files, what)
+        check_links(files, trees, what)
+        _check_modes(files, tree, what)
+        _check_blobs(files, trees, what)
+        listing[root] = [(path, entry.mode, entry.oid) for path, entry in files]
+    return listing
+
+
+def _check_names(files: list[tuple[str, Entry]], what: str) -> None:
+    """Names that git stores and would not check out: better refused by `lock` than by every `setup`."""
+    known: set[str] = set()
+    for path, _ in files:
+        for name in path.split("/"):
+            if name not in known:
+                known.add(name)
+                if why := unfit_name(name):
+                    raise ComposeError(
+                        f"{what} has a path that git would not check out",
+                        where=path[:1000],
+                        why=why,
+                        hint="Do not take that path.",
+                    )
+
+
+def _check_blobs(files: list[tuple[str, Entry]], trees: Trees, what: str) -> None:
+    """A tree may call any object a file: git finds out only when it writes that file."""
+    odd = trees.not_blobs({entry.oid for _, entry in files})
+    path = next((path for path, entry in files if entry.oid in odd), None)
+    if path is not None:
+        raise ComposeError(
+            f"{what} has a file whose content is no file",
+            where=path,
+            why=f"{odd[dict(files)[path].oid]} {dict(files)[path].oid}",
+            hint="Do not take that path.",
+        )
+
+
+def _check_modes(files: list[tuple[str, Entry]], tree: str, what: str) -> None:
+    """Old repositories hold modes that no checkout gives back (100664): such a tree could never be verified."""
+    *_, (found, _) = nested(files)
+    if found != tree:
+        raise ComposeError(
+            f"{what} is not a tree that git would write",
+            why=f"Its files give {found}, not {tree}: a file has an odd mode, or a folder is empty.",
+            hint="Do not take that path.",
+        )
+
+
+def taken_paths(component: Component) -> tuple[str, ...]:
+    """Where patches may reach."""
+    if component.checkout == "full":
+        return (".",)
+    return tuple(part.path for part in component.parts())
+
+
+def parse_locked(patch: Patch, data: bytes) -> ParsedPatch:
+    """The patch that a lock's entry makes of its text; errors name its file. Raises PatchError."""
+    parsed = parse_patch(
+        patch.applied_text(data),
+        name=patch.file,
+        strip=patch.strip,
+        directory=patch.directory,
+        exclude=patch.exclude,
+    )
+    return replace(parsed, name=patch.name)
+
+
+def run_patch(
+    trees: Trees,
+    tree: str,
+    patch: Patch,
+    data: bytes,
+    component: str,
+    taken: Iterable[str],
+    tolerance: Tolerance,
+) -> tuple[ParsedPatch, Applied]:
+    """Parse and apply one patch. Raises PatchError."""
+    parsed = parse_locked(patch, data)
+    applied = apply_patch(
+        trees, tree, patch.applied_text(data), parsed,
+        component=component, taken=tuple(taken), exclude=patch.exclude, strip=patch.strip,
+        directory=patch.directory, tolerance=tolerance,
+    )  # fmt: skip
+    return parsed, applied
+
+
+def _expect(found: str, locked: str, what: str) -> str:
+    if found != locked:
+        raise ComposeError(
+            f"{what} is not what the lock says",
+            why=f"Expected tree {locked}, found {found}.",
+            hint="If you changed the lock or a patch, make a new lock. Otherwise please report this.",
+        )
+    return found
+
+
+def _expect_offsets(patch: Patch, applied: Applied, name: str) -> None:
+    if applied.offsets != patch.offsets:
+        raise ComposeError(
+            f"{patch.name} of {name} applies on other lines than the lock accepted",
+            why=f"Locked offsets {patch.offsets or 'none'}, found {applied.offsets or 'none'}.",
+        )
+
+
+def _runtime(trees: Trees, locked: str) -> None:
+    if trees.has(locked):
+        trees.adopt(locked)  # from the store, which keeps each runtime it has seen
+        return
+    found = write_runtime(trees)
+    if found != locked:
+        raise ComposeError(
+            "The lock was made with another version of npu-rl's runtime",
+            why=f"Locked {locked[:12]}, installed {found[:12]}, and the store has not kept the old one.",
+            hint="Install the npu-rl that made the lock, or make a new lock: npu-rl lock --manifest M",
+        )
+
+
+def hunk_records(
+    trees: Trees, lock: Lock, stacks: dict[str, list[tuple[Patch, ParsedPatch]]]
+) -> list[dict[str, Any]]:
+    """Where every hunk stands in the code tree (and in `src/`), carried through all later patches.
+
+    Each record is a `HunkRecord` as JSON, with `root`: "code" or "src/NAME".
+    """
+    offsets = {
+        (f"{name}/{patch.name}", int(number)): moved
+        for name, stack in stacks.items()
+        for patch, _ in stack
+        for number, moved in patch.offsets.items()
+    }
+    code: list[tuple[str, ParsedPatch]] = []
+    records: list[dict[str, Any]] = []
+    for name, stack in stacks.items():
+        if name == "tree":
+            code += [(f"tree/{patch.name}", parsed) for patch, parsed in stack]
+            continue
+        component = lock.components[name]
+        code += [(f"{name}/{patch.name}", _in_code(component, parsed)) for patch, parsed in stack]
+        if component.checkout == "full":
+            before = assemble.merged(component)
+            own = [(f"{name}/{patch.name}", parsed) for patch, parsed in stack]
+            records += _traced(own, partial(_blob, trees, before), offsets, f"src/{name}")
+    before = assemble.unpatched(trees, lock)
+    return _traced(code, partial(_blob, trees, before), offsets, "code") + records
+
+
+def _traced(
+    stack: list[tuple[str, ParsedPatch]],
+    base: Callable[[str], bytes | None],
+    offsets: dict[tuple[str, int], int],
+    root: str,
+) -> list[dict[str, Any]]:
+    found = []
+    for record in trace(stack, base, offsets=offsets):
+        component, _, patch = record.patch.partition("/")
+        found.append({**replace(record, component=component, patch=patch).to_json(), "root": root})
+    return found
+
+
+def _in_code(component: Component, parsed: ParsedPatch) -> ParsedPatch:
+    """The patch as if made against the code tree; files that aren't laid there are left out."""
+    files = [
+        replace(file, path=path)
+        for file in parsed.files
+        for path in assemble.code_paths(component, file.path)
+    ]
+    return replace(parsed, files=tuple(files))
+
+
+def _blob(trees: Trees, tree: str, path: str) -> bytes | None:
+    entry = trees.find(tree, path)
+    return None if entry is None or entry.is_tree else trees.blob(entry.oid)

@@ -1,0 +1,101 @@
+"""From delivered units to a sealed unit with the composed objects, made once per lock and kept in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from npu_rl.errors import ComposeError
+from npu_rl.git.command import Git
+from npu_rl.lock.lock_model import Lock
+from npu_rl.store import Store, Unit, pack_loose, unit_key
+
+if TYPE_CHECKING:
+    from npu_rl.compose.build_tree import Composition
+
+COMPOSE_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Composed:
+    """The composed unit and what was learnt while making it (see `facts`)."""
+
+    unit: Unit
+    tree: str
+    commit: str
+    facts: Mapping[str, Any]
+
+
+def composed(store: Store, lock: Lock, units: list[Unit], beside: Path) -> Composed:
+    """The composed objects of a lock, from the store or made now.
+
+    facts: `files` (root, e.g. "code" or "src/NAME" → list of [path, mode, id]), `src` (component → commit),
+    `hunks` (records for verify), `texts` (patch SHA-256 → text).
+    Raises ComposeError, PatchError.
+    """
+    key = unit_key("composed", [lock.content_id(), str(COMPOSE_FORMAT)])
+    unit = store.find(key) or _make(store, lock, units, beside, key)
+    facts = unit.facts()
+    return Composed(unit, facts["tree"], facts["commit"], facts)
+
+
+def _make(store: Store, lock: Lock, units: list[Unit], beside: Path, key: str) -> Unit:
+    # A setup from a warm store has no need of these.
+    from npu_rl.compose.build_tree import compose, list_files
+    from npu_rl.compose.git_trees import Trees
+    from npu_rl.compose.patch_texts import locked_text
+
+    kept = _runtime_unit(store, lock)
+    lent = [u.objects for u in units] + ([kept.objects] if kept else [])
+    with store.quarantine() as folder:
+        repository = Git(folder, alternates=tuple(lent))
+        trees = Trees(repository)
+        try:
+            made = compose(trees, lock, lambda patch, done: locked_text(patch, beside, store, trees, done))
+            _check(made, lock)
+            files = list_files(trees, lock, made)
+        finally:
+            trees.close()
+        pack_loose(repository)
+        facts = {
+            "tree": made.tree,
+            "commit": made.commit,
+            "src": made.src,
+            "hunks": made.hunks,
+            "texts": {sha: data.decode("utf-8", "surrogateescape") for sha, data in made.texts.items()},
+            "files": files,
+        }
+        return store.publish(folder, key, facts)
+
+
+def _check(made: Composition, lock: Lock) -> None:
+    if (made.tree, made.commit) != (lock.tree, lock.commit):
+        raise ComposeError(
+            "The composed tree is not what the lock says",
+            why=f"Locked {lock.tree} (commit {lock.commit}), found {made.tree} (commit {made.commit}).",
+            hint="Please report this with your git version.",
+        )
+
+
+def _runtime_unit(store: Store, lock: Lock) -> Unit | None:
+    """The store keeps each runtime it has seen: an old lock outlives an upgrade."""
+    if lock.runtime is None:
+        return None
+    key = unit_key("runtime", [lock.runtime])
+    unit = store.find(key)
+    if unit is not None:
+        return unit
+    from npu_rl.compose.git_trees import Trees
+    from npu_rl.compose.runtime_tree import write_runtime
+
+    with store.quarantine() as folder:
+        repository = Git(folder)
+        trees = Trees(repository)
+        found = write_runtime(trees)
+        trees.close()
+        if found != lock.runtime:
+            return None
+        pack_loose(repository)
+        return store.publish(folder, key, {"runtime": found})

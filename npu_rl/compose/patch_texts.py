@@ -1,0 +1,48 @@
+"""Where patch texts come from: beside the manifest, the bundled patchsets, a component's own files, the store."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from npu_rl.compose.git_trees import Trees
+from npu_rl.config.text_checks import is_local
+from npu_rl.data import data_root
+from npu_rl.errors import PatchError
+from npu_rl.lock.lock_model import Patch
+from npu_rl.store import Store
+
+MAXIMUM_SIZE = 16 * 1024 * 1024
+
+
+def locked_text(patch: Patch, beside: Path, store: Store, trees: Trees, results: dict[str, str]) -> bytes:
+    """The bytes the lock names, hash-checked.
+
+    beside: the folder "./..." and "../..." paths start from. results: component trees so far, for "COMPONENT:path".
+    A file that was changed since the lock does not matter as long as the store has the locked bytes.
+    Raises PatchError when nobody has them.
+    """
+    kept = store.kept_file(patch.sha256)
+    if kept is not None:
+        return kept
+    found = _read(patch.file, beside, trees, results)
+    if found is not None and hashlib.sha256(found).hexdigest() == patch.sha256:
+        store.keep_file(found)
+        return found
+    raise PatchError(
+        f"The text of {patch.name} is not the one that was locked",
+        where=patch.file,
+        why="The file is not there." if found is None else "The file was changed after the lock was made.",
+        hint="Restore it, or make a new lock: npu-rl lock --manifest M",
+    )
+
+
+def _read(file: str, beside: Path, trees: Trees, results: dict[str, str]) -> bytes | None:
+    component, separator, path = file.partition(":")
+    if separator and component in results:
+        entry = trees.find(results[component], path)
+        return trees.blob(entry.oid) if entry is not None and not entry.is_tree else None
+    place = beside / file if is_local(file) else data_root() / "patchsets" / file
+    if not place.is_file() or place.stat().st_size > MAXIMUM_SIZE:
+        return None
+    return place.read_bytes()

@@ -1,0 +1,82 @@
+"""Merges: replayed at set-up path by path, exactly as `lock` recorded them.
+
+Replaying records instead of calling `git merge` gives one result with every git from 2.34 on
+(`read-tree -m` and `apply --3way` differ from merge-tree on renames) and needs no history.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from npu_rl.compose.git_trees import Draft, Trees
+from npu_rl.errors import ComposeError
+from npu_rl.git.objects import Entry
+from npu_rl.lock.lock_model import Record
+from npu_rl.lock.packed_bytes import Allowance, MiB
+
+
+def merge_file(trees: Trees, base: str, ours: str, theirs: str) -> tuple[bytes, bool]:
+    """`git merge-file` on three blobs: the merged bytes, and whether it was free of conflicts."""
+    with tempfile.TemporaryDirectory(prefix="merge-", dir=trees.repository.git_dir) as folder:
+        paths = []
+        for name, oid in (("ours", ours), ("base", base), ("theirs", theirs)):
+            path = Path(folder, name)
+            path.write_bytes(trees.blob(oid))
+            paths.append(str(path))
+        # Its exit status is the number of conflicts (at most 127), 255 for an error such as binary content.
+        done = trees.repository.run("merge-file", "-p", "-q", *paths, ok=range(256))
+    return done.stdout, done.code == 0
+
+
+def contents() -> Allowance:
+    """How much merged content one lock may hold."""
+    return Allowance(each=64 * MiB, total=512 * MiB)
+
+
+def replay(
+    trees: Trees, tree: str, records: Iterable[Record], what: str, allowance: Allowance | None = None
+) -> str:
+    """The tree after a recorded merge. Raises ComposeError if a record doesn't give its result.
+
+    allowance: what is left of `contents()` where several merges share it.
+    """
+    allowance = allowance or contents()
+    draft = Draft(trees, tree)
+    for record in records:
+        if record.id is None or record.mode is None:
+            draft.put(record.path, None)
+            continue
+        _make(trees, record, what, allowance)
+        draft.put(record.path, Entry(record.mode, record.id))
+    return draft.write()
+
+
+def _make(trees: Trees, record: Record, what: str, allowance: Allowance) -> None:
+    """Write the merged blob, unless the record names one that is there."""
+    clean = True
+    if record.three_way:
+        merged, clean = merge_file(trees, *record.three_way)
+    elif record.content is not None:
+        merged = _content(record.path, record.content, what, allowance)
+    else:
+        return
+    oid = trees.write_object("blob", merged)
+    if not clean or oid != record.id:
+        raise ComposeError(
+            f"{what}: merging {record.path} does not give what the lock says",
+            why=f"Expected {record.id}, found {oid}.",
+            hint="Report this with your git version; `npu-rl lock` there may show the cause.",
+        )
+
+
+def _content(path: str, text: str, what: str, allowance: Allowance) -> bytes:
+    try:
+        return allowance.unpack(text)
+    except ValueError as error:
+        raise ComposeError(
+            f"{what}: the record of {path} is damaged",
+            why=str(error),
+            hint="Restore the lock from version control, or make it anew: npu-rl lock --manifest M",
+        ) from error

@@ -1,0 +1,26 @@
+"""The runtime package as a tree: what our patches call, laid into the code tree as `npu_rl_runtime`."""
+
+from __future__ import annotations
+
+from npu_rl.compose.git_trees import Trees
+from npu_rl.data import runtime_root
+from npu_rl.git.objects import FILE, Entry, nested
+
+NAME = "npu_rl_runtime"
+
+
+def runtime_files() -> dict[str, bytes]:
+    """Its files by relative path: Python sources only, no byte code."""
+    root = runtime_root()
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in sorted(root.rglob("*.py"))
+        if "__pycache__" not in path.parts
+    }
+
+
+def write_runtime(trees: Trees) -> str:
+    """Write the installed runtime into the object database; its tree id."""
+    files = [(path, Entry(FILE, trees.write_object("blob", data))) for path, data in runtime_files().items()]
+    made = [trees.write_object("tree", data) for _, data in nested(files)]
+    return made[-1]

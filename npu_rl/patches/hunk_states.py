@@ -1,0 +1,67 @@
+"""What became of each hunk: carried through later patches, then told from the current text alone.
+
+`trace` replays a stack and re-bases every hunk on the final text: the lines it still owns there, the
+lines it removed, and the text around. A record is plain data; with it, `state` needs no repository.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from npu_rl.patches.carry_hunks import trace
+from npu_rl.patches.hunk_places import find, find_all, padded
+from npu_rl.patches.hunk_record import ALTERED, IN_PLACE, MISSING, SHIFTED, SUPERSEDED, HunkRecord, State
+
+__all__ = [
+    "ALTERED",
+    "IN_PLACE",
+    "MISSING",
+    "SHIFTED",
+    "SUPERSEDED",
+    "HunkRecord",
+    "HunkState",
+    "State",
+    "state",
+    "trace",
+]
+
+
+class HunkState(NamedTuple):
+    """`line` counts from 1 in the current text: the hunk's own first line, or where it should be.
+    0 where there is no file."""
+
+    state: State
+    line: int
+
+
+def state(record: HunkRecord, current: bytes | None) -> HunkState:
+    """What became of a hunk in the current text of its file (None: there is no such file).
+
+    `in place`: its lines are where the lock has them. `superseded`: as in the lock, nothing of it is
+    left to check. `shifted`: intact on another line. `missing`: its preimage is there, or the whole
+    file is gone. `altered`: anything else.
+    """
+    gone = record.line == 0
+    if current is None:
+        return HunkState(record.state if gone else MISSING, 0)
+    if record.state == SUPERSEDED:
+        return HunkState(SUPERSEDED, record.line)
+    lines = padded(current)
+    if gone:
+        removed = [text for tag, text in record.lines if tag == "-"]
+        places = find_all(lines, removed)
+        return HunkState(MISSING if places or not removed else ALTERED, places[0] if places else 1)
+    pieces = record.pieces()
+    whole = find(pieces[0], lines, record.copies[:2], record.copies[2])
+    if whole.fits is None and len(pieces) > 1:
+        parts = [find(p, lines, None, n) for p, n in zip(pieces[1:], record.copies[3:], strict=True)]
+        fitting = {part.fits for part in parts}
+        if fitting == {"new"}:
+            moved = any(part.line != piece.line for part, piece in zip(parts, pieces[1:], strict=True))
+            return HunkState(SHIFTED if moved else IN_PLACE, parts[0].line)
+        if fitting == {"old"}:
+            return HunkState(MISSING, parts[0].line)
+        return HunkState(ALTERED, parts[0].line)
+    if whole.fits == "new":
+        return HunkState(IN_PLACE if whole.line == record.line else SHIFTED, whole.line)
+    return HunkState(MISSING if whole.fits == "old" else ALTERED, whole.line)

@@ -1,0 +1,233 @@
+"""One component of a manifest, locked: its pin, what is taken, its merges. Patches come after."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from npu_rl.compose.build_tree import base_tree, taken_paths
+from npu_rl.compose.git_trees import Trees, taken_tree
+from npu_rl.errors import LockError
+from npu_rl.git.command import Git
+from npu_rl.git.objects import GITLINK
+from npu_rl.lock import lock_model
+from npu_rl.resolve import takes as taking
+from npu_rl.resolve.build_proof import proof
+from npu_rl.resolve.expected_tree import whole_tree
+from npu_rl.resolve.pull_request import Brought
+from npu_rl.resolve.record_merge import merge_trees, record
+from npu_rl.resolve.release import check_releases, lock_release, sources_of
+from npu_rl.resolve.submodules import lock_submodules
+from npu_rl.resolve.upstream_repository import Context, Upstream
+from npu_rl.sources.deliver import Deliverer
+from npu_rl.sources.git_fetch import GitRequest
+from npu_rl.store import Unit
+
+if TYPE_CHECKING:
+    from npu_rl.manifest.schema import Component as Spec
+    from npu_rl.manifest.schema import Merge as MergeSpec
+
+
+@dataclass(frozen=True)
+class _Request:
+    """One merge of the manifest with all that is known of it. base, head: commits; base_tip: of its branch."""
+
+    spec: MergeSpec
+    head: str
+    base_tip: str
+    brought: Brought
+
+    @property
+    def base(self) -> str:
+        return self.brought.merge_base
+
+
+def lock_component(
+    context: Context, name: str, spec: Spec, held: Sequence[str], kept: lock_model.Component | None
+) -> lock_model.Component:
+    """The component without its patches. held: paths that patches come from, beside what is taken.
+    kept: an earlier lock of it whose ids are to stay.
+
+    Raises SourceError, LockError, DriftError.
+    """
+    if spec.ref is None:
+        return lock_release(context, name, spec, held, kept, _dist(spec))
+    with context.store.quarantine() as folder:
+        component = _from_git(context, name, spec, held, kept, Git(folder))
+    return replace(component, sources=check_releases(context, name, component))
+
+
+def _from_git(
+    context: Context,
+    name: str,
+    spec: Spec,
+    held: Sequence[str],
+    kept: lock_model.Component | None,
+    here: Git,
+) -> lock_model.Component:
+    upstream = Upstream(context, name, spec)
+    assert spec.ref is not None
+    ids = upstream.ids(here, kept)
+    pin = ids[spec.ref]
+    requests = [
+        _Request(m, ids[m.ref], ids[m.base], brought)
+        for m, brought in zip(spec.merge, upstream.brought(ids), strict=True)
+    ]
+    sides = list(dict.fromkeys([pin, *(r.head for r in requests), *(r.base for r in requests)]))
+    upstream.fetch(here, sides, contents="blob:none", depth=1)
+    trees = Trees(here)
+    try:
+        roots = {oid: upstream.root(trees, oid) for oid in sides}
+        component = _pinned(context, name, spec, held, kept, trees, pin, roots[pin])
+        parts = {oid: taking.parts_of(trees, spec, held, root) for oid, root in roots.items()}
+        changes = [_split(trees, taken_paths(component), roots[r.base], roots[r.head]) for r in requests]
+    finally:
+        trees.close()
+    units = _objects(context, name, component, [r.spec.ref for r in requests], parts)
+    with _scratch(context, [*(u.objects for u in units), here.git_dir / "objects"]) as trees:
+        component = replace(component, tree=base_tree(trees, component))
+        side_trees = {
+            oid: taking.modules_in(trees, taken_tree(trees, part), component.submodules)
+            for oid, part in parts.items()
+        }
+        merges = _merges(trees, name, component.tree, requests, side_trees, changes)
+        tree = merges[-1].tree if merges else component.tree
+        taking.check_brought(trees, name, component.take, roots[pin], tree)
+        taking.check_gitlinks(name, taking.gitlinks(trees, tree), ())
+        whole = None
+        if spec.expect is not None:
+            pairs = [(roots[r.base], roots[r.head]) for r in requests]
+            whole = whole_tree(trees, roots[pin], pairs, taken_paths(component), tree)
+            _check_whole(name, spec.expect, whole)
+    return replace(component, merges=merges, result=tree, repository=whole)
+
+
+def _pinned(
+    context: Context,
+    name: str,
+    spec: Spec,
+    held: Sequence[str],
+    kept: lock_model.Component | None,
+    trees: Trees,
+    pin: str,
+    root: str,
+) -> lock_model.Component:
+    """The component as it is at the pin; `tree` still has gitlinks where submodules will be."""
+    takes = taking.look_up(trees, name, spec, root)
+    beside = taking.look_up_held(trees, name, held, root)
+    tree = root if spec.checkout == "full" else taken_tree(trees, taking.parts_of(trees, spec, held, root))
+    links = taking.gitlinks(trees, tree)
+    modules = lock_submodules(context, name, spec, links)
+    return lock_model.Component(
+        sources=sources_of(spec, kept),
+        ref=spec.ref,
+        pin=pin,
+        root=root if spec.checkout == "full" else None,
+        proof=proof(trees, pin, [*(t.path for t in takes), *(h.path for h in beside)]),
+        take=takes,
+        held=beside,
+        tree=tree,
+        result="",
+        checkout=spec.checkout,
+        submodules=modules,
+        dist=_dist(spec),
+    )
+
+
+def _dist(spec: Spec) -> lock_model.Dist | None:
+    if spec.dist is None:
+        return None
+    points = {group: dict(names) for group, names in spec.dist.entry_points.items()}
+    return lock_model.Dist(spec.dist.name, spec.dist.version, points)
+
+
+# -- merges --------------------------------------------------------------------------------------------
+
+
+def _merges(
+    trees: Trees,
+    name: str,
+    tree: str,
+    requests: Sequence[_Request],
+    side_trees: Mapping[str, str],
+    changes: Sequence[tuple[tuple[str, ...], tuple[str, ...]]],
+) -> tuple[lock_model.Merge, ...]:
+    """Each request merged into what the ones before it gave; `tree` is what is taken at the pin."""
+    merges = []
+    for r, (inside, outside) in zip(requests, changes, strict=True):
+        what = f"{name}, {r.spec.how} of {r.spec.ref}"
+        base, theirs = side_trees[r.base], side_trees[r.head]
+        result = merge_trees(trees, base, tree, theirs, what)
+        merge = lock_model.Merge(
+            ref=r.spec.ref,
+            how=r.spec.how,
+            head=r.head,
+            base_ref=r.spec.base,
+            base_tip=r.base_tip,
+            merge_base=r.base,
+            commits=r.brought.commits,
+            older=r.brought.older,
+            drift=r.brought.drift,
+            inside=inside,
+            outside=outside,
+            records=record(trees, base, tree, theirs, result, what),
+            tree=result,
+        )
+        merges.append(merge)
+        tree = result
+    return tuple(merges)
+
+
+def _split(
+    trees: Trees, taken: Sequence[str], base: str, head: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Paths a request changes, inside and outside what is taken."""
+    inside: list[str] = []
+    outside: list[str] = []
+    for path, _, _ in trees.changed(base, head):
+        (inside if taking.is_inside(path, taken) else outside).append(path)
+    return tuple(dict.fromkeys(inside)), tuple(dict.fromkeys(outside))
+
+
+def _check_whole(name: str, expected: str, found: str) -> None:
+    if found != expected:
+        raise LockError(
+            f"The repository of {name} is not the expected tree after its merges",
+            why=f"Expected {expected}, found {found}.",
+            hint="A pull request may have moved since; look at it before you change `expect:`.",
+        )
+
+
+# -- objects -------------------------------------------------------------------------------------------
+
+
+def _objects(
+    context: Context,
+    name: str,
+    component: lock_model.Component,
+    refs: Sequence[str],
+    parts: Mapping[str, taking.Parts],
+) -> list[Unit]:
+    """The taken content of every side of the merges (`parts`, by commit); of the pin alone if there are none."""
+    deliverer = Deliverer(context.store, context.network, context.beside, context.watcher)
+    if len(parts) == 1:
+        return list(deliverer.component(name, component).units)
+    modules = deliverer.component(name, replace(component, take=(), held=(), root=None)).units
+    wants = dict.fromkeys(e.oid for part in parts.values() for _, e in part if e.mode != GITLINK)
+    named = tuple(ref for ref in refs if ref.startswith("refs/"))
+    request = GitRequest(name, tuple(wants), tuple(parts), named)
+    from_git = tuple(s for s in component.sources if not s.pypi)
+    return [*modules, *deliverer.request(request, from_git, None).units]
+
+
+@contextlib.contextmanager
+def _scratch(context: Context, lent: Sequence[Path]) -> Iterator[Trees]:
+    with context.store.quarantine() as folder:
+        trees = Trees(Git(folder, alternates=tuple(lent)))
+        try:
+            yield trees
+        finally:
+            trees.close()

@@ -1,0 +1,107 @@
+"""What a pull request would bring: merge bases, its own commits, and drift.
+
+*Drift* is the number of commits of the request's base branch that are new to the pin; the request's own do
+not count. Merging PR 3054 into verl 54c9b would have moved the pin by 537 commits without a word: a drift of 536,
+and the request's own commit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from npu_rl.errors import DriftError, LockError
+from npu_rl.git.command import Git, GitError, commit_subjects
+from npu_rl.git.objects import EMPTY_TREE, format_commit
+from npu_rl.sources.git_fetch import short
+
+_MAX_STORY = 50
+
+
+@dataclass(frozen=True)
+class Brought:
+    """What a merge or pick takes from a head. See `lock.Merge`."""
+
+    merge_base: str
+    commits: tuple[str, ...]
+    older: int
+    drift: int
+
+
+class History:
+    """Commits of one repository, without their trees; merges made so far are part of it."""
+
+    def __init__(self, repository: Git, pin: str, component: str) -> None:
+        self.repository = repository
+        self.current = pin
+        self.component = component
+
+    def pick(self, ref: str, head: str, base_ref: str, base_tip: str) -> Brought:
+        """merge-base(head, base)..head. Raises LockError when that is nothing."""
+        base = self._merge_base(head, base_tip, ref)
+        if base == head:
+            raise LockError(
+                f"{ref} of {self.component} has nothing of its own to pick",
+                why=f"Its head {short(head)} is in {base_ref} already: it was merged.",
+                hint="Remove it, or give the commit before it as `base:` (a full id).",
+            )
+        return Brought(base, *self._story(f"{base}..{head}"), drift=0)
+
+    def merge(self, ref: str, head: str, base_ref: str, base_tip: str, *, allow_drift: bool) -> Brought:
+        """A merge of head into all that was merged before. Raises DriftError, LockError."""
+        base = self._merge_base(self.current, head, ref)
+        if base == head:
+            raise LockError(
+                f"{ref} of {self.component} brings nothing",
+                why=f"Its head {short(head)} is an ancestor of the pin.",
+                hint="Remove it from the manifest.",
+            )
+        new = self._count(head, f"^{self.current}")
+        own = self._count(head, f"^{self.current}", f"^{base_tip}")
+        drift = new - own
+        if drift and not allow_drift:
+            raise DriftError(
+                f"Merging {ref} would move {self.component} by {_commits(new)}, {drift} of them of {base_ref}",
+                where=f"{short(self.current)} + {short(head)}",
+                why=f"The pull request has {_commits(own)} of its own; the other {drift} are the drift.",
+                hint="Write `how: pick` to take only its own change, or `drift: allow` to take all of it,\n"
+                f"or pin {self.component} at the commit the request starts from.",
+            )
+        brought = Brought(base, *self._story(head, f"^{self.current}"), drift=drift)
+        self._join(head)
+        return brought
+
+    def _join(self, head: str) -> None:
+        # Only the shape of the history matters here: the merge commit's tree may be any.
+        data = format_commit(EMPTY_TREE, [self.current, head], "npu-rl <npu-rl@invalid>", 0, "merged\n")
+        self.current = self.repository.text("hash-object", "-t", "commit", "-w", "--stdin", input=data)
+
+    def _merge_base(self, left: str, right: str, ref: str) -> str:
+        try:
+            bases = self.repository.text("merge-base", "--all", left, right).split()
+        except GitError as error:
+            if error.code != 1:
+                raise
+            bases = []
+        if len(bases) != 1:
+            found = "no common ancestor" if not bases else f"{len(bases)} merge bases"
+            raise LockError(
+                f"{ref} can't be merged into {self.component} reproducibly",
+                why=f"{short(left)} and {short(right)} have {found}.",
+                hint="Use `how: pick`, with a full id as `base:`.",
+            )
+        return bases[0]
+
+    def _count(self, *revisions: str) -> int:
+        return int(self.repository.text("rev-list", "--count", *revisions))
+
+    def _story(self, *revisions: str) -> tuple[tuple[str, ...], int]:
+        """ "id subject" of the newest commits, the oldest first, and how many there are before them."""
+        ids = self.repository.text("rev-list", "--reverse", "--topo-order", *revisions).split()
+        shown = ids[-_MAX_STORY:]
+        subjects = commit_subjects(self.repository, shown)
+        story = tuple(f"{oid[:12]} {subject}" for oid, subject in zip(shown, subjects, strict=True))
+        return story, len(ids) - len(shown)
+
+
+def _commits(count: int) -> str:
+    return f"{count} commit" if count == 1 else f"{count} commits"

@@ -1,0 +1,103 @@
+"""A merge as records: `git merge-tree` computes it once, here; every set-up replays it path by path."""
+
+from __future__ import annotations
+
+from itertools import product, takewhile
+
+from npu_rl.compose.git_trees import Trees
+from npu_rl.compose.replay_merge import merge_file, replay
+from npu_rl.errors import LockError
+from npu_rl.git.command import MERGE_TREE_VERSION, GitError, require_git
+from npu_rl.git.objects import Entry, format_commit, object_id
+from npu_rl.lock.lock_model import Record
+from npu_rl.lock.packed_bytes import pack_bytes
+
+_WHO = "npu-rl <npu-rl@invalid>"
+_RENAME_LIMIT = "-l7000"  # as merge-tree has it
+
+
+def merge_trees(trees: Trees, base: str, ours: str, theirs: str, what: str) -> str:
+    """The three-way merge of taken trees. Raises LockError that lists the conflicts.
+
+    The parents are synthetic, so that the merge base is the one given and no history is needed.
+    """
+    require_git(MERGE_TREE_VERSION, "compute merges for a lock (git merge-tree --write-tree)")
+
+    def commit(tree: str, parents: list[str]) -> str:
+        return trees.write_object("commit", format_commit(tree, parents, _WHO, 0, "side\n"))
+
+    root = commit(base, [])
+    # The parents' messages differ from each other by nothing: equal trees would give one commit, which is right.
+    left, right = commit(ours, [root]), commit(theirs, [root])
+    try:
+        done = trees.repository.run(
+            "merge-tree", "--write-tree", "-z", "--name-only", "--messages", left, right, ok=(0, 1)
+        )
+    except GitError as error:
+        raise LockError(f"{what}: git merge-tree failed", why=error.stderr) from error
+    fields = done.stdout.decode("utf-8", "surrogateescape").split("\0")
+    if done.code == 1:
+        files = list(takewhile(bool, fields[1:]))
+        told = [message.strip() for message in fields if message.startswith("CONFLICT") and "\n" in message]
+        raise LockError(
+            f"{what} has conflicts in {len(files)} {'file' if len(files) == 1 else 'files'}",
+            why="\n".join(told or files),
+            hint="Resolve it once by hand and carry the result as a patch, or choose another pin.",
+        )
+    return fields[0].strip()
+
+
+def record(trees: Trees, base: str, ours: str, theirs: str, result: str, what: str) -> tuple[Record, ...]:
+    """What turns `ours` into `result`, and proof that replaying it does. Raises LockError."""
+    known = {e.oid for side in (base, ours, theirs) for _, e in trees.files(side)}
+    other_names = _Renames(trees, base, ours, theirs)
+    records = []
+    for path, _, after in trees.changed(ours, result):
+        if after is None:
+            records.append(Record(path, None, None))
+        elif after.oid in known:
+            records.append(Record(path, after.mode, after.oid))
+        else:
+            records.append(_merged(trees, (base, ours, theirs), path, after, other_names))
+    if replay(trees, ours, records, what) != result:
+        raise LockError(f"{what}: replaying the merge gives another tree", hint="Please report this.")
+    return tuple(records)
+
+
+def _merged(
+    trees: Trees, sides: tuple[str, str, str], path: str, after: Entry, other_names: _Renames
+) -> Record:
+    """The three blobs whose merge is the result, also where one side renamed the file; else the result itself."""
+    names = [path, *other_names.of(path)]
+    candidates = []
+    for side in sides:
+        entries = (trees.find(side, name) for name in names)
+        candidates.append([e.oid for e in entries if e is not None and not e.is_tree])
+    for base, ours, theirs in product(*candidates):
+        merged, clean = merge_file(trees, base, ours, theirs)
+        if clean and object_id("blob", merged) == after.oid:
+            return Record(path, after.mode, after.oid, three_way=(base, ours, theirs))
+    return Record(path, after.mode, after.oid, content=pack_bytes(trees.blob(after.oid)))
+
+
+class _Renames:
+    """Which other names the files of a merge have, on either side; looked up when first asked."""
+
+    def __init__(self, trees: Trees, base: str, *sides: str) -> None:
+        self._trees, self._base, self._sides = trees, base, sides
+        self._pairs: list[tuple[str, str]] | None = None
+
+    def of(self, path: str) -> list[str]:
+        if self._pairs is None:
+            self._pairs = [pair for side in self._sides for pair in self._renamed(side)]
+        names = [old for old, new in self._pairs if new == path] + [
+            new for old, new in self._pairs if old == path
+        ]
+        return sorted(set(names))
+
+    def _renamed(self, side: str) -> list[tuple[str, str]]:
+        fields = self._trees.repository.lines(
+            "diff-tree", "-r", "-z", "-M", _RENAME_LIMIT, "--diff-filter=R", "--name-status", self._base, side
+        )
+        names = [f.decode("utf-8", "surrogateescape") for f in fields]
+        return list(zip(names[1::3], names[2::3], strict=True))

@@ -1,0 +1,281 @@
+"""The patches of a manifest: gathered, applied once, and recorded with their hashes and trees."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from npu_rl.compose.apply_patch import Tolerance
+from npu_rl.compose.assemble import code_paths, upstream_paths
+from npu_rl.compose.build_tree import parse_locked, run_patch, taken_paths
+from npu_rl.compose.git_trees import Trees
+from npu_rl.compose.patch_texts import MAXIMUM_SIZE
+from npu_rl.errors import LockError, PatchError
+from npu_rl.git.objects import EXECUTABLE, FILE
+from npu_rl.lock import lock_model
+from npu_rl.patches.patch_model import Patch as ParsedPatch
+from npu_rl.patches.scan_hunks import CrlfPatchError, Scanner
+from npu_rl.patches.series import PatchSource, read_patchset, read_patchset_text
+from npu_rl.resolve.refs import Tell
+from npu_rl.store import Store
+
+if TYPE_CHECKING:
+    from npu_rl.manifest.load_manifest import LoadedManifest
+    from npu_rl.manifest.schema import PatchEntry
+
+
+TREE = "tree"  # what the assembled tree is called beside the components
+_PLAIN = (FILE, EXECUTABLE)
+
+
+@dataclass(frozen=True)
+class Patching:
+    """Where patches come from and apply to.
+
+    components: locked, their patches not yet applied. results: the trees of those that `from:` may name by now.
+    """
+
+    trees: Trees
+    store: Store
+    loaded: LoadedManifest
+    components: Mapping[str, lock_model.Component]
+    results: Mapping[str, str]
+    tell: Tell
+
+    def entries(self, component: str) -> Sequence[PatchEntry]:
+        """The entries of a component, or of the assembled tree."""
+        manifest = self.loaded.manifest
+        return manifest.tree.patches if component == TREE else manifest.components[component].patches
+
+
+def lock_patches(here: Patching, component: str, tree: str) -> tuple[lock_model.Patch, ...]:
+    """Apply a component's entries, or the assembled tree's, one after the other to `tree`.
+
+    The last patch's `tree` is the result. Told: files of a folder that look like patches and are none to apply.
+    Raises PatchError, LockError, ManifestError.
+    """
+    taken = (".",) if component == TREE else taken_paths(here.components[component])
+    done: list[lock_model.Patch] = []
+    for entry in here.entries(component):
+        excluded: set[str] = set()
+        try:
+            sources = _gather(here, entry, component)
+        except PatchError as error:
+            raise _in_pinned_component(error, entry, f"{entry.from_}:{entry.path}") from error
+        for source, file in sources:
+            _check_size(source, component)
+            here.store.keep_file(source.data)
+            patch = lock_model.Patch(
+                name=_name(source.name, file, {p.name for p in done}),
+                file=file,
+                sha256=hashlib.sha256(source.data).hexdigest(),
+                tree="",
+                hunks=0,
+                files=(),
+                strip=entry.strip,
+                directory=entry.directory,
+                exclude=tuple(entry.exclude),
+                # Others of the folder may change files that have CRLF, and say so in their hunk lines only.
+                eol="lf" if entry.eol == "lf" and _has_crlf(source) else "keep",
+            )
+            try:
+                _check_paths(here, parse_locked(patch, source.data), component, tree, taken)
+                parsed, applied = run_patch(
+                    here.trees, tree, patch, source.data, component, taken, _tolerance(entry)
+                )
+            except PatchError as error:
+                raise _in_pinned_component(error, entry, file) from error
+            tree = applied.tree
+            files = tuple(f.path for f in parsed.files)
+            excluded.update(parsed.excluded)
+            done.append(
+                replace(patch, tree=tree, hunks=len(parsed.hunks), files=files, offsets=applied.offsets)
+            )
+        _check_excludes(entry, excluded, component)
+    return tuple(done)
+
+
+def _tolerance(entry: PatchEntry) -> Tolerance:
+    if isinstance(entry.offset, int):
+        return Tolerance(entry.offset)
+    return Tolerance(None if entry.offset == "allow" else 0)
+
+
+def _name(name: str, file: str, used: Container[str]) -> str:
+    """What people call the patch: its file's name, with its folder where two have the same."""
+    stem = PurePosixPath(name).stem
+    return stem if stem not in used else file.removeprefix("./").removesuffix(PurePosixPath(name).suffix)
+
+
+def _check_size(source: PatchSource, component: str) -> None:
+    if len(source.data) > MAXIMUM_SIZE:
+        raise PatchError(
+            f"{source.name} is too large to be a patch", where=component, why="It is over 16 MiB."
+        )
+
+
+def _check_excludes(entry: PatchEntry, excluded: Iterable[str], component: str) -> None:
+    unused = [glob for glob in entry.exclude if not any(fnmatchcase(path, glob) for path in excluded)]
+    if unused:
+        raise LockError(
+            f"`exclude:` of {entry.path} leaves nothing out: {', '.join(unused)}",
+            where=component,
+            hint="Patterns are matched with whole paths, after `strip:` and `directory:`. Mend or remove it.",
+        )
+
+
+def _in_pinned_component(error: PatchError, entry: PatchEntry, file: str) -> PatchError:
+    """The error with advice that can be followed: a file of a component can't be changed at its pin."""
+    if entry.from_ is None:
+        return error
+    copy = (
+        f"{file.partition(':')[2]} belongs to {entry.from_} at its pin: to change it, copy it beside the manifest "
+        "and name the copy in `patches:` (of a folder, name the patches one by one)."
+    )
+    hint = f"{error.hint}\n{copy}" if error.hint else copy
+    return PatchError(error.what, where=error.where, why=error.why, hint=hint)
+
+
+# -- what a patch names --------------------------------------------------------------------------------
+
+
+def _check_paths(
+    here: Patching, parsed: ParsedPatch, component: str, tree: str, taken: Sequence[str]
+) -> None:
+    """Refuse a patch in the paths of the code tree for a component, or the other way round. Raises PatchError."""
+    lines: list[str] = []
+    for file in parsed.files:
+        reached = any(t == "." or file.path == t or file.path.startswith(t + "/") for t in taken)
+        if not (reached and (file.old_path is None or here.trees.find(tree, file.path) is not None)):
+            lines += _other_name(here, component, file.path)
+    if not lines:
+        return
+    if component == TREE:
+        hint = "Give the paths as in the code tree, or make it a patch of that component."
+    else:
+        hint = (
+            "`npu-rl diff --component NAME` in a workspace writes local changes in a component's own paths;\n"
+            "a patch in the paths of the code tree is one of `tree: {patches: [...]}`."
+        )
+    target = "the code tree" if component == TREE else component
+    raise PatchError(
+        f"{parsed.name} names files by other paths than {target} has",
+        where=f"{component}, patch {parsed.name}",
+        why="\n".join(lines),
+        hint=hint,
+    )
+
+
+def _other_name(here: Patching, component: str, path: str) -> Iterator[str]:
+    """What a path that does not fit would be right for."""
+    for name, other in here.components.items():
+        if component == TREE:
+            if here.trees.find(other.result, path) is not None:
+                for laid in code_paths(other, path):
+                    yield f"{path} of {name} lies at {laid} in the code tree."
+        else:
+            for own in upstream_paths(other, path):
+                if here.trees.find(other.result, own) is not None:
+                    yield f"{path} of the code tree is {own} of {name}."
+
+
+def check_line_ends(here: Patching) -> None:
+    """Raise one PatchError that names every patch of the manifest with CRLF line ends and no `eol: lf`.
+
+    `here.results` has every component, merged; what is wrong besides is left for when the patches are applied.
+    """
+    found: list[str] = []
+    hurt: dict[str, PatchEntry] = {}  # by component: the first of its entries
+    for component in [*here.components, TREE]:
+        for entry in here.entries(component):
+            names = [] if entry.eol == "lf" else _with_crlf(here, entry, component)
+            if names:
+                place = f"{entry.from_}:{entry.path}" if entry.from_ else entry.path
+                found.append(f"{component}, {place}: {', '.join(names)}")
+                hurt.setdefault(component, entry)
+    if found:
+        first = next(iter(hurt.values()))
+        origin = f", from: {first.from_}" if first.from_ else ""
+        raise PatchError(
+            "Patches have CRLF line ends",
+            where=", ".join(hurt),
+            why="\n".join(found),
+            hint=f"Write `eol: lf` on each of these entries, such as {{path: {first.path}{origin}, eol: lf}}: "
+            "their CRLF becomes LF before they are applied.\n"
+            "If the files they patch have CRLF themselves, only the diff's headers must be converted.",
+        )
+
+
+def _with_crlf(here: Patching, entry: PatchEntry, component: str) -> list[str]:
+    try:
+        sources = _gather(here, entry, component)
+    except (PatchError, LockError):
+        return []
+    return [source.name for source, _ in sources if _has_crlf(source)]
+
+
+def _has_crlf(source: PatchSource) -> bool:
+    try:
+        Scanner(source.data, source.name).scan()
+    except CrlfPatchError:
+        return True
+    except PatchError:
+        return False
+    return False
+
+
+# -- where patches are -----------------------------------------------------------------------------------
+
+
+def _gather(here: Patching, entry: PatchEntry, component: str) -> list[tuple[PatchSource, str]]:
+    """The patches of an entry, and what the lock calls their files."""
+    if entry.from_ is not None:
+        return _from_component(here, entry, component)
+    place = here.loaded.locate(entry.path)
+    own = entry.path.startswith((".", "/"))
+    if place.is_dir():
+        found = read_patchset(place, lint=not own)
+        return [(p, f"{entry.path.rstrip('/')}/{p.name}") for p in found]
+    if place.is_file():
+        return [(PatchSource(place.name, place, place.read_bytes()), entry.path)]
+    raise LockError(
+        f"There is no patch {entry.path}",
+        where=component,
+        hint="Paths that begin with ./ start at the manifest's folder.",
+    )
+
+
+def _from_component(here: Patching, entry: PatchEntry, component: str) -> list[tuple[PatchSource, str]]:
+    assert entry.from_ is not None
+    if entry.from_ not in here.results:
+        raise LockError(
+            f"{component} takes patches from {entry.from_}, which is not above it in the manifest",
+            hint=f"Put {entry.from_} before {component}.",
+        )
+    found = here.trees.find(here.results[entry.from_], entry.path)
+    if found is None:
+        raise LockError(f"{entry.from_} has no {entry.path} at its pin", where=component)
+    if found.mode in _PLAIN:
+        name = entry.path.rpartition("/")[2]
+        return [(PatchSource(name, None, here.trees.blob(found.oid)), f"{entry.from_}:{entry.path}")]
+    if not found.is_tree:
+        raise LockError(f"{entry.path} of {entry.from_} is neither a file nor a folder", where=component)
+    files = dict(here.trees.files(found.oid))
+    folder = f"{entry.from_}:{entry.path}".removesuffix(":.")
+    patches = read_patchset_text(
+        {path: file.mode in _PLAIN for path, file in files.items()},
+        lambda path: here.trees.blob(files[path].oid),
+        where=folder,
+    )
+    if patches.passed_over:
+        here.tell(
+            f"note: {component}: these files of {folder} look like patches and are not applied, because its `series` "
+            "does not name them or they are no plain .patch or .diff files:\n  "
+            + "\n  ".join(patches.passed_over)
+        )
+    prefix = f"{entry.from_}:" + ("" if entry.path == "." else f"{entry.path}/")
+    return [(p, prefix + p.name) for p in patches.sources]

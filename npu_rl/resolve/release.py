@@ -1,0 +1,140 @@
+"""Source releases at lock time: as the only source of a component, or beside git, where they must equal the pin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from npu_rl.compose.git_trees import Trees, taken_tree
+from npu_rl.errors import LockError
+from npu_rl.git.command import Git
+from npu_rl.lock import lock_model
+from npu_rl.resolve.takes import look_up, look_up_held
+from npu_rl.resolve.upstream_repository import Context
+from npu_rl.sources.deliver import Deliverer
+from npu_rl.store import unit_key
+
+if TYPE_CHECKING:
+    from npu_rl.manifest.schema import Component as Spec
+
+_SHOWN = 15
+
+
+def sources_of(spec: Spec, kept: lock_model.Component | None) -> tuple[lock_model.Source, ...]:
+    """The sources as written; a release keeps the hash an earlier lock has for it."""
+    hashes = {(s.pypi, s.drop): s.sha256 for s in kept.sources} if kept is not None else {}
+    return tuple(
+        lock_model.Source(
+            git=s.git,
+            bundle=s.bundle,
+            pypi=s.pypi,
+            drop=tuple(s.drop),
+            sha256=hashes.get((s.pypi, tuple(s.drop))) if s.pypi else None,
+        )
+        for s in spec.sources
+    )
+
+
+def lock_release(
+    context: Context,
+    name: str,
+    spec: Spec,
+    held: Sequence[str],
+    kept: lock_model.Component | None,
+    dist: lock_model.Dist | None,
+) -> lock_model.Component:
+    """A component that comes from a package index only. Raises SourceError, LockError."""
+    found: list[lock_model.Component] = []
+    for source in sources_of(spec, kept):
+        with context.store.quarantine() as folder:
+            repository = Git(folder)
+            done, tree = _import(context, name, source, [*(t.from_ for t in spec.take), *held], repository)
+            trees = Trees(repository)
+            try:
+                component = lock_model.Component(
+                    (done,),
+                    look_up(trees, name, spec, tree),
+                    tree,
+                    tree,
+                    dist=dist,
+                    held=look_up_held(trees, name, held, tree),
+                )
+            finally:
+                trees.close()
+            _keep(context, name, component, folder)
+        found.append(component)
+    different = dict.fromkeys(component.tree for component in found)
+    if len(different) > 1:
+        raise LockError(
+            f"The sources of {name} give different trees", why=", ".join(different), hint="Keep one of them."
+        )
+    return replace(found[0], sources=tuple(c.sources[0] for c in found))
+
+
+def _keep(context: Context, name: str, component: lock_model.Component, folder: Path) -> None:
+    """Spare the composition, and a later setup here, the second download."""
+    wants = component.wants()
+    key = unit_key("objects", wants)
+    if context.store.find(key) is None:
+        facts = {"component": name, "wants": list(wants), "source": component.sources[0].pypi}
+        context.store.publish(folder, key, facts)
+
+
+def check_releases(
+    context: Context, name: str, component: lock_model.Component
+) -> tuple[lock_model.Source, ...]:
+    """Beside git, a release is a source only if its tree after the drops is the pin's.
+
+    The sources with what is known of each release now. Raises SourceError, LockError.
+    """
+    releases = [source for source in component.sources if source.pypi]
+    if releases and (component.merges or component.submodules or component.checkout == "full"):
+        raise LockError(
+            f"{releases[0].pypi} can't be a source of {name}",
+            why="A release holds neither the commits to merge, nor submodules, nor the whole repository.",
+            hint="Remove that source.",
+        )
+    return tuple(_held_against(context, name, component, s) if s.pypi else s for s in component.sources)
+
+
+def _held_against(
+    context: Context, name: str, component: lock_model.Component, source: lock_model.Source
+) -> lock_model.Source:
+    deliverer = Deliverer(context.store, context.network, context.beside, context.watcher)
+    from_git = replace(component, sources=tuple(s for s in component.sources if not s.pypi))
+    units = deliverer.component(name, from_git).units
+    with context.store.quarantine() as folder:
+        repository = Git(folder, alternates=tuple(u.objects for u in units))
+        done, tree = _import(context, name, source, [path for path, _ in component.at_pin()], repository)
+        trees = Trees(repository)
+        try:
+            differing = [
+                f"{'only in the release' if a is None else 'differs' if b else 'not in the release'}: {path}"
+                for path, a, b in trees.changed(taken_tree(trees, component.at_pin()), tree)
+            ]
+        finally:
+            trees.close()
+    if differing:
+        more = [f"and {len(differing) - _SHOWN} more"] if len(differing) > _SHOWN else []
+        raise LockError(
+            f"{source.pypi} does not stand for {name} at {component.pin}",
+            why="\n".join(differing[:_SHOWN] + more),
+            hint="Name generated files under `drop:` of that source, or remove the source.",
+        )
+    return done
+
+
+def _import(
+    context: Context, name: str, source: lock_model.Source, keep: Sequence[str], repository: Git
+) -> tuple[lock_model.Source, str]:
+    from npu_rl.sources.sdist_unit import import_sdist
+
+    context.need_network(name)
+    imported = import_sdist(
+        repository, name, source, keep, context.network, context.watcher, store=context.store
+    )
+    sdist = imported.sdist
+    context.watcher.end(name, imported.received)
+    return replace(source, filename=sdist.filename, sha256=sdist.sha256, size=sdist.size), imported.tree

@@ -1,0 +1,124 @@
+"""`lock` and `lock --check`: where the earlier lock is, which ids stay, what is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from npu_rl.disk import named_file, write_named
+from npu_rl.errors import SourceError, UsageError
+from npu_rl.git.command import Git
+from npu_rl.lock import lock_model
+from npu_rl.lock.lock_model import Component, Lock
+from npu_rl.manifest.load_manifest import LoadedManifest, load_manifest
+from npu_rl.resolve.refs import Tell
+from npu_rl.resolve.resolve_lock import build_lock, check_lock
+from npu_rl.resolve.upstream_repository import Context, kept_ids
+from npu_rl.sources.git_fetch import Network, ls_remote, short
+from npu_rl.sources.progress import Watcher
+from npu_rl.store import Store
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a person asked for. output: where the lock goes, None for beside the manifest."""
+
+    manifest: str
+    network: Network
+    watcher: Watcher
+    tell: Tell
+    jobs: int
+    output: Path | None
+
+
+def write(options: Options, update: list[str]) -> tuple[Lock, Path]:
+    """Make the lock and write it in one step. update: components to resolve anew, the others keep their ids."""
+    loaded = _load(options)
+    target = _target(options, loaded)
+    _check_target(loaded, target, options)
+    unknown = [name for name in update if name not in loaded.manifest.components]
+    if unknown:
+        raise UsageError(
+            f"{loaded.manifest.name} has no component {', '.join(unknown)}",
+            hint=f"Components: {', '.join(loaded.manifest.components)}",
+        )
+    earlier = lock_model.read(target) if update else None
+    keep = [name for name in loaded.manifest.components if update and name not in update]
+    context = _context(options, loaded)
+    lock = build_lock(context, loaded, earlier=earlier, keep=keep, jobs=options.jobs)
+    write_named(target, lock_model.dump(lock).encode("utf-8", "surrogateescape"))
+    return lock, target
+
+
+def check(options: Options) -> tuple[Lock, Path]:
+    """Make the lock again from the ids it has; tell of refs that have moved. Raises LockError if it differs."""
+    loaded = _load(options)
+    target = _target(options, loaded)
+    found = lock_model.read(target)
+    context = _context(options, loaded)
+    made = build_lock(
+        context, loaded, earlier=found, keep=list(loaded.manifest.components), jobs=options.jobs
+    )
+    check_lock(found, made)
+    if not options.network.offline:
+        _tell_moved(context, found)
+    return found, target
+
+
+def _load(options: Options) -> LoadedManifest:
+    """The manifest; entries of a parent's lists that it drops are told."""
+    loaded = load_manifest(options.manifest)
+    for line in loaded.dropped:
+        options.tell(f"note: {line}")
+    return loaded
+
+
+def _target(options: Options, loaded: LoadedManifest) -> Path:
+    return (options.output or lock_model.file_for(loaded.path)).absolute()
+
+
+def _check_target(loaded: LoadedManifest, target: Path, options: Options) -> None:
+    if loaded.bundled and options.output is None:
+        raise UsageError(
+            f"{loaded.manifest.name} is a bundled manifest, and those come with their locks",
+            hint="Write a lock of your own with --output F (then: npu-rl setup --manifest M --lock F),\n"
+            "or copy the manifest and give its path.",
+        )
+    named_file(target)
+
+
+def _context(options: Options, loaded: LoadedManifest) -> Context:
+    store = Store()
+    store.sweep()
+    return Context(store, options.network, options.watcher, options.tell, loaded.path.parent)
+
+
+def _tell_moved(context: Context, lock: Lock) -> None:
+    """A pull request or branch that moved since does not harm the lock, but somebody should know."""
+    for name, component in lock.components.items():
+        ids = {ref: oid for ref, oid in kept_ids(component).items() if ref.startswith("refs/")}
+        there = _refs_now(context, name, component, list(ids)) if ids else None
+        if there is None:
+            continue
+        for ref, oid in ids.items():
+            now = there.get(f"{ref}^{{}}", there.get(ref))
+            if now is None:
+                context.tell(f"note: {name}: {ref} is gone upstream; the lock has its content by id")
+            elif now != oid:
+                context.tell(f"note: {name}: {ref} moved from {short(oid)} to {short(now)} since the lock")
+
+
+def _refs_now(context: Context, name: str, component: Component, refs: list[str]) -> dict[str, str] | None:
+    """What the first mirror that answers says of the refs; None (and told) if none does."""
+    patterns = [p for ref in refs for p in (ref, f"{ref}^{{}}")]
+    reasons = []
+    for source in component.sources:
+        if source.git is None:
+            continue
+        try:
+            with context.store.quarantine() as folder:
+                return ls_remote(Git(folder), source.git, patterns, context.network, name)
+        except SourceError as error:
+            reasons.append(error.what)
+    context.tell(f"note: {name}: whether its refs moved is not known: {'; '.join(reasons)}")
+    return None

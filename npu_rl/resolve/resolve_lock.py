@@ -1,0 +1,134 @@
+"""From a manifest to its lock."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+from dataclasses import fields, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from npu_rl.compose import assemble
+from npu_rl.compose.build_tree import compose, list_files
+from npu_rl.compose.git_trees import Trees
+from npu_rl.compose.patch_texts import locked_text
+from npu_rl.compose.runtime_tree import write_runtime
+from npu_rl.errors import LockError
+from npu_rl.git.command import Git
+from npu_rl.lock import lock_model
+from npu_rl.lock.lock_model import Lock
+from npu_rl.resolve.component import lock_component
+from npu_rl.resolve.record_patches import TREE, Patching, check_line_ends, lock_patches
+from npu_rl.resolve.takes import held_paths
+from npu_rl.resolve.upstream_repository import Context
+from npu_rl.sources.deliver import Deliverer
+from npu_rl.sources.parallel import in_parallel
+from npu_rl.store import Unit
+
+if TYPE_CHECKING:
+    from npu_rl.manifest.load_manifest import LoadedManifest
+
+
+def build_lock(
+    context: Context,
+    loaded: LoadedManifest,
+    *,
+    earlier: Lock | None = None,
+    keep: Collection[str] = (),
+    jobs: int = 6,
+) -> Lock:
+    """Resolve, merge, patch and assemble. keep: components whose ids stay as `earlier` has them.
+
+    Raises every NpuRlError; nothing is written but the store.
+    """
+    manifest = loaded.manifest
+    kept = {n: earlier.components.get(n) for n in keep} if earlier is not None else {}
+    stop = threading.Event()
+    stoppable = replace(context, network=replace(context.network, stop=stop))
+    tasks = {
+        name: partial(lock_component, stoppable, name, spec, held_paths(manifest, name), kept.get(name))
+        for name, spec in manifest.components.items()
+    }
+    components = in_parallel(tasks, jobs, stop)
+    unfinished = Lock(
+        lock_format=lock_model.LOCK_FORMAT,
+        manifest=manifest.name,
+        title=manifest.title,
+        device=manifest.device,
+        manifest_digest=loaded.digest,
+        manifest_files=dict(loaded.files),
+        components=components,
+        tree="",
+        commit="",
+        requirements=tuple(manifest.requirements),
+        host={k: v for k, v in manifest.host.model_dump().items() if v is not None},
+        env=dict(manifest.env),
+    )
+    deliveries = Deliverer(context.store, context.network, context.beside, context.watcher).deliver(
+        unfinished, jobs
+    )
+    units = [unit for delivery in deliveries.values() for unit in delivery.units]
+    return _compose(context, loaded, unfinished, units)
+
+
+def _compose(context: Context, loaded: LoadedManifest, unfinished: Lock, units: list[Unit]) -> Lock:
+    """The lock with its patches, trees and commit: made once to learn the ids, and once more as `setup` will."""
+    with context.store.quarantine() as folder:
+        trees = Trees(Git(folder, alternates=tuple(u.objects for u in units)))
+
+        def text_of(patch: lock_model.Patch, results: dict[str, str]) -> bytes:
+            return locked_text(patch, context.beside, context.store, trees, results)
+
+        try:
+            compose(trees, unfinished, text_of)  # the merged trees, in this object database
+            patched = _patch(context, loaded, unfinished, trees)
+            tree, commit = assemble.assemble(trees, patched)
+            done = replace(patched, tree=tree, commit=commit)
+            list_files(trees, done, compose(trees, done, text_of))
+        finally:
+            trees.close()
+    return done
+
+
+def _patch(context: Context, loaded: LoadedManifest, unfinished: Lock, trees: Trees) -> Lock:
+    merged = {name: component.result for name, component in unfinished.components.items()}
+    results: dict[str, str] = {}
+    here = Patching(trees, context.store, loaded, unfinished.components, results, context.tell)
+    check_line_ends(replace(here, results=merged, tell=_nobody))
+    components: dict[str, lock_model.Component] = {}
+    for name, component in unfinished.components.items():
+        patches = lock_patches(here, name, component.result)
+        results[name] = patches[-1].tree if patches else component.result
+        components[name] = replace(component, patches=patches, result=results[name])
+    runtime = write_runtime(trees) if loaded.manifest.runtime else None
+    patched = replace(unfinished, components=components, runtime=runtime)
+    tree, _ = assemble.assemble(trees, patched, with_tree_patches=False)
+    whole = lock_patches(replace(here, components=components), TREE, tree)
+    return replace(patched, tree_patches=whole)
+
+
+def _nobody(message: str) -> None:
+    """Hears what is told a second time."""
+
+
+def check_lock(found: Lock, expected: Lock) -> None:
+    """Raise LockError naming what differs between a lock and what its manifest gives now."""
+    if lock_model.dump(found) == lock_model.dump(expected):
+        return
+    differing = []
+    for name in dict.fromkeys([*found.components, *expected.components]):
+        a, b = found.components.get(name), expected.components.get(name)
+        if a is None or b is None:
+            differing.append(f"{name} is only in the {'lock' if a else 'manifest'}")
+        elif a != b:
+            differing.append(f"{name}: {', '.join(_differing(a, b))}")
+    differing += [key for key in _differing(found, expected) if key != "components"]
+    raise LockError(
+        "The lock is not what its manifest gives",
+        why="These differ:\n" + "\n".join(differing or ["the order of components"]),
+        hint="Make it anew and commit it: npu-rl lock --manifest M",
+    )
+
+
+def _differing(one: Lock | lock_model.Component, other: Lock | lock_model.Component) -> list[str]:
+    return [f.name for f in fields(one) if getattr(one, f.name) != getattr(other, f.name)]

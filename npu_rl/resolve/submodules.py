@@ -1,0 +1,65 @@
+"""Submodules that a manifest names: their commits, fetched to learn their trees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from npu_rl.errors import SourceError
+from npu_rl.git.command import Git, GitError
+from npu_rl.git.objects import commit_tree_id
+from npu_rl.lock import lock_model
+from npu_rl.lock.inclusion_proof import pack
+from npu_rl.resolve.takes import check_gitlinks
+from npu_rl.resolve.upstream_repository import Context
+from npu_rl.sources.git_fetch import fetch_commits, short
+from npu_rl.sources.transfer_errors import NotDelivered
+
+if TYPE_CHECKING:
+    from npu_rl.manifest.schema import Component as Spec
+    from npu_rl.manifest.schema import Submodule as ModuleSpec
+
+
+def lock_submodules(
+    context: Context, name: str, spec: Spec, links: Mapping[str, str]
+) -> tuple[lock_model.Submodule, ...]:
+    """The submodules of a component. links: path to commit id of the gitlinks in what is taken.
+
+    Told: a commit other than the repository's own. Raises SourceError, LockError.
+    """
+    found = tuple(_lock(context, name, path, module) for path, module in spec.submodules.items())
+    check_gitlinks(name, dict(links), found)
+    for module in found:
+        if module.pin != links[module.path]:
+            context.tell(
+                f"{name}: the submodule {module.path} is at {short(links[module.path])} in the repository; "
+                f"the manifest names {short(module.pin)}"
+            )
+    return found
+
+
+def _lock(context: Context, name: str, path: str, module: ModuleSpec) -> lock_model.Submodule:
+    context.need_network(f"{name}/{path}")
+    with context.store.quarantine() as folder:
+        repository = Git(folder)
+        try:
+            fetch_commits(
+                repository, module.git, [module.ref], context.network, f"{name}/{path}", context.watcher,
+                depth=1, contents="tree:0",
+            )  # fmt: skip
+            data = repository.run("cat-file", "commit", module.ref).stdout
+        except NotDelivered as error:
+            raise SourceError(
+                f"The submodule {path} of {name} can't be fetched",
+                where=module.ref,
+                why=error.reason(module.git),
+                hint="Its `ref:` is the full id of a commit in that repository.",
+            ) from error
+        except GitError as error:
+            raise SourceError(
+                f"The submodule {path} of {name} is at no commit",
+                where=module.ref,
+                why=error.why,
+                hint="Its `ref:` is the full id of a commit in that repository.",
+            ) from error
+    return lock_model.Submodule(path, module.git, module.ref, commit_tree_id(data), pack([data]))

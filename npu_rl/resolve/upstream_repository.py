@@ -1,0 +1,155 @@
+"""One component's git repository, as `lock` asks it: ids of refs, what requests bring, trees of commits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from npu_rl.compose.git_trees import Trees
+from npu_rl.errors import LockError, SourceError
+from npu_rl.git.command import Git, GitError
+from npu_rl.git.objects import commit_tree_id
+from npu_rl.lock import lock_model
+from npu_rl.resolve.pull_request import Brought, History
+from npu_rl.resolve.refs import Tell, is_full_id, resolve
+from npu_rl.sources.git_fetch import Network, check_bundle, fetch_commits, short
+from npu_rl.sources.progress import Watcher
+from npu_rl.sources.transfer_errors import Fault, NotDelivered, advice
+from npu_rl.store import Store
+
+if TYPE_CHECKING:
+    from npu_rl.manifest.schema import Component as Spec
+
+
+@dataclass(frozen=True)
+class Context:
+    """What locking needs besides the manifest. beside: the folder relative bundle paths start from."""
+
+    store: Store
+    network: Network
+    watcher: Watcher
+    tell: Tell
+    beside: Path
+
+    def need_network(self, name: str) -> None:
+        """Raise SourceError if only the local store may be used: a lock is made from what sources say."""
+        if self.network.offline:
+            raise SourceError(
+                f"Locking {name} has to ask its source",
+                why="--offline forbids it.",
+                hint="Run lock without --offline. (`setup` and `verify` work from the lock alone.)",
+            )
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """`name` with the git and bundle sources of its manifest entry. Raises SourceError, LockError."""
+
+    context: Context
+    name: str
+    spec: Spec
+
+    def ids(self, repository: Git, kept: lock_model.Component | None) -> dict[str, str]:
+        """Commit ids of every ref of the entry; those of an earlier lock stay if it names the same refs."""
+        refs = self._refs()
+        known = kept_ids(kept)
+        unknown = [ref for ref in refs if ref not in known and not is_full_id(ref)]
+        ids = {ref: known.get(ref, ref) for ref in refs}
+        if not unknown:
+            return ids
+        urls = [s.git for s in self.spec.sources if s.git]
+        if not urls:
+            raise LockError(
+                f"{self.name} comes from a bundle only, so its refs can't be asked for",
+                why=", ".join(unknown),
+                hint="Write full commit ids.",
+            )
+        self.context.need_network(self.name)
+        return ids | resolve(repository, urls, unknown, self.context.network, self.name, self.context.tell)
+
+    def _refs(self) -> list[str]:
+        assert self.spec.ref is not None
+        return [self.spec.ref, *(m.ref for m in self.spec.merge), *(m.base for m in self.spec.merge)]
+
+    def brought(self, ids: dict[str, str]) -> list[Brought]:
+        """What each merge of the entry brings, in order."""
+        if not self.spec.merge:
+            return []
+        assert self.spec.ref is not None
+        with self.context.store.quarantine() as folder:
+            self.fetch(Git(folder), ids.values(), contents="tree:0")
+            history = History(Git(folder), ids[self.spec.ref], self.name)
+            found = []
+            for m in self.spec.merge:
+                head, tip = ids[m.ref], ids[m.base]
+                if m.how == "pick":
+                    found.append(history.pick(m.ref, head, m.base, tip))
+                else:
+                    found.append(history.merge(m.ref, head, m.base, tip, allow_drift=m.drift == "allow"))
+            return found
+
+    def fetch(
+        self, repository: Git, commits: Iterable[str], *, contents: str, depth: int | None = None
+    ) -> None:
+        """Commits from the first source that has them all (see `sources.git.fetch_commits`)."""
+        if not any(source.bundle for source in self.spec.sources):
+            self.context.need_network(self.name)
+        wanted = list(dict.fromkeys(commits))
+        refs = [ref for ref in dict.fromkeys(self._refs()) if not is_full_id(ref)]
+        reasons: list[str] = []
+        faults: list[Fault] = []
+        for source in self.spec.sources:
+            try:
+                if source.git and not self.context.network.offline:
+                    fetch_commits(
+                        repository, source.git, wanted, self.context.network, self.name,
+                        self.context.watcher, depth=depth, contents=contents, refs=refs,
+                    )  # fmt: skip
+                    return
+                if source.bundle:
+                    self._from_bundle(repository, source.bundle, wanted)
+                    return
+            except NotDelivered as error:
+                reasons.append(error.reason(str(source.git)))
+                faults.append(error.fault)
+            except SourceError as error:
+                reasons.append(f"{source.bundle}: {error.why or error.what}")
+                faults.append(Fault.LACKING)
+            except GitError as error:
+                reasons.append(f"{source.bundle}: {error.why}")
+                faults.append(Fault.LACKING)
+        raise SourceError(
+            f"No source has the commits of {self.name}",
+            where=", ".join(short(c) for c in wanted),
+            why="\n".join(reasons),
+            hint=advice(faults),
+        )
+
+    def root(self, trees: Trees, oid: str) -> str:
+        """The tree of a fetched commit. Raises LockError for an object of another kind."""
+        kind, data = trees.read_object(oid)
+        if kind == "commit":
+            return commit_tree_id(data)
+        hint = "Write the id of a commit."
+        if kind == "tag" and data.startswith(b"object "):
+            hint = f"It is a tag of {data[7:47].decode('ascii', 'replace')}: write that id, or refs/tags/..."
+        raise LockError(f"{oid} of {self.name} is a {kind}, not a commit", hint=hint)
+
+    def _from_bundle(self, repository: Git, bundle: str, wanted: Sequence[str]) -> None:
+        place = str((self.context.beside / bundle).absolute())
+        check_bundle(Path(place), self.name)
+        repository.transfer("fetch", "--no-tags", "--", place, "+refs/*:refs/npu-rl/*", config={})
+        for oid in wanted:
+            repository.run("cat-file", "-e", f"{oid}^{{commit}}")
+
+
+def kept_ids(kept: lock_model.Component | None) -> dict[str, str]:
+    """Ref to id, as an earlier lock has them."""
+    if kept is None:
+        return {}
+    ids = {m.ref: m.head for m in kept.merges} | {m.base_ref: m.base_tip for m in kept.merges}
+    if kept.ref is not None and kept.pin is not None:
+        ids[kept.ref] = kept.pin
+    return ids

@@ -1,0 +1,444 @@
+"""Objects from git repositories: the narrowest request a server accepts, from one mirror.
+
+The chain: the wanted objects by id (5.6 MB where full trees are 29 MB) → the commits by id at depth 1
+→ the named refs at depth 1 → everything. Stock servers on protocol v2 accept the first step; older ones
+and protocol v0 refuse ids that no ref names. Each delivery lands in a quarantine of its own (parallel
+shallow fetches into one repository collide on shallow.lock) and becomes a sealed unit. What only `lock` asks,
+commits and their history, goes down the same chain.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeVar
+
+from npu_rl.bounded import open_file
+from npu_rl.disk import remove_tree
+from npu_rl.errors import SourceError, UsageError
+from npu_rl.git.command import Git, GitError, Result, Stopped, init_bare
+from npu_rl.git.environment import Credentials
+from npu_rl.sources.progress import Silent, Watcher
+from npu_rl.sources.transfer_errors import Fault, NotDelivered, fault_of, gist, may_pass
+from npu_rl.sources.url_rewriting import Rewrites, check_url, hide_credentials, split_credentials
+from npu_rl.store import Store, Unit, unit_key
+
+_FETCH = (
+    "fetch",
+    "--progress",
+    "--no-tags",
+    "--no-write-fetch-head",
+    "--no-recurse-submodules",
+    "--no-auto-maintenance",
+    "--stdin",  # what is wanted: hundreds of ids do not fit every command line
+)
+_LOCAL_SERVER = "git -c uploadpack.allowFilter=true -c uploadpack.allowAnySHA1InWant=true upload-pack"
+_PERCENT = re.compile(r"(?P<what>Receiving objects|Resolving deltas):\s+(?P<percent>\d+)%")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Network:
+    """How to behave towards remotes. Times in seconds. stop: when set, all that goes on ends with Stopped."""
+
+    rewrites: Rewrites = field(default_factory=Rewrites)
+    stall: float = 60.0
+    retries: int = 3
+    backoff: float = 1.0
+    offline: bool = False
+    stop: threading.Event = field(default_factory=threading.Event, compare=False, repr=False)
+
+    @staticmethod
+    def from_environment(rewrites: Rewrites, *, offline: bool = False) -> Network:
+        """`NPU_RL_STALL` (seconds without data), `NPU_RL_RETRIES` and `NPU_RL_BACKOFF` (seconds) override.
+
+        Raises UsageError for one that is no number.
+        """
+        return Network(
+            rewrites=rewrites,
+            stall=_number("NPU_RL_STALL", 60.0) or 60.0,
+            retries=int(_number("NPU_RL_RETRIES", 3)),
+            backoff=_number("NPU_RL_BACKOFF", 1.0),
+            offline=offline,
+        )
+
+    def pause(self, seconds: float) -> None:
+        """Wait. Raises Stopped if that is to end."""
+        if self.stop.wait(seconds):
+            raise Stopped
+
+
+def _number(name: str, default: float) -> float:
+    text = os.environ.get(name) or str(default)
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= 86400:
+        raise UsageError(f"{name} is not a number from 0 to 86400", why=f"It is {text!r}.")
+    return value
+
+
+@dataclass(frozen=True)
+class GitRequest:
+    """What is wanted of one component's repository.
+
+    wants: ids that must arrive with everything they reach.
+    commits, refs: where those objects are known to stand, for servers that won't serve bare ids.
+    """
+
+    component: str
+    wants: tuple[str, ...]
+    commits: tuple[str, ...] = ()
+    refs: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return unit_key("objects", self.wants)
+
+
+@dataclass(frozen=True)
+class Remote:
+    """One mirror as git is to be told of it. `shown` is for people; `url` holds no credentials either."""
+
+    url: str
+    shown: str
+    credentials: Credentials | None = None
+    options: tuple[str, ...] = ()
+
+
+def remote(url: str, network: Network, component: str) -> Remote:
+    """Apply the rewrites. Raises UsageError if they lead to what git may not be given."""
+    real = network.rewrites.apply(url)
+    check_url(real, where=component)
+    options = (f"--upload-pack={_LOCAL_SERVER}",) if real.startswith("file://") else ()
+    plain, credentials = split_credentials(real)
+    return Remote(plain, hide_credentials(real), credentials, options)
+
+
+def fetch_from(
+    store: Store, request: GitRequest, url: str, network: Network, watcher: Watcher
+) -> tuple[Unit, int]:
+    """Bring the wanted objects from one mirror into the store; the unit, and the bytes received.
+
+    Raises NotDelivered with the reason each step of the chain failed.
+    """
+    target = remote(url, network, request.component)
+    watcher.begin(request.component, target.shown)
+    return _fetch_from(store, request, target, _steps(request), network, watcher, hide_credentials(url))
+
+
+def fetch_bundle(
+    store: Store, request: GitRequest, path: Path, network: Network, watcher: Watcher
+) -> tuple[Unit, int]:
+    """As `fetch_from`, out of a bundle file. It needs no network."""
+    check_bundle(path, request.component)
+    watcher.begin(request.component, path.name)
+    target = Remote(str(path.absolute()), path.name)
+    steps = [Step("from the bundle", ("+refs/*:refs/npu-rl/*",))]
+    # A file does not get better by trying again.
+    once = replace(network, retries=0)
+    return _fetch_from(store, request, target, steps, once, watcher, path.name)
+
+
+def check_bundle(path: Path, component: str) -> None:
+    """Raise SourceError for what is no bundle: git would follow a text file `gitdir: /elsewhere` as a repository."""
+    try:
+        with open_file(path) as file:
+            head = file.read(64)
+    except OSError as error:
+        raise SourceError(f"{component}: there is no bundle {path} ({error.strerror})") from error
+    if not re.match(rb"# v[0-9] git bundle\n", head):
+        raise SourceError(
+            f"{component}: {path.name} is not a git bundle",
+            where=str(path),
+            why="It does not begin with `# v2 git bundle`.",
+            hint="Make one: git bundle create FILE --all",
+        )
+
+
+def _fetch_from(
+    store: Store,
+    request: GitRequest,
+    target: Remote,
+    steps: Sequence[Step],
+    network: Network,
+    watcher: Watcher,
+    source: str,
+) -> tuple[Unit, int]:
+    def quarantine() -> contextlib.AbstractContextManager[Path]:
+        return store.quarantine()
+
+    with _first_that_delivers(
+        steps, request.wants, target, network, request.component, watcher, quarantine
+    ) as (step, repository):
+        packs = repository.git_dir / "objects" / "pack"
+        received = sum(p.stat().st_size for p in packs.glob("*.pack"))
+        if step != BY_OBJECT:
+            _keep_only(repository, request.wants)
+        facts = {
+            "component": request.component,
+            "wants": list(request.wants),
+            "source": source,
+            "step": step,
+            "bytes": received,
+        }
+        return store.publish(repository.git_dir, request.key, facts), received
+
+
+@dataclass(frozen=True)
+class Step:
+    """One way to ask.
+
+    arguments: options and refspecs of `git fetch`. refs: what refs/npu-rl/0, 1, ... stand for.
+    decides: where the server itself says that it has not one of the ids, a wider step would only cost its megabytes.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    refs: tuple[str, ...] = ()
+    decides: bool = False
+
+
+BY_OBJECT = "by object id"
+_NOT_THERE = "not our ref"
+
+
+@contextlib.contextmanager
+def _first_that_delivers(
+    steps: Sequence[Step],
+    wants: Sequence[str],
+    target: Remote,
+    network: Network,
+    component: str,
+    watcher: Watcher,
+    fresh: Callable[[], contextlib.AbstractContextManager[Path]],
+) -> Iterator[tuple[str, Git]]:
+    """The first step after which all that is wanted is there, and the repository it filled.
+
+    fresh: makes an empty repository for one step, which disappears again.
+    Raises NotDelivered with the reason each step failed.
+    """
+    failures: list[str] = []
+    faults: list[Fault] = []
+    for step in steps:
+        with fresh() as folder:
+            repository = Git(folder)
+            try:
+                transfer(repository, target, step.arguments, network, component, watcher)
+            except GitError as error:
+                fault = fault_of(error)
+                if fault in (Fault.ABSENT, Fault.DOWN):
+                    raise NotDelivered(component, target.shown, gist(error), fault) from error
+                failures.append(f"{step.name}: {gist(error)}")
+                faults.append(Fault.LACKING if fault is Fault.REFUSED else fault)
+                if step.decides and _NOT_THERE in error.stderr:
+                    break
+                continue
+            lacking = missing(repository, wants)
+            if not lacking:
+                yield step.name, repository
+                return
+            there = "".join(
+                f"; {ref} is at {short(oid)} there" for ref, oid in _named_there(repository, step)
+            )
+            failures.append(f"{step.name}: it served other content ({short(lacking[0])} is not in it{there})")
+            faults.append(Fault.LACKING)
+    worst = next((fault for fault in faults if fault is not Fault.LACKING), Fault.LACKING)
+    raise NotDelivered(component, target.shown, "; ".join(failures) or "nothing was asked for", worst)
+
+
+def _named_there(repository: Git, step: Step) -> list[tuple[str, str]]:
+    """The refs of a step and where this mirror has them."""
+    if not step.refs:
+        return []
+    lines = repository.text("for-each-ref", "--format=%(refname) %(objectname)", "refs/npu-rl").splitlines()
+    there = dict(line.split() for line in lines)
+    found = [(ref, there.get(f"refs/npu-rl/{i}")) for i, ref in enumerate(step.refs)]
+    return [(ref, oid) for ref, oid in found if oid is not None]
+
+
+def _steps(request: GitRequest) -> list[Step]:
+    steps = [Step(BY_OBJECT, request.wants)]
+    if request.commits:
+        steps.append(Step("by commit id", ("--depth=1", *request.commits)))
+    if request.refs:
+        steps.append(_by_ref(request.refs, "--depth=1"))
+    return [*steps, _everything(request.refs)]
+
+
+def _by_ref(refs: Sequence[str], *options: str) -> Step:
+    named = (f"+{ref}:refs/npu-rl/{i}" for i, ref in enumerate(refs))
+    return Step("by ref", (*options, *named), tuple(refs))
+
+
+def _everything(refs: Sequence[str], *options: str) -> Step:
+    # As patterns: a pull request that this mirror does not have is then no error, and may be merged by now.
+    special = (f"+{ref}*:refs/npu-rl/named/{i}*" for i, ref in enumerate(refs) if _special(ref))
+    branches_and_tags = ("+refs/heads/*:refs/npu-rl/heads/*", "+refs/tags/*:refs/npu-rl/tags/*")
+    return Step("everything", (*options, *branches_and_tags, *special))
+
+
+def _special(ref: str) -> bool:
+    return not ref.startswith(("refs/heads/", "refs/tags/"))
+
+
+def transfer(
+    repository: Git,
+    target: Remote,
+    arguments: Sequence[str],
+    network: Network,
+    component: str,
+    watcher: Watcher,
+) -> None:
+    """`git fetch` with retries. Raises GitError, HostError (disk full), Stopped."""
+    options = [a for a in arguments if a.startswith("--")]
+    wanted = "".join(f"{a}\n" for a in arguments if not a.startswith("--")).encode()
+
+    def fetch() -> None:
+        repository.transfer(
+            *_FETCH, *target.options, *options, "--", target.url,
+            config={"http.lowSpeedLimit": "1", "http.lowSpeedTime": str(math.ceil(network.stall))},
+            input=wanted,
+            credentials=target.credentials,
+            stall=network.stall,
+            on_progress=lambda line: _progress(line, component, watcher),
+            stop=network.stop,
+        )  # fmt: skip
+
+    _try(fetch, network, component, watcher)
+
+
+def _try(action: Callable[[], T], network: Network, component: str, watcher: Watcher) -> T:
+    """Try again, after a growing pause, while the fault is one that may pass."""
+    for attempt in range(network.retries):
+        try:
+            return action()
+        except GitError as error:
+            if not may_pass(error):
+                raise
+            pause = network.backoff * 2**attempt
+            watcher.note(component, f"{gist(error)}; trying again in {pause:g} s")
+            network.pause(pause)
+    return action()
+
+
+def _progress(line: str, component: str, watcher: Watcher) -> None:
+    found = _PERCENT.search(line)
+    fraction = int(found["percent"]) / 100 if found and found["what"].startswith("Receiving") else None
+    watcher.advance(component, line, fraction)
+
+
+def missing(repository: Git, ids: Sequence[str]) -> list[str]:
+    """Which of the objects are not there."""
+    if not ids:
+        return []
+    wanted = "\n".join(ids).encode() + b"\n"
+    out = repository.run("cat-file", "--batch-check=%(objectname) %(objecttype)", input=wanted).stdout
+    return [line.split()[0] for line in out.decode().splitlines() if line.endswith(" missing")]
+
+
+def _keep_only(repository: Git, wants: Sequence[str]) -> None:
+    """Repack so that a unit holds just what was asked for, whichever step delivered it."""
+    packs = repository.git_dir / "objects" / "pack"
+    old = list(packs.iterdir())
+    wanted = "\n".join(wants).encode() + b"\n"
+    repository.run("pack-objects", "-q", "--revs", str(packs / "unit"), input=wanted)
+    for path in old:
+        path.unlink()
+    for path in list(packs.iterdir()):
+        path.rename(path.with_name(path.name.replace("unit-", "pack-", 1)))
+    (repository.git_dir / "shallow").unlink(missing_ok=True)
+    loose = repository.git_dir / "objects"
+    for path in loose.glob("[0-9a-f][0-9a-f]/*"):
+        path.unlink()
+
+
+def short(oid: str) -> str:
+    """An id, abbreviated for a person."""
+    return oid[:12]
+
+
+# -- what only `lock` asks ---------------------------------------------------------------------------
+
+
+def ls_remote(
+    repository: Git, url: str, patterns: Sequence[str], network: Network, component: str
+) -> dict[str, str]:
+    """Refs of a remote by full name; an annotated tag's own entry and its peeled `^{}` both stand there.
+
+    repository: any; git only needs a place to stand in.
+    Raises SourceError when the remote can't be asked.
+    """
+    target = remote(url, network, component)
+
+    def ask() -> Result:
+        return repository.transfer(
+            "ls-remote", *target.options, "--", target.url, *patterns,
+            config={}, credentials=target.credentials, stall=network.stall, stop=network.stop,
+        )  # fmt: skip
+
+    try:
+        done = _try(ask, network, component, Silent())
+    except GitError as error:
+        raise SourceError(f"{component}: {target.shown} can't be asked", why=gist(error)) from error
+    refs = {}
+    for line in done.stdout.decode("utf-8", "replace").splitlines():
+        oid, _, name = line.partition("\t")
+        refs[name] = oid
+    return refs
+
+
+def fetch_commits(
+    repository: Git, url: str, commits: Sequence[str], network: Network, component: str,
+    watcher: Watcher | None = None, *, depth: int | None = None, contents: str = "tree:0",
+    refs: Sequence[str] = (),
+) -> None:  # fmt: skip
+    """Fetch commits with their history (or to `depth`), leaving out what the filter names.
+
+    contents: a git object filter ("tree:0": commits only, "blob:none": commits and trees) or "all".
+    refs: where the commits are known to stand, for servers that won't serve bare ids.
+    A server without filters delivers everything instead; nothing here depends on what it adds.
+    Raises NotDelivered.
+    """
+    target = remote(url, network, component)
+    filtered = () if contents == "all" else (f"--filter={contents}",)
+    cut = () if depth is None else (f"--depth={depth}",)
+    steps = [Step("by commit id", (*filtered, *cut, *commits), decides=True)]
+    if refs:
+        steps.append(_by_ref(refs, *filtered, *cut))
+    steps.append(_everything(refs, *filtered))
+
+    @contextlib.contextmanager
+    def fresh() -> Iterator[Path]:
+        folder = repository.git_dir / f"step-{os.urandom(6).hex()}"
+        init_bare(folder)
+        try:
+            yield folder
+        finally:
+            remove_tree(folder)
+
+    with _first_that_delivers(steps, commits, target, network, component, watcher or Silent(), fresh) as (
+        _,
+        delivered,
+    ):
+        _adopt(repository, delivered)
+
+
+def _adopt(repository: Git, delivered: Git) -> None:
+    """Move what a step brought into a repository that has nothing yet."""
+    objects = delivered.git_dir / "objects"
+    for path in [p for p in objects.rglob("*") if p.is_file() and p.parent.name != "info"]:
+        target = repository.git_dir / "objects" / path.relative_to(objects)
+        target.parent.mkdir(exist_ok=True)
+        path.rename(target)
+    shallow = delivered.git_dir / "shallow"
+    if shallow.exists():
+        shallow.rename(repository.git_dir / "shallow")

@@ -1,0 +1,253 @@
+"""`npu-rl lock` as a command: what `--check` passes and fails, what is written where, the same lock everywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from npu_rl.lock import lock_model
+from tests.resolve.world import World, component, pull, request, takes
+from tests.support import ROOT, Repo, run_cli
+
+PATCH = """\
+Subject: Answer
+
+Why: a test needs it.
+How: one line.
+Upstream-Status: inappropriate [a test]
+Verified-By: tests/resolve/test_command.py::test_check_passes_and_fails
+Needs-NPU: nothing
+Retire-When: never
+---
+--- a/pkg/a.py
++++ b/pkg/a.py
+@@ -1,2 +1,2 @@
+ one
+-two
++42
+"""
+
+
+class Installation:
+    """A copy of npu-rl with a bundled manifest `own` and its patchset, where files may be changed."""
+
+    def __init__(self, world: World, up: Repo) -> None:
+        self.root = world.root / "site"
+        ignore = shutil.ignore_patterns("__pycache__", "_data")
+        shutil.copytree(ROOT / "npu_rl", self.root / "npu_rl", ignore=ignore)
+        patchset = self.root / "patchsets" / "up" / "1"
+        patchset.mkdir(parents=True)
+        (patchset / "series").write_text("0001-answer.patch\n")
+        self.patch = patchset / "0001-answer.patch"
+        self.patch.write_text(PATCH)
+        body = {
+            "schema": 1,
+            "name": "own",
+            "title": "A test",
+            "device": "cpu",
+            "components": {"up": component(up, patches=["up/1"])},
+        }
+        (self.root / "manifests").mkdir()
+        self.manifest = self.root / "manifests" / "own.yaml"
+        self.manifest.write_text(json.dumps(body))
+        self.lock = self.manifest.with_name("own.lock.json")
+        self.runtime = self.root / "npu_rl" / "runtime" / "switches.py"
+        self.env = {**world.env, "PYTHONPATH": str(self.root)}
+
+    def run(self, *args: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
+        return run_cli(args, {**self.env, **env}, self.root)
+
+
+@pytest.fixture
+def installed(world: World) -> Installation:
+    up = world.repo()
+    up.commit({"pkg/a.py": "one\ntwo\n"})
+    own = Installation(world, up)
+    done = own.run("lock", "-m", own.manifest, "-o", own.lock)
+    assert done.returncode == 0, done.stderr
+    return own
+
+
+def test_check_passes_and_fails(installed: Installation) -> None:
+    own = installed
+    for name in ("own", own.manifest):
+        done = own.run("lock", "-m", name, "--check")
+        assert (done.returncode, "up to date" in done.stdout) == (0, True), done.stderr
+    before = own.lock.read_bytes()
+    edits = [
+        (own.manifest, lambda text: text.replace("A test", "Another title"), "manifest_digest"),
+        (own.patch, lambda text: text.replace("+42", "+43"), "up: result, patches"),
+        (own.runtime, lambda text: text + "\n# changed\n", "runtime"),
+    ]
+    for (path, edit, named), name in zip(edits, ("own", own.manifest, "own"), strict=True):
+        text = path.read_text()
+        path.write_text(edit(text))
+        done = own.run("lock", "-m", name, "--check")
+        assert done.returncode == 1
+        assert "The lock is not what its manifest gives" in done.stderr and named in done.stderr
+        path.write_text(text)
+    assert own.run("lock", "-m", "own", "--check").returncode == 0
+    assert own.lock.read_bytes() == before
+
+
+def test_a_bundled_manifest_comes_with_its_lock(installed: Installation) -> None:
+    own = installed
+    before = own.lock.read_bytes()
+    done = own.run("lock", "-m", "own")
+    assert done.returncode == 2
+    assert "own is a bundled manifest" in done.stderr and "--output" in done.stderr
+    assert own.lock.read_bytes() == before
+    elsewhere = own.root / "mine.json"
+    assert own.run("lock", "-m", "own", "--output", elsewhere).returncode == 0
+    assert elsewhere.read_bytes() == before
+    done = own.run("setup", "-m", "own", "--lock", elsewhere, "-w", own.root / "w")
+    assert done.returncode == 0, done.stderr
+    assert (own.root / "w" / "code" / "pkg" / "a.py").read_text() == "one\n42\n"
+
+
+@pytest.mark.parametrize("place", ["nowhere/x.json", "."])
+def test_output_must_be_a_place_for_a_file(installed: Installation, place: str) -> None:
+    done = installed.run("lock", "-m", "own", "--output", place)
+    assert done.returncode == 2
+    assert "There is no such folder" in done.stderr or "A folder is where a file" in done.stderr
+
+
+def test_check_without_a_lock(installed: Installation) -> None:
+    done = installed.run("lock", "-m", "own", "--check", "--update", "up")
+    assert done.returncode == 2 and "nothing to --update" in done.stderr
+    installed.lock.unlink()
+    done = installed.run("lock", "-m", "own", "--check")
+    assert done.returncode == 1 and "There is no lock" in done.stderr
+
+
+def test_a_failed_lock_leaves_the_old_one(world: World) -> None:
+    up = world.repo()
+    up.commit({"pkg/a.py": "one\n"})
+    world.locked({"up": component(up)})
+    before = (world.root / "project" / "m.lock.json").read_bytes()
+    world.manifest({"up": component(up, take=takes(("absent", "x")))})
+    done = run_cli(["lock", "-m", world.root / "project" / "m.yaml"], world.env)
+    assert done.returncode == 1 and "up has no absent at this pin" in done.stderr
+    assert sorted(p.name for p in (world.root / "project").iterdir()) == ["m.lock.json", "m.yaml"]
+    assert (world.root / "project" / "m.lock.json").read_bytes() == before
+
+
+HOSTILE = """\
+[core]
+\tautocrlf = true
+\teol = crlf
+\tquotePath = false
+\tabbrev = 5
+[diff]
+\tnoprefix = true
+\tmnemonicPrefix = true
+\trenames = copies
+\talgorithm = patience
+\texternal = /bin/false
+[merge]
+\tconflictStyle = diff3
+\trenames = false
+\tff = only
+[apply]
+\twhitespace = error
+\tignoreWhitespace = change
+[init]
+\ttemplateDir = %(templates)s
+\tdefaultObjectFormat = sha256
+[commit]
+\tgpgSign = true
+\ttemplate = /nonexistent
+[user]
+\tname = Somebody Else
+\temail = else@example.com
+[fetch]
+\tprune = true
+\tfsckObjects = true
+[transfer]
+\tfsckObjects = true
+[log]
+\tshowSignature = true
+[color]
+\tui = always
+"""
+
+
+def test_the_same_lock_everywhere(world: World) -> None:
+    """Twice, and under another user's umask, time zone, locale and git configuration: the same bytes."""
+    up = world.repo()
+    lines = [f"line {n}" for n in range(30)]
+    base = up.commit({"pkg/a.py": "\n".join(lines) + "\n", "pkg/crlf.txt": "a\r\nb\r\n", "pkg/ä ö.py": "é\n"})
+    up.commit(
+        {".gitattributes": "*.txt text eol=crlf\n* ident\n", "pkg/a.py": "\n".join([*lines, "ours"]) + "\n"}
+    )
+    pull(up, 1, {"pkg/a.py": "\n".join(["theirs", *lines]) + "\n"}, "Ein Übel $Id$", at=base)
+    patch = PATCH.replace("-1,2 +1,2", "-1,3 +1,3").replace(
+        " one\n-two\n+42", " theirs\n-line 0\n+line ü\n line 1"
+    )
+    world.write("x.patch", patch)
+    world.manifest({"up": component(up, merge=[request(1)], patches=["./x.patch"], dist=DIST)})
+    manifest = world.root / "project" / "m.yaml"
+    plain = run_cli(["lock", "-m", manifest], world.env)
+    assert plain.returncode == 0, plain.stderr
+    first = (world.root / "project" / "m.lock.json").read_bytes()
+
+    home = world.root / "hostile"
+    templates = home / "templates" / "hooks"
+    templates.mkdir(parents=True)
+    for hook in ("post-checkout", "reference-transaction", "post-index-change"):
+        (templates / hook).write_text("#!/bin/sh\nexit 1\n")
+        (templates / hook).chmod(0o755)
+    (home / ".gitconfig").write_text(HOSTILE % {"templates": templates.parent})
+    env = {
+        **world.env,
+        "HOME": str(home),
+        "TZ": "Asia/Kathmandu",
+        "LC_ALL": "tr_TR.UTF-8",
+        "LANGUAGE": "de",
+        "NPU_RL_STORE": str(world.root / "other-store"),
+        "GIT_DIR": "/nonexistent",
+        "GIT_WORK_TREE": "/nonexistent",
+        "GIT_INDEX_FILE": "/nonexistent",
+        "GIT_AUTHOR_DATE": "2001-01-01T00:00:00",
+        "PYTHONHASHSEED": "7",
+    }
+    again = subprocess.run(
+        ["/bin/sh", "-c", 'umask 077; exec "$@"', "sh", sys.executable, "-m", "npu_rl", "lock",
+         "-m", str(manifest), "-o", str(world.root / "again.json")],
+        env=env, cwd=world.root, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert again.returncode == 0, again.stderr
+    assert (world.root / "again.json").read_bytes() == first
+    lock = lock_model.read(world.root / "again.json")
+    made = world.compose(lock)
+    assert made.code["pkg/crlf.txt"] == b"a\r\nb\r\n"
+    assert made.code["pkg/a.py"].startswith("theirs\nline ü\n".encode())
+    assert os.fsdecode(b"pkg/\xc3\xa4 \xc3\xb6.py") in made.code
+
+
+DIST = {
+    "name": "up",
+    "version": "1.0",
+    "entry_points": {"b.group": {"z": "pkg.a:f", "a": "pkg.a:g"}, "a.group": {}},
+}
+
+
+def test_the_order_of_work_does_not_matter(world: World) -> None:
+    """Components are fetched and locked side by side; the lock is in the manifest's order."""
+    entries = {}
+    for name in ("zebra", "ant", "mole"):
+        up = world.repo(name)
+        up.commit({f"{name}/a.py": f"{name}\n"})
+        entries[name] = component(up, take=takes((name, name)))
+    lock = world.locked(entries)
+    assert list(lock.components) == ["zebra", "ant", "mole"]
+    assert lock == world.lock()
+    made = world.compose(lock)
+    pins = [line for line in made.log().splitlines() if line.startswith("Pin ")]
+    assert [line.split()[1] for line in pins] == ["mole", "ant", "zebra"]

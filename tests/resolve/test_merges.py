@@ -1,0 +1,358 @@
+"""Pull requests merged and picked from real histories, and what a set-up elsewhere makes of the records."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from npu_rl.errors import DriftError, LockError
+from npu_rl.lock.lock_model import Lock, Record
+from tests.resolve.world import World, component, pull, request, takes, text
+from tests.support import File, Repo
+
+NUMBERS = list(range(1, 31))
+# Base, ours and theirs whose diffs depend on the algorithm; found by random search with git 2.39.
+DEPENDS_ON_THE_DIFF = (
+    ["def f():", "", "y = 2", "def f():", "}", "x = 1", "}", ""],
+    ["else:", "x = 1", "def f():", "def f():", "", "else:", "", "y = 2", "def f():", "}", "x = 1", "}", ""],
+    ["def f():", "", "def f():", "}"],
+)
+
+
+def changed(**lines: str) -> str:
+    """The numbers 1 to 30, one a line; `l7="seven"` changes line 7."""
+    return text([lines.get(f"l{n}", n) for n in NUMBERS])
+
+
+def merged(up: Repo) -> str:
+    """The tree git gives for a merge of request 1 into main."""
+    return up.git("merge-tree", "--write-tree", "main", "refs/pull/1/head")
+
+
+def records(lock: Lock, which: int = 0) -> dict[str, Record]:
+    return {r.path: r for r in lock.components["up"].merges[which].records}
+
+
+def test_a_fast_forward_gives_the_head(world: World) -> None:
+    up = world.repo()
+    up.commit({"pkg/a.py": "one\n"})
+    head = pull(up, 7, {"pkg/a.py": "two\n", "pkg/b.py": "new\n"})
+    lock = world.locked({"up": component(up, merge=[request(7)])})
+    merge = lock.components["up"].merges[0]
+    assert (merge.head, merge.drift, merge.inside, merge.outside) == (
+        head,
+        0,
+        ("pkg/a.py", "pkg/b.py"),
+        (),
+    )
+    assert [c.split(" ", 1)[1] for c in merge.commits] == ["change"]
+    assert merge.tree == lock.components["up"].result
+    assert not any(r.three_way or r.content for r in merge.records)
+    assert world.compose(lock).code["pkg/b.py"] == b"new\n"
+
+
+def test_edits_of_one_file_on_both_sides_are_recorded_and_replayed(world: World) -> None:
+    up = world.repo()
+    base = up.commit({"pkg/a.py": changed()})
+    up.commit({"pkg/a.py": changed(l3="theirs")}, on="pr", parents=[base])
+    up.pull(1, "pr")
+    up.commit({"pkg/a.py": changed(l25="ours")})
+    lock = world.locked({"up": component(up, merge=[request(1)])})
+    (record,) = lock.components["up"].merges[0].records
+    assert record.three_way == (
+        up.tree(base, "pkg/a.py"),
+        up.tree("main", "pkg/a.py"),
+        up.tree("pr", "pkg/a.py"),
+    )
+    blobs = [Path(world.root, name) for name in ("ours", "base", "theirs")]
+    for path, revision in zip(blobs, ("main", base, "pr"), strict=True):
+        path.write_text(up.git("cat-file", "blob", up.tree(revision, "pkg/a.py")) + "\n")
+    replayed = subprocess.run(["git", "merge-file", "-p", *blobs], capture_output=True, check=True).stdout
+    assert replayed.decode() == changed(l3="theirs", l25="ours")
+    assert world.compose(lock).code["pkg/a.py"] == replayed
+
+
+@pytest.mark.parametrize("side", ["theirs", "ours"])
+def test_a_rename_on_one_side_meets_an_edit_on_the_other(world: World, side: str) -> None:
+    up = world.repo()
+    base = up.commit({"pkg/old.py": changed()})
+    rename = {"pkg/old.py": None, "pkg/new.py": changed(l30="renamed")}
+    edit = {"pkg/old.py": changed(l2="edited")}
+    up.commit(rename if side == "theirs" else edit, on="pr", parents=[base])
+    up.commit(edit if side == "theirs" else rename)
+    up.pull(1, "pr")
+    lock = world.locked({"up": component(up, merge=[request(1)])})
+    assert records(lock)["pkg/new.py"].three_way
+    assert world.compose(lock).code["pkg/new.py"].decode() == changed(l2="edited", l30="renamed")
+    assert "pkg/old.py" not in world.compose(lock).code
+
+
+def test_files_come_go_and_become_executable(world: World) -> None:
+    up = world.repo()
+    base = up.commit({"pkg/keep.py": "k\n", "pkg/gone.py": "g\n", "pkg/run.sh": changed()})
+    up.commit(
+        {
+            "pkg/gone.py": None,
+            "pkg/sub/new.py": "n\n",
+            "pkg/run.sh": File(changed(l1="theirs"), mode="100755"),
+        },
+        on="pr",
+        parents=[base],
+    )
+    up.commit({"pkg/keep.py": "kept\n", "pkg/run.sh": changed(l30="ours")})
+    up.pull(1, "pr")
+    lock = world.locked({"up": component(up, merge=[request(1)])})
+    assert records(lock)["pkg/gone.py"].id is None
+    made = world.compose(lock)
+    assert made.code.keys() - {p for p in made.code if p.startswith("npu_rl_runtime/")} == {
+        "pkg/keep.py",
+        "pkg/run.sh",
+        "pkg/sub/new.py",
+    }
+    assert made.modes["pkg/run.sh"] == "100755"
+    assert made.code["pkg/run.sh"].decode() == changed(l1="theirs", l30="ours")
+
+
+@pytest.mark.parametrize("way", ["file to folder", "folder to file"])
+def test_a_file_may_become_a_folder_and_back(world: World, way: str) -> None:
+    up = world.repo()
+    flat, deep = {"pkg/x": "flat\n", "pkg/x/y.py": None}, {"pkg/x": None, "pkg/x/y.py": "deep\n"}
+    before, after = (flat, deep) if way == "file to folder" else (deep, flat)
+    base = up.commit({"pkg/other.py": "o\n", **{k: v for k, v in before.items() if v}})
+    up.commit(after, on="pr", parents=[base])
+    up.commit({"pkg/other.py": "other\n"})
+    up.pull(1, "pr")
+    made = world.compose(world.locked({"up": component(up, merge=[request(1)])}))
+    found = {p: c for p, c in made.code.items() if p.startswith("pkg/x")}
+    assert found == {p: c.encode() for p, c in after.items() if c}
+
+
+def test_a_stacked_request_contains_the_first(world: World) -> None:
+    up = world.repo()
+    base = up.commit({"pkg/a.py": changed()})
+    first = up.commit({"pkg/a.py": changed(l3="first")}, "first", on="one", parents=[base])
+    second = up.commit({"pkg/a.py": changed(l3="first", l12="second")}, "second", on="two", parents=[first])
+    up.pull(1, first)
+    up.pull(2, second)
+    up.commit({"pkg/a.py": changed(l25="ours")})
+    lock = world.locked({"up": component(up, merge=[request(1), request(2)])})
+    one, two = lock.components["up"].merges
+    assert two.merge_base == first
+    assert [c.split(" ", 1)[1] for c in one.commits + two.commits] == ["first", "second"]
+    made = world.compose(lock)  # the blob the first merge made is in no repository
+    assert made.code["pkg/a.py"].decode() == changed(l3="first", l12="second", l25="ours")
+
+
+def test_a_second_request_may_rename_what_the_first_one_merged(world: World) -> None:
+    up = world.repo()
+    base = up.commit({"pkg/a.py": changed()})
+    up.commit({"pkg/a.py": changed(l3="first")}, on="one", parents=[base])
+    up.commit({"pkg/a.py": None, "pkg/b.py": changed()}, on="two", parents=[base])
+    up.pull(1, "one")
+    up.pull(2, "two")
+    up.commit({"pkg/a.py": changed(l25="ours")})
+    lock = world.locked({"up": component(up, merge=[request(1), request(2)])})
+    made = world.compose(lock)
+    assert made.code["pkg/b.py"].decode() == changed(l3="first", l25="ours")
+    assert "pkg/a.py" not in made.code
+
+
+def moved_base(up: Repo) -> str:
+    """A request made on a base that has moved on since the pin; the pin."""
+    pin = up.commit({"pkg/a.py": changed(), "pkg/other.py": "old\n"})
+    up.commit({"pkg/other.py": "newer\n"}, "base 1")
+    up.commit({"pkg/other.py": "newest\n"}, "base 2")
+    up.commit({"pkg/a.py": changed(l9="request")}, "the request's own", on="pr", parents=["main"])
+    up.pull(3054, "pr")
+    return pin
+
+
+def test_a_merge_that_would_move_the_pin_is_refused_with_the_count_and_the_ways_out(world: World) -> None:
+    up = world.repo()
+    pin = moved_base(up)
+    world.manifest({"up": component(up, pin, merge=[request(3054)])})
+    with pytest.raises(DriftError) as error:
+        world.lock()
+    message = str(error.value)
+    assert "would move up by 3 commits, 2 of them of refs/heads/main" in message
+    assert "has 1 commit of its own" in message
+    assert "how: pick" in message and "drift: allow" in message
+    assert not (world.root / "project" / "m.lock.json").exists()
+
+
+def test_a_pick_takes_only_the_requests_own_change(world: World) -> None:
+    up = world.repo()
+    pin = moved_base(up)
+    lock = world.locked({"up": component(up, pin, merge=[request(3054, "pick")])})
+    merge = lock.components["up"].merges[0]
+    assert (merge.drift, merge.inside) == (0, ("pkg/a.py",))
+    assert [c.split(" ", 1)[1] for c in merge.commits] == ["the request's own"]
+    made = world.compose(lock)
+    assert made.code["pkg/a.py"].decode() == changed(l9="request")
+    assert made.code["pkg/other.py"] == b"old\n"
+
+
+def test_drift_may_be_allowed_and_is_recorded(world: World) -> None:
+    up = world.repo()
+    pin = moved_base(up)
+    lock = world.locked({"up": component(up, pin, merge=[request(3054, drift="allow")])})
+    merge = lock.components["up"].merges[0]
+    assert (merge.drift, len(merge.commits)) == (2, 3)
+    assert world.compose(lock).code["pkg/other.py"] == b"newest\n"
+
+
+def test_a_long_story_is_cut_and_counted(world: World) -> None:
+    up = world.repo()
+    pin = up.commit({"pkg/a.py": "0\n"})
+    for n in range(1, 61):
+        up.commit({"pkg/a.py": f"{n}\n"}, f"step {n}")
+    up.pull(1, "main")
+    lock = world.locked({"up": component(up, pin, merge=[request(1, base=pin)])})
+    merge = lock.components["up"].merges[0]
+    assert (merge.count, merge.older, len(merge.commits)) == (60, 10, 50)
+    assert merge.commits[0].endswith(" step 11") and merge.commits[-1].endswith(" step 60")
+    assert "(10 older commits)" in world.compose(lock).log()
+
+
+def test_conflicts_are_listed(world: World) -> None:
+    up = world.repo()
+    base = up.commit({"pkg/a.py": changed(), "pkg/b.py": "b\n", "pkg/c.py": "c\n"})
+    up.commit({"pkg/a.py": changed(l5="theirs"), "pkg/b.py": None}, on="pr", parents=[base])
+    up.commit({"pkg/a.py": changed(l5="ours"), "pkg/b.py": "edited\n", "pkg/c.py": "fine\n"})
+    up.pull(1, "pr")
+    world.manifest({"up": component(up, merge=[request(1)])})
+    with pytest.raises(LockError, match=r"merge of refs/pull/1/head has conflicts in 2 files") as error:
+        world.lock()
+    assert "pkg/a.py" in str(error.value) and "pkg/b.py" in str(error.value)
+    assert "pkg/c.py" not in str(error.value)
+
+
+@pytest.mark.parametrize(("how", "says"), [("merge", "brings nothing"), ("pick", "it was merged")])
+def test_a_request_that_was_merged_already(world: World, how: str, says: str) -> None:
+    up = world.repo()
+    base = up.commit({"pkg/a.py": "one\n"})
+    head = up.commit({"pkg/a.py": "two\n"}, on="pr", parents=[base])
+    up.pull(1, head)
+    up.commit({"pkg/c.py": "three\n"}, parents=[base, head])
+    world.manifest({"up": component(up, merge=[request(1, how)])})
+    with pytest.raises(LockError, match=says):
+        world.lock()
+
+
+def test_criss_cross_histories_have_no_single_base(world: World) -> None:
+    up = world.repo()
+    root = up.commit({"pkg/a.py": "one\n"})
+    left = up.commit({"pkg/l.py": "l\n"}, on="left", parents=[root])
+    right = up.commit({"pkg/r.py": "r\n"}, on="right", parents=[root])
+    both = {"pkg/l.py": "l\n", "pkg/r.py": "r\n"}
+    up.commit(both, on="main", parents=[left, right])
+    up.commit(both, on="pr", parents=[right, left])
+    up.pull(1, up.commit({"pkg/n.py": "n\n"}, on="pr"))
+    world.manifest({"up": component(up, merge=[request(1, base=root)])})
+    with pytest.raises(LockError, match="2 merge bases"):
+        world.lock()
+
+
+def test_unrelated_histories_are_refused(world: World) -> None:
+    up = world.repo()
+    up.commit({"pkg/a.py": "one\n"})
+    up.pull(1, up.commit({"pkg/z.py": "z\n"}, on="alien", parents=[]))
+    world.manifest({"up": component(up, merge=[request(1)])})
+    with pytest.raises(LockError, match="no common ancestor"):
+        world.lock()
+
+
+def test_what_a_request_changes_elsewhere_is_listed(world: World) -> None:
+    up = world.repo()
+    up.commit({"pkg/a.py": "one\n", "docs/a.md": "d\n", "tests/t.py": "t\n"})
+    head = {"pkg/a.py": "two\n", "docs/a.md": "dd\n", "tests/t.py": None, "tests/ü x.py": "new\n"}
+    pull(up, 1, head)
+    lock = world.locked({"up": component(up, merge=[request(1)])})
+    merge = lock.components["up"].merges[0]
+    assert merge.inside == ("pkg/a.py",)
+    assert merge.outside == ("docs/a.md", "tests/t.py", "tests/ü x.py")
+    assert {r.path for r in merge.records} == {"pkg/a.py"}
+
+
+def test_two_sides_that_git_merges_and_merge_file_does_not(world: World) -> None:
+    """git merges with the histogram diff, `git merge-file` with Myers': then the lock carries the result."""
+    up = world.repo()
+    base, ours, theirs = (text(side) for side in DEPENDS_ON_THE_DIFF)
+    first = up.commit({"pkg/a.py": base})
+    up.commit({"pkg/a.py": theirs}, on="pr", parents=[first])
+    up.commit({"pkg/a.py": ours})
+    up.pull(1, "pr")
+    lock = world.locked({"up": component(up, merge=[request(1)])})
+    (record,) = lock.components["up"].merges[0].records
+    blobs = [Path(world.root, name) for name in ("ours", "base", "theirs")]
+    for path, content in zip(blobs, (ours, base, theirs), strict=True):
+        path.write_text(content)
+    by_file = subprocess.run(["git", "merge-file", "-p", "-q", *blobs], capture_output=True, check=False)
+    agrees = by_file.returncode == 0  # it may, with another version of git
+    assert (record.content is None, record.three_way is None) == (agrees, not agrees)
+    tree = merged(up)
+    assert (
+        world.compose(lock).code["pkg/a.py"].decode() == up.git("cat-file", "blob", f"{tree}:pkg/a.py") + "\n"
+    )
+
+
+def test_names_that_are_not_utf8_survive(world: World) -> None:
+    up = world.repo()
+    base = up.commit({"pkg/a.py": "a\n"})
+    odd = b"pkg/caf\xe9.py".decode("utf-8", "surrogateescape")
+    pull(up, 1, {odd: "e\n"}, at=base)
+    up.commit({"pkg/a.py": "b\n"})
+    lock = world.locked({"up": component(up, merge=[request(1)])})
+    assert lock.components["up"].merges[0].inside == (odd,)
+    assert world.compose(lock).code[odd] == b"e\n"
+
+
+def test_the_whole_repository_may_be_expected(world: World) -> None:
+    up = world.repo()
+    base = up.commit({"pkg/a.py": changed(), "docs/x": "flat\n", "keep": "k\n"})
+    pull(up, 1, {"pkg/a.py": changed(l2="pr"), "docs/x": None, "docs/x/y": "d\n"})
+    up.commit({"pkg/a.py": changed(l29="ours")}, parents=[base])
+    expected = merged(up)
+    lock = world.locked({"up": component(up, merge=[request(1)], expect=expected)})
+    assert lock.components["up"].repository == expected
+    world.manifest({"up": component(up, merge=[request(1)], expect=base)})
+    with pytest.raises(LockError, match="not the expected tree") as error:
+        world.lock()
+    assert expected in str(error.value)
+
+
+def test_what_was_changed_on_both_sides_elsewhere_can_not_be_expected(world: World) -> None:
+    up = world.repo()
+    base = up.commit({"pkg/a.py": "a\n", "docs/x": changed()})
+    pull(up, 1, {"pkg/a.py": "b\n", "docs/x": changed(l2="pr")})
+    up.commit({"docs/x": changed(l29="ours")}, parents=[base])
+    world.manifest({"up": component(up, merge=[request(1)], expect=base)})
+    with pytest.raises(LockError, match="docs/x was changed on both sides"):
+        world.lock()
+
+
+def test_a_request_that_brings_a_submodule(world: World) -> None:
+    up = world.repo()
+    base = up.commit({"pkg/a.py": "a\n"})
+    pull(up, 1, {"pkg/lib": File(base, mode="160000")})
+    world.manifest({"up": component(up, merge=[request(1)])})
+    with pytest.raises(LockError, match="submodules that the manifest does not name") as error:
+        world.lock()
+    assert "pkg/lib" in str(error.value)
+
+
+def test_merges_may_be_asked_of_a_whole_checkout(world: World) -> None:
+    up = world.repo()
+    base = up.commit({"pkg/a.py": changed(), "setup.py": "s\n"})
+    pull(up, 1, {"pkg/a.py": changed(l2="pr"), "setup.py": "s2\n"})
+    up.commit({"pkg/a.py": changed(l29="ours")}, parents=[base])
+    whole = component(up, merge=[request(1)], checkout="full", take=takes(("pkg", "lib")))
+    lock = world.locked({"up": whole})
+    assert lock.components["up"].result == merged(up)
+    made = world.compose(lock)
+    assert made.src["up"]["setup.py"] == b"s2\n"
+    assert (
+        made.code["lib/a.py"].decode() == changed(l2="pr", l29="ours") == made.src["up"]["pkg/a.py"].decode()
+    )

@@ -1,0 +1,185 @@
+"""Locking from servers of protocol v0, and from mirrors that lie, lag or are gone: each is blamed by its own name."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npu_rl.errors import SourceError
+from npu_rl.lock.lock_model import Source
+from tests.resolve.world import World, component, pull, request
+from tests.support import Daemon, File, Repo, serve
+
+# -- protocol v0 -----------------------------------------------------------------------------------------
+
+
+def old_server(world: World, up: Repo, daemon: Daemon, ref: str, **more: Any) -> dict[str, Any]:
+    return component(up, ref, **{"sources": [{"git": daemon.url(up.path.name)}], **more})
+
+
+@pytest.mark.parametrize("ref", ["annotated", "light", "inner id", "branch"])
+def test_a_server_of_protocol_v0(world: World, ref: str) -> None:
+    """Its clients may ask for the tips of refs only: the chain of `setup` leads on."""
+    up = world.repo()
+    inner = up.commit({"pkg/a.py": "one\n", "other": "o\n"})
+    if ref in ("annotated", "light"):
+        up.tag("v1", inner, annotated=ref == "annotated")
+    tip = up.commit({"pkg/a.py": "two\n"})
+    names = {"annotated": "refs/tags/v1", "light": "refs/tags/v1", "inner id": inner}
+    wanted = {"branch": tip}.get(ref, inner)
+    with serve(up.path.parent, v0=True) as daemon:
+        lock = world.locked({"up": old_server(world, up, daemon, names.get(ref, "refs/heads/main"))})
+        assert lock.components["up"].pin == wanted
+        assert world.compose(lock).code["pkg/a.py"] == (b"two\n" if ref == "branch" else b"one\n")
+        assert world.check() == lock
+
+
+@pytest.mark.parametrize("how", ["merge", "pick"])
+def test_requests_on_a_server_of_protocol_v0(world: World, how: str) -> None:
+    """Neither the pin nor the merge base is the tip of a ref."""
+    up = world.repo()
+    up.commit({"pkg/a.py": "a\n", "pkg/b.py": "b\n"})
+    pin = up.commit({"pkg/b.py": "B\n"})
+    pull(up, 7, {"pkg/a.py": "A\n"}, at=pin)
+    up.commit({"pkg/c.py": "later\n"})
+    with serve(up.path.parent, v0=True) as daemon:
+        lock = world.locked({"up": old_server(world, up, daemon, pin, merge=[request(7, how)])})
+        code = world.compose(lock).code
+    assert (code["pkg/a.py"], code["pkg/b.py"], "pkg/c.py" in code) == (b"A\n", b"B\n", False)
+
+
+def test_a_submodule_on_a_server_of_protocol_v0(world: World) -> None:
+    inner = world.repo("inner")
+    pin = inner.commit({"x.py": "x\n"})
+    inner.commit({"x.py": "y\n"})
+    up = world.repo()
+    up.commit({"pkg/a.py": "a\n", "pkg/sub": File(pin, mode="160000")})
+    with serve(up.path.parent, v0=True) as daemon:
+        modules = {"pkg/sub": {"git": daemon.url("inner.git"), "ref": pin}}
+        lock = world.locked({"up": old_server(world, up, daemon, "refs/heads/main", submodules=modules)})
+        assert world.compose(lock).code["pkg/sub/x.py"] == b"x\n"
+
+
+def test_an_id_that_nobody_has_costs_no_history(world: World) -> None:
+    """A server that says so of an id is not asked for everything."""
+    up = world.repo()
+    up.commit({"pkg/a.py": "a\n"})
+    with serve(up.path.parent) as daemon:
+        with pytest.raises(SourceError, match="No source has the commits of up") as error:
+            world.locked({"up": old_server(world, up, daemon, "1" * 40)})
+    assert "everything" not in str(error.value)
+    assert "The network is not at fault" in str(error.value.hint)
+
+
+# -- who is blamed ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mirror(world: World, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A mirror that https://upstream.example/ is rewritten to; it has another history than the original."""
+    other = Repo(world.root / "mirror" / "up.git")
+    other.commit({"pkg/a.py": "stale\n"})
+    place = world.root / "mirror"
+    monkeypatch.setenv("NPU_RL_REWRITE", f"https://upstream.example/=file://{place}/")
+    return place
+
+
+def rewritten(up: Repo, ref: str, **more: Any) -> dict[str, Any]:
+    return component(up, ref, sources=[{"git": "https://upstream.example/up.git"}], **more)
+
+
+def test_a_stale_mirror_is_blamed_under_the_url_that_was_asked(world: World, mirror: Path) -> None:
+    up = world.repo()
+    pin = up.commit({"pkg/a.py": "a\n"})
+    with pytest.raises(SourceError) as error:
+        world.locked({"up": rewritten(up, pin)})
+    asked = f"file://{mirror}/up.git (asked for https://upstream.example/up.git): "
+    assert str(error.value.why).startswith(asked)
+    assert "Check the network" not in str(error.value) and "not at fault" in str(error.value.hint)
+    lock = world.locked({"up": component(up, pin)})
+    there = replace(lock.components["up"], sources=(Source(git="https://upstream.example/up.git"),))
+    with pytest.raises(SourceError, match="No source delivered up") as error:
+        world.compose(replace(lock, components={"up": there}))
+    assert str(error.value.why).startswith(asked)
+    assert "served other content" in str(error.value.why)
+    assert "Check the network" not in str(error.value) and "not at fault" in str(error.value.hint)
+
+
+def test_a_mirror_that_lacks_a_ref_is_blamed_under_the_url_that_was_asked(world: World, mirror: Path) -> None:
+    with pytest.raises(SourceError, match="can't be resolved") as error:
+        world.locked({"up": rewritten(world.repo(), "refs/tags/v9")})
+    assert error.value.why == f"file://{mirror}/up.git has no refs/tags/v9"
+
+
+def test_a_request_that_was_pushed_over_and_pruned(world: World) -> None:
+    """The mirror has the request at another commit: that is said, and nobody looks for faults in the network."""
+    up = world.repo()
+    pin = up.commit({"pkg/a.py": "a\n"})
+    head = pull(up, 7, {"pkg/a.py": "A\n"})
+    lock = world.locked({"up": component(up, pin, merge=[request(7, "pick")])})
+    new = up.commit({"pkg/a.py": "B\n"}, on="refs/pull/7/head", parents=[pin])
+    up.git("reflog", "expire", "--expire=now", "--all")
+    up.git("gc", "-q", "--prune=now")
+    assert head not in up.git("cat-file", "--batch-all-objects", "--batch-check")
+    with pytest.raises(SourceError, match="No source delivered up") as error:
+        world.compose(lock)
+    assert f"refs/pull/7/head is at {new[:12]} there" in str(error.value.why)
+    assert "pushed over" in str(error.value.hint) and "Check the network" not in str(error.value)
+
+
+def test_a_mirror_that_is_gone_or_down(world: World) -> None:
+    up = world.repo()
+    pin = up.commit({"pkg/a.py": "a\n"})
+    gone = component(up, pin, sources=[{"git": f"file://{world.root}/nowhere.git"}])
+    with pytest.raises(SourceError) as error:
+        world.locked({"up": gone})
+    assert error.value.hint is not None and error.value.hint.startswith("Check the URL and your access")
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with pytest.raises(SourceError) as error:
+        world.locked({"up": component(up, pin, sources=[{"git": f"git://127.0.0.1:{port}/up.git"}])})
+    assert error.value.hint is not None and error.value.hint.startswith("Check the network")
+
+
+# -- a tag in several sources ----------------------------------------------------------------------------
+
+
+def two(world: World, same: bool) -> tuple[Repo, Repo]:
+    up, fork = world.repo(), world.repo("fork")
+    for repo in (up, fork):
+        repo.commit({"pkg/a.py": "a\n"})
+        repo.tag("v1", annotated=True)
+    if not same:
+        fork.git("tag", "-d", "v1")
+        fork.commit({"pkg/a.py": "evil\n"})
+        fork.tag("v1")
+    return up, fork
+
+
+def test_a_tag_that_is_another_commit_elsewhere_is_refused(world: World) -> None:
+    up, fork = two(world, same=False)
+    entry = component(up, "refs/tags/v1", sources=[{"git": up.url}, {"git": fork.url}])
+    with pytest.raises(
+        SourceError, match="refs/tags/v1 of up is not the same commit in all of its sources"
+    ) as error:
+        world.locked({"up": entry})
+    first, second = up.id("refs/tags/v1^{commit}"), fork.id("refs/tags/v1^{commit}")
+    assert error.value.why == f"{up.url} has {first},\n{fork.url} has {second}."
+    assert world.locked({"up": {**entry, "ref": first}}).components["up"].pin == first
+
+
+def test_a_tag_that_is_the_same_elsewhere_and_sources_that_do_not_say(world: World) -> None:
+    up, fork = two(world, same=True)
+    assert up.id("main") == fork.id("main")
+    bare = world.repo("bare")
+    bare.commit({"pkg/a.py": "a\n"})
+    nowhere = f"file://{world.root}/nowhere.git"
+    sources = [{"git": url} for url in (nowhere, up.url, fork.url, bare.url)]
+    world.locked({"up": component(up, "refs/tags/v1", sources=sources)})
+    first, second = world.told
+    assert first.startswith(f"note: up: {nowhere} can't be asked whether its tags are the same: ")
+    assert second == f"note: up: {bare.url} has no refs/tags/v1"

@@ -1,0 +1,242 @@
+"""Source releases: alone, pinned by their hash; beside git, only where they equal the pin."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from npu_rl.errors import LockError, SourceError
+from tests.resolve.world import World, component, pull, request, sdist, takes
+from tests.sources.package_index import PackageIndex
+from tests.support import Repo
+
+FILES = {"demo/__init__.py": "x = 1\n", "demo/sub/m.py": "m\n", "demo/_version.py": "made\n", "README": "r\n"}
+
+
+@pytest.fixture
+def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageIndex]:
+    for name in list(os.environ):
+        if name.startswith("PIP_") or name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    with PackageIndex() as server:
+        monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+        monkeypatch.setenv("PIP_INDEX_URL", server.url)
+        yield server
+
+
+def publish(index: PackageIndex, files: Mapping[str, str] = FILES, version: str = "1.0") -> bytes:
+    data = sdist("demo", version, files)
+    index.projects.pop("demo", None)
+    index.add("demo", f"demo-{version}.tar.gz", data)
+    return data
+
+
+def release(**more: Any) -> dict[str, Any]:
+    source = {"pypi": "demo==1.0", "drop": ["demo/_version.py"]}
+    return {"sources": [source], "take": [{"from": "demo", "to": "demo"}], **more}
+
+
+def both(up: Repo, *drop: str, **more: Any) -> dict[str, Any]:
+    sources = [{"git": up.url}, {"pypi": "demo==1.0", "drop": list(drop)}]
+    return component(up, up.id("main"), take=takes(("demo", "demo")), **{"sources": sources, **more})
+
+
+def upstream(world: World, **changes: str) -> Repo:
+    up = world.repo()
+    files = {path: content for path, content in FILES.items() if path != "demo/_version.py"}
+    up.commit({**files, **changes})
+    return up
+
+
+def downloads(index: PackageIndex) -> int:
+    return sum(path.startswith("/files/") for path in index.requests)
+
+
+# -- alone ---------------------------------------------------------------------------------------------
+
+
+def test_a_release_alone_is_pinned_by_its_hash(world: World, index: PackageIndex) -> None:
+    data = publish(index)
+    lock = world.locked({"demo": release(dist={"name": "demo", "version": "1.0"})}, runtime=False)
+    demo = lock.components["demo"]
+    (source,) = demo.sources
+    assert (source.sha256, source.size, source.filename) == (
+        hashlib.sha256(data).hexdigest(),
+        len(data),
+        "demo-1.0.tar.gz",
+    )
+    assert (demo.pin, demo.proof, demo.tree) == (None, (), demo.result)
+    assert downloads(index) == 1  # also what the composition needs is kept
+    made = world.compose(lock)
+    assert sorted(made.code) == [
+        "demo-1.0.dist-info/INSTALLER",
+        "demo-1.0.dist-info/METADATA",
+        "demo/__init__.py",
+        "demo/sub/m.py",
+    ]
+    assert f"Pin: demo==1.0 sha256:{source.sha256}" in made.log()
+
+
+def test_a_release_may_be_patched_and_composed_beside_git(world: World, index: PackageIndex) -> None:
+    publish(index)
+    world.write("x.patch", "--- a/demo/sub/m.py\n+++ b/demo/sub/m.py\n@@ -1 +1 @@\n-m\n+n\n")
+    other = world.repo("other")
+    other.commit({"pkg/o.py": "o\n"})
+    lock = world.locked({"demo": release(patches=["./x.patch"]), "other": component(other)})
+    made = world.compose(lock)
+    assert (made.code["demo/sub/m.py"], made.code["pkg/o.py"]) == (b"n\n", b"o\n")
+
+
+def test_a_release_may_hold_patches_for_another_component(world: World, index: PackageIndex) -> None:
+    patch = "--- a/pkg/o.py\n+++ b/pkg/o.py\n@@ -1 +1 @@\n-o\n+p\n"
+    publish(index, {**FILES, "fixes/series": "a.patch\n", "fixes/a.patch": patch})
+    other = world.repo("other")
+    other.commit({"pkg/o.py": "o\n"})
+    entry = component(other, patches=[{"from": "demo", "path": "fixes"}])
+    for take in ({"take": takes(("demo", "demo"))}, {}):
+        lock = world.locked({"demo": {"sources": [{"pypi": "demo==1.0"}], **take}, "other": entry})
+        made = world.compose(lock)
+        assert made.code["pkg/o.py"] == b"p\n" and not [path for path in made.code if "fixes" in path]
+
+
+def test_another_file_under_the_same_name_is_refused(world: World, index: PackageIndex) -> None:
+    publish(index)
+    lock = world.locked({"demo": release()})
+    publish(index, {**FILES, "demo/__init__.py": "import os; os.system('x')\n"})
+    with pytest.raises(SourceError, match="No source delivered demo") as error:
+        world.compose(lock)
+    assert "sha256" in str(error.value).lower()
+    with pytest.raises(SourceError):
+        world.check()
+    new = world.lock()  # only a new lock takes it, and everybody sees the hash change
+    assert new.components["demo"].sources[0].sha256 != lock.components["demo"].sources[0].sha256
+
+
+def test_an_update_of_something_else_keeps_the_hash(world: World, index: PackageIndex) -> None:
+    data = publish(index)
+    other = world.repo("other")
+    other.commit({"pkg/o.py": "o\n"})
+    world.locked({"demo": release(), "other": component(other)})
+    index.projects["demo"][0].data = sdist("demo", "1.0", {**FILES, "demo/evil.py": "e\n"})
+    with pytest.raises(SourceError):
+        world.lock("other")
+    index.projects["demo"][0].data = data
+    assert world.lock("other").components["demo"].sources[0].sha256 == hashlib.sha256(data).hexdigest()
+
+
+def test_a_lock_downloads_no_sdist_that_the_store_has(world: World, index: PackageIndex) -> None:
+    """By the hash that the index lists or the lock has; after a failed lock too, and with other takes and drops."""
+    publish(index)
+    with pytest.raises(SourceError, match=r"does not have demo/absent\.py"):
+        world.locked({"demo": {**release(), "sources": [{"pypi": "demo==1.0", "drop": ["demo/absent.py"]}]}})
+    assert downloads(index) == 1
+    lock = world.locked({"demo": release()})
+    assert world.lock() == world.check() == lock
+    world.locked({"demo": {"sources": [{"pypi": "demo==1.0"}], "take": takes(("demo/sub", "sub"))}})
+    up = upstream(world)
+    world.locked({"demo": both(up, "demo/_version.py")})
+    with pytest.raises(LockError, match="only in the release: demo/_version"):
+        world.locked({"demo": both(up)})
+    assert downloads(index) == 1
+    store = world.empty_store()
+    for _ in range(2):
+        world.compose(lock, store)
+    assert downloads(index) == 2
+
+
+@pytest.mark.parametrize("listed", [False, "0" * 64])
+def test_an_index_that_lists_no_hash_or_another_is_asked_for_the_file(
+    world: World, index: PackageIndex, listed: bool | str
+) -> None:
+    publish(index)
+    world.locked({"demo": release()})
+    index.projects["demo"][0].sha256 = listed
+    if listed:
+        with pytest.raises(SourceError, match="No place delivered"):
+            world.lock()
+    else:
+        world.lock()
+    assert downloads(index) == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "take", "says"),
+    [
+        ({"drop": ["demo/_version.py", "demo/absent.py"]}, "demo", "does not have demo/absent.py"),
+        ({}, "absent", "does not have absent"),
+    ],
+)
+def test_what_the_release_has_not(
+    world: World, index: PackageIndex, source: dict[str, object], take: str, says: str
+) -> None:
+    publish(index)
+    entry = {"sources": [{"pypi": "demo==1.0", **source}], "take": takes((take, "demo"))}
+    with pytest.raises(SourceError, match=says) as error:
+        world.locked({"demo": entry})
+    assert "`take:` and `drop:`" in str(error.value)
+
+
+def test_a_release_that_is_not_there(world: World, index: PackageIndex) -> None:
+    publish(index, version="2.0")
+    with pytest.raises(SourceError) as error:
+        world.locked({"demo": release()})
+    assert "demo" in str(error.value) and "1.0" in str(error.value)
+
+
+def test_offline_asks_no_index(world: World, index: PackageIndex) -> None:
+    publish(index)
+    world.manifest({"demo": release()})
+    from npu_rl.resolve import relock
+
+    options = world.options()
+    offline = replace(options, network=replace(options.network, offline=True))
+    with pytest.raises(SourceError, match="--offline forbids"):
+        relock.write(offline, [])
+    assert index.requests == []
+
+
+# -- beside git ----------------------------------------------------------------------------------------
+
+
+def test_a_release_that_equals_the_pin_is_a_source(world: World, index: PackageIndex) -> None:
+    publish(index)
+    up = upstream(world)
+    lock = world.locked({"up": both(up, "demo/_version.py")})
+    git, pypi = lock.components["up"].sources
+    assert git.git == up.url and pypi.sha256 and pypi.drop == ("demo/_version.py",)
+    up.path.rename(world.root / "gone.git")  # then the release delivers the pin's very tree
+    assert world.compose(lock).code["demo/sub/m.py"] == b"m\n"
+    assert world.compose(lock).code.keys() >= {"demo/__init__.py"}
+
+
+def test_a_release_that_differs_from_the_pin_is_told_file_by_file(world: World, index: PackageIndex) -> None:
+    publish(index)
+    up = upstream(world, **{"demo/sub/m.py": "other\n", "demo/only-git.md": "g\n"})
+    with pytest.raises(LockError, match=r"demo==1\.0 does not stand for up at") as error:
+        world.locked({"up": both(up)})
+    message = str(error.value)
+    assert "only in the release: demo/_version.py" in message
+    assert "differs: demo/sub/m.py" in message
+    assert "not in the release: demo/only-git.md" in message
+    assert "demo/__init__.py" not in message and "`drop:`" in message
+
+
+def test_many_differences_are_cut_short(world: World, index: PackageIndex) -> None:
+    publish(index, {**FILES, **{f"demo/gen{n:02}.py": "g\n" for n in range(20)}})
+    with pytest.raises(LockError) as error:
+        world.locked({"up": both(upstream(world), "demo/_version.py")})
+    assert "demo/gen14.py\n" in str(error.value) and "and 5 more" in str(error.value)
+
+
+def test_a_release_is_no_source_of_merges_or_whole_checkouts(world: World, index: PackageIndex) -> None:
+    publish(index)
+    up = upstream(world)
+    pull(up, 1, {"demo/sub/m.py": "pr\n"})
+    for more in ({"merge": [request(1)]}, {"checkout": "full"}):
+        with pytest.raises(LockError, match=r"demo==1\.0 can't be a source of up"):
+            world.locked({"up": both(up, "demo/_version.py", **more)})
