@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 import npu_rl
-from npu_rl.recipes.keys import dotted_keys, sections
-from npu_rl.recipes.known_switches import known_switches
+from npu_rl.recipes.key_map import dotted_keys, sections
+from npu_rl.trainer_code.adaptation_switches import known_switches
 from npu_rl.training.symptoms import SYMPTOMS
 
 ROOT = Path(npu_rl.__file__).parent
+# Where messages about recipes are.
+ROOMS = ("training", "judgement", "plan", "memory", "sizing", "trainer_keys", "recipes", "trainer_code")
 # Sections of a recipe whose keys are open, and so not in the schema.
 OPEN = (
     "env.",
@@ -60,7 +62,7 @@ def _hints() -> Iterator[tuple[str, str]]:
     """The texts that tell what to do: of the arguments `hint` and `fix`, and of the symptoms."""
     for number, symptom in enumerate(SYMPTOMS):
         yield f"symptom {number}: {symptom.pattern.pattern[:30]}", symptom.hint
-    for path in sorted([*(ROOT / "training").glob("*.py"), *(ROOT / "recipes").rglob("*.py")]):
+    for path in sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             for word in getattr(node, "keywords", []):
                 if word.arg in ("hint", "fix"):

@@ -10,14 +10,14 @@ from npu_rl.cli.show import print_json, say, tell
 
 if TYPE_CHECKING:
     from npu_rl.config.finding import Finding
-    from npu_rl.recipes.judge import AssembledTree
-    from npu_rl.recipes.load import LoadedRecipe
+    from npu_rl.judgement.judge import AssembledTree
+    from npu_rl.recipes.load_recipe import LoadedRecipe
 
 
 def load(name: str, overrides: Sequence[str], as_json: bool) -> LoadedRecipe:
     """The recipe. as_json: print what is invalid in it as findings, and exit, instead of raising InvalidRecipe."""
-    from npu_rl.recipes.find import InvalidRecipe
-    from npu_rl.recipes.load import load_recipe
+    from npu_rl.recipes.load_recipe import load_recipe
+    from npu_rl.recipes.recipe_kind import InvalidRecipe
 
     try:
         return load_recipe(name, overrides)
@@ -30,7 +30,7 @@ def load(name: str, overrides: Sequence[str], as_json: bool) -> LoadedRecipe:
 
 def tree_of(workspace: Path | None) -> AssembledTree | None:
     """The tree of the workspace named, or of the one that is found; None if there is none."""
-    from npu_rl.recipes.judge import AssembledTree
+    from npu_rl.judgement.judge import AssembledTree
     from npu_rl.workspace.discovery import open_any
     from npu_rl.workspace.receipt import read_lock
 

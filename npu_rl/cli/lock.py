@@ -43,8 +43,8 @@ def _demand_environment(manifest: str) -> None:
 
     What only the tree's code reads is judged with a recipe, when there is a tree.
     """
+    from npu_rl.judgement.environment_check import environment_faults
     from npu_rl.manifest.load_manifest import load_manifest
-    from npu_rl.recipes.environment_check import environment_faults
 
     loaded = load_manifest(manifest)
     faults = environment_faults(loaded.manifest.env, None)

@@ -22,10 +22,10 @@ def run(
     as_json: bool,
 ) -> None:
     from npu_rl.errors import UsageError
+    from npu_rl.judgement.judge import judge
+    from npu_rl.judgement.plan_report import plan_json, plan_text
     from npu_rl.masking import masked_text
-    from npu_rl.recipes.judge import judge
-    from npu_rl.recipes.plan.plan import Machine
-    from npu_rl.recipes.plan.report import plan_json, plan_text
+    from npu_rl.plan.plan import Machine
 
     given = {
         "--die-memory-gb": die_gb,

@@ -10,12 +10,12 @@ from npu_rl.cli import judged
 from npu_rl.cli.show import print_json, say, say_text, tell
 
 if TYPE_CHECKING:
-    from npu_rl.recipes.load import LoadedRecipe
+    from npu_rl.recipes.load_recipe import LoadedRecipe
 
 
 def list_bundled(as_json: bool) -> None:
     from npu_rl.data import bundled_recipes
-    from npu_rl.recipes.load import load_recipe
+    from npu_rl.recipes.load_recipe import load_recipe
 
     rows = []
     for name, path in bundled_recipes().items():
@@ -40,8 +40,8 @@ def list_bundled(as_json: bool) -> None:
 
 
 def show(name: str, overrides: Sequence[str], as_json: bool) -> None:
-    from npu_rl.recipes.load import load_recipe
-    from npu_rl.recipes.text import recipe_yaml
+    from npu_rl.recipes.dump_recipe import recipe_yaml
+    from npu_rl.recipes.load_recipe import load_recipe
 
     loaded = load_recipe(name, overrides)
     if as_json:
@@ -66,7 +66,7 @@ def _to_json(loaded: LoadedRecipe) -> dict[str, Any]:
 
 
 def copy(name: str, target: Path | None) -> None:
-    from npu_rl.recipes.copy import copy_recipe
+    from npu_rl.recipes.copy_recipe import copy_recipe
 
     copied = copy_recipe(name, target)
     say(str(copied.recipe))
@@ -77,7 +77,7 @@ def copy(name: str, target: Path | None) -> None:
 
 
 def check(name: str, overrides: Sequence[str], workspace: Path | None, as_json: bool) -> None:
-    from npu_rl.recipes.judge import judge
+    from npu_rl.judgement.judge import judge
 
     loaded = judged.load(name, overrides, as_json)
     tree = judged.tree_of(workspace)

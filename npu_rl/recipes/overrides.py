@@ -26,10 +26,10 @@ from npu_rl.config.validation_errors import unknown_key
 from npu_rl.config.yaml_reader import DEPTH_LIMIT, Document, NotYaml, Plain, read_value
 from npu_rl.errors import UsageError
 from npu_rl.masking import masked_argument
-from npu_rl.recipes.keys import meant_by, sections, suggestion
-from npu_rl.recipes.local_paths import make_absolute
+from npu_rl.recipes.key_map import meant_by, sections, suggestion
+from npu_rl.recipes.recipe_paths import make_absolute
 from npu_rl.recipes.schema import Recipe
-from npu_rl.recipes.settings import OVERRIDES
+from npu_rl.recipes.trainer_settings import OVERRIDES
 
 _NOTHING_TO_REMOVE = "there is nothing to remove: the recipe doesn't say it"
 _A_NULL = "; '\"null\"' in quotes gives the trainer a null"

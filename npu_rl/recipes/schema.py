@@ -15,13 +15,20 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from npu_rl.config import scalar_types
 from npu_rl.config.problems import KeyPath
 from npu_rl.config.strict_model import Fault, Strict
-from npu_rl.recipes import fields as f
-from npu_rl.recipes import shapes
-from npu_rl.recipes.fields import key
+from npu_rl.recipes import recipe_fields as f
+from npu_rl.recipes.recipe_fields import key
 
 _A, _R, _F = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"
 _M = "actor_rollout_ref.model"
 _DIES_PER_CARD = 2  # an Atlas A3 card; the older ones have one
+
+
+# What the `rules` of these two say, in the words of JSON Schema.
+_ONE_MODEL: dict[str, Any] = {"oneOf": [{"required": ["path"]}, {"required": ["make"]}]}
+_ONE_SOURCE: dict[str, Any] = {
+    "oneOf": [{"required": ["train"]}, {"required": ["make"]}],
+    "dependentRequired": {"train": ["test"]},
+}
 
 
 class Trainer(Strict):
@@ -37,7 +44,7 @@ class Trainer(Strict):
 class Model(Strict):
     """The model that is trained: a folder in Hugging Face's layout, or one made up for rehearsals."""
 
-    model_config = ConfigDict(json_schema_extra=shapes.MODEL)
+    model_config = ConfigDict(json_schema_extra=_ONE_MODEL)
 
     path: Annotated[f.Text | None, key(f"{_M}.path")] = Field(
         default=None,
@@ -80,7 +87,7 @@ class Model(Strict):
 class Data(Strict):
     """The prompts: Parquet files as verl reads them, or questions made up for rehearsals."""
 
-    model_config = ConfigDict(json_schema_extra=shapes.DATA)
+    model_config = ConfigDict(json_schema_extra=_ONE_SOURCE)
 
     train: Annotated[f.OneOrMore[f.Text] | None, key("data.train_files")] = Field(
         default=None, description="Parquet files to train on; relative to the recipe if they begin with ./"
@@ -512,7 +519,7 @@ class Recipe(Strict):
     @classmethod
     def meant_by(cls, path: KeyPath) -> str:
         """The recipe's word for the trainer's name of a key."""
-        from npu_rl.recipes.keys import meant_by  # it reads this schema
+        from npu_rl.recipes.key_map import meant_by  # it reads this schema
 
         meant = meant_by(".".join(map(str, path)))
         return meant[0] if meant else ""

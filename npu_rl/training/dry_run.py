@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from npu_rl.disk import disk_errors
 from npu_rl.masking import Secrets, masked_argument, masked_data
-from npu_rl.recipes.fields import split_address
-from npu_rl.recipes.render import OF_THE_NODE, Command, node_offers
+from npu_rl.recipes.dump_recipe import recipe_yaml
+from npu_rl.recipes.recipe_fields import split_address
 from npu_rl.recipes.schema import Recipe
-from npu_rl.recipes.text import recipe_yaml
+from npu_rl.recipes.trainer_command import OF_THE_NODE, Command, node_offers
 from npu_rl.training import made
 from npu_rl.training.attempt import write_private
 from npu_rl.training.shell_words import export, word

@@ -14,14 +14,14 @@ from npu_rl import byte_code
 from npu_rl.config.finding import Finding, Severity
 from npu_rl.data import bundled_manifests
 from npu_rl.errors import HostError, NpuRlError, RecipeError, UsageError, WorkspaceError
+from npu_rl.judgement.judge import AssembledTree, Judgement, judge
 from npu_rl.lock.lock_model import Lock
 from npu_rl.masking import Secrets, masked_value
-from npu_rl.recipes.derived import derived
-from npu_rl.recipes.judge import AssembledTree, Judgement, judge
-from npu_rl.recipes.load import LoadedRecipe
-from npu_rl.recipes.plan.machine import Machine
-from npu_rl.recipes.render import Command, Folders, render
+from npu_rl.recipes.derived_recipe import derived
+from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.recipes.schema import Recipe
+from npu_rl.recipes.trainer_command import Command, Folders, render
+from npu_rl.sizing.machine import Machine
 from npu_rl.training import host, interpreter, made
 from npu_rl.training.drift import AllowedDrift, allow, reason_of
 from npu_rl.training.interpreter import Interpreter
@@ -34,7 +34,7 @@ from npu_rl.workspace.place import check_path
 from npu_rl.workspace.verify import Progress, Report, verify
 
 if TYPE_CHECKING:
-    from npu_rl.recipes.compose import Composed
+    from npu_rl.training.hydra_compose import Composed
 
 Tell = Callable[[str], None]
 
@@ -185,8 +185,8 @@ def prepare(
 
 def compose(prepared: Prepared, command: Command) -> Composed:
     """The trainer's whole configuration, as its own Hydra composes it. Raises RecipeError with Hydra's words."""
-    from npu_rl.recipes.compose import compose as composed
-    from npu_rl.recipes.hydra_entry import entry_point
+    from npu_rl.trainer_code.hydra_entry import entry_point
+    from npu_rl.training.hydra_compose import compose as composed
 
     def run(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str, str]:
         finished = run_quietly(list(argv), environment, prepared.layout.hidden, 180.0)

@@ -11,8 +11,8 @@ from pathlib import Path
 from npu_rl.bounded import read_json
 from npu_rl.errors import NpuRlError
 from npu_rl.masking import masked_data
-from npu_rl.recipes.render import Command
-from npu_rl.recipes.text import recipe_yaml
+from npu_rl.recipes.dump_recipe import recipe_yaml
+from npu_rl.recipes.trainer_command import Command
 from npu_rl.training import dry_run, host, made, nodes
 from npu_rl.training.attempt import Attempt, write_json
 from npu_rl.training.metrics import Point, rewards

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.recipes.plan.helpers import RECIPE
+from tests.plan.helpers import RECIPE
 from tests.support import clean_env, run_cli
 
 

@@ -16,14 +16,14 @@ import pytest
 from npu_rl.bounded import parse_json, read_file, read_json
 from npu_rl.errors import NpuRlError, SourceError, UsageError
 from npu_rl.git.objects import FILE, Entry, MalformedObject, format_tree, nested
-from npu_rl.recipes.hydra_entry import entry_point
-from npu_rl.recipes.hydra_yaml import ModuleFault
-from npu_rl.recipes.load import load_recipe
+from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.sources.sdist import read_sdist
 from npu_rl.sources.url_rewriting import load_rewrites
+from npu_rl.trainer_code.hydra_entry import entry_point
+from npu_rl.trainer_code.hydra_yaml import ModuleFault
 from npu_rl.workspace.check import read_stats
+from tests.code_trees import check_recipe
 from tests.hostile.limits import assert_told
-from tests.recipes.code_trees import check_recipe
 from tests.resolve.world import World
 from tests.support import clean_env, run_cli
 

@@ -9,8 +9,8 @@ import pytest
 
 from npu_rl.data import bundled_recipes
 from npu_rl.errors import RecipeError
-from npu_rl.recipes.find import InvalidRecipe
-from npu_rl.recipes.load import load_recipe
+from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.recipes.recipe_kind import InvalidRecipe
 from tests.recipes.examples import BAD, MINIMAL, ids, write
 
 

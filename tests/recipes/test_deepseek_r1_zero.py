@@ -17,13 +17,13 @@ from npu_rl.data import bundled_manifests, bundled_recipes, data_root
 from npu_rl.lock.lock_model import file_for
 from npu_rl.lock.lock_model import read as read_lock
 from npu_rl.manifest.manifest_kind import MANIFEST
-from npu_rl.recipes.fields import read_scalar
-from npu_rl.recipes.hydra_text import argument
-from npu_rl.recipes.load import load_recipe
-from npu_rl.recipes.settings import flat, settings
-from tests.recipes.code_trees import archive, check_recipe, known_keys
-from tests.recipes.test_compose import composed
+from npu_rl.recipes.hydra_quoting import argument
+from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.recipes.recipe_fields import read_scalar
+from npu_rl.recipes.trainer_settings import flat, settings
+from tests.code_trees import archive, check_recipe, known_keys
 from tests.support import git
+from tests.training.test_hydra_compose import composed
 
 NAME, RANDOM = "deepseek-r1-zero-256die", "deepseek-r1-zero-256die-random-init"
 PUBLISHED = "deepseek-r1-zero-256die-published"

@@ -19,7 +19,7 @@ from npu_rl.config.json_schema import export_schema
 from npu_rl.config.yaml_reader import read_yaml
 from npu_rl.data import bundled_recipes, data_root
 from npu_rl.manifest.manifest_kind import MANIFEST
-from npu_rl.recipes.keys import dotted_keys
+from npu_rl.recipes.key_map import dotted_keys
 from npu_rl.recipes.schema import Recipe
 from tests.recipes.examples import BAD, GOOD, ids, is_structural
 

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_rl.errors import RecipeError, UsageError
-from npu_rl.recipes.fields import read_scalar
-from npu_rl.recipes.find import InvalidRecipe
-from npu_rl.recipes.keys import dotted_keys, sections, word_for
-from npu_rl.recipes.load import load_recipe
+from npu_rl.recipes.key_map import dotted_keys, sections, word_for
+from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.recipes.overrides import Override, parse_overrides
+from npu_rl.recipes.recipe_fields import read_scalar
+from npu_rl.recipes.recipe_kind import InvalidRecipe
 from npu_rl.recipes.schema import Recipe
 from tests.recipes.examples import EVERYTHING, MINIMAL, write
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from npu_rl.data import data_root
 from npu_rl.errors import NpuRlError
+from npu_rl.judgement.judge import judge
 from npu_rl.lock import lock_model
-from npu_rl.recipes.judge import judge
-from npu_rl.recipes.load import load_recipe
+from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.training.drift import AllowedDrift
 from npu_rl.training.interpreter import Interpreter
 from npu_rl.training.prepare import Prepared, facts

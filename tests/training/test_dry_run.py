@@ -16,7 +16,7 @@ from npu_rl.training import made
 from npu_rl.training.dry_run import MORE_FILES
 from npu_rl.training.interpreter import Interpreter
 from npu_rl.training.made import ON_PATH
-from tests.recipes.test_settings_and_render import recipe
+from tests.recipes.test_trainer_command import recipe
 from tests.support import clean_env, run_cli
 from tests.training.ray_cluster import RayCluster
 

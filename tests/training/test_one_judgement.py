@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from npu_rl.cli.app import app
-from npu_rl.recipes.load import load_recipe
+from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.training.prepare import RefusedRecipe, prepare
 from npu_rl.workspace.layout import Layout
 from tests.support import clean_env

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.errors import HostError
-from npu_rl.recipes.load import load_recipe
+from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.training.metrics import rewards
 from npu_rl.training.prepare import facts
 from npu_rl.training.process import processes_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from npu_rl.recipes.plan.fit import Check
+from npu_rl.sizing.divisibility import Check
 
 __all__ = ["Check", "LayoutReport", "NotRehearsed"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from npu_rl.recipes.plan.fit import fit
-from npu_rl.recipes.plan.groups import rollout_groups, train_groups
-from npu_rl.recipes.plan.sizes import Layout, ModelSizes, RolloutSizes, TrainSizes
+from npu_rl.sizing.divisibility import fit
+from npu_rl.sizing.parallelism import Layout, ModelSizes, RolloutSizes, TrainSizes
+from npu_rl.sizing.process_groups import rollout_groups, train_groups
 
 __all__ = [
     "Layout",

@@ -12,7 +12,7 @@ from npu_rl.config.problems import closest
 from npu_rl.data import data_root
 from npu_rl.disk import write_atomically
 from npu_rl.errors import NpuRlError, UsageError
-from npu_rl.recipes.plan.sizes import layout_of
+from npu_rl.sizing.parallelism import layout_of
 from npu_rl.training.made import ON_PATH, ON_PATH_NPU, ON_PATH_VLLM
 from npu_rl.training.prepare import Prepared, Tell, dump, facts, runs_folder
 from npu_rl.training.record import RunRecord

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from npu_rl.recipes.load import load_recipe
+from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.recipes.schema import Recipe, Reward
 from npu_rl.runtime.deepscaler import score
 from npu_rl.training.rehearsal.scale_rollout import CASES, GOAL, RANKS, Case, scaled_rollout

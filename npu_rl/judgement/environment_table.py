@@ -1,0 +1,200 @@
+"""Environment variables whose reader no tree shows: those of CANN, HCCL, torch_npu, Ray, Hydra, and npu-rl's own.
+
+Ranges and words are those of the manuals named in `SOURCES`; a newer version may take more, so a person may overrule
+them. Names without an entry in `TYPES` are known only to tell a typing error from a name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from npu_rl.judgement.environment_values import (
+    Values,
+    any_text,
+    compared,
+    number,
+    one_of,
+    pairs,
+    switch,
+    whole,
+)
+
+SOURCES: Mapping[str, str] = {
+    "HCCL_": "HCCL user guide, docs/zh/user_guide/hccl_env @ hicann/hccl 09300b70",
+    "HCOMM_": "HCCL user guide, docs/zh/user_guide/hccl_env @ hicann/hccl 09300b70",
+    "ASCEND_": "CANN 8.2.RC1, environment variable reference",
+    "RAY_": "ray 2.42.1, _private/ray_constants.py",
+    "HYDRA_": "hydra 1.3, _internal/utils.py:222",
+    "CUDA_DEVICE_MAX_CONNECTIONS": "CUDA programming guide; Megatron-core compares it with 1",
+    "NPU_RL_": "npu_rl_runtime",
+    "": "torch_npu, docs/zh/environment_variable_reference @ Ascend/pytorch 05c6215c",
+}
+
+
+def _of_allocator() -> Values:
+    def flag(text: str) -> bool:
+        return text in ("True", "False")
+
+    def digits(text: str) -> bool:
+        return text.isdecimal()
+
+    def share(text: str) -> bool:
+        return bool(re.fullmatch(r"0?\.[0-9]+|[01](\.[0-9]*)?", text))
+
+    def anything(text: str) -> bool:
+        return bool(text)
+
+    def together(given: dict[str, str]) -> str:
+        """torch_npu asserts it (NPUAllocatorConfig.cpp @ Ascend/pytorch 00ebc60c)."""
+        limits = [key for key in ("max_split_size_mb", "garbage_collection_threshold") if key in given]
+        if given.get("expandable_segments") == "True" and limits:
+            return f"has {limits[0]}, which can't be with expandable_segments:True"
+        return ""
+
+    return pairs(
+        {
+            "max_split_size_mb": digits,
+            "garbage_collection_threshold": share,
+            "expandable_segments": flag,
+            "base_addr_aligned_kb": lambda text: text.isdecimal() and int(text) <= 16,
+            "page_size": lambda text: text == "1g",
+            "segment_size_mb": lambda text: text.isdecimal() and 20 <= int(text) <= 512,
+            "large_segment_size_mb": digits,
+            "roundup_power2_divisions": anything,
+            "multi_stream_lazy_reclaim": flag,
+            "pin_memory_expandable_segments": flag,
+            "pinned_mem_register": flag,
+            "pinned_use_background_threads": flag,
+            "pinned_reserve_segment_size_mb": digits,
+            "per_process_memory_fraction": share,
+            "release_lock_on_npumalloc": flag,
+        },
+        together,
+    )
+
+
+def _flag(on: set[str]) -> Values:
+    values = compared(frozenset(on), frozenset(), str.lower)
+    assert values is not None
+    return values
+
+
+_TRUTH = ("true", "false")
+
+TYPES: Mapping[str, Values] = {
+    # -- HCCL: anything else is error EI0001 at the first communicator
+    "HCCL_BUFFSIZE": whole(1, None, "MB"),
+    "HCCL_CONNECT_TIMEOUT": whole(120, 7200, "seconds"),
+    "HCCL_EXEC_TIMEOUT": number(0, 2147483647, "seconds"),
+    "HCCL_IF_BASE_PORT": whole(1024, 65520),
+    "HCCL_OP_EXPANSION_MODE": one_of(
+        "AIV", "AI_CPU", "HOST", "HOST_TS", "AICPU_TS", "AICPU_CacheDisable", "CCU_MS", "CCU_SCHED"
+    ),
+    "HCCL_DETERMINISTIC": one_of(*_TRUTH, "strict", fold=True),
+    "HCCL_INTRA_PCIE_ENABLE": switch(),
+    "HCCL_INTRA_ROCE_ENABLE": switch(),
+    "HCCL_INTER_HCCS_DISABLE": one_of("TRUE", "FALSE", fold=True),
+    "HCCL_RDMA_PCIE_DIRECT_POST_NOSTRICT": one_of("TRUE", "FALSE", fold=True),
+    "HCCL_WHITELIST_DISABLE": switch(),
+    "HCCL_DIAGNOSE_ENABLE": switch(),
+    "HCCL_ENTRY_LOG_ENABLE": switch(),
+    "HCCL_SOCKET_FAMILY": one_of("AF_INET", "AF_INET6"),
+    "HCCL_RDMA_TC": whole(0, 255),
+    "HCCL_RDMA_SL": whole(0, 7),
+    "HCCL_RDMA_TIMEOUT": whole(0, 31),
+    "HCCL_RDMA_RETRY_CNT": whole(1, 7),
+    "HCCL_RDMA_QPS_PER_CONNECTION": whole(1, 32),
+    "HCCL_MULTI_QP_THRESHOLD": whole(1, 8192, "KB"),
+    # -- torch_npu
+    "TASK_QUEUE_ENABLE": whole(0, 2),
+    "PYTORCH_NPU_ALLOC_CONF": _of_allocator(),
+    "ASCEND_LAUNCH_BLOCKING": switch(),
+    "COMBINED_ENABLE": switch(),
+    "PER_STREAM_QUEUE": switch(),
+    "MULTI_STREAM_MEMORY_REUSE": whole(0, 3),
+    "INF_NAN_MODE_ENABLE": switch(),
+    "INF_NAN_MODE_FORCE_DISABLE": switch(),
+    "HCCL_ASYNC_ERROR_HANDLING": whole(0),
+    "HCCL_DESYNC_DEBUG": whole(0),
+    "HCCL_EVENT_TIMEOUT": whole(0, None, "seconds"),
+    "P2P_HCCL_BUFFSIZE": whole(0, None, "MB"),
+    "ACL_DEVICE_SYNC_TIMEOUT": whole(0, None, "seconds"),
+    "STREAMS_PER_DEVICE": whole(1),
+    # -- CANN's logs
+    "ASCEND_GLOBAL_LOG_LEVEL": whole(0, 4),
+    "ASCEND_GLOBAL_EVENT_ENABLE": switch(),
+    "ASCEND_SLOG_PRINT_TO_STDOUT": switch(),
+    "ASCEND_HOST_LOG_FILE_NUM": whole(1, 1000),
+    # -- Ray, Hydra, the device queues
+    "RAY_DEDUP_LOGS": _flag({"1", "true"}),
+    "RAY_DEDUP_LOGS_AGG_WINDOW_S": whole(0, None, "seconds"),
+    "RAY_USAGE_STATS_ENABLED": switch(),
+    "RAY_memory_monitor_refresh_ms": whole(0, None, "ms"),
+    "RAY_memory_usage_threshold": number(0, 1),
+    "RAY_EXPERIMENTAL_NOSET_ASCEND_RT_VISIBLE_DEVICES": any_text(),
+    "HYDRA_FULL_ERROR": _flag({"1"}),
+    "CUDA_DEVICE_MAX_CONNECTIONS": whole(1, 32),
+    "OMP_NUM_THREADS": whole(1),
+    "TOKENIZERS_PARALLELISM": one_of(*_TRUTH, "1", "0", "on", "off", fold=True),
+    # -- the runtime of our patches
+    "NPU_RL_DEEPSCALER_WORKERS": whole(1),
+    "NPU_RL_DEEPSCALER_VARIANT": one_of("accuracy", "format", certain=True),
+}
+"""Variable -> the values that its reader takes."""
+
+_NAMES = """
+HCCL_ALGO HCCL_ALG_MULTIPLE_DIMENSION_SPLIT_RATIO HCCL_DEBUG_CONFIG HCCL_DFS_CONFIG HCCL_HOST_SOCKET_PORT_RANGE
+HCCL_NPU_SOCKET_PORT_RANGE HCCL_IF_IP HCCL_SOCKET_IFNAME HCCL_LOGIC_SUPERPOD_ID HCCL_OP_RETRY_ENABLE
+HCCL_OP_RETRY_PARAMS HCCL_RDMA_QP_PORT_CONFIG_PATH HCCL_WHITELIST_FILE HCCL_BLOCKING_WAIT HCCL_SO_PATH
+HCCL_CONCURRENT_ENABLE HCCL_OP_BASE_FFTS_MODE_ENABLE HCCL_HOST_RDMA_UDP_PORTS_LIST HCCL_UB_MULTI_CHANNEL_NUM
+HCOMM_DEBUG_CONFIG HCOMM_TA_CTP_UB_TIMEOUT HCOMM_TA_RTP_UBOE_TIMEOUT HCOMM_TA_RTP_UB_TIMEOUT
+TORCH_HCCL_BLOCKING_WAIT TORCH_HCCL_ZERO_COPY TORCH_NPU_USE_COMPATIBLE_IMPL TORCH_NPU_DISABLED_WARNING
+TORCH_NPU_COMPACT_ERROR_OUTPUT TORCH_NPU_LOGS TORCH_NPU_LOGS_FILTER TORCH_NPU_DEVICE_CAPABILITY TORCH_NPUGRAPH_GC
+TORCH_TRANSFER_TO_NPU PYTORCH_NO_NPU_MEMORY_CACHING PYTORCH_ALLOC_CONF PYTORCH_CUDA_ALLOC_CONF OOM_SNAPSHOT_ENABLE
+OOM_SNAPSHOT_PATH RANK_TABLE_FILE NPU_ASD_ENABLE NPU_ASD_UPPER_THRESH NPU_ASD_SIGMA_THRESH NPU_ASD_CONFIG
+CPU_AFFINITY_CONF PROF_CONFIG_PATH KINETO_USE_DAEMON ACL_OP_COMPILER_CACHE_DIR ACL_OP_COMPILER_CACHE_MODE
+ASCEND_RT_VISIBLE_DEVICES ASCEND_VISIBLE_DEVICES ASCEND_HOME_PATH ASCEND_TOOLKIT_HOME ASCEND_OPP_PATH
+ASCEND_AICPU_PATH ASCEND_CUSTOM_OPP_PATH ASCEND_CUSTOM_PATH ASCEND_WORK_PATH ASCEND_CACHE_PATH ASCEND_DEVICE_ID
+ASCEND_PROCESS_LOG_PATH ASCEND_MODULE_LOG_LEVEL ASCEND_LOG_DEVICE_FLUSH_TIMEOUT ASCEND_LOG_SYNC_SAVE
+ASCEND_MAX_OP_CACHE_SIZE ASCEND_REMAIN_CACHE_SIZE_RATIO ASCEND_COREDUMP_SIGNAL ASCEND_TENSOR_COMPILER_INCLUDE
+ASCEND_BUFFER_POOL ASCEND_TRANSPORT_PRINT ASCEND_AGGREGATE_ENABLE ASCEND_A3_ENABLE ASCEND_CONNECT_TIMEOUT
+ASCEND_TRANSFER_TIMEOUT ASCEND_ENABLE_USE_FABRIC_MEM ASCEND_AUTO_CONNECT ASCEND_RDMA_TC ASCEND_RDMA_SL
+ATB_HOME_PATH LCAL_COMM_ID LCCL_DETERMINISTIC LCCL_PARALLEL
+LD_PRELOAD MALLOC_MMAP_THRESHOLD_ MALLOC_TRIM_THRESHOLD_ MALLOC_ARENA_MAX HF_HUB_OFFLINE HF_ENDPOINT HF_HUB_CACHE
+TRANSFORMERS_OFFLINE WANDB_MODE WANDB_API_KEY WANDB_BASE_URL WANDB_DIR SWANLAB_API_KEY SWANLAB_MODE TENSORBOARD_DIR
+GLOO_SOCKET_IFNAME TP_SOCKET_IFNAME MASTER_ADDR MASTER_PORT WORLD_SIZE
+RAY_ADDRESS RAY_TMPDIR RAY_TEMPDIR RAY_LOG_TO_STDERR RAY_LOG_TO_DRIVER RAY_COLOR_PREFIX RAY_BACKEND_LOG_LEVEL
+RAY_NAMESPACE RAY_DEDUP_LOGS_ALLOW_REGEX RAY_DEDUP_LOGS_SKIP_REGEX RAY_DEBUG RAY_DEBUG_POST_MORTEM RAY_PROFILING
+RAY_RUNTIME_ENV_HOOK RAY_OVERRIDE_JOB_RUNTIME_ENV RAY_DISABLE_MEMORY_MONITOR RAY_OBJECT_STORE_ALLOW_SLOW_STORAGE
+RAY_TASK_MAX_RETRIES
+RAY_DEFAULT_OBJECT_STORE_MEMORY_PROPORTION RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES RAY_ROTATION_MAX_BYTES
+RAY_worker_register_timeout_seconds RAY_raylet_start_wait_time_s RAY_agent_register_timeout_ms RAY_worker_niceness
+NPU_RL_CONVERTER_EXPERT_PARALLEL
+"""
+
+NAMES = frozenset({*TYPES, *_NAMES.split()})
+"""Every name that is known without a tree."""
+
+OWNED: Mapping[str, str] = {
+    "NPU_RL_SEED": "set seed instead",
+    **dict.fromkeys(
+        ("NPU_RL_RUN", "NPU_RL_RAY", "NPU_RL_NODES", "NPU_RL_USAGE", "NPU_RL_VARIABLES", "NPU_RL_BYTE_CODE"),
+        "remove env.{name}",
+    ),
+    **dict.fromkeys(
+        ("NPU_RL_RUNS", "NPU_RL_STORE", "NPU_RL_CONFIG", "NPU_RL_WORKSPACE", "NPU_RL_REWRITE", "NPU_RL_STALL",
+         "NPU_RL_RETRIES", "NPU_RL_BACKOFF"),
+        "remove env.{name}, and set it in the shell that runs npu-rl",
+    ),
+    **dict.fromkeys(("NPU_RL_STANDIN", "NPU_RL_STANDINS"), "remove env.{name}, and use --rehearse"),
+}  # fmt: skip
+"""Variables of npu-rl's that a recipe can't set -> what to do instead."""
+
+PREFIXES_OF_TREES = ("VLLM_", "VERL_", "NPU_RL_")
+"""Names that only code of a tree reads: what the tree does not name, nothing reads."""
+
+
+def source_of(name: str) -> str:
+    """Where the values of a variable in `TYPES` are from."""
+    return next(text for prefix, text in SOURCES.items() if name.startswith(prefix))

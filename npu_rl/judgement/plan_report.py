@@ -1,0 +1,120 @@
+"""A plan as text for people and as plain data for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from npu_rl.judgement.judge import Judgement
+from npu_rl.judgement.memory_report import checkpoints_text, memory_json, memory_text
+from npu_rl.judgement.rules_text import rules_text
+from npu_rl.memory.memory_parts import gb
+from npu_rl.plan.layout_drawing import drawing
+from npu_rl.plan.plan import Plan
+from npu_rl.plan.rules.rule import Rule
+
+
+def plan_text(judgement: Judgement, speed: float | None, every_rule: bool = False) -> str:
+    """The whole plan. speed: of the storage, in bytes a second. every_rule: list the rules that hold, too."""
+    plan = judgement.plan
+    recipe = plan.facts.recipe
+    world = f"{recipe.cluster.world} {'die' if recipe.cluster.world == 1 else 'dies'}"
+    lines = [
+        f"{recipe.name}: {recipe.title}",
+        f"{recipe.device}, {recipe.cluster.nodes} x {recipe.cluster.dies} = {world}",
+    ]
+    if plan.fits:
+        lines += ["", "Layout", *_indented(drawing(plan.facts, plan.memory))]
+    if plan.memory is not None:
+        lines += ["", *memory_text(plan.memory, plan.machine.host)]
+    lines += ["", *_amounts(plan, speed), "", *rules_text(plan.rules, every_rule), ""]
+    lines += [found.line() for found in judgement.findings]
+    lines.append(verdict(judgement))
+    return "\n".join(lines) + "\n"
+
+
+def plan_json(judgement: Judgement, speed: float | None) -> dict[str, Any]:
+    """The same as plain data, bytes whole, without the findings."""
+    plan = judgement.plan
+    memory, loading = plan.memory, plan.loading
+    return {
+        "ok": judgement.ok,
+        "recipe": plan.facts.recipe.name,
+        "dies": plan.facts.recipe.cluster.world,
+        "die_memory": plan.machine.die,
+        "host_memory": plan.machine.host,
+        "free_disk": plan.machine.disk,
+        "rules": [_rule_json(rule) for rule in plan.rules],
+        "layout": drawing(plan.facts, memory) if plan.fits else [],
+        "memory": None if memory is None else memory_json(memory),
+        "disk": None if plan.disk is None else asdict(plan.disk),
+        "checkpoints": None if plan.checkpoints is None else asdict(plan.checkpoints),
+        "loading": None
+        if loading is None
+        else {**asdict(loading), "seconds": None if speed is None else list(loading.seconds(speed))},
+        "tokens": None if plan.tokens is None else asdict(plan.tokens),
+    }
+
+
+def _rule_json(rule: Rule) -> dict[str, Any]:
+    return {
+        "id": rule.id,
+        "ok": rule.ok,
+        "refuses": rule.refuses,
+        "figures": rule.figures,
+        "fix": "" if rule.ok else rule.fix,
+        "certain": rule.certain,
+        "skipped": rule.skipped,
+        "keys": list(rule.keys),
+    }
+
+
+def _amounts(plan: Plan, speed: float | None) -> Iterator[str]:
+    disk, loading, tokens = plan.disk, plan.loading, plan.tokens
+    if disk is not None:
+        yield "Disk"
+        named = (
+            ("weights as published, FP8", disk.fp8),
+            ("Hugging Face folder, bf16", disk.bf16),
+            ("Megatron dist checkpoint, weights", disk.dist),
+            ("checkpoint to resume from", disk.resume),
+        )
+        for name, size in named:
+            if size is not None:
+                yield f"  {name:<40} {gb(size):>9}"
+    if plan.checkpoints is not None:
+        yield checkpoints_text(plan.checkpoints)
+    if loading is not None:
+        at_rate = ""
+        if speed is not None:
+            least, most = loading.seconds(speed)
+            at_rate = f": {_time(least)} to {_time(most)} at {speed / 1e9:g} GB/s"
+        yield (
+            f"Loading reads {gb(loading.once)} (each tensor once a role) to {gb(loading.by_die)} (each die its own)"
+        )
+        yield f"  from storage{at_rate or ': say --storage-gbs for the time'}"
+    if tokens is not None:
+        engine = f", {tokens.per_engine:,} an engine" if tokens.per_engine else ""
+        yield f"Tokens of a step: {tokens.longest:,} at most ({tokens.sequences:,} sequences{engine})"
+
+
+def verdict(judgement: Judgement) -> str:
+    """One line: whether `train` would begin."""
+    name, count = judgement.plan.facts.recipe.name, len(judgement.errors)
+    if not count:
+        return f"{name} fits."
+    rules = dict.fromkeys(found.rule for found in judgement.errors)
+    return (
+        f"{name} can't be run as it is: {'1 error' if count == 1 else f'{count} errors'} ({', '.join(rules)})"
+    )
+
+
+def _indented(lines: list[str]) -> list[str]:
+    return [f"  {line}" if line else "" for line in lines]
+
+
+def _time(seconds: float) -> str:
+    if seconds < 1:
+        return f"{seconds:.2g} s"
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -1,0 +1,122 @@
+"""A reward function's file, read and not run: what it defines, and whether a manager can call what a recipe names."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from npu_rl.trainer_code.source_files import is_source, source_files
+from npu_rl.trainer_code.source_index import parse
+
+_MANAGERS = "verl/workers/reward_manager"
+_REGISTERED = re.compile(rb"^@register\(\s*['\"](\w+)['\"]", re.M)
+
+
+@dataclass(frozen=True)
+class Defined:
+    """What a file's top level has. open: it may have more (a star import, `__getattr__`, `globals()`).
+
+    functions: those defined once, plainly. callables: the functions and classes.
+    """
+
+    names: frozenset[str]
+    functions: dict[str, ast.FunctionDef]
+    callables: tuple[str, ...]
+    open: bool
+
+
+@dataclass(frozen=True)
+class Call:
+    """How a reward manager calls the function. more: it passes arguments that its text does not name."""
+
+    manager: str
+    where: str
+    positional: int
+    keywords: frozenset[str]
+    more: bool
+
+
+def defined_in(path: Path) -> Defined | None:
+    """What a Python file defines; None if it is none that can be read."""
+    tree = parse(path.read_bytes()) if is_source(path) else None
+    if tree is None:
+        return None
+    bound: list[str] = []
+    functions: dict[str, ast.FunctionDef] = {}
+    callables: list[str] = []
+    is_open = False
+    for statement in _statements(tree.body):
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            bound.append(statement.name)
+            callables.append(statement.name)
+            if isinstance(statement, ast.FunctionDef) and not statement.decorator_list:
+                functions[statement.name] = statement
+        elif isinstance(statement, (ast.Import, ast.ImportFrom)):
+            is_open |= any(item.name == "*" for item in statement.names)
+            bound += [(item.asname or item.name).partition(".")[0] for item in statement.names]
+        else:
+            bound += [
+                node.id
+                for node in ast.walk(statement)
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+            ]
+    called = {getattr(node.func, "id", "") for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    is_open |= "__getattr__" in bound or bool(called & {"globals", "exec", "setattr", "vars"})
+    once = {name: node for name, node in functions.items() if bound.count(name) == 1}
+    return Defined(frozenset(bound), once, tuple(callables), is_open)
+
+
+def manager_calls(code: Path, manager: str | None = None) -> list[Call]:
+    """The calls of `compute_score` in the reward managers of a tree; only those of one manager if it is named."""
+    found = []
+    for path in source_files((code / _MANAGERS).glob("*.py")):
+        text = path.read_bytes()
+        names = [match.decode() for match in _REGISTERED.findall(text)] or [path.stem]
+        tree = parse(text) if b"compute_score" in text and (manager is None or manager in names) else None
+        where = path.relative_to(code).as_posix()
+        for node in ast.walk(tree) if tree else ():
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "compute_score":
+                keywords = frozenset(word.arg for word in node.keywords if word.arg)
+                more = any(word.arg is None for word in node.keywords) or any(
+                    isinstance(argument, ast.Starred) for argument in node.args
+                )
+                found += [
+                    Call(name, f"{where}:{node.lineno}", len(node.args), keywords, more) for name in names
+                ]
+    return found
+
+
+def refused_arguments(
+    function: ast.FunctionDef, call: Call, extra: Collection[str]
+) -> tuple[list[str], list[str]]:
+    """The arguments that a call passes and the function does not take, and those it needs and does not get.
+
+    extra: names of the arguments that the recipe adds.
+    """
+    arguments = function.args
+    plain = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args)]
+    only = [argument.arg for argument in arguments.kwonlyargs]
+    needed = plain[: len(plain) - len(arguments.defaults)] + [
+        name for name, default in zip(only, arguments.kw_defaults, strict=True) if default is None
+    ]
+    by_name = {*plain[len(arguments.posonlyargs) :], *only}
+    given = {*call.keywords, *extra, *plain[: call.positional]}
+    unknown = [] if arguments.kwarg else sorted({*call.keywords, *extra} - by_name)
+    missing = [] if call.more else [name for name in needed if name not in given]
+    return unknown, missing
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements that bind names of the module: those under `if`, `try`, `with` and loops too."""
+    waiting = list(reversed(body))
+    while waiting:
+        statement = waiting.pop()
+        yield statement
+        if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            for inner in ("finalbody", "orelse", "body"):
+                waiting += reversed(getattr(statement, inner, []))
+            for handler in getattr(statement, "handlers", []):
+                waiting += reversed(handler.body)

@@ -1,0 +1,1 @@
+"""Estimates of what lies in a device's and in a host's memory, phase by phase of a step."""

@@ -1,0 +1,62 @@
+"""What is on a die beside tensors: HCCL's buffers, CANN's context."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from npu_rl.memory.memory_parts import Part, Parts, present
+from npu_rl.sizing.parallelism import Layout
+from npu_rl.sizing.plan_inputs import Facts
+from npu_rl.sizing.process_groups import rollout_groups, train_groups
+
+_HCCL_MB = 200
+"""Default of HCCL_BUFFSIZE, in 2^20 bytes. Each communicator has two such buffers, one for each direction
+(hiascend.com, CANN 9.0, maintenref/envvar/envref_07_0080)."""
+
+_CONTEXT = 10**9
+"""What a process holds beside torch's allocator and HCCL. Messages of torch_npu's allocator show 0.35 to 0.9 GiB: total
+capacity less reserved less free is 0.35 in vllm-ascend#1127, 0.36 in #1987, 0.43 in #5020, 0.9 in LlamaFactory#5491."""
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """early: made before the rollout's engine measures the die; late: by training after that. groups: of HCCL."""
+
+    early: Parts
+    late: Parts
+    groups: int
+    buffer_mb: int
+
+    @property
+    def parts(self) -> Parts:
+        """Both."""
+        return present([*self.early.items(), *self.late.items()])
+
+
+def overhead_of(facts: Facts, layout: Layout) -> Overhead:
+    """HCCL's buffers by communicator, as set or by default, and one process's context. Nothing on a CPU.
+
+    A communicator takes its buffers at its first collective. Counted are those of more than one rank: all ranks, the
+    training's, the engine's and, where it divides experts, vllm-ascend's own for MC2
+    (vllm_ascend/distributed/parallel_state.py:8@v0.9.1rc2).
+    """
+    sizes = train_groups(layout)
+    training = sum(size > 1 for size in sizes.values())
+    engine = 0
+    if layout.rollout is not None:
+        engine = sum(size > 1 for size in rollout_groups(layout.rollout).values())
+        if layout.model.experts and facts.expert_parallel:
+            engine += layout.rollout.tensor * layout.rollout.data > 1
+    if (
+        not layout.megatron
+    ):  # FSDP's group of all ranks is the first; the engine's tensor group is counted above
+        others = {name: size for name, size in sizes.items() if name != "rollout_tensor"}
+        training = sum(1 < size < layout.world for size in others.values())
+    given = facts.env.get("HCCL_BUFFSIZE", "").strip()
+    size = int(given) if given.isascii() and given.isdigit() and int(given) > 0 else _HCCL_MB
+    if not facts.npu:
+        return Overhead({}, {}, 0, size)
+    one = 2 * size * 2**20
+    first = 1 if layout.world > 1 else 0
+    early = present([(Part.HCCL, (first + engine) * one), (Part.CONTEXT, _CONTEXT)])
+    return Overhead(early, present([(Part.HCCL, training * one)]), first + engine + training, size)

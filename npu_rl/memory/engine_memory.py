@@ -1,0 +1,133 @@
+"""What vLLM takes of a die, as vllm-ascend divides it: the whole share that it is given, and what comes on top.
+
+NPUWorker.determine_available_memory (vllm_ascend/worker/worker_v1.py:158@v0.9.1rc2) gives the KV cache
+`share x total - peak`. `peak` is what torch held at most in a forward pass of the largest batch, so also what training
+left on the die, and what others hold: HCCL's buffers made until then and CANN's context. vLLM's own worker for CUDA
+(vllm/v1/worker/gpu_worker.py:183@v0.9.1) does the same sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from npu_rl.memory.activations import Spread, forward_peak
+from npu_rl.memory.memory_parts import Part, Parts, present, total
+from npu_rl.sizing.model_config import Shape
+from npu_rl.sizing.parallelism import RolloutSizes
+from npu_rl.sizing.plan_inputs import ROLLOUT, Facts
+from npu_rl.sizing.weight_sizes import Counts, cache_per_token, derived_of_latent, rollout_share, stage
+
+SHARE = f"{ROLLOUT}.gpu_memory_utilization"
+_WEIGHT = 2
+_BLOCK = {"npu": 128, "cpu": 16}  # vllm_ascend/platform.py:190@v0.9.1rc2; vLLM's own default
+_BATCHED_TOKENS = 8192  # verl's default of max_num_batched_tokens
+_SAMPLED = 16  # bytes a word and sequence: logits, probabilities, noise and log-probs in fp32
+
+
+@dataclass(frozen=True)
+class Cache:
+    """The KV cache: bytes that are left for it, and what it is to hold. block: tokens of a block."""
+
+    size: int
+    per_token: int
+    block: int
+    sequences: int | None
+    length: int | None
+
+    @property
+    def blocks(self) -> int:
+        """Blocks that sequences can use: one is vLLM's null block (vllm/v1/core/block_pool.py:66@v0.9.1)."""
+        return max(0, self.size // max(1, self.block * self.per_token) - 1)
+
+    @property
+    def blocks_of_sequence(self) -> int | None:
+        """Blocks of one sequence of the longest length."""
+        return -(-self.length // self.block) if self.length else None
+
+    @property
+    def wanted(self) -> int | None:
+        """Blocks of all sequences at their full length."""
+        each = self.blocks_of_sequence
+        return self.sequences * each if self.sequences and each else None
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One die's part of the engine. share: of the die's memory, None if it is not set; room: the same in bytes.
+
+    own: weights and what is derived from them. profiled: what else the engine subtracts before it makes its cache.
+    outside: what comes on top of the share while it generates. left: bytes of training on
+    the die when it starts.
+    """
+
+    counts: Counts
+    share: float | None
+    room: int
+    own: Parts
+    profiled: Parts
+    outside: Parts
+    left: int
+    cache: Cache
+
+    def parts(self, cache: int) -> Parts:
+        """All that it takes with a cache of so many bytes."""
+        return present(
+            [*self.own.items(), *self.profiled.items(), *self.outside.items(), (Part.KV_CACHE, cache)]
+        )
+
+
+def engine_of(
+    facts: Facts, shape: Shape, sizes: RolloutSizes, die: int, left: int, inside: Parts, on_top: Parts
+) -> Engine:
+    """The engine on a die of `die` bytes. left: bytes of training that lie on the die when the engine starts.
+
+    inside, on_top: HCCL's buffers and CANN's context, as far as they are made before and after the engine's profiling.
+    """
+    together = sizes.tensor * sizes.data if facts.expert_parallel else 1
+    counts = stage(shape, range(shape.layers), rollout_share(sizes.tensor, together))
+    own = present(
+        [
+            (Part.ENGINE_WEIGHTS, _WEIGHT * sum(counts.values())),
+            (Part.ENGINE_DERIVED, _WEIGHT * derived_of_latent(shape, sizes.tensor)),
+        ]
+    )
+    sequences = _sequences(facts)
+    profiled = present(
+        [(Part.ENGINE_ACTIVATIONS, _profiled(facts, shape, sizes, sequences)), *inside.items()]
+    )
+    sampling = _SAMPLED * (sequences or 1) * shape.vocabulary
+    outside = present([(Part.SAMPLING, sampling), *on_top.items()])
+    share = facts.values.value(SHARE)
+    share = float(share) if isinstance(share, int | float) and not isinstance(share, bool) else None
+    room = int(share * die) if share is not None else 0
+    block = facts.whole(f"{ROLLOUT}.engine_kwargs.vllm.block_size") or _BLOCK[facts.recipe.device]
+    per_token = cache_per_token(shape, sizes.tensor, _size_of(facts))
+    length = facts.whole(f"{ROLLOUT}.max_model_len") or facts.length
+    forced = facts.whole(f"{ROLLOUT}.engine_kwargs.vllm.num_gpu_blocks_override")
+    if forced is not None:
+        size = forced * block * per_token
+    elif share is None:
+        size = (sequences or 0) * (length or 0) * per_token
+    else:
+        size = max(0, room - left - total(own) - total(profiled))
+    cache = Cache(size, per_token, block, sequences, length)
+    return Engine(counts, share, room, own, profiled, outside, left, cache)
+
+
+def _sequences(facts: Facts) -> int | None:
+    """Sequences that one engine decodes at once: no more than it gets."""
+    share = -(-facts.answers // facts.engines) if facts.answers and facts.engines else None
+    given = facts.whole(f"{ROLLOUT}.max_num_seqs")
+    return min(given, share) if given and share else given or share
+
+
+def _profiled(facts: Facts, shape: Shape, sizes: RolloutSizes, sequences: int | None) -> int:
+    """A forward pass of the largest batch, and the logits of its sequences."""
+    tokens = facts.whole(f"{ROLLOUT}.max_num_batched_tokens") or _BATCHED_TOKENS
+    spread = Spread(tensor=sizes.tensor, expert_tensor=1, sequence_parallel=False)
+    return forward_peak(shape, tokens, spread) + 2 * _WEIGHT * (sequences or 1) * shape.vocabulary
+
+
+def _size_of(facts: Facts) -> int:
+    """Bytes of a value in the cache."""
+    return 4 if facts.values.value(f"{ROLLOUT}.dtype") in ("float32", "float") else _WEIGHT

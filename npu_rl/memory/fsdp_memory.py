@@ -1,0 +1,194 @@
+"""Memory of an FSDP or FSDP2 actor and its reference, as verl shards and moves it.
+
+Sources: verl/workers/fsdp_workers.py@55e3c5b (the actor in fp32 with bf16 mixed precision, the reference in bf16 and
+always on the host), verl/workers/actor/dp_actor.py@55e3c5b, torch.distributed.fsdp.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from npu_rl.memory.activations import (
+    FSDP_LOGITS,
+    Recompute,
+    Spread,
+    forward_peak,
+    kept_for_backward,
+    working_set,
+)
+from npu_rl.memory.memory_parts import Part, Parts, present
+from npu_rl.memory.training_memory import (
+    StageMemory,
+    Training,
+    divided,
+    fused,
+    has_entropy,
+    has_reference,
+    larger,
+)
+from npu_rl.sizing.micro_batches import MicroBatch
+from npu_rl.sizing.model_config import Shape
+from npu_rl.sizing.parallelism import Layout
+from npu_rl.sizing.plan_inputs import ACTOR, Facts
+from npu_rl.sizing.weight_sizes import EMBEDDING, HEAD, layer, whole
+
+_BF16, _FP32 = 2, 4
+_MODEL = "actor_rollout_ref.model"
+
+
+def fsdp_training(facts: Facts, layout: Layout, shape: Shape) -> Training:
+    """The actor's and the reference's memory on a die."""
+    made = _Fsdp(facts, layout, shape)
+    ranks = made.ranks
+    return Training(
+        stages=(made.stage,),
+        update=made.update,
+        old_log_prob=made.old_log_prob,
+        reference=made.reference if has_reference(facts) else None,
+        gathered=_FP32 * max(shape.vocabulary * shape.hidden, shape.feed_forward * shape.hidden),
+        assumed=(
+            f"FSDP over {ranks} {'rank' if ranks == 1 else 'ranks'}: weights and gradients {made.size} bytes, Adam's "
+            f"two moments {2 * made.size}, all sharded; the reference in bf16 on the host",
+            "gathered: embedding and head, two layers, one unit's gradients in bf16 and fp32, at the fullest moment",
+            "activations, an estimate: "
+            + ("each layer keeps its input" if made.recompute.granularity else "all layers keep theirs"),
+            "weights go to the engine tensor by tensor, each gathered in fp32",
+        ),
+    )
+
+
+class _Fsdp:
+    def __init__(self, facts: Facts, layout: Layout, shape: Shape) -> None:
+        self._facts, self._shape = facts, shape
+        shard = layout.train.shard
+        self.ranks = shard if 0 < shard < layout.world else layout.world
+        section = f"{ACTOR}.fsdp_config"
+        named = facts.values.value(f"{section}.model_dtype")
+        self.size = _BF16 if named in ("bf16", "bfloat16", "fp16", "float16") else _FP32
+        self._all_on_host = layout.strategy == "fsdp2" and facts.on(f"{section}.offload_policy")
+        self._offload, self._offload_optimizer = (
+            self._all_on_host or facts.on(f"{section}.{name}_offload") for name in ("param", "optimizer")
+        )
+        # gradient checkpointing is on unless a value says otherwise (verl/trainer/config/model/hf_model.yaml)
+        checkpointing = facts.values.value(f"{_MODEL}.enable_gradient_checkpointing") is not False
+        self.recompute = Recompute("full", "uniform", 1) if checkpointing else Recompute()
+        self._spread = Spread(sequence_parallel=False)
+        self.stage = self._whole()
+        self._units = _units(shape, self.ranks, layout.strategy)
+
+    def _whole(self) -> StageMemory:
+        counts = whole(self._shape)
+        mine = divided(sum(counts.values()), self.ranks)
+        weights, states = self.size * mine, 2 * self.size * mine
+        optimizer = weights if self._all_on_host else 0
+        return StageMemory(
+            range(self._shape.layers),
+            counts,
+            weights,
+            weights,
+            states,
+            on_host=present(
+                [
+                    (Part.ACTOR_WEIGHTS, weights if self._offload else 0),
+                    (Part.ACTOR_GRADIENTS, optimizer),
+                    (Part.REFERENCE_WEIGHTS, _BF16 * mine if has_reference(self._facts) else 0),
+                    (Part.OPTIMIZER, states if self._offload_optimizer else 0),
+                ]
+            ),
+            resident=present([(Part.ACTOR_WEIGHTS, 0 if self._offload else weights)]),
+            resident_late=present([(Part.OPTIMIZER, 0 if self._offload_optimizer else states)]),
+        )
+
+    def update(self, _stage: int, micro: MicroBatch) -> Parts:
+        """The shards of weights, gradients and optimizer, and the fullest moment of the backward pass."""
+        one, shape = self.stage, self._shape
+        kept = kept_for_backward(shape, one.layers, micro.tokens, self._spread, self.recompute)
+        work = working_set(shape, one.layers, micro.tokens, self._spread, self.recompute)
+        logits = self._logits(micro, "entropy-backward" if has_entropy(self._facts) else "backward")
+        here = 0 if self._all_on_host else 1
+        moments = self._moments(kept, work, logits)
+        return present(
+            [
+                (Part.ACTOR_WEIGHTS, here * one.weights),
+                (Part.ACTOR_GRADIENTS, here * one.gradients),
+                (Part.OPTIMIZER, here * one.states),
+                *max(moments, key=lambda parts: sum(size for _, size in parts)),
+            ]
+        )
+
+    def _moments(self, kept: int, work: int, logits: int) -> list[list[tuple[Part, int]]]:
+        """The loss, the backward pass of the head, of a layer, and of the embedding at the end.
+
+        A unit's gradients are there in bf16 and, to be reduced, in fp32. FSDP's root has embedding and head together
+        and stays from the forward pass on; FSDP2 has a unit of each (apply_fsdp2, verl/utils/fsdp_utils.py@55e3c5b).
+        """
+        units, layers = self._units, 2 * _BF16 * self._units.layer
+        gradient = _BF16 + _FP32
+        root = _BF16 * units.root
+        return [
+            [
+                (Part.FSDP_UNITS, max(root, _BF16 * units.head) + layers // 2),
+                (Part.ACTIVATIONS, kept),
+                (Part.LOGITS, logits),
+            ],
+            [
+                (Part.FSDP_UNITS, root + (_BF16 + gradient) * units.head + layers // 2),
+                (Part.ACTIVATIONS, kept),
+            ],
+            [(Part.FSDP_UNITS, 2 * root + layers + gradient * units.layer), (Part.ACTIVATIONS, kept + work)],
+            [(Part.FSDP_UNITS, (_BF16 + gradient) * max(units.root, units.embedding))],
+        ]
+
+    def old_log_prob(self, _stage: int, micro: MicroBatch) -> Parts:
+        """The actor's shard, what is gathered, and the logits with what the entropy makes of them."""
+        return self._log_prob(micro, 0 if self._all_on_host else self.stage.weights, "entropy")
+
+    def reference(self, _stage: int, micro: MicroBatch) -> Parts:
+        """What is gathered from the host, and the logits."""
+        return self._log_prob(micro, 0, "plain")
+
+    def _log_prob(self, micro: MicroBatch, weights: int, kind: str) -> Parts:
+        work = forward_peak(self._shape, micro.tokens, self._spread)
+        return present(
+            [
+                (Part.ACTOR_WEIGHTS, weights),
+                (Part.FSDP_UNITS, _BF16 * (self._units.largest + 2 * self._units.layer)),
+                *larger(work, self._logits(micro, kind)).items(),
+            ]
+        )
+
+    def _logits(self, micro: MicroBatch, kind: str) -> int:
+        if fused(self._facts):
+            return 0
+        chunked = kind.startswith("entropy") and self._facts.on(f"{ACTOR}.entropy_from_logits_with_chunking")
+        return FSDP_LOGITS["backward" if chunked else kind] * micro.tokens * self._shape.vocabulary
+
+
+@dataclass(frozen=True)
+class _Units:
+    """Parameters of what is gathered at once. root: FSDP's, with embedding and head; 0 where each is its own."""
+
+    root: int
+    embedding: int
+    head: int
+    layer: int
+
+    @property
+    def largest(self) -> int:
+        return max(self.root, self.embedding, self.head)
+
+
+def _units(shape: Shape, ranks: int, strategy: str) -> _Units:
+    if ranks == 1:
+        return _Units(0, 0, 0, 0)
+    counts = whole(shape)
+    one = max(sum(layer(shape, number).values()) for number in _kinds(shape))
+    embedding, head = counts[EMBEDDING], counts[HEAD]
+    if strategy == "fsdp2" and not shape.tied:
+        return _Units(0, embedding, head, one)
+    return _Units(embedding + head, 0, 0, one)
+
+
+def _kinds(shape: Shape) -> tuple[int, ...]:
+    """A layer of each kind: the first and the last."""
+    return (0, shape.layers - 1) if shape.layers else ()

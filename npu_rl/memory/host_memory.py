@@ -1,0 +1,36 @@
+"""Memory of a host: what is offloaded or swapped, verl's copies on the way, processes, Ray's object store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from npu_rl.memory.memory_parts import Part, Parts, present, total
+from npu_rl.memory.training_memory import StageMemory
+
+_PROCESS = 3 * 10**9
+"""One rank's interpreter with torch, vLLM and CANN. A guess: nobody has published it."""
+_STORE_SHARE, _STORE_MOST = 0.3, 200 * 10**9  # ray/_private/ray_constants.py@2.42.1, DEFAULT_OBJECT_STORE_*
+
+
+def host_parts(stages: Sequence[StageMemory], world: int, dies: int) -> Parts:
+    """Of the node whose dies leave most with it.
+
+    verl moves a buffer of weights with `.cpu().pin_memory()` (verl/utils/megatron_utils.py:337@55e3c5b): a pageable
+    and a new pinned copy stand beside the old pinned one, and torch keeps freed pinned memory for the next time.
+    """
+    per_stage = max(1, world // len(stages))
+    nodes = (
+        present(
+            part
+            for rank in range(begin, begin + dies)
+            for part in stages[min(rank // per_stage, len(stages) - 1)].on_host.items()
+        )
+        for begin in range(0, world, dies)
+    )
+    most = max(nodes, key=total, default={})
+    return present([*most.items(), (Part.PROCESSES, dies * _PROCESS)])
+
+
+def object_store(memory: int) -> int:
+    """What Ray may take for objects on a host of so many bytes, unless it is told otherwise."""
+    return min(int(memory * _STORE_SHARE), _STORE_MOST)

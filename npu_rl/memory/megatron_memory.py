@@ -1,0 +1,185 @@
+"""Memory of a Megatron actor and its reference, by pipeline stage, as verl keeps and moves it.
+
+Sources: verl/utils/megatron_utils.py@55e3c5b (offload_megatron_model_to_cpu: weights and gradients leave the die
+together, with `offload.parameters`; `grad_offload` is read by nothing), verl/workers/megatron_workers.py@55e3c5b (what
+is loaded for which phase), megatron/core/optimizer/distrib_optimizer.py@core_v0.12.1.
+"""
+
+from __future__ import annotations
+
+from npu_rl.memory.activations import MEGATRON_LOGITS, Spread, forward_peak, kept_for_backward, working_set
+from npu_rl.memory.memory_parts import Part, Parts, present
+from npu_rl.memory.training_memory import (
+    StageMemory,
+    Training,
+    divided,
+    fused,
+    has_entropy,
+    has_reference,
+    larger,
+    megatron_recompute,
+)
+from npu_rl.sizing.micro_batches import MicroBatch, micro_batches_of_update
+from npu_rl.sizing.model_config import Shape
+from npu_rl.sizing.parallelism import Layout
+from npu_rl.sizing.plan_inputs import ACTOR, REFERENCE, Facts
+from npu_rl.sizing.process_groups import train_groups
+from npu_rl.sizing.weight_sizes import EXPERTS, stage, training_share
+
+WEIGHT, GRADIENT, STATES = 2, 4, 12  # bytes a parameter: bf16; fp32; fp32 copy and Adam's two moments
+_COPY = 4  # of the states: the fp32 copy, made at the start; the moments are made at the first update
+_SWAP_TIMES = 16  # default of MindSpeed's --swap-optimizer-times
+
+
+def megatron_training(facts: Facts, layout: Layout, shape: Shape, ranges: list[range]) -> Training:
+    """The actor's and the reference's memory on each stage."""
+    made = _Megatron(facts, layout, shape, ranges)
+    return Training(
+        stages=made.stages,
+        update=made.update,
+        old_log_prob=made.old_log_prob,
+        reference=made.reference if has_reference(facts) else None,
+        gathered=_gathered(shape, layout),
+        assumed=(
+            f"weights bf16 (2 bytes), gradients {'fp32 (4)' if made.gradient == 4 else 'bf16 (2)'}, optimizer fp32 "
+            "copy and two moments (12)",
+            "Megatron's distributed optimizer: states of experts over the expert data ranks, of all else over the data "
+            "ranks; gradients are whole on every die"
+            if made.distributed
+            else "no distributed optimizer: its states are whole on every die",
+            made.kept,
+            "weights go to the engine tensor by tensor, an expert's gathered from all expert ranks "
+            "(per_tensor_generator, verl/utils/megatron_utils.py@55e3c5b)",
+        ),
+    )
+
+
+class _Megatron:
+    def __init__(self, facts: Facts, layout: Layout, shape: Shape, ranges: list[range]) -> None:
+        self._facts, self._layout, self._shape = facts, layout, shape
+        part = f"{ACTOR}.megatron"
+        self._offload, self._offload_optimizer = (
+            facts.on(f"{part}.{name}_offload") for name in ("param", "optimizer")
+        )
+        self._reference_offload = facts.on(f"{REFERENCE}.megatron.param_offload")
+        self._swapped = bool(facts.transformer("swap_optimizer"))
+        self.distributed = facts.values.value(f"{part}.use_distributed_optimizer") is not False
+        in_fp32 = facts.values.value(f"{part}.override_ddp_config.grad_reduce_in_fp32") is not False
+        self.gradient = GRADIENT if in_fp32 else WEIGHT
+        self._recompute = megatron_recompute(facts)
+        train = layout.train
+        parallel = facts.values.value(f"{part}.sequence_parallel") is not False
+        self._spread = Spread(train.tensor, 1 if _whole_experts(facts) else layout.expert_tensor, parallel)
+        end = len(ranges) - 1
+        self.stages = tuple(self._stage(layers, i == 0, i == end) for i, layers in enumerate(ranges))
+
+    @property
+    def kept(self) -> str:
+        """What the recomputation leaves, for people."""
+        how = self._recompute
+        if how.granularity != "full":
+            return "activations, an estimate: all layers keep theirs for the backward pass"
+        if how.method == "block":
+            return (
+                f"activations, an estimate: the first {how.layers or 'all'} layers of a stage keep their input (block "
+                "recompute), the others all of theirs"
+            )
+        return f"activations, an estimate: each chunk of {how.layers or 1} layers keeps its input (full recompute)"
+
+    def _stage(self, layers: range, first: bool, last: bool) -> StageMemory:
+        layout, train = self._layout, self._layout.train
+        share = training_share(train.tensor, train.expert, layout.expert_tensor)
+        counts = stage(self._shape, layers, share, first=first, last=last)
+        whole, experts = sum(counts.values()), counts[EXPERTS]
+        groups = train_groups(layout)
+        ranks, expert_ranks = (groups["data_context"], groups["expert_data"]) if self.distributed else (1, 1)
+        states = divided(STATES * (whole - experts), ranks) + divided(STATES * experts, expert_ranks)
+        weights, gradients = WEIGHT * whole, self.gradient * whole
+        has_ref = has_reference(self._facts)
+        away = self._swapped or self._offload_optimizer
+        return StageMemory(
+            layers,
+            counts,
+            weights,
+            gradients,
+            states,
+            on_host=present(
+                [
+                    (Part.ACTOR_WEIGHTS, weights if self._offload else 0),
+                    (Part.PINNED_COPIES, weights + _largest_buffer(whole, experts) if self._offload else 0),
+                    (Part.REFERENCE_WEIGHTS, weights if has_ref and self._reference_offload else 0),
+                    (Part.OPTIMIZER, states if away else 0),
+                ]
+            ),
+            resident=present(
+                [
+                    (Part.ACTOR_WEIGHTS, 0 if self._offload else weights),
+                    (Part.ACTOR_GRADIENTS, 0 if self._offload else gradients),
+                    (Part.REFERENCE_WEIGHTS, weights if has_ref and not self._reference_offload else 0),
+                    (Part.OPTIMIZER, 0 if away else states * _COPY // STATES),
+                ]
+            ),
+            resident_late=present([(Part.OPTIMIZER, 0 if away else states - states * _COPY // STATES)]),
+        )
+
+    def update(self, number: int, micro: MicroBatch) -> Parts:
+        """Weights, gradients and optimizer, and the activations of the micro batches in flight."""
+        one, shape, how = self.stages[number], self._shape, self._recompute
+        stages = len(self.stages)
+        flight = max(1, stages - number)
+        batches = micro_batches_of_update(self._facts, micro)
+        flight = min(flight, batches) if batches else flight
+        kept = flight * kept_for_backward(shape, one.layers, micro.tokens, self._spread, how)
+        work = working_set(shape, one.layers, micro.tokens, self._spread, how)
+        kind = "entropy-backward" if has_entropy(self._facts) else "plain"
+        most = larger(work, self._logits(number, micro, kind))
+        return present(
+            [
+                (Part.ACTOR_WEIGHTS, one.weights),
+                (Part.ACTOR_GRADIENTS, one.gradients),
+                (Part.SWAPPED, one.states // _SWAP_TIMES) if self._swapped else (Part.OPTIMIZER, one.states),
+                (Part.ACTIVATIONS, kept),
+                *most.items(),
+            ]
+        )
+
+    def old_log_prob(self, number: int, micro: MicroBatch) -> Parts:
+        """The actor's weights, and the logits with what the entropy makes of them."""
+        return self._log_prob(number, micro, Part.ACTOR_WEIGHTS, "entropy")
+
+    def reference(self, number: int, micro: MicroBatch) -> Parts:
+        """The reference's weights and logits."""
+        return self._log_prob(number, micro, Part.REFERENCE_WEIGHTS, "plain")
+
+    def _log_prob(self, number: int, micro: MicroBatch, weights: Part, kind: str) -> Parts:
+        work = forward_peak(self._shape, micro.tokens, self._spread)
+        most = larger(work, self._logits(number, micro, kind))
+        return present([(weights, self.stages[number].weights), *most.items()])
+
+    def _logits(self, number: int, micro: MicroBatch, kind: str) -> int:
+        """Of the last stage; fused kernels make none."""
+        if number != len(self.stages) - 1 or fused(self._facts):
+            return 0
+        words = self._shape.vocabulary // self._layout.train.tensor
+        return MEGATRON_LOGITS[kind] * micro.tokens * words
+
+
+def _whole_experts(facts: Facts) -> bool:
+    """Whether tensor ranks divide the experts, not each expert (MindSpeed's moe_tp_extend_ep).
+
+    cann-recipes-train's trainer sets it (verl_patches/train_engine/initialize_training.py:183@bcd3be7).
+    """
+    return facts.transformer("moe_tp_extend_ep") is True or facts.lists_layers
+
+
+def _largest_buffer(whole: int, experts: int) -> int:
+    """Bytes of the larger of DDP's two buffers, the experts' and all else."""
+    return WEIGHT * max(experts, whole - experts)
+
+
+def _gathered(shape: Shape, layout: Layout) -> int:
+    """The largest tensor that goes to the engine: an expert's of every rank and its copy, or the embedding."""
+    ranks, tensor = layout.train.expert, layout.train.tensor
+    words = shape.vocabulary * shape.hidden * (2 if tensor > 1 else 1)
+    expert = 2 * shape.expert_width * shape.hidden * (ranks + 1) if shape.experts and ranks > 1 else 0
+    return WEIGHT * max(expert, words)

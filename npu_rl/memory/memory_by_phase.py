@@ -1,0 +1,218 @@
+"""Memory per die and per host, by phase of a step. Bytes; GB is 10^9 of them.
+
+`training_memory`, `megatron_memory` and `fsdp_memory` say what training takes, `engine_memory` what the rollout's
+engine takes, `device_overhead` what is there besides; here they are put together phase by phase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from npu_rl.memory.device_overhead import Overhead, overhead_of
+from npu_rl.memory.engine_memory import Engine, engine_of
+from npu_rl.memory.fsdp_memory import fsdp_training
+from npu_rl.memory.host_memory import host_parts
+from npu_rl.memory.megatron_memory import GRADIENT, STATES, WEIGHT, megatron_training
+from npu_rl.memory.memory_parts import Part, Parts, estimated, present, total
+from npu_rl.memory.training_memory import StageMemory, Training, fused
+from npu_rl.sizing.micro_batches import OLD_LOG_PROB, REFERENCE_LOG_PROB, UPDATE, MicroBatch, micro_batch
+from npu_rl.sizing.model_config import KNOWN_TYPES, Shape
+from npu_rl.sizing.parallelism import Layout
+from npu_rl.sizing.plan_inputs import ACTOR, ROLLOUT, Facts
+from npu_rl.sizing.weight_sizes import stage_ranges
+
+__all__ = ["GRADIENT", "STATES", "WEIGHT", "Memory", "Phase", "PhaseName", "StageMemory", "memory_of"]
+
+
+class PhaseName(Enum):
+    """A phase of a step: its rule, what people call it, and the recipe's key of its micro batch."""
+
+    WEIGHT_SYNC = "memory-weight-sync", "weight sync", ""
+    GENERATE = "memory-generate", "generate", ""
+    OLD_LOG_PROB = "memory-old-log-prob", "old log-probs", "rollout.log_prob_micro_batch"
+    REFERENCE = "memory-reference", "reference log-probs", "reference.micro_batch"
+    UPDATE = "memory-update", "update", "actor.micro_batch"
+
+    def __init__(self, rule: str, label: str, micro_batch_key: str) -> None:
+        self.rule = rule
+        self.label = label
+        self.micro_batch_key = micro_batch_key
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What lies on one die of a stage at the fullest moment of a phase.
+
+    settled: parts within the engine's share, which is taken whole: if they are smaller, the cache is larger.
+    """
+
+    name: PhaseName
+    stage: int
+    parts: Parts
+    settled: Parts = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        """Bytes of all parts."""
+        return total(self.parts)
+
+    @property
+    def estimated(self) -> int:
+        """Bytes of the estimates by which the total may be wrong."""
+        return estimated(self.parts) - estimated(self.settled)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The whole of it, on dies of `die` bytes. engine: None without one. host: per node, of the fullest one.
+
+    assumed: what was taken for granted, missing: what could not be counted and why; both for people.
+    """
+
+    die: int
+    stages: tuple[StageMemory, ...]
+    engine: Engine | None
+    phases: tuple[Phase, ...]
+    host: Parts
+    assumed: tuple[str, ...]
+    missing: tuple[str, ...]
+
+    def worst(self, name: PhaseName) -> Phase | None:
+        """The phase of this name on the stage that needs most."""
+        return max(
+            (phase for phase in self.phases if phase.name is name), key=lambda p: p.total, default=None
+        )
+
+
+def memory_of(facts: Facts, die: int = 64 * 10**9, *, expected: bool = False) -> Memory | None:
+    """The memory of a recipe on dies of `die` bytes; None where the model's shape or the stages are not known.
+
+    expected: micro batches that are packed by tokens are taken as their expected size, not their largest.
+    """
+    layout, shape = facts.layout, facts.shape
+    if layout is None or shape is None or not shape.layers:
+        return None
+    training = _training(facts, layout, shape)
+    if training is None:
+        return None
+    overhead = overhead_of(facts, layout)
+    engines = _engines(facts, layout, shape, training.stages, overhead, die)
+    engine = min(engines, key=lambda one: one.cache.size, default=None)
+    batches = {name: micro_batch(facts, which) for name, which in _MICRO_BATCHES.items()}
+    if expected:
+        batches = {name: one and replace(one, tokens=one.expected) for name, one in batches.items()}
+    return Memory(
+        die=die,
+        stages=training.stages,
+        engine=engine,
+        phases=tuple(_phases(facts, training, engines, overhead, batches)),
+        host=host_parts(training.stages, facts.world, facts.recipe.cluster.dies),
+        assumed=(*training.assumed, *_assumed(facts, shape, engine, overhead)),
+        missing=tuple(_missing(facts, training, batches)),
+    )
+
+
+_MICRO_BATCHES = {
+    PhaseName.UPDATE: UPDATE,
+    PhaseName.OLD_LOG_PROB: OLD_LOG_PROB,
+    PhaseName.REFERENCE: REFERENCE_LOG_PROB,
+}
+
+
+def _training(facts: Facts, layout: Layout, shape: Shape) -> Training | None:
+    if not layout.megatron:
+        return fsdp_training(facts, layout, shape)
+    ranges = stage_ranges(layout.stage_layers)
+    if len(ranges) != layout.train.pipeline or sum(map(len, ranges)) != shape.layers:
+        return None
+    return megatron_training(facts, layout, shape, ranges)
+
+
+def _engines(
+    facts: Facts, layout: Layout, shape: Shape, stages: Sequence[StageMemory], overhead: Overhead, die: int
+) -> list[Engine]:
+    """The engine beside each stage: what training leaves on the die there is taken off its cache."""
+    if layout.rollout is None:
+        return []
+    rollout = layout.rollout
+    left = (total(one.resident) for one in stages)
+    return [engine_of(facts, shape, rollout, die, size, overhead.early, overhead.late) for size in left]
+
+
+def _phases(
+    facts: Facts,
+    training: Training,
+    engines: Sequence[Engine],
+    overhead: Overhead,
+    batches: dict[PhaseName, MicroBatch | None],
+) -> Iterator[Phase]:
+    asleep = facts.values.value(f"{ROLLOUT}.free_cache_engine") is not False
+    # verl/workers/actor/megatron_actor.py:205@55e3c5b; cann-recipes-train's trainer leaves them out
+    computed = facts.values.value(f"{ACTOR}.recompute_old_log_prob") is not False
+    passes = {
+        PhaseName.OLD_LOG_PROB: training.old_log_prob if computed else None,
+        PhaseName.REFERENCE: training.reference,
+        PhaseName.UPDATE: training.update,
+    }
+    for number, one in enumerate(training.stages):
+        resident = present([*one.resident.items(), *one.resident_late.items()])
+        held: Parts = {}
+        if engines:
+            engine = engines[number]
+            held = {} if asleep else present([*engine.own.items(), (Part.KV_CACHE, engine.cache.size)])
+            moving = {Part.ACTOR_WEIGHTS: one.weights, Part.GATHERED: training.gathered}
+            yield _phase(PhaseName.WEIGHT_SYNC, number, resident, moving, held or engine.own, overhead.parts)
+            yield replace(
+                _phase(PhaseName.GENERATE, number, resident, engine.parts(engine.cache.size)),
+                settled=engine.profiled if engine.share is not None else {},
+            )
+        for name, needs in passes.items():
+            micro = batches[name]
+            if needs is not None and micro is not None:
+                yield _phase(name, number, resident, needs(number, micro), held, overhead.parts)
+
+
+def _phase(name: PhaseName, number: int, resident: Parts, *others: Parts) -> Phase:
+    """A phase's parts: what it needs beside what is resident; what is both is there once."""
+    needed = present(item for parts in others for item in parts.items())
+    left = {part: size for part, size in resident.items() if part not in needed}
+    kept = {part: max(size, resident.get(part, 0)) for part, size in needed.items()}
+    return Phase(name, number, {**kept, **left})
+
+
+def _assumed(facts: Facts, shape: Shape, engine: Engine | None, overhead: Overhead) -> Iterator[str]:
+    if shape.kind and shape.kind not in KNOWN_TYPES:
+        yield f"model_type {shape.kind!r} is not known here: its parameters are counted as those of a Llama"
+    if engine is not None:
+        cache = engine.cache
+        yield f"KV cache: {cache.per_token} bytes a token, in blocks of {cache.block} tokens, one of them vLLM's own"
+        yield (
+            "the engine takes its whole share of a die: what its weights, a forward pass, HCCL, CANN and training "
+            "leave of it is the KV cache (determine_available_memory, vllm_ascend/worker/worker_v1.py:158@v0.9.1rc2)"
+        )
+        if shape.latent:
+            yield "vllm-ascend keeps W_UV and W_UK_T beside kv_b_proj (attention/mla_v1.py@v0.9.1rc2)"
+    if shape.experts:
+        yield "tokens are spread evenly over the experts; an imbalance needs more than is counted here"
+    if facts.npu:
+        yield (
+            f"HCCL, an estimate: {overhead.groups} groups of more than one rank, 2 x HCCL_BUFFSIZE "
+            f"({overhead.buffer_mb} MB) each; CANN's context, an estimate: 1 GB a process"
+        )
+    if fused(facts):
+        yield "no logits: fused kernels are on"
+    yield "the logits and one layer's activations are not there at once: the larger of them is counted"
+    yield (
+        "host, by estimate: 3 GB a process; not counted: the system, the page cache, loading a checkpoint, the driver"
+    )
+
+
+def _missing(facts: Facts, training: Training, batches: dict[PhaseName, MicroBatch | None]) -> Iterator[str]:
+    for name, micro in batches.items():
+        if micro is None and not (name is PhaseName.REFERENCE and training.reference is None):
+            lengths = "" if facts.length else " or the data's lengths"
+            yield f"{name.label}: {name.micro_batch_key}{lengths} is not set"
+    if facts.layout is not None and facts.layout.rollout is None:
+        yield "generate: the trainer itself generates, which keeps no cache of a fixed size"

@@ -1,0 +1,251 @@
+"""What to change so that a phase fits: each change is tried on the recipe's own figures before it is offered."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from npu_rl.memory.engine_memory import SHARE
+from npu_rl.memory.memory_by_phase import Memory, Phase, PhaseName, memory_of
+from npu_rl.memory.memory_parts import Part, gb
+from npu_rl.sizing.batch_arithmetic import Values
+from npu_rl.sizing.divisibility import fit
+from npu_rl.sizing.micro_batches import OLD_LOG_PROB, REFERENCE_LOG_PROB, UPDATE, micro_batch
+from npu_rl.sizing.plan_inputs import ACTOR, REFERENCE, ROLLOUT, TRANSFORMER, Facts
+
+_MICRO = {
+    PhaseName.UPDATE: UPDATE,
+    PhaseName.OLD_LOG_PROB: OLD_LOG_PROB,
+    PhaseName.REFERENCE: REFERENCE_LOG_PROB,
+}
+Key = tuple[str, str]  # the recipe's, the trainer's
+
+
+@dataclass(frozen=True)
+class Change:
+    """Values for keys, each named as in the recipe and as the trainer has it. layout: sizes of `actor.parallel`."""
+
+    values: Mapping[Key, Any]
+    layout: Mapping[str, int] | None = None
+
+    def __str__(self) -> str:
+        return " and ".join(f"{key} to {_written(value)}" for (key, _), value in self.values.items())
+
+
+@dataclass(frozen=True)
+class Fix:
+    """What to write, and the trainer's keys that it is about. Both are empty if nothing helps."""
+
+    text: str
+    keys: tuple[str, ...] = ()
+    path: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Help:
+    """What makes one phase fit: each change by its text, with the bytes of the phase after it."""
+
+    alone: Mapping[str, tuple[Change, int]]
+
+
+class _Changed(Values):
+    """Values with some of them replaced."""
+
+    def __init__(self, base: Values, values: Mapping[str, Any]) -> None:
+        super().__init__({}, None)
+        self._base, self._values = base, values
+
+    def value(self, key: str, depth: int = 0) -> Any:
+        return self._values[key] if key in self._values else self._base.value(key, depth)
+
+    def known(self, key: str) -> bool:
+        return key in self._values or self._base.known(key)
+
+
+def changed(facts: Facts, *changes: Change) -> Facts:
+    """The facts with the changes made."""
+    values = {key: value for change in changes for (_, key), value in change.values.items()}
+    sizes = {name: size for change in changes for name, size in (change.layout or {}).items()}
+    layout = facts.layout
+    if layout is not None and sizes:
+        layout = replace(layout, train=replace(layout.train, **sizes))
+    return replace(facts, values=_Changed(facts.values, values), layout=layout)
+
+
+def help_for(facts: Facts, memory: Memory, name: PhaseName, enough: Callable[[Phase], bool]) -> Help:
+    """The changes after which the fullest stage is `enough`: each that does it alone, else all that help together."""
+    phase = memory.worst(name)
+    assert phase is not None
+    helping, alone = list[Change](), dict[str, tuple[Change, int]]()
+    for change in _changes(facts, memory, phase, enough):
+        after = _after(changed(facts, change), memory, name)
+        if after is None or after.total >= phase.total:
+            continue
+        helping.append(change)
+        if enough(after):
+            alone[str(change)] = (change, after.total)
+    if alone or not helping:
+        return Help(alone)
+    after = _after(changed(facts, *helping), memory, name)
+    if after is None or not enough(after):
+        return Help({})
+    every = Change({key: value for change in helping for key, value in change.values.items()})
+    return Help({str(every): (every, after.total)})
+
+
+def fix_of(helps: Sequence[Help]) -> Fix:
+    """The changes that help all of these phases at once."""
+    first, *others = helps
+    both = [
+        change for text, (change, _) in first.alone.items() if all(text in help_.alone for help_ in others)
+    ]
+    if not both:
+        return Fix("")
+    most = [max(help_.alone[str(change)][1] for help_ in helps) for change in both]
+    texts = [f"set {change} ({gb(size)} then)" for change, size in zip(both, most, strict=True)]
+    keys = [key for change in both for key in change.values]
+    first_key = keys[0][0]
+    path = first_key.split(".", 1 if first_key.startswith("overrides.") else 2)
+    return Fix("; or ".join(texts[:3]), tuple(key for _, key in keys), tuple(path))
+
+
+def share_for(memory: Memory, blocks: int) -> float | None:
+    """The least memory_share, in hundredths, whose cache has so many blocks; None if a die can't give so much."""
+    engine = memory.engine
+    if engine is None or engine.share is None:
+        return None
+    cache = engine.cache
+    wanted = (blocks + 1) * cache.block * cache.per_token
+    share = math.ceil((engine.share + (wanted - cache.size) / memory.die) * 100) / 100
+    phase = memory.worst(PhaseName.GENERATE)
+    assert phase is not None
+    more = int((share - engine.share) * memory.die)
+    return share if phase.total + more <= memory.die else None
+
+
+def _after(facts: Facts, memory: Memory, name: PhaseName) -> Phase | None:
+    if facts.layout is not None and not all(check.ok for check in fit(facts.layout)):
+        return None
+    made = memory_of(facts, memory.die)
+    return made.worst(name) if made else None
+
+
+def _changes(facts: Facts, memory: Memory, phase: Phase, enough: Callable[[Phase], bool]) -> Iterator[Change]:
+    """What could help, the cheapest first."""
+    backend = "megatron" if facts.recipe.megatron else "fsdp_config"
+    parts = phase.parts
+    if phase.name in _MICRO:
+        yield from _smaller_micro_batch(facts, memory, phase.name, enough)
+    if phase.name is PhaseName.UPDATE:
+        yield from _recomputed(facts, memory)
+    if Part.OPTIMIZER in parts:
+        yield from _optimizer_away(facts, phase)
+    if Part.REFERENCE_WEIGHTS in parts and phase.name is not PhaseName.REFERENCE:
+        yield Change({("offload.reference", f"{REFERENCE}.{backend}.param_offload"): True})
+    if (
+        phase.name in (PhaseName.GENERATE, PhaseName.REFERENCE, PhaseName.OLD_LOG_PROB)
+        or Part.ACTOR_GRADIENTS in parts
+    ):
+        yield Change({("offload.parameters", f"{ACTOR}.{backend}.param_offload"): True})
+    if phase.name is not PhaseName.GENERATE and Part.KV_CACHE in parts:
+        yield Change({("rollout.free_cache", f"{ROLLOUT}.free_cache_engine"): True})
+    if phase.name is PhaseName.GENERATE:
+        yield from _smaller_share(memory, phase)
+    if facts.recipe.megatron and facts.layout is not None and phase.name is not PhaseName.GENERATE:
+        train = facts.layout.train
+        if facts.layout.model.experts:
+            yield _parallel("expert", "expert_model", 2 * train.expert)
+        if not facts.layout.model.latent_attention:
+            yield _parallel("tensor", "tensor_model", 2 * train.tensor)
+
+
+def _optimizer_away(facts: Facts, phase: Phase) -> Iterator[Change]:
+    """MindSpeed's swap, which also keeps the states off the die in the update; else the offload, which doesn't."""
+    backend = "megatron" if facts.recipe.megatron else "fsdp_config"
+    offload = ("offload.optimizer", f"{ACTOR}.{backend}.optimizer_offload")
+    if facts.recipe.megatron and facts.mindspeed:
+        swap, _ = _transformer_key(facts, "swap_optimizer")
+        yield Change({swap: True, offload: False} if facts.on(offload[1]) else {swap: True})
+    elif phase.name is not PhaseName.UPDATE:
+        yield Change({offload: True})
+
+
+def _parallel(name: str, long: str, size: int) -> Change:
+    key = (f"actor.parallel.{name}", f"{ACTOR}.megatron.{long}_parallel_size")
+    return Change({key: size}, {name: size})
+
+
+def _smaller_micro_batch(
+    facts: Facts, memory: Memory, name: PhaseName, enough: Callable[[Phase], bool]
+) -> Iterator[Change]:
+    """The largest micro batch that fits, of those that divide the present one; else a single sequence."""
+    micro = micro_batch(facts, _MICRO[name])
+    if micro is None:
+        return
+    if micro.sequences is None:
+        least = facts.length or 0
+        sizes = [
+            size for size in (micro.tokens // 2, micro.tokens // 4, least) if least <= size < micro.tokens
+        ]
+        key = (f"overrides.{micro.key}", micro.key)
+    else:
+        sizes = [size for size in range(micro.sequences // 2, 0, -1) if micro.sequences % size == 0]
+        key = (name.micro_batch_key, micro.key)
+    for size in sizes:
+        change = Change({key: size})
+        after = _after(changed(facts, change), memory, name)
+        if size == sizes[-1] or (after is not None and enough(after)):
+            yield change
+            return
+
+
+def _recomputed(facts: Facts, memory: Memory) -> Iterator[Change]:
+    if not facts.recipe.megatron:
+        key = ("model.recompute", "actor_rollout_ref.model.enable_gradient_checkpointing")
+        if facts.values.value(key[1]) is False:
+            yield Change({key: True})
+        return
+    method, layers = facts.transformer("recompute_method"), facts.transformer("recompute_num_layers")
+    number, _ = _transformer_key(facts, "recompute_num_layers")
+    most = max(len(one.layers) for one in memory.stages)
+    if facts.transformer("recompute_granularity") != "full":
+        yield Change(_full_recompute(facts))
+    elif method == "block" and isinstance(layers, int) and layers < most:
+        yield Change({number: most})
+    elif isinstance(layers, int) and layers > 1 and method != "block":
+        yield Change({number: 1})
+
+
+def _full_recompute(facts: Facts) -> dict[Key, Any]:
+    wanted = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+    values: dict[Key, Any] = {}
+    for name, value in wanted.items():
+        key, switch = _transformer_key(facts, name)
+        if switch:
+            values[(f"overrides.{switch}", switch)] = True
+        values[key] = value
+    return values
+
+
+def _transformer_key(facts: Facts, name: str) -> tuple[Key, str]:
+    """Where the recipe and the trainer have it, and a switch that has to be on."""
+    key, switch = facts.transformer_keys(name)
+    own = key == f"{TRANSFORMER}.{name}"
+    return (f"actor.transformer.{name}" if own else f"overrides.{key}", key), switch
+
+
+def _smaller_share(memory: Memory, phase: Phase) -> Iterator[Change]:
+    """The largest share, in hundredths, that leaves room for what lies outside it, with the estimates doubled."""
+    engine = memory.engine
+    if engine is None or engine.share is None:
+        return
+    outside = phase.total - engine.room + phase.estimated
+    share = math.floor((memory.die - outside) / memory.die * 100) / 100
+    if 0 < share < engine.share:
+        yield Change({("rollout.memory_share", SHARE): share})
+
+
+def _written(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

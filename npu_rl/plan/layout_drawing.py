@@ -1,0 +1,118 @@
+"""The layout as plain text, no line over 100 columns: stages by ranks, the groups, the rollout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from npu_rl.memory.memory_by_phase import Memory
+from npu_rl.sizing.parallelism import Layout
+from npu_rl.sizing.plan_inputs import Facts
+from npu_rl.sizing.process_groups import Ranks, rollout_members, train_groups, train_members
+from npu_rl.sizing.weight_sizes import stage_ranges
+
+_SHOWN = 3  # groups of one kind that are written out
+_WIDTH = 98  # with the two columns it is indented by
+
+
+def drawing(facts: Facts, memory: Memory | None) -> list[str]:
+    """The lines; sizes that don't fit can't be drawn, and the rules say why."""
+    layout = facts.layout
+    if layout is None:
+        return []
+    lines = list(_fsdp(layout)) if not layout.megatron else list(_megatron(facts, layout, memory))
+    if layout.rollout is not None:
+        lines += ["", *_rollout(facts, layout)]
+    return lines
+
+
+def _fsdp(layout: Layout) -> Iterator[str]:
+    groups = ", ".join(f"{name} {size}" for name, size in train_groups(layout).items())
+    yield f"training: {layout.world} {_plural(layout.world, 'die')}, {layout.strategy}; ranks per group: {groups}"
+
+
+def _megatron(facts: Facts, layout: Layout, memory: Memory | None) -> Iterator[str]:
+    train, sizes = layout.train, train_groups(layout)
+    dense = f"TP{train.tensor} x CP{train.context} x DP{sizes['data']} x PP{train.pipeline}"
+    experts = f"ETP{layout.expert_tensor} x EP{train.expert} x EDP{sizes['expert_data']}"
+    yield f"training: {layout.world} dies = {dense}; experts {experts}"
+    ranges = stage_ranges(layout.stage_layers)
+    yield "stage  layers            ranks       nodes    experts of a die  parameters of a die"
+    each = layout.world // train.pipeline
+    for number, layers in enumerate(ranges):
+        yield _stage(facts, number, layers, each, memory)
+    yield "groups (ranks):"
+    names = {
+        "tensor": "TP",
+        "context": "CP",
+        "data": "DP",
+        "pipeline": "PP",
+        "expert_tensor": "ETP",
+        "expert": "EP",
+        "expert_data": "EDP",
+    }
+    for kind, groups in train_members(layout).items():
+        yield _groups(names[kind], groups)
+
+
+def _stage(facts: Facts, number: int, layers: range, each: int, memory: Memory | None) -> str:
+    assert facts.layout is not None and facts.shape is not None
+    begin, dies = number * each, facts.recipe.cluster.dies
+    ends = []
+    if number == 0:
+        ends.append("embedding")
+    if number == facts.layout.train.pipeline - 1:
+        ends.append("head")
+    counts = f"{layers.start}-{layers.stop - 1} ({len(layers)})" if layers else "none"
+    experts = facts.shape.experts // facts.layout.train.expert if facts.shape.experts else 0
+    parameters = f"{sum(memory.stages[number].counts.values()) / 1e9:.3f} B" if memory else "?"
+    nodes = _span(begin // dies, (begin + each - 1) // dies)
+    return (
+        f"{number:>5}  {counts:<16}  {_span(begin, begin + each - 1):<10}  {nodes:<7}  "
+        f"{f'{experts} of {facts.shape.experts}':<16}  {parameters:<9} {' and '.join(ends)}"
+    ).rstrip()
+
+
+def _rollout(facts: Facts, layout: Layout) -> Iterator[str]:
+    rollout = layout.rollout
+    assert rollout is not None
+    together = rollout.tensor * rollout.data
+    experts = facts.shape.experts if facts.shape and facts.expert_parallel else 0
+    copies = layout.world // together
+    divided = (
+        f" -> EP{together}, {experts // together or 'under 1'} of {experts} experts a die" if experts else ""
+    )
+    times = f" x {copies} copies" if copies != 1 else ""
+    yield f"rollout: {layout.world} dies = TP{rollout.tensor} x DP{rollout.data}{times}{divided}"
+    yield "groups (ranks):"
+    names = {"tensor": "TP", "data": "DP", "expert": "EP"}
+    for kind, groups in rollout_members(rollout, layout.world).items():
+        if kind != "expert" or experts:
+            yield _groups(names[kind], groups)
+
+
+def _groups(name: str, groups: Sequence[Ranks]) -> str:
+    if len(groups[0]) == 1:
+        return f"  {name:<4} {len(groups):>4} x 1    each rank alone"
+    shown = [_ranks(group) for group in groups]
+    text = " | ".join(shown if len(shown) <= _SHOWN + 1 else [*shown[:_SHOWN], "...", shown[-1]])
+    start = f"  {name:<4} {len(groups):>4} x {len(groups[0]):<4} "
+    if len(start) + len(text) > _WIDTH:
+        text = " | ".join([shown[0], "...", shown[-1]])
+    return start + text
+
+
+def _ranks(group: Ranks) -> str:
+    """A group's ranks, which are evenly spaced: 0-31, or 0 32 .. 224."""
+    if len(group) <= 2:
+        return " ".join(map(str, group)) if group[-1] - group[0] > 1 else _span(group[0], group[-1])
+    if group[1] - group[0] == 1:
+        return _span(group[0], group[-1])
+    return f"{group[0]} {group[1]} .. {group[-1]}"
+
+
+def _span(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def _plural(count: int, what: str) -> str:
+    return what if count == 1 else f"{what}s"

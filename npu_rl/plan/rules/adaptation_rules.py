@@ -1,0 +1,166 @@
+"""What an adaptation needs of other settings, what needs an adaptation, and what a part of the tree can't do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from npu_rl.plan.rules.rule import Rule
+from npu_rl.sizing.plan_inputs import ACTOR, ROLLOUT, TRANSFORMER, Facts
+from npu_rl.trainer_code.citations import Place
+
+_ADDITIONAL = f"{ROLLOUT}.engine_kwargs.vllm.additional_config"
+_TORCHAIR, _SCHEDULER = f"{_ADDITIONAL}.torchair_graph_config", f"{_ADDITIONAL}.ascend_scheduler_config"
+_MINI, _EPOCHS = f"{ACTOR}.ppo_mini_batch_size", f"{ACTOR}.ppo_epochs"
+_GEMM = f"{TRANSFORMER}.moe_grouped_gemm"
+_TOPK = "VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE"
+_ASCEND_CONFIG = "vllm_ascend/ascend_config.py"
+_READ_AT = ("v0.9.1rc2", "vllm-ascend==0.9.1", "e1d282d")
+
+
+def adaptation_rules(facts: Facts) -> Iterator[Rule]:
+    """Those of adaptations that are on or off, and of the engine version, grouped experts and sampling."""
+    if facts.recipe.megatron:
+        yield from _megatron(facts)
+    if facts.vllm:
+        yield from _vllm(facts)
+
+
+def _megatron(facts: Facts) -> Iterator[Rule]:
+    engine = facts.values.value(f"{ROLLOUT}.name")
+    yield Rule(
+        "megatron-needs-vllm",
+        engine != "hf",
+        f"rollout.engine {engine}, actor.strategy megatron",
+        "set rollout.engine to vllm",
+        (f"{ROLLOUT}.name",),
+    )
+    if "on-policy-logprob" in facts.switches:
+        epochs, mini = facts.whole(_EPOCHS) or 1, facts.whole(_MINI)
+        batch = facts.whole("data.train_batch_size")
+        yield Rule(
+            "on-policy-needs-one-step",
+            epochs == 1 and mini == batch,
+            f"adaptation on-policy-logprob on, actor.epochs {epochs}, actor.mini_batch {mini} of a data.batch of "
+            f"{batch}: more than one optimizer step of a batch is refused",
+            f"set actor.epochs to 1 and actor.mini_batch to {batch}, or adaptations.on-policy-logprob to false",
+            (_MINI, _EPOCHS) if epochs == 1 else (_EPOCHS, _MINI),
+        )
+    overridden = [key for key in facts.given if key.startswith(f"{TRANSFORMER}.")]
+    if overridden and facts.lists_layers and facts.shape is not None and facts.shape.latent:
+        names = ", ".join(key.removeprefix(f"{TRANSFORMER}.") for key in overridden)
+        yield Rule(
+            "transformer-overrides-refused",
+            False,
+            f"actor.transformer sets {names}, and this tree's function for DeepSeek-V3 takes no such argument",
+            "remove actor.transformer; this trainer has keys of its own, for overrides",
+            tuple(overridden),
+        )
+    if facts.mindspeed and facts.on(_GEMM):
+        there = facts.code is not None and (facts.code / "megatron" / "training").exists()
+        yield Rule(
+            "moe-grouped-gemm",
+            there,
+            f"moe_grouped_gemm true makes MindSpeed import megatron.training, which is {'' if there else 'not '}in the "
+            "tree",
+            "remove actor.transformer.moe_grouped_gemm: verl's own configuration of the model has it on already",
+            (_GEMM,),
+        )
+
+
+def _vllm(facts: Facts) -> Iterator[Rule]:
+    size = facts.env.get("VLLM_DP_SIZE", "1")
+    if size.isdecimal() and int(size) > 1:
+        off = "rollout-dp-groups" in facts.off
+        yield Rule(
+            "rollout-dp-groups-off",
+            not off,
+            f"VLLM_DP_SIZE {size}, adaptation rollout-dp-groups {'off' if off else 'on'}, which tells each engine its "
+            "rank: without it every one takes itself for the first and waits for the others until a timeout",
+            "set adaptations.rollout-dp-groups to true, or env.VLLM_DP_SIZE to 1",
+            path=("adaptations", "rollout-dp-groups") if off else ("env", "VLLM_DP_SIZE"),
+        )
+    if facts.mindspeed and facts.on(f"{_TORCHAIR}.enabled"):
+        off = "rollout-compile" in facts.off
+        yield Rule(
+            "rollout-compile-off",
+            not off,
+            f"torchair graphs on, adaptation rollout-compile {'off' if off else 'on'}: MindSpeed replaces "
+            "torch.compile by a function that compiles nothing, and without the adaptation the rollout silently has no "
+            "graphs",
+            "set adaptations.rollout-compile to true",
+            path=("adaptations", "rollout-compile"),
+        )
+    yield from _prefill_step(facts)
+    yield from _v1(facts)
+    yield from _topk(facts)
+
+
+def _prefill_step(facts: Facts) -> Iterator[Rule]:
+    """The Ascend scheduler prefills whole prompts only, unless it is told otherwise itself."""
+    value = facts.values.value
+    if value(f"{_SCHEDULER}.enabled") is not True or value(f"{_SCHEDULER}.enable_chunked_prefill") is True:
+        return
+    own, prompt = f"{_SCHEDULER}.max_num_batched_tokens", facts.whole("data.max_prompt_length")
+    key = own if facts.whole(own) else f"{ROLLOUT}.max_num_batched_tokens"
+    tokens = facts.whole(key)
+    if tokens is None or prompt is None:
+        return
+    refused_already = bool(value(f"{ROLLOUT}.enable_chunked_prefill")) and (
+        "chunked-prefill-check" not in facts.switches
+    )
+    if refused_already and tokens < prompt:
+        return  # prefill-budget says it
+    name = "rollout.max_batched_tokens" if key != own else ".".join(map(str, facts.path(own)))
+    yield Rule(
+        "prompt-exceeds-prefill-step",
+        tokens >= prompt,
+        f"max_batched_tokens {tokens}, prompts of up to {prompt} tokens: the Ascend scheduler prefills a prompt in one "
+        "step, and one that is longer gets no response",
+        f"set {name} to {prompt} or more",
+        (key, "data.max_prompt_length"),
+    )
+
+
+def _v1(facts: Facts) -> Iterator[Rule]:
+    """What can't be with vLLM's V0 engine; each reason only where the tree has it."""
+    if facts.env.get("VLLM_USE_V1", "1") != "0":
+        return
+    value = facts.values.value
+    parts = Place("npu_rl_runtime/rollout_offload/parts.py", "Set VLLM_USE_V1=1")
+    graph = Place(_ASCEND_CONFIG, "Torchair graph mode is only supported for V1 Engine", _READ_AT)
+    scheduler = Place(_ASCEND_CONFIG, "Ascend scheduler is only supported for V1 Engine", _READ_AT)
+    wanted = {
+        "the adaptation rollout-offload": (parts, "rollout-offload" in facts.switches and _frees(facts)),
+        "torchair_graph_config": (graph, value(f"{_TORCHAIR}.enabled") is True),
+        "ascend_scheduler_config": (scheduler, value(f"{_SCHEDULER}.enabled") is True),
+    }
+    found = {name: facts.upstream.look(place) for name, (place, used) in wanted.items() if used}
+    reasons = [f"{name} ({standing.where})" for name, standing in found.items() if standing.holds]
+    if reasons:
+        yield Rule(
+            "v1-engine",
+            False,
+            f"VLLM_USE_V1 0, and vLLM's V1 engine is needed by {', '.join(reasons)}",
+            "set env.VLLM_USE_V1 to 1, or leave it out",
+            path=("env", "VLLM_USE_V1"),
+        )
+
+
+def _frees(facts: Facts) -> bool:
+    return facts.values.value(f"{ROLLOUT}.free_cache_engine") is not False
+
+
+def _topk(facts: Facts) -> Iterator[Rule]:
+    given = facts.env.get(_TOPK, "0")
+    if given in ("0", ""):
+        return
+    top_k, top_p = (facts.values.value(f"{ROLLOUT}.{name}") for name in ("top_k", "top_p"))
+    yield Rule(
+        "topk-optimize-unused",
+        top_k not in (None, -1, 0) or top_p not in (None, 1),
+        f"{_TOPK} {given}, rollout.top_k {top_k}, rollout.top_p {top_p}: with neither, each decode step sorts the "
+        "vocabulary for nothing",
+        f'set env.{_TOPK} to "0"',
+        path=("env", _TOPK),
+        advice=True,
+    )

@@ -1,0 +1,144 @@
+"""How the responses of a step are divided, and how long they may be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from npu_rl.plan.rules.rule import Rule
+from npu_rl.sizing.batch_arithmetic import Broken
+from npu_rl.sizing.plan_inputs import ACTOR, ROLLOUT, TRANSFORMER, Facts
+
+_BATCH, _MINI = "data.train_batch_size", f"{ACTOR}.ppo_mini_batch_size"
+_SEQUENCES, _TOKENS = f"{ROLLOUT}.max_num_seqs", f"{ROLLOUT}.max_num_batched_tokens"
+_CHUNKED, _LENGTH = f"{ROLLOUT}.enable_chunked_prefill", f"{ROLLOUT}.max_model_len"
+_RESPONSE = "data.max_response_length"
+
+_MASK = 2048  # tokens; the side of the NPU attention's compressed mask
+
+
+def batch_shares(facts: Facts, broken: Mapping[str, Broken]) -> Iterator[Rule]:
+    """How batches divide over replicas and engines. broken: the trainer's own rules that don't hold."""
+    prompts, mini = facts.whole(_BATCH), facts.whole(_MINI)
+    each = facts.whole(f"{ROLLOUT}.n")
+    if not (prompts and each and facts.copies):
+        return
+    answers, copies = prompts * each, facts.copies
+    micro = facts.whole(f"{ACTOR}.ppo_micro_batch_size_per_gpu") or 1
+    least = f"{copies} replicas x micro batch {micro} = {copies * micro}"
+    said = f"{prompts} prompts x {each} responses = {answers}; {least}"
+    change = f"set data.batch so that data.batch x rollout.answers is a multiple of {copies * micro}"
+    yield _judged("batch-divisible-by-dp", broken, _BATCH, said, change)
+    if mini:
+        said = f"mini batch of {mini} prompts in a batch of {prompts}"
+        yield _judged(
+            "mini-batch-within-batch", broken, _MINI, said, f"set actor.mini_batch to {prompts} or less"
+        )
+        yield Rule(
+            "mini-batch-divisible-by-dp",
+            mini * each % copies == 0,
+            f"{mini} prompts x {each} responses = {mini * each}, over {copies} data-parallel replicas",
+            f"set actor.mini_batch so that actor.mini_batch x rollout.answers is a multiple of {copies}",
+            (_MINI,),
+        )
+    if facts.engines:
+        yield from _engine(facts, answers, facts.engines)
+
+
+def _judged(rule: str, broken: Mapping[str, Broken], key: str, said: str, change: str) -> Rule:
+    fault = broken.get(rule)
+    keys = fault.keys if fault else (key,)
+    return Rule(rule, fault is None, fault.message if fault else said, fault.fix if fault else change, keys)
+
+
+def _engine(facts: Facts, answers: int, engines: int) -> Iterator[Rule]:
+    share = answers // engines
+    yield Rule(
+        "batch-divisible-by-rollout-dp",
+        answers % engines == 0,
+        f"{answers} responses over {engines} engines" + (f" = {share}" if answers % engines == 0 else ""),
+        f"set data.batch so that data.batch x rollout.answers is a multiple of {engines}",
+        (_BATCH, f"{ROLLOUT}.n"),
+    )
+    sequences = facts.whole(_SEQUENCES)
+    if sequences:
+        yield Rule(
+            "max-sequences-one-wave",
+            sequences >= share,
+            f"max_sequences {sequences}, {share} responses an engine",
+            f"set rollout.max_sequences to {share}: fewer are decoded in more than one wave",
+            (_SEQUENCES,),
+            advice=True,
+        )
+
+
+def length_rules(facts: Facts) -> Iterator[Rule]:
+    """Prompt and response against the model, the engine and the data."""
+    length = facts.length
+    if length is None:
+        return
+    if facts.shape and facts.shape.positions:
+        reach, stretch = facts.shape.positions, facts.shape.stretch
+        yield Rule(
+            "model-positions",
+            length <= reach * stretch,
+            f"prompt and response {length} tokens; {reach} positions x rope factor {stretch:g} = {reach * stretch:.0f}",
+            f"set data.response_length to {int(reach * stretch) - (length - (facts.whole(_RESPONSE) or 0))} or less",
+            (_RESPONSE,),
+        )
+    if facts.vllm:
+        yield from _engine_lengths(facts, length)
+    trained = facts.transformer("seq_length")
+    if isinstance(trained, int) and facts.mindspeed and facts.transformer("use_flash_attn"):
+        yield Rule(
+            "attention-mask-size",
+            trained == _MASK,
+            f"seq_length {trained}; MindSpeed makes its mask of this side and asks for the compressed causal mode, "
+            f"whose mask is {_MASK} x {_MASK} whatever the sequences are",
+            f"set actor.transformer.seq_length to {_MASK}",
+            (f"{TRANSFORMER}.seq_length",),
+        )
+    elif isinstance(trained, int):
+        yield Rule(
+            "training-seq-length",
+            trained >= length,
+            f"seq_length {trained} for sequences of {length} tokens",
+            f"set actor.transformer.seq_length to {length}",
+            (f"{TRANSFORMER}.seq_length",),
+            advice=True,
+        )
+    dropped, cut = facts.on("data.filter_overlong_prompts"), facts.values.value("data.truncation")
+    if cut is not None and not facts.recipe.data.make:
+        yield Rule(
+            "overlong-prompts",
+            dropped or cut != "error",
+            f"longer prompts are {'left out' if dropped else 'kept'}, then: {cut}",
+            "set data.filter_overlong to true, or data.overlong to left: one long prompt ends the run",
+            ("data.filter_overlong_prompts", "data.truncation"),
+            advice=True,
+        )
+
+
+def _engine_lengths(facts: Facts, length: int) -> Iterator[Rule]:
+    longest = facts.whole(_LENGTH) or length
+    yield Rule(
+        "rollout-max-length",
+        longest >= length,
+        f"max_length {longest}, prompt and response of {length} tokens",
+        f"set rollout.max_length to {length}, or leave it out",
+        (_LENGTH, _RESPONSE),
+    )
+    tokens, chunked = facts.whole(_TOKENS), facts.values.value(_CHUNKED)
+    if tokens is None or chunked is not True:  # verl asks only then, and the V1 engine chunks in any case
+        return
+    relaxed = "chunked-prefill-check" in facts.switches
+    change = f"set rollout.max_batched_tokens to {longest} or more"
+    if "chunked-prefill-check" in facts.off:
+        change += ", or adaptations.chunked-prefill-check to true"
+    yield Rule(
+        "prefill-budget",
+        tokens >= longest or relaxed,
+        f"max_batched_tokens {tokens}, max_length {longest}, with chunked prefill, "
+        f"adaptation chunked-prefill-check {'on' if relaxed else 'off or absent'}",
+        change,
+        (_TOKENS, _CHUNKED),
+    )

@@ -1,0 +1,82 @@
+"""How many checkpoints a run writes, and the disk they take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from npu_rl.memory.megatron_memory import STATES, WEIGHT
+from npu_rl.memory.memory_parts import gb
+from npu_rl.plan.rules.rule import Rule
+from npu_rl.sizing.machine import Machine
+from npu_rl.sizing.plan_inputs import ACTOR, Facts
+from npu_rl.sizing.weight_sizes import routing_biases, whole
+
+_CONTENTS = ("model", "optimizer", "extra")  # verl/utils/checkpoint/checkpoint_manager.py:57@55e3c5b
+_EVERY, _KEEP = "trainer.save_freq", "trainer.max_actor_ckpt_to_keep"
+_LARGE = 2 * 10**12
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """written: over the whole run. kept: at once on the disk. each: bytes of one."""
+
+    written: int
+    kept: int
+    each: int
+
+    @property
+    def disk(self) -> int:
+        """Bytes of those that are there at once."""
+        return self.kept * self.each
+
+
+def checkpoints_of(facts: Facts) -> Checkpoints | None:
+    """The run's checkpoints; None where it writes none or the model's shape is not known.
+
+    verl writes one every `checkpoint.every` steps and at the last (verl/trainer/ppo/ray_trainer.py:1331@55e3c5b), and
+    removes old ones before it writes the next (megatron_checkpoint_manager.py:368@55e3c5b).
+    """
+    every, keep = facts.whole(_EVERY), facts.whole(_KEEP)
+    if facts.shape is None or not every or every < 1:
+        return None
+    written = -(-facts.recipe.steps // every)
+    kept = min(written, keep) if keep and keep > 0 else written
+    return Checkpoints(written, kept, _size(facts))
+
+
+def checkpoint_rules(facts: Facts, machine: Machine) -> Iterator[Rule]:
+    """Whether the disk holds them; where it is not known, whether so much is meant."""
+    found = checkpoints_of(facts)
+    if found is None:
+        return
+    steps = facts.recipe.steps
+    said = f"{found.kept} x {gb(found.each)} = {gb(found.disk)} at once, {found.written} over {steps} steps"
+    if machine.disk is not None:
+        fits = machine.disk // found.each if found.each else found.kept
+        fix = f"set checkpoint.keep to {fits}" if fits else "give the run a larger disk: not one fits"
+        figures, ok, advice = f"{said}, of {gb(machine.disk)}", found.disk <= machine.disk, False
+    else:
+        fix = "set checkpoint.keep to 2, or to as many as the disk holds"
+        figures, ok, advice = (
+            said,
+            bool(facts.whole(_KEEP)) or found.written < 2 or found.disk <= _LARGE,
+            True,
+        )
+    yield Rule(
+        "checkpoint-disk", ok, figures, fix, (_KEEP, _EVERY), ("checkpoint", "keep"), advice, certain=False
+    )
+
+
+def _size(facts: Facts) -> int:
+    """Bytes of one: bf16 weights and 12 bytes of optimizer (Megatron), or fp32 weights and 8 (FSDP)."""
+    shape = facts.shape
+    assert shape is not None
+    named = facts.values.value(f"{ACTOR}.checkpoint.save_contents")
+    contents = tuple(map(str, named)) if isinstance(named, list | tuple) else _CONTENTS
+    parameters = sum(whole(shape).values())
+    weights, states = (WEIGHT, STATES) if facts.recipe.megatron else (4, 8)
+    size = 4 * routing_biases(shape) if shape.latent and "model" in contents else 0
+    size += weights * parameters if "model" in contents else 0
+    size += states * parameters if "optimizer" in contents else 0
+    return size + (WEIGHT * parameters if "hf_model" in contents else 0)

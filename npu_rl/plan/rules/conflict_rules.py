@@ -1,0 +1,223 @@
+"""Settings that exclude or need each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from npu_rl.config.problems import dotted
+from npu_rl.plan.rules.rule import Rule
+from npu_rl.recipes.benchmark_only import spoiled
+from npu_rl.sizing.plan_inputs import ACTOR, REFERENCE, ROLLOUT, TRANSFORMER, Facts
+
+_SWAP, _DDP = (
+    f"{TRANSFORMER}.swap_optimizer",
+    f"{ACTOR}.megatron.override_ddp_config.use_distributed_optimizer",
+)
+_LOADS = (f"{ACTOR}.load_weight", f"{REFERENCE}.load_weight")
+_OFFLOAD = f"{ACTOR}.megatron.optimizer_offload"
+_GROUPS = ("moe_router_num_groups", "moe_router_group_topk")
+_ADDITIONAL = f"{ROLLOUT}.engine_kwargs.vllm.additional_config"
+_GRAPH = f"{_ADDITIONAL}.torchair_graph_config"
+_RECIPE_GRAPH = "rollout.engine_arguments.additional_config.torchair_graph_config"
+_ONLY_WITH_GRAPH = (
+    "use_cached_graph",
+    "graph_batch_sizes",
+    "graph_batch_sizes_init",
+    "enable_multistream_mla",
+    "enable_multistream_moe",
+    "enable_kv_nz",
+    "enable_super_kernel",
+)
+
+
+def switch_rules(facts: Facts) -> Iterator[Rule]:
+    """Those of the optimizer, the engine's memory and graphs, and of benchmarks."""
+    if facts.recipe.megatron:
+        yield from _swap(facts)
+        yield from _weights(facts)
+        yield from _expert_groups(facts)
+    yield from _resharding(facts)
+    if facts.vllm:
+        yield from _sleep(facts)
+        yield from _graph(facts)
+
+
+def _swap(facts: Facts) -> Iterator[Rule]:
+    if not facts.transformer("swap_optimizer"):
+        return
+    offload = facts.on(_OFFLOAD)
+    yield Rule(
+        "swap-or-offload-optimizer",
+        not offload,
+        f"swap_optimizer true, optimizer_offload {str(offload).lower()}",
+        "set offload.optimizer to false: swapped states are in the host's memory already",
+        (_OFFLOAD, _SWAP),
+    )
+    distributed = facts.values.value(_DDP) is not False
+    yield Rule(
+        "swap-needs-distributed-optimizer",
+        distributed,
+        f"swap_optimizer true, use_distributed_optimizer {str(distributed).lower()}",
+        "remove use_distributed_optimizer, which is on by default",
+        (_DDP, _SWAP),
+    )
+    reuse = bool(facts.transformer("reuse_fp32_param"))
+    yield Rule(
+        "swap-without-reuse-fp32",
+        not reuse,
+        f"swap_optimizer true, reuse_fp32_param {str(reuse).lower()}",
+        "remove actor.transformer.reuse_fp32_param",
+        (f"{TRANSFORMER}.reuse_fp32_param", _SWAP),
+    )
+    chosen = facts.transformer("optimizer_selection") or "fused_adamw"
+    yield Rule(
+        "swap-needs-fused-adamw",
+        chosen == "fused_adamw",
+        f"swap_optimizer true, optimizer_selection {chosen}; it replaces the step of fused_adamw",
+        "remove actor.transformer.optimizer_selection",
+        (f"{TRANSFORMER}.optimizer_selection", _SWAP),
+    )
+
+
+def _weights(facts: Facts) -> Iterator[Rule]:
+    actor, reference = (facts.values.value(f"{part}.load_weight") for part in (ACTOR, REFERENCE))
+    if actor is not None or reference is not None:
+        yield Rule(
+            "actor-reference-weights",
+            actor == reference,
+            f"load_weight of the actor {actor}, of the reference {reference}",
+            "remove this override and set model.load_weights, which sets both: else the first KL is not 0",
+            (f"{REFERENCE}.load_weight", f"{ACTOR}.load_weight"),
+        )
+    if actor is False:
+        return
+    found = [dotted(fault.path) for fault in spoiled(facts.recipe, facts.given) if fault.key not in _LOADS]
+    yield Rule(
+        "benchmark-switch-in-training",
+        not found,
+        f"weights are loaded, and of a benchmark's switches on: {', '.join(found) or 'none'}",
+        "remove it, or set model.load_weights to false for a benchmark",
+        (f"{ROLLOUT}.ignore_eos",),
+    )
+
+
+def _expert_groups(facts: Facts) -> Iterator[Rule]:
+    """verl@55e3c5b reads neither number from config.json, and then a token of the actor may go to any expert.
+
+    Advice: verl's published recipe trains like that.
+    """
+    shape = facts.shape
+    if shape is None or not shape.expert_groups:
+        return
+    groups, chosen = (facts.transformer(name) for name in _GROUPS)
+    yield Rule(
+        "router-groups",
+        (groups, chosen) == (shape.expert_groups, shape.groups_per_token),
+        f"moe_router_num_groups {groups}, moe_router_group_topk {chosen}; the model's experts are in "
+        f"{shape.expert_groups} groups, of which a token uses {shape.groups_per_token}; the rollout routes like that, "
+        "and verl's own configuration of the actor leaves both out",
+        f"set actor.transformer.moe_router_num_groups to {shape.expert_groups} and "
+        f"actor.transformer.moe_router_group_topk to {shape.groups_per_token}",
+        tuple(f"{TRANSFORMER}.{name}" for name in _GROUPS),
+        advice=True,
+    )
+
+
+def _resharding(facts: Facts) -> Iterator[Rule]:
+    if facts.env.get("D2D_DATA_TRANSFER", "0") in ("0", ""):
+        return
+    balanced = facts.values.value("trainer.balance_batch") is not False
+    yield Rule(
+        "d2d-without-balance-batch",
+        not balanced,
+        f"D2D_DATA_TRANSFER {facts.env['D2D_DATA_TRANSFER']}, trainer.balance_batch {str(balanced).lower()}",
+        "set overrides.trainer.balance_batch to false",
+        ("trainer.balance_batch",),
+        ("env", "D2D_DATA_TRANSFER"),
+    )
+
+
+def _sleep(facts: Facts) -> Iterator[Rule]:
+    given = facts.env.get("PYTORCH_NPU_ALLOC_CONF", "")
+    segments = "expandable_segments:true" in given.replace(" ", "").lower()
+    sleep = facts.values.value(f"{ROLLOUT}.free_cache_engine") is not False  # the trainer's default is true
+    manual = "rollout-offload" in facts.switches
+    yield Rule(
+        "sleep-mode-expandable-segments",
+        not (sleep and segments and not manual),
+        f"free_cache {str(sleep).lower()}, adaptation rollout-offload {'on' if manual else 'off or absent'}, "
+        f"PYTORCH_NPU_ALLOC_CONF {given or 'not set'}: vLLM's sleep mode has a memory pool of its own",
+        (
+            "set adaptations.rollout-offload to true, which needs no sleep mode, or "
+            if "rollout-offload" in facts.off
+            else ""
+        )
+        + "set env.PYTORCH_NPU_ALLOC_CONF to expandable_segments:False",
+        (f"{ROLLOUT}.free_cache_engine",),
+        ("env", "PYTORCH_NPU_ALLOC_CONF"),
+    )
+
+
+def _graph(facts: Facts) -> Iterator[Rule]:
+    settings = _mapping(facts, _GRAPH)
+    enabled, eager = settings.get("enabled") is True, facts.values.value(f"{ROLLOUT}.enforce_eager")
+    yield Rule(
+        "graph-or-eager",
+        not (enabled and eager is True),
+        f"torchair graphs {'on' if enabled else 'off'}, eager {eager}",
+        f"set rollout.eager to false, or {_RECIPE_GRAPH}.enabled to false",
+        (f"{ROLLOUT}.enforce_eager", f"{_GRAPH}.enabled"),
+    )
+    if facts.npu and facts.shape is not None and facts.shape.latent and eager is False:
+        yield Rule(
+            "mla-graph-needs-torchair",
+            enabled,
+            f"rollout.eager false, torchair_graph_config.enabled {str(enabled).lower()}; vllm-ascend has no other "
+            "graphs for DeepSeek",
+            f"set {_RECIPE_GRAPH}.enabled to true, or rollout.eager to true",
+            (f"{_GRAPH}.enabled", f"{ROLLOUT}.enforce_eager"),
+        )
+    if enabled:
+        yield from _batch_sizes(facts, settings)
+    elif settings:
+        yield _torchair_switches(settings)
+
+
+def _torchair_switches(settings: Mapping[str, Any]) -> Rule:
+    used = [name for name in _ONLY_WITH_GRAPH if settings.get(name)]
+    keys = " and ".join(f"{_RECIPE_GRAPH}.{name}" for name in used)
+    return Rule(
+        "torchair-switches",
+        not used,
+        f"torchair graphs are off, and of the settings that are refused then these are on: {', '.join(used) or 'none'}",
+        f"remove {keys} (on the command line: KEY=~), or set {_RECIPE_GRAPH}.enabled to true",
+        tuple(f"{_GRAPH}.{name}" for name in used),
+    )
+
+
+def _batch_sizes(facts: Facts, settings: Mapping[str, Any]) -> Iterator[Rule]:
+    sizes = settings.get("graph_batch_sizes")
+    if not isinstance(sizes, list) or not sizes or facts.layout is None or facts.layout.rollout is None:
+        return
+    tensor = facts.layout.rollout.tensor
+    tokens = facts.whole(f"{ROLLOUT}.max_num_batched_tokens") or max(sizes)
+    sequences = facts.whole(f"{ROLLOUT}.max_num_seqs") or max(sizes)
+    good = all(size % tensor == 0 and size <= tokens for size in sizes) and max(sizes) >= sequences
+    yield Rule(
+        "graph-batch-sizes",
+        good,
+        f"graph_batch_sizes {sizes}, rollout tensor {tensor}, max_sequences {sequences}, max_batched_tokens {tokens}",
+        f"set {_RECIPE_GRAPH}.graph_batch_sizes to [{sequences}]"
+        if sequences % tensor == 0 and sequences <= tokens
+        else f"set rollout.max_sequences to a multiple of {tensor} and at most {tokens}, and "
+        f"{_RECIPE_GRAPH}.graph_batch_sizes to that one size",
+        (f"{_GRAPH}.graph_batch_sizes",),
+    )
+
+
+def _mapping(facts: Facts, section: str) -> dict[str, Any]:
+    """The keys the recipe gives directly in a section."""
+    prefix = f"{section}."
+    names = [key[len(prefix) :] for key in facts.given if key.startswith(prefix)]
+    return {name: facts.values.value(prefix + name) for name in names}

@@ -1,0 +1,194 @@
+"""Whether what lies on a die and on a host at once fits there, and what to change if it doesn't."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from npu_rl.memory.engine_memory import SHARE, Engine
+from npu_rl.memory.host_memory import object_store
+from npu_rl.memory.memory_by_phase import Memory, Phase, PhaseName, memory_of
+from npu_rl.memory.memory_fixes import Fix, fix_of, help_for, share_for
+from npu_rl.memory.memory_parts import estimated, gb, listed, total
+from npu_rl.plan.rules.rule import Rule
+from npu_rl.sizing.machine import Machine
+from npu_rl.sizing.plan_inputs import ROLLOUT, Facts
+
+__all__ = ["Machine", "gb", "memory_rules"]
+
+_KEEPS_ROOM = "kv-cache-room"
+_SEQUENCES = f"{ROLLOUT}.max_num_seqs"
+_ASCEND = f"{ROLLOUT}.engine_kwargs.vllm.additional_config.ascend_scheduler_config"
+_GRAPH_SIZES = f"{ROLLOUT}.engine_kwargs.vllm.additional_config.torchair_graph_config.graph_batch_sizes"
+
+
+def memory_rules(facts: Facts, memory: Memory, machine: Machine) -> Iterator[Rule]:
+    """Each phase of a step on its fullest stage, the engine's cache, and the host.
+
+    A phase that fits by less than its estimates may be wrong is advice of its own, `ID-tight`. So is one that fits
+    unless nearly all sequences are as long as they may be, where micro batches are packed by tokens. Phases that one
+    change makes fit are one fault: the fullest is judged, and the others say so.
+    """
+    worst = [phase for phase in map(memory.worst, PhaseName) if phase is not None]
+    for phase in worst:
+        if phase.total <= memory.die:
+            yield Rule(phase.name.rule, True, _figures(phase, memory.die))
+    over = [phase for phase in worst if phase.total > memory.die]
+    half = (memory_of(facts, memory.die, expected=True) if over else None) or memory
+    full = [phase for phase in over if (half.worst(phase.name) or phase).total > memory.die]
+    yield from _grouped(facts, memory, full, tight=False)
+    tight = [phase for phase in worst if phase not in full and phase.total + phase.estimated > memory.die]
+    yield from _grouped(facts, memory, tight, tight=True)
+    if memory.engine is not None and memory.engine.share is not None:
+        yield from _cache_rules(facts, memory, memory.engine, follows=full[0].name.rule if full else "")
+    yield from _host_rules(memory, machine)
+
+
+def _grouped(facts: Facts, memory: Memory, phases: list[Phase], *, tight: bool) -> Iterator[Rule]:
+    """One rule for all phases that the same change helps, under the name of the one that needs most."""
+    room = memory.die
+
+    def enough(after: Phase) -> bool:
+        return after.total + (after.estimated if tight else 0) <= room
+
+    helps = {phase.name: help_for(facts, memory, phase.name, enough) for phase in phases}
+    left = sorted(phases, key=lambda phase: -phase.total)
+    while left:
+        fullest = left[0]
+        group = [fullest]
+        for phase in left[1:]:
+            if fix_of([helps[one.name] for one in [*group, phase]]).text:
+                group.append(phase)
+        left = [phase for phase in left if phase not in group]
+        fix = fix_of([helps[one.name] for one in group])
+        yield _of_phase(fullest, group[1:], room, fix, tight=tight)
+        for phase in group[1:] if not tight else ():
+            skipped = f"judged with {fullest.name.rule}, which the same change makes fit"
+            yield Rule(phase.name.rule, True, _figures(phase, room), skipped=skipped)
+
+
+def _of_phase(phase: Phase, others: list[Phase], die: int, fix: Fix, *, tight: bool) -> Rule:
+    also = ", ".join(f"{other.name.label} {gb(other.total)}" for other in others)
+    also = f"; also {also}" if also else ""
+    if tight:
+        parts = {
+            part: size for part, size in phase.parts.items() if part.estimate and part not in phase.settled
+        }
+        longest = ", if all sequences are of the full length" if phase.total > die else ""
+        figures = (
+            f"stage {phase.stage}: {gb(phase.total)} of {gb(die)}{longest}, of which {gb(phase.estimated)} are "
+            f"estimates ({listed(parts)}){also}"
+        )
+    else:
+        figures = _figures(phase, die) + also
+    name = f"{phase.name.rule}-tight" if tight else phase.name.rule
+    certain = not tight and phase.total - phase.estimated > die
+    key = phase.name.micro_batch_key or (
+        "rollout.memory_share" if phase.name is PhaseName.GENERATE else "actor.parallel"
+    )
+    path = fix.path or tuple(key.split("."))
+    return Rule(name, False, figures, fix.text, fix.keys, path, advice=tight, certain=certain)
+
+
+def _figures(phase: Phase, die: int) -> str:
+    return f"stage {phase.stage}: {listed(phase.parts)} = {gb(phase.total)}, of {gb(die)}"
+
+
+def _cache_rules(facts: Facts, memory: Memory, engine: Engine, follows: str) -> Iterator[Rule]:
+    """Whether the cache holds every sequence at its full length. follows: a rule that is broken already."""
+    cache, each = engine.cache, engine.cache.blocks_of_sequence
+    if each is None or cache.wanted is None:
+        return
+    left = f" - what training leaves there {gb(engine.left)}" if engine.left else ""
+    figures = (
+        f"memory_share {engine.share:g} x {gb(memory.die)} - {listed({**engine.own, **engine.profiled})}{left} = "
+        f"{gb(cache.size)}: {cache.blocks} blocks of {cache.block} tokens, of {cache.wanted} for {cache.sequences} "
+        f"sequences of {cache.length}"
+    )
+    for_good = _drops_what_gives_way(facts, cache.length)
+    dropped = for_good and _KEEPS_ROOM not in facts.switches
+    if cache.blocks >= cache.wanted:
+        yield Rule("kv-cache-room", True, figures)
+        spare = (cache.blocks - cache.wanted) * cache.block * cache.per_token
+        unsure = estimated(engine.profiled)
+        if dropped and spare < unsure:
+            wanted = cache.wanted + -(-unsure // (cache.block * cache.per_token))
+            said = f"{gb(spare)} to spare, and {gb(unsure)} are estimates; {_DROPPED}. {figures}"
+            yield _of_cache("kv-cache-room-tight", said, _room(facts, memory, engine, wanted), advice=True)
+        return
+    if engine.left and follows:
+        yield Rule("kv-cache-room", True, figures, skipped=f"follows from {follows}")
+        return
+    one = cache.blocks >= each
+    why = "sequences give way and are computed again"
+    if for_good:
+        why = _DROPPED if dropped else f"sequences wait for room (adaptation {_KEEPS_ROOM})"
+    if not one:
+        why = "not one sequence fits (check_enough_kv_cache_memory, vllm/v1/core/kv_cache_utils.py@v0.9.1)"
+    counted = engine.room - total(engine.own)
+    yield _of_cache(
+        "kv-cache-room",
+        f"{figures}: {why}",
+        _room(facts, memory, engine, cache.wanted),
+        advice=one and not dropped,
+        certain=not one and counted < each * cache.block * cache.per_token,
+    )
+
+
+_DROPPED = (
+    "a sequence that gives way may be longer than a step of the Ascend scheduler, which then drops it "
+    "(vllm_ascend/core/scheduler.py@v0.9.1rc2)"
+)
+
+
+def _of_cache(name: str, figures: str, fix: str, *, advice: bool, certain: bool = False) -> Rule:
+    path = ("rollout", "memory_share")
+    return Rule(name, False, figures, fix, (SHARE, _SEQUENCES), path, advice=advice, certain=certain)
+
+
+def _room(facts: Facts, memory: Memory, engine: Engine, wanted: int) -> str:
+    """What gives the cache so many blocks: a larger share, or fewer sequences."""
+    ways, cache = [], engine.cache
+    share = share_for(memory, wanted)
+    if share is not None:
+        ways.append(f"set rollout.memory_share to {share:g}")
+    tensor = facts.layout.rollout.tensor if facts.layout and facts.layout.rollout else 1
+    spared = max(0, wanted - (cache.wanted or 0))
+    fewer = (cache.blocks - spared) // (cache.blocks_of_sequence or 1) // tensor * tensor
+    if fewer > 0:
+        also = " and graph_batch_sizes to the same" if facts.values.value(_GRAPH_SIZES) else ""
+        ways.append(f"set rollout.max_sequences to {fewer}{also}")
+    return "; or ".join(ways)
+
+
+def _drops_what_gives_way(facts: Facts, longest: int | None) -> bool:
+    """Whether a sequence that gave its blocks back can't come again: a step takes no part of a prompt."""
+    scheduler = facts.values.value(f"{_ASCEND}.enabled") is True or _in(facts, "enabled") is True
+    pieces = _in(facts, "enable_chunked_prefill") is True
+    step = facts.whole(f"{ROLLOUT}.max_num_batched_tokens")
+    return scheduler and not pieces and step is not None and longest is not None and step < longest
+
+
+def _in(facts: Facts, name: str) -> object:
+    """A value of the Ascend scheduler's section, which may stand as a whole."""
+    section: object = facts.values.value(f"{ROLLOUT}.engine_kwargs.vllm.additional_config")
+    scheduler = section.get("ascend_scheduler_config") if isinstance(section, dict) else None
+    return scheduler.get(name) if isinstance(scheduler, dict) else None
+
+
+def _host_rules(memory: Memory, machine: Machine) -> Iterator[Rule]:
+    if machine.host is None or not memory.host:
+        return
+    need, store = total(memory.host), object_store(machine.host)
+    figures = f"{listed(memory.host)} = {gb(need)} a node, of {gb(machine.host)}"
+    path, keys = ("cluster", "nodes"), ("trainer.nnodes",)
+    change = "spread the recipe over more nodes (cluster.nodes), or offload less"
+    if need > machine.host:
+        counted = need - estimated(memory.host)
+        yield Rule("memory-host", False, figures, change, keys, path, certain=counted > machine.host)
+        return
+    yield Rule("memory-host", True, figures)
+    if need + store > machine.host:
+        said = f"{figures}, and Ray's object store may take {gb(store)} (30% of the memory, 200 GB at most)"
+        fewer = max(0, machine.host - need)
+        change = f"start Ray with --object-store-memory={fewer // 10**9 * 10**9} or less, or offload less"
+        yield Rule("memory-host-tight", False, said, change, keys, path, advice=True, certain=False)

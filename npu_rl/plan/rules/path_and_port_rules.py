@@ -1,0 +1,103 @@
+"""What lies on the machines: the model's files, the checkpoint, ports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from npu_rl.plan.rules.rule import Rule
+from npu_rl.sizing.plan_inputs import Facts
+
+_LAST_PORT, _LAST_HCCL = 65535, 65520
+
+
+def place_rules(facts: Facts) -> Iterator[Rule]:
+    """Files that are at hand are looked at; those that aren't are on the machines of the run."""
+    if facts.recipe.megatron and facts.shape is not None:
+        unclean = facts.shape.unclean
+        yield Rule(
+            "clean-model-config",
+            not unclean,
+            ", ".join(f"{key} is {_short(value)}" for key, value in unclean)
+            or "no quantization_config, no num_nextn_predict_layers",
+            "remove quantization_config and set num_nextn_predict_layers to 0 in the bf16 model's config.json",
+            path=("model", "path"),
+        )
+    if facts.recipe.megatron and facts.recipe.model.checkpoint:
+        yield from _checkpoint(facts, facts.recipe.model.checkpoint)
+    yield from _ports(facts)
+
+
+def _checkpoint(facts: Facts, given: str) -> Iterator[Rule]:
+    nodes = facts.recipe.cluster.nodes
+    # ./, ../ and ~ are made absolute before the run; other relative names depend on where a worker stands
+    anywhere = given.startswith(("/", "./", "../", "~")) or "://" in given
+    yield Rule(
+        "checkpoint-on-every-node",
+        nodes == 1 or anywhere,
+        f"{given}, the same on {nodes} {'node' if nodes == 1 else 'nodes'}; other nodes are not looked at",
+        "name it by an absolute path that is the same, on shared storage, on every node",
+        path=("model", "checkpoint"),
+    )
+    place = facts.loaded.locate(given)
+    if not place.is_dir():
+        return
+    missing = [name for name in (".metadata", "common.pt", "metadata.json") if not (place / name).is_file()]
+    legacy = (place / "latest_checkpointed_iteration.txt").is_file()
+    yield Rule(
+        "checkpoint-layout",
+        not missing,
+        f"{given} has {'no ' + ', '.join(missing) if missing else '.metadata, common.pt and metadata.json'}"
+        + ("; it is one of Megatron's legacy checkpoints (iter_*/mp_rank_*)" if missing and legacy else ""),
+        "convert the model to Megatron's dist checkpoint (torch_dist)",
+        path=("model", "checkpoint"),
+    )
+
+
+def _ports(facts: Facts) -> Iterator[Rule]:
+    dies, groups = facts.recipe.cluster.dies, _engine_groups(facts)
+    master, hccl = (_port(facts, name) for name in ("MASTER_PORT", "HCCL_IF_BASE_PORT"))
+    if master is not None:
+        last = master + groups
+        yield Rule(
+            "rollout-ports",
+            master > 0 and last <= _LAST_PORT,
+            f"MASTER_PORT {master} + {groups} data parallel groups = {last}, the last port is {_LAST_PORT}",
+            f"set env.MASTER_PORT to {_LAST_PORT - groups} or less",
+            path=("env", "MASTER_PORT"),
+        )
+    if hccl is not None:
+        last = hccl + dies
+        yield Rule(
+            "hccl-ports",
+            0 < hccl <= _LAST_HCCL and last <= _LAST_PORT,
+            f"HCCL_IF_BASE_PORT {hccl} + {dies} dies = {last}, the base may be {_LAST_HCCL} at most",
+            f"set env.HCCL_IF_BASE_PORT to {min(_LAST_HCCL, _LAST_PORT - dies)} or less",
+            path=("env", "HCCL_IF_BASE_PORT"),
+        )
+    if master is not None and hccl is not None:
+        apart = master + groups < hccl or hccl + dies < master
+        yield Rule(
+            "ports-overlap",
+            apart,
+            f"the engine's {master} to {master + groups}, HCCL's {hccl} to {hccl + dies}",
+            "set env.MASTER_PORT so that they don't meet",
+            path=("env", "MASTER_PORT"),
+        )
+
+
+def _engine_groups(facts: Facts) -> int:
+    """Data parallel groups of the rollout; each binds a port of its own."""
+    layout = facts.layout
+    if layout is None or layout.rollout is None:
+        return 0
+    return max(1, facts.world // max(1, layout.rollout.data))
+
+
+def _port(facts: Facts, name: str) -> int | None:
+    given = facts.env.get(name, "")
+    return int(given) if given.isdigit() else None
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 40 else f"{text[:40]}..."

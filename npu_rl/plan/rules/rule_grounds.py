@@ -1,0 +1,276 @@
+"""What each rule of `plan` rests on: the upstream code that makes it true, and whether breaking it is certain to fail.
+
+A rule steps aside where the tree that is set up lacks one of its places. A rule without places is arithmetic that holds
+for any tree. `certain` is kept for code that raises, asserts, hangs or computes something else on these values; what is
+an estimate, a practice or not shown by the code may be overruled in the recipe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from npu_rl.plan.rules.rule import Rule
+from npu_rl.trainer_code.citations import CitedCode, Place
+
+_R1_ZERO, _CANN, _QUICKSTART = "55e3c5b", "54c9b73", "verl==0.5.0"  # verl
+_VERL = (_R1_ZERO, _CANN, _QUICKSTART)
+_UNPATCHED = (_R1_ZERO, _QUICKSTART)  # verl_patches replace the part at run time, which pins alone don't show
+_CORE = ("core_v0.12.1", "megatron-core==0.12.1", "core_r0.8.0")
+_VLLM = ("b6553be", "vllm==0.9.1")
+_ASCEND = ("v0.9.1rc2", "vllm-ascend==0.9.1")
+_ANY_ASCEND = (*_ASCEND, "e1d282d")
+_MINDSPEED = ("7ff818c",)
+
+_SPMD = "verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py"
+_WORKERS = "verl/workers/megatron_workers.py"
+_CONVERTER = "verl/models/mcore/config_converter.py"
+_STATE, _CONFIG = "megatron/core/parallel_state.py", "megatron/core/transformer/transformer_config.py"
+_ASCEND_CONFIG = "vllm_ascend/ascend_config.py"
+_SWAP = "mindspeed/features_manager/optimizer/swap_optimizer_feature.py"
+_CANN_TRAINING = "verl_patches/train_engine/initialize_training.py"
+
+_SWAPPED = (Place(_SWAP, "SwapDistributedOptimizer", _MINDSPEED),)
+# The recipe's additional_config reaches the engine only where the rollout doesn't pass one of its own.
+_ADDITIONAL = (Place(_SPMD, "additional_config=", _UNPATCHED, absent=True),)
+
+
+@dataclass(frozen=True)
+class Ground:
+    """places: all of them have to hold, each by one of its alternatives."""
+
+    places: tuple[tuple[Place, ...], ...] = ()
+    certain: bool = False
+
+
+def _at(file: str, text: str, read_at: tuple[str, ...]) -> tuple[Place, ...]:
+    return (Place(file, text, read_at),)
+
+
+_ARITHMETIC = Ground(certain=True)
+_JUDGEMENT = Ground()
+_PHASES = ("generate", "weight-sync", "old-log-prob", "reference", "update", "host")
+_CANN_PORTS = Ground(
+    (
+        _at(
+            "verl_patches/workers/vllm_rollout/vllm_parallel_state.py",
+            'os.environ["VLLM_DP_MASTER_PORT"] = str(',
+            ("bcd3be7",),
+        ),
+    )
+)
+
+GROUNDS: Mapping[str, Ground] = {
+    # Layout
+    "world-size": _ARITHMETIC,
+    "model-parallel-divides-world": Ground((_at(_STATE, "is not divisible by", _CORE),), True),
+    "fsdp-size-divides-world": _ARITHMETIC,
+    "tensor-parallel-divides-heads": Ground((_at(_CONFIG, "must be a multiple of", _CORE),), True),
+    "tensor-parallel-divides-kv-heads": Ground((_at(_CONFIG, "num_query_groups (", _CORE),), True),
+    "pipeline-layers": _ARITHMETIC,
+    "pipeline-layers-agree": Ground(
+        (
+            _at(
+                "mindspeed/features_manager/pipeline_parallel/unaligned_pineline_feature.py",
+                "args.pipeline_num_transformer_layers",
+                _MINDSPEED,
+            ),
+        )
+    ),
+    "expert-parallel-divides-world": Ground(
+        (
+            (
+                Place(_STATE, "expert_tensor_model_pipeline_parallel size", _CORE[:2]),
+                Place(_STATE, "is not divisible by expert_model_parallel_size", _CORE[2:]),
+            ),
+        ),
+        True,
+    ),
+    "expert-parallel-divides-experts": _ARITHMETIC,
+    "sequence-parallel-divides-world": _ARITHMETIC,
+    "sequence-parallel-divides-heads": _ARITHMETIC,
+    "sequence-parallel-needs-tensor-parallel": Ground(
+        (_at(_CONVERTER, '"sequence_parallel": mpu.get_tensor_model_parallel_world_size() > 1', _VERL),)
+    ),
+    "rollout-parallel-divides-world": _ARITHMETIC,
+    "rollout-tensor-parallel-divides-heads": Ground(
+        (_at("vllm/config.py", "must be divisible by tensor parallel size", _VLLM),), True
+    ),
+    "rollout-parallel-divides-experts": _JUDGEMENT,
+    "rollout-dp-size": _JUDGEMENT,
+    "rollout-experts-match-training": _JUDGEMENT,
+    "mla-tensor-parallel": Ground(
+        (
+            _at(
+                "mindspeed/core/transformer/multi_head_latent_attention/adaptor.py",
+                "MLA is not supported with Tensor Parallelism yet",
+                _MINDSPEED,
+            ),
+        ),
+        True,
+    ),
+    # Batches and lengths
+    "batch-divisible-by-dp": _ARITHMETIC,
+    "mini-batch-within-batch": _ARITHMETIC,
+    "mini-batch-divisible-by-dp": _JUDGEMENT,
+    "max-sequences-one-wave": _JUDGEMENT,
+    "training-seq-length": _JUDGEMENT,
+    "overlong-prompts": _JUDGEMENT,
+    "batch-divisible-by-rollout-dp": _JUDGEMENT,
+    "model-positions": Ground(
+        (_at(_SPMD, "model context length should be greater than total sequence length", _VERL),), True
+    ),
+    "rollout-max-length": _JUDGEMENT,
+    "prefill-budget": Ground(
+        (
+            _at(
+                _SPMD,
+                "Enable chunked prefill, max_num_batched_tokens is smaller than max_model_len",
+                _UNPATCHED,
+            ),
+        ),
+        True,
+    ),
+    "prompt-exceeds-prefill-step": Ground(
+        (_at("vllm_ascend/core/scheduler.py", "FINISHED_IGNORED", _ANY_ASCEND), _ADDITIONAL), True
+    ),
+    "attention-mask-size": Ground(
+        (
+            _at(
+                "mindspeed/core/transformer/flash_attention/generate_mask/generate_mask.py",
+                "seq_len = config.seq_length",
+                _MINDSPEED,
+            ),
+        )
+    ),
+    # Optimizer and weights
+    "swap-or-offload-optimizer": Ground(
+        ((*_SWAPPED, Place(_CANN_TRAINING, "no need to use optimizer_offload", ("bcd3be7",))),)
+    ),
+    "swap-needs-distributed-optimizer": Ground((_SWAPPED,)),
+    "swap-without-reuse-fp32": Ground(
+        (_at(_SWAP, "self.incompatible_check(args, 'reuse_fp32_param')", _MINDSPEED),)
+    ),
+    "swap-needs-fused-adamw": Ground((_at(_SWAP, "mindspeed.core.optimizer.adamw.AdamW.step", _MINDSPEED),)),
+    "actor-reference-weights": Ground(
+        (_at(_WORKERS, "assert self.config.actor.load_weight == self.config.ref.load_weight", _VERL),), True
+    ),
+    "router-groups": Ground(
+        (
+            _at(_CONVERTER, "    mla_rope_config = {", _UNPATCHED),
+            (Place(_CONVERTER, "moe_router_num_groups", _UNPATCHED, absent=True),),
+        )
+    ),
+    "transformer-overrides-refused": Ground(
+        (
+            _at(
+                "verl_patches/models/mcore/config_converter.py",
+                "def hf_to_mcore_config_dpskv3(hf_config: PretrainedConfig, dtype: torch.dtype) ->",
+                ("bcd3be7",),
+            ),
+        ),
+        True,
+    ),
+    "moe-grouped-gemm": Ground(
+        (
+            _at("mindspeed/features_manager/moe/gmm.py", "moe_feature.adaptor import", _MINDSPEED),
+            _at(
+                "mindspeed/core/transformer/moe/moe_feature/__init__.py",
+                "from megatron.training import",
+                _MINDSPEED,
+            ),
+        )
+    ),
+    "benchmark-switch-in-training": _ARITHMETIC,
+    # Rollout
+    "megatron-needs-vllm": Ground(
+        (_at(_WORKERS, "Only vllmRollout is supported with Megatron now", _VERL),), True
+    ),
+    "d2d-without-balance-batch": Ground(
+        (
+            _at(
+                "verl_patches/trainer/ppo/ray_trainer.py",
+                "D2D_DATA_TRANSFER is not supported when using balance_batch",
+                ("bcd3be7",),
+            ),
+        ),
+        True,
+    ),
+    "sleep-mode-expandable-segments": Ground(
+        (
+            _at(_SPMD, "self.inference_engine.sleep(level=", _UNPATCHED),
+            _at(
+                "vllm_ascend/device_allocator/camem.py",
+                "Expandable segments are not compatible",
+                _ANY_ASCEND,
+            ),
+        )
+    ),
+    "graph-or-eager": Ground(
+        (_at(_ASCEND_CONFIG, "Can't enable graph mode and eager mode", _ANY_ASCEND), _ADDITIONAL), True
+    ),
+    "mla-graph-needs-torchair": Ground(
+        (_at(_ASCEND_CONFIG, "ACL Graph does not support deepseek", _ANY_ASCEND), _ADDITIONAL), True
+    ),
+    "torchair-switches": Ground(
+        (_at(_ASCEND_CONFIG, "is valid only when Torchair graph mode", _ASCEND), _ADDITIONAL), True
+    ),
+    "graph-batch-sizes": Ground(
+        (_at("vllm_ascend/worker/model_runner_v1.py", "graph_batch_sizes", _ANY_ASCEND), _ADDITIONAL)
+    ),
+    "v1-engine": _ARITHMETIC,
+    "topk-optimize-unused": Ground(
+        (
+            _at(
+                "vllm_ascend/patch/worker/patch_common/patch_sampler.py",
+                "probs_sort, _ = probs.sort(dim=-1, descending=False)",
+                _ANY_ASCEND,
+            ),
+        )
+    ),
+    # Adaptations
+    "rollout-dp-groups-off": Ground((_at(_SPMD, "rollout_dp_groups.form(", (_R1_ZERO,)),), True),
+    "rollout-compile-off": Ground((_at(_WORKERS, "@with_real_compile", (_R1_ZERO,)),)),
+    "on-policy-needs-one-step": Ground(
+        (_at("npu_rl_runtime/on_policy_logprob.py", "raise _refused(", ()),), True
+    ),
+    # Files and ports
+    "clean-model-config": Ground(
+        (_at(_CONVERTER, "please modify the config.json to remove quantization_config", _VERL),), True
+    ),
+    "checkpoint-on-every-node": _JUDGEMENT,
+    "checkpoint-layout": Ground((_at(_WORKERS, "load_mcore_dist_weights(\n", _VERL),)),
+    "rollout-ports": _CANN_PORTS,
+    "hccl-ports": _JUDGEMENT,
+    # Memory and disk: these say themselves whether they are certain.
+    **dict.fromkeys(
+        (
+            *(f"memory-{phase}" for phase in _PHASES),
+            *(f"memory-{phase}-tight" for phase in _PHASES),
+            "kv-cache-room",
+            "kv-cache-room-tight",
+            "checkpoint-disk",
+        ),
+        _ARITHMETIC,
+    ),
+    "ports-overlap": _CANN_PORTS,
+}
+
+
+def grounded(rules: Iterable[Rule], upstream: CitedCode) -> Iterator[Rule]:
+    """The rules with the code they rest on; those whose code this tree lacks step aside."""
+    for rule in rules:
+        ground = GROUNDS.get(rule.id)
+        yield rule if ground is None else _grounded(rule, ground, upstream)
+
+
+def _grounded(rule: Rule, ground: Ground, upstream: CitedCode) -> Rule:
+    where: list[str] = []
+    for places in ground.places:
+        standing = upstream.look(*places)
+        if not standing.holds:
+            return replace(rule, ok=True, skipped=standing.why)
+        if standing.where:
+            where.append(standing.where)
+    figures = f"{rule.figures} ({', '.join(where)})" if where else rule.figures
+    return replace(rule, figures=figures, certain=rule.certain and ground.certain and not rule.advice)

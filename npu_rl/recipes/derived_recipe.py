@@ -1,0 +1,85 @@
+"""A loaded recipe with other values, such as one scaled down: what is the same keeps its text and its origin."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from npu_rl.config.layers import Origin
+from npu_rl.config.problems import KeyPath
+from npu_rl.config.quoted_text import Quoted
+from npu_rl.config.yaml_reader import Plain
+from npu_rl.recipes.load_recipe import LoadedRecipe, recipe_digest
+from npu_rl.recipes.recipe_fields import read_scalar
+from npu_rl.recipes.schema import Recipe
+
+
+def derived(loaded: LoadedRecipe, recipe: Recipe, by: str) -> LoadedRecipe:
+    """`loaded`, saying what `recipe` says. by: who wrote the values that differ, as messages name it."""
+    return _Derivation(loaded, Origin(by, 0)).of(recipe)
+
+
+class _Derivation:
+    def __init__(self, loaded: LoadedRecipe, writer: Origin) -> None:
+        self._loaded = loaded
+        self._writer = writer
+        self._origins: dict[KeyPath, Origin] = {(): loaded.origins[()]}
+
+    def of(self, recipe: Recipe) -> LoadedRecipe:
+        data = self._mapping(recipe, self._loaded.recipe, self._loaded.data, ())
+        data.pop("extends", None)
+        return dataclasses.replace(
+            self._loaded, recipe=recipe, data=data, origins=self._origins, digest=recipe_digest(recipe)
+        )
+
+    def _mapping(self, new: Any, old: Any, written: Any, path: KeyPath) -> dict[str, Plain]:
+        before, now, texts = _items(old), _items(new), written if isinstance(written, Mapping) else {}
+        order = [*(name for name in texts if name in now), *(name for name in now if name not in texts)]
+        typed = isinstance(new, BaseModel)
+        return {
+            name: self._value(now[name], before.get(name), texts.get(name), (*path, name), typed)
+            for name in order
+        }
+
+    def _value(self, new: Any, old: Any, written: Plain, path: KeyPath, typed: bool) -> Plain:
+        """typed: it is a field of a model, whose type is known."""
+        if isinstance(new, (BaseModel, Mapping)) and _items(new):
+            self._origins[path] = self._loaded.origins.get(path, self._writer)
+            return self._mapping(new, old, written, path)
+        if new == old and written is not None:
+            self._keep(path)
+            return written
+        self._origins[path] = self._writer
+        return _text(new, typed)
+
+    def _keep(self, path: KeyPath) -> None:
+        self._origins |= {
+            place: origin for place, origin in self._loaded.origins.items() if place[: len(path)] == path
+        }
+
+
+def _items(value: Any) -> dict[str, Any]:
+    """What a model was given, under the names a person writes, or a mapping's items. None removes a model's key."""
+    if isinstance(value, BaseModel):
+        fields = type(value).model_fields
+        given = {name: getattr(value, name) for name in fields if name in value.model_fields_set}
+        return {fields[name].alias or name: item for name, item in given.items() if item is not None}
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def _text(value: Any, typed: bool) -> Plain:
+    """A value as a recipe's file has it; in an open mapping text that would be read as something else is quoted."""
+    if isinstance(value, (BaseModel, Mapping)):
+        return {name: _text(item, isinstance(value, BaseModel)) for name, item in _items(value).items()}
+    if isinstance(value, (list, tuple)):
+        return [_text(item, typed) for item in value]
+    if value is None:
+        return Quoted("null")
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return value if typed or read_scalar(value) == value else Quoted(value)
+    return repr(value)

@@ -1,0 +1,105 @@
+"""A recipe, from its name or path and the command line's words to typed, merged, checked data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from npu_rl.config import text_checks
+from npu_rl.config.extends_chain import read_chain, recorded_names
+from npu_rl.config.layers import Origin, flatten
+from npu_rl.config.merged_file import checked, merge
+from npu_rl.config.problems import KeyPath, Problem
+from npu_rl.config.yaml_reader import Plain
+from npu_rl.recipes.overrides import parse_overrides
+from npu_rl.recipes.recipe_kind import RECIPE
+from npu_rl.recipes.recipe_paths import rebase
+from npu_rl.recipes.schema import Recipe
+
+if TYPE_CHECKING:
+    from npu_rl.manifest.load_manifest import LoadedManifest
+
+
+@dataclass(frozen=True)
+class LoadedRecipe:
+    """A valid recipe and where it came from.
+
+    path: the file, absolute. bundled: it was named, not given as a path.
+    files: the recipe and each file it extends, portable name -> sha256 of the bytes.
+    overrides: the arguments of the command line, as they were given.
+    digest: sha256 of what is said, typed; the same whether a file or the command line says it.
+    data: what is said, merged, as text. origins: key path -> who wrote it.
+    """
+
+    recipe: Recipe
+    path: Path
+    bundled: bool
+    files: Mapping[str, str]
+    overrides: tuple[str, ...]
+    digest: str
+    data: Mapping[str, Plain] = field(repr=False)
+    origins: Mapping[KeyPath, Origin] = field(repr=False)
+
+    def where(self, *path: str | int) -> str:
+        """`file:line` or `command line: key=value` of a key, or of the nearest key above it."""
+        while path not in self.origins:
+            path = path[:-1]
+        return str(self.origins[path])
+
+    def locate(self, path: str) -> Path:
+        """The file or folder that a path of the recipe names: ./ and ../ are relative to the recipe."""
+        return self.path.parent / path if text_checks.is_local(path) else Path(path)
+
+    @property
+    def manifest(self) -> str:
+        """The manifest as `find_manifest` and `load_manifest` take it: a bundled name or a path."""
+        name = self.recipe.manifest
+        return str(self.path.parent / name) if text_checks.is_manifest_path(name) else name
+
+    @cached_property
+    def loaded_manifest(self) -> LoadedManifest:
+        """The manifest, read once. Raises ManifestError if it can't be."""
+        from npu_rl.manifest.load_manifest import load_manifest
+
+        return load_manifest(self.manifest)
+
+
+def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> LoadedRecipe:
+    """Load a bundled recipe by name, or a file: a text with '/' or ending in .yaml or .yml is a path.
+
+    overrides: `key=value` arguments (see `overrides`); their local paths are relative to the current folder.
+
+    Raises RecipeError: for a file that can't be read at once, for what is in it with every fault listed.
+    Raises UsageError for arguments that can't be meant.
+    """
+    given = parse_overrides(overrides)
+    chain = read_chain(RECIPE, name_or_path)
+    problems: list[Problem] = []
+    root = merge(chain, rebase, problems)
+    for override in given:
+        root = override.over(root, problems)
+    layer = flatten(root)
+    order = [*(file.document.name for file in chain), *(override.said for override in given)]
+    recipe = checked(Recipe, layer, problems, RECIPE, order)
+    return LoadedRecipe(
+        recipe=recipe,
+        path=chain[0].path,
+        bundled=chain[0].bundled,
+        files=dict(recorded_names(RECIPE, chain)),
+        overrides=tuple(overrides),
+        digest=recipe_digest(recipe),
+        data=layer.data,
+        origins=layer.origins,
+    )
+
+
+def recipe_digest(recipe: Recipe) -> str:
+    """sha256 of what a recipe says, with its types: 7 and "7" differ, 1e-6 and 0.000001 don't."""
+    content = recipe.model_dump(by_alias=True, exclude_unset=True, exclude={"extends"})
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()

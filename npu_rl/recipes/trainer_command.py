@@ -1,0 +1,276 @@
+"""A recipe as what is run: an argument list for the trainer's own entry point, and every node's environment.
+
+Never a shell string. Keys npu-rl sets by itself (`OWNED`) are about where a run's files go and how it is
+resumed; a recipe has its own words for those.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from npu_rl import byte_code
+from npu_rl.recipes.hydra_quoting import argument, hydra_text
+from npu_rl.recipes.recipe_paths import absolute, function_file, split_function
+from npu_rl.recipes.schema import Recipe
+from npu_rl.recipes.trainer_settings import Setting, config_name, flat, merged, settings
+
+_A, _F = "actor_rollout_ref.actor.megatron", "actor_rollout_ref.ref.megatron"
+
+
+@dataclass(frozen=True)
+class Folders:
+    """Where a run's things are, all absolute. made: what `model.make` and `data.make` gave.
+
+    on_path: folders before the code on PYTHONPATH. recipe: the recipe's folder, for paths that begin with ./
+    byte_code: the key of the run's byte code. pycache: the folder for it on this host (`npu_rl.byte_code`).
+    ray: the folder of a Ray of the run's own; None leaves the choice to Ray.
+    """
+
+    code: Path
+    run: Path
+    attempt: Path
+    made: Path
+    byte_code: str
+    pycache: Path
+    recipe: Path
+    ray: Path | None
+    on_path: tuple[Path, ...]
+
+
+# What a node decides for itself: it does not travel from the driver to the other processes of a run.
+OF_THE_NODE = frozenset({"PYTHONPYCACHEPREFIX"})
+
+
+@dataclass(frozen=True)
+class Command:
+    """What is run. settings: `key=value` or `+key=value` for the trainer. config: its Hydra configuration.
+
+    paths: folders that go before what PYTHONPATH is where a process starts. shared: the other variables of
+    every process, in any run of the recipe. own: those of this attempt. driver: those that only its driver reads.
+    hydra: the folder Hydra writes what it composed into.
+    """
+
+    python: str
+    module: str
+    config: str
+    settings: list[str]
+    paths: tuple[str, ...]
+    shared: dict[str, str]
+    own: dict[str, str]
+    driver: dict[str, str]
+    hydra: Path
+
+    @property
+    def argv(self) -> list[str]:
+        """The driver's whole argument list."""
+        where = [f"--config-name={self.config}", f"hydra.run.dir={hydra_text(str(self.hydra))}"]
+        return [self.python, "-m", "npu_rl_driver", self.module, *where, *self.settings]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What npu-rl sets for the driver."""
+        path = _before(self.paths, _callers_pythonpath())
+        return {**self.shared, **self.own, **self.driver, "PYTHONPATH": path}
+
+
+def render(
+    recipe: Recipe,
+    folders: Folders,
+    *,
+    run_name: str,
+    run_id: str,
+    python: str,
+    known: Collection[str],
+    manifest_env: Mapping[str, str],
+    resume: bool = False,
+    rollout_standin: bool = False,
+    packages: Collection[str] = (),
+    secrets: Collection[str] = (),
+) -> Command:
+    """The command of one attempt. known: keys of the trainer's configuration files; others are added by `+`.
+
+    manifest_env: the lock's environment, which the recipe's own goes over. rollout_standin: rehearse with a
+    rollout that has weights of its own. packages: those whose versions have to be the same on all nodes. secrets:
+    variables that hold one.
+    """
+    own = _own_settings(recipe, folders, run_name, resume)
+    final = merged([*flat(settings(recipe)), *own])
+    shared = _shared(recipe, folders, manifest_env, rollout_standin)
+    of_attempt = _of_attempt(recipe, folders, run_id, shared)
+    paths = (*map(str, folders.on_path), str(folders.code))
+    nodes = {
+        "paths": paths,
+        "variables": sorted({*shared, *of_attempt} - OF_THE_NODE),
+        "by_hook": sorted(secrets),
+        "code": str(folders.code),
+        "packages": sorted(packages),
+        "record": str(folders.attempt),
+    }
+    return Command(
+        python=python,
+        module=recipe.trainer.module,
+        config=config_name(recipe),
+        settings=[argument(s.key, s.value, s.key in known) for s in final.values()],
+        paths=paths,
+        shared=shared,
+        own=of_attempt,
+        driver={
+            "NPU_RL_RAY": json.dumps(ray_options(recipe, folders.ray)),
+            "NPU_RL_NODES": json.dumps(nodes),
+        },
+        hydra=folders.attempt / "hydra",
+    )
+
+
+def _own_settings(recipe: Recipe, folders: Folders, run_name: str, resume: bool) -> list[Setting]:
+    made = {
+        "trainer.experiment_name": run_name,
+        "trainer.default_local_dir": str(folders.run / "checkpoints"),
+        "trainer.resume_mode": "auto" if resume else "disable",
+        # An epoch has at least one step, so the number of steps alone decides when it ends.
+        "trainer.total_epochs": recipe.steps,
+        # verl asks Ray for "GPU" on cuda and for "NPU" otherwise; it has no word for a CPU.
+        "trainer.device": "npu",
+        **_places(recipe, folders),
+    }
+    if recipe.logging.samples:
+        made["trainer.validation_data_dir"] = str(folders.run / "samples" / "validation")
+    # The trainer decodes every prompt and response a second time for these, in its driver, while the devices wait
+    # (verl/trainer/ppo/ray_trainer.py:1284@55e3c5b).
+    if recipe.logging.samples is True:
+        made["trainer.rollout_data_dir"] = str(folders.run / "samples")
+    if recipe.megatron and recipe.model.checkpoint:
+        made[f"{_A}.use_dist_checkpointing"] = True
+        made[f"{_F}.use_dist_checkpointing"] = True
+    if "console" not in recipe.logging.backends:
+        made["trainer.logger"] = ["console", *recipe.logging.backends]
+    return [Setting(name, value) for name, value in made.items()]
+
+
+def _places(recipe: Recipe, folders: Folders) -> dict[str, Any]:
+    """Paths, made absolute: Ray's workers have another working folder than the driver."""
+    here = folders.recipe
+    made: dict[str, Any] = {}
+    if recipe.model.make:
+        made["actor_rollout_ref.model.path"] = str(folders.made / "model")
+    elif recipe.model.path:
+        made["actor_rollout_ref.model.path"] = absolute(recipe.model.path, here)
+    if recipe.data.make:
+        made["data.train_files"] = str(folders.made / "train.parquet")
+        made["data.val_files"] = str(folders.made / "test.parquet")
+    else:
+        made["data.train_files"] = [absolute(path, here) for path in recipe.data.train or []]
+        made["data.val_files"] = [absolute(path, here) for path in recipe.data.test or []]
+    if recipe.megatron and recipe.model.checkpoint:
+        for part in (_A, _F):
+            made[f"{part}.dist_checkpointing_path"] = absolute(recipe.model.checkpoint, here)
+    if recipe.reward.function:
+        file, name = split_function(recipe.reward.function)
+        made["custom_reward_function.path"] = str(function_file(file, folders.code, here))
+        made["custom_reward_function.name"] = name
+    return made
+
+
+def _shared(
+    recipe: Recipe, folders: Folders, manifest_env: Mapping[str, str], rollout_standin: bool
+) -> dict[str, str]:
+    environment = {
+        "HYDRA_FULL_ERROR": "1",
+        "RAY_DEDUP_LOGS": "0",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        **(_cpu_environment() if recipe.device == "cpu" else {}),
+        **_network(recipe),
+        **manifest_env,
+        **recipe.env,
+        **{switch(slug): "1" if on else "0" for slug, on in recipe.adaptations.items()},
+        # Byte code beside the sources could hide a change of theirs. The folder is this host's; others find
+        # their own by the key (training/on_path/sitecustomize.py).
+        "PYTHONPYCACHEPREFIX": str(folders.pycache),
+        byte_code.VARIABLE: folders.byte_code,
+        "PYTHONUNBUFFERED": "1",
+        # Without it setproctitle, which Ray and vLLM use, writes over the memory that shows a process's variables,
+        # and a process of a run could not be told from others.
+        "SPT_NOENV": "1",
+    }
+    if recipe.megatron:
+        environment.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")
+    if recipe.device == "cpu" and recipe.megatron:
+        environment["TORCHDYNAMO_DISABLE"] = (
+            "1"  # there is no compiler, and counting calls would stop it anyway
+        )
+    if recipe.device == "cpu":
+        environment["NPU_RL_STANDINS"] = "cpu,rollout" if rollout_standin else "cpu"
+    return environment
+
+
+def _of_attempt(recipe: Recipe, folders: Folders, run_id: str, shared: Mapping[str, str]) -> dict[str, str]:
+    return {
+        "TENSORBOARD_DIR": shared.get("TENSORBOARD_DIR", str(folders.run / "tensorboard")),
+        "NPU_RL_RUN": run_id,
+        "NPU_RL_USAGE": str(folders.attempt / "usage"),
+        "NPU_RL_SEED": str(recipe.seed),
+    }
+
+
+def _callers_pythonpath() -> str:
+    """What npu-rl was started with; CANN's set_env.sh puts its own packages there."""
+    return os.environ.get("PYTHONPATH", "")
+
+
+def _before(paths: Sequence[str], given: str) -> str:
+    """A PYTHONPATH with `paths` first, and then what it was, without empty entries, which mean the working folder."""
+    return os.pathsep.join([*paths, *(p for p in given.split(os.pathsep) if p and p not in paths)])
+
+
+def _cpu_environment() -> dict[str, str]:
+    """One thread per process, loopback only, no accelerator, nothing from the network."""
+    return {
+        "OMP_NUM_THREADS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_OFFLINE": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "GLOO_SOCKET_IFNAME": "lo0" if os.uname().sysname == "Darwin" else "lo",
+        "WANDB_MODE": "disabled",
+    }
+
+
+def _network(recipe: Recipe) -> dict[str, str]:
+    if not recipe.cluster.interface:
+        return {}
+    names = ("HCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+    return dict.fromkeys(names, recipe.cluster.interface)
+
+
+def ray_options(recipe: Recipe, folder: Path | None) -> dict[str, Any]:
+    """Keyword arguments of ray.init. One machine starts a Ray of its own and ends it with the run.
+
+    folder: Ray's own folder; its path must be short, since sockets lie in it. None: Ray's choice.
+    """
+    if recipe.cluster.address:
+        return {"address": recipe.cluster.address}
+    return {
+        "address": "local",  # a RAY_ADDRESS of the user's must not divert the run
+        "include_dashboard": False,
+        **({"_temp_dir": str(folder)} if folder else {}),
+        **({"_node_ip_address": "127.0.0.1"} if recipe.device == "cpu" else {}),
+        **node_offers(recipe),
+    }
+
+
+def node_offers(recipe: Recipe) -> dict[str, Any]:
+    """What a node offers to Ray, in the words of ray.init and, with hyphens, of `ray start`."""
+    offers: dict[str, Any] = {"resources": {"NPU": recipe.cluster.dies}}
+    if recipe.device == "cpu":
+        # A worker per die, the trainer, and two for what it starts beside them.
+        offers |= {"num_cpus": recipe.cluster.world + 3, "num_gpus": 0, "object_store_memory": 256 << 20}
+    return offers
+
+
+def switch(slug: str) -> str:
+    """The variable that turns an adaptation on or off."""
+    return "NPU_RL_" + slug.upper().replace("-", "_")

@@ -1,0 +1,1 @@
+"""Sizes that plans and rehearsals count with: the model's, the parallelism's, a step's batches."""

@@ -1,0 +1,85 @@
+"""Whether the sizes of a layout fit the world, each other and the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from npu_rl.sizing.parallelism import Layout
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was checked. `why` says what is wrong, and means nothing if `ok`."""
+
+    name: str
+    ok: bool
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    why: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; the reason only where there is something wrong."""
+        said = {"name": self.name, "ok": self.ok, "figures": dict(self.figures)}
+        return said if self.ok else {**said, "why": self.why}
+
+
+def fit(layout: Layout) -> list[Check]:
+    """Whether the sizes fit the world, each other and the model; one check a rule."""
+    training = _fit_megatron(layout) if layout.megatron else _fit_fsdp(layout)
+    return [*training, *_fit_rollout(layout)]
+
+
+def _fit_megatron(layout: Layout) -> Iterator[Check]:
+    train, model, world = layout.train, layout.model, layout.world
+    yield _divides(
+        "model-parallel-divides-world", world, train.tensor * train.pipeline * train.context, "ranks", "data"
+    )
+    yield _divides("tensor-parallel-divides-heads", model.heads, train.tensor, "heads", "per rank")
+    if not model.latent_attention:
+        yield _divides("tensor-parallel-divides-kv-heads", model.kv_heads, train.tensor, "heads", "per rank")
+    if model.stage_layers:
+        stages, layers = len(model.stage_layers), sum(model.stage_layers)
+        yield Check(
+            "pipeline-layers",
+            stages == train.pipeline and layers == model.layers,
+            {"layers": model.layers, "stages": train.pipeline, "given": list(model.stage_layers)},
+            f"{layers} layers on {stages} stages, where there are {model.layers} and {train.pipeline}",
+        )
+    else:
+        yield _divides("pipeline-layers", model.layers, train.pipeline, "layers", "per stage")
+    if model.experts:
+        ranks = layout.expert_tensor * train.expert * train.pipeline
+        yield _divides("expert-parallel-divides-world", world, ranks, "ranks", "expert data")
+        yield _divides("expert-parallel-divides-experts", model.experts, train.expert, "experts", "per rank")
+    elif train.expert > 1:
+        why = f"expert parallel over {train.expert} ranks, but the model has no experts"
+        yield Check("expert-parallel-divides-experts", False, {"experts": 0, "by": train.expert}, why)
+
+
+def _fit_fsdp(layout: Layout) -> Iterator[Check]:
+    train = layout.train
+    if 0 < train.shard < layout.world:
+        yield _divides("fsdp-size-divides-world", layout.world, train.shard, "ranks", "replicas")
+    yield _divides("sequence-parallel-divides-world", layout.world, train.sequence, "ranks", "data")
+    yield _divides("sequence-parallel-divides-heads", layout.model.heads, train.sequence, "heads", "per rank")
+
+
+def _fit_rollout(layout: Layout) -> Iterator[Check]:
+    if layout.rollout is None:
+        return
+    tensor, data = layout.rollout.tensor, layout.rollout.data
+    yield _divides("rollout-parallel-divides-world", layout.world, tensor * data, "ranks", "engines")
+    yield _divides("rollout-tensor-parallel-divides-heads", layout.model.heads, tensor, "heads", "per rank")
+    if layout.model.experts and data > 1:
+        yield _divides(
+            "rollout-parallel-divides-experts", layout.model.experts, tensor * data, "experts", "per rank"
+        )
+
+
+def _divides(name: str, whole: int, by: int, what: str, share: str) -> Check:
+    if by < 1:
+        return Check(name, False, {what: whole, "by": by}, f"{by} is no size")
+    ok = whole % by == 0
+    figures = {what: whole, "by": by, **({share: whole // by} if ok else {})}
+    return Check(name, ok, figures, f"{whole} {what} can't be split evenly {by} ways")

@@ -1,0 +1,88 @@
+"""Tokens of one micro batch on a die: of the update, of the old and of the reference log-probs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from npu_rl.sizing.plan_inputs import ACTOR, REFERENCE, ROLLOUT, Facts
+
+UPDATE = (ACTOR, "use_dynamic_bsz", "ppo_max_token_len_per_gpu", "ppo_micro_batch_size")
+OLD_LOG_PROB = (
+    ROLLOUT,
+    "log_prob_use_dynamic_bsz",
+    "log_prob_max_token_len_per_gpu",
+    "log_prob_micro_batch_size",
+)
+REFERENCE_LOG_PROB = (REFERENCE, *OLD_LOG_PROB[1:])
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """At most `tokens` on a die at once. sequences: how many; None where tokens are counted. key: what sets it.
+
+    expected: tokens if sequences are half as long as they may be on average.
+    """
+
+    tokens: int
+    sequences: int | None
+    key: str
+    expected: int = 0
+
+
+def micro_batch(facts: Facts, which: tuple[str, str, str, str]) -> MicroBatch | None:
+    """One of the three above, at the longest sequences; None if a size is not set.
+
+    verl packs sequences without padding and divides them over context and sequence parallel ranks
+    (verl/workers/actor/{megatron,dp}_actor.py@55e3c5b). A die has no more than its share of the batch.
+    """
+    part, dynamic, most, size = which
+    sequences = _sequences(facts, batch=f"{ACTOR}.ppo_mini_batch_size" if which == UPDATE else "")
+    longest = facts.length
+    if facts.on(f"{part}.{dynamic}"):
+        limit, key = facts.whole(f"{part}.{most}"), f"{part}.{most}"
+        if limit is None:
+            return None
+        if not (sequences and longest):
+            return MicroBatch(limit, None, key, limit)
+        one, share = longest // _divided_by(facts), sequences * longest // _divided_by(facts)
+        return MicroBatch(min(limit, share), None, key, min(limit, max(one, share // 2)))
+    key = f"{part}.{size}_per_gpu"
+    whole = facts.whole(key) or _of_all(facts, f"{part}.{size}")
+    if not whole or longest is None:
+        return None
+    count = min(whole, sequences) if sequences else whole
+    tokens = count * longest // _divided_by(facts)
+    return MicroBatch(tokens, count, key, tokens)
+
+
+def micro_batches_of_update(facts: Facts, one: MicroBatch) -> int | None:
+    """How many micro batches of `one` a mini batch has on a data-parallel replica; None if not known."""
+    sequences = _sequences(facts, batch=f"{ACTOR}.ppo_mini_batch_size")
+    if sequences is None:
+        return None
+    if one.sequences is not None:
+        return -(-sequences // one.sequences)
+    tokens = sequences * (facts.length or 0) // _divided_by(facts)
+    return max(1, -(-tokens // max(1, one.tokens)))
+
+
+def _sequences(facts: Facts, batch: str) -> int | None:
+    """Sequences of the batch, or of the mini batch under the key `batch`, for one data-parallel replica."""
+    if facts.copies is None:
+        return None
+    total = facts.answers
+    if batch:
+        prompts, each = facts.whole(batch), facts.whole(f"{ROLLOUT}.n")
+        total = prompts * each if prompts and each else None
+    return max(1, -(-total // facts.copies)) if total else None
+
+
+def _divided_by(facts: Facts) -> int:
+    train = facts.layout.train if facts.layout else None
+    return max(1, train.context * train.sequence) if train else 1
+
+
+def _of_all(facts: Facts, key: str) -> int | None:
+    """A micro batch over all replicas, the trainer's older way to set it."""
+    whole = facts.whole(key)
+    return max(1, whole // facts.copies) if whole and facts.copies else None

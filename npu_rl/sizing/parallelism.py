@@ -1,0 +1,154 @@
+"""The sizes of a layout: what a recipe says about dies, stages and groups."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from npu_rl.recipes.load_recipe import LoadedRecipe
+from npu_rl.recipes.schema import Recipe
+from npu_rl.sizing.model_config import Shape, shape_of
+
+
+@dataclass(frozen=True)
+class TrainSizes:
+    """How the actor is spread over the ranks, in ranks per dimension.
+
+    The first five are Megatron's; `expert_tensor` left out is `tensor`, as Megatron has it. `shard` (-1: all ranks)
+    and `sequence` (Ulysses) are FSDP's.
+    """
+
+    tensor: int = 1
+    pipeline: int = 1
+    context: int = 1
+    expert: int = 1
+    expert_tensor: int | None = None
+    shard: int = -1
+    sequence: int = 1
+
+
+@dataclass(frozen=True)
+class RolloutSizes:
+    """How vLLM spreads the model. `data` is the ranks that share the experts, VLLM_DP_SIZE; 1 is none."""
+
+    tensor: int = 1
+    data: int = 1
+
+
+@dataclass(frozen=True)
+class ModelSizes:
+    """What of the model has to fit: counts from its config.json. No experts is 0.
+
+    `stage_layers` are the layers of each pipeline stage, where the recipe gives them; else they are equal.
+    """
+
+    layers: int
+    heads: int
+    kv_heads: int
+    experts: int = 0
+    latent_attention: bool = False
+    stage_layers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One recipe's layout. `rollout` is None where answers are generated in the training process (hf).
+
+    `transformer` is what the recipe hands to Megatron's and MindSpeed's configuration (actor.transformer).
+    """
+
+    world: int
+    strategy: Literal["fsdp", "fsdp2", "megatron"]
+    train: TrainSizes
+    model: ModelSizes
+    rollout: RolloutSizes | None = None
+    transformer: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def megatron(self) -> bool:
+        """Whether the Megatron backend trains it."""
+        return self.strategy == "megatron"
+
+    @property
+    def expert_tensor(self) -> int:
+        """Tensor parallel size of the experts, with Megatron's default."""
+        return self.train.expert_tensor or self.train.tensor
+
+    def train_job(self) -> dict[str, int]:
+        """The training sizes for a child."""
+        return {**vars(self.train), "expert_tensor": self.expert_tensor}
+
+    @property
+    def stage_layers(self) -> tuple[int, ...]:
+        """The layers of each stage, given or equal; empty if they can't be."""
+        if self.model.stage_layers:
+            return self.model.stage_layers
+        each, rest = divmod(self.model.layers, self.train.pipeline)
+        return () if rest or not self.megatron else (each,) * self.train.pipeline
+
+
+def layout_of(loaded: LoadedRecipe) -> Layout:
+    """The layout the recipe asks for. Raises RecipeError if nothing says how large its model is."""
+    return layout_with(loaded.recipe, shape_of(loaded), loaded.recipe.env)
+
+
+def layout_with(recipe: Recipe, shape: Shape, env: Mapping[str, str]) -> Layout:
+    """The layout of a recipe whose model has this shape. env: the environment of the run."""
+    parallel = recipe.actor.parallel
+    return Layout(
+        world=recipe.cluster.world,
+        strategy=recipe.actor.strategy,
+        train=TrainSizes(
+            tensor=parallel.tensor or 1,
+            pipeline=parallel.pipeline or 1,
+            context=parallel.context or 1,
+            expert=parallel.expert or 1,
+            expert_tensor=parallel.expert_tensor,
+            shard=-1 if parallel.shard is None else parallel.shard,
+            sequence=parallel.sequence or 1,
+        ),
+        model=ModelSizes(
+            layers=shape.layers,
+            heads=shape.heads,
+            kv_heads=shape.kv_heads,
+            experts=shape.experts,
+            latent_attention=shape.latent is not None,
+            stage_layers=_stage_layers(shape, recipe),
+        ),
+        rollout=_rollout(recipe, env),
+        transformer=dict(recipe.actor.transformer),
+    )
+
+
+def _rollout(recipe: Recipe, env: Mapping[str, str]) -> RolloutSizes | None:
+    if recipe.rollout.engine != "vllm":
+        return None
+    data = env.get("VLLM_DP_SIZE", "1")
+    return RolloutSizes(tensor=recipe.rollout.tensor_parallel or 1, data=int(data) if data.isdigit() else 1)
+
+
+def _stage_layers(shape: Shape, recipe: Recipe) -> tuple[int, ...]:
+    """The layers of uneven pipeline stages, where the recipe gives them; empty where it doesn't.
+
+    `pipeline_num_transformer_layers` is MindSpeed's, a list of lists as text (7ff818c4,
+    features_manager/pipeline_parallel/unaligned_pineline_feature.py); first and last are Megatron-core's.
+    """
+    transformer = recipe.actor.transformer
+    given = transformer.get("pipeline_num_transformer_layers")
+    if given:
+        return tuple(map(int, re.findall(r"\d+", str(given))))
+    stages = recipe.actor.parallel.pipeline or 1
+    first = transformer.get("num_layers_in_first_pipeline_stage")
+    last = transformer.get("num_layers_in_last_pipeline_stage")
+    ends = [count for count in (first, last) if isinstance(count, int)]
+    if not ends or stages < len(ends):
+        return ()
+    if stages == len(ends):
+        return tuple(ends)
+    middle, rest = divmod(shape.layers - sum(ends), stages - len(ends))
+    if rest:
+        return ()
+    inner = [middle] * (stages - len(ends))
+    return (*ends[:1], *inner, *ends[1:]) if first is not None else (*inner, *ends)

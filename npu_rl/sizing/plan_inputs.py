@@ -1,0 +1,242 @@
+"""What rules and figures are computed from: the trainer's values, the environment, the model's shape, the layout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from npu_rl.config.problems import KeyPath
+from npu_rl.errors import NpuRlError, RecipeError
+from npu_rl.recipes.load_recipe import LoadedRecipe
+from npu_rl.recipes.schema import Recipe
+from npu_rl.recipes.trainer_settings import Setting, flat, merged, settings
+from npu_rl.sizing.batch_arithmetic import Values
+from npu_rl.sizing.model_config import Shape, shape_of
+from npu_rl.sizing.parallelism import Layout, RolloutSizes, TrainSizes, layout_with
+from npu_rl.trainer_code.adaptation_switches import patched_switches
+from npu_rl.trainer_code.citations import CitedCode, Place
+from npu_rl.trainer_code.hydra_config import ConfigTree
+
+ACTOR, ROLLOUT, REFERENCE = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"
+TRANSFORMER = f"{ACTOR}.megatron.override_transformer_config"
+# The trainer's defaults of its layout, for a recipe without a workspace.
+_ONE = tuple(
+    f"{ACTOR}.megatron.{name}_parallel_size"
+    for name in ("tensor_model", "pipeline_model", "context", "expert_model")
+)
+# Where the trainer of cann-recipes-train has them: a switch that has to be on, "" for none, and the key. Upstream
+# verl has no such keys or, at 55e3c5b, doesn't read them.
+_CANN = Place(
+    "verl_patches/train_engine/initialize_training.py",
+    "megatron.pipeline_parallel_num_layer_list",
+    ("bcd3be7",),
+)
+# It divides whole experts over the tensor ranks, too, instead of each expert (MindSpeed's moe_tp_extend_ep).
+_EXTENDS = Place(
+    "verl_patches/train_engine/initialize_training.py", "config_dict['moe_tp_extend_ep'] = True", ("bcd3be7",)
+)
+_LAYERS = f"{ACTOR}.megatron.pipeline_parallel_num_layer_list"
+_CHECKPOINTING = "actor_rollout_ref.model.enable_gradient_checkpointing"
+_KWARGS = "actor_rollout_ref.model.gradient_checkpointing_kwargs.activations_checkpoint"
+_ELSEWHERE = {
+    "swap_optimizer": ("", f"{ACTOR}.megatron.swap_optimizer"),
+    "recompute_granularity": (_CHECKPOINTING, f"{_KWARGS}_granularity"),
+    "recompute_method": (_CHECKPOINTING, f"{_KWARGS}_method"),
+    "recompute_num_layers": (_CHECKPOINTING, f"{_KWARGS}_num_layers"),
+}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One recipe's. unknown: why there is no shape and no layout. given: what the recipe says to the trainer.
+
+    switches: adaptations that the manifest's patches bring and that are on; off: those that are off. mindspeed:
+    whether MindSpeed is in the tree; on NPUs it is, unless a workspace shows otherwise. code: the workspace's code
+    folder, if there is one. upstream: what rules rest on, in that folder or by the manifest's pins.
+    """
+
+    recipe: Recipe
+    values: Values
+    env: Mapping[str, str]
+    shape: Shape | None
+    layout: Layout | None
+    unknown: RecipeError | None
+    switches: frozenset[str]
+    given: Mapping[str, Setting]
+    mindspeed: bool
+    loaded: LoadedRecipe
+    upstream: CitedCode
+    off: frozenset[str] = frozenset()
+    code: Path | None = None
+
+    def path(self, key: str) -> KeyPath:
+        """The recipe's key that says a key of the trainer; empty if none does."""
+        return self.given[key].path if key in self.given else ()
+
+    def whole(self, key: str) -> int | None:
+        """A whole number the trainer will have; None if nothing says it."""
+        return self.values.whole(key)
+
+    def on(self, key: str) -> bool:
+        """Whether a switch is on; off if nothing says it."""
+        return self.values.value(key) is True
+
+    def transformer(self, name: str) -> Any:
+        """A value of Megatron's and MindSpeed's configuration, wherever this trainer takes it from."""
+        value = self.values.value(f"{TRANSFORMER}.{name}")
+        if value is not None or name not in _ELSEWHERE or not self.lists_layers:
+            return value
+        switch, key = _ELSEWHERE[name]
+        return self.values.value(key) if not switch or self.on(switch) else None
+
+    def transformer_keys(self, name: str) -> tuple[str, str]:
+        """The trainer's key of such a value, and the switch that has to be on for it, "" if none has to."""
+        if name in _ELSEWHERE and self.lists_layers:
+            switch, key = _ELSEWHERE[name]
+            return key, switch
+        return f"{TRANSFORMER}.{name}", ""
+
+    @property
+    def lists_layers(self) -> bool:
+        """Whether the trainer is cann-recipes-train's, which has keys of its own for layers and recomputation."""
+        return self.upstream.has(_CANN)
+
+    @property
+    def world(self) -> int:
+        return self.recipe.cluster.world
+
+    @property
+    def npu(self) -> bool:
+        return self.recipe.device == "npu"
+
+    @property
+    def vllm(self) -> bool:
+        return bool(self.values.value(f"{ROLLOUT}.name") == "vllm")
+
+    @property
+    def answers(self) -> int | None:
+        """Answers of one step."""
+        prompts, each = self.whole("data.train_batch_size"), self.whole(f"{ROLLOUT}.n")
+        return prompts * each if prompts and each else None
+
+    @property
+    def copies(self) -> int | None:
+        """Copies of the model in training, the data parallel size."""
+        if self.layout is None:
+            return None
+        train = self.layout.train
+        return self.world // (train.tensor * train.pipeline * train.context * train.sequence) or None
+
+    @property
+    def engines(self) -> int | None:
+        """Parts the answers of a step are divided into for generation."""
+        if self.layout is None or self.layout.rollout is None:
+            return None
+        return self.world // self.layout.rollout.tensor or None
+
+    @property
+    def length(self) -> int | None:
+        """Tokens of the longest sequence."""
+        prompt, response = self.whole("data.max_prompt_length"), self.whole("data.max_response_length")
+        return prompt + response if prompt and response else None
+
+    @property
+    def expert_parallel(self) -> bool:
+        """Whether the engine divides whole experts over its dies."""
+        return self.on(f"{ROLLOUT}.engine_kwargs.vllm.enable_expert_parallel") or bool(
+            self.layout and self.layout.rollout and self.layout.rollout.data > 1
+        )
+
+
+def facts_of(loaded: LoadedRecipe, code: Path | None = None, tree: ConfigTree | None = None) -> Facts:
+    """Return the facts of a recipe.
+
+    Args:
+        loaded: The recipe.
+        code: The workspace's code folder, if there is one.
+        tree: The trainer's configuration files composed, which fill what the recipe leaves out.
+    """
+    recipe = loaded.recipe
+    given = merged(list(flat(settings(recipe))))
+    known_without = {} if tree else dict.fromkeys(_ONE, 1)
+    values = Values({**known_without, **{key: setting.value for key, setting in given.items()}}, tree)
+    brought = _of_manifest(loaded)
+    env = {**brought.env, **recipe.env}
+    on = {slug for slug, default in brought.switches.items() if recipe.adaptations.get(slug, default)}
+    upstream = CitedCode(code, brought.pins, recipe.trainer.module)
+    shape, unknown = None, None
+    try:
+        shape = shape_of(loaded)
+    except RecipeError as error:
+        unknown = error
+    return Facts(
+        recipe=recipe,
+        values=values,
+        env=env,
+        shape=shape,
+        layout=None if shape is None else _as_set(layout_with(recipe, shape, env), values, upstream),
+        unknown=unknown,
+        switches=frozenset(on),
+        given=given,
+        mindspeed=recipe.device == "npu" if code is None else (code / "mindspeed").is_dir(),
+        loaded=loaded,
+        upstream=upstream,
+        off=frozenset(brought.switches.keys() - on),
+        code=code,
+    )
+
+
+def _as_set(layout: Layout, values: Values, upstream: CitedCode) -> Layout:
+    """The layout with what `overrides` and the configuration files say."""
+    old, part = layout.train, f"{ACTOR}.megatron"
+    train = TrainSizes(
+        tensor=values.whole(f"{part}.tensor_model_parallel_size", old.tensor) or 1,
+        pipeline=values.whole(f"{part}.pipeline_model_parallel_size", old.pipeline) or 1,
+        context=values.whole(f"{part}.context_parallel_size", old.context) or 1,
+        expert=values.whole(f"{part}.expert_model_parallel_size", old.expert) or 1,
+        expert_tensor=values.whole(f"{part}.expert_tensor_parallel_size", old.expert_tensor),
+    )
+    if layout.megatron and upstream.has(_EXTENDS):
+        train = replace(train, expert=train.expert * train.tensor, expert_tensor=1)
+    if not layout.megatron:
+        train = TrainSizes(
+            shard=values.whole(f"{ACTOR}.fsdp_config.fsdp_size", old.shard) or -1,
+            sequence=values.whole(f"{ACTOR}.ulysses_sequence_parallel_size", old.sequence) or 1,
+        )
+    rollout = layout.rollout
+    if rollout is not None:
+        tensor = values.whole(f"{ROLLOUT}.tensor_model_parallel_size", rollout.tensor) or 1
+        rollout = RolloutSizes(tensor, rollout.data)
+    model, given = layout.model, values.value(_LAYERS)
+    whole = isinstance(given, list) and bool(given) and all(type(one) is int for one in given)
+    if layout.megatron and whole and upstream.has(_CANN):
+        model = replace(model, stage_layers=tuple(given))
+    return replace(layout, train=train, rollout=rollout, model=model)
+
+
+@dataclass(frozen=True)
+class _Brought:
+    """What a manifest gives every run. switches: its patches' adaptations, and whether each is on by default."""
+
+    env: Mapping[str, str] = field(default_factory=dict)
+    switches: Mapping[str, bool] = field(default_factory=dict)
+    pins: tuple[str, ...] = ()
+
+
+def _of_manifest(loaded: LoadedRecipe) -> _Brought:
+    """Nothing if it can't be read, which setup tells."""
+    try:
+        found = loaded.loaded_manifest
+        components = found.manifest.components.values()
+        entries = [entry for part in components for entry in part.patches]
+        places = [
+            found.locate(entry.path) for entry in (*entries, *found.manifest.tree.patches) if not entry.from_
+        ]
+    except NpuRlError:
+        return _Brought()
+    switches = {slug: default for place in places for slug, default in patched_switches(place).items()}
+    refs = [part.ref for part in components if part.ref]
+    releases = [source.pypi for part in components for source in part.sources if source.pypi]
+    return _Brought(found.manifest.env, switches, (*refs, *releases))

@@ -1,0 +1,86 @@
+"""The groups a layout's sizes make: how many ranks each kind has, and which."""
+
+from __future__ import annotations
+
+from npu_rl.sizing.parallelism import Layout, RolloutSizes
+
+Ranks = tuple[int, ...]
+
+
+def train_groups(layout: Layout) -> dict[str, int]:
+    """Ranks per group of each kind the training backend forms, for a layout that fits."""
+    train, world = layout.train, layout.world
+    if not layout.megatron:
+        sharded = 0 < train.shard < world
+        sizes = {"ddp": world // train.shard, "fsdp": train.shard} if sharded else {"fsdp": world}
+        if train.sequence > 1:
+            sizes |= {"data": world // train.sequence, "sequence": train.sequence}
+        if layout.rollout is not None:
+            sizes["rollout_tensor"] = layout.rollout.tensor
+        return sizes
+    data = world // (train.tensor * train.pipeline * train.context)
+    return {
+        "tensor": train.tensor,
+        "pipeline": train.pipeline,
+        "context": train.context,
+        "data": data,
+        "data_context": data * train.context,
+        "model": train.tensor * train.pipeline,
+        "expert": train.expert,
+        "expert_tensor": layout.expert_tensor,
+        "expert_data": world // (layout.expert_tensor * train.expert * train.pipeline),
+    }
+
+
+def rollout_groups(rollout: RolloutSizes) -> dict[str, int]:
+    """Ranks per group of each kind vLLM forms."""
+    return {
+        "rollout_tensor": rollout.tensor,
+        "rollout_data": rollout.data,
+        "rollout_expert": rollout.tensor * rollout.data,
+    }
+
+
+def train_members(layout: Layout) -> dict[str, list[Ranks]]:
+    """Every group of Megatron's, for a layout that fits: tensor, then context, data and pipeline grow with the rank.
+
+    Order tp-cp-ep-dp-pp, the default of initialize_model_parallel (megatron/core/parallel_state.py@core_v0.12.1).
+    """
+    train, world = layout.train, layout.world
+    data = world // (train.tensor * train.pipeline * train.context)
+    dense = {"tensor": train.tensor, "context": train.context, "data": data, "pipeline": train.pipeline}
+    copies = world // (layout.expert_tensor * train.expert * train.pipeline)
+    expert = {
+        "expert_tensor": layout.expert_tensor,
+        "expert": train.expert,
+        "expert_data": copies,
+        "stage": train.pipeline,
+    }
+    found = _orthogonal(dense)
+    found |= {name: groups for name, groups in _orthogonal(expert).items() if name != "stage"}
+    return found
+
+
+def rollout_members(rollout: RolloutSizes, world: int) -> dict[str, list[Ranks]]:
+    """Every group of vLLM's: tensor ranks are neighbours, an engine's copies stand side by side.
+
+    vllm/distributed/parallel_state.py@v0.9.1, initialize_model_parallel.
+    """
+    together = rollout.tensor * rollout.data
+    sizes = {"tensor": rollout.tensor, "data": rollout.data, "engine": world // together}
+    found = _orthogonal(sizes)
+    experts = [tuple(range(begin, begin + together)) for begin in range(0, world, together)]
+    return {"tensor": found["tensor"], "data": found["data"], "expert": experts}
+
+
+def _orthogonal(sizes: dict[str, int]) -> dict[str, list[Ranks]]:
+    """The groups along each dimension; the first dimension grows fastest with the rank."""
+    world = 1
+    for size in sizes.values():
+        world *= size
+    found, stride = {}, 1
+    for name, size in sizes.items():
+        starts = (rank for rank in range(world) if rank // stride % size == 0)
+        found[name] = [tuple(start + stride * i for i in range(size)) for start in starts]
+        stride *= size
+    return found

@@ -1,0 +1,204 @@
+"""The upstream code that a rule of `plan` rests on, looked up in the tree that is set up.
+
+A rule about one version of a trainer is wrong about another. So each names the places it was read from, and holds only
+where the tree still has them. A tree may also replace a part at run time, as cann-recipes-train's verl_patches do
+(`vLLMRollout.__init__ = __init__`): where the entry point imports such a package, its text counts in place of the
+replaced function's. Other ways to replace code are not seen; a person overrules a rule for those.
+
+Nothing is imported or run. Without a workspace the manifest's pins are compared with those a place was read at.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from npu_rl.data import runtime_root
+from npu_rl.trainer_code.source_files import is_source, source_files
+
+_RUNTIME = "npu_rl_runtime/"
+_PATCHING = re.compile(r"\w*(?:patch|plugin|adapt)\w*")
+_DEFINED = re.compile(r"(?:async\s+)?(?:def|class)\s+(\w+)")
+_MOST_FILES = 500  # of a patching package; verl_patches has 34
+
+
+@dataclass(frozen=True)
+class Place:
+    """Text of one file. file: from the code folder. absent: the rule rests on the text not being there.
+
+    read_at: the pins whose code was read, as a manifest writes them: the beginning of a commit, the last part of a
+    ref, or PACKAGE==VERSION. None is no version in particular.
+    """
+
+    file: str
+    text: str
+    read_at: tuple[str, ...] = ()
+    absent: bool = False
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Whether a place is in a tree. where: file:line, or the file with a pin; "" for what is rightly absent. why: why
+    it doesn't hold, "" if it does.
+    """
+
+    where: str
+    why: str = ""
+
+    @property
+    def holds(self) -> bool:
+        return not self.why
+
+
+class CitedCode:
+    """The code of one workspace, or of the pins of a manifest. Each file is read once, when it is asked for."""
+
+    def __init__(self, code: Path | None, pins: Collection[str] = (), module: str = "") -> None:
+        """code: the workspace's code folder. pins: the manifest's refs and PyPI requirements. module: the trainer's."""
+        self._code = code
+        self._pins = tuple(pins)
+        self._module = module
+        self._texts: dict[str, str | None] = {}
+        self._patching: dict[str, str] | None = None
+
+    def look(self, *places: Place) -> Standing:
+        """The first of these places that holds; if none does, why the first one doesn't."""
+        found = [self._look(place) for place in places]
+        return next((standing for standing in found if standing.holds), found[0])
+
+    def has(self, *places: Place) -> bool:
+        """Whether one of these places holds."""
+        return self.look(*places).holds
+
+    def text(self, file: str) -> str | None:
+        """A file of the tree; None if it has none that can be read, or there is no workspace."""
+        if file not in self._texts:
+            self._texts[file] = self._read(file)
+        return self._texts[file]
+
+    def _read(self, file: str) -> str | None:
+        if self._code is not None:
+            path = self._code / file
+        elif file.startswith(_RUNTIME):
+            path = runtime_root() / file.removeprefix(_RUNTIME)
+        else:
+            return None
+        return path.read_text(encoding="utf-8", errors="replace") if is_source(path) else None
+
+    def _look(self, place: Place) -> Standing:
+        if self._code is None and not place.file.startswith(_RUNTIME):
+            return self._pinned(place)
+        text = self.text(place.file)
+        if text is None:
+            return Standing(place.file, f"not in this tree: {place.file}")
+        at = text.find(place.text)
+        if place.absent:
+            return self._absent(place, text, at)
+        if at < 0:
+            return Standing(place.file, f"not in this tree: {place.text!r} in {place.file}")
+        replaced = self._replaced(place.file, _enclosing(text, at)) if self._patching_files() else None
+        if replaced is None:
+            return Standing(_line(place.file, text, at))
+        instead = self._in_patching(place.text)
+        if instead:
+            return Standing(instead)
+        return Standing(place.file, f"{place.file} is replaced at run time by {replaced}")
+
+    def _absent(self, place: Place, text: str, at: int) -> Standing:
+        if at >= 0:
+            return Standing(place.file, f"this tree has {place.text!r} ({_line(place.file, text, at)})")
+        instead = self._in_patching(place.text)
+        return Standing(place.file, f"this tree has {place.text!r} ({instead})") if instead else Standing("")
+
+    def _pinned(self, place: Place) -> Standing:
+        if not place.read_at:
+            return Standing(place.file)
+        for wanted in place.read_at:
+            if any(_is_pin(pin, wanted) for pin in self._pins):
+                return Standing("" if place.absent else f"{place.file}@{wanted}")
+        return Standing(
+            place.file, f"{place.file} was read at {place.read_at[0]}, which the manifest doesn't pin"
+        )
+
+    def _in_patching(self, wanted: str) -> str:
+        """file:line of a text in the packages that replace code; "" if none has it."""
+        for file, text in self._patching_files().items():
+            at = text.find(wanted)
+            if at >= 0:
+                return _line(file, text, at)
+        return ""
+
+    def _replaced(self, file: str, name: str) -> str | None:
+        """file:line where a function of `file` is given another value for good; None if it keeps its own.
+
+        A wrapper, whose new value mentions the old one in a call, keeps it.
+        """
+        if not name:
+            return None
+        stem, own = Path(file).stem, re.escape(name)
+        given = re.compile(rf"^[ \t]*((?:\w+\.)*{own})[ \t]*=(?!=)[ \t]*(.*)$", re.MULTILINE)
+        for patching, text in self._patching_files().items():
+            if stem not in text:
+                continue
+            for match in given.finditer(text):
+                if "." in match[1] and not re.search(rf"\(.*\b{own}\b", match[2]):
+                    return _line(patching, text, match.start(1))
+        return None
+
+    def _patching_files(self) -> dict[str, str]:
+        """The files of top-level packages named after patching that the trainer's entry point imports."""
+        if self._patching is None:
+            self._patching = dict(self._read_patching()) if self._code is not None and self._module else {}
+        return self._patching
+
+    def _read_patching(self) -> Iterator[tuple[str, str]]:
+        assert self._code is not None
+        package = self._module.partition(".")[0]
+        entries = (f"{self._module.replace('.', '/')}.py", f"{package}/__init__.py")
+        imports = "\n".join(self.text(entry) or "" for entry in entries)
+        for folder in sorted(self._code.iterdir()):
+            name = folder.name
+            if not (_PATCHING.fullmatch(name) and folder.is_dir() and not folder.is_symlink()):
+                continue
+            if name != package and not re.search(rf"^\s*(?:from|import)\s+{name}\b", imports, re.MULTILINE):
+                continue
+            for path in source_files(folder.rglob("*.py"))[:_MOST_FILES]:
+                file = path.relative_to(self._code).as_posix()
+                text = self.text(file)
+                if text is not None:
+                    yield file, text
+
+
+def _enclosing(text: str, at: int) -> str:
+    """The function around a position, with its class: `vLLMRollout.__init__`; "" at the top of the file."""
+    names: list[str] = []
+    above = text[: text.find("\n", at) if "\n" in text[at:] else len(text)].split("\n")
+    indent = _indent(above.pop())
+    for line in reversed(above):
+        stripped = line.lstrip()
+        if not stripped or stripped[0] in "#)]}":  # what closes a signature stands as far out as its def
+            continue
+        depth = _indent(line)
+        if depth < indent:
+            indent = depth
+            defined = _DEFINED.match(stripped)
+            if defined:
+                names.insert(0, defined[1])
+        if indent == 0:
+            break
+    return ".".join(names)
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _is_pin(pin: str, wanted: str) -> bool:
+    """`pin`: a full commit id, refs/..., or PACKAGE==VERSION."""
+    return pin == wanted or pin.startswith(wanted) or pin.rpartition("/")[2] == wanted
+
+
+def _line(file: str, text: str, at: int) -> str:
+    return f"{file}:{text.count(chr(10), 0, at) + 1}"

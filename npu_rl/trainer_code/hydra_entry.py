@@ -1,0 +1,45 @@
+"""Where the trainer's configuration is: what its module says to `@hydra.main`."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+
+from npu_rl.trainer_code.hydra_yaml import ModuleFault
+from npu_rl.trainer_code.source_files import is_source
+from npu_rl.trainer_code.source_index import parse
+
+
+@dataclass(frozen=True)
+class EntryPoint:
+    """What `@hydra.main` of the trainer's module says. folder: of the configuration files."""
+
+    folder: Path
+    config: str | None
+    where: str
+
+
+def entry_point(code: Path, module: str) -> EntryPoint:
+    """Find the configuration folder of a module such as verl.trainer.main_ppo. Raises ModuleFault."""
+    parts = module.split(".")
+    if not all(part.isidentifier() for part in parts):
+        raise ModuleFault(f"{module!a} is not the name of a module", "trainer.module")
+    path = code.joinpath(*parts).with_suffix(".py")
+    name = path.relative_to(code).as_posix()
+    tree = parse(path.read_bytes()) if is_source(path) else None
+    if tree is None:
+        raise ModuleFault(f"the code has no module {module}", name)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) == "main":
+            if ast.unparse(node.func) not in ("hydra.main", "main"):
+                continue
+            given = {item.arg: item.value for item in node.keywords}
+            folder, config = _text(given.get("config_path")), _text(given.get("config_name"))
+            if folder is not None:
+                return EntryPoint((path.parent / folder).resolve(), config, f"{name}:{node.lineno}")
+    raise ModuleFault(f"{module} has no @hydra.main with a config_path", f"{name}:1")
+
+
+def _text(node: ast.expr | None) -> str | None:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None

@@ -1,0 +1,198 @@
+"""Keys the trainer's code reads that no configuration file has, such as `data.seed`. The last resort.
+
+A read is `X.get("name")`, `X["name"]`, `X.name`, `getattr(X, "name")`, `"name" in X` or
+`OmegaConf.select(x, "section.name")`, where X is written so that it can be the section: `config.data`,
+`data_config`, or plain `config` where nothing says it is another one's.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+
+from npu_rl.trainer_code.source_index import Sources
+
+_CONFIGS = ("config", "cfg")
+_PREFIXED = re.compile(r"(.+)_(?:config|cfg|conf)")
+_BUILDER = "omega_conf_to_dataclass"
+_FOREIGN = frozenset({"hf", "vllm", "generation"})  # hf_config and the like are of other libraries
+_NO_ROLES = frozenset({"trainer", "megatron", "model"})  # folders of everything, not of one section
+_METHODS = frozenset({"get", "pop", "items", "keys", "values", "copy", "update"})
+
+
+@dataclass(frozen=True)
+class Read:
+    """One read. holder: the names X is written with, such as ("self", "config", "actor").
+
+    certain: X is written as the section that was asked for, rather than as some configuration.
+    """
+
+    holder: tuple[str, ...]
+    name: str
+    file: str
+    line: int
+    certain: bool = True
+
+    @property
+    def where(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+class CodeReads:
+    """The reads in the package of one module, other programs' left out.
+
+    Files are parsed only if they hold the name asked for.
+    """
+
+    def __init__(self, sources: Sources, module: str) -> None:
+        self._sources = sources
+        self._package = module.partition(".")[0]
+        self._program = f"{module.replace('.', '/')}.py"
+        self._parsed: dict[str, tuple[list[Read], dict[str, set[str]]]] = {}
+
+    def find(
+        self, section: str, name: str, sections: Collection[str], holders: Collection[str]
+    ) -> Read | None:
+        """A read of `section.name`. sections: all of the configuration; holders: those that have the name."""
+        last = section.rpartition(".")[2]
+        others = {other.rpartition(".")[2] for other in sections} - {last}
+        possible: Read | None = None
+        for file in self._files_with(name):
+            reads, aliases = self._reads(file)
+            for read in reads:
+                if read.name != name:
+                    continue
+                if _names(read, last, aliases):
+                    return read
+                if possible is None and _may_name(read, last, others, aliases, bool(holders)):
+                    possible = replace(read, certain=False)
+        return possible
+
+    def built_at(self, section: str) -> str | None:
+        """file:line where the trainer makes the section's dataclass from it, which refuses unknown fields."""
+        last = section.rpartition(".")[2]
+        for file in self._files_with(_BUILDER):
+            tree = self._sources.tree(file)
+            for node in ast.walk(tree) if tree else ():
+                if isinstance(node, ast.Call) and node.args and _called(node) == _BUILDER:
+                    chain = _chain(node.args[0])
+                    if len(chain) > 1 and chain[-1] == last and any("config" in part for part in chain[:-1]):
+                        return f"{file}:{node.lineno}"
+        return None
+
+    def _files_with(self, name: str) -> Iterator[str]:
+        """The files that have the name, the program itself first."""
+        word = re.compile(rb"\b" + re.escape(name.encode()) + rb"\b")
+        files = self._sources.texts(self._package)
+        for file in sorted(files, key=lambda file: file != self._program):
+            text = files[file]
+            other = file != self._program and b"__main__" in text
+            if name.encode() in text and not other and word.search(text):
+                yield file
+
+    def _reads(self, file: str) -> tuple[list[Read], dict[str, set[str]]]:
+        if file not in self._parsed:
+            tree = self._sources.tree(file)
+            self._parsed[file] = (list(_all_reads(tree, file)), _aliases(tree)) if tree else ([], {})
+        return self._parsed[file]
+
+
+def _names(read: Read, last: str, aliases: dict[str, set[str]]) -> bool:
+    """Whether the holder is written as this section."""
+    *before, base = read.holder
+    if base == last and any(part in _CONFIGS or part.endswith("config") for part in before):
+        return True
+    prefixed = _PREFIXED.fullmatch(base)
+    return bool(prefixed and prefixed[1] == last) or last in aliases.get(base, ())
+
+
+def _may_name(
+    read: Read, last: str, others: Collection[str], aliases: dict[str, set[str]], elsewhere: bool
+) -> bool:
+    """Whether the holder is some configuration that isn't known to be another section.
+
+    A file whose path names a section (`workers/rollout/`) reads that one. A name that other sections have too
+    counts only there.
+    """
+    base, words = read.holder[-1], set(re.split(r"[/_.]", read.file))
+    prefixed = _PREFIXED.fullmatch(base)
+    if aliases.get(base, set()) & set(others) or (prefixed and prefixed[1] in others):
+        return False
+    if base not in _CONFIGS and (not prefixed or prefixed[1] in _FOREIGN):
+        return False
+    if last in words:
+        return True
+    return not elsewhere and not words & (set(others) - _NO_ROLES)
+
+
+def _all_reads(tree: ast.Module, file: str) -> Iterator[Read]:
+    for node in ast.walk(tree):
+        for holder, name in _read(node):
+            chain = _chain(holder)
+            if chain:
+                yield Read(chain, name, file, getattr(node, "lineno", 1))
+
+
+def _read(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
+    if isinstance(node, ast.Call):
+        texts = [_text(argument) for argument in node.args]
+        if isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "pop") and texts and texts[0]:
+            yield node.func.value, texts[0]
+        elif isinstance(node.func, ast.Name) and node.func.id in ("getattr", "hasattr") and len(texts) > 1:
+            if texts[1]:
+                yield node.args[0], texts[1]
+        elif (
+            isinstance(node.func, ast.Attribute)
+            and node.func.attr == "select"
+            and len(texts) > 1
+            and texts[1]
+        ):
+            *sections, name = texts[1].split(".")
+            holder = node.args[0]
+            for section in sections:
+                holder = ast.Attribute(holder, section, ast.Load())
+            yield holder, name
+    elif isinstance(node, ast.Subscript) and (key := _text(node.slice)):
+        yield node.value, key
+    elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and node.attr not in _METHODS:
+        yield node.value, node.attr
+    elif isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
+        yield from ((node.comparators[0], key) for key in [_text(node.left)] if key)
+
+
+def _chain(node: ast.expr) -> tuple[str, ...]:
+    """The names of `self.config.actor`, `config["actor"]` or `config.get("actor", {})`; empty for others."""
+    if isinstance(node, ast.Name):
+        return (node.id,)
+    if isinstance(node, ast.Attribute):
+        before = _chain(node.value)
+        return (*before, node.attr) if before else ()
+    if isinstance(node, ast.BoolOp):
+        return _chain(node.values[0])
+    for holder, name in _read(node) if isinstance(node, (ast.Subscript, ast.Call)) else ():
+        before = _chain(holder)
+        return (*before, name) if before else ()
+    return ()
+
+
+def _aliases(tree: ast.Module) -> dict[str, set[str]]:
+    """`x = config.data` and `self.x = config.get("data")`: x -> {"data"}."""
+    result: dict[str, set[str]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            target, value = _chain(node.targets[0]), _chain(node.value)
+            if target and len(value) > 1 and any(p in _CONFIGS or p.endswith("config") for p in value[:-1]):
+                result.setdefault(target[-1], set()).add(value[-1])
+    return result
+
+
+def _called(node: ast.Call) -> str:
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
+def _text(node: ast.expr) -> str | None:
+    return (
+        node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value else None
+    )

@@ -1,0 +1,144 @@
+"""The keys of `engine_kwargs.vllm`: vLLM's engine arguments, and vllm-ascend's `additional_config`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from npu_rl.config.suggest import nearest
+from npu_rl.trainer_code.source_files import source_files
+from npu_rl.trainer_code.source_index import Field, Sources, parse
+from npu_rl.trainer_keys.engine_call import ADAPTATION, EngineCall, engine_call
+from npu_rl.trainer_keys.resolution import Verdict, unknown
+from npu_rl.trainer_keys.value_types import Kinds, of_field
+
+_ENGINE = "vllm.engine.arg_utils.EngineArgs"
+_ADDITIONAL = "additional_config"
+# Platform plugins add choices of their own to these.
+_OPEN = frozenset({"quantization", "device"})
+
+
+@dataclass(frozen=True)
+class _Options:
+    """The keys one mapping of additional_config is asked for. more: it is also read as a whole."""
+
+    keys: Mapping[str, str]
+    more: bool
+
+
+class EngineArguments:
+    """The engine's readers in a code folder."""
+
+    def __init__(self, code: Path, sources: Sources, switched_off: Collection[str] = ()) -> None:
+        self._code = code
+        self._sources = sources
+        self._merged = ADAPTATION not in switched_off
+        self._calls: dict[object, EngineCall] = {}
+
+    def look(self, section: str, names: tuple[str, ...], mode: object) -> Verdict:
+        """Who reads `section.name...`. mode: the rollout's, whose call of the engine fixes some arguments."""
+        if names[0] == _ADDITIONAL and len(names) > 1:
+            return self._additional(f"{section}.{_ADDITIONAL}", names[1:])
+        name = names[0]
+        fixed = self._call(mode).fixed.get(name)
+        if fixed is not None:
+            own = fixed.own and f"{section.removesuffix('.engine_kwargs.vllm')}.{fixed.own}"
+            return unknown(
+                f"the trainer passes {name} to vLLM itself ({fixed.where}), so a recipe can't", own
+            )
+        if self._fields is None:
+            return Verdict(True, unchecked="vLLM (there is no vllm in the code)")
+        field = self._fields.get(name)
+        if field is None:
+            near = nearest(name, self._fields)
+            return unknown(f"vLLM's engine has no argument {name}", near and f"{section}.{near}")
+        if len(names) > 1:
+            return Verdict(True, where=field.where)
+        return Verdict(True, kinds=self._kinds(field), where=field.where)
+
+    def of_rollout(self, name: str, mode: object) -> Verdict | None:
+        """What vLLM takes for `rollout.name`, which the trainer passes to it as it is; None if it doesn't."""
+        for argument, fixed in self._call(mode).fixed.items():
+            field = (self._fields or {}).get(argument)
+            if fixed.own == name and fixed.unchanged and field is not None:
+                return Verdict(True, kinds=self._kinds(field), where=field.where)
+        return None
+
+    def _kinds(self, field: Field) -> Kinds:
+        kinds = of_field(field, self._sources)
+        return replace(kinds, choices=()) if field.name in _OPEN else kinds
+
+    @cached_property
+    def _fields(self) -> Mapping[str, Field] | None:
+        return self._sources.fields(_ENGINE)
+
+    def _call(self, mode: object) -> EngineCall:
+        if mode not in self._calls:
+            self._calls[mode] = engine_call(self._sources, mode, self._merged)
+        return self._calls[mode]
+
+    def _additional(self, section: str, names: tuple[str, ...]) -> Verdict:
+        if not self._options:
+            return Verdict(True, unchecked="vllm-ascend (there is no vllm_ascend in the code)")
+        holder, name = (_ADDITIONAL, names[0]) if len(names) == 1 else (names[-2], names[-1])
+        options = self._options.get(holder)
+        if options is None:
+            top = self._options[_ADDITIONAL].keys
+            if names[0] in top:
+                return Verdict(True, where=top[names[0]])
+            holder, name, options = _ADDITIONAL, names[0], self._options[_ADDITIONAL]
+        if name in options.keys or (options.more and holder != _ADDITIONAL):
+            return Verdict(True, where=options.keys.get(name))
+        above = names[:-1] if holder != _ADDITIONAL else ()
+        near = nearest(name, options.keys)
+        right = near and ".".join((section, *above, near))
+        return unknown(f"vllm-ascend reads no {name} from {holder}", right)
+
+    @cached_property
+    def _options(self) -> dict[str, _Options]:
+        """Each mapping vllm-ascend reads options from, by the name it has there."""
+        keys: dict[str, dict[str, str]] = {}
+        more: set[str] = set()
+        for path in source_files((self._code / "vllm_ascend").rglob("*.py")):
+            content = path.read_bytes()
+            if _ADDITIONAL.encode() not in content:
+                continue
+            file = path.relative_to(self._code).as_posix()
+            for holder, name, line in _asked(content):
+                if name is None:
+                    more.add(holder)
+                else:
+                    keys.setdefault(holder, {}).setdefault(name, f"{file}:{line}")
+        reached = {_ADDITIONAL, *keys.get(_ADDITIONAL, {})}
+        result = {name: _Options(keys.get(name, {}), name in more) for name in reached if name in keys}
+        return result if _ADDITIONAL in result else {}
+
+
+def _asked(content: bytes) -> list[tuple[str, str | None, int]]:
+    """`holder.get("name")`, `holder["name"]`; None for `holder.items()`."""
+    result: list[tuple[str, str | None, int]] = []
+    for node in _nodes(content):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            holder = _last(node.func.value)
+            first = node.args[0] if node.args else None
+            if holder and node.func.attr == "get" and isinstance(first, ast.Constant):
+                result.append((holder, str(first.value), node.lineno))
+            elif holder and node.func.attr == "items":
+                result.append((holder, None, node.lineno))
+        elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and _last(node.value):
+            result.append((_last(node.value) or "", str(node.slice.value), node.lineno))
+    return result
+
+
+def _nodes(content: bytes) -> Iterator[ast.AST]:
+    tree = parse(content)
+    return ast.walk(tree) if tree else iter(())
+
+
+def _last(node: ast.expr) -> str | None:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else None

@@ -1,0 +1,331 @@
+"""Where a value goes from an expression that reads it: through names, attributes and calls into other functions.
+
+Only the code tree's own functions are followed, by the names their modules import.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from npu_rl.trainer_code.registries import registered_names
+from npu_rl.trainer_code.source_index import Module, Sources, imported_names
+from npu_rl.trainer_keys.value_guards import UNKNOWN, Function, expression_text
+
+_CALLS = 4  # how many calls deep a value is followed
+_CHANGES = ("add", "append", "extend", "insert", "pop", "remove", "setdefault", "update")
+
+AnyFunction = ast.FunctionDef | ast.AsyncFunctionDef
+_Definition = tuple[Module, AnyFunction, ast.ClassDef | None]
+
+
+@dataclass(frozen=True)
+class Use:
+    """A function that has the value. texts: what it is called there, each up to a line. owner: the method's class."""
+
+    module: Module
+    node: AnyFunction
+    owner: ast.ClassDef | None
+    texts: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What is looked at in a function. given: name -> its assignments. reads: comparisons, items, calls and loops."""
+
+    given: Mapping[str, list[tuple[int, ast.expr | None]]]
+    calls: list[ast.Call]
+    reads: list[ast.AST]
+    imports: Mapping[str, ast.stmt]
+
+
+class ValueFlow:
+    """The uses of values in one code folder."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._parts: dict[int, _Parts] = {}
+        self._registries: dict[tuple[str, str], dict[str, None] | None] = {}
+
+    def follow(self, use: Use) -> Iterator[tuple[Use, Function]]:
+        """The function itself, with every other name it gives the value, and those it hands the value on to."""
+        seen: set[tuple[str, int, frozenset[str]]] = set()
+        todo = [(use, 0)]
+        while todo:
+            here, depth = todo.pop(0)
+            here = self._with_aliases(here)
+            place = (here.module.file, here.node.lineno, frozenset(here.texts))
+            if place in seen:
+                continue
+            seen.add(place)
+            yield here, self._function(here)
+            if depth < _CALLS:
+                todo += [(further, depth + 1) for further in (*self._kept(here), *self._called(here))]
+
+    def of_class(
+        self, module: Module, owner: ast.ClassDef, attribute: str, method: str = ""
+    ) -> Iterator[tuple[Use, Function]]:
+        """The methods of a class that read `self.attribute`, or the one named."""
+        if attribute not in _attributes(owner):
+            return
+        for name, node in methods(owner).items():
+            if name == method or (not method and attribute in _attributes(node)):
+                use = self._with_aliases(Use(module, node, owner, {f"self.{attribute}": math.inf}))
+                yield use, self._function(use)
+
+    def _function(self, use: Use) -> Function:
+        parts = self._parts_of(use.node)
+        module = replace(use.module, names={**use.module.names, **parts.imports})
+        local = _constants(use.node, parts.given)
+
+        def resolve(node: ast.expr) -> Any:
+            return self._constant(node, module, use.owner, local)
+
+        def indexed(node: ast.expr) -> Collection[str] | None:
+            return self._looked_up(node, module, use.owner, local)
+
+        own = methods(use.owner) if use.owner else {}
+        return Function(use.node.body, use.texts, resolve, parts.reads, own, indexed)
+
+    def _constant(
+        self, node: ast.expr, module: Module, owner: ast.ClassDef | None, local: Mapping[str, ast.expr]
+    ) -> Any:
+        """A local, class's or module's constant, a member of an enumeration or the names of a registry."""
+        if isinstance(node, ast.Call):
+            return self._constant_call(node, module, owner, local)
+        if isinstance(node, ast.Name) and node.id in local:
+            return _literal(local[node.id])
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+            return _literal(_assigned(owner, node.attr)) if owner else UNKNOWN
+        member = self._member(node, module)
+        if member is not UNKNOWN:
+            return member
+        found = self._sources.expression(module, node)
+        if found is None or not isinstance(found[1], (ast.Assign, ast.AnnAssign)):
+            return UNKNOWN
+        name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+        place = (found[0].file, name)
+        if place not in self._registries:
+            self._registries[place] = registered_names(self._sources, found[0], name)
+        if registered := self._registries[place]:
+            return registered
+        return UNKNOWN if self._grows(found[0], name) else _literal(found[1].value)
+
+    def _grows(self, module: Module, name: str) -> bool:
+        """Whether a module changes a collection of its own after it was written down."""
+        text = (self._sources.code / module.file).read_bytes()
+        word = re.escape(name)
+        change = rf"\b{word}\s*(?:\[[^\]\n]*\]\s*=[^=]|[+|-]=|\.(?:{'|'.join(_CHANGES)})\()"
+        return re.search(change.encode(), text) is not None
+
+    def _constant_call(
+        self, node: ast.Call, module: Module, owner: ast.ClassDef | None, local: Mapping[str, ast.expr]
+    ) -> Any:
+        """`NAMES.keys()`, `list(NAMES)` and the like."""
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "keys" and not node.args:
+            return self._constant(node.func.value, module, owner, local)
+        plain = isinstance(node.func, ast.Name) and node.func.id in ("list", "set", "tuple", "frozenset")
+        if not plain or len(node.args) != 1:
+            return UNKNOWN
+        inner = Function((), {}, lambda item: self._constant(item, module, owner, local))
+        return inner.constant(node.args[0])
+
+    def _looked_up(
+        self, node: ast.expr, module: Module, owner: ast.ClassDef | None, local: Mapping[str, ast.expr]
+    ) -> Collection[str] | None:
+        """What `NAMES[value]` or `Enumeration(value)` accepts."""
+        if isinstance(node, ast.Subscript):
+            if not isinstance(node.value, (ast.Name, ast.Attribute)):
+                return None
+            names = self._constant(node.value, module, owner, local)
+            mapping = isinstance(names, dict) and all(isinstance(name, str) for name in names)
+            return list(names) if mapping and names else None
+        called = self._sources.expression(module, node.func) if isinstance(node, ast.Call) else None
+        return enumeration(called[1]) if called and isinstance(called[1], ast.ClassDef) else None
+
+    def _member(self, node: ast.expr, module: Module) -> Any:
+        """`Enumeration.MEMBER`, or its `.value`."""
+        if isinstance(node, ast.Attribute) and node.attr == "value" and isinstance(node.value, ast.Attribute):
+            node = node.value
+        if not (isinstance(node, ast.Attribute) and isinstance(node.value, (ast.Name, ast.Attribute))):
+            return UNKNOWN
+        found = self._sources.expression(module, node.value)
+        if found and isinstance(found[1], ast.ClassDef) and enumeration(found[1]):
+            return _literal(_assigned(found[1], node.attr))
+        return UNKNOWN
+
+    def _kept(self, use: Use) -> Iterator[Use]:
+        """The other methods that read `self.name`, which this one sets to the value."""
+        if use.owner is None:
+            return
+        for target, values in self._parts_of(use.node).given.items():
+            if target.startswith("self.") and any(v and _is_text(v, use.texts) for _, v in values):
+                for method in methods(use.owner).values():
+                    if method is not use.node and target[5:] in _attributes(method):
+                        yield Use(use.module, method, use.owner, {target: math.inf})
+
+    def _called(self, use: Use) -> Iterator[Use]:
+        """The functions and classes that get the value as an argument."""
+        parts = self._parts_of(use.node)
+        module = replace(use.module, names={**use.module.names, **parts.imports})
+        for node in parts.calls:
+            at = next((i for i, item in enumerate(node.args) if _is_text(item, use.texts)), None)
+            by = next((k.arg for k in node.keywords if k.arg and _is_text(k.value, use.texts)), None)
+            if (at is None and by is None) or any(isinstance(item, ast.Starred) for item in node.args):
+                continue
+            yield from self._parameter(node.func, module, use.owner, at, by)
+
+    def _parts_of(self, node: AnyFunction) -> _Parts:
+        if id(node) not in self._parts:
+            self._parts[id(node)] = _parts(node)
+        return self._parts[id(node)]
+
+    def _with_aliases(self, use: Use) -> Use:
+        """The use with the names that the function gives the value, each up to where it gets another one."""
+        given = self._parts_of(use.node).given
+        texts = dict(use.texts)
+        for target, values in given.items():
+            if "." not in target and any(v and _is_same(v, texts) for _, v in values):
+                texts.setdefault(target, math.inf)
+        for text in texts:
+            others = [line for line, v in given.get(text, ()) if not (v and _is_same(v, texts))]
+            texts[text] = min([texts[text], *others])
+        return replace(use, texts=texts)
+
+    def _parameter(
+        self, called: ast.expr, module: Module, owner: ast.ClassDef | None, at: int | None, by: str | None
+    ) -> Iterator[Use]:
+        own = methods(owner) if owner else {}
+        if isinstance(called, ast.Attribute) and getattr(called.value, "id", "") == "self":
+            method = own.get(called.attr)
+            found: _Definition | None = (module, method, owner) if method else None
+        else:
+            found = self._definition(called, module)
+        if found is None:
+            return
+        where, node, holder = found
+        names = [item.arg for item in (*node.args.posonlyargs, *node.args.args)]
+        keyword_only = [item.arg for item in node.args.kwonlyargs]
+        if holder is not None and names and names[0] in ("self", "cls"):
+            names = names[1:]
+        name = by if by in (*names, *keyword_only) else None
+        if by is None and at is not None and at < len(names):
+            name = names[at]
+        if name is not None:
+            yield Use(where, node, holder, {name: math.inf})
+
+    def _definition(self, called: ast.expr, module: Module) -> _Definition | None:
+        found = self._sources.expression(module, called)
+        if found is None:
+            return None
+        if isinstance(found[1], (ast.FunctionDef, ast.AsyncFunctionDef)):
+            return found[0], found[1], None
+        if isinstance(found[1], ast.ClassDef) and (start := methods(found[1]).get("__init__")):
+            return found[0], start, found[1]
+        return None
+
+
+def enumeration(node: ast.stmt) -> list[str] | None:
+    """The texts of an enumeration's members; None if the class is none."""
+    if not isinstance(node, ast.ClassDef):
+        return None
+    bases = {ast.unparse(base).rpartition(".")[2] for base in node.bases}
+    if not bases & {"Enum", "StrEnum"} or any(getattr(m, "name", "") == "_missing_" for m in node.body):
+        return None
+    values = [_literal(item.value) for item in node.body if isinstance(item, ast.Assign)]
+    texts = [value for value in values if isinstance(value, str)]
+    return texts if texts and len(texts) == len(values) else None
+
+
+def methods(owner: ast.ClassDef) -> dict[str, ast.FunctionDef]:
+    """The methods a class defines itself."""
+    return {item.name: item for item in owner.body if isinstance(item, ast.FunctionDef)}
+
+
+def _parts(function: AnyFunction) -> _Parts:
+    given: dict[str, list[tuple[int, ast.expr | None]]] = {}
+    calls: list[ast.Call] = []
+    reads: list[ast.AST] = []
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                value = node.value if len(node.targets) == 1 else None
+                given.setdefault(expression_text(target), []).append((node.lineno, value))
+        elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
+            given.setdefault(expression_text(node.target), []).append((node.lineno, None))
+        elif isinstance(node, ast.Call):
+            calls.append(node)
+            reads.append(node)
+        elif isinstance(node, (ast.Compare, ast.Subscript, ast.For)):
+            reads.append(node)
+    given.pop("", None)
+    return _Parts(given, calls, reads, imported_names(function))
+
+
+def _is_same(node: ast.expr, texts: Collection[str]) -> bool:
+    """Whether an expression is the value, in a list perhaps or under a condition."""
+    if isinstance(node, ast.IfExp):
+        sides = (node.body, node.orelse)
+        return any(_is_same(side, texts) or _is_value_of(side, texts) for side in sides)
+    if isinstance(node, ast.List) and len(node.elts) == 1:
+        return _is_text(node.elts[0], texts)
+    return _is_text(node, texts)
+
+
+def _is_text(node: ast.expr, texts: Collection[str]) -> bool:
+    text = expression_text(node)
+    return bool(text) and text in texts
+
+
+def _is_value_of(node: ast.expr, texts: Collection[str]) -> bool:
+    """`member.value`, beside the value itself in a condition."""
+    return isinstance(node, ast.Attribute) and node.attr == "value" and _is_text(node.value, texts)
+
+
+@lru_cache(maxsize=1024)
+def _attributes(node: ast.AST) -> frozenset[str]:
+    return frozenset(item.attr for item in ast.walk(node) if isinstance(item, ast.Attribute))
+
+
+def _constants(
+    node: AnyFunction, given: Mapping[str, list[tuple[int, ast.expr | None]]]
+) -> dict[str, ast.expr]:
+    """The local names that a function sets once, and what to."""
+    parameters = {item.arg for item in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
+    once = {name: values[0][1] for name, values in given.items() if len(values) == 1}
+    return {name: value for name, value in once.items() if value is not None and name not in parameters}
+
+
+def _assigned(owner: ast.ClassDef, name: str) -> ast.expr | None:
+    """What a class's body sets a name to, if no method sets it again."""
+    values: Sequence[ast.expr | None] = [
+        item.value
+        for item in owner.body
+        if isinstance(item, (ast.Assign, ast.AnnAssign))
+        for target in (item.targets if isinstance(item, ast.Assign) else [item.target])
+        if isinstance(target, ast.Name) and target.id == name
+    ]
+    again = any(
+        isinstance(item, ast.Attribute) and item.attr == name and isinstance(item.ctx, ast.Store)
+        for item in ast.walk(owner)
+    )
+    return values[0] if len(values) == 1 and not again else None
+
+
+def _literal(node: ast.expr | None) -> Any:
+    """A constant, or a collection of constants; of a mapping the keys, as a mapping."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
+        items = [_literal(item) for item in node.elts]
+        return UNKNOWN if any(item is UNKNOWN for item in items) else items
+    if isinstance(node, ast.Dict) and node.keys:
+        keys = [_literal(key) if key else UNKNOWN for key in node.keys]
+        plain = all(isinstance(key, (str, int)) for key in keys)
+        return dict.fromkeys(keys) if plain else UNKNOWN
+    return UNKNOWN

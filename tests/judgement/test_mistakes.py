@@ -1,0 +1,328 @@
+"""What people write by mistake, and what is unusual and right, against the trees of the bundled manifests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from npu_rl.config.finding import Finding, Severity
+from npu_rl.config.problems import dotted
+from npu_rl.judgement.judge import AssembledTree, judge
+from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.recipes.recipe_kind import InvalidRecipe
+from tests.code_trees import check_recipe
+from tests.patchsets import flagship_tree
+
+FLAGSHIP = "deepseek-r1-zero-256die"
+COMPONENTS = ("verl", "vllm", "vllm-ascend", "Megatron-LM", "MindSpeed")
+ENGINE = "rollout.engine_arguments"
+GRAPHS = f"{ENGINE}.additional_config.torchair_graph_config"
+RAW = "overrides.actor_rollout_ref"
+ALONE = "alone"
+
+# What the recipe's own words and ranges refuse before any code is read: argument -> key, and words of the message.
+OF_THE_SCHEMA = {
+    "actor.megatron.tensor=1": ("actor.megatron.tensor", "did you mean 'actor.parallel.tensor'?"),
+    "rollout.n=4": ("rollout.n", "did you mean 'rollout.answers'?"),
+    "checkpoint.save_freq=10": ("checkpoint.save_freq", "did you mean 'checkpoint.every'?"),
+    "rollout.gpu_memory_utilisation=0.8": (
+        "rollout.gpu_memory_utilisation",
+        "did you mean 'rollout.memory_share'?",
+    ),
+    "trainer.nnodes=16": ("trainer.nnodes", "did you mean 'cluster.nodes'?"),
+    "actor.kl_loss_type=k3": ("actor.kl_loss_type", "did you mean 'actor.kl_loss.kind'?"),
+    "optimizer.lr=1e-6x": ("optimizer.lr", "must be a number"),
+    "optimizer.lr=0": ("optimizer.lr", "must be more than 0"),
+    "optimizer.clip=-1": ("optimizer.clip", "must be 0 or more"),
+    "optimizer.weight_decay=-0.1": ("optimizer.weight_decay", "must be 0 or more"),
+    "actor.clip_ratio=-0.2": ("actor.clip_ratio", "must be 0 or more"),
+    "actor.micro_batch=0": ("actor.micro_batch", "must be 1 or more"),
+    "rollout.memory_share=80": ("rollout.memory_share", "must be more than 0 and at most 1"),
+    "rollout.memory_share=0": ("rollout.memory_share", "must be more than 0 and at most 1"),
+    "rollout.temperature=-1": ("rollout.temperature", "must be 0 or more"),
+    "rollout.top_p=0": ("rollout.top_p", "must be more than 0 and at most 1"),
+    "rollout.top_k=-2": ("rollout.top_k", "must be -1 or more"),
+    "rollout.validation.temperature=-1": ("rollout.validation.temperature", "must be 0 or more"),
+    "data.overlong=truncate": ("data.overlong", "must be 'error', 'left', 'right' or 'middle'"),
+    "data.loader_workers=-1": ("data.loader_workers", "must be 0 or more"),
+    "adaptations.deepscaler_reward=true": ("adaptations.deepscaler_reward", "such as deepscaler-reward"),
+    "cluster.address=nonsense": ("cluster.address", "must be HOST:PORT"),
+    "cluster.address=h:70000": ("cluster.address", "a port from 1 to 65535"),
+    "cluster.dies_per_card=3": ("cluster.dies_per_card", "no Ascend card has 3 dies"),
+    "cluster.dies_per_card=16": ("cluster.dies_per_card", "no Ascend card has 16 dies"),
+    "cluster.dies=15": ("cluster.dies_per_card", "15 dies are not whole cards of 2 dies"),
+    "steps=1.5": ("steps", "must be a whole number"),
+    "steps=1e-2": ("steps", "must be a whole number"),
+}
+# What the tree refuses: argument -> rule id, key, the file that says so, and the fix.
+OF_THE_TREE = {
+    "actor.transformer.recompute_granularity=Full": (
+        "invalid-value",
+        "transformer_config.py:",
+        "{key} to full",
+    ),
+    "actor.transformer.recompute_method=blocks": (
+        "invalid-value",
+        "transformer_config.py:",
+        "{key} to block",
+    ),
+    "actor.transformer.moe_token_dispatcher_type=all2all": (
+        "invalid-value",
+        "megatron/core/",
+        "{key} to alltoall",
+    ),
+    "actor.transformer.rope_scaling_type=yarnn": (
+        "invalid-value",
+        "mindspeed/arguments.py:",
+        "{key} to yarn",
+    ),
+    "actor.transformer.num_moe_experts=0": ("invalid-value", "transformer_config.py:", ""),
+    "actor.kl_loss.kind=low_var": ("invalid-value", "core_algos.py:", "{key} to low_var_kl"),
+    "actor.kl_loss.kind=full": ("invalid-value", "core_algos.py:", ""),
+    "optimizer.schedule=cosin": ("invalid-value", "optimizer_param_scheduler.py:", "{key} to cosine"),
+    "logging.backends=[console,tensorbord]": (
+        "invalid-value",
+        "verl/utils/tracking.py:",
+        "{key} to [console, tensorboard]",
+    ),
+    "algorithm.estimator=GRPO": ("invalid-value", "core_algos.py:", "{key} to grpo"),
+    "reward.manager=naiv": ("invalid-value", "reward_manager/registry.py:", "{key} to naive"),
+    "rollout.engine=hf": ("invalid-value", "verl/workers/megatron_workers.py:", ""),
+    "rollout.dtype=bflaot16": ("invalid-value", "vllm/engine/arg_utils.py:", "{key} to bfloat16"),
+    f"{RAW}.actor.loss_agg_mode=token_mean": ("invalid-value", "verl/", "{key} to token-mean"),
+    f"{RAW}.rollout.temperature=-1": ("invalid-value", "must be 0 or more", ""),
+    "overrides.algorithm.kl_ctrl.type=fix": ("invalid-value", "core_algos.py:", "{key} to fixed"),
+    "actor.transformer.multi_head_latent_atention=true": (
+        "unknown-key",
+        "neither Megatron-core nor MindSpeed",
+        "write actor.transformer.multi_head_latent_attention in place of {key}",
+    ),
+    "overrides.trainer.total_epoch=3": (
+        "unknown-key",
+        "",
+        "write overrides.trainer.total_epochs in place of {key}",
+    ),
+    "overrides.trainer.nodes=3": ("unknown-key", "", "write cluster.nodes in place of {key}"),
+    f"{ENGINE}.enable_expert_paralel=true": (
+        "unknown-key",
+        "",
+        f"write {ENGINE}.enable_expert_parallel in place of {{key}}",
+    ),
+    f"{ENGINE}.gpu_memory_utilization=0.8": (
+        "unknown-key",
+        "vllm_rollout_spmd.py:",
+        "write rollout.memory_share in place of {key}",
+    ),
+    f"{ENGINE}.enable_sleep_mode=true": (
+        "unknown-key",
+        "vllm_rollout_spmd.py:",
+        "write rollout.free_cache in place of {key}",
+    ),
+    f"{ENGINE}.max_model_len=4096": ("unknown-key", "", "write rollout.max_length in place of {key}"),
+    f"{ENGINE}.model=/x": ("unknown-key", "so a recipe can't", ""),
+    f"{GRAPHS}.enabledd=true": ("unknown-key", "vllm-ascend", f"write {GRAPHS}.enabled in place of {{key}}"),
+    f"{GRAPHS}.enable_frozen_parameter=true": ("unknown-key", "vllm-ascend", ""),
+    "adaptations.rollout-offlaod=true": (
+        "unknown-adaptation",
+        "",
+        "write adaptations.rollout-offload in place of {key}",
+    ),
+    f"{RAW}.rollout.presence_penalty=1": ("unknown-key", "", ""),
+    f"{RAW}.rollout.min_p=0.1": ("unknown-key", "", ""),
+    f"{RAW}.profiler.discrete=true": ("unknown-key", "", ""),
+    "overrides.trainer.resume_mode=auto": ("reserved-key", "--resume", ""),
+}
+RIGHT = [
+    f"{RAW}.nccl_timeout=3600",
+    f"{RAW}.actor.optim.lr_warmup_steps_ratio=0.1",
+    f"{RAW}.actor.optim.override_optimizer_config.optimizer_cpu_offload=true",
+    f"{RAW}.actor.megatron.override_ddp_config.overlap_grad_reduce=true",
+    f"{RAW}.actor.checkpoint.save_contents=[model]",
+    f"{RAW}.actor.clip_ratio_high=0.28",
+    f"{RAW}.actor.loss_agg_mode=seq-mean-token-sum-norm",
+    f"{RAW}.rollout.mode=async",
+    "overrides.ray_init.num_cpus=8",
+    "overrides.algorithm.filter_groups.enable=true",
+    "overrides.algorithm.kl_ctrl.type=adaptive",
+    "overrides.data.custom_cls.path=/x.py",
+    "actor.transformer.moe_aux_loss_coeff=0.001",
+    "actor.transformer.moe_router_bias_update_rate=0.001",
+    "actor.transformer.use_fused_moe_token_permute_and_unpermute=true",
+    "actor.transformer.reuse_fp32_param=true",
+    "actor.transformer.moe_alltoall_overlap_comm=true",
+    "actor.transformer.moe_token_dispatcher_type=alltoall_seq",
+    "actor.transformer.recompute_granularity=selective",
+    "actor.transformer.recompute_method=uniform",
+    "actor.transformer.normalization=RMSNorm",
+    "actor.kl_loss.kind=k3",
+    "algorithm.estimator=rloo",
+    "algorithm.estimator=reinforce_plus_plus_baseline",
+    "optimizer.schedule=WSD",
+    "optimizer.schedule=inverse-square-root",
+    "reward.manager=dapo",
+    "logging.backends=[console,swanlab]",
+    "logging.backends=[console,mlflow]",
+    "logging.backends=console",
+    f"{ENGINE}.enable_prefix_caching=true",
+    f"{ENGINE}.disable_custom_all_reduce=true",
+    f"{ENGINE}.seed=3",
+    f"{ENGINE}.num_gpu_blocks_override=1000",
+    f"{ENGINE}.kv_cache_dtype=fp8",
+    f"{ENGINE}.additional_config.expert_map_path=/x.json",
+    f"{GRAPHS}.use_cached_graph=true",
+    "data.train=/shared/x.parquet",
+    "steps=1e2",
+    "rollout.temperature=0",
+    "rollout.top_k=0",
+    "rollout.top_k=50",
+    "rollout.dtype=float16",
+    "rollout.load_format=dummy_megatron",
+]
+
+
+@pytest.fixture(scope="module")
+def code(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return flagship_tree.tree(upstreams, tmp_path_factory.mktemp("flagship") / "code", COMPONENTS)
+
+
+@pytest.fixture(scope="module")
+def found(code: Path) -> dict[str, list[Finding]]:
+    """What is found because of each argument."""
+    return in_rounds(code, [*OF_THE_TREE, *RIGHT])
+
+
+@pytest.fixture(scope="module")
+def found_of_fixes(code: Path, found: dict[str, list[Finding]]) -> dict[str, list[Finding]]:
+    fixes = [fixed(argument, one) for argument in OF_THE_TREE for one in found[argument] if one.fix]
+    return in_rounds(code, fixes)
+
+
+def in_rounds(code: Path, arguments: Iterable[str]) -> dict[str, list[Finding]]:
+    """As few recipes as possible, each with arguments of different keys; what changes the rollout has one alone."""
+    rounds: list[dict[str, str]] = []
+    for argument in arguments:
+        key = argument.partition("=")[0]
+        alone = key in ("rollout.engine", f"{RAW}.rollout.mode")
+        free = (one for one in rounds if key not in one and not alone and ALONE not in one)
+        place = next(free, None)
+        if place is None:
+            place = {ALONE: ""} if alone else {}
+            rounds.append(place)
+        place[key] = argument
+    found: dict[str, list[Finding]] = {}
+    for given in rounds:
+        given.pop(ALONE, None)
+        errors = of_keys(code, *given.values())
+        for key, argument in given.items():
+            found[argument] = [one for one in errors if ".".join(map(str, one.path)) == key]
+    return found
+
+
+def of_keys(code: Path, *arguments: str) -> list[Finding]:
+    """The errors of keys and values."""
+    return check_recipe(load_recipe(FLAGSHIP, arguments), code).errors
+
+
+def fixed(argument: str, found: Finding) -> str:
+    """The argument that a finding's fix asks for, with a value that the key takes."""
+    what = found.fix.removeprefix("set ").removeprefix("write ")
+    if " to " in what:
+        return "=".join(what.split(" to "))
+    key = what.partition(" in place of ")[0]
+    value = {"rollout.free_cache": "true", "cluster.nodes": "16"}.get(key, argument.partition("=")[2])
+    return f"{key}={value}"
+
+
+@pytest.mark.parametrize(("argument", "key", "words"), [(k, *v) for k, v in OF_THE_SCHEMA.items()])
+def test_words_and_ranges(argument: str, key: str, words: str) -> None:
+    with pytest.raises(InvalidRecipe) as caught:
+        load_recipe(FLAGSHIP, [argument])
+    (problem,) = caught.value.problems
+    assert dotted(problem.path) == key and words in problem.message
+    if "did you mean" in words:
+        load_recipe(FLAGSHIP, [f"{words.split(chr(39))[1]}={argument.partition('=')[2]}"])
+
+
+@pytest.mark.parametrize(
+    ("argument", "meant"),
+    [
+        ("data.train=/shared/x.parquet", ["/shared/x.parquet"]),
+        ("data.test=~/x.parquet", ["~/x.parquet"]),
+        ("logging.backends=console", ["console"]),
+        ("steps=1e2", 100),
+        ("steps=2E+1", 20),
+        ("steps=1_000", 1000),
+    ],
+)
+def test_one_of_a_list_and_round_numbers(argument: str, meant: object) -> None:
+    value: object = load_recipe(FLAGSHIP, [argument]).recipe
+    for name in argument.partition("=")[0].split("."):
+        value = getattr(value, name)
+    assert value == meant
+
+
+def test_a_path_beside_the_recipe_is_a_list_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load_recipe(FLAGSHIP, ["data.train=./x.parquet"]).recipe.data.train == [
+        str(tmp_path / "x.parquet")
+    ]
+
+
+def test_an_unknown_key_of_a_file_has_a_hint_too(tmp_path: Path) -> None:
+    path = tmp_path / "r.yaml"
+    path.write_text(f"schema: 1\nname: r\ntitle: t\nextends: {FLAGSHIP}\nrollout: {{n: 4}}\n")
+    with pytest.raises(InvalidRecipe) as caught:
+        load_recipe(str(path))
+    assert [one.message for one in caught.value.problems] == ["unknown key; did you mean 'rollout.answers'?"]
+
+
+@pytest.mark.upstreams
+@pytest.mark.parametrize(("argument", "expected"), OF_THE_TREE.items(), ids=OF_THE_TREE)
+def test_what_the_tree_refuses(
+    found: dict[str, list[Finding]],
+    found_of_fixes: dict[str, list[Finding]],
+    argument: str,
+    expected: tuple[str, str, str],
+) -> None:
+    (error,) = found[argument]
+    rule, words, fix = expected
+    wanted = fix.format(key=argument.partition("=")[0])
+    assert error.rule == rule and words in error.message
+    assert error.fix == (f"set {wanted}" if rule == "invalid-value" and wanted else wanted)
+    assert not fix or found_of_fixes[fixed(argument, error)] == [], "the fix works"
+
+
+@pytest.mark.upstreams
+@pytest.mark.parametrize("argument", RIGHT)
+def test_what_is_unusual_and_right(found: dict[str, list[Finding]], argument: str) -> None:
+    assert found[argument] == []
+
+
+@pytest.mark.upstreams
+def test_a_value_that_is_refused_is_one_line(code: Path) -> None:
+    tree = AssembledTree(code, "deepseek-r1-zero")
+    found = judge(load_recipe(FLAGSHIP, ["actor.transformer.recompute_granularity=Full"]), tree)
+    assert [one.rule for one in found.errors] == ["invalid-value"], "and no memory of layers kept so"
+
+
+@pytest.mark.upstreams
+@pytest.mark.parametrize(
+    ("arguments", "file"),
+    [
+        ([f"{ENGINE}.seed=3", f"{RAW}.rollout.mode=async"], "vllm_async_server.py:"),
+        ([f"{ENGINE}.seed=3", "adaptations.rollout-engine-args=false"], "vllm_rollout_spmd.py:"),
+    ],
+)
+def test_who_fixes_an_argument_depends_on_the_rollout(code: Path, arguments: list[str], file: str) -> None:
+    (found,) = of_keys(code, *arguments)
+    assert found.rule == "unknown-key" and file in found.message
+
+
+@pytest.mark.upstreams
+@pytest.mark.parametrize("name", [FLAGSHIP, f"{FLAGSHIP}-random-init"])
+def test_the_bundled_recipes_have_no_notes(code: Path, name: str) -> None:
+    found = judge(load_recipe(name), AssembledTree(code, "deepseek-r1-zero"))
+    assert [one for one in found.of_keys if one.severity is not Severity.ADVICE] == []
+    assert found.unchecked == {}

@@ -1,0 +1,354 @@
+"""Files and functions that a recipe names: reward functions, classes by file, the model and the data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from npu_rl.config.finding import Finding, Severity
+from npu_rl.data import bundled_recipes
+from npu_rl.judgement import reward_function
+from npu_rl.judgement.judge import judge
+from npu_rl.judgement.named_files import named_file_findings
+from npu_rl.recipes.load_recipe import LoadedRecipe, load_recipe
+from tests.code_trees import archive, lay
+
+TREE = {
+    "verl/workers/reward_manager/naive.py": """
+@register("naive")
+class Naive:
+    def __call__(self, data):
+        for item in data:
+            self.compute_score(
+                data_source=item.a, solution_str=item.b, ground_truth=item.c, extra_info=item.d,
+            )
+""",
+    "verl/workers/reward_manager/batch.py": """
+@register("batch")
+class Batch:
+    def verify(self, data):
+        return self.compute_score(
+            data_sources=data.a, solution_strs=data.b, ground_truths=data.c, extra_infos=data.d,
+            **self.reward_kwargs,
+        )
+""",
+    "verl/workers/reward_manager/prime.py": """
+@register("prime")
+class Prime:
+    def verify(self, data):
+        return run_reward_scoring(self.compute_score, data)
+""",
+    "verl/utils/dataset/own.py": "class MyDataset: pass\n",
+    "verl/__init__.py": "",
+    "rewards/share.py": """
+def compute_score(data_source, solution_str, ground_truth, extra_info=None, digit="7"):
+    return 0.0
+""",
+    "rewards/many.py": """
+import functools
+from typing import Any
+
+def one(data_source, solution_str, ground_truth, extra_info=None): ...
+def lists(data_sources, solution_strs, ground_truths, extra_infos): ...
+def anything(**kwargs): ...
+def also(*, solution_str, ground_truth, **others): ...
+def short(solution_str, ground_truth): ...
+def needs_more(data_source, solution_str, ground_truth, extra_info, limit): ...
+
+@functools.cache
+def wrapped(answer): ...
+
+if True:
+    made: Any = anything
+    def under_an_if(data_source, solution_str, ground_truth, extra_info): ...
+
+class Callable_: ...
+""",
+    "rewards/open.py": "from rewards.share import *\n",
+    "rewards/lazy.py": "def __getattr__(name): ...\n",
+    "rewards/broken.py": "def compute_score(:\n",
+}
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    return lay(tmp_path / "code", TREE)
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Path:
+    """A recipe of a person, and files beside it."""
+    folder = tmp_path / "mine"
+    lay(folder, {"score.py": "def compute_score(data_source, solution_str, ground_truth, extra_info): ...\n"})
+    (folder / "r.yaml").write_text(
+        "schema: 1\nextends: quickstart\nname: mine\n"
+        "reward: {function: './score.py:compute_score', arguments: null}\n".replace(", arguments: null", "")
+    )
+    return folder
+
+
+def found(code: Path | None, *said: str, here: bool = False, recipe: str = "quickstart") -> list[Finding]:
+    without = [] if any(word.startswith("reward.arguments") for word in said) else ["reward.arguments=null"]
+    return named_file_findings(load_recipe(recipe, [*said, *without]), code, here)
+
+
+@pytest.mark.parametrize(
+    ("named", "rule", "parts", "fix"),
+    [
+        ("rewards/shar.py", "reward-function-file", ["'rewards/shar.py' of the workspace"], "share.py:compute_score"),
+        ("rewards/many.pyy:one", "reward-function-file", ["is not there"], "rewards/many.py:one"),
+        ("nowhere/at/all.py:f", "reward-function-file", ["is not there"], "name an existing file"),
+        ("rewards", "reward-function-file", ["is a folder"], "name an existing file"),
+        ("rewards/broken.py", "reward-function-file", ["can't be read as Python"], "correct its syntax"),
+        ("rewards/share.py:digit_share", "reward-function-name", ["it has compute_score"], "share.py:compute_score"),
+        ("rewards/many.py:ones", "reward-function-name", ["does not define ones"], "rewards/many.py:one"),
+        ("rewards/many.py", "reward-function-name", ["does not define compute_score"], "name a function of the file"),
+        (
+            "rewards/many.py:lists",
+            "reward-function-arguments",
+            ["does not take data_source", "needs data_sources", "verl/workers/reward_manager/naive.py:6"],
+            "set reward.manager to batch",
+        ),
+        ("rewards/many.py:short", "reward-function-arguments", ["does not take data_source, extra_info"], "**kwargs"),
+        ("rewards/many.py:needs_more", "reward-function-arguments", ["needs limit"], "rewards/many.py:10"),
+    ],
+)  # fmt: skip
+def test_a_reward_function_that_can_not_be_it(
+    code: Path, named: str, rule: str, parts: Sequence[str], fix: str
+) -> None:
+    (one,) = found(code, f"reward.function={named}")
+    assert (one.rule, one.severity, one.key) == (rule, Severity.ERROR, "reward.function")
+    assert one.where == f"command line: reward.function={named}"
+    assert all(part in one.message for part in parts), one.message
+    assert fix in one.fix
+    if one.fix.startswith("set reward."):  # and the fix works
+        key, _, value = one.fix.partition(",")[0].removeprefix("set ").partition(" to ")
+        words = {"reward.function": named, key: value}
+        assert found(code, *(f"{key}={value}" for key, value in words.items())) == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ["reward.function=rewards/share.py"],
+        ["reward.function=rewards/share.py:compute_score", "reward.arguments={digit: '8'}"],
+        ["reward.function=rewards/many.py:one"],
+        ["reward.function=rewards/many.py:under_an_if"],
+        ["reward.function=rewards/many.py:lists", "reward.manager=batch"],
+        ["reward.function=rewards/many.py:lists", "reward.manager=prime"],
+        ["reward.function=rewards/many.py:lists", "reward.manager=one_of_mine"],
+        ["reward.function=rewards/many.py:anything"],
+        ["reward.function=rewards/many.py:also"],
+        ["reward.function=rewards/many.py:made"],
+        ["reward.function=rewards/many.py:wrapped"],
+        ["reward.function=rewards/many.py:Callable_"],
+        [
+            "reward.function=rewards/many.py:needs_more",
+            "reward.arguments.digit=null",
+            "reward.arguments.limit=3",
+        ],
+        ["reward.function=rewards/open.py:whatever"],
+        ["reward.function=rewards/lazy.py:whatever"],
+        ["reward.function=/file/systems/of/the/cluster/score.py:f"],
+        ["reward.function=~/no/such/folder/of/mine/score.py:f"],
+    ],
+)
+def test_a_reward_function_that_may_be_it_is_let_through(code: Path, said: list[str]) -> None:
+    assert found(code, *said) == []
+
+
+def test_a_batch_functions_missing_arguments_may_come_from_reward_kwargs(code: Path, tmp_path: Path) -> None:
+    lay(
+        code,
+        {"rewards/batch.py": "def f(data_sources, solution_strs, ground_truths, extra_infos, limit): ...\n"},
+    )
+    assert found(code, "reward.function=rewards/batch.py:f", "reward.manager=batch") == []
+
+
+def test_an_argument_that_the_function_does_not_take(code: Path) -> None:
+    (one,) = found(code, "reward.function=rewards/share.py", "reward.arguments={digitt: 3}")
+    assert (one.rule, one.key) == ("reward-function-arguments", "reward.arguments.digitt")
+    assert one.fix == "write digit for digitt"
+
+
+def test_a_function_beside_the_recipe(beside: Path, code: Path) -> None:
+    recipe = str(beside / "r.yaml")
+    assert found(code, recipe=recipe) == []
+    assert found(None, recipe=recipe) == []
+    (beside / "score.py").rename(beside / "scores.py")
+    (one,) = found(None, recipe=recipe)
+    assert (one.rule, one.where.rpartition("/")[2]) == ("reward-function-file", "r.yaml:4")
+    assert one.fix == "set reward.function to ./scores.py:compute_score"
+
+
+def test_a_file_of_this_machine_is_missed_where_its_folder_is_here(tmp_path: Path, code: Path) -> None:
+    (one,) = found(code, f"reward.function={tmp_path}/score.py:f")
+    assert (one.rule, one.certain) == ("reward-function-file", False)
+    (one,) = found(code, "reward.function=/mounts/of/a/cluster/score.py:f", here=True)
+    assert (one.rule, one.certain) == ("reward-function-file", False)
+
+
+@pytest.mark.parametrize(
+    ("said", "rule", "key"),
+    [
+        (["data.custom_cls.path=pkg://verl.utils.dataset.owm"], "named-file", "data.custom_cls.path"),
+        (["data.custom_cls.path={tmp}/nothing.py"], "named-file", "data.custom_cls.path"),
+        (["data.custom_cls.path=file://{tmp}/nothing.py"], "named-file", "data.custom_cls.path"),
+        (
+            ["data.custom_cls.path=pkg://verl/utils/dataset/own", "data.custom_cls.name=MyDataSet"],
+            "named-class",
+            "data.custom_cls.name",
+        ),
+        (["data.sampler.class_path={tmp}/nothing.py"], "named-file", "data.sampler.class_path"),
+    ],
+)
+def test_a_class_by_its_file(code: Path, tmp_path: Path, said: list[str], rule: str, key: str) -> None:
+    words = [f"overrides.{word.format(tmp=tmp_path)}" for word in said]
+    (one,) = found(code, *words, "reward.function=rewards/share.py")
+    assert (one.rule, one.trainer_key, one.path) == (rule, key, ("overrides", key))
+    if rule == "named-class":
+        assert one.fix == "set overrides.data.custom_cls.name to MyDataset"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ["data.custom_cls.path=pkg://verl.utils.dataset.own", "data.custom_cls.name=MyDataset"],
+        ["data.custom_cls.path=pkg://a_package_of_the_host.x"],
+        ["data.custom_cls.path=beside/the/worker.py"],
+        ["data.custom_cls.path=/mounts/of/a/cluster/own.py"],
+    ],
+)
+def test_a_class_that_may_be_there_is_let_through(code: Path, said: list[str]) -> None:
+    words = [f"overrides.{word}" for word in said]
+    assert found(code, *words, "reward.function=rewards/share.py") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "fine"), [("./chat.jinja", False), ("/t/chat.txt", False), ("'{{ messages }}'", True)]
+)
+def test_a_chat_template_is_its_text(code: Path, text: str, fine: bool) -> None:
+    words = [
+        f"overrides.actor_rollout_ref.model.custom_chat_template={text}",
+        "reward.function=rewards/share.py",
+    ]
+    assert [(one.rule, one.certain) for one in found(code, *words)] == (
+        [] if fine else [("chat-template", False)]
+    )
+
+
+# -- the model and the data ----------------------------------------------------------------------------
+
+
+def real(tmp_path: Path, **changes: str) -> LoadedRecipe:
+    """A recipe with a model and data of its own, by default all there."""
+    (tmp_path / "hf").mkdir(exist_ok=True)
+    (tmp_path / "hf" / "config.json").write_text("{}")
+    (tmp_path / "train.parquet").touch()
+    values = {
+        "path": f"{tmp_path}/hf",
+        "train": f"{tmp_path}/train.parquet",
+        "test": "./train.parquet",
+        **changes,
+    }
+    (tmp_path / "r.yaml").write_text(
+        "schema: 1\nextends: quickstart\nname: real\n"
+        f"model: {{make: ~, path: '{values['path']}'}}\n"
+        f"data: {{make: ~, rows: ~, train: ['{values['train']}'], test: ['{values['test']}']}}\n"
+    )
+    return load_recipe(str(tmp_path / "r.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule", "key"),
+    [
+        ({"path": "/nonexist"}, "model-path", "model.path"),
+        ({"path": "{tmp}"}, "model-path", "model.path"),
+        ({"path": "./hg"}, "model-path", "model.path"),
+        ({"train": "/nonexist/train.parquet"}, "data-file", "data.train[0]"),
+        ({"test": "./tests.parquet"}, "data-file", "data.test[0]"),
+        ({"test": "~/no/such/folder/of/mine.parquet"}, "data-file", "data.test[0]"),
+    ],
+)
+def test_a_model_or_data_that_is_not_here(
+    tmp_path: Path, changes: dict[str, str], rule: str, key: str
+) -> None:
+    loaded = real(tmp_path, **{name: value.format(tmp=tmp_path) for name, value in changes.items()})
+    assert named_file_findings(loaded, None, here=False) == [], "it may lie on the machines of the run"
+    (one,) = named_file_findings(loaded, None, here=True)
+    assert (one.rule, one.key, one.severity) == (rule, key, Severity.ERROR)
+    assert one.where.startswith(str(tmp_path / "r.yaml"))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"path": "Qwen/Qwen2.5-0.5B"},
+        {"path": "hdfs://a/model"},
+        {"train": "hdfs://a/train.parquet"},
+        {"train": "~nobody-of-this-machine/x.parquet"},
+    ],
+)
+def test_what_is_here_or_elsewhere_by_its_name_is_let_through(
+    tmp_path: Path, changes: dict[str, str]
+) -> None:
+    assert named_file_findings(real(tmp_path, **changes), None, here=True) == []
+
+
+def test_a_checkpoint_that_is_not_here(tmp_path: Path) -> None:
+    loaded = load_recipe("deepseek-r1-zero-256die", [f"model.checkpoint={tmp_path}/none"])
+    keys = {one.key for one in named_file_findings(loaded, None, here=True)}
+    assert keys >= {"model.path", "model.checkpoint", "data.train[0]", "data.test[0]"}
+    assert named_file_findings(loaded, None, here=False) == []
+
+
+def test_one_missing_model_is_one_line(tmp_path: Path) -> None:
+    found = judge(real(tmp_path, path="/nonexist"), here=True).findings
+    assert [one.rule for one in found if one.key == "model.path"] == ["model-path"]
+
+
+@pytest.mark.parametrize("path", ["/" + "x" * 300, "./" + "y/" * 3000 + "z", "/dev/null/x", "./r.yaml/x"])
+def test_a_path_no_file_system_has(tmp_path: Path, path: str) -> None:
+    assert [one.rule for one in named_file_findings(real(tmp_path, path=path), None, here=True)] == [
+        "model-path"
+    ]
+    loaded = load_recipe("quickstart", [f"reward.function={path}"])
+    assert {one.rule for one in named_file_findings(loaded, None, here=True)} == {"reward-function-file"}
+
+
+def test_a_long_chain_of_branches_is_read(tmp_path: Path, code: Path) -> None:
+    branches = "".join(f"elif x == {number}: f{number} = 1\n" for number in range(3000))
+    lay(code, {"rewards/long.py": f"x = 0\nif x == -1: pass\n{branches}"})
+    assert {one.rule for one in found(code, "reward.function=rewards/long.py:nothing")} == {
+        "reward-function-name"
+    } or (reward_function.defined_in(code / "rewards/long.py") is None)
+
+
+def test_a_pipe_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "score.py")
+    (one,) = found(None, f"reward.function={tmp_path}/score.py")
+    assert one.rule == "reward-function-file"
+
+
+@pytest.mark.parametrize("recipe", sorted(bundled_recipes()))
+def test_the_bundled_recipes_name_nothing_that_is_missing(recipe: str) -> None:
+    assert named_file_findings(load_recipe(recipe), None, here=False) == []
+
+
+@pytest.mark.upstreams
+@pytest.mark.parametrize(
+    "commit", ["54c9b7364c2d188b2ba4107404cfa3c2b446df19", "55e3c5bc09c85dba09f736eef476f110ad641b75"]
+)
+def test_verls_own_managers(upstreams: Path, tmp_path: Path, commit: str) -> None:
+    code = archive(
+        upstreams / "volcengine+verl" / "repo", commit, "verl/workers/reward_manager", tmp_path / "code"
+    )
+    lay(code, TREE | {name: text for name, text in TREE.items() if not name.startswith("verl/workers")})
+    (one,) = found(code, "reward.function=rewards/many.py:lists")
+    assert one.rule == "reward-function-arguments" and "verl/workers/reward_manager/naive.py:" in one.message
+    assert "reward.manager to batch" in one.fix
+    assert found(code, "reward.function=rewards/many.py:one", "reward.manager=dapo") == []

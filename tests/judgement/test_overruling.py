@@ -1,0 +1,115 @@
+"""`plan: {except: {ID: reason}}`: what it removes, what it can't, and where it is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from npu_rl.config.finding import Severity
+from npu_rl.errors import NpuRlError
+from npu_rl.judgement.judge import Judgement, judge
+from npu_rl.plan.rules.rule_grounds import GROUNDS
+from npu_rl.recipes.load_recipe import load_recipe
+from tests.plan.helpers import RECIPE, loaded
+from tests.support import clean_env, run_cli
+
+UNCERTAIN = ("env.HCCL_IF_BASE_PORT=65520", "plan.except.hccl-ports=our firmware takes them")
+CERTAIN = ("actor.parallel.tensor=2", "plan.except.mla-tensor-parallel=we know")
+
+
+def found(*changes: str) -> list[tuple[str, Severity, str]]:
+    return [(one.rule, one.severity, one.key) for one in judge(loaded(*changes)).findings]
+
+
+def test_an_exception_removes_the_finding_and_is_told() -> None:
+    assert found(UNCERTAIN[0]) == [("hccl-ports", Severity.ERROR, "env.HCCL_IF_BASE_PORT")]
+    judgement = judge(loaded(*UNCERTAIN))
+    (told,) = judgement.findings
+    assert judgement.ok
+    assert (told.rule, told.severity, told.key) == (
+        "overruled",
+        Severity.NOTE,
+        "plan.except.hccl-ports",
+    )
+    assert told.message.startswith("overruled: hccl-ports: our firmware takes them (it says: HCCL_IF_BASE")
+    assert dict(judgement.overruled) == {"hccl-ports": "our firmware takes them"}
+
+
+def test_an_advice_may_be_overruled() -> None:
+    change = "actor.transformer.moe_router_group_topk=8"
+    assert found(change)[0][:2] == ("router-groups", Severity.ADVICE)
+    assert found(change, "plan.except.router-groups=as published")[0][:2] == ("overruled", Severity.NOTE)
+
+
+def test_a_certain_crash_stays() -> None:
+    assert found(*CERTAIN) == [
+        ("exception-to-a-certain-rule", Severity.ERROR, "plan.except.mla-tensor-parallel"),
+        ("mla-tensor-parallel", Severity.ERROR, "actor.parallel.tensor"),
+    ]
+    assert judge(loaded(*CERTAIN)).overruled == {}
+
+
+def test_an_invalid_value_stays() -> None:
+    judgement = judge(loaded("adaptations.rolout-offload=true", "plan.except.unknown-adaptation=x"))
+    assert "exception-to-a-certain-rule" in [one.rule for one in judgement.errors]
+    assert "unknown-adaptation" in [one.rule for one in judgement.errors]
+
+
+def test_an_exception_without_effect_is_a_note() -> None:
+    assert found("plan.except.checkpoint-layout=x") == [
+        ("exception-without-effect", Severity.NOTE, "plan.except.checkpoint-layout")
+    ]
+    assert found("plan.except.fsdp-size-divides-world=x")[0][0] == "exception-without-effect"
+
+
+def test_an_unknown_rule_is_an_error_with_the_nearest() -> None:
+    (one,) = judge(loaded("plan.except.hcll-ports=x")).findings
+    assert (one.rule, one.severity) == ("unknown-rule", Severity.ERROR)
+    assert "did you mean 'hccl-ports'" in one.message
+
+
+@pytest.mark.parametrize(
+    "given", ["plan.except.hccl-ports=", "plan.except.HCCL=x", "plan.exept.hccl-ports=x"]
+)
+def test_what_is_no_exception(given: str) -> None:
+    with pytest.raises(NpuRlError):
+        loaded(given)
+
+
+def test_every_command_tells_the_same(tmp_path: Path) -> None:
+    env = clean_env(tmp_path)
+    for words in (["plan"], ["recipes", "check"]):
+        shown = run_cli([*words, RECIPE, *UNCERTAIN], env, tmp_path)
+        assert shown.returncode == 0, shown.stderr
+        assert shown.stdout.count("overruled: hccl-ports: our firmware takes them") == 1
+        rows = json.loads(run_cli([*words, RECIPE, *UNCERTAIN, "--json"], env, tmp_path).stdout)["findings"]
+        assert [row["rule"] for row in rows] == ["overruled"]
+
+
+def test_a_file_says_it_too(tmp_path: Path) -> None:
+    text = Path(RECIPE).read_text(encoding="utf-8").replace('"64247"', '"65520"')
+    file = tmp_path / "r.yaml"
+    file.write_text(f"{text}plan:\n  except:\n    hccl-ports: ours\n", encoding="utf-8")
+    judgement = judge(load_recipe(str(file)))
+    assert judgement.ok
+    assert judgement.findings[0].where == f"{file}:{len(text.splitlines()) + 3}"
+
+
+def of_a_plan(judgement: Judgement) -> set[str]:
+    return {rule.id for rule in judgement.plan.rules}
+
+
+def test_every_rule_has_its_ground() -> None:
+    """So an exception to it is known, whether or not the rule is asked of a recipe."""
+    changes = (
+        "adaptations.on-policy-logprob=true",
+        "actor.transformer.moe_grouped_gemm=true",
+        "env.VLLM_USE_V1=0",
+        "env.D2D_DATA_TRANSFER=1",
+        "env.MASTER_PORT=29500",
+        "rollout.engine_arguments.additional_config.ascend_scheduler_config={enabled: true}",
+    )
+    assert of_a_plan(judge(loaded(*changes))) <= set(GROUNDS)
+    assert of_a_plan(judge(load_recipe("quickstart"))) <= set(GROUNDS)

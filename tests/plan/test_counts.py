@@ -1,0 +1,206 @@
+"""Parameters, bytes, disk and time of DeepSeek-V3: published totals and figures worked out by hand."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from npu_rl.config.finding import Severity
+from npu_rl.memory.memory_by_phase import Memory
+from npu_rl.memory.memory_parts import Part
+from npu_rl.plan.disk_and_tokens import Disk, disk_of
+from npu_rl.plan.plan import plan_of
+from npu_rl.sizing.model_config import PUBLISHED, Latent, Shape, read_shape
+from npu_rl.sizing.weight_sizes import (
+    cache_per_token,
+    layer,
+    rollout_share,
+    routing_biases,
+    stage,
+    stage_ranges,
+    training_share,
+    whole,
+)
+from tests.plan.helpers import loaded, plan
+
+V3 = PUBLISHED["deepseek-v3"]
+CONFIG = {
+    "model_type": "deepseek_v3",
+    "num_hidden_layers": 61,
+    "hidden_size": 7168,
+    "num_attention_heads": 128,
+    "num_key_value_heads": 128,
+    "intermediate_size": 18432,
+    "moe_intermediate_size": 2048,
+    "vocab_size": 129280,
+    "max_position_embeddings": 163840,
+    "rope_scaling": {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096},
+    "q_lora_rank": 1536,
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "n_routed_experts": 256,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 8,
+    "n_group": 8,
+    "topk_group": 4,
+    "first_k_dense_replace": 3,
+    "tie_word_embeddings": False,
+}
+
+
+def memory() -> Memory:
+    made = plan().memory
+    assert made is not None
+    return made
+
+
+def test_the_published_total() -> None:
+    """671.03 B = 1.342 TB in bf16, and with the routing biases what the checkpoint's index says."""
+    total = sum(whole(V3).values())
+    assert total == 671_026_404_352
+    assert total + routing_biases(V3) == 671_026_419_200
+
+
+def test_a_layer_of_one_die() -> None:
+    counts = layer(V3, 10, training_share(1, 32, 1))
+    assert sum(counts.values()) == 585_318_400
+    assert {name: count for name, count in counts.items() if name != "norms"} == {
+        "experts": 352_321_536,
+        "shared experts": 44_040_192,
+        "attention": 187_105_280,
+        "router": 1_835_008,
+    }
+
+
+def test_four_tensor_ranks_that_extend_to_the_experts() -> None:
+    """The other published layout, TP4 PP8 EP32: 423.3 M a layer, 6.8 GB for eight in bf16."""
+    count = sum(layer(V3, 10, training_share(4, 32, 1)).values())
+    whole_there = 7168 * (1536 + 576) * 3 // 4  # Megatron-core 0.8 keeps the down-projections whole
+    assert (count + whole_there) / 1e6 == pytest.approx(423.3, abs=0.1)
+
+
+def test_the_stages_of_256_dies() -> None:
+    stages = memory().stages
+    middle = stages[1]
+    assert [len(one.layers) for one in stages] == [6, 8, 8, 8, 8, 8, 8, 7]
+    assert middle.weights == 2 * 4_682_547_200  # 9.4 GB
+    assert middle.gradients == 4 * 4_682_547_200  # 18.7 GB
+    experts = 12 * 8 * 352_321_536
+    assert experts == 33_822_867_456
+    assert middle.states == experts + 12 * (4_682_547_200 - 8 * 352_321_536) // 32  # 34.5 GB
+    assert stages[7].weights - 7 * 2 * 585_318_400 - 2 * 7168 == 2 * 129_280 * 7168  # the head, 1.85 GB
+
+
+def test_the_rollout_of_256_dies() -> None:
+    engine = memory().engine
+    assert engine is not None
+    assert sum(engine.counts.values()) == 11_628_600_320
+    assert engine.own[Part.ENGINE_WEIGHTS] == 23_257_200_640  # 23.3 GB
+    assert cache_per_token(V3, 2) == engine.cache.per_token == 70_272  # 70.3 kB
+
+
+def test_disk_and_loading() -> None:
+    disk = disk_of(V3)
+    assert round(disk.bf16 / 1e12, 3) == 1.342
+    assert disk.fp8 is not None and round(disk.fp8 / 1e9) == 673
+    assert disk.resume == 14 * 671_026_404_352 + 4 * 58 * 256
+    loading = plan().loading
+    assert loading is not None
+    assert loading.once == 2 * 2 * 671_026_404_352
+    least, most = loading.seconds(10e9)
+    assert least == pytest.approx(268.4, abs=0.1)
+    assert most == loading.by_die / 10e9 > least
+
+
+def test_the_disk_of_a_model_that_is_not_published_in_fp8() -> None:
+    dense = Shape(2, 64, 4, 4, 16, 128, 256, 512)
+    assert disk_of(dense) == Disk(None, 2 * (n := sum(whole(dense).values())), 2 * n, 14 * n)
+
+
+def test_tokens_of_a_step() -> None:
+    tokens = plan().tokens
+    assert tokens is not None
+    assert (tokens.sequences, tokens.longest, tokens.per_engine) == (8192, 8192 * 4096, 64 * 4096)
+    assert plan_of(loaded("data.batch=~")).tokens is None
+
+
+def test_a_config_says_the_same_as_the_name(tmp_path: Path) -> None:
+    assert read_shape(CONFIG) == V3
+    (tmp_path / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 62}))
+    made = plan_of(loaded(f"model.path={tmp_path}"))
+    assert (
+        made.facts.shape is not None and made.facts.shape.layers == 62
+    )  # it goes before the architecture's name
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"num_hidden_layers": "x"}', "\xff"])
+def test_a_config_that_is_none_is_an_error(tmp_path: Path, content: str) -> None:
+    (tmp_path / "config.json").write_text(content, encoding="latin-1")
+    (found,) = [one for one in plan_of(loaded(f"model.path={tmp_path}")).findings() if one.path[0] == "model"]
+    assert (found.rule, found.severity, found.key) == ("model-config", Severity.ERROR, "model.path")
+    assert str(tmp_path / "config.json") in found.message
+
+
+def test_a_model_nothing_says_anything_about() -> None:
+    made = plan_of(loaded("model.architecture=~"))
+    (found,) = [one for one in made.findings() if one.rule == "model-size-unknown"]
+    assert (found.severity, found.key) == (Severity.ADVICE, "model.path")
+    assert "say model.architecture" in found.fix
+    assert made.memory is None and made.disk is None
+
+
+@given(
+    tensor=st.sampled_from([1, 2, 4]),
+    expert=st.sampled_from([1, 2, 4, 8]),
+    dense=st.integers(0, 4),
+    cuts=st.lists(st.integers(0, 4), max_size=3),
+)
+def test_stages_and_shares_add_up(tensor: int, expert: int, dense: int, cuts: list[int]) -> None:
+    """Divided parameters of all ranks are the whole; stages are, too, however they are cut."""
+    shape = Shape(
+        4,
+        64,
+        8,
+        8,
+        16,
+        128,
+        512,
+        512,
+        latent=Latent(16, 16, 8, 8, 8),
+        experts=8,
+        expert_width=16,
+        dense=dense,
+    )
+    bounds = [0, *sorted(cuts), 4]
+    counts = tuple(end - begin for begin, end in pairwise(bounds) if end > begin)
+    ranges = stage_ranges(counts)
+    assert sum((stage(shape, part) for part in ranges), start=type(whole(shape))()) == whole(shape)
+    share = training_share(tensor, expert, tensor)
+    mine, all_of_it = stage(shape, range(4), share), whole(shape)
+    for name, count in all_of_it.items():
+        by = {"norms": 1, "router": 1, "experts": tensor * expert}.get(name, tensor)
+        assert mine[name] * by == count
+
+
+def test_an_engine_without_expert_parallel_divides_each_expert() -> None:
+    assert sum(layer(V3, 10, rollout_share(2, 1)).values()) > sum(
+        layer(V3, 10, rollout_share(2, 256)).values()
+    )
+    assert layer(V3, 10, rollout_share(2, 1))["experts"] == 256 * 3 * 7168 * 2048 // 2
+
+
+def test_a_stage_without_layers_has_the_embedding_alone() -> None:
+    changes = ["actor.parallel.pipeline=2", "actor.transformer.num_layers_in_first_pipeline_stage=~"]
+    changes.append("actor.transformer.num_layers_in_last_pipeline_stage=~")
+    made = plan(*changes, "actor.transformer.pipeline_num_transformer_layers=[[0],[61]]").memory
+    assert made is not None
+    words = 129_280 * 7168
+    assert dict(made.stages[0].counts) == {"embedding": words}
+    assert (made.stages[1].counts["embedding"], made.stages[1].counts["head"]) == (0, words)

@@ -1,0 +1,85 @@
+"""Each rule against trees that have, and that lack, the code it rests on."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from npu_rl.plan.plan import plan_of
+from npu_rl.plan.rules.rule import Rule
+from npu_rl.plan.rules.rule_grounds import GROUNDS, grounded
+from npu_rl.trainer_code.citations import CitedCode
+from tests.code_trees import lay
+from tests.plan.helpers import loaded, rule
+from tests.plan.test_rules import BROKEN
+
+RESTING = [row for row in BROKEN if row[0] in GROUNDS and GROUNDS[row[0]].places]
+
+
+def tree_of(folder: Path, without: frozenset[str] = frozenset()) -> Path:
+    """A tree with the text of every place, and the files named left out."""
+    texts = defaultdict[str, str](str)
+    for ground in GROUNDS.values():
+        for place in (place for places in ground.places for place in places):
+            texts[place.file] += "" if place.absent else f"{place.text}\n"
+    return lay(folder, {file: text for file, text in texts.items() if file not in without})
+
+
+@pytest.mark.parametrize(("name", "changes"), [row[:2] for row in RESTING], ids=[row[0] for row in RESTING])
+def test_a_rule_holds_where_its_code_is_and_steps_aside_where_not(
+    tmp_path: Path, name: str, changes: list[str]
+) -> None:
+    there = rule(plan_of(loaded(*changes), tree_of(tmp_path / "there")), name)
+    first = frozenset(place.file for place in GROUNDS[name].places[0])
+    assert not there.ok and not there.skipped
+    assert any(f"({file}:" in there.figures for file in first)
+    gone = [
+        found for found in plan_of(loaded(*changes), tree_of(tmp_path / "gone", first)).rules
+        if found.id == name
+    ]  # fmt: skip
+    assert all(
+        found.ok and any(f"not in this tree: {file}" in found.skipped for file in first) for found in gone
+    )
+
+
+def test_a_rule_of_the_recipes_own_arguments_steps_aside_where_the_tree_passes_others(tmp_path: Path) -> None:
+    code = tree_of(tmp_path)
+    rollout = code / "verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py"
+    rollout.write_text(f"{rollout.read_text()}LLM(additional_config={{}})\n")
+    found = rule(plan_of(loaded("rollout.eager=true"), code), "graph-or-eager")
+    assert found.ok and found.skipped.startswith("this tree has 'additional_config=' (verl/workers/rollout/")
+
+
+def test_a_verl_that_reads_the_models_groups(tmp_path: Path) -> None:
+    code = tree_of(tmp_path)
+    converter = code / "verl/models/mcore/config_converter.py"
+    converter.write_text(f"{converter.read_text()}moe_router_num_groups=hf_config.n_group\n")
+    changes = ("actor.transformer.moe_router_num_groups=~", "actor.transformer.moe_router_group_topk=~")
+    assert rule(plan_of(loaded(*changes), code), "router-groups").skipped.startswith(
+        "this tree has 'moe_router"
+    )
+
+
+def test_megatron_training_in_the_tree_is_enough_for_grouped_experts(tmp_path: Path) -> None:
+    code = tree_of(tmp_path)
+    assert not rule(plan_of(loaded("actor.transformer.moe_grouped_gemm=true"), code), "moe-grouped-gemm").ok
+    lay(code, {"megatron/training/__init__.py": ""})
+    assert rule(plan_of(loaded("actor.transformer.moe_grouped_gemm=true"), code), "moe-grouped-gemm").ok
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "certain"),
+    [
+        ("mla-tensor-parallel", Rule("", False, "f"), True),
+        ("mla-tensor-parallel", Rule("", False, "f", advice=True), False),
+        ("mla-tensor-parallel", Rule("", False, "f", certain=False), False),
+        ("moe-grouped-gemm", Rule("", False, "f"), False),
+        ("hccl-ports", Rule("", False, "f"), False),
+        ("a-rule-of-memory", Rule("", False, "f"), True),
+    ],
+)
+def test_only_what_the_code_refuses_is_certain(tmp_path: Path, name: str, given: Rule, certain: bool) -> None:
+    (found,) = grounded([Rule(**{**vars(given), "id": name})], CitedCode(tree_of(tmp_path)))
+    assert found.certain is certain

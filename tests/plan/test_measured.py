@@ -1,0 +1,53 @@
+"""The plan's training memory against what verl's nightly runs on NPUs measured (docs/plan.md has the table).
+
+Baselines: verl-project/verl-ascend-recipe@2a3edec, baseline/*/nightly_log: `actor/perf/max_memory_allocated_gb`, the
+peak of torch's tensors in a training process, in GiB. HCCL's buffers and CANN's context are not in it, nor is the
+engine, which is another process there.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from npu_rl.memory.memory_by_phase import PhaseName
+from npu_rl.memory.memory_parts import Part
+from npu_rl.plan.plan import plan_of
+from npu_rl.recipes.load_recipe import load_recipe
+from tests.support import ROOT
+
+FOLDER = Path(__file__).with_name("measured")
+OF_TRAINING = (PhaseName.OLD_LOG_PROB, PhaseName.REFERENCE, PhaseName.UPDATE)
+# 32.06 tokens a second and die x 16 dies x 90.4 s / 128 sequences = 362 tokens on average
+AS_SHORT_AS_MEASURED = ("data.prompt_length=181", "data.response_length=181")
+
+
+def peak(name: str, *changes: str) -> float:
+    """GiB of torch's tensors at the fullest moment of training."""
+    made = plan_of(load_recipe(str(FOLDER / f"{name}.yaml"), list(changes))).memory
+    assert made is not None
+    found = (made.worst(phase) for phase in OF_TRAINING)
+    outside = (Part.HCCL, Part.CONTEXT)
+    return (
+        max(sum(size for part, size in one.parts.items() if part not in outside) for one in found if one)
+        / 2**30
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "measured", "error"),
+    [
+        ("gspo-qwen3-30b", (), 49.14, 25.7),
+        ("gspo-qwen3-30b", AS_SHORT_AS_MEASURED, 49.14, -3.5),
+        ("grpo-qwen3-30b-sglang", (), 36.93, -1.6),
+        ("dapo-moonlight-16b", (), 38.88, -5.9),
+        ("gspo-qwen3-8b-fsdp2", (), 20.83, 0.0),
+    ],
+)
+def test_the_error_is_as_documented(
+    name: str, changes: tuple[str, ...], measured: float, error: float
+) -> None:
+    assert (peak(name, *changes) / measured - 1) * 100 == pytest.approx(error, abs=0.1)
+    table = (ROOT / "docs" / "plan.md").read_text("utf-8")
+    assert f"{peak(name, *changes):.1f} GiB" in table and (f"{error:+.1f} %" if error else "0.0 %") in table

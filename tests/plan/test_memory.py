@@ -1,0 +1,287 @@
+"""What lies on a die in each phase of a step and on a host, part by part, against arithmetic by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npu_rl.memory.memory_by_phase import Memory, Phase, PhaseName
+from npu_rl.memory.memory_parts import Part, total
+from npu_rl.plan.plan import Machine, plan_of
+from npu_rl.recipes.load_recipe import load_recipe
+from tests.plan.helpers import plan
+
+WORDS, HIDDEN = 129_280, 7168
+STAGE_7 = 7 * 585_318_400 + HIDDEN + WORDS * HIDDEN  # parameters
+HCCL = 2 * 300 * 2**20  # one communicator's buffers
+GROUPS_OF_ENGINE = 5  # all ranks, tensor 2, data 128, expert 256, MC2
+GROUPS_OF_TRAINING = 5  # pipeline, data, data with context, model, expert
+
+
+def memory(*changes: str, machine: Machine | None = None) -> Memory:
+    made = plan(*changes, machine=machine).memory
+    assert made is not None
+    return made
+
+
+def phase(made: Memory, name: PhaseName, stage: int | None = None) -> Phase:
+    found = (
+        made.worst(name)
+        if stage is None
+        else next(p for p in made.phases if (p.name, p.stage) == (name, stage))
+    )
+    assert found is not None
+    return found
+
+
+def test_generating_takes_the_whole_share() -> None:
+    """memory_share of the die, and what is made after the engine's profiling on top of it."""
+    made = memory()
+    found = phase(made, PhaseName.GENERATE)
+    on_top = GROUPS_OF_TRAINING * HCCL + found.parts[Part.SAMPLING]
+    assert found.total == pytest.approx(0.8 * 64e9 + on_top, abs=128)
+    assert found.parts[Part.HCCL] == (GROUPS_OF_ENGINE + GROUPS_OF_TRAINING) * HCCL
+    assert phase(memory("rollout.max_sequences=8"), PhaseName.GENERATE).total < found.total  # sampling alone
+
+
+def test_the_cache_is_what_is_left_of_the_share() -> None:
+    engine = memory().engine
+    assert engine is not None and engine.share == 0.8
+    taken = total(engine.own) + engine.profiled[Part.ENGINE_ACTIVATIONS] + GROUPS_OF_ENGINE * HCCL + 10**9
+    assert engine.cache.size == int(0.8 * 64e9) - taken
+    assert engine.cache.blocks == engine.cache.size // (128 * 70_272) - 1  # vLLM's null block
+    assert engine.cache.wanted == 64 * 4096 // 128
+
+
+def test_training_that_stays_on_the_die_is_taken_off_the_cache() -> None:
+    """Weights and gradients leave the die together; grad_offload is read by nothing."""
+    large = Machine(96 * 10**9)
+    here, alone, before = (
+        memory(*changes, machine=large).engine
+        for changes in (["offload.parameters=false"], ["offload.gradients=false"], [])
+    )
+    assert before is not None and here is not None and alone is not None
+    assert before.cache.size - here.cache.size == 6 * STAGE_7  # of stage 7, the largest
+    assert alone.cache.size == before.cache.size
+
+
+def test_the_weight_sync() -> None:
+    found = phase(memory(), PhaseName.WEIGHT_SYNC)
+    assert found.stage == 7
+    assert found.parts[Part.GATHERED] == 33 * 2 * 2048 * HIDDEN * 2  # an expert of every rank, and its copy
+    assert Part.KV_CACHE not in found.parts
+    assert found.parts[Part.ENGINE_WEIGHTS] == 23_257_200_640
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "each"),
+    [
+        (PhaseName.OLD_LOG_PROB, "rollout.log_prob_micro_batch", 16),
+        (PhaseName.REFERENCE, "reference.micro_batch", 6),
+    ],
+)
+@pytest.mark.parametrize("micro", [1, 4, 256])
+def test_logits_of_the_log_probs(name: PhaseName, key: str, each: int, micro: int) -> None:
+    """On the last stage: with the entropy 16 bytes a word and token, without it 6."""
+    found = phase(memory(f"{key}={micro}"), name)
+    if micro == 1 and name is PhaseName.REFERENCE:
+        assert Part.LOGITS in phase(memory(f"{key}={micro}"), name, 7).parts
+    assert phase(memory(f"{key}={micro}"), name, 7).parts[Part.LOGITS] == each * micro * 4096 * WORDS
+    assert all(Part.LOGITS not in phase(memory(f"{key}={micro}"), name, stage).parts for stage in range(7))
+    assert found.stage == 7
+
+
+def test_a_micro_batch_is_no_larger_than_what_a_replica_gets() -> None:
+    """8192 responses over 32 replicas."""
+    most = phase(memory("reference.micro_batch=256"), PhaseName.REFERENCE, 7)
+    assert phase(memory("reference.micro_batch=4000"), PhaseName.REFERENCE, 7) == most
+
+
+def test_the_update() -> None:
+    made = memory()
+    found, one = phase(made, PhaseName.UPDATE, 7), made.stages[7]
+    assert found.parts[Part.SWAPPED] == one.states // 16
+    assert found.parts[Part.ACTOR_GRADIENTS] == 4 * STAGE_7
+    assert found.parts[Part.LOGITS] == 6 * 4096 * WORDS  # larger than one layer's activations
+    assert found.parts[Part.ACTIVATIONS] == 7 * 4096 * HIDDEN * 2  # the input of each layer, one micro batch
+
+
+def test_entropy_in_the_loss_keeps_more_logits() -> None:
+    found = phase(memory("actor.entropy=0.001"), PhaseName.UPDATE, 7)
+    assert found.parts[Part.LOGITS] == 18 * 4096 * WORDS
+
+
+def activations(*changes: str, stage: int = 1) -> int:
+    return phase(memory(*changes), PhaseName.UPDATE, stage).parts[Part.ACTIVATIONS]
+
+
+T = "actor.transformer"
+
+
+def test_recomputation_is_read_as_configured() -> None:
+    """Stage 1 has 8 layers and 7 micro batches in flight; each layer's input is 4096 x 7168 bf16."""
+    each = 4096 * HIDDEN * 2
+    uniform = [f"{T}.recompute_method=uniform", f"{T}.recompute_num_layers=1"]
+    one = activations(*uniform) - 7 * 8 * each  # one layer's own
+    assert one > each
+    assert (
+        activations(f"{T}.recompute_method=uniform", f"{T}.recompute_num_layers=4") == 7 * 2 * each + 4 * one
+    )
+    assert activations(f"{T}.recompute_method=block", f"{T}.recompute_num_layers=8") == 7 * 8 * each + one
+    block = activations(f"{T}.recompute_method=block", f"{T}.recompute_num_layers=1")
+    assert block == 7 * (each + 7 * one) + one
+    assert activations(f"{T}.recompute_granularity=selective") == 7 * 8 * one
+    off = activations(f"{T}.recompute_granularity=~")
+    assert off == 7 * 8 * one
+    some = f"{T}.recompute_granularity=selective"
+    assert activations(some, f"{T}.recompute_modules=[moe]") < off / 2
+
+
+def test_tensor_ranks_that_extend_to_the_experts_see_their_own_tokens_only() -> None:
+    """MindSpeed's moe_tp_extend_ep: no gathering of the tokens of four tensor ranks for a quarter of an expert."""
+    sizes = ["actor.parallel.tensor=4", "actor.parallel.expert=8", "actor.parallel.expert_tensor=4"]
+    sizes.append(f"{T}.recompute_granularity=~")
+    assert activations(*sizes, f"{T}.moe_tp_extend_ep=true") < 0.6 * activations(*sizes)
+
+
+def test_no_more_micro_batches_are_in_flight_than_there_are() -> None:
+    """A mini batch of 32 prompts x 16 over 32 replicas is 16 sequences: one micro batch of 16."""
+    assert activations(
+        "data.batch=32", "actor.mini_batch=32", "actor.micro_batch=16", stage=0
+    ) < 16 * activations("data.batch=32", "actor.mini_batch=32", "actor.micro_batch=1", stage=0)
+
+
+def test_what_is_not_freed_stays_on_the_die() -> None:
+    made = memory("rollout.free_cache=false", "offload=~", f"{T}.swap_optimizer=false")
+    update, generate = phase(made, PhaseName.UPDATE), phase(made, PhaseName.GENERATE)
+    assert {Part.ENGINE_WEIGHTS, Part.REFERENCE_WEIGHTS, Part.OPTIMIZER} <= set(update.parts)
+    assert {Part.ACTOR_WEIGHTS, Part.ACTOR_GRADIENTS, Part.OPTIMIZER} <= set(generate.parts)
+    assert set(made.host) == {Part.PROCESSES}
+
+
+@pytest.mark.parametrize(
+    ("given", "mb"), [("300", 300), ("1", 1), ("300MB", 200), ("", 200), ("-5", 200), ("0", 200), ("²", 200)]
+)
+def test_hccl_buffers_as_set(given: str, mb: int) -> None:
+    """A value that is none is refused by a rule of its own; the default is counted meanwhile."""
+    found = phase(memory(f"env.HCCL_BUFFSIZE={given!r}"), PhaseName.UPDATE)
+    assert found.parts[Part.HCCL] == 10 * 2 * mb * 2**20
+
+
+def test_a_host() -> None:
+    made = memory()
+    host, stage = made.host, made.stages[1]
+    assert {part: round(size / 1e9) for part, size in host.items()} == {
+        Part.ACTOR_WEIGHTS: 150,
+        Part.PINNED_COPIES: 240,
+        Part.REFERENCE_WEIGHTS: 150,
+        Part.OPTIMIZER: 552,
+        Part.PROCESSES: 48,
+    }
+    experts = 2 * stage.counts["experts"]  # the larger of DDP's two buffers
+    assert host[Part.PINNED_COPIES] == 16 * (stage.weights + experts)
+
+
+def test_a_node_with_dies_of_two_stages_counts_both() -> None:
+    made = memory("cluster.nodes=4", "cluster.dies=64")
+    expected = [32 * sum(made.stages[i].weights for i in pair) for pair in ((0, 1), (2, 3), (4, 5), (6, 7))]
+    assert made.host[Part.ACTOR_WEIGHTS] in expected
+
+
+def test_the_trainers_other_switches() -> None:
+    part = "overrides.actor_rollout_ref.actor.megatron"
+    whole = memory(f"{part}.use_distributed_optimizer=false").stages[1]
+    assert whole.states == 12 * 4_682_547_200
+    bf16 = memory(f"{part}.override_ddp_config.grad_reduce_in_fp32=false").stages[1]
+    assert bf16.gradients == bf16.weights
+    fused = memory("overrides.actor_rollout_ref.model.use_fused_kernels=true")
+    assert all(Part.LOGITS not in found.parts for found in fused.phases)
+
+
+def test_old_log_probs_that_are_not_computed() -> None:
+    made = memory("overrides.actor_rollout_ref.actor.recompute_old_log_prob=false")
+    assert made.worst(PhaseName.OLD_LOG_PROB) is None
+
+
+def test_what_is_not_set_is_named() -> None:
+    made = memory("rollout.log_prob_micro_batch=~", "reference=~")
+    assert made.worst(PhaseName.OLD_LOG_PROB) is None
+    assert made.missing == (
+        "old log-probs: rollout.log_prob_micro_batch is not set",
+        "reference log-probs: reference.micro_batch is not set",
+    )
+    assert memory("actor.kl_loss.use=false", "reference=~").missing == ()
+
+
+def test_a_stage_without_layers() -> None:
+    changes = ["actor.parallel.pipeline=2", f"{T}.num_layers_in_first_pipeline_stage=~"]
+    changes += [f"{T}.num_layers_in_last_pipeline_stage=~", f"{T}.pipeline_num_transformer_layers=[[0],[61]]"]
+    made = memory(*changes)
+    assert phase(made, PhaseName.UPDATE, 0).parts[Part.ACTOR_WEIGHTS] == 2 * WORDS * HIDDEN
+
+
+def fsdp(*changes: str, model: str = "qwen3-8b") -> Memory:
+    recipe = Path(__file__).with_name("fsdp.yaml")
+    made = plan_of(
+        load_recipe(str(recipe), [f"model.path={recipe.parent / 'models' / model}", *changes])
+    ).memory
+    assert made is not None
+    return made
+
+
+def test_a_7b_model_on_sixteen_dies() -> None:
+    made = fsdp(model="qwen2.5-7b")
+    shard = -(-7_615_616_512 // 16)
+    update = phase(made, PhaseName.UPDATE)
+    assert update.parts[Part.ACTOR_WEIGHTS] == update.parts[Part.ACTOR_GRADIENTS] == 4 * shard
+    assert update.parts[Part.OPTIMIZER] == 8 * shard
+    assert made.host[Part.REFERENCE_WEIGHTS] == 16 * 2 * shard
+    generate = phase(made, PhaseName.GENERATE)
+    assert generate.parts[Part.ACTOR_WEIGHTS] == 4 * shard
+    assert generate.parts[Part.OPTIMIZER] == 8 * shard  # made at the first update, so outside the share
+    assert generate.total > 0.6 * 64e9 + 8 * shard
+
+
+@pytest.mark.parametrize(
+    ("changes", "resident", "on_host"),
+    [
+        ([], 12, 2),
+        (["offload.parameters=true"], 8, 6),
+        (["offload.optimizer=true"], 4, 10),
+        (["offload.parameters=true", "offload.optimizer=true"], 0, 14),
+        (["actor.parallel.shard=4"], 48, 8),
+    ],
+)
+def test_what_fsdp_keeps_and_offloads(changes: list[str], resident: int, on_host: int) -> None:
+    made = fsdp(*changes)
+    count, one = 8_190_735_360 / 16, made.stages[0]
+    assert total(one.resident) + total(one.resident_late) == pytest.approx(resident * count, rel=1e-6)
+    assert total(one.on_host) == pytest.approx(on_host * count, rel=1e-6)
+
+
+def test_the_moments_of_fsdp() -> None:
+    """FSDP's root has embedding and head, and its gradients in two formats; FSDP2 reduces each by itself."""
+    short = ["data.prompt_length=8", "data.response_length=8", "actor.micro_batch=1"]
+    first = phase(fsdp(*short), PhaseName.UPDATE).parts[Part.FSDP_UNITS]
+    second = phase(fsdp(*short, "actor.strategy=fsdp2"), PhaseName.UPDATE).parts[Part.FSDP_UNITS]
+    words = 151_936 * 4096
+    assert first == 8 * 2 * words
+    assert 8 * words <= second < first
+
+
+@pytest.mark.parametrize("changes", [["cluster.dies=1"], ["rollout.engine=hf"]])
+def test_other_places(changes: list[str]) -> None:
+    made = fsdp(*changes, model="qwen2.5-0.5b")
+    assert phase(made, PhaseName.UPDATE).total > 0
+    assert (made.engine is None) is ("rollout.engine=hf" in changes)
+
+
+def test_sequence_parallel_ranks_divide_the_tokens() -> None:
+    def logits(*changes: str) -> Any:
+        return phase(fsdp(*changes), PhaseName.OLD_LOG_PROB).parts[Part.LOGITS]
+
+    assert logits("actor.parallel.sequence=4") == logits() // 4
+    chunked = "overrides.actor_rollout_ref.actor.entropy_from_logits_with_chunking=true"
+    assert logits(chunked) < logits() / 2

@@ -1,0 +1,258 @@
+"""What memory refuses and advises, and that each change it names helps."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from npu_rl.judgement.memory_report import memory_json, memory_text
+from npu_rl.memory.memory_by_phase import PhaseName
+from npu_rl.plan.plan import Machine, Plan, plan_of
+from npu_rl.plan.rules.rule import Rule
+from npu_rl.recipes.load_recipe import load_recipe
+from tests.plan.helpers import loaded, plan, rule
+from tests.plan.test_memory import T, fsdp
+
+RECIPE = str(Path(__file__).with_name("256-dies-ascend.yaml"))
+EIGHT_NODES = ["cluster.nodes=8", "env.VLLM_DP_SIZE='64'", "actor.parallel.expert=16"]
+OF_MEMORY = ("memory-", "kv-cache-", "checkpoint-disk")
+
+
+def ascend(*changes: str, machine: Machine | None = None) -> Plan:
+    return plan_of(load_recipe(RECIPE, list(changes)), None, machine)
+
+
+def broken(made: Plan) -> dict[str, Rule]:
+    return {one.id: one for one in made.rules if not one.ok and one.id.startswith(OF_MEMORY)}
+
+
+REFUSED = [
+    (["actor.transformer.recompute_num_layers=1"], "memory-update", "activations (estimate) 122.9 GB"),
+    (["reference.micro_batch=256"], "memory-reference", "logits of the longest sequences 813.4 GB"),
+    (["rollout.log_prob_micro_batch=256"], "memory-old-log-prob", "2169.0 GB"),
+    (["rollout.memory_share=1"], "memory-generate", "= 67.3 GB, of 64.0 GB"),
+    (["rollout.memory_share=0.99"], "memory-generate", "= 66.6 GB, of 64.0 GB"),
+    (["rollout.memory_share=0.3"], "kv-cache-room", "not one sequence fits"),
+    (["rollout.memory_share=0.5"], "kv-cache-room", "351 blocks of 128 tokens, of 2048"),
+    (["rollout.free_cache=false"], "memory-old-log-prob", "also update 89.9 GB, reference log-probs 76.7 GB"),
+    (["actor.micro_batch=16"], "memory-update", "= 129.4 GB"),
+    ([*EIGHT_NODES], "kv-cache-room", "1917 blocks of 128 tokens, of 2048"),
+]
+
+
+@pytest.mark.parametrize(("changes", "name", "figures"), REFUSED, ids=[f"{row[0][-1]}" for row in REFUSED])
+def test_what_is_refused(changes: list[str], name: str, figures: str) -> None:
+    found = broken(ascend(*changes))
+    refused = [one.id for one in found.values() if one.refuses]
+    assert refused == [name]
+    assert figures in found[name].figures
+
+
+def test_a_cache_whose_room_is_less_than_its_estimates_is_tight() -> None:
+    found = broken(ascend())
+    assert list(found) == ["kv-cache-room-tight"]
+    assert found["kv-cache-room-tight"].advice
+    assert "3.9 GB to spare, and 4.6 GB are estimates" in found["kv-cache-room-tight"].figures
+
+
+def test_a_fit_by_less_than_its_estimates_is_tight() -> None:
+    """62.4 of 64.0 GB, of which 13.0 GB are estimates."""
+    found = broken(ascend(*EIGHT_NODES))["memory-update-tight"]
+    assert found.advice and not found.certain
+    assert "62.4 GB of 64.0 GB, of which 13.0 GB are estimates" in found.figures
+
+
+def test_a_large_share_is_tight_before_it_is_refused() -> None:
+    found = broken(ascend("rollout.memory_share=0.9"))
+    assert list(found) == ["memory-generate-tight"]
+    assert (
+        "engine's activations" not in found["memory-generate-tight"].figures
+    )  # the cache gives way to these
+
+
+def test_estimates_alone_are_never_certain() -> None:
+    assert not broken(ascend("rollout.memory_share=0.99"))["memory-generate"].certain
+    assert broken(ascend("reference.micro_batch=256"))["memory-reference"].certain
+
+
+def test_one_cause_is_one_fault() -> None:
+    made = ascend("offload=~")
+    assert [name for name, one in broken(made).items() if one.refuses] == ["memory-old-log-prob"]
+    assert "offload.parameters" in broken(made)["memory-old-log-prob"].fix
+    assert (
+        rule(made, "memory-generate").skipped
+        == "judged with memory-old-log-prob, which the same change makes fit"
+    )
+    assert rule(made, "kv-cache-room").skipped == "follows from memory-weight-sync"
+
+
+def test_where_sequences_may_come_back_a_small_cache_is_advice() -> None:
+    """Without the Ascend scheduler, or where a step holds a whole sequence, giving way costs time alone."""
+    found = rule(plan("rollout.memory_share=0.5"), "kv-cache-room")
+    assert found.advice and "computed again" in found.figures
+    steps = rule(ascend("rollout.memory_share=0.5", "rollout.max_batched_tokens=4096"), "kv-cache-room")
+    assert steps.advice
+
+
+def test_with_the_adaptation_that_keeps_room_sequences_wait() -> None:
+    on = "adaptations.kv-cache-room=true"
+    found = rule(ascend("rollout.memory_share=0.5", on), "kv-cache-room")
+    assert found.advice and "wait for room" in found.figures
+    assert broken(ascend(on)) == {}
+    assert not rule(ascend("rollout.memory_share=0.3", on), "kv-cache-room").advice  # not one sequence fits
+
+
+def test_a_cache_at_the_border() -> None:
+    """One block less than all sequences need; vLLM keeps one of them."""
+    override = "rollout.engine_arguments.num_gpu_blocks_override"
+    assert not rule(plan(f"{override}=2048"), "kv-cache-room").ok
+    assert rule(plan(f"{override}=2049"), "kv-cache-room").ok
+
+
+FIXED = [
+    ["actor.transformer.recompute_num_layers=1"],
+    ["reference.micro_batch=256"],
+    ["rollout.log_prob_micro_batch=256"],
+    ["rollout.memory_share=1"],
+    ["rollout.memory_share=0.5"],
+    ["rollout.free_cache=false"],
+    ["actor.micro_batch=16"],
+    ["offload=~"],
+    ["offload.parameters=false", "offload.reference=false", f"{T}.swap_optimizer=false"],
+    [f"{T}.recompute_granularity=selective", f"{T}.recompute_num_layers=~"],
+    [f"{T}.recompute_method=uniform", f"{T}.recompute_num_layers=8", "actor.micro_batch=2"],
+    [*EIGHT_NODES],
+]
+
+
+@pytest.mark.parametrize("changes", FIXED, ids=[changes[-1] for changes in FIXED])
+def test_each_change_that_is_named_helps(changes: list[str]) -> None:
+    """Every change of a fix is made, through the recipe's own keys, and the rule holds then."""
+    tried = 0
+    for name, one in broken(ascend(*changes)).items():
+        if name == "checkpoint-disk":
+            continue
+        for text in filter(None, one.fix.split("; or ")):
+            keys = re.findall(r"([\w.]+) to ([\w.]+)", text.split("set ", 1)[1])
+            assert keys, text
+            given = {key: value for key, value in keys if key != "graph_batch_sizes"}
+            if "graph_batch_sizes" in text:
+                sizes = "rollout.engine_arguments.additional_config.torchair_graph_config.graph_batch_sizes"
+                given[sizes] = f"[{given['rollout.max_sequences']}]"
+            kept = [change for change in changes if change.partition("=")[0] not in given]
+            after = broken(ascend(*kept, *(f"{key}={value}" for key, value in given.items())))
+            assert name not in after, (text, after[name].figures)
+            tried += 1
+    assert tried
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (["rollout.memory_share=0.95"], "set rollout.memory_share to"),
+        (["actor.micro_batch=32", "data.response_length=8192"], "set actor.micro_batch to"),
+        (["model.recompute=false", "actor.micro_batch=8"], "set model.recompute to true"),
+    ],
+)
+def test_fixes_of_fsdp(changes: list[str], words: str) -> None:
+    recipe = str(Path(__file__).with_name("fsdp.yaml"))
+    found = [one for one in broken(plan_of(load_recipe(recipe, changes))).values() if words in one.fix]
+    assert found, broken(plan_of(load_recipe(recipe, changes)))
+
+
+def test_packed_micro_batches_are_advised_on_at_the_longest() -> None:
+    """The measured run of Qwen3-30B-A3B: 30,720 tokens fill a micro batch only if all eight sequences are long."""
+    measured = str(Path(__file__).with_name("measured") / "gspo-qwen3-30b.yaml")
+    found = broken(plan_of(load_recipe(measured, [])))
+    assert [name for name, one in found.items() if one.refuses] == []
+    assert "if all sequences are of the full length" in found["memory-update-tight"].figures
+    more = broken(plan_of(load_recipe(measured, ["data.batch=256", "actor.mini_batch=128"])))
+    assert more["memory-update"].refuses
+
+
+def test_a_host_is_judged_where_its_memory_is_named() -> None:
+    assert "memory-host" not in {one.id for one in plan().rules}
+    for host, wanted in ((2 * 10**12, None), (1250 * 10**9, "memory-host-tight"), (10**12, "memory-host")):
+        found = broken(plan(machine=Machine(host=host)))
+        assert list(found) == ([wanted] if wanted else [])
+    assert not broken(plan(machine=Machine(host=10**12)))["memory-host"].certain  # by the copies, an estimate
+    assert broken(plan(machine=Machine(host=8 * 10**11)))["memory-host"].certain
+
+
+def test_rays_object_store_on_the_host() -> None:
+    found = broken(plan(machine=Machine(host=1250 * 10**9)))["memory-host-tight"]
+    assert "Ray's object store may take 200.0 GB" in found.figures
+    assert "--object-store-memory=109000000000" in found.fix
+
+
+CHECKPOINTS = [
+    (["checkpoint.every=5"], (20, 20)),
+    (["checkpoint.every=5", "checkpoint.keep=3"], (20, 3)),
+    (["checkpoint.every=30"], (4, 4)),  # 30, 60, 90 and the last
+    (["checkpoint.every=200"], (1, 1)),
+]
+
+
+@pytest.mark.parametrize(("changes", "counts"), CHECKPOINTS)
+def test_checkpoints(changes: list[str], counts: tuple[int, int]) -> None:
+    made = ascend(*changes)
+    assert made.checkpoints is not None
+    assert (made.checkpoints.written, made.checkpoints.kept) == counts
+    assert made.checkpoints.each == 14 * 671_026_404_352 + 4 * 58 * 256
+    assert ("checkpoint-disk" in broken(made)) is (counts == (20, 20) or counts == (4, 4))
+
+
+def test_no_checkpoints() -> None:
+    assert ascend().checkpoints is None
+
+
+def test_what_a_checkpoint_holds() -> None:
+    contents = "overrides.actor_rollout_ref.actor.checkpoint.save_contents"
+    made = ascend("checkpoint.every=10", f"{contents}=[model]")
+    assert made.checkpoints is not None
+    assert made.checkpoints.each == 2 * 671_026_404_352 + 4 * 58 * 256
+    recipe = str(Path(__file__).with_name("fsdp.yaml"))
+    small = plan_of(load_recipe(recipe, ["checkpoint.every=10", f"{contents}=[model, optimizer, hf_model]"]))
+    assert small.checkpoints is not None
+    assert small.checkpoints.each == (4 + 8 + 2) * 7_615_616_512
+
+
+def test_checkpoints_and_the_disk() -> None:
+    changes = ["checkpoint.every=5", "checkpoint.keep=3"]
+    assert "checkpoint-disk" not in broken(ascend(*changes, machine=Machine(disk=30 * 10**12)))
+    found = broken(ascend(*changes, machine=Machine(disk=20 * 10**12)))["checkpoint-disk"]
+    assert found.refuses and not found.certain
+    assert found.fix == "set checkpoint.keep to 2"
+    fixed = ascend("checkpoint.every=5", "checkpoint.keep=2", machine=Machine(disk=20 * 10**12))
+    assert "checkpoint-disk" not in broken(fixed)
+    none = broken(ascend(*changes, machine=Machine(disk=10**12)))["checkpoint-disk"]
+    assert "not one fits" in none.fix
+
+
+def test_estimates_are_marked_in_text_and_json() -> None:
+    made = plan().memory
+    assert made is not None
+    data = json.loads(json.dumps(memory_json(made)))
+    assert {one["name"] for one in data["phases"]} == {name.label for name in PhaseName}
+    update = next(one for one in data["phases"] if one["rule"] == "memory-update")
+    assert {"activations", "hccl-buffers", "cann-context"} == set(update["estimates"])
+    assert update["estimated"] == sum(update["parts"][name] for name in update["estimates"])
+    assert set(data["host_estimates"]) == {"pinned-copies", "processes"}
+    text = "\n".join(memory_text(made, None))
+    assert "CANN's context (estimate)" in text and "of it estimated" in text
+    assert "not judged: say --host-memory-gb" in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_a_model_of_another_type_is_counted_and_said(tmp_path: Path) -> None:
+    source = Path(__file__).with_name("models") / "qwen2.5-7b" / "config.json"
+    config = {**json.loads(source.read_text("utf-8")), "model_type": "novel"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    made = plan_of(
+        loaded(f"model.path={tmp_path}", "actor.strategy=fsdp", "actor.parallel=~", "actor.transformer=~")
+    )
+    assert made.memory is None or any("'novel' is not known here" in text for text in made.memory.assumed)
+    assert fsdp().missing == ()

@@ -1,0 +1,102 @@
+"""Parameters of dense and MoE models, from config.json: published totals, and transformers' own models on torch's meta
+device."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npu_rl.sizing.model_config import read_shape
+from npu_rl.sizing.weight_sizes import (
+    ATTENTION,
+    EMBEDDING,
+    layer,
+    rollout_share,
+    stage,
+    training_share,
+    whole,
+)
+
+MODELS = Path(__file__).with_name("models")
+# From the models' pages or the index of their safetensors.
+PUBLISHED = {
+    "qwen2.5-0.5b": 494_032_768,
+    "qwen2.5-7b": 7_615_616_512,
+    "qwen3-0.6b": 596_049_920,
+    "qwen3-8b": 8_190_735_360,
+    "qwen3-30b-a3b": 30_532_122_624,
+    "qwen1.5-moe-a2.7b": 14_315_784_192,
+    "moonlight-16b-a3b": 15_960_108_544,
+}
+
+
+def config(name: str, **changes: Any) -> dict[str, Any]:
+    return {**json.loads((MODELS / name / "config.json").read_text("utf-8")), **changes}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_published_total(name: str) -> None:
+    assert sum(whole(read_shape(config(name))).values()) == PUBLISHED[name]
+
+
+CHANGED = [
+    ("qwen2.5-0.5b", {}),
+    ("qwen2.5-7b", {}),
+    ("qwen3-0.6b", {}),
+    ("qwen3-8b", {}),
+    ("qwen3-8b", {"attention_bias": True}),
+    ("qwen3-30b-a3b", {"num_hidden_layers": 3}),
+    ("qwen3-30b-a3b", {"mlp_only_layers": [0, 5], "num_hidden_layers": 6}),
+    ("qwen3-30b-a3b", {"decoder_sparse_step": 2, "num_hidden_layers": 5}),
+    ("qwen1.5-moe-a2.7b", {"num_hidden_layers": 3}),
+]
+
+
+@pytest.mark.rehearsal
+@pytest.mark.parametrize(
+    ("name", "changes"), CHANGED, ids=[f"{name} {changes or ''}" for name, changes in CHANGED]
+)
+def test_transformers_own_model(name: str, changes: dict[str, Any]) -> None:
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    values = config(name, **changes)
+    made = transformers.AutoConfig.for_model(**values)
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(made)
+    assert all(weight.is_meta for weight in model.parameters())
+    shape = read_shape(values)
+    assert sum(weight.numel() for weight in model.parameters()) == sum(whole(shape).values())
+    for number, one in enumerate(model.model.layers):
+        assert sum(weight.numel() for weight in one.parameters()) == sum(layer(shape, number).values()), (
+            number
+        )
+
+
+def test_tied_words_are_twice_there_on_two_stages_only() -> None:
+    shape = read_shape(config("qwen3-0.6b"))
+    words = shape.vocabulary * shape.hidden
+    share = training_share(1, 1, 1)
+    one = stage(shape, range(28), share)
+    two = stage(shape, range(14), share) + stage(shape, range(14, 28), share)
+    assert sum(two.values()) - sum(one.values()) == words
+
+
+def test_an_engine_with_more_ranks_than_key_value_heads() -> None:
+    """Qwen3-30B-A3B over eight ranks: each holds one of the four key-value heads, the words are padded to 64."""
+    shape = read_shape(config("qwen3-30b-a3b"))
+    mine = layer(shape, 0, rollout_share(8, 1))
+    queries, head = 2 * 2048 * 4096 // 8, 2 * 2048 * 128
+    assert mine[ATTENTION] == queries + head
+    padded = read_shape(config("qwen3-30b-a3b", vocab_size=151_937))
+    assert stage(padded, range(48), rollout_share(8, 1))[EMBEDDING] == 152_000 * 2048 // 8
+
+
+@pytest.mark.parametrize("named", [{"a": 1}, "text", 7, [[0]], ["0"]])
+def test_layers_that_are_none(named: Any) -> None:
+    try:
+        shape = read_shape(config("qwen3-30b-a3b", mlp_only_layers=named))
+    except TypeError:
+        return
+    assert sum(map(shape.is_dense, range(48))) == 0

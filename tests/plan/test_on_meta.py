@@ -1,0 +1,137 @@
+"""Parameter counts against the real thing, built on torch's meta device: no memory, every shape."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npu_rl.memory.memory_by_phase import WEIGHT
+from npu_rl.sizing.model_config import PUBLISHED, TINY, Shape, read_shape
+from npu_rl.sizing.weight_sizes import layer, routing_biases, stage, stage_ranges, training_share, whole
+from npu_rl.training.made import ON_PATH
+from tests.plan.helpers import plan
+from tests.support import byte_code
+
+pytestmark = [pytest.mark.rehearsal, pytest.mark.pypi]  # Megatron-core 0.12.1 is the quickstart's
+torch = pytest.importorskip("torch")
+
+V3 = PUBLISHED["deepseek-v3"]
+
+
+def config(shape: Shape) -> Any:
+    transformers = pytest.importorskip("transformers")
+    latent = shape.latent
+    assert latent is not None
+    return transformers.DeepseekV3Config(
+        num_hidden_layers=shape.layers,
+        hidden_size=shape.hidden,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        intermediate_size=shape.feed_forward,
+        moe_intermediate_size=shape.expert_width,
+        vocab_size=shape.vocabulary,
+        q_lora_rank=latent.query_rank,
+        kv_lora_rank=latent.cache_rank,
+        qk_nope_head_dim=latent.plain,
+        qk_rope_head_dim=latent.rotary,
+        v_head_dim=latent.value,
+        n_routed_experts=shape.experts,
+        n_shared_experts=shape.shared_experts,
+        n_group=2,
+        topk_group=1,
+        num_experts_per_tok=shape.experts_per_token,
+        first_k_dense_replace=shape.dense,
+    )
+
+
+def parameters(module: Any) -> int:
+    assert all(weight.is_meta for weight in module.parameters())
+    return sum(weight.numel() for weight in module.parameters())
+
+
+def test_the_layers_of_transformers_deepseek_v3() -> None:
+    """Each kind of layer, and all that is not in one, at the real sizes; the whole is their sum."""
+    made = config(V3)
+    from transformers.models.deepseek_v3 import modeling_deepseek_v3 as modeling
+
+    with torch.device("meta"):
+        dense, expert = (modeling.DeepseekV3DecoderLayer(made, number) for number in (0, 60))
+        words = torch.nn.Embedding(V3.vocabulary, V3.hidden)
+        norm = modeling.DeepseekV3RMSNorm(V3.hidden)
+    assert parameters(dense) == sum(layer(V3, 0).values())
+    assert parameters(expert) == sum(layer(V3, 60).values())
+    total = 3 * parameters(dense) + 58 * parameters(expert) + 2 * parameters(words) + parameters(norm)
+    assert total == sum(whole(V3).values())
+    biases = dict(expert.named_buffers())["mlp.gate.e_score_correction_bias"]
+    assert 58 * biases.numel() == routing_biases(V3)
+
+
+def test_the_whole_tiny_model_that_npu_rl_makes() -> None:
+    made = config(TINY)
+    from transformers import DeepseekV3ForCausalLM
+
+    with torch.device("meta"):
+        assert parameters(DeepseekV3ForCausalLM(made)) == sum(whole(TINY).values())
+    assert read_shape({**made.to_dict(), "max_position_embeddings": 512}) == TINY
+
+
+@pytest.mark.parametrize(
+    ("world", "tensor", "expert", "expert_tensor", "layers"),
+    [
+        (256, 1, 32, 1, (6, 8, 8, 8, 8, 8, 8, 7)),
+        (64, 2, 8, 1, (15, 15, 15, 16)),
+        (64, 4, 4, 2, (15, 15, 15, 16)),
+    ],
+    ids=["256 dies", "tensor 2", "tensor 4, expert tensor 2"],
+)
+def test_every_pipeline_stage_of_megatron_core(
+    code_tree: Path, world: int, tensor: int, expert: int, expert_tensor: int, layers: tuple[int, ...]
+) -> None:
+    """The parameters of one die of each stage by component, and their bytes, are exactly those that are built."""
+    latent = V3.latent
+    assert latent is not None
+    job = {
+        "world": world,
+        "tensor": tensor,
+        "pipeline": len(layers),
+        "context": 1,
+        "expert": expert,
+        "expert_tensor": expert_tensor,
+        "layers": layers,
+        "model": {
+            **{name: value for name, value in vars(V3).items() if isinstance(value, int)},
+            **vars(latent),
+        },
+    }
+    environment = {
+        **{name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ},
+        "PYTHONPATH": os.pathsep.join([str(code_tree), str(ON_PATH)]),
+        **byte_code(),
+        "OMP_NUM_THREADS": "1",
+    }
+    script = Path(__file__).with_name("core_on_meta.py")
+    done = subprocess.run(
+        [sys.executable, str(script), json.dumps(job)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    built = json.loads(done.stdout.splitlines()[-1])
+    share = training_share(tensor, expert, expert_tensor)
+    counted = [stage(V3, part, share) for part in stage_ranges(layers)]
+    assert [row["layers"] for row in built] == list(layers)
+    assert [row["counts"] for row in built] == [dict(counts) for counts in counted]
+    assert [row["bytes"] for row in built] == [WEIGHT * sum(counts.values()) for counts in counted]
+    if world == 256:
+        memory = plan().memory
+        assert memory is not None
+        assert [one.weights for one in memory.stages] == [row["bytes"] for row in built]

@@ -1,0 +1,79 @@
+"""A bundled recipe beside you: its bytes, its schema, and nothing overwritten."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from npu_rl.data import bundled_recipes, data_root
+from npu_rl.errors import HostError, RecipeError, UsageError
+from npu_rl.recipes.copy_recipe import copy_recipe
+from npu_rl.recipes.load_recipe import load_recipe
+
+SCHEMA = (data_root() / "recipes" / "recipe.schema.json").read_bytes()
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", list(bundled_recipes()))
+def test_every_bundled_recipe_can_be_copied_and_means_the_same(name: str) -> None:
+    copied = copy_recipe(name)
+    assert (copied.recipe, copied.schema, copied.stale) == (
+        Path(f"{name}.yaml"), Path("recipe.schema.json"), None,
+    )  # fmt: skip
+    assert copied.recipe.read_bytes() == bundled_recipes()[name].read_bytes()
+    assert Path("recipe.schema.json").read_bytes() == SCHEMA
+    assert load_recipe(f"./{name}.yaml").digest == load_recipe(name).digest
+
+
+def test_to_a_file_or_a_folder(here: Path) -> None:
+    (here / "sub").mkdir()
+    assert copy_recipe("quickstart", Path("sub")).recipe == Path("sub/quickstart.yaml")
+    copied = copy_recipe("quickstart", Path("sub/mine.yml"))
+    assert (copied.recipe, copied.schema) == (Path("sub/mine.yml"), None), "the schema is there by now"
+    assert sorted(path.name for path in (here / "sub").iterdir()) == [
+        "mine.yml", "quickstart.yaml", "recipe.schema.json",
+    ]  # fmt: skip
+
+
+def test_nothing_is_overwritten(here: Path) -> None:
+    for name in ("quickstart.yaml", "recipe.schema.json"):
+        (here / name).write_text("mine")
+    (here / "dangling.yaml").symlink_to(here / "nowhere")
+    for target in (None, Path("quickstart.yaml"), Path("dangling.yaml")):
+        with pytest.raises(UsageError, match="is there already"):
+            copy_recipe("quickstart", target)
+    copied = copy_recipe("quickstart", Path("other.yaml"))
+    assert (copied.schema, copied.stale) == (None, Path("recipe.schema.json"))
+    assert {path.read_text() for path in (here / "quickstart.yaml", here / "recipe.schema.json")} == {"mine"}
+    assert not (here / "nowhere").exists()
+
+
+@pytest.mark.parametrize("target", ["mine", "mine.txt", ".yaml"])
+def test_a_recipe_ends_in_yaml(here: Path, target: str) -> None:
+    with pytest.raises(UsageError, match="is no name for a recipe"):
+        copy_recipe("quickstart", Path(target))
+    assert list(here.iterdir()) == []
+
+
+def test_unknown_names_and_paths_are_refused() -> None:
+    with pytest.raises(RecipeError, match="did you mean 'quickstart'"):
+        copy_recipe("quickstrat")
+    with pytest.raises(RecipeError, match="There is no bundled recipe"):
+        copy_recipe("./quickstart.yaml")
+
+
+def test_a_disk_that_says_no_leaves_nothing(here: Path) -> None:
+    (here / "file").write_text("no folder")
+    for target in ("file/r.yaml", "nowhere/r.yaml"):
+        with pytest.raises(UsageError, match="There is no folder"):
+            copy_recipe("quickstart", Path(target))
+    long = Path("x" * 300 + ".yaml")
+    with pytest.raises(HostError, match="too long"):
+        copy_recipe("quickstart", long)
+    assert [path.name for path in here.iterdir()] == ["file"]

@@ -1,0 +1,52 @@
+"""A recipe scaled down is written down as it ran."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from npu_rl.data import bundled_recipes
+from npu_rl.recipes.derived_recipe import derived
+from npu_rl.recipes.dump_recipe import recipe_yaml
+from npu_rl.recipes.load_recipe import LoadedRecipe, load_recipe
+from npu_rl.recipes.schema import Recipe
+from npu_rl.training.rehearsal.scale import scaled
+from npu_rl.training.rehearsal.scale_rollout import scaled_rollout
+from tests.recipes.examples import GOOD, ids, write
+
+
+def read_back(loaded: LoadedRecipe, folder: Path) -> Recipe:
+    return load_recipe(write(folder / "resolved.yaml", recipe_yaml(loaded))).recipe
+
+
+@pytest.mark.parametrize("name", sorted(bundled_recipes()))
+def test_what_is_written_is_what_ran(name: str, tmp_path: Path) -> None:
+    loaded = load_recipe(name)
+    for number, (small, _) in enumerate(
+        (scaled(loaded.recipe, "small"), scaled_rollout(loaded.recipe, "small", "expert"))
+    ):
+        changed = derived(loaded, small, "scaled down")
+        assert changed.recipe is small
+        assert changed.digest != loaded.digest
+        (tmp_path / str(number)).mkdir()
+        assert read_back(changed, tmp_path / str(number)) == small.model_copy(update={"extends": None})
+
+
+@pytest.mark.parametrize("path", GOOD, ids=ids)
+def test_an_unchanged_recipe_keeps_its_texts_and_origins(path: Path) -> None:
+    loaded = load_recipe(str(path), ["env.MORE=1", "reward.arguments.x='1'", "a.b=[x, {y: '2'}, [], {}]"])
+    same = derived(loaded, loaded.recipe, "nobody")
+    assert recipe_yaml(same) == recipe_yaml(loaded)
+    assert same.digest == loaded.digest
+
+
+def test_values_of_open_mappings_keep_their_types_and_changes_name_their_writer(tmp_path: Path) -> None:
+    loaded = load_recipe("quickstart", ["seed=7"])
+    values = {"text": "7", "null": None, "list": [True, 1.5, "true", {"a": "1"}], "empty": {}, "word": "x"}
+    recipe = loaded.recipe.model_copy(update={"overrides": {"trainer.x": values}, "steps": 3})
+    changed = derived(loaded, recipe, "scaled down")
+    assert read_back(changed, tmp_path).overrides == {"trainer.x": values}
+    text = recipe_yaml(changed)
+    assert "steps: 3  # scaled down" in text
+    assert "seed: 7  # command line: seed=7" in text

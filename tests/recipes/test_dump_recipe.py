@@ -1,0 +1,73 @@
+"""A resolved recipe written as YAML is the same recipe."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from npu_rl.config.quoted_text import Quoted
+from npu_rl.config.yaml_reader import read_yaml
+from npu_rl.manifest.manifest_kind import MANIFEST
+from npu_rl.recipes.dump_recipe import recipe_yaml
+from npu_rl.recipes.load_recipe import LoadedRecipe, load_recipe
+from npu_rl.recipes.recipe_fields import read_scalar
+from tests.recipes.examples import GOOD, HERE, ids, write
+
+
+def again(loaded: LoadedRecipe) -> LoadedRecipe:
+    """What is read back from the text, in a folder beside the recipe's own."""
+    with tempfile.TemporaryDirectory() as folder:
+        return load_recipe(write(Path(folder) / "resolved.yaml", recipe_yaml(loaded)))
+
+
+@pytest.mark.parametrize("path", GOOD, ids=ids)
+def test_it_reads_back_as_the_same_recipe(path: Path) -> None:
+    loaded = load_recipe(str(path), ["env.MORE=1", "reward.arguments.x='1'", "a.b=[x, {y: '2'}, [], {}]"])
+    copy = again(loaded)
+    assert copy.digest == loaded.digest
+    assert copy.recipe == loaded.recipe.model_copy(update={"extends": None})
+    assert "extends" not in copy.data
+
+
+def test_each_line_says_who_wrote_it() -> None:
+    child = HERE / "good" / "child.yaml"
+    text = recipe_yaml(load_recipe(str(child), ["optimizer.lr=1e-5"]))
+    lines = text.splitlines()
+    assert lines[0] == "# Resolved from child.yaml, everything.yaml"
+    assert lines[1] == "# and optimizer.lr=1e-5"
+    assert lines[2] == f"# ./ is {child.parent}"
+    assert f"name: child  # {child}:2" in lines
+    assert "  lr: 1e-5  # command line: optimizer.lr=1e-5" in lines
+    assert any(
+        line.startswith("    expert: 32  # ") and line.endswith("everything.yaml:71") for line in lines
+    )
+    assert 'digit: "7"' in text, "quotes that mean something stay"
+    assert yaml.safe_load(text)["steps"] == 20, "and any YAML reader takes it"
+
+
+TEXTS = st.text(
+    st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufffe\uffff"), max_size=10
+)
+PLAIN = st.sampled_from(
+    ["1", "-1", "1e-6", "true", "a:b", "a", "-", "--", "...", "a:", "x=1", "%a", "@a", "1:2"]
+)
+
+
+@settings(max_examples=200, deadline=None)
+@example(values={"<<": "1"})
+@given(st.dictionaries(TEXTS.filter(str.strip), PLAIN | TEXTS | TEXTS.map(Quoted), min_size=1, max_size=4))
+def test_any_text_reads_back(values: dict[str, str]) -> None:
+    loaded = load_recipe("quickstart")
+    data = {**loaded.data, "model": {"make": "tiny-deepseek-v3", "config": values}}
+    text = recipe_yaml(LoadedRecipe(**{**loaded.__dict__, "data": data}))
+    found = read_yaml(text.encode(), "r", MANIFEST).data["model"]
+    assert isinstance(found, dict) and isinstance(found["config"], dict)
+    assert found["config"] == values
+    for key, value in values.items():
+        if isinstance(value, Quoted) or value in ("1", "-1", "1e-6", "true"):
+            assert read_scalar(found["config"][key]) == read_scalar(value)

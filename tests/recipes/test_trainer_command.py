@@ -1,0 +1,219 @@
+"""From a recipe to the argument list and the environment."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from npu_rl.recipes.hydra_quoting import argument, hydra_text
+from npu_rl.recipes.recipe_paths import split_function
+from npu_rl.recipes.schema import Recipe
+from npu_rl.recipes.trainer_command import Command, Folders, ray_options, render
+from npu_rl.recipes.trainer_settings import merged, settings, unheard
+
+BASE: dict[str, Any] = {
+    "schema": 1, "name": "r", "title": "t", "manifest": "quickstart", "device": "cpu", "steps": 7,
+    "model": {"make": "tiny-deepseek-v3"}, "data": {"make": "digit-questions"},
+    "rollout": {"engine": "hf", "answers": 8}, "actor": {"strategy": "fsdp"},
+    "optimizer": {"lr": "1e-6"}, "cluster": {"dies": 1},
+}  # fmt: skip
+
+
+def recipe(**changes: Any) -> Recipe:
+    return Recipe.model_validate({**BASE, **changes})
+
+
+def rendered(given: Recipe, known: set[str] | None = None, **options: Any) -> Command:
+    root = Path("/ws")
+    folders = Folders(
+        code=root / "code", run=root / "runs/r", attempt=root / "runs/r/attempts/1", made=root / "made",
+        byte_code="k", pycache=root / "pycache", recipe=Path("/recipes"), ray=Path("/tmp/ray"), on_path=(Path("/on"),),
+    )  # fmt: skip
+    return render(
+        given, folders, run_name="r", run_id="0123456789abcdef", python="/py", known=known or set(),
+        manifest_env=options.pop("manifest_env", {}), **options,
+    )  # fmt: skip
+
+
+def pairs(command: Command) -> dict[str, str]:
+    return dict(setting.lstrip("+").split("=", 1) for setting in command.settings)
+
+
+def test_what_is_left_out_says_nothing() -> None:
+    keys = {setting.key for setting in settings(recipe())}
+    assert "actor_rollout_ref.rollout.temperature" not in keys
+    assert "actor_rollout_ref.actor.ppo_mini_batch_size" not in keys
+    assert "actor_rollout_ref.actor.optim.lr" in keys
+
+
+def test_one_word_is_another_key_on_the_other_backend() -> None:
+    offload = {"parameters": True}
+    fsdp = pairs(rendered(recipe(offload=offload)))
+    megatron = pairs(rendered(recipe(offload=offload, actor={"strategy": "megatron"})))
+    assert fsdp["actor_rollout_ref.actor.fsdp_config.param_offload"] == "true"
+    assert megatron["actor_rollout_ref.actor.megatron.param_offload"] == "true"
+    assert not any("fsdp_config" in key for key in megatron)
+
+
+def test_what_a_backend_has_no_word_for_is_unheard() -> None:
+    assert unheard(recipe(actor={"strategy": "fsdp", "parallel": {"tensor": 2}})) == [
+        ("actor", "parallel", "tensor")
+    ]
+    assert unheard(recipe(actor={"strategy": "megatron", "parallel": {"tensor": 2}})) == []
+
+
+def test_an_override_is_last_and_numbers_are_numbers() -> None:
+    given = recipe(overrides={"actor_rollout_ref.actor.optim.lr": "5e-7", "a.b": "1", "a.c": "x1"})
+    last = merged(settings(given))
+    assert last["actor_rollout_ref.actor.optim.lr"].value == 5e-7
+    assert (last["a.b"].value, last["a.c"].value) == (1, "x1")
+    assert list(last)[-2:] == ["a.b", "a.c"]
+
+
+def test_a_plus_only_for_what_the_files_do_not_have() -> None:
+    command = rendered(recipe(), known={"trainer.device"})
+    assert "trainer.device=npu" in command.settings
+    assert "+data.seed=1" in command.settings
+
+
+def test_paths_are_absolute_and_where_they_belong() -> None:
+    given = recipe(
+        model={"path": "./model"}, data={"train": ["./a.parquet", "/b.parquet", "hdfs://c/d"], "test": ["./t"]},
+        reward={"function": "npu_rl_runtime/rewards/digit_share.py:compute_score"},
+    )  # fmt: skip
+    made = pairs(rendered(given))
+    assert made["actor_rollout_ref.model.path"] == "/recipes/model"
+    assert made["data.train_files"] == "[/recipes/a.parquet,/b.parquet,hdfs://c/d]"
+    assert made["custom_reward_function.path"] == "/ws/code/npu_rl_runtime/rewards/digit_share.py"
+    named = pairs(rendered(recipe(model={"path": "Qwen/Qwen2.5-0.5B"})))
+    assert named["actor_rollout_ref.model.path"] == "Qwen/Qwen2.5-0.5B"
+    own = pairs(rendered(recipe(reward={"function": "./mine.py:score"})))
+    assert own["custom_reward_function.path"] == "/recipes/mine.py"
+    assert own["custom_reward_function.name"] == "score"
+    assert split_function("a.py") == ("a.py", "compute_score")
+
+
+def test_the_runs_own_keys() -> None:
+    made = pairs(rendered(recipe()))
+    assert made["trainer.default_local_dir"] == "/ws/runs/r/checkpoints"
+    assert made["trainer.resume_mode"] == "disable"
+    assert made["trainer.total_epochs"] == "7"
+    assert pairs(rendered(recipe(), resume=True))["trainer.resume_mode"] == "auto"
+    assert pairs(rendered(recipe(logging={"backends": ["wandb"]})))["trainer.logger"] == "[console,wandb]"
+
+
+@pytest.mark.parametrize(
+    ("samples", "steps", "validation"),
+    [
+        ("true", "/ws/runs/r/samples", "/ws/runs/r/samples/validation"),
+        ("validation", None, "/ws/runs/r/samples/validation"),
+        ("false", None, None),
+        (None, "/ws/runs/r/samples", "/ws/runs/r/samples/validation"),
+    ],
+)
+def test_which_samples_are_written(samples: str | None, steps: str | None, validation: str | None) -> None:
+    """Those of validations cost nothing but the writing: the trainer decodes them whether they are written or not."""
+    made = pairs(rendered(recipe(logging={} if samples is None else {"samples": samples})))
+    assert made.get("trainer.rollout_data_dir") == steps
+    assert made.get("trainer.validation_data_dir") == validation
+
+
+def test_it_is_an_argument_list_and_no_shell_ever() -> None:
+    command = rendered(recipe(overrides={"a.b": "x; rm -rf $HOME 'y'"}))
+    assert command.argv[:4] == ["/py", "-m", "npu_rl_driver", "verl.trainer.main_ppo"]
+    assert r"+a.b='x; rm -rf $HOME \'y\''" in command.argv
+
+
+def test_the_environment_and_who_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["/cann/site-packages", "/ws/code", ""]))
+    given = recipe(env={"VLLM_USE_V1": "0", "MINE": "a b"}, adaptations={"hf-rollout-repeats-once": "false"})
+    environment = rendered(given, manifest_env={"VLLM_USE_V1": "1", "OMP_NUM_THREADS": "4"}).environment
+    assert environment["PYTHONPATH"].split(os.pathsep) == ["/on", "/ws/code", "/cann/site-packages"]
+    assert (environment["VLLM_USE_V1"], environment["MINE"]) == ("0", "a b")
+    assert environment["OMP_NUM_THREADS"] == "4"
+    assert environment["NPU_RL_HF_ROLLOUT_REPEATS_ONCE"] == "0"
+    assert environment["NPU_RL_STANDINS"] == "cpu"
+    assert environment["NPU_RL_RUN"] == "0123456789abcdef"
+    assert rendered(given, rollout_standin=True).environment["NPU_RL_STANDINS"] == "cpu,rollout"
+
+
+def test_what_belongs_to_one_attempt_is_kept_apart() -> None:
+    """A cluster's environment, and the script for work by hand, hold nothing of one run."""
+    command = rendered(recipe(env={"MINE": "a b"}), packages=["torch"])
+    assert set(command.own) == {"TENSORBOARD_DIR", "NPU_RL_RUN", "NPU_RL_USAGE", "NPU_RL_SEED"}
+    assert set(command.driver) == {"NPU_RL_RAY", "NPU_RL_NODES"}
+    assert not {*command.own, *command.driver, "PYTHONPATH"} & set(command.shared)
+    assert "0123456789abcdef" not in str(command.shared) and "attempts" not in str(command.shared)
+    told = json.loads(command.driver["NPU_RL_NODES"])
+    assert told["paths"] == ["/on", "/ws/code"] and told["packages"] == ["torch"] and told["by_hook"] == []
+    hidden = rendered(recipe(env={"A_TOKEN": "x"}), secrets=["A_TOKEN"])
+    assert json.loads(hidden.driver["NPU_RL_NODES"])["by_hook"] == ["A_TOKEN"]
+    assert {"MINE", "NPU_RL_RUN", "TENSORBOARD_DIR"} < set(told["variables"])
+    assert not {"PYTHONPATH", "PYTHONPYCACHEPREFIX", "NPU_RL_RAY"} & set(told["variables"])  # each node's own
+    own = rendered(recipe(env={"TENSORBOARD_DIR": "/mine"}))
+    assert own.environment["TENSORBOARD_DIR"] == "/mine"
+
+
+def test_an_npu_recipe_stands_in_for_nothing() -> None:
+    given = recipe(device="npu", cluster={"dies": 16, "nodes": 16, "address": "h:6766", "interface": "enp1"})
+    environment = rendered(given).environment
+    assert "NPU_RL_STANDINS" not in environment and "CUDA_VISIBLE_DEVICES" not in environment
+    names = ("HCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+    assert {environment[name] for name in names} == {"enp1"}
+    assert json.loads(environment["NPU_RL_RAY"]) == {"address": "h:6766"}
+
+
+def test_one_machine_starts_a_ray_of_its_own() -> None:
+    options = ray_options(recipe(device="npu", cluster={"dies": 16}), Path("/tmp/ray"))
+    assert options["address"] == "local"  # whatever RAY_ADDRESS says
+    assert options["resources"] == {"NPU": 16}
+    assert "num_cpus" not in options
+    assert ray_options(recipe(), Path("/tmp/ray"))["num_cpus"] == 4
+
+
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(blacklist_categories=["Cs", "Cc"]), max_size=12),
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(values)
+def test_a_value_has_no_line_end_and_no_bare_special_character(value: object) -> None:
+    text = hydra_text(value)
+    assert "\n" not in text and text
+    assert argument("k", value, True) == f"k={text}"
+
+
+@pytest.mark.rehearsal
+@given(values)
+def test_hydra_reads_back_the_same_value(value: object) -> None:
+    parser = pytest.importorskip("hydra.core.override_parser.overrides_parser").OverridesParser.create()
+    assert plain(parser.parse_override(f"k={hydra_text(value)}").value()) == typed(value)
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    value = getattr(value, "text", value)  # a QuotedString
+    return (type(value), value)
+
+
+def typed(value: Any) -> Any:
+    return [typed(item) for item in value] if isinstance(value, list) else (type(value), value)
+
+
+def test_a_run_tells_where_its_byte_code_is_and_by_what_key_another_host_finds_its_own() -> None:
+    environment = rendered(recipe()).environment
+    assert environment["PYTHONPYCACHEPREFIX"] == "/ws/pycache"
+    assert environment["NPU_RL_BYTE_CODE"] == "k"

@@ -1,0 +1,301 @@
+"""A recipe against a small code folder: errors, notes, and where each was written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npu_rl.judgement.judge import AssembledTree, judge
+from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.recipes.reserved_keys import OWNED
+from npu_rl.recipes.trainer_settings import flat, settings
+from npu_rl.trainer_keys.key_check import check_keys, read_trainer
+from npu_rl.trainer_keys.key_resolver import Readers
+from tests.code_trees import (
+    LIBRARIES,
+    RULES,
+    VERL,
+    WITH_MINDSPEED,
+    Loaded,
+    check_recipe,
+    lay,
+    megatron,
+    recipe,
+)
+
+MADE = {"model": {"make": "tiny-deepseek-v3"}, "data": {"make": "digit-questions", "batch": 8}}
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    return lay(tmp_path / "code", VERL, LIBRARIES, WITH_MINDSPEED)
+
+
+def errors(loaded: Loaded, code: Path | None, kind: str = "") -> list[str]:
+    found = check_recipe(loaded, code)
+    chosen = found.sizes if kind == "size" else found.errors
+    return [str(error) for error in chosen if kind in ("", "size", error.rule)]
+
+
+def test_a_good_recipe_has_no_errors(code: Path) -> None:
+    found = check_recipe(recipe(), code)
+    assert found.errors == found.notes == []
+
+
+def test_a_good_recipe_for_megatron(code: Path) -> None:
+    parallel = {"tensor": 2, "pipeline": 2, "context": 1, "expert": 2, "expert_tensor": 1}
+    loaded = megatron(actor={"parallel": parallel, "transformer": {"num_layers": 2}}, cluster={"dies": 4})
+    assert errors(loaded, code) == []
+
+
+def test_keys_that_verl_gives_to_mindspeed_need_no_note(code: Path) -> None:
+    hand = 'repatch(self.config.actor.megatron.get("override_transformer_config", {}))\n'
+    lay(code, {"verl/workers/megatron_workers.py": hand})
+    keys = {"swap_optimizer_times": 16, "context_algo": "b", "seq_length": 4096, "moe_grouped_gemm": True}
+    both = {"multi_latent_attention": True, "multi_head_latent_attention": True}
+    found = check_recipe(megatron(actor={"transformer": keys | both}), code)
+    assert found.errors == found.notes == []
+
+
+def test_an_unknown_key_is_told_where_it_was_written(code: Path) -> None:
+    loaded = recipe(overrides={"trainer.nodes": 1})
+    assert errors(loaded, code) == [
+        "r.yaml:overrides.trainer.nodes: overrides['trainer.nodes']: unknown key trainer.nodes; "
+        "fix: write cluster.nodes in place of overrides.trainer.nodes [unknown-key]"
+    ]
+
+
+def test_each_key_of_a_mapping_is_checked(code: Path) -> None:
+    engine = {"additional_config": {"torchair_graph_config": {"enable": True}}, "kv_cache_dtype": "fp9"}
+    loaded = recipe(rollout={"engine_arguments": engine})
+    found = check_recipe(loaded, code).errors
+    assert [(error.path[-1], error.rule) for error in found] == [
+        ("enable", "unknown-key"),
+        ("kv_cache_dtype", "invalid-value"),
+    ]
+    assert found[0].where.endswith("engine_arguments.additional_config.torchair_graph_config.enable")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"overrides": {"actor_rollout_ref.actor.optim.lr": "fast"}},
+            "must be a number, not 'fast' (verl/trainer/config/",
+        ),
+        (
+            {"overrides": {"actor_rollout_ref.actor.use_kl_loss": "maybe"}},
+            "must be true or false, not 'maybe'",
+        ),
+        (
+            {"overrides": {"algorithm": 5}},
+            "algorithm is a section, not a value; it has _target_, adv_estimator",
+        ),
+        (
+            {"algorithm": {"estimator": "grpoo"}},
+            "must be one of gae, grpo, not 'grpoo' (verl/trainer/ppo/core_algos.py:12); "
+            "fix: set algorithm.estimator to grpo [",
+        ),
+    ],
+)
+def test_a_value_its_reader_cannot_take(code: Path, changes: dict[str, Any], message: str) -> None:
+    (error,) = errors(recipe(**changes), code, "invalid-value")
+    assert message in error
+
+
+def test_values_of_megatron_and_mindspeed(code: Path) -> None:
+    keys = {"num_layers": "two", "recompute_method": "blok", "swap_optimizer_times": "x", "context_algo": "d"}
+    found = errors(megatron(actor={"transformer": keys}), code, "invalid-value")
+    assert [
+        "not 'two'" in found[0],
+        "fix: set actor.transformer.recompute_method to block" in found[1],
+        "not 'x'" in found[2],
+    ] == [True] * 3
+    assert "must be one of a, b, c, not 'd' (mindspeed/arguments.py:6)" in found[3]
+
+
+def test_two_spellings_are_told_together(code: Path) -> None:
+    loaded = megatron(actor={"transformer": {"multi_head_latent_attention": True}})
+    notes = [
+        note.message
+        for note in check_recipe(loaded, code).notes
+        if note.trainer_key.endswith("latent_attention")
+    ]
+    assert len(notes) == 1 and "only MindSpeed reads multi_head_latent_attention" in notes[0]
+    assert "reads multi_latent_attention; set both if both are meant" in notes[0]
+
+
+def test_what_a_backend_does_not_hear(code: Path) -> None:
+    (error,) = errors(recipe(actor={"parallel": {"tensor": 2}}), code)
+    assert error.endswith("actor.parallel.tensor has no effect with fsdp [key-without-effect]")
+    (error,) = errors(megatron(model={"recompute": True}), code, "key-without-effect")
+    assert error.endswith("model.recompute has no effect with megatron [key-without-effect]")
+
+
+@pytest.mark.parametrize("key", sorted(OWNED))
+def test_npu_rls_own_keys_cannot_be_overridden(key: str) -> None:
+    (error,) = errors(recipe(overrides={key: "x"}), None, "reserved-key")
+    assert f"{key} is npu-rl's to set: {OWNED[key]}" in error
+
+
+def test_what_npu_rl_makes_it_names(code: Path) -> None:
+    keys = {"data.train_files": "x", "actor_rollout_ref.model.path": "y", "data": {"val_files": "z"}}
+    loaded = Loaded(recipe(overrides=keys).recipe)
+    assert errors(loaded, code, "reserved-key") == []
+    data = {**loaded.recipe.model_dump(by_alias=True, exclude_unset=True), **MADE}
+    made = Loaded(type(loaded.recipe).model_validate(data))
+    assert len(errors(made, code, "reserved-key")) == 3
+
+
+def test_an_override_of_what_a_section_says_too(code: Path) -> None:
+    loaded = recipe(overrides={"actor_rollout_ref.actor.optim.lr": 1.0, "trainer.test_freq": 5})
+    notes = [note for note in check_recipe(loaded, code).notes if note.rule == "key-set-twice"]
+    assert [note.message for note in notes] == [
+        "optimizer.lr says this key too (r.yaml:optimizer.lr); the override wins"
+    ]
+
+
+def test_adaptations(code: Path) -> None:
+    lay(
+        code,
+        {
+            "npu_rl_runtime/hf.py": 'enabled("hf-rollout-repeat")\n',
+            "vllm/x.py": 'enabled("from-a-patch", True)\n',
+        },
+    )
+    known = {"hf-rollout-repeat": True, "from-a-patch": False}
+    assert errors(recipe(adaptations=known), code) == []
+    (error,) = errors(recipe(adaptations={**known, "hf-rollout-repeats": True}), code)
+    assert "there is no adaptation 'hf-rollout-repeats'" in error
+    assert "fix: write adaptations.hf-rollout-repeat in place of adaptations.hf-rollout-repeats [" in error
+
+
+def test_this_npu_rls_own_adaptations_are_known_without_code() -> None:
+    assert errors(recipe(adaptations={"hf-rollout-repeats-once": False}), None) == []
+    assert len(errors(recipe(adaptations={"nobodys": False}), None, "unknown-adaptation")) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "message"),
+    [
+        ({"data": {"batch": 4}}, "actor", "the batch of 4 prompts is smaller than the mini batch of 8"),
+        ({"cluster": {"dies": 3}}, "data", "8 prompts x 8 responses = 64 is not divisible by 3 dies"),
+        (
+            {"cluster": {"dies": 3}},
+            "actor",
+            "mini batch 8 x 8 responses over 3 dies is 21 a die, not divisible by",
+        ),
+        ({"cluster": {"dies": 4}, "actor": {"micro_batch": 32}}, "actor", "over 4 dies is 16 a die"),
+        (
+            {"rollout": {"tensor_parallel": 2}},
+            "rollout",
+            "1 dies are not divisible by rollout tensor parallel size 2",
+        ),
+        ({"actor": {"micro_batch": None}}, "", "ppo_micro_batch_size_per_gpu is not set"),
+        ({"rollout": {"log_prob_micro_batch": None}}, "", "log_prob_micro_batch_size_per_gpu is not set"),
+        ({"actor": {"kl_loss": {}}}, "", "ref.log_prob_micro_batch_size_per_gpu is not set"),
+        (
+            {"overrides": {"actor_rollout_ref.actor.ppo_micro_batch_size": 4}},
+            "overrides",
+            "exclude each other",
+        ),
+        (
+            {"actor": {"parallel": {"sequence": 2}}, "cluster": {"dies": 2}},
+            "actor",
+            "needs model.remove_padding: true",
+        ),
+    ],
+)
+def test_sizes_that_verl_refuses(code: Path, changes: dict[str, Any], key: str, message: str) -> None:
+    found = check_recipe(recipe(**changes), code).sizes
+    fitting = [error for error in found if message in error.message]
+    assert len(fitting) == 1, [error.message for error in found]
+    assert fitting[0].path[:1] == ((key,) if key else ())
+    assert fitting[0].message.rpartition("(")[2].startswith("verl/"), "the rule is named"
+
+
+@pytest.mark.parametrize(
+    ("parallel", "dies", "message"),
+    [
+        ({"tensor": 3}, 4, "4 dies are not divisible by tensor 3 x pipeline 1 x context 1 = 3"),
+        ({"expert": 8}, 4, "4 dies are not divisible by expert tensor 1 x expert 8 x pipeline 1 = 8"),
+        (
+            {"tensor": 2, "expert": 4},
+            4,
+            "expert tensor 2 x expert 4 x pipeline 1 = 8 (megatron/core/parallel_state.py:1)",
+        ),
+        ({"tensor": 2}, 14, "= 64 is not divisible by 7 data-parallel replicas x micro batch 16 = 112"),
+    ],
+)
+def test_layouts_that_do_not_divide(code: Path, parallel: dict[str, int], dies: int, message: str) -> None:
+    found = errors(megatron(actor={"parallel": parallel}, cluster={"dies": dies}), code, "size")
+    assert any(message in error for error in found), found
+
+
+def test_dynamic_batches_need_no_micro_batch(code: Path) -> None:
+    changes = {"actor": {"micro_batch": None}, "rollout": {"log_prob_micro_batch": None}}
+    dynamic = {"overrides": {"actor_rollout_ref.actor.use_dynamic_bsz": True}}
+    assert errors(recipe(**changes, **dynamic), code, "size") == []
+
+
+def test_a_rule_that_is_not_in_the_code_is_not_applied(code: Path) -> None:
+    lay(
+        code,
+        {"verl/trainer/ppo/ray_trainer.py": RULES.replace("assert config.data.train", "assert config.other")},
+    )
+    assert not any("smaller than" in error for error in errors(recipe(data={"batch": 4}), code, "size"))
+
+
+def test_without_a_workspace_less_is_checked() -> None:
+    found = check_recipe(recipe(data={"batch": 4}, overrides={"no.such": 1}), None)
+    assert [error.rule for error in found.sizes] == ["mini-batch-within-batch"]
+    assert found.errors == found.notes == []
+
+
+@pytest.mark.parametrize(
+    ("trainer", "path", "message"),
+    [
+        ({"config": "nope"}, ("trainer", "config"), "there is no configuration nope.yaml"),
+        ({"module": "verl.trainer.none"}, ("trainer", "module"), "the code has no module verl.trainer.none"),
+    ],
+)
+def test_a_trainer_that_is_not_there(
+    code: Path, trainer: dict[str, str], path: tuple[str, ...], message: str
+) -> None:
+    (error,) = check_recipe(recipe(trainer=trainer), code).errors
+    assert error.path == path and message in error.message and error.rule == "trainer-config"
+
+
+def test_what_is_not_checked_is_listed_and_no_note(code: Path) -> None:
+    loaded = recipe(model={"config": {"a": 1, "b": 2}})
+    trainer = read_trainer(loaded.recipe, code)
+    assert isinstance(trainer, Readers) and check_keys(loaded, trainer, code) == []
+    assert trainer.unchecked == {"actor_rollout_ref.model.override_config": "transformers"}
+
+
+def test_mappings_are_taken_apart() -> None:
+    loaded = recipe(overrides={"a": {"b": {"c": 1, "d": []}, "e": {}}})
+    raw = [setting for setting in flat(settings(loaded.recipe)) if setting.raw]
+    assert [(setting.key, setting.value) for setting in raw] == [("a.b.c", 1), ("a.b.d", []), ("a.e", {})]
+    assert raw[0].path == ("overrides", "a", "b", "c")
+
+
+def test_a_fault_of_sizes_is_told_once_and_by_the_trees_rules(code: Path) -> None:
+    loaded = load_recipe("quickstart", ["data.batch=8", "actor.mini_batch=16"])
+
+    def broken() -> list[str]:
+        return [found.rule for found in judge(loaded, AssembledTree(code, "quickstart")).of_plan]
+
+    assert broken().count("mini-batch-within-batch") == 1
+    trainer = code / "verl/trainer/ppo/ray_trainer.py"
+    trainer.write_text(trainer.read_text().replace("train_batch_size >=", "train_batch_size >"))
+    assert "mini-batch-within-batch" not in broken()
+
+
+def test_a_workspace_of_another_manifest_is_told_and_not_read(code: Path) -> None:
+    judgement = judge(load_recipe("quickstart", ["overrides.no.such=1"]), AssembledTree(code, "other"))
+    assert [(found.rule, found.key) for found in judgement.errors] == [("workspace-manifest", "manifest")]
+    assert "the recipe is for quickstart" in judgement.errors[0].message
+    assert judgement.known == frozenset()

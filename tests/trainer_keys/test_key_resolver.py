@@ -1,0 +1,249 @@
+"""Who knows a key, in a small code folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from npu_rl.trainer_code.hydra_config import ConfigFault
+from npu_rl.trainer_code.source_index import Sources
+from npu_rl.trainer_keys.code_usages import CodeReads
+from npu_rl.trainer_keys.key_resolver import Readers
+from npu_rl.trainer_keys.resolution import Verdict
+from npu_rl.trainer_keys.value_types import Kinds
+from tests.code_trees import LIBRARIES, VERL, WITH_MINDSPEED, lay
+
+MODULE = "verl.trainer.main_ppo"
+A, R = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+T = f"{A}.megatron.override_transformer_config"
+E = f"{R}.engine_kwargs.vllm"
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    return lay(tmp_path / "code", VERL, LIBRARIES)
+
+
+def fsdp(code: Path, key: str) -> Verdict:
+    return Readers(code, MODULE, "ppo_trainer").look(key)
+
+
+def megatron(code: Path, key: str, *given: str) -> Verdict:
+    return Readers(code, MODULE, "ppo_megatron_trainer", dict.fromkeys([key, *given])).look(key)
+
+
+@pytest.mark.parametrize("key", [f"{A}.optim.lr", "trainer.nnodes", f"{E}.swap_space", "hydra.run.dir"])
+def test_a_key_of_the_files_is_known_silently(code: Path, key: str) -> None:
+    verdict = fsdp(code, key)
+    assert verdict.known and not verdict.message and not verdict.unchecked
+
+
+@pytest.mark.parametrize(
+    ("key", "right"),
+    [
+        (f"{A}.optim.lrr", f"{A}.optim.lr"),
+        (f"{A}.optim.weight-decay", f"{A}.optim.weight_decay"),
+        ("trainer.nodes", "trainer.nnodes"),
+        ("trainer.freq_save", "trainer.save_freq"),
+        (f"{A}.temperature", f"{R}.temperature"),
+        (f"{A}.lr", f"{A}.optim.lr"),
+        (f"{A}.val_kwargs.n", f"{R}.val_kwargs.n"),
+        ("algorithm.lamm", "algorithm.lam"),
+        ("algorithm.filter_groups.enabled", "algorithm.filter_groups.enable"),
+        ("customreward_function.path", "custom_reward_function.path"),
+    ],
+)
+def test_an_unknown_key_has_a_nearest_right_name(code: Path, key: str, right: str) -> None:
+    assert fsdp(code, key) == Verdict(False, f"unknown key {key}", right=right)
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("trainer.zzz", "unknown key trainer.zzz: neither the configuration files nor the code read it"),
+        (
+            "trainer.device.x",
+            "trainer.device is a value, not a section (verl/trainer/config/ppo_trainer.yaml:",
+        ),
+        ("actor@actor_rollout_ref.actor", "a configuration group is chosen by"),
+    ],
+)
+def test_what_is_said_of_others(code: Path, key: str, message: str) -> None:
+    verdict = fsdp(code, key)
+    assert not verdict.known and message in verdict.message
+
+
+def test_a_field_of_the_sections_class_is_known(code: Path) -> None:
+    assert fsdp(code, "algorithm.lam").where == "verl/trainer/config/algorithm.py:14"
+    assert fsdp(code, "algorithm.filter_groups.enable").known
+    assert str(fsdp(code, "algorithm.filter_groups.enable").kinds) == "true or false"
+
+
+def test_a_key_that_only_the_code_reads(code: Path) -> None:
+    verdict = fsdp(code, "data.seed")
+    assert (verdict.message, verdict.where) == ("", "verl/trainer/main_ppo.py:7"), "written as `data` there"
+    verdict = fsdp(code, "custom_reward_function.reward_kwargs.digit")
+    assert (verdict.message, verdict.where) == ("", "verl/trainer/main_ppo.py:8")
+    lay(code, {"verl/workers/rollout/hf.py": 'self.config.get("micro")\n'})
+    assert fsdp(code, f"{R}.micro").message == "known only to verl/workers/rollout/hf.py:1"
+
+
+def test_a_field_the_class_lacks_fails_where_the_trainer_builds_it(code: Path) -> None:
+    lay(code, {"verl/a.py": 'algorithm_config.get("more")\n'})
+    assert fsdp(code, "algorithm.more").known
+    assert "but verl.trainer.config.AlgoConfig has no such field" in fsdp(code, "algorithm.more").message
+    lay(code, {"verl/b.py": "\nomega_conf_to_dataclass(self.config.algorithm)\n"})
+    verdict = fsdp(code, "algorithm.more")
+    assert not verdict.known and verdict.message.endswith("is built from it at verl/b.py:2")
+
+
+def test_an_empty_section_takes_any_key_unchecked(code: Path) -> None:
+    verdict = fsdp(code, "actor_rollout_ref.model.override_config.num_hidden_layers")
+    assert verdict.known and verdict.unchecked == "transformers"
+
+
+def test_megatron_reads_the_models_keys_one_level_down(code: Path) -> None:
+    section = "actor_rollout_ref.model.override_config"
+    assert megatron(code, f"{section}.x").right == f"{section}.model_config.x"
+    assert megatron(code, f"{section}.model_config.x").unchecked == "transformers"
+
+
+def test_megatron_cores_own_keys(code: Path) -> None:
+    assert megatron(code, f"{T}.tensor_model_parallel_size").known, "of the base class, in another file"
+    assert megatron(code, f"{T}.q_lora_rank").where == "megatron/core/transformer/transformer_config.py:15"
+    wrong = megatron(code, f"{T}.num_layrs")
+    assert (wrong.message, wrong.right) == ("Megatron-core has no num_layrs", f"{T}.num_layers")
+    assert megatron(code, f"{T}.multi_latent_attention").message == ""
+    section = f"{A}.megatron.override_ddp_config"
+    assert megatron(code, f"{section}.overlap_grad_reduce").known
+    wrong = megatron(code, f"{section}.overlap_grad_reduced")
+    assert wrong.message.endswith("has no field overlap_grad_reduced")
+    assert wrong.right == f"{section}.overlap_grad_reduce"
+
+
+def test_mindspeed_gets_its_own_keys_from_verl(code: Path) -> None:
+    lay(code, WITH_MINDSPEED)
+    assert "drops it with a warning" in megatron(code, f"{T}.swap_optimizer_times").message
+    hand = 'repatch(self.config.actor.megatron.get("override_transformer_config", {}))\n'
+    lay(code, {"verl/workers/megatron_workers.py": hand})
+    assert megatron(code, f"{T}.swap_optimizer_times") == Verdict(
+        True, kinds=Kinds(frozenset({"number"})), where="mindspeed/arguments.py:5"
+    )
+
+
+def test_mindspeeds_keys(code: Path) -> None:
+    lay(code, WITH_MINDSPEED)
+    for name in ("swap_optimizer_times", "seq_length", "other_name", "context_algo"):
+        verdict = megatron(code, f"{T}.{name}")
+        assert verdict.known and f"only MindSpeed reads {name} (mindspeed/" in verdict.message
+        assert "drops it with a warning" in verdict.message
+    assert megatron(code, f"{T}.moe_grouped_gemm").message == ""
+    for name in ("only_a_program", "renamed", "nobodys"):
+        assert megatron(code, f"{T}.{name}").message.startswith(
+            f"neither Megatron-core nor MindSpeed knows {name}"
+        )
+    assert megatron(code, f"{T}.context_algo").kinds.choices == ("a", "b", "c")
+
+
+def test_both_spellings_of_latent_attention_are_wanted(code: Path) -> None:
+    lay(code, WITH_MINDSPEED)
+    one, other = f"{T}.multi_latent_attention", f"{T}.multi_head_latent_attention"
+    assert (
+        "MindSpeed (mindspeed/arguments.py:4) reads multi_head_latent_attention"
+        in megatron(code, one).message
+    )
+    assert "Megatron-core (megatron/core/transformer/" in megatron(code, other).message
+    assert megatron(code, one, other).message == ""
+    assert "set both" not in megatron(code, other, one).message
+
+
+def test_a_similar_key_of_the_other_reader_is_told(code: Path) -> None:
+    parser = 'def register_args(parser):\n    parser.add_argument("--moe-grouped-fast-gemm")\n'
+    lay(code, WITH_MINDSPEED, {"mindspeed/features_manager/moe.py": parser})
+    message = megatron(code, f"{T}.moe_grouped_fast_gemm").message
+    assert "reads moe_grouped_gemm; set both if both are meant" in message
+
+
+def test_without_the_libraries_their_keys_are_not_checked(tmp_path: Path) -> None:
+    code = lay(tmp_path, VERL)
+    assert "there is no megatron/core" in megatron(code, f"{T}.anything").unchecked
+    assert "there is no vllm" in fsdp(code, f"{E}.anything").unchecked
+    assert "there is no vllm_ascend" in fsdp(code, f"{E}.additional_config.anything").unchecked
+
+
+def test_the_engines_arguments(code: Path) -> None:
+    assert fsdp(code, f"{E}.enable_expert_parallel").known
+    wrong = fsdp(code, f"{E}.enable_expert_paralel")
+    assert wrong.message == "vLLM's engine has no argument enable_expert_paralel"
+    assert wrong.right == f"{E}.enable_expert_parallel"
+    assert fsdp(code, f"{E}.kv_cache_dtype").kinds.choices == ("auto", "fp8")
+    assert fsdp(code, f"{E}.quantization").kinds.choices == (), "platform plugins add some"
+
+
+def test_an_argument_the_trainer_passes_itself_cannot_be_given_twice(code: Path) -> None:
+    verdict = fsdp(code, f"{E}.dtype")
+    assert not verdict.known and "the trainer passes dtype to vLLM itself" in verdict.message
+    assert verdict.right == f"{R}.dtype"
+
+
+@pytest.mark.parametrize(
+    ("key", "right"),
+    [
+        ("expert_map_path", None),
+        ("torchair_graph_config", None),
+        ("torchair_graph_config.enabled", None),
+        ("ascend_scheduler_config.anything", None),
+        ("torchair_graph_config.enable", "enabled"),
+        ("torchair_graph.enabled", "torchair_graph_config"),
+        ("expert_map", "expert_map_path"),
+    ],
+)
+def test_the_ascend_plugins_options(code: Path, key: str, right: str | None) -> None:
+    verdict = fsdp(code, f"{E}.additional_config.{key}")
+    assert verdict.known == (right is None)
+    above = key.rpartition(".")[0] if right == "enabled" else ""
+    assert verdict.right == (
+        ".".join(filter(None, (f"{E}.additional_config", above, right))) if right else ""
+    )
+
+
+def test_a_configuration_that_is_not_there(code: Path) -> None:
+    with pytest.raises(ConfigFault, match="there is no configuration nope"):
+        Readers(code, MODULE, "nope")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('config.data.get("x")', True),
+        ('data_config["x"]', True),
+        ("self.config.data.x", True),
+        ('getattr(config.data, "x", 1)', True),
+        ('OmegaConf.select(config, "data.x")', True),
+        ('"x" in config.data', True),
+        ('d = config.get("data")\nd.get("x")', True),
+        ('config.get("x")', True),
+        ("config.actor.x", False),
+        ('actor_config.get("x")', False),
+        ('a = config.actor\na.get("x")', False),
+        ("data.x", False),
+        ("self.x", False),
+        ('hf_config.get("x")', False),
+        ("config.data.x = 1", False),
+        ('if __name__ == "__main__":\n    config.data.x', False),
+    ],
+)
+def test_what_counts_as_a_read_of_data_x(tmp_path: Path, text: str, found: bool) -> None:
+    lay(tmp_path, {"pkg/a.py": text})
+    read = CodeReads(Sources(tmp_path), "pkg.main").find("data", "x", ["data", "actor"], [])
+    assert (read is not None) == found
+
+
+def test_a_file_in_a_sections_folder_reads_that_section(tmp_path: Path) -> None:
+    lay(tmp_path, {"pkg/workers/rollout/hf.py": 'self.config.get("micro")\n'})
+    reads = CodeReads(Sources(tmp_path), "pkg.main")
+    sections = ["x.rollout", "x.actor", "x.critic"]
+    assert reads.find("x.rollout", "micro", sections, ["x.critic"]) is not None
+    assert reads.find("x.actor", "micro", sections, []) is None
+    assert reads.find("x.actor", "micro", sections, ["x.critic"]) is None

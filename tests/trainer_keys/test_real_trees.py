@@ -1,0 +1,201 @@
+"""The checks against the code they are for: the quickstart's tree, and the pins of the other manifests."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from npu_rl.judgement.judge import AssembledTree, judge
+from npu_rl.recipes.hydra_quoting import argument
+from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.recipes.trainer_settings import flat, settings
+from npu_rl.trainer_code.hydra_config import compose_files
+from npu_rl.trainer_code.source_index import Sources
+from npu_rl.trainer_keys.key_resolver import Readers
+from npu_rl.trainer_keys.mindspeed_arguments import MindSpeedArguments
+from tests.code_trees import archive, check_recipe, known_keys
+from tests.training.test_hydra_compose import composed
+
+MODULE = "verl.trainer.main_ppo"
+VERL_54C9B = "54c9b7364c2d188b2ba4107404cfa3c2b446df19"
+VERL_55E3C = "55e3c5bc09c85dba09f736eef476f110ad641b75"
+MINDSPEED_7FF81 = "7ff818c4c77ddb290f61261a6f12d7cfa1bf62e2"
+MINDSPEED_DC83A = "dc83a031a2653341be1690013c11cfbf556155c5"
+CORE_0_12_1 = "a845aa7e12b3a117e24c2352b9e3e60bad2e3a17"
+T = "actor_rollout_ref.actor.megatron.override_transformer_config"
+GRAPHS = "actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.torchair_graph_config"
+A, R = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+# What the published DeepSeek-V3 recipe for MindSpeed 7ff818c sets there (verl 448c6c3, recipe/r1_ascend).
+PUBLISHED = (
+    "multi_head_latent_attention",
+    "use_flash_attn",
+    "use_fused_rotary_pos_emb",
+    "use_fused_swiglu",
+    "swap_optimizer",
+    "seq_length",
+    "pipeline_num_transformer_layers",
+    "rope_scaling_type",
+    "yarn_scaling_factor",
+    "rope_scaling_mscale",
+    "rope_scaling_mscale_all_dim",
+    "moe_grouped_gemm",
+    "num_layers_in_first_pipeline_stage",
+    "moe_token_dispatcher_type",
+    "recompute_granularity",
+)
+
+
+def test_the_quickstart_is_right_and_quickly_checked(code_tree: Path) -> None:
+    loaded = load_recipe("quickstart")
+    started = time.perf_counter()
+    found = check_recipe(loaded, code_tree)
+    assert time.perf_counter() - started < 2, "0.1 s on a quiet machine"
+    assert found.errors == found.notes == []
+
+
+def test_mistakes_in_the_quickstart(code_tree: Path) -> None:
+    arguments = ["cluster.dies=3", "actor.parallel.tensor=2", "overrides.trainer.test_frequency=1"]
+    judgement = judge(load_recipe("quickstart", arguments), AssembledTree(code_tree, "quickstart"))
+    found = judgement.errors
+    assert {error.where for error in found} >= {f"command line: {argument}" for argument in arguments[1:]}
+    assert any(error.fix.startswith("write logging.validate_every in place of") for error in found)
+    assert any(
+        "not divisible by 3 dies (verl/trainer/ppo/ray_trainer.py:" in error.message for error in found
+    )
+
+
+def test_every_key_of_verl_is_known_to_some_reader(code_tree: Path) -> None:
+    """The other way round: nothing that the configuration files have is refused."""
+    for config in ("ppo_trainer", "ppo_megatron_trainer"):
+        readers = Readers(code_tree, MODULE, config)
+        for key in known_keys(code_tree, config):
+            verdict = readers.look(key)
+            value = readers.tree.entries[key].value
+            assert verdict.known, key
+            assert verdict.section or verdict.kinds.wrong(value) is None, key
+
+
+@pytest.mark.parametrize(
+    ("key", "right"),
+    [
+        (f"{R}.engine_kwargs.vllm.gpu_memory_utilization", f"{R}.gpu_memory_utilization"),
+        (f"{R}.engine_kwargs.vllm.enable_expert_paralel", f"{R}.engine_kwargs.vllm.enable_expert_parallel"),
+        (f"{R}.engine_kwargs.vllm.seed", f"{R}.seed"),
+        (f"{GRAPHS}.enable", f"{GRAPHS}.enabled"),
+        ("algorithm.filter_groups.enabled", "algorithm.filter_groups.enable"),
+        (f"{A}.temperature", f"{R}.temperature"),
+        ("data.zzz", ""),
+        (f"{A}.optim.lr_warmup_step", f"{A}.optim.lr_warmup_steps"),
+    ],
+)
+def test_keys_nobody_reads(code_tree: Path, key: str, right: str) -> None:
+    verdict = Readers(code_tree, MODULE, "ppo_trainer").look(key)
+    assert not verdict.known and verdict.right == right
+
+
+@pytest.mark.parametrize(
+    ("key", "file"),
+    [
+        (f"{R}.micro_batch_size", "verl/workers/rollout/hf_rollout.py"),
+        (f"{R}.limit_images", "verl/workers/rollout/vllm_rollout/"),
+        ("custom_reward_function.reward_kwargs.digit", "verl/trainer/ppo/reward.py"),
+        ("data.gen_batch_size", "verl/trainer/ppo/ray_trainer.py"),
+        (f"{A}.optim.betas", "verl/workers/"),
+    ],
+)
+def test_keys_only_the_code_reads(code_tree: Path, key: str, file: str) -> None:
+    verdict = Readers(code_tree, MODULE, "ppo_trainer").look(key)
+    assert verdict.known and (verdict.where or "").startswith(file)
+
+
+def test_megatron_core_alone(code_tree: Path) -> None:
+    readers = Readers(code_tree, MODULE, "ppo_megatron_trainer")
+    assert readers.look(f"{T}.multi_latent_attention").known
+    assert readers.look(f"{T}.multi_head_latent_attention").right == f"{T}.multi_latent_attention"
+    assert "drops what TransformerConfig lacks" in readers.look(f"{T}.q_lora_rank").message
+
+
+@pytest.mark.rehearsal
+def test_the_fields_are_those_python_finds(code_tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Megatron-core's classes, imported for real."""
+    pytest.importorskip("torch")
+    import dataclasses
+    import importlib
+
+    monkeypatch.syspath_prepend(str(code_tree))
+    sources = Sources(code_tree)
+    for module, name in (
+        ("megatron.core.transformer.transformer_config", "MLATransformerConfig"),
+        ("megatron.core.optimizer.optimizer_config", "OptimizerConfig"),
+        ("megatron.core.distributed.distributed_data_parallel_config", "DistributedDataParallelConfig"),
+    ):
+        real = {field.name for field in dataclasses.fields(getattr(importlib.import_module(module), name))}
+        assert set(sources.fields(f"{module}.{name}") or ()) == real
+
+
+@pytest.mark.rehearsal
+def test_the_quickstart_composes(code_tree: Path) -> None:
+    pytest.importorskip("hydra")
+    known = known_keys(code_tree, "ppo_trainer")
+    given = list(flat(settings(load_recipe("quickstart").recipe)))
+    arguments = [argument(setting.key, setting.value, setting.key in known) for setting in given]
+    found = composed(code_tree / "verl/trainer/config", *arguments)
+    assert found.unresolved == {}
+    assert found.config["custom_reward_function"]["reward_kwargs"] == {"digit": "7"}
+    assert found.config["actor_rollout_ref"]["actor"]["optim"]["lr"] == 3e-3
+
+
+@pytest.mark.upstreams
+class TestUpstreams:
+    """The pins of the manifests that come from git."""
+
+    @pytest.fixture
+    def newer(self, upstreams: Path, tmp_path: Path) -> Path:
+        """verl 55e3c with Megatron-core 0.12.1 and MindSpeed 7ff81."""
+        archive(upstreams / "volcengine+verl/repo", VERL_55E3C, "verl", tmp_path)
+        archive(upstreams / "NVIDIA+Megatron-LM/repo", CORE_0_12_1, "megatron/core", tmp_path)
+        return archive(upstreams / "Ascend+MindSpeed/repo", MINDSPEED_7FF81, "mindspeed", tmp_path)
+
+    def test_a_configuration_without_defaults(self, upstreams: Path, tmp_path: Path) -> None:
+        code = archive(upstreams / "volcengine+verl/repo", VERL_54C9B, "verl", tmp_path)
+        tree = compose_files(code / "verl/trainer/config", "ppo_megatron_trainer", code)
+        assert len(tree.entries) == 282 and len(tree.files) == 1
+        readers = Readers(code, MODULE, "ppo_megatron_trainer")
+        assert readers.look(f"{A}.optim.warmup_style").known
+        assert not readers.look(f"{A}.optim.lr_decay_style").known, "a key of later versions"
+
+    def test_the_published_recipes_keys_have_readers(self, newer: Path) -> None:
+        readers = Readers(newer, MODULE, "ppo_megatron_trainer", {f"{T}.{name}": True for name in PUBLISHED})
+        verdicts = {name: readers.look(f"{T}.{name}") for name in PUBLISHED}
+        assert [name for name, verdict in verdicts.items() if not verdict.known] == []
+        told = {name for name, verdict in verdicts.items() if verdict.message}
+        assert told == {"multi_head_latent_attention"}, (
+            "verl gives MindSpeed the rest; here multi_latent_attention lacks"
+        )
+
+    def test_latent_attention_has_two_spellings(self, newer: Path) -> None:
+        given = {f"{T}.multi_head_latent_attention": True}
+        readers = Readers(newer, MODULE, "ppo_megatron_trainer", given)
+        message = readers.look(f"{T}.multi_head_latent_attention").message
+        assert (
+            "MindSpeed (mindspeed/core/fusions/fused_rope.py:121) read multi_latent_attention; set both"
+            in message
+        )
+
+    def test_a_key_the_rollouts_class_refuses(self, newer: Path) -> None:
+        verdict = Readers(newer, MODULE, "ppo_trainer").look(f"{R}.micro_batch_size")
+        assert (
+            not verdict.known and "RolloutConfig has no such field and is built from it at" in verdict.message
+        )
+
+    @pytest.mark.parametrize(("commit", "count"), [(MINDSPEED_7FF81, 168), (MINDSPEED_DC83A, 168)])
+    def test_mindspeeds_arguments(self, upstreams: Path, tmp_path: Path, commit: str, count: int) -> None:
+        code = archive(upstreams / "Ascend+MindSpeed/repo", commit, "mindspeed", tmp_path)
+        arguments = MindSpeedArguments(Sources(code))
+        assert len(arguments.declared) == count
+        assert arguments.declared["multi_head_latent_attention"].where.startswith("mindspeed/arguments.py:")
+        assert arguments.read_at("nobody_reads_this") is None
+        reads_both = arguments.read_at("multi_latent_attention") is not None
+        assert reads_both == (commit == MINDSPEED_7FF81)

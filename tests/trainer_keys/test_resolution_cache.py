@@ -1,0 +1,148 @@
+"""What was found about keys and values is kept while no file changes, and never longer."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from npu_rl.trainer_keys import resolution_cache
+from npu_rl.trainer_keys.accepted_values import Refused
+from npu_rl.trainer_keys.key_resolver import Readers
+from npu_rl.trainer_keys.resolution import Verdict
+from tests.code_trees import lay
+
+MODULE = "verl.trainer.main_ppo"
+MAIN = """
+import hydra
+@hydra.main(config_path="config", config_name="main", version_base=None)
+def main(config):
+    if config.data.kind not in ("one", "two"):
+        raise ValueError(config.data.kind)
+"""
+FILES = {
+    "verl/trainer/main_ppo.py": MAIN,
+    "verl/trainer/config/main.yaml": "data:\n  kind: one\n  size: 1\n",
+}
+GIVEN = {"data.kind": "three", "data.siz": 2}
+Answers = tuple[list[Verdict], list[Refused | None]]
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Keep answers on files that were written a moment ago, in a cache of this test's own."""
+    monkeypatch.setattr(resolution_cache, "_SETTLED_NS", 0)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    return lay(tmp_path / "code", FILES)
+
+
+def answers(code: Path, given: dict[str, object] | None = None) -> Answers:
+    given = GIVEN if given is None else given
+    readers = Readers(code, MODULE, "main", given)
+    found = [readers.look(key) for key in given], [readers.refused(key, given[key]) for key in given]
+    readers.remember()
+    return found
+
+
+def kept(tmp_path: Path) -> Path:
+    return next((tmp_path / "cache").rglob("answers.json"))
+
+
+def forget_how(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on, only what is remembered can be answered."""
+
+    def unable(*_: object) -> None:
+        raise AssertionError("looked into the code again")
+
+    monkeypatch.setattr(Readers, "_look", unable)
+    monkeypatch.setattr(Readers, "_refused", unable)
+
+
+def test_the_second_time_the_code_is_not_read(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = answers(code)
+    assert first[1][0] and first[1][0].names == ("one", "two") and not first[0][1].known
+    forget_how(monkeypatch)
+    assert answers(code) == first
+
+
+def test_only_a_value_that_changed_is_looked_at_again(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(code)
+    looked: list[str] = []
+    inner = Readers._look
+    monkeypatch.setattr(Readers, "_look", lambda self, key: looked.append(key) or inner(self, key))
+    verdicts, refusals = answers(code, {**GIVEN, "data.kind": "two"})
+    assert refusals[0] is None and not verdicts[1].known
+    assert set(looked) == {"data.kind"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda file: file.write_text(MAIN.replace("two", "three")),
+        lambda file: file.write_text(MAIN.replace("two", "3wo")),  # as long as before
+        lambda file: os.replace(
+            lay(file.parents[3] / "new", {"m.py": MAIN.replace("two", "three")}) / "m.py", file
+        ),
+        lambda file: lay(file.parents[2], {"verl/new.py": "x = config.data.siz\n"}),
+    ],
+    ids=["longer", "as long", "replaced", "a new file"],
+)
+def test_a_change_of_the_code_is_seen(code: Path, change: object, tmp_path: Path) -> None:
+    answers(code)
+    file = code / "verl/trainer/main_ppo.py"
+    before = file.stat()
+    change(file)  # type: ignore[operator]
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    now = answers(code)
+    kept(tmp_path).unlink()
+    assert now == answers(code)
+
+
+def test_another_configuration_has_answers_of_its_own(code: Path) -> None:
+    answers(code)
+    elsewhere = Readers(code, MODULE, "main", {"data.kind": "one"})
+    assert elsewhere._remembered.verdict("data.kind", "three") is None
+
+
+@pytest.mark.parametrize("damage", ["", "[]", "{", '{"state": 1, "answers": []}', "[" * 99999])
+def test_damage_is_no_answer(code: Path, tmp_path: Path, damage: str) -> None:
+    first = answers(code)
+    kept(tmp_path).write_text(damage)
+    assert answers(code) == first
+
+
+@pytest.mark.parametrize(
+    "value", [7, [], {}, {"kinds": 1}, {"known": True, "kinds": {"kinds": [], "choices": []}, "x": 1}]
+)
+def test_an_answer_of_another_shape_is_none(code: Path, tmp_path: Path, value: object) -> None:
+    first = answers(code)
+    document = json.loads(kept(tmp_path).read_text())
+    document["answers"] = dict.fromkeys(document["answers"], value)
+    kept(tmp_path).write_text(json.dumps(document))
+    assert answers(code) == first
+
+
+def test_nothing_is_kept_of_files_that_just_changed(
+    code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resolution_cache, "_SETTLED_NS", 10**15)
+    answers(code)
+    assert not list((tmp_path / "cache").rglob("answers.json"))
+
+
+def test_without_a_place_all_is_looked_up(
+    code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = answers(code)
+    shared = tmp_path / "shared" / "npu-rl" / "byte-code"
+    shared.mkdir(parents=True)
+    shared.chmod(0o777)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "shared"))
+    assert answers(code) == first
+    assert not list(shared.rglob("*.json"))

@@ -1,0 +1,117 @@
+"""A command line composed by the tree's own Hydra, in another interpreter."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from npu_rl.errors import HostError, RecipeError
+from npu_rl.recipes.hydra_quoting import argument
+from npu_rl.recipes.trainer_settings import flat, settings
+from npu_rl.training.hydra_compose import Composed, compose
+from tests.code_trees import VERL, known_keys, lay, recipe
+
+REFERENCES = (
+    "a: ${b.c}\nb: {c: 3, d: '${nowhere.x}', e: '${oc.env:NPU_RL_SURELY_UNSET}', f: ['${a}', 1], g: '???'}\n"
+)
+
+
+def run(command: Sequence[str], env: Mapping[str, str]) -> tuple[int, str, str]:
+    done = subprocess.run(list(command), env=dict(env), capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def composed(
+    folder: Path, *overrides: str, config: str = "ppo_trainer", python: str = sys.executable
+) -> Composed:
+    return compose(overrides, folder, config, python, dict(os.environ), run)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    code = lay(tmp_path, VERL, {"verl/trainer/config/references.yaml": REFERENCES})
+    return code / "verl/trainer/config"
+
+
+@pytest.mark.rehearsal
+class TestHydra:
+    """With a real Hydra."""
+
+    @pytest.fixture(autouse=True)
+    def hydra(self) -> None:
+        pytest.importorskip("hydra")
+
+    def test_plain_data_with_references_resolved(self, folder: Path) -> None:
+        found = composed(folder, "data.max_prompt_length=77", "+data.seed=1")
+        assert found.config["actor_rollout_ref"]["rollout"]["response_length"] == 77
+        assert found.config["data"]["seed"] == 1
+        assert found.unresolved == {}
+
+    def test_what_does_not_resolve_is_reported_except_the_environment(self, folder: Path) -> None:
+        found = composed(folder, config="references")
+        assert set(found.unresolved) == {"b.d", "b.g"}
+        assert "nowhere.x" in found.unresolved["b.d"]
+        assert found.config["a"] == 3 and found.config["b"]["f"] == [3, 1]
+        assert found.config["b"]["e"] == "${oc.env:NPU_RL_SURELY_UNSET}"
+
+    def test_a_recipe_arrives_as_it_was_said(self, folder: Path) -> None:
+        said = {
+            "custom_reward_function.reward_kwargs": {"digit": "7", "odd": "it's \\ {a: b}, $"},
+            "algorithm.lam": 0.5,
+        }
+        known = known_keys(folder.parents[2], "ppo_trainer")
+        given = list(flat(settings(recipe(overrides=said).recipe)))
+        found = composed(folder, *(argument(s.key, s.value, s.key in known) for s in given))
+        for setting in given:
+            node: object = found.config
+            for name in setting.key.split("."):
+                assert isinstance(node, dict)
+                node = node[name]
+            assert node == setting.value, setting.key
+
+    @pytest.mark.parametrize(
+        ("override", "why"),
+        [
+            ("trainer.nodes=1", "Could not override 'trainer.nodes'"),
+            ("+trainer.nnodes=1", "Could not append to config"),
+            ("data.train_files='", "data.train_files='"),
+        ],
+    )
+    def test_a_refusal_names_the_argument(self, folder: Path, override: str, why: str) -> None:
+        with pytest.raises(RecipeError) as refused:
+            composed(folder, "data.train_batch_size=8", override)
+        assert refused.value.where == override and why in str(refused.value)
+        assert "object_type" not in str(refused.value), "nothing only Hydra's authors can use"
+
+    def test_a_file_that_is_no_yaml(self, folder: Path) -> None:
+        (folder / "broken.yaml").write_text("a: [\n", encoding="utf-8")
+        with pytest.raises(RecipeError, match="refuses") as refused:
+            composed(folder, config="broken")
+        assert "broken.yaml" in str(refused.value)
+
+    def test_a_configuration_that_is_not_there(self, folder: Path) -> None:
+        with pytest.raises(RecipeError, match="refuses") as refused:
+            composed(folder, config="nope")
+        assert "Cannot find primary config 'nope'" in str(refused.value)
+
+
+def test_an_interpreter_without_hydra(folder: Path, tmp_path: Path) -> None:
+    empty = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(empty)], check=True)
+    with pytest.raises(HostError, match="has no hydra") as missing:
+        composed(folder, python=str(empty / "bin" / "python"))
+    assert "--python" in str(missing.value)
+
+
+def test_an_interpreter_that_does_not_run(folder: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho loading libnone.so failed >&2\nexit 127\n")
+    broken.chmod(0o755)
+    with pytest.raises(HostError, match="could not compose") as failed:
+        composed(folder, python=str(broken))
+    assert "libnone.so" in str(failed.value)
