@@ -189,7 +189,7 @@ def _shared(
         **recipe.env,
         **{switch(slug): "1" if on else "0" for slug, on in recipe.adaptations.items()},
         # Byte code beside the sources could hide a change of theirs. The folder is this host's; others find
-        # their own by the key (training/on_path/sitecustomize.py).
+        # their own by the key (standins/injected/sitecustomize.py).
         "PYTHONPYCACHEPREFIX": str(folders.pycache),
         byte_code.VARIABLE: folders.byte_code,
         "PYTHONUNBUFFERED": "1",

@@ -95,7 +95,7 @@ PUBLISHED: Mapping[str, Shape] = {
         dense=3,
     )
 }
-# What training/on_path/npu_rl_make.py makes; the vocabulary is that of its tokenizer, rounded up to 64.
+# What standins/injected/npu_rl_make.py makes; the vocabulary is that of its tokenizer, rounded up to 64.
 TINY = Shape(
     layers=2,
     hidden=64,

@@ -17,9 +17,9 @@ from npu_rl.recipes.dump_recipe import recipe_yaml
 from npu_rl.recipes.recipe_fields import split_address
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_command import OF_THE_NODE, Command, node_offers
-from npu_rl.training import made
+from npu_rl.training import tiny_model
 from npu_rl.training.attempt import write_private
-from npu_rl.training.shell_words import export, word
+from npu_rl.training.shell_quoting import export, word
 
 if TYPE_CHECKING:
     from npu_rl.training.prepare import Prepared
@@ -99,12 +99,12 @@ def _exports(variables: Mapping[str, str], known: Secrets) -> list[str]:
 
 def _make_first(runs: Path, prepared: Prepared) -> str:
     """What makes the recipe's model and data as `train` does, where it asks for that and they are not there."""
-    if not made.is_needed(prepared.recipe):
+    if not tiny_model.is_needed(prepared.recipe):
         return ""
-    folder = shlex.quote(str(made.place(runs, prepared.recipe, prepared.interpreter)))
-    staging = made.maker(prepared.interpreter, prepared.recipe, "{}")
+    folder = shlex.quote(str(tiny_model.place(runs, prepared.recipe, prepared.interpreter)))
+    staging = tiny_model.maker(prepared.interpreter, prepared.recipe, "{}")
     words = " ".join('"$made.part"' if word == "{}" else shlex.quote(word) for word in staging)
-    own = " ".join(f"{name}={shlex.quote(value)}" for name, value in made.MAKERS_OWN.items())
+    own = " ".join(f"{name}={shlex.quote(value)}" for name, value in tiny_model.MAKERS_OWN.items())
     return (
         f"made={folder}\n"
         'if [ ! -d "$made" ]; then\n'

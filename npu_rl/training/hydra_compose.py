@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from npu_rl.errors import HostError, RecipeError
+from npu_rl.standins import INJECTED
 
 Run = Callable[[Sequence[str], Mapping[str, str]], tuple[int, str, str]]
 """Runs an argument list with an environment: (exit code, stdout, stderr)."""
 
-_CHILD = Path(__file__).resolve().parents[1] / "training" / "on_path" / "npu_rl_rehearsal_compose.py"
+_CHILD = INJECTED / "npu_rl_rehearsal_compose.py"
 _MARK = "npu-rl-composed:"
 _NOISE = ("full_key:", "object_type=", "reference_type=", "See https://hydra.cc")
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from npu_rl import byte_code
+from npu_rl import byte_code, standins
 from npu_rl.config.finding import Finding, Severity
 from npu_rl.data import bundled_manifests
 from npu_rl.errors import HostError, NpuRlError, RecipeError, UsageError, WorkspaceError
@@ -22,11 +22,11 @@ from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_command import Command, Folders, render
 from npu_rl.sizing.machine import Machine
-from npu_rl.training import host, interpreter, made
-from npu_rl.training.drift import AllowedDrift, allow, reason_of
+from npu_rl.training import host_facts, interpreter, tiny_model
+from npu_rl.training.allow_drift import AllowedDrift, allow, reason_of
 from npu_rl.training.interpreter import Interpreter
 from npu_rl.training.process import run_quietly
-from npu_rl.training.vllm_env import ENVIRONMENT as VLLM_ON_CPU
+from npu_rl.training.vllm_environment import ENVIRONMENT as VLLM_ON_CPU
 from npu_rl.user_path import user_path
 from npu_rl.workspace.confined import LinkOnTheWay, first_link
 from npu_rl.workspace.layout import Layout
@@ -79,7 +79,7 @@ class Prepared:
             code=self.layout.code,
             run=run,
             attempt=run / "attempts" / str(number),
-            made=made.place(runs, self.recipe, self.interpreter),
+            made=tiny_model.place(runs, self.recipe, self.interpreter),
             byte_code=key,
             pycache=Path(byte_code.place(key)),
             recipe=self.loaded.path.parent,
@@ -115,9 +115,9 @@ class Prepared:
         FSDP path would take its operators, too."""
         megatron = self.recipe.device == "cpu" and self.recipe.megatron
         return (
-            made.ON_PATH,
-            *([made.ON_PATH_NPU] if megatron else []),
-            *([made.ON_PATH_VLLM] if self._vllm_on_cpu(rollout) else []),
+            standins.INJECTED,
+            *([standins.NPU] if megatron else []),
+            *([standins.VLLM] if self._vllm_on_cpu(rollout) else []),
         )
 
     def _vllm_on_cpu(self, rollout: bool) -> bool:
@@ -206,7 +206,7 @@ def compose(prepared: Prepared, command: Command) -> Composed:
 def _requirements(lock: Lock, rehearse: bool, root: Path) -> tuple[str, ...]:
     """What the interpreter must have: the manifest's requirements, or for a stack for NPUs that is looked at where
     there are none, what rehearsals were run with (the extra `rehearsal`, which is the quickstart's set)."""
-    if not (rehearse and lock.device == "npu" and host.npus(root) == 0):
+    if not (rehearse and lock.device == "npu" and host_facts.npus(root) == 0):
         return lock.requirements
     from npu_rl.manifest.load_manifest import load_manifest
 
@@ -230,7 +230,7 @@ def _demand_cluster(loaded: LoadedRecipe) -> None:
 
 
 def _demand_device(recipe: Recipe, root: Path) -> None:
-    if recipe.device == "npu" and host.npus(root) == 0:
+    if recipe.device == "npu" and host_facts.npus(root) == 0:
         raise HostError(
             f"{recipe.name} is for NPUs, and this machine shows none",
             why="There is no /dev/davinci0, 1, ... here.",
@@ -320,8 +320,8 @@ def _told_line(found: Finding, refusing: Sequence[Finding]) -> str:
 
 def _this_machine(layout: Layout, root: Path) -> Machine:
     """What the recipe will find here. The head of a cluster may have no NPUs, and then its memory says nothing."""
-    memory = host.usable_memory(root) if host.npus(root) else None
-    return Machine(host=memory, disk=host.free_disk(runs_folder(layout)))
+    memory = host_facts.usable_memory(root) if host_facts.npus(root) else None
+    return Machine(host=memory, disk=host_facts.free_disk(runs_folder(layout)))
 
 
 def facts(prepared: Prepared) -> dict[str, object]:

@@ -21,7 +21,7 @@ from typing import IO
 
 from npu_rl.disk import private
 from npu_rl.errors import HostError
-from npu_rl.training.tail import Tail, follow
+from npu_rl.training.monitor.tail import Tail, follow
 
 __all__ = [
     "RUN_VARIABLE",

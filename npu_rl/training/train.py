@@ -13,15 +13,15 @@ from npu_rl.errors import NpuRlError
 from npu_rl.masking import masked_data
 from npu_rl.recipes.dump_recipe import recipe_yaml
 from npu_rl.recipes.trainer_command import Command
-from npu_rl.training import dry_run, host, made, nodes
+from npu_rl.training import dry_run, host_facts, node_reports, tiny_model
 from npu_rl.training.attempt import Attempt, write_json
-from npu_rl.training.metrics import Point, rewards
+from npu_rl.training.attempt_runner import Ended, attempt_once, why
+from npu_rl.training.monitor.metrics import Point, rewards
+from npu_rl.training.monitor.screen import Screen
+from npu_rl.training.monitor.watch import Limits, Watch
 from npu_rl.training.prepare import Prepared, Tell, compose, facts, runs_folder
-from npu_rl.training.record import RunRecord
-from npu_rl.training.run import Ended, attempt_once, why
-from npu_rl.training.screen import Screen
+from npu_rl.training.run_record import RunRecord
 from npu_rl.training.temporary_folders import place_of, run_folder
-from npu_rl.training.watch import Limits, Watch
 
 _GOAL_WINDOW = 5  # steps at the end whose mean reward is held against the goal
 
@@ -116,7 +116,12 @@ def attempt_run(
     drift = prepared.drift
     said = {"proven": drift is None, **({"drift": drift.to_json()} if drift else {})}
     attempt = record.begin_attempt(
-        command.argv, environment, host.facts(), recipe_yaml(prepared.loaded), secrets=secrets, said=said
+        command.argv,
+        environment,
+        host_facts.facts(),
+        recipe_yaml(prepared.loaded),
+        secrets=secrets,
+        said=said,
     )
     try:
         if drift:
@@ -209,12 +214,12 @@ def new_record(prepared: Prepared, runs: Path, name: str, said: Mapping[str, obj
 
 
 def _make(prepared: Prepared, runs: Path, environment: dict[str, str], screen: Screen) -> None:
-    if not made.is_needed(prepared.recipe):
+    if not tiny_model.is_needed(prepared.recipe):
         return
-    folder = made.place(runs, prepared.recipe, prepared.interpreter)
+    folder = tiny_model.place(runs, prepared.recipe, prepared.interpreter)
     if not folder.is_dir():
         screen.stage("making the model and the data")
-    made.make(folder, prepared.recipe, prepared.interpreter, environment)
+    tiny_model.make(folder, prepared.recipe, prepared.interpreter, environment)
 
 
 def _watch(prepared: Prepared, rollout: bool, transfer: float | None, attempt: Attempt) -> Watch:
@@ -228,7 +233,7 @@ def _watch(prepared: Prepared, rollout: bool, transfer: float | None, attempt: A
 
 
 def _vocabulary(prepared: Prepared) -> int | None:
-    folder = made.place(runs_folder(prepared.layout), prepared.recipe, prepared.interpreter)
+    folder = tiny_model.place(runs_folder(prepared.layout), prepared.recipe, prepared.interpreter)
     try:
         size = read_json(folder / "model" / "config.json").get("vocab_size")
     except (OSError, ValueError):
@@ -247,7 +252,7 @@ def _judged(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: Ende
             hint=f"Look at {ended.fatal.place}.",
         )
     if ended.code != 0:
-        raise nodes.refusal(attempt) or _failed(attempt, ended.code)
+        raise node_reports.refusal(attempt) or _failed(attempt, ended.code)
     points = record.curve()
     values = [value for _, value in rewards(points)][-_GOAL_WINDOW:]
     final = sum(values) / len(values) if values else None

@@ -25,7 +25,7 @@ from npu_rl.manifest.load_manifest import load_manifest
 from npu_rl.patches.hunk_match import apply_exact
 from npu_rl.patches.parse_patch import parse_patch
 from npu_rl.patches.series import read_patchset
-from npu_rl.training.made import ON_PATH, ON_PATH_NPU
+from npu_rl.standins import INJECTED, NPU
 from tests.patchsets.conftest import WITHOUT
 from tests.support import byte_code, git
 
@@ -89,7 +89,7 @@ def run(
     npu: with the one for torch_npu as well. usage: the folder for NPU_RL_USAGE. Switches of this process's own
     environment are not passed on. Returns the JSON of the last line that it printed; fails the test if it fails.
     """
-    paths = [ON_PATH, *([ON_PATH_NPU] if npu else []), code]
+    paths = [INJECTED, *([NPU] if npu else []), code]
     given = {name: value for name, value in os.environ.items() if not name.startswith("NPU_RL_")}
     given |= {
         "PYTHONPATH": os.pathsep.join(map(str, paths)),

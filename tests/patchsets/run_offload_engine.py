@@ -21,7 +21,7 @@ from vllm import LLM, SamplingParams
 from vllm.engine.arg_utils import EngineArgs
 
 from tests.runtime.tiny_engine import live_bytes
-from tests.training.standins_vllm.models import deepseek
+from tests.standins.vllm.models import deepseek
 
 PROMPTS = [
     [3, 4, 5, 6, 7] * 7,

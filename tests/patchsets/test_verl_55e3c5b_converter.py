@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from npu_rl.data import runtime_root
+from npu_rl.standins import INJECTED, NPU
 from tests.patchsets.conftest import Patched
 from tests.runtime.converter_ranks import processes
 from tests.runtime.tiny_deepseek import make
@@ -22,7 +23,6 @@ for _needed in ("transformers", "accelerate", "tensordict", "einops"):
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 
 RUNNER = Path(__file__).with_name("run_converter.py")
-STANDINS = Path(__file__).parents[2] / "npu_rl" / "training"
 SCRIPT = "scripts/converter_hf_to_mcore.py"
 WITHIN = (  # what the script imports within its functions
     "transformers.models.deepseek_v3.modeling_deepseek_v3 megatron.core.dist_checkpointing.strategies.torch"
@@ -76,7 +76,7 @@ def run(tree: Path, jobs: list[Any], ranks: int, folder: Path, **environment: st
     """What each job gave, on each rank."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "jobs.json").write_text(json.dumps(jobs, default=str))
-    path = [STANDINS / "on_path", STANDINS / "on_path_npu"]
+    path = [INJECTED, NPU]
     more = {"NPU_RL_STANDINS": "cpu", "TORCHDYNAMO_DISABLE": "1", **environment}
     arguments = [str(RUNNER), str(tree), "jobs.json", "."]
     for done in processes([sys.executable, "-W", "ignore", *arguments], ranks, folder, path, **more):

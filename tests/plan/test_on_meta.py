@@ -14,7 +14,7 @@ import pytest
 from npu_rl.memory.memory_by_phase import WEIGHT
 from npu_rl.sizing.model_config import PUBLISHED, TINY, Shape, read_shape
 from npu_rl.sizing.weight_sizes import layer, routing_biases, stage, stage_ranges, training_share, whole
-from npu_rl.training.made import ON_PATH
+from npu_rl.standins import INJECTED
 from tests.plan.helpers import plan
 from tests.support import byte_code
 
@@ -111,7 +111,7 @@ def test_every_pipeline_stage_of_megatron_core(
     }
     environment = {
         **{name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ},
-        "PYTHONPATH": os.pathsep.join([str(code_tree), str(ON_PATH)]),
+        "PYTHONPATH": os.pathsep.join([str(code_tree), str(INJECTED)]),
         **byte_code(),
         "OMP_NUM_THREADS": "1",
     }

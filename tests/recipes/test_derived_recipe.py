@@ -11,8 +11,8 @@ from npu_rl.recipes.derived_recipe import derived
 from npu_rl.recipes.dump_recipe import recipe_yaml
 from npu_rl.recipes.load_recipe import LoadedRecipe, load_recipe
 from npu_rl.recipes.schema import Recipe
-from npu_rl.training.rehearsal.scale import scaled
-from npu_rl.training.rehearsal.scale_rollout import scaled_rollout
+from npu_rl.rehearsal.scale_recipe import scaled
+from npu_rl.rehearsal.scale_rollout import scaled_rollout
 from tests.recipes.examples import GOOD, ids, write
 
 

@@ -20,11 +20,11 @@ from npu_rl.errors import NpuRlError
 from npu_rl.judgement.judge import judge
 from npu_rl.lock import lock_model
 from npu_rl.recipes.load_recipe import load_recipe
-from npu_rl.training.drift import AllowedDrift
+from npu_rl.training.allow_drift import AllowedDrift
 from npu_rl.training.interpreter import Interpreter
+from npu_rl.training.monitor.screen import PlainScreen
 from npu_rl.training.prepare import Prepared, facts
-from npu_rl.training.record import RunRecord
-from npu_rl.training.screen import PlainScreen
+from npu_rl.training.run_record import RunRecord
 from npu_rl.training.train import Trained, attempt_run, new_record
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.receipt import Receipt

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.training import made
+from npu_rl.standins import INJECTED
+from npu_rl.training import tiny_model
 from npu_rl.training.dry_run import MORE_FILES
 from npu_rl.training.interpreter import Interpreter
-from npu_rl.training.made import ON_PATH
 from tests.recipes.test_trainer_command import recipe
 from tests.support import clean_env, run_cli
 from tests.training.ray_cluster import RayCluster
@@ -65,7 +65,7 @@ def sourced(shell: str, scripts: Path, *, times: int = 1, **env: str) -> dict[st
 
 
 def test_scripts_run_after_cann_alone(scripts: Path, quickstart_workspace: Path, cluster: RayCluster) -> None:
-    ours = f"{ON_PATH}:{quickstart_workspace}/code"
+    ours = f"{INJECTED}:{quickstart_workspace}/code"
     for shell in ("/bin/bash", "/bin/dash"):
         if Path(shell).exists():
             assert sourced(shell, scripts, PYTHONPATH=CANN)["PYTHONPATH"] == f"{ours}:{CANN}"
@@ -117,9 +117,9 @@ def test_the_address_of_a_host_by_name_is_left_to_ray(quickstart_workspace: Path
 def test_both_make_the_tiny_model_by_one_command() -> None:
     """A dry run's script made one of another kind: it left `model.make` and `data.make` out."""
     other = recipe(model={"make": "tiny-deepseek-v3-sums"}, data={"make": "boxed-sums", "rows": 9})
-    command = made.maker(Interpreter("/py", (3, 11, 0), {}), other, "/there")
+    command = tiny_model.maker(Interpreter("/py", (3, 11, 0), {}), other, "/there")
     assert command == ["/py", "-m", "npu_rl_make", "/there", "1", "9", "tiny-deepseek-v3-sums", "boxed-sums"]
-    assert os.environ.get("PYTHONPATH", "") != made.MAKERS_OWN["PYTHONPATH"]
+    assert os.environ.get("PYTHONPATH", "") != tiny_model.MAKERS_OWN["PYTHONPATH"]
 
 
 @pytest.mark.parametrize(

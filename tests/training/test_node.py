@@ -13,9 +13,9 @@ from types import ModuleType
 
 import pytest
 
+from npu_rl.standins import INJECTED
 from npu_rl.training.attempt import Attempt
-from npu_rl.training.made import ON_PATH
-from npu_rl.training.nodes import refusal
+from npu_rl.training.node_reports import refusal
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def nodes(node: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def module(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ON_PATH / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, INJECTED / f"{name}.py")
     assert spec and spec.loader
     made = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, name, made)

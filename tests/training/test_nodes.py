@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from npu_rl.standins import INJECTED
 from npu_rl.training.attempt import Attempt
-from npu_rl.training.made import ON_PATH
-from npu_rl.training.nodes import fetch_worker_logs, refusal
+from npu_rl.training.node_reports import fetch_worker_logs, refusal
 from tests.training.ray_cluster import RayCluster, free_port
 
 pytest.importorskip("ray")
@@ -70,7 +70,7 @@ class Run:
         self.address = cluster.address
 
     def told(self, **changes: Any) -> dict[str, Any]:
-        paths = [str(ON_PATH), str(self.code)]
+        paths = [str(INJECTED), str(self.code)]
         said = {
             "paths": paths,
             "variables": [],
@@ -89,7 +89,7 @@ class Run:
     ) -> subprocess.CompletedProcess[str]:
         own = {
             **{name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ},
-            "PYTHONPATH": os.pathsep.join([str(ON_PATH), str(self.code)]),
+            "PYTHONPATH": os.pathsep.join([str(INJECTED), str(self.code)]),
             "NPU_RL_RAY": json.dumps({"address": self.address}),
             "NPU_RL_NODES": json.dumps(told or self.told(variables=list(env))),
             **env,
@@ -142,7 +142,7 @@ def test_the_record_says_what_each_node_had(run: Run) -> None:
     nodes = run.nodes["nodes"]
     assert len(nodes) == 2 and len({node["node"] for node in nodes}) == 2
     assert [node["problems"] for node in nodes] == [[], []]
-    ours = os.pathsep.join([str(ON_PATH), str(run.code)])
+    ours = os.pathsep.join([str(INJECTED), str(run.code)])
     # `on:code:${PYTHONPATH}` ends in an empty entry, the working folder, where a node has none: it is taken away
     assert sorted(node["pythonpath"] for node in nodes) == [ours, f"{ours}:/cann/python/site-packages"]
     assert sorted(node["environment"].get("HCCL_BUFFSIZE", "") for node in nodes) == ["", "200"]
@@ -150,7 +150,7 @@ def test_the_record_says_what_each_node_had(run: Run) -> None:
 
 
 def test_a_folder_that_a_node_lacks(run: Run) -> None:
-    done = run.drive(run.told(paths=[str(ON_PATH), "/not/there/code"]))
+    done = run.drive(run.told(paths=[str(INJECTED), "/not/there/code"]))
     assert done.returncode == 3, done.stdout + done.stderr
     assert "2 of 2 nodes are not what the record of this run would say" in done.stderr
     assert "no folder there: /not/there/code" in done.stderr and "same path on every node" in done.stderr

@@ -10,7 +10,7 @@ import pytest
 from npu_rl.errors import NpuRlError
 from npu_rl.training import train
 from npu_rl.training.prepare import Prepared, facts
-from npu_rl.training.record import RunRecord
+from npu_rl.training.run_record import RunRecord
 from npu_rl.training.train import Stopped
 from tests.training.fake_run import FakeRun
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.training.made import ON_PATH
+from npu_rl.standins import INJECTED
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.rehearsal
 def make(folder: Path, *words: str) -> Path:
     done = subprocess.run(
         [sys.executable, "-m", "npu_rl_make", str(folder), "1", "64", *words],
-        env={**os.environ, "PYTHONPATH": str(ON_PATH), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+        env={**os.environ, "PYTHONPATH": str(INJECTED), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -91,11 +91,11 @@ def test_the_other_model_is_as_it_was(tmp_path: Path) -> None:
 
 
 def test_the_questions_come_from_their_numbers_alone() -> None:
-    sys.path.insert(0, str(ON_PATH))
+    sys.path.insert(0, str(INJECTED))
     try:
         from npu_rl_make_sums import PAIRS, questions
     finally:
-        sys.path.remove(str(ON_PATH))
+        sys.path.remove(str(INJECTED))
     assert questions(20, random.Random(3), "train") == questions(20, random.Random(3), "train")
     assert questions(20, random.Random(3), "train") != questions(20, random.Random(4), "train")
     asked = [row["prompt"][0]["content"] for row in questions(len(PAIRS) + 5, random.Random(3), "train")]

@@ -13,12 +13,12 @@ import pytest
 
 from npu_rl.errors import HostError
 from npu_rl.recipes.load_recipe import load_recipe
-from npu_rl.training.metrics import rewards
+from npu_rl.rehearsal.scale_recipe import scaled
+from npu_rl.training.monitor.metrics import rewards
+from npu_rl.training.monitor.screen import PlainScreen
 from npu_rl.training.prepare import facts
 from npu_rl.training.process import processes_of
-from npu_rl.training.record import RunRecord
-from npu_rl.training.rehearsal.scale import scaled
-from npu_rl.training.screen import PlainScreen
+from npu_rl.training.run_record import RunRecord
 from npu_rl.training.temporary_folders import left_by
 from npu_rl.training.train import RunFailed, attempt_run, new_record
 from tests.training.fake_run import FakeRun

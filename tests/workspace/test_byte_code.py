@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl import byte_code
-from npu_rl.training.made import ON_PATH
+from npu_rl.standins import INJECTED
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.receipt import read_receipt
 from tests.workspace.stack import Stack, found, look
@@ -53,7 +53,7 @@ def python(layout: Layout, code: str, **env: str) -> str:
 
 def in_a_run(layout: Layout, code: str, **env: str) -> str:
     """The output of Python as a process of a run on a host where only the key is known."""
-    path = f"{ON_PATH}{os.pathsep}{layout.code}"
+    path = f"{INJECTED}{os.pathsep}{layout.code}"
     return run([sys.executable, "-c", code], {"PYTHONPATH": path, "NPU_RL_BYTE_CODE": KEY, **env})
 
 

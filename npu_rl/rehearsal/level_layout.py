@@ -1,0 +1,162 @@
+"""Rehearsal level *layout*: the recipe's process groups at their real sizes, and a tiny model over a small layout.
+
+Groups are formed as every rank of the world in turn, by the tree's own code on torch's fake process group. They
+alone miss what a layer refuses ("MLA is not supported with Tensor Parallelism yet", MindSpeed 7ff818c), so a tiny
+model is built and trained for one step on real gloo ranks, with every dimension at most 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from npu_rl.rehearsal.child_process import run_child
+from npu_rl.rehearsal.layout_report import Check, LayoutReport, NotRehearsed
+from npu_rl.rehearsal.layout_sizes import (
+    Layout,
+    ModelSizes,
+    RolloutSizes,
+    TrainSizes,
+    fit,
+    rollout_groups,
+    tiny,
+    train_groups,
+)
+from npu_rl.rehearsal.layout_verdict import Found, judge_groups, judge_model
+from npu_rl.rehearsal.size_keys import OF_THE_SIZE
+
+__all__ = [
+    "Check",
+    "Layout",
+    "LayoutReport",
+    "ModelSizes",
+    "NotRehearsed",
+    "RolloutSizes",
+    "TrainSizes",
+    "rehearse_layout",
+]
+
+_LOADING = 300.0  # seconds until the tree is imported
+_PER_RANK = 2.0  # seconds one rank's groups may take
+_STEP_LIMIT = 120.0  # seconds the tiny model may take
+_LAYERS_PER_STAGE, _EXPERTS_PER_RANK = 2, 2  # of the tiny model (tiny_megatron.py)
+
+
+def rehearse_layout(
+    layout: Layout,
+    code: Path,
+    python: Path,
+    environment: Mapping[str, str],
+    tell: Callable[[str], None],
+) -> LayoutReport:
+    """Rehearse `layout` with the tree `code` and the interpreter `python`, in the training processes' `environment`.
+
+    Sizes that don't fit are reported without trying them. Raises NpuRlError if the interpreter fails as a whole.
+    """
+    begun = monotonic()
+    found: list[Found] = list(fit(layout))
+    stood_in: list[str] = []
+    if all(isinstance(item, Check) and item.ok for item in found):
+        run = _Children(layout, code, python, environment)
+        tell(f"forming the groups of {layout.world} ranks, as each rank in turn")
+        found += run.groups()
+        tell(f"training a tiny model over {tiny(layout)[0]} ranks")
+        found += run.model(stood_in)
+        found += _never(layout)
+    else:
+        found.append(NotRehearsed("groups and tiny model", "the sizes don't fit"))
+    return LayoutReport(
+        tuple(item for item in found if isinstance(item, Check)),
+        tuple(item for item in found if isinstance(item, NotRehearsed)),
+        tuple(stood_in),
+        round(monotonic() - begun, 1),
+    )
+
+
+class _Children:
+    """Runs the children for one layout and judges what they say."""
+
+    def __init__(self, layout: Layout, code: Path, python: Path, environment: Mapping[str, str]) -> None:
+        self.layout = layout
+        self.mindspeed = layout.megatron and (code / "mindspeed").is_dir()
+        self._where: dict[str, Any] = {"code": code, "python": python, "environment": environment}
+
+    def groups(self) -> list[Found]:
+        """The training backend's groups and the rollout's, at the recipe's sizes."""
+        layout = self.layout
+        train = "megatron" if layout.megatron else "fsdp"
+        parts = {train: ("training", train_groups(layout))}
+        if layout.rollout is not None:
+            parts["vllm"] = ("rollout", rollout_groups(layout.rollout))
+        job = {
+            "parts": list(parts),
+            "world": layout.world,
+            "mindspeed": self.mindspeed,
+            "train": layout.train_job(),
+            "rollout": None if layout.rollout is None else vars(layout.rollout),
+        }
+        limit = _LOADING + _PER_RANK * layout.world * len(parts)
+        lines = run_child("groups", job, limit=limit, **self._where)
+        return [
+            found
+            for part, (name, sizes) in parts.items()
+            for found in judge_groups(
+                name, [line for line in lines if line["part"] == part], sizes, layout.world
+            )
+        ]
+
+    def model(self, stood_in: list[str]) -> list[Found]:
+        """The tiny model; what is stood in for is appended to `stood_in`."""
+        layout, left_out = self.layout, list[Found]()
+        if layout.megatron and not self.mindspeed:
+            layout, left_out = _within_local_layers(layout)
+        world, sizes = tiny(layout)
+        job = {
+            "strategy": layout.strategy,
+            "world": world,
+            "limit": _STEP_LIMIT,
+            "mindspeed": self.mindspeed,
+            "train": sizes,
+            "model": {
+                "experts": layout.model.experts,
+                "kv_heads": layout.model.kv_heads,
+                "latent_attention": layout.model.latent_attention,
+            },
+            "transformer": {k: v for k, v in layout.transformer.items() if k not in OF_THE_SIZE},
+        }
+        lines = run_child("model", job, limit=_LOADING + _STEP_LIMIT, **self._where)
+        stood_in += [what for line in lines for what in line.get("stood_in", ())]
+        expected = {"layers": _LAYERS_PER_STAGE} if layout.megatron else {}
+        if layout.megatron and layout.model.experts:
+            expected["experts"] = _EXPERTS_PER_RANK
+        shape = ", ".join(f"{name} {size}" for name, size in sizes.items() if size > 1)
+        name = f"tiny model ({shape or f'ranks {world}'})"
+        return [*judge_model(name, lines, world, expected), *left_out]
+
+
+def _within_local_layers(layout: Layout) -> tuple[Layout, list[Found]]:
+    """The layout without what Megatron-core's local layers can't do, which MindSpeed or Transformer Engine can."""
+    left_out: list[Found] = []
+    train = layout.train
+    if train.context > 1:
+        why = "Megatron-core's local attention has no context parallelism, and MindSpeed is not in the tree"
+        left_out.append(NotRehearsed("tiny model: context parallelism", why))
+        layout = replace(layout, train=replace(train, context=1, expert_tensor=layout.expert_tensor))
+    if layout.model.experts and train.tensor > 1 and train.expert == layout.expert_tensor == 1:
+        # RowParallelLinear of 0.12.1 sums an expert's output over the tensor ranks when the experts have none.
+        why = "Megatron-core's local expert layers mix up their ranks at this combination of sizes"
+        left_out.append(NotRehearsed("tiny model: experts", why))
+        layout = replace(layout, model=replace(layout.model, experts=0))
+    return layout, left_out
+
+
+def _never(layout: Layout) -> Iterator[NotRehearsed]:
+    """What this level can't show for any tree."""
+    if not layout.megatron and layout.train.sequence > 1:
+        yield NotRehearsed("tiny model: Ulysses sequence parallelism", "it needs flash attention")
+    if layout.rollout is not None:
+        yield NotRehearsed("tiny model of the rollout", "vLLM's layers are tried by the level train")
+    yield NotRehearsed("HCCL, memory and speed", "only an NPU can show them")

@@ -1,0 +1,177 @@
+"""`train --rehearse`: the levels one after the other, and one report."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections import Counter
+from pathlib import Path
+
+from npu_rl.config.problems import closest
+from npu_rl.data import data_root
+from npu_rl.disk import write_atomically
+from npu_rl.errors import NpuRlError, UsageError
+from npu_rl.rehearsal.expected import read_expected
+from npu_rl.rehearsal.layout_report import LayoutReport
+from npu_rl.rehearsal.level_imports import ImportReport, rehearse_imports
+from npu_rl.rehearsal.level_layout import rehearse_layout
+from npu_rl.rehearsal.level_rollout import can_rehearse_rollout, rehearse_rollout
+from npu_rl.rehearsal.level_train import has_mindspeed, rehearse_train
+from npu_rl.rehearsal.patch_hooks import patch_uses
+from npu_rl.rehearsal.rehearsal_report import RehearsalReport
+from npu_rl.rehearsal.scale_recipe import scaled
+from npu_rl.rehearsal.scale_rollout import CASES
+from npu_rl.rehearsal.usage import read_usage
+from npu_rl.sizing.parallelism import layout_of
+from npu_rl.standins import INJECTED, NPU, VLLM
+from npu_rl.training.monitor.screen import Screen
+from npu_rl.training.prepare import Prepared, Tell, dump, facts, runs_folder
+from npu_rl.training.run_record import RunRecord
+from npu_rl.training.train import new_record
+
+LEVELS = ("imports", "layout", "train", "rollout")
+RUNTIME = "npu_rl_runtime"
+
+
+def rehearse(prepared: Prepared, level: str, screen: Screen, tell: Tell) -> RehearsalReport:
+    """Rehearse at one level, or at "all". The report is also written to the rehearsal's folder among the runs.
+
+    Raises UsageError for a level that doesn't exist; Stopped if a person ends it.
+    """
+    if level not in (*LEVELS, "all"):
+        raise UsageError(
+            f"There is no rehearsal level {level!r}{closest(level, [*LEVELS, 'all'])}",
+            hint=f"levels: {', '.join(LEVELS)}, or all",
+        )
+    wanted = _all(prepared) if level == "all" else (level,)
+    backend = "Megatron-core with MindSpeed" if prepared.recipe.megatron else "FSDP"
+    report = RehearsalReport(prepared.recipe.name, prepared.lock.tree, prepared.lock.commit, backend)
+    record = _record(prepared, level)
+    report.unproven = record.unproven
+    if prepared.drift:
+        prepared.drift.write(record.folder)
+    with record.alone():
+        if "imports" in wanted:
+            report.imports = _imports(prepared, record, tell)
+        if "layout" in wanted:
+            report.layout = _layout(prepared, record, tell)
+    if "train" in wanted:
+        report.train = rehearse_train(prepared, record, screen)
+    if "rollout" in wanted:
+        report.rollout = {}
+        for case in CASES:
+            of_case = _record(prepared, f"rollout, {case}", f".{case}")
+            report.rollout[case] = rehearse_rollout(prepared, of_case, case, screen)
+    hooks, standins = _used(report)
+    report.standins = dict(standins)
+    report.patches = patch_uses(prepared.report, hooks if report.trained() else None)
+    write_atomically(record.folder / "rehearsal.json", dump(report.to_json()).encode())
+    return report
+
+
+def _all(prepared: Prepared) -> tuple[str, ...]:
+    """Where vLLM's own engine can be rehearsed, a rollout that stands in for it shows nothing more."""
+    return ("imports", "layout", "rollout" if can_rehearse_rollout(prepared) else "train")
+
+
+def _used(report: RehearsalReport) -> tuple[Counter[str], Counter[str]]:
+    """Runs of hooks, and uses of stand-ins, over all that was trained."""
+    hooks: Counter[str] = Counter()
+    standins: Counter[str] = Counter()
+    for folder in {folder for part in report.trained() for folder in part.usage}:
+        of_hooks, of_standins = read_usage(folder)
+        hooks += of_hooks
+        standins += of_standins
+    return hooks, standins
+
+
+def _record(prepared: Prepared, level: str, suffix: str = "") -> RunRecord:
+    """A record of its own: NAME.rehearsal, or with the first number that is free."""
+    runs = runs_folder(prepared.layout)
+    base = f"{prepared.recipe.name}.rehearsal{suffix}"
+    names = itertools.chain([base], (f"{base}-{number}" for number in itertools.count(2)))
+    name = next(name for name in names if not _is_there(runs, name))
+    return new_record(prepared, runs, name, {**facts(prepared), "rehearsal": level})
+
+
+def _is_there(runs: Path, name: str) -> bool:
+    """Whether the name is taken; the record of a rehearsal that was killed is completed then."""
+    if (runs / name / "run.json").is_file():
+        with contextlib.suppress(NpuRlError):  # it is going on, or can't be read
+            if RunRecord.look(runs, name).is_cut_off:
+                RunRecord.open(runs, name)
+    return os.path.lexists(runs / name)
+
+
+def _imports(prepared: Prepared, record: RunRecord, tell: Tell) -> ImportReport:
+    return rehearse_imports(
+        prepared.layout.code,
+        patched_packages(prepared),
+        Path(prepared.interpreter.path),
+        _environment(prepared, record),
+        _expected(prepared),
+        tell,
+    )
+
+
+def patched_packages(prepared: Prepared) -> list[str]:
+    """The trainer's own package and ours, and of each other one that a patch changes the folders it changes: the
+    900 modules of vLLM would take ten minutes."""
+    touched = [
+        file
+        for component, patch in prepared.lock.patches()
+        for file in _placed(prepared, component, patch.files)
+    ]
+    whole = {prepared.recipe.trainer.module.partition(".")[0], RUNTIME}
+    folders = {Path(file).parent for file in touched if file.endswith(".py") and len(Path(file).parts) > 1}
+    found = {folder.parts[0] if folder.parts[0] in whole else ".".join(folder.parts) for folder in folders}
+    code = prepared.layout.code
+    return sorted(
+        name for name in found | {RUNTIME} if (code / name.replace(".", "/") / "__init__.py").is_file()
+    )
+
+
+def _placed(prepared: Prepared, component: str, files: tuple[str, ...]) -> list[str]:
+    """Where a component's files lie in the code."""
+    takes = prepared.lock.components[component].take if component in prepared.lock.components else ()
+    placed = []
+    for file in files:
+        for take in takes:
+            if take.path == "." or file == take.path or file.startswith(take.path + "/"):
+                rest = file if take.path == "." else file[len(take.path) :].lstrip("/")
+                placed.append("/".join(part for part in ("" if take.to == "." else take.to, rest) if part))
+    return placed if takes else list(files)
+
+
+def _expected(prepared: Prepared) -> dict[str, tuple[str, ...]] | None:
+    """The committed list NAME.imports.yaml beside the manifest, if there is one."""
+    beside = Path(str(prepared.report.receipt.setup.get("manifest", ""))).with_suffix(".imports.yaml")
+    bundled = data_root() / "manifests" / f"{prepared.lock.manifest}.imports.yaml"
+    place = beside if beside.is_file() else bundled
+    return read_expected(place.read_text(encoding="utf-8"), str(place)) if place.is_file() else None
+
+
+def _layout(prepared: Prepared, record: RunRecord, tell: Tell) -> LayoutReport:
+    return rehearse_layout(
+        layout_of(prepared.loaded),
+        prepared.layout.code,
+        Path(prepared.interpreter.path),
+        _environment(prepared, record),
+        tell,
+    )
+
+
+def _environment(prepared: Prepared, record: RunRecord) -> dict[str, str]:
+    """That of the training's processes on a CPU, without its stand-ins: these levels have their own."""
+    small = prepared.with_recipe(scaled(prepared.recipe, record.name)[0])
+    command = small.command(record.folder.parent, record.id, 1, None)
+    own = {
+        k: v
+        for k, v in command.environment.items()
+        if k not in ("NPU_RL_STANDINS", "NPU_RL_RAY", "NPU_RL_NODES", "NPU_RL_USAGE")
+    }
+    standins = [INJECTED, *([NPU] if has_mindspeed(prepared) else [])]
+    standins += [VLLM] if prepared.recipe.rollout.engine == "vllm" else []
+    path = os.pathsep.join(map(str, [*standins, prepared.layout.code]))
+    return {**os.environ, **own, "PYTHONPATH": path}

@@ -1,0 +1,208 @@
+"""One attempt at a run: start the driver, follow what it says, stop it in order, write down how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+from npu_rl.disk import private
+from npu_rl.training.attempt import Attempt
+from npu_rl.training.monitor.explain_failure import Explanation, explain
+from npu_rl.training.monitor.log_lines import speaker_and_words
+from npu_rl.training.monitor.metrics import MetricsWriter, parse_line, seconds
+from npu_rl.training.monitor.screen import Screen
+from npu_rl.training.monitor.watch import Alarm, Watch
+from npu_rl.training.node_reports import fetch_worker_logs
+from npu_rl.training.process import Child, follow, processes_of, start, stop
+
+_PAUSE = 0.1  # seconds between two looks at the log
+_LOG_LIMIT = 32 << 20  # bytes kept of one worker's log
+_MAXIMUM_LOGS = 4096
+
+# What the driver's log says when a stage begins (the driver itself; verl/trainer/main_ppo.py at 0.5.0).
+_STAGES = (
+    ("npu-rl: starting Ray", "starting Ray"),
+    ("npu-rl: comparing the nodes", "comparing the nodes"),
+    ("npu-rl: Ray is up", "loading the trainer"),
+    ("TaskRunner hostname:", "reading the data"),
+    ("Total training steps:", "building the workers"),
+    ("Training Progress:", "first step"),
+)
+
+
+@dataclass
+class Ended:
+    """How an attempt ended. signal: the one a person or the system sent npu-rl. fatal: the alarm that ended it."""
+
+    code: int
+    signal: int | None = None
+    fatal: Alarm | None = None
+    alarms: list[Alarm] = field(default_factory=list)
+    killed: list[int] = field(default_factory=list)
+    steps: int = 0
+    seconds: float = 0.0
+
+    @property
+    def outcome(self) -> str:
+        """As the record has it."""
+        if self.signal is not None or self.fatal is not None:
+            return "stopped"
+        return "done" if self.code == 0 else "failed"
+
+
+def attempt_once(
+    attempt: Attempt,
+    argv: list[str],
+    environment: Mapping[str, str],
+    *,
+    run_id: str,
+    total: int,
+    watch: Watch,
+    screen: Screen,
+    ray: Path,
+    grace: float = 15.0,
+) -> Ended:
+    """Run the driver to its end, whatever ends it. No process of the run is left when this returns; how it ended is for
+    the caller to write down.
+
+    total: steps of the whole run. ray: Ray's own folder; its workers' logs are copied into the attempt.
+    """
+    began = time.monotonic()
+    with _signals() as asked, MetricsWriter(attempt.metrics) as writer:
+        child = start(argv, env=environment, cwd=attempt.folder, output=attempt.driver_log)
+        follower = _Follower(attempt, writer, watch, screen, total)
+        try:
+            attempt.note_driver(child.pid)
+            ended = follower.until_end(child, asked)
+        finally:
+            # A driver that is gone may have left workers; one that lives is asked first.
+            killed = stop(child, run_id, grace) if child.poll() is None or processes_of(run_id) else []
+            follower.look()
+            keep_worker_logs(ray, attempt.workers)
+            fetch_worker_logs(attempt, argv[0], environment)
+    ended.killed = killed
+    code = child.wait(10.0)
+    ended.code = code if code is not None else -signal.SIGKILL
+    ended.alarms, ended.steps = follower.alarms, follower.steps
+    ended.seconds = time.monotonic() - began
+    return ended
+
+
+class _Follower:
+    """Reads the log while it grows: metrics into the file, stages, steps and alarms to the screen."""
+
+    def __init__(
+        self, attempt: Attempt, writer: MetricsWriter, watch: Watch, screen: Screen, total: int
+    ) -> None:
+        self._attempt = attempt
+        self._tail = follow(attempt.driver_log)
+        self._writer = writer
+        self._watch = watch
+        self._screen = screen
+        self._total = total
+        self._recent: list[float] = []
+        self.alarms: list[Alarm] = []
+        self.steps = 0
+
+    def until_end(self, child: Child, asked: list[int]) -> Ended:
+        """Until the driver has ended, a signal came, or an alarm was fatal."""
+        while True:
+            running = child.poll() is None
+            self.look()
+            fatal = next((alarm for alarm in self.alarms if alarm.fatal), None)
+            if asked:
+                self._screen.stage("stopping the run's processes")
+                return Ended(0, signal=asked[0])
+            if fatal is not None or not running:
+                return Ended(0, fatal=fatal)
+            self._note(self._watch.tick(time.monotonic()))
+            time.sleep(_PAUSE)
+
+    def look(self) -> None:
+        """Take in what the log has got since the last look."""
+        for line in self._tail.lines():
+            found = parse_line(line)
+            if found is None:
+                self._stage(line)
+                continue
+            step, data = found
+            self._writer.write(step, data)
+            self.steps += 1
+            took = seconds(data)
+            if took is not None:
+                self._recent = [*self._recent[-9:], took]
+            self._screen.step(step, self._total, data, self._eta(step))
+            self._note(self._watch.point(step, data, time.monotonic()))
+
+    def _stage(self, line: str) -> None:
+        if self.steps:
+            return
+        words = speaker_and_words(line)[1]
+        for sign, stage in _STAGES:
+            if sign in words:
+                self._screen.stage(stage)
+
+    def _eta(self, step: int) -> float | None:
+        if not self._recent:
+            return None
+        return sum(self._recent) / len(self._recent) * max(self._total - step, 0)
+
+    def _note(self, alarms: list[Alarm]) -> None:
+        for alarm in alarms:
+            self.alarms.append(alarm)
+            self._attempt.add_alarm(alarm.to_json())
+            self._screen.alarm(alarm)
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[list[int]]:
+    """SIGINT, SIGTERM and SIGHUP are noted, not obeyed at once; a second one interrupts what is done then.
+
+    SIGHUP stays ignored where it is: that is what nohup is for.
+    """
+    asked: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        del frame
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, note) for number in numbers}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def keep_worker_logs(ray: Path, target: Path) -> None:
+    """Copy the logs of Ray's processes; of a very long one its end. What can't be read is left out."""
+    found = [
+        path for path in sorted(ray.glob("session_2*/logs/*")) if path.is_file() and not path.is_symlink()
+    ]
+    for path in found[:_MAXIMUM_LOGS]:
+        with contextlib.suppress(OSError):
+            if path.stat().st_size == 0:
+                continue
+            with path.open("rb") as source, open(target / path.name, "wb", opener=private) as copy:
+                source.seek(max(path.stat().st_size - _LOG_LIMIT, 0))
+                shutil.copyfileobj(source, copy)
+
+
+def why(attempt: Attempt, code: int) -> Explanation | None:
+    """Why an attempt failed, as far as its logs tell."""
+    return explain([attempt.driver_log, *sorted(attempt.workers.rglob("*.err"))], code)

@@ -1,0 +1,222 @@
+"""Why did a run fail? The last exception in its logs, and what is known about such failures.
+
+Worker lines stand in the driver's log with Ray's prefix, mixed with those of other workers: each speaker's
+tracebacks are read on their own. Of each log only the end is looked at, so memory is bounded.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from npu_rl.training.monitor.log_lines import speaker_and_words
+from npu_rl.training.monitor.symptoms import SYMPTOMS, Symptom
+
+_TAIL = 4 << 20  # bytes read from the end of a log
+_CHUNK = 1 << 20
+_AFTER = 15  # lines after an exception that may belong to its message
+_EXCERPT = 14
+
+_HEAD = "Traceback (most recent call last)"
+_LOGGER = re.compile(r"\A(?:\[rank\d+\]:? |(?:ERROR|WARNING|INFO) [\d-]+ [\d:]+ \[[^\]]+\] ?)")
+_EXCEPTION = re.compile(
+    r"(?P<name>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:\((?P<of>[\w.]+)\))?(?::(?: (?P<message>.*))?)?"
+)
+_FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
+_ONLY_INTERRUPTED = {"KeyboardInterrupt", "SystemExit", "Stopped"}
+_MESSENGERS = {
+    *("RayActorError", "ActorDiedError", "ActorUnavailableError", "WorkerCrashedError", "RaySystemError"),
+    *("BrokenPipeError", "ConnectionResetError", "ConnectionRefusedError", "EOFError"),
+    *("DistNetworkError", "DistBackendError", "CalledProcessError", "ChildFailedError"),
+}
+# Tracebacks of errors that were dealt with: Ray looks for a package of CANN, and objects that die late.
+_HARMLESS = re.compile(
+    r"Failed to detect NPU type|Exception ignored in|Exception in thread .*\(most likely raised"
+)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why, as far as the logs tell. file and line (from 1): the place in the logs. source: of a known failure."""
+
+    cause: str
+    hint: str
+    file: Path
+    line: int
+    excerpt: str
+    source: str = ""
+
+
+@dataclass
+class _Block:
+    """A traceback: its lines, and the exception that ends it."""
+
+    path: Path
+    lines: list[str]
+    harmless: bool
+    number: int = 0
+    exception: str = ""
+    rank: int = 2  # 0: an error; 1: it tells that another process failed; 2: no reason
+    after: list[str] = field(default_factory=list)
+    open: bool = True  # frames may still follow
+
+    def text(self) -> str:
+        return "\n".join((*self.lines, *self.after))
+
+    def code(self) -> str | None:
+        """The place in the code that raised it."""
+        frames = [found for line in self.lines if (found := _FRAME.match(line))]
+        return f"{frames[-1]['file']}:{frames[-1]['line']}" if frames else None
+
+
+@dataclass(frozen=True)
+class _Sign:
+    """A known symptom and where a log shows it last."""
+
+    symptom: Symptom
+    path: Path
+    line: int
+    text: str
+
+
+def explain(logs: list[Path], code: int | None = None) -> Explanation | None:
+    """The likely cause of a failure; None if the logs show none.
+
+    logs: the driver's first, then the workers'; one that is not there is passed over. code: the driver's
+    exit status, for a death that left no words.
+    """
+    logs = [path for path in logs if path.is_file()]
+    messenger: _Block | None = None
+    for path in logs:
+        blocks = _tracebacks(path)
+        errors = [block for block in blocks if block.rank == 0]
+        if errors:
+            return _of_exception(errors[-1], logs)
+        messenger = messenger or next((block for block in reversed(blocks) if block.rank == 1), None)
+    sign = _strongest(logs)
+    if sign:
+        symptom = sign.symptom
+        return Explanation(symptom.cause, symptom.hint, sign.path, sign.line, sign.text, symptom.source)
+    if messenger:
+        return _of_exception(messenger, [])
+    return _of_death(logs, code)
+
+
+def _of_exception(block: _Block, logs: list[Path]) -> Explanation:
+    place = block.code()
+    raised = block.exception + (f"\nraised at {place}" if place else "")
+    excerpt = "\n".join(block.lines[-_EXCERPT:])
+    text = block.text()
+    known = next((symptom for symptom in SYMPTOMS if symptom.pattern.search(text)), None)
+    if known:
+        cause = f"{known.cause}\n{raised}"
+        return Explanation(cause, known.hint, block.path, block.number, excerpt, known.source)
+    hint, source = "Read the log from there upwards.", ""
+    sign = _strongest(logs)
+    if sign:
+        hint += f"\n{sign.path.name}:{sign.line} may belong to it: {sign.symptom.cause} {sign.symptom.hint}"
+        source = sign.symptom.source
+    return Explanation(raised, hint, block.path, block.number, excerpt, source)
+
+
+def _strongest(logs: list[Path]) -> _Sign | None:
+    """Of the known symptoms that the logs show, the most telling one; the driver's before a worker's."""
+    found: _Sign | None = None
+    better = len(SYMPTOMS)
+    for path in logs:
+        first, data = _end_of(path)
+        text = data.decode("utf-8", "replace")
+        for rank, symptom in enumerate(SYMPTOMS[:better]):
+            last = deque(symptom.pattern.finditer(text), maxlen=1)
+            if last:
+                begin = text.rfind("\n", 0, last[0].start()) + 1
+                end = text.find("\n", last[0].end())
+                line = text[begin : end if end >= 0 else len(text)]
+                number = first + text.count("\n", 0, begin)
+                found, better = _Sign(symptom, path, number, speaker_and_words(line)[1][:500]), rank
+                break
+    return found
+
+
+def _of_death(logs: list[Path], code: int | None) -> Explanation | None:
+    if code is None or code >= 0 or not logs:
+        return None
+    cause = f"The driver was ended by signal {-code} and left no words."
+    if code == -9:
+        cause += " If no person did it, the kernel did, for want of main memory."
+    return Explanation(cause, "Look at `dmesg` and at the machine's memory.", logs[0], 1, "")
+
+
+# -- reading a log -------------------------------------------------------------------------------------
+
+
+def _tracebacks(path: Path) -> list[_Block]:
+    """The tracebacks at the end of a log that reach their exception, in order."""
+    number, data = _end_of(path)
+    if _HEAD.encode() not in data:
+        return []
+    blocks: list[_Block] = []
+    speaking: dict[str, _Block] = {}
+    before: dict[str, str] = {}
+    for raw in data.split(b"\n"):
+        # of a progress bar's states the last
+        line = raw.rstrip(b"\r").rpartition(b"\r")[2].decode("utf-8", "replace")
+        speaker, text = speaker_and_words(line)
+        if logged := _LOGGER.match(text):
+            speaker, text = f"{speaker} {logged[0][:8]}", text[logged.end() :]
+        if text.lstrip(" |+").startswith(_HEAD):
+            block = _Block(path, [text], bool(_HARMLESS.search(before.get(speaker, ""))))
+            speaking[speaker] = block
+            blocks.append(block)
+        elif speaker in speaking and not _goes_on(speaking[speaker], number, text):
+            del speaking[speaker]
+        before[speaker] = text
+        number += 1
+    return [block for block in blocks if block.exception]
+
+
+def _goes_on(block: _Block, number: int, text: str) -> bool:
+    """Take one more line of a traceback's speaker; False if nothing more can belong to it."""
+    if not block.open and _FRAME.match(text):
+        block.open = True  # Ray puts the frames of the other process after its own exception
+        block.lines += block.after
+        block.after.clear()
+    if not block.open:
+        block.after.append(text)
+        return len(block.after) < _AFTER
+    found = None if not text or text[0].isspace() else _EXCEPTION.fullmatch(text)
+    if found is None and text and not text[0].isspace():
+        return False
+    block.lines.append(text)
+    if found is not None:
+        block.open = False
+        block.exception, block.number = text[:1000], number
+        block.rank = 2 if block.harmless else _rank(found)
+    return True
+
+
+def _rank(found: re.Match[str]) -> int:
+    names = {(found[group] or "").rpartition(".")[2] for group in ("name", "of")}
+    if names & _ONLY_INTERRUPTED:
+        return 2
+    return 1 if names & _MESSENGERS else 0
+
+
+def _end_of(path: Path) -> tuple[int, bytes]:
+    """The end of a log from the beginning of a line, and that line's number."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        skip = max(size - _TAIL, 0)
+        file.seek(0)
+        number, left = 1, skip
+        while left > 0 and (chunk := file.read(min(_CHUNK, left))):
+            number += chunk.count(b"\n")
+            left -= len(chunk)
+        data = file.read(_TAIL)
+    if skip:
+        _, _, data = data.partition(b"\n")  # a part of a line
+        number += 1
+    return number, data

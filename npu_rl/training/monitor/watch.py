@@ -1,0 +1,269 @@
+"""What goes wrong without an error, seen while it happens: the trainer would end with exit status 0 all the same."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from npu_rl.training.monitor.metrics import REWARDS, reward, seconds
+
+KINDS = ("nan", "constant-reward", "no-progress", "transfer", "empty-answers")
+
+# The mean difference between the probabilities that rollout and trainer give a chosen token, as a share of one over
+# the number of words the policy chooses among, exp(entropy) but at most the vocabulary. Measured on the quickstart's
+# model (320 words, bfloat16 on both sides): 0.008 to 0.014 in the first 15 steps, and 0.06 with one o_proj zeroed on
+# the way to the rollout. While the policy learns, up to 0.041.
+TRANSFER_FACTOR = 0.035
+TRANSFER_FACTOR_LEARNING = 0.12
+_NEAR_UNIFORM = 0.8  # share of the vocabulary from which on the first factor holds
+
+_FINITE = (
+    *(*REWARDS, "actor/pg_loss", "actor/kl_loss", "actor/entropy", "actor/grad_norm"),
+    *("critic/vf_loss", "critic/grad_norm"),
+)
+DIFFERENCE = "training/rollout_probs_diff_mean"
+_REMEMBERED = 50  # step durations for the median
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """Something a person should know now. kind: one of KINDS. place: the metric or log to look at.
+
+    fatal: whether the caller wanted the run ended for it."""
+
+    kind: str
+    message: str
+    cause: str
+    place: str
+    fatal: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """From where on it is an alarm. None switches a watch off.
+
+    constant_steps: steps with exactly the same mean reward. goal: a reward from which on none of the reward's
+    and answers' alarms is told, because the task is learnt. first_step, next_step: seconds without one;
+    next_step is stretched to slow_factor times the median step. transfer: the highest mean difference of
+    probabilities; by default TRANSFER_FACTOR over the vocabulary's size, so without `vocabulary` it is not watched.
+    empty_steps: steps whose answers have at most one token on average. clipped_steps: steps in which every
+    answer hits the length limit and the reward does not rise.
+    """
+
+    constant_steps: int | None = 10
+    goal: float | None = None
+    first_step: float | None = 1800.0
+    next_step: float | None = 600.0
+    slow_factor: float = 5.0
+    transfer: float | None = None
+    vocabulary: int | None = None
+    empty_steps: int | None = 3
+    clipped_steps: int | None = 20
+
+
+class Watch:
+    """Looks at every step and at the clock. An alarm is told once, and again only after it has been well."""
+
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        *,
+        fatal: Iterable[str] = (),
+        log: str = "driver.log",
+        started: float | None = None,
+    ) -> None:
+        """fatal: kinds that end the run. log: where to look when nothing moves. started: as `now` below."""
+        self._limits = limits or Limits()
+        self._fatal = frozenset(fatal)
+        if unknown := self._fatal - set(KINDS):
+            raise ValueError(f"no kinds of alarm: {', '.join(sorted(unknown))}")
+        self._log = log
+        self._told: set[str] = set()
+        self._last_sign = started
+        self._step: int | None = None
+        self._durations: deque[float] = deque(maxlen=_REMEMBERED)
+        self._same: tuple[float, int] = (math.nan, 0)  # a reward, and for how many steps
+        self._seen: tuple[float, float] = (math.inf, -math.inf)  # lowest and highest reward
+        self._empty = 0
+        self._clipped: list[float] = []  # rewards of the latest steps whose answers were all cut off
+
+    def point(self, step: int, data: Mapping[str, float], now: float) -> list[Alarm]:
+        """Take a step's numbers. now: seconds of any one clock that runs evenly."""
+        took = seconds(data)
+        if took is None and self._step is not None and self._last_sign is not None:
+            took = now - self._last_sign
+        if took is not None and took > 0:
+            self._durations.append(took)
+        self._last_sign, self._step = now, step
+        self._told.discard("no-progress")
+        alarms = [self._nan(step, data), self._transfer(step, data)]
+        value = reward(data)
+        if value is not None and math.isfinite(value):
+            learnt = self._limits.goal is not None and value >= self._limits.goal
+            alarms += [
+                self._constant(step, data, value, learnt),
+                self._empty_answers(step, data, value, learnt),
+            ]
+        return [alarm for alarm in alarms if alarm is not None]
+
+    def tick(self, now: float) -> list[Alarm]:
+        """Look at the clock; call it every few seconds."""
+        if self._last_sign is None:
+            self._last_sign = now
+        limit = self._patience()
+        waited = now - self._last_sign
+        if limit is None or waited <= limit:
+            return []
+        if self._step is None:
+            message = f"No step {waited:.0f} s after the start (limit {limit:.0f} s)"
+            cause = (
+                "Building the workers or the first rollout hangs: a worker that waits for others (a wrong network "
+                "interface, a node that is missing), or a model that is read from a slow disk."
+            )
+        else:
+            usual = statistics.median(self._durations) if self._durations else None
+            message = f"No step for {waited:.0f} s after step {self._step} (limit {limit:.0f} s" + (
+                f", usual {usual:.1f} s)" if usual else ")"
+            )
+            cause = (
+                "One process is stuck or dead and the others wait for it in a collective, or a checkpoint is "
+                "being written to a slow disk."
+            )
+        alarm = self._tell("no-progress", True, message, cause, self._log)
+        return [alarm] if alarm else []
+
+    def _patience(self) -> float | None:
+        if self._step is None:
+            return self._limits.first_step
+        if self._limits.next_step is None:
+            return None
+        usual = statistics.median(self._durations) if self._durations else 0.0
+        return max(self._limits.next_step, self._limits.slow_factor * usual)
+
+    def _nan(self, step: int, data: Mapping[str, float]) -> Alarm | None:
+        known = [key for key in _FINITE if key in data]
+        if not known:
+            return None  # a validation, which says nothing about it
+        bad = [key for key in known if not math.isfinite(data[key])]
+        told = ", ".join(f"{key} is {data[key]}" for key in bad)
+        cause = "An overflow: the learning rate or the loss scale is too high, or a weight was not loaded."
+        if any(key in REWARDS for key in bad):
+            cause = "The reward function returns a value that is no number for some answer."
+        return self._tell("nan", bool(bad), f"Step {step}: {told}", cause, bad[0] if bad else "")
+
+    def _transfer(self, step: int, data: Mapping[str, float]) -> Alarm | None:
+        limit = self._transfer_limit(data)
+        difference = data.get(DIFFERENCE)
+        if limit is None or difference is None:
+            return None
+        return self._tell(
+            "transfer",
+            not difference <= limit,  # NaN is an alarm too
+            f"Step {step}: rollout and trainer disagree about the answers' tokens: mean difference of "
+            f"probabilities {difference:.2g} (limit {limit:.2g})",
+            "A weight does not reach the rollout as it is in the trainer: a name that is skipped, a wrong "
+            "layout, a missing reshard.",
+            DIFFERENCE,
+        )
+
+    def _transfer_limit(self, data: Mapping[str, float]) -> float | None:
+        if self._limits.transfer is not None:
+            return self._limits.transfer
+        if not self._limits.vocabulary:
+            return None
+        choices = float(self._limits.vocabulary)
+        entropy = data.get("actor/entropy", data.get("actor/entropy_loss"))
+        if entropy is not None and math.isfinite(entropy) and entropy >= 0:
+            choices = min(choices, math.exp(min(entropy, 700.0)))
+        uniform = choices >= _NEAR_UNIFORM * self._limits.vocabulary
+        return (TRANSFER_FACTOR if uniform else TRANSFER_FACTOR_LEARNING) / choices
+
+    def _constant(self, step: int, data: Mapping[str, float], value: float, learnt: bool) -> Alarm | None:
+        before, count = self._same
+        self._same = (value, count + 1 if value == before else 1)
+        low, high = self._seen
+        self._seen = (min(low, value), max(high, value))
+        count = self._same[1]
+        wrong = _reached(self._limits.constant_steps, count) and not learnt
+        message = f"Step {step}: the mean reward has been {value:g} for {count} steps"
+        return self._tell(
+            "constant-reward", wrong, message, self._why_constant(data, value), _reward_key(data)
+        )
+
+    def _why_constant(self, data: Mapping[str, float], value: float) -> str:
+        lowest = data.get(_reward_key(data).replace("/mean", "/min"), value)
+        highest = data.get(_reward_key(data).replace("/mean", "/max"), value)
+        if lowest != highest:
+            return (
+                "Answers differ in their reward, but their mean does not move: no gradient reaches the rollout. "
+                "Look at actor/grad_norm and actor/lr, and whether new weights reach the rollout."
+            )
+        varied = self._seen[0] < self._seen[1]
+        if varied and value >= self._seen[1]:
+            return "Every answer gets the best reward so far: the task is learnt, or the reward can be had cheaply."
+        if varied:
+            return "Training has collapsed: all answers got the same bad reward at once. Is the learning rate too high?"
+        if value > 0:
+            return "The reward function gives every answer the same: it always matches. GRPO learns nothing from that."
+        return (
+            "The reward function never matches: a wrong answer format or prompt template, the wrong data_source, "
+            "or answers cut off before the result (verl#3355). GRPO learns nothing from that."
+        )
+
+    def _empty_answers(
+        self, step: int, data: Mapping[str, float], value: float, learnt: bool
+    ) -> Alarm | None:
+        length = data.get("response_length/mean")
+        self._empty = self._empty + 1 if length is not None and length <= 1 else 0
+        clipped = data.get("response_length/clip_ratio") == 1
+        window = self._limits.clipped_steps or 1
+        self._clipped = [*self._clipped, value][-window:] if clipped else []
+        if _reached(self._limits.empty_steps, self._empty):
+            return self._tell(
+                "empty-answers",
+                not learnt,
+                f"Step {step}: answers have {length:g} tokens on average, for {self._empty} steps",
+                "The model ends at once: a wrong chat template or end token, or weights that did not reach the "
+                "rollout.",
+                "response_length/mean",
+            )
+        cut = _reached(self._limits.clipped_steps, len(self._clipped)) and not _rises(self._clipped)
+        return self._tell(
+            "empty-answers",
+            cut and not learnt,
+            f"Step {step}: every answer has hit the length limit for {len(self._clipped)} steps, and the reward "
+            "does not rise",
+            "Answers never end: the limit is too short, the end token is not the model's, or the rollout says "
+            "nonsense. Look at the sample answers.",
+            "response_length/clip_ratio",
+        )
+
+    def _tell(self, kind: str, wrong: bool, message: str, cause: str, place: str) -> Alarm | None:
+        if not wrong:
+            self._told.discard(kind)
+            return None
+        if kind in self._told:
+            return None
+        self._told.add(kind)
+        return Alarm(kind, message, cause, place, kind in self._fatal)
+
+
+def _reward_key(data: Mapping[str, float]) -> str:
+    return next((key for key in REWARDS if key in data), REWARDS[0])
+
+
+def _reached(limit: int | None, count: int) -> bool:
+    return limit is not None and count >= limit
+
+
+def _rises(values: list[float]) -> bool:
+    """Whether the later half of the values is higher on average."""
+    half = len(values) // 2
+    return half > 0 and statistics.fmean(values[-half:]) > statistics.fmean(values[:half])

@@ -1,0 +1,359 @@
+"""The run record: one folder per run, one folder in it per attempt, readable without npu-rl.
+
+    runs/NAME/
+      run.json  lock.json  recipe.yaml  tensorboard/  samples/  checkpoints/
+      attempts/1/{command,environment,host,driver,composed,nodes,end}.json, recipe.yaml, driver.log, workers/,
+                 metrics.jsonl, usage/, alarms.jsonl, drift.json, drift.patch
+
+Every file is written whole or not at all; the two .jsonl files and the logs grow line by line. The folder is its
+owner's alone, and what is known to be a secret is masked in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import fcntl
+import os
+import re
+import shutil
+import stat
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from npu_rl.bounded import read_json
+from npu_rl.disk import disk_errors
+from npu_rl.errors import NpuRlError, UsageError, WorkspaceError
+from npu_rl.masking import Secrets, masked_argument, masked_data
+from npu_rl.training.attempt import Attempt, attempts_in, now, write_json, write_private
+from npu_rl.training.monitor.metrics import Point, curve
+from npu_rl.training.process import end_left, processes_of
+from npu_rl.training.record_masking import environment_to_write
+from npu_rl.training.settle_killed_run import settle
+from npu_rl.training.temporary_folders import left_by, remove_left
+
+_ID = re.compile(r"[0-9a-f]{32}")
+_LATEST = "latest_checkpointed_iteration.txt"  # verl writes the step of its newest checkpoint into it
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_LOCK = ".lock"  # held while an attempt lasts; the kernel frees it however npu-rl ends
+
+
+class RunRecord:
+    """A run's folder. Make one with `create`, find one with `open`."""
+
+    def __init__(self, folder: Path, facts: dict[str, Any]) -> None:
+        self.folder = folder
+        self.facts = facts
+        self.name: str = facts["name"]
+        self.id: str = facts["id"]
+        self.attempts: list[Attempt] = attempts_in(folder)
+
+    @property
+    def tensorboard(self) -> Path:
+        return self.folder / "tensorboard"
+
+    @property
+    def samples(self) -> Path:
+        return self.folder / "samples"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / "checkpoints"
+
+    @property
+    def unproven(self) -> str | None:
+        """Why the run's code is not proven, in a person's words; None if it is."""
+        drift = self.facts.get("drift")
+        if self.facts.get("proven", True):
+            return None
+        return str(drift.get("reason")) if isinstance(drift, dict) else "its record does not say why"
+
+    def mark_unproven(self, drift: Mapping[str, Any]) -> None:
+        """Say in run.json that an attempt ran code that is not as locked. It stays: what it trained is in the run."""
+        if self.unproven is None:
+            self.facts |= {"proven": False, "drift": dict(drift)}
+            write_json(self.folder / "run.json", self.facts)
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether it is going on, or its npu-rl was killed before it could complete the record."""
+        return any(attempt.outcome is None for attempt in self.attempts) or bool(left_by(self.id))
+
+    @property
+    def latest_checkpoint(self) -> int | None:
+        """The step of the newest checkpoint; None without one, or if its folder is gone.
+
+        Then verl would begin anew without a word (find_latest_ckpt_path, checkpoint_manager.py:167@55e3c5b).
+        """
+        step = self.named_checkpoint
+        there = step is not None and (self.checkpoints / f"global_step_{step}").is_dir()
+        return step if there else None
+
+    @property
+    def named_checkpoint(self) -> int | None:
+        """The step that the trainer wrote down as its newest checkpoint's."""
+        try:
+            return int((self.checkpoints / _LATEST).read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            return None
+
+    @classmethod
+    def create(
+        cls,
+        root: Path,
+        name: str,
+        facts: Mapping[str, Any],
+        *,
+        lock: bytes | None = None,
+        secrets: Secrets = Secrets(),  # noqa: B008  it can't be changed
+    ) -> RunRecord:
+        """Begin the record of a new run in the folder `root`; of two at once, one gets the name.
+
+        facts: anything JSON can hold, for run.json; `id`, `name` and `created` are added. lock: the bytes of
+        the workspace's lock. secrets: masked in the facts. Raises UsageError for a name that can't be one, NpuRlError
+        if the run is there; if that one was killed, its record is now complete.
+        """
+        _check_name(name)
+        folder = root / name
+        if (folder / "run.json").is_file():
+            there = cls.look(root, name)
+            if there.is_cut_off:
+                there = cls.open(root, name)
+            raise there._is_there()
+        whole = {
+            **masked_data(_with_arguments(facts), known=secrets),
+            "name": name,
+            "id": uuid.uuid4().hex,
+            "created": now(),
+        }
+        staged = root / f".{name}.{os.urandom(6).hex()}"
+        with disk_errors(root):
+            root.mkdir(parents=True, exist_ok=True)
+            staged.mkdir(mode=0o700)
+            try:
+                for part in ("tensorboard", "samples", "checkpoints", "attempts"):
+                    (staged / part).mkdir(mode=0o700)
+                write_json(staged / "run.json", whole)
+                if lock is not None:
+                    write_private(staged / "lock.json", lock)
+                try:
+                    staged.rename(folder)  # fails on a folder with anything in it, and on a file
+                except OSError as error:
+                    if not os.path.lexists(folder):
+                        raise
+                    raise _is_taken(folder, name) from error
+            finally:
+                shutil.rmtree(staged, ignore_errors=True)
+        return cls(folder, whole)
+
+    @classmethod
+    def open(cls, root: Path, name: str) -> RunRecord:
+        """A run that is there and not going on.
+
+        If npu-rl itself was killed in its last attempt, that attempt is now written down as killed, with all that its
+        processes left on disk, and its temporary folders are removed.
+        Raises NpuRlError if there is no such run, or if it lives (with the processes' ids).
+        """
+        record = cls.look(root, name)
+        with record.alone():
+            record._settle()
+        return record
+
+    @classmethod
+    def look(cls, root: Path, name: str) -> RunRecord:
+        """A run as it lies there, going on or not; nothing is changed."""
+        _check_name(name)
+        folder = root / name
+        try:
+            facts = dict(read_json(folder / "run.json"))
+            if not _ID.fullmatch(facts["id"]):
+                raise ValueError("Its id is none of ours.")
+            return cls(folder, facts)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise _no_such_run(root, name) from error
+        except (ValueError, TypeError, KeyError) as error:
+            raise NpuRlError(
+                f"The record of run {name} can't be read",
+                where=str(folder / "run.json"),
+                why=str(error),
+                hint="Move the folder away, or choose another name with name=…",
+            ) from error
+
+    def begin_attempt(
+        self,
+        command: list[str],
+        environment: Mapping[str, str],
+        host: Mapping[str, Any],
+        recipe_text: str,
+        *,
+        inherited: Mapping[str, str] | None = None,
+        secrets: Secrets | None = None,
+        said: Mapping[str, Any] | None = None,
+    ) -> Attempt:
+        """The next attempt, with its folder and files; the run is this process's until its `end`.
+
+        environment: the driver's. Written are the variables that differ from `inherited` (by default this
+        process's own) and those known to shape training. secrets: masked in all that is written, now and by the
+        driver; by default those of the environment. said: more for command.json. The run's recipe.yaml is that of
+        the latest attempt. Raises NpuRlError if the run lives.
+        """
+        known = Secrets.of(environment) if secrets is None else secrets
+        held = contextlib.ExitStack()
+        held.enter_context(self.alone())
+        with held:
+            self.attempts = attempts_in(self.folder)  # another process may have made one since
+            self._settle()
+            number = self.attempts[-1].number + 1 if self.attempts else 1
+            folder = self.folder / "attempts" / str(number)
+            with disk_errors(folder):
+                self.folder.chmod(0o700)  # records of earlier versions were for all to read
+                folder.mkdir(mode=0o700, parents=True)
+                for part in ("workers", "usage"):
+                    (folder / part).mkdir(mode=0o700)
+                shown = environment_to_write(environment, os.environ if inherited is None else inherited)
+                begun = {
+                    "command": [known.mask(masked_argument(argument)) for argument in command],
+                    "started": now(),
+                    "launcher": os.getpid(),
+                    **masked_data(said or {}, known=known),
+                }
+                write_json(folder / "command.json", begun)
+                write_json(folder / "environment.json", masked_data(shown, known=known))
+                write_json(folder / "host.json", dict(host))
+                for place in (folder, self.folder):
+                    write_private(place / "recipe.yaml", known.mask(recipe_text).encode())
+            attempt = Attempt(folder, number, secrets=known, _held=held.pop_all())
+        self.attempts.append(attempt)
+        return attempt
+
+    def curve(self) -> list[Point]:
+        """The points of all attempts (see `metrics.curve`)."""
+        return curve(self.folder)
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold the run while no attempt does; raise if another holds it. On a file system without locks nobody does."""
+        self._demand_folders()
+        path = self.folder / _LOCK
+        with disk_errors(path):
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            with contextlib.suppress(OSError):
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError as error:
+                    launcher = _launcher(self.attempts[-1].folder) if self.attempts else None
+                    raise self._lives([launcher] if launcher else []) from error
+            yield
+        finally:
+            os.close(handle)
+
+    def _settle(self) -> None:
+        """Complete the record of an attempt whose npu-rl can't do it any more; raise if its driver lives on.
+
+        What is left of a run without a driver, such as Ray's agents, is ended first.
+        """
+        pids = processes_of(self.id)
+        if pids and self._driver_lives(pids):
+            raise self._lives(pids)
+        if pids:
+            end_left(self.id)
+        for attempt in self.attempts:
+            if attempt.outcome is None:
+                settle(attempt, self.id, Secrets.of(os.environ))
+        remove_left(self.id)
+
+    def _driver_lives(self, pids: list[int]) -> bool:
+        """Whether one of the run's processes is, or may be, its driver. What else is left has nobody to work for."""
+        last = self.attempts[-1] if self.attempts else None
+        if last is None or last.outcome is not None or not last.driver_log.exists():
+            return False  # the log is there before the driver is
+        return last.driver is None or last.driver in pids
+
+    def _demand_folders(self) -> None:
+        """Nothing is written through a link."""
+        for folder in (self.folder, self.folder / "attempts", *(attempt.folder for attempt in self.attempts)):
+            if not stat.S_ISDIR(folder.lstat().st_mode):
+                raise WorkspaceError(
+                    f"The record of run {self.name} is not a folder of its own",
+                    where=str(folder),
+                    why="A record is written only in folders, not through links to them.",
+                    hint="Put the folder itself in its place, or choose another name with name=…",
+                )
+
+    def _is_there(self) -> NpuRlError:
+        done = self.latest_checkpoint
+        return NpuRlError(
+            f"There is a run {self.name} already",
+            where=str(self.folder),
+            why="A run's record is never overwritten.",
+            hint="Choose another name with name=…"
+            + ("" if done is None else f", or go on from its checkpoint of step {done} with --resume"),
+        )
+
+    def _lives(self, pids: list[int]) -> NpuRlError:
+        them = " ".join(map(str, pids))
+        driver = self.attempts[-1].driver if self.attempts else None
+        asked = str(driver) if driver in pids else them  # the others end with it
+        return NpuRlError(
+            f"Run {self.name} is going on",
+            where=f"{self.folder}" + (f", pid {them}" if pids else ""),
+            why="Processes of it live on this machine." if pids else "Another npu-rl holds its folder.",
+            hint="Wait for its end"
+            + (f" or stop it (`kill -INT {asked}`)" if pids else "")
+            + "; or choose another name with name=…",
+        )
+
+
+# -- the folder ----------------------------------------------------------------------------------------
+
+
+def _launcher(attempt: Path) -> int | None:
+    """The npu-rl that began an attempt."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        return int(read_json(attempt / "command.json")["launcher"])
+    return None
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{name!r} can't be the name of a run",
+            why="It becomes a folder: letters, digits, `.`, `_` and `-`, up to 100, the first a letter or digit.",
+            hint="Choose another with name=…",
+        )
+
+
+def _with_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts with the secrets of the command line's KEY=VALUE masked."""
+    said = dict(facts)
+    if "overrides" in said:
+        said["overrides"] = [masked_argument(argument) for argument in said["overrides"]]
+    return said
+
+
+def _is_taken(folder: Path, name: str) -> NpuRlError:
+    if not (folder / "run.json").is_file():
+        return NpuRlError(
+            f"There is something else where run {name} would be recorded",
+            where=str(folder),
+            hint="Move it away, or choose another name with name=…",
+        )
+    return NpuRlError(  # another command began it at this moment
+        f"There is a run {name} already",
+        where=str(folder),
+        why="A run's record is never overwritten.",
+        hint="Choose another name with name=…",
+    )
+
+
+def _no_such_run(root: Path, name: str) -> NpuRlError:
+    known = sorted(path.parent.name for path in root.glob("*/run.json"))
+    near = difflib.get_close_matches(name, known, 3) or known[:5]
+    return NpuRlError(
+        f"There is no run {name}",
+        where=str(root),
+        hint="There are: " + ", ".join(near) if near else "Start it without --resume.",
+    )

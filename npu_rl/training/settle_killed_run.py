@@ -1,0 +1,91 @@
+"""Complete the record of an attempt whose npu-rl was killed, from what is on disk."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import socket
+from collections import Counter
+
+from npu_rl.disk import remove_tree
+from npu_rl.masking import Secrets
+from npu_rl.training.attempt import Attempt
+from npu_rl.training.attempt_runner import keep_worker_logs
+from npu_rl.training.monitor.metrics import MetricsWriter, parse_line, read_metrics
+from npu_rl.training.monitor.tail import follow
+from npu_rl.training.temporary_folders import left_by, remove_left
+
+_Key = tuple[int, tuple[tuple[str, str], ...]]
+
+
+def settle(attempt: Attempt, run_id: str, secrets: Secrets) -> None:
+    """Write down what the attempt came to, as `killed`; no process of the run may be alive.
+
+    The driver may have gone on after npu-rl's end: its steps are read from its log, and its workers' logs are copied
+    from Ray's folder, which is then removed. It can be interrupted and done again. secrets: those known now; the
+    values that the killed npu-rl knew are masked only where a name tells.
+    """
+    recover_metrics(attempt)
+    for folder in left_by(run_id):
+        keep_worker_logs(folder, attempt.workers)
+    attempt.hide(secrets)
+    _remove_makings(attempt)
+    remove_left(run_id)
+    attempt.end("killed", None, ended=_last_word(attempt))
+
+
+def recover_metrics(attempt: Attempt) -> int:
+    """Add the steps that the driver's log has and metrics.jsonl hasn't; how many. Their time is the log's last."""
+    known = Counter(_key(point.step, point.data) for point in read_metrics(attempt.metrics))
+    missing = []
+    for line in follow(attempt.driver_log).lines():
+        found = parse_line(line)
+        if found is None:
+            continue
+        if known[_key(*found)] > 0:
+            known[_key(*found)] -= 1
+        else:
+            missing.append(found)
+    if missing:
+        with MetricsWriter(attempt.metrics) as writer:
+            for step, data in missing:
+                writer.write(step, data, _last_word(attempt))
+    return len(missing)
+
+
+def _key(step: int, data: dict[str, float]) -> _Key:
+    return step, tuple(sorted((name, repr(value)) for name, value in data.items()))
+
+
+def _last_word(attempt: Attempt) -> float | None:
+    """When the driver last said something."""
+    try:
+        return attempt.driver_log.stat().st_mtime
+    except OSError:
+        return None
+
+
+def _remove_makings(attempt: Attempt) -> None:
+    """A model that was being made: its folder has the number of the npu-rl that began it."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        launcher = int(json.loads((attempt.folder / "command.json").read_bytes())["launcher"])
+        host = json.loads((attempt.folder / "host.json").read_bytes())["hostname"]
+        place = attempt.folder.parents[2] / ".made"
+        if host != socket.gethostname() or _lives(launcher) or place.is_symlink():
+            return
+        begun = re.compile(rf"[0-9a-f]{{16}}(-checkpoint-[0-9a-f]{{16}})?\.{launcher}")
+        for folder in place.iterdir():
+            if begun.fullmatch(folder.name) and not folder.is_symlink():
+                remove_tree(folder)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

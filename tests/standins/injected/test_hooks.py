@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from npu_rl.standins.injected.npu_rl_standins.hooks import after_import
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A package of a name of its own on sys.path, with one module `inner`."""
+    name = f"hooked_{tmp_path.name.replace('-', '_')}"
+    folder = tmp_path / name
+    folder.mkdir()
+    (folder / "__init__.py").write_text("VALUE = 1\nfrom . import inner\nSEEN = inner.VALUE\n")
+    (folder / "inner.py").write_text("VALUE = 2\n\n\ndef shown():\n    return VALUE\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return name
+
+
+def test_the_change_comes_before_anyone_sees_the_module(package: str) -> None:
+    def change(module: types.ModuleType) -> None:
+        module.VALUE = 20  # type: ignore[attr-defined]
+
+    after_import(f"{package}.inner", change)
+    module = importlib.import_module(package)
+    assert module.SEEN == 20
+    assert module.inner.shown() == 20
+
+
+def test_a_module_that_is_there_is_changed_at_once(package: str) -> None:
+    module = importlib.import_module(package)
+    after_import(package, lambda found: setattr(found, "VALUE", 10))
+    assert module.VALUE == 10
+
+
+def test_several_changes_run_in_order_and_once(package: str) -> None:
+    seen: list[str] = []
+    after_import(package, lambda _: seen.append("first"))
+    after_import(package, lambda _: seen.append("second"))
+    importlib.import_module(package)
+    importlib.reload(sys.modules[package])
+    assert seen == ["first", "second"]
+
+
+def test_the_loader_still_gives_the_source(package: str) -> None:
+    after_import(f"{package}.inner", lambda _: None)
+    module = importlib.import_module(f"{package}.inner")
+    assert "def shown" in inspect.getsource(module)
+
+
+def test_a_failed_import_leaves_the_hook_waiting(package: str, tmp_path: Path) -> None:
+    broken = tmp_path / package / "inner.py"
+    whole = broken.read_text()
+    broken.write_text("raise RuntimeError('not yet')\n")
+    seen: list[str] = []
+    after_import(f"{package}.inner", lambda module: seen.append(module.__name__))
+    with pytest.raises(RuntimeError, match="not yet"):
+        importlib.import_module(package)
+    assert seen == []
+    broken.write_text(whole)
+    importlib.invalidate_caches()
+    importlib.import_module(package)
+    assert seen == [f"{package}.inner"]
+
+
+def test_a_change_that_fails_fails_the_import(package: str) -> None:
+    def change(_: types.ModuleType) -> None:
+        raise AttributeError("the function to stand in for is gone")
+
+    after_import(package, change)
+    with pytest.raises(AttributeError, match="is gone"):
+        importlib.import_module(package)

@@ -1,0 +1,137 @@
+"""The CPU stand-ins on real torch: what they change, and that the results stay right."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npu_rl.standins import INJECTED
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.rehearsal
+
+RANK = """
+import sys, torch, torch.distributed as dist
+rank, world, store = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+dist.init_process_group("cpu:gloo,cpu:gloo", init_method=f"file://{store}", rank=rank, world_size=world)
+flat = [torch.zeros(1) for _ in range(world)]
+dist.all_gather(flat, torch.tensor(float(rank + 1)))
+assert [t.tolist() for t in flat] == [[1.0], [2.0]], flat
+same = [torch.zeros(2) for _ in range(world)]
+dist.all_gather(same, torch.full((2,), float(rank)))
+assert [t.tolist() for t in same] == [[0.0, 0.0], [1.0, 1.0]], same
+dist.barrier()
+dist.destroy_process_group()
+print("right")
+"""
+
+
+def environment(tmp_path: Path, **extra: str) -> dict[str, str]:
+    env = {**os.environ, "PYTHONPATH": str(INJECTED), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    return {**env, "NPU_RL_STANDINS": "cpu", "NPU_RL_USAGE": str(tmp_path), **extra}
+
+
+def test_gloo_gathers_scalars_on_two_ranks(tmp_path: Path) -> None:
+    """Without the stand-in torch refuses the double backend or the shapes; with it the values are right."""
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", RANK, str(rank), "2", str(tmp_path / "store")],
+            env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    for process in ranks:
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+        assert out == "right\n"
+    counts = "".join(path.read_text() for path in tmp_path.glob("npu_rl_standins-*.txt"))
+    assert counts.count("           1 gloo.all_gather") == 2
+    assert counts.count("           1 gloo.init_process_group") == 2
+
+
+def test_without_the_standin_the_same_fails(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", RANK, "0", "1", str(tmp_path / "store")],
+        env=environment(tmp_path, NPU_RL_STANDINS=""), capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "cpu" in done.stderr and "AssertionError" not in done.stderr
+
+
+def test_the_device_namespace_has_what_verl_asks(tmp_path: Path) -> None:
+    code = (
+        "import torch\nc = torch.cpu\nc.empty_cache(); c.reset_peak_memory_stats()\n"
+        "assert c.max_memory_allocated() > 10_000_000\n"
+        "state = c.get_rng_state(); a = torch.rand(3); c.set_rng_state(state); b = torch.rand(3)\n"
+        "assert torch.equal(a, b)\n"
+        "t = torch.ones(2); p = t.pin_memory(); t.untyped_storage().resize_(0)\n"
+        "assert p.tolist() == [1.0, 1.0]\nprint(c.get_device_name())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(tmp_path), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "stand-in" in done.stdout
+
+
+@pytest.mark.parametrize(("seed", "rank"), [("1", "0"), ("1", "1"), ("2", "0")])
+def test_seeds_are_the_recipes_and_differ_by_rank(tmp_path: Path, seed: str, rank: str) -> None:
+    code = "import torch, random, numpy; print(torch.initial_seed(), random.random(), numpy.random.rand())"
+    env = environment(tmp_path, NPU_RL_SEED=seed, RANK=rank)
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
+        ).stdout
+        for _ in range(2)
+    ]
+    assert runs[0] == runs[1]
+    assert int(runs[0].split()[0]) == int(seed) + 1009 * int(rank)
+
+
+class Small(torch.nn.Module):  # type: ignore[misc,name-defined]
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = torch.nn.Linear(2, 3)
+        self.register_buffer("table", torch.zeros(2))
+
+
+@pytest.fixture
+def fill() -> Any:
+    from npu_rl.standins.injected.npu_rl_standins.rollout import fill
+
+    return fill
+
+
+def test_weights_are_filled_by_name(fill: Any) -> None:
+    model = Small()
+    fill(model, [("a.weight", torch.full((3, 2), 2.0)), ("a.bias", torch.ones(3)), ("table", torch.ones(2))])
+    assert model.a.weight.sum().item() == 12.0
+    assert model.table.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([("b.weight", (3, 2))], "gave b.weight, which"),
+        ([("a.weight", (2, 3)), ("a.bias", (3,))], r"a.weight as \(2, 3\), the rollout has \(3, 2\)"),
+        ([("a.weight", (3, 2))], "left 1 weights of the rollout unset: a.bias"),
+    ],
+)
+def test_unknown_unset_and_misshapen_weights_are_fatal(fill: Any, weights: Any, message: str) -> None:
+    with pytest.raises(RuntimeError, match=message):
+        fill(Small(), [(name, torch.zeros(shape)) for name, shape in weights])
+
+
+def test_the_negative_control_zeroes_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    from npu_rl.standins.injected.npu_rl_standins import fault
+
+    ones = torch.ones(2)
+    assert fault.faulty("layers.0.o_proj", ones).tolist() == [1.0, 1.0]
+    monkeypatch.setenv(fault.FAULT, "o_proj")
+    assert fault.faulty("layers.0.o_proj", ones).tolist() == [0.0, 0.0]
+    assert fault.faulty("layers.0.q_proj", ones).tolist() == [1.0, 1.0]

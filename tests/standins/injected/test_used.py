@@ -1,0 +1,116 @@
+"""Counts of what ran: right after a kill, in forks, and never in the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from npu_rl.rehearsal.usage import read_usage
+from npu_rl.standins import INJECTED
+from tests.support import ROOT
+
+
+def run(code: str, usage: Path | None, **extra: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": str(INJECTED), **extra}
+    env.pop("NPU_RL_USAGE", None)
+    if usage is not None:
+        env["NPU_RL_USAGE"] = str(usage)
+    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+
+
+def test_the_runtime_has_the_same_counter() -> None:
+    ours = (INJECTED / "npu_rl_standins" / "used.py").read_bytes()
+    assert ours == (ROOT / "npu_rl" / "runtime" / "used.py").read_bytes()
+
+
+def test_counts_outlive_a_kill(tmp_path: Path) -> None:
+    done = run(
+        "import os, signal\nfrom npu_rl_standins.used import count\n"
+        "for _ in range(1000): count('a')\ncount('b c')\nos.kill(os.getpid(), signal.SIGKILL)",
+        tmp_path,
+    )
+    assert done.returncode == -signal.SIGKILL
+    found = read_usage(tmp_path)[1]
+    assert found["b c"] == 1 and 100 <= found["a"] <= 1000
+
+
+def test_what_runs_once_in_a_while_is_exact_after_a_kill(tmp_path: Path) -> None:
+    """A hook of each step, over a rehearsal's steps, beside one of each micro batch."""
+    done = run(
+        "import os, signal\nfrom npu_rl_standins.used import count\n"
+        "for _ in range(60):\n  [count('of a micro batch') for _ in range(50)]\n  count('of a step')\n"
+        "os.kill(os.getpid(), signal.SIGKILL)",
+        tmp_path,
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert read_usage(tmp_path)[1]["of a step"] == 60
+
+
+def test_the_hot_path_writes_no_file(tmp_path: Path) -> None:
+    """Of 100,000 counts a few hundred reach the file system, and the end of the process writes the rest."""
+    done = run(
+        "import os\nfrom npu_rl_standins.used import count\n"
+        "writes, pwrite = [], os.pwrite\n"
+        "os.pwrite = lambda *words: writes.append(1) or pwrite(*words)\n"
+        "for _ in range(100_000): count('x')\n"
+        "print(len(writes))",
+        tmp_path,
+    )
+    assert 100 <= int(done.stdout) < 200
+    assert read_usage(tmp_path)[1] == {"x": 100_000}
+
+
+def test_equal_process_numbers_of_two_nodes_do_not_meet(tmp_path: Path) -> None:
+    """Sixteen nodes share the folder. Nodes of one name, too: containers are often called alike."""
+    code = (
+        "import os\nnode, pid = os.uname(), os.getpid()\nos.getpid = lambda: 7\n"
+        "os.uname = lambda: type(node)((node.sysname, {!r}, *node[2:]))\n"
+        "from npu_rl_standins.used import count\ncount('x')\ncount('y')"
+    )
+    for host in ("node-0", "node-1", "node-1"):
+        assert run(code.format(host), tmp_path).returncode == 0
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {f"npu_rl_standins-node-{end}.txt" for end in ("0-7", "1-7", "1-7.2")}
+    assert read_usage(tmp_path)[1] == {"x": 3, "y": 3}
+
+
+def test_threads_lose_none(tmp_path: Path) -> None:
+    done = run(
+        "import threading\nfrom npu_rl_standins.used import count\n"
+        "ts = [threading.Thread(target=lambda: [count('x') for _ in range(500)]) for _ in range(8)]\n"
+        "[t.start() for t in ts]\n[t.join() for t in ts]",
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert read_usage(tmp_path)[1] == {"x": 4000}
+
+
+def test_a_fork_counts_in_a_file_of_its_own(tmp_path: Path) -> None:
+    done = run(
+        "import os\nfrom npu_rl_standins.used import count\ncount('x')\n"
+        "pid = os.fork()\ncount('x')\nif pid: os.waitpid(pid, 0)",
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(list(tmp_path.iterdir())) == 2
+    assert read_usage(tmp_path)[1] == {"x": 3}
+
+
+def test_it_is_off_without_a_folder_and_never_in_the_way(tmp_path: Path) -> None:
+    code = "from npu_rl_standins.used import count\ncount('x')\nprint('on it goes')"
+    for usage in (None, tmp_path / "missing"):
+        done = run(code, usage)
+        assert (done.returncode, done.stdout) == (0, "on it goes\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_hooks_and_standins_are_told_apart_and_torn_lines_left_out(tmp_path: Path) -> None:
+    (tmp_path / "npu_rl_runtime-7.txt").write_text("           3 hf-rollout-repeats-once\n           1 half")
+    (tmp_path / "npu_rl_standins-7.txt").write_text("           5 gloo.all_gather\n   \n")
+    (tmp_path / "other.txt").write_text("           9 nothing of ours\n")
+    hooks, standins = read_usage(tmp_path)
+    assert hooks == {"hf-rollout-repeats-once": 3, "half": 1}
+    assert standins == {"gloo.all_gather": 5}

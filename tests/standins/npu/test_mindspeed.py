@@ -1,0 +1,204 @@
+"""MindSpeed's own operators against torch; and MindSpeed itself, with Megatron-core, training on the stand-in."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from npu_rl.rehearsal.usage import read_usage
+from npu_rl.standins import NPU
+
+torch: Any = pytest.importorskip("torch")
+pytestmark = pytest.mark.rehearsal
+
+Python = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="session")
+def operators(torch_npu: ModuleType) -> Any:
+    """What MindSpeed's builders return from `load`."""
+    sys.path.insert(0, str(NPU))
+    try:
+        from npu_rl_standins_npu import mindspeed_ops
+    finally:
+        sys.path.remove(str(NPU))
+    return mindspeed_ops.Operators()
+
+
+@pytest.mark.parametrize("kind", ["ends", "sizes", "list"])
+@pytest.mark.parametrize("sizes", [[2, 0, 4], [1, 2, 3]])
+def test_grouped_products_forward_and_backward(operators: Any, sizes: list[int], kind: str) -> None:
+    x, weight = torch.randn(6, 4, requires_grad=True), torch.randn(3, 4, 5, requires_grad=True)
+    owner = [expert for expert, size in enumerate(sizes) for _ in range(size)]
+    expected = torch.stack([x[row] @ weight[expert] for row, expert in enumerate(owner)])
+    groups = torch.tensor(sizes)
+    groups, group_list_type = (groups, 1) if kind == "sizes" else (groups.cumsum(0), 0)
+    groups = groups.tolist() if kind == "list" else groups
+    tensors = [x.detach()], [weight.detach()]
+    (got,) = operators.npu_gmm(*tensors, [], groups, 0, group_list_type)
+    torch.testing.assert_close(got, expected.detach())
+
+    upstream = torch.randn_like(expected)
+    dx, dw = torch.autograd.grad(expected, (x, weight), upstream)
+    mine = operators.npu_gmm_backward([upstream], *tensors, groups, group_list_type)
+    torch.testing.assert_close(mine[0][0], dx)
+    torch.testing.assert_close(mine[1][0], dw)
+    assert mine[2] == []
+    fused = operators.npu_gmm_backward_fusion([upstream], tensors[1], groups, group_list_type)
+    torch.testing.assert_close(fused[0][0], dx)
+    if kind != "sizes":
+        kept = torch.randn(12, 5)
+        sums = kept.clone()
+        operators.npu_groupmatmul_add_fp32(tensors[0][0], upstream, groups, sums)
+        torch.testing.assert_close(sums - kept, dw.view(12, 5), rtol=1e-4, atol=1e-5)
+
+
+def test_grouped_products_refuse_rows_of_no_group(operators: Any) -> None:
+    x, weight = [torch.zeros(6, 4)], [torch.zeros(2, 4, 5)]
+    with pytest.raises(ValueError, match=r"npu_gmm: the groups end at .*5.*, there are 6 rows"):
+        operators.npu_gmm(x, weight, [], [2, 5], 0, 0)
+    with pytest.raises(ValueError, match="1 groups and 2 weights"):
+        operators.npu_gmm(x, weight, [], [6], 0, 0)
+    with pytest.raises(NotImplementedError, match="npu_gmm: group_type=None"):
+        operators.npu_gmm(x, weight, [], [2, 6], None, 0)
+    with pytest.raises(NotImplementedError, match="npu_gmm: bias="):
+        operators.npu_gmm(x, weight, [torch.zeros(5)], [2, 6], 0, 0)
+
+
+def test_the_other_operators(operators: Any, torch_npu: ModuleType) -> None:
+    grad_output, total_input = torch.randn(6, 3).bfloat16(), torch.randn(6, 4).bfloat16()
+    kept = torch.randn(3, 4)
+    sums = kept.clone()
+    operators.npu_matmul_add_fp32(grad_output, total_input, sums)
+    torch.testing.assert_close(
+        sums, kept + torch.einsum("tn,tk->nk", grad_output.float(), total_input.float()), rtol=1e-4, atol=1e-5
+    )
+
+    x, cos, sin = torch.randn(5, 2, 3, 8), torch.rand(5, 1, 1, 8), torch.rand(5, 1, 1, 8)
+    expected = torch_npu.npu_rotary_position_embedding(x, cos, sin, 1)
+    assert torch.equal(operators.npu_rotary_position_embedding(x, cos, sin, 1), expected)
+
+    tokens, experts = torch.randn(4, 3), torch.tensor([[1, 0], [2, 1], [0, 2], [1, 2]])
+    permuted, places = operators.npu_moe_token_permute(tokens, experts, None, False)
+    back = operators.npu_moe_token_unpermute(permuted, places, torch.full((4, 2), 0.5), False, None)
+    torch.testing.assert_close(back, tokens)
+
+    parts = [torch.randn(4, 1, 4), torch.randn(1, 2, 4, 8), torch.rand(1, 2, 4, 8) + 0.1]
+    joined = operators.npu_ring_attention_update(*parts, *parts, None, "SBH")
+    torch.testing.assert_close(joined[0], parts[0])
+    torch.testing.assert_close(joined[2], 2 * parts[2])
+
+    weight = torch.randn(4)
+    reference = weight.clone().requires_grad_()
+    optimizer = torch.optim.AdamW([reference], lr=0.1, weight_decay=0.2)
+    first, second = torch.zeros(4), torch.zeros(4)
+    for step in (1, 2, 3):
+        reference.grad = torch.randn(4)
+        optimizer.step()
+        numbers = (step, 0.1, 0.9, 0.999, 0.2, 1e-8, False, False)
+        operators.npu_apply_fused_adamw_v2(weight, reference.grad, first, second, torch.ones(1), *numbers)
+    torch.testing.assert_close(weight, reference.detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_an_operator_that_isnt_there_says_its_name(operators: Any) -> None:
+    with pytest.raises(NotImplementedError, match=r"mindspeed\.npu_ffn has no CPU version"):
+        operators.npu_ffn(1)
+    assert not hasattr(operators, "reuse_data_ptr")
+
+
+BUILDER = """
+import torch_npu  # builders of MindSpeed import it while they are imported
+class MindSpeedOpBuilder:
+    def load(self, verbose=True): raise RuntimeError("compiles")
+"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import torch_npu, mindspeed.op_builder.builder as b",
+        "import mindspeed.op_builder.builder as b; import mindspeed.later",  # the builder is first to import torch_npu
+    ],
+)
+def test_the_compiler_is_replaced_whoever_imports_first(python: Python, tmp_path: Path, code: str) -> None:
+    folder = tmp_path / "mindspeed" / "op_builder"
+    folder.mkdir(parents=True)
+    for file, text in [
+        ("builder.py", BUILDER),
+        ("__init__.py", ""),
+        ("../__init__.py", ""),
+        ("../later.py", ""),
+    ]:
+        (folder / file).write_text(text)
+    code += "; print(type(b.MindSpeedOpBuilder().load()).__name__, b.__loader__.get_source(b.__name__)[:17].split())"
+    assert python("-c", code, path=(tmp_path,)).stdout.startswith("Operators ['")
+
+
+def archive(upstream: str, ref: str, folder: Path, *paths: str) -> Path:
+    repository = Path(os.environ["NPU_RL_UPSTREAMS"]) / upstream / "repo"
+    folder.mkdir()
+    packed = subprocess.run(
+        ["git", f"--git-dir={repository}", "archive", ref, *paths], stdout=subprocess.PIPE, check=True
+    )
+    subprocess.run(["tar", "-x", "-C", str(folder)], input=packed.stdout, check=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def upstreams(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """MindSpeed, and of Megatron-LM only megatron/core: with megatron/training MindSpeed asks for its arguments."""
+    if not os.environ.get("NPU_RL_UPSTREAMS"):
+        pytest.skip("NPU_RL_UPSTREAMS names no folder")
+    pytest.importorskip("einops")
+    folder = tmp_path_factory.mktemp("upstreams")
+    megatron = "a845aa7e12b3a117e24c2352b9e3e60bad2e3a17"  # core_v0.12.1
+    return (
+        archive("Ascend+MindSpeed", "7ff818c4", folder / "mindspeed", "mindspeed"),
+        archive("NVIDIA+Megatron-LM", megatron, folder / "megatron", "megatron/core"),
+    )
+
+
+@pytest.mark.upstreams
+def test_mindspeed_trains_a_tiny_deepseek(
+    python: Python, tmp_path: Path, upstreams: tuple[Path, Path]
+) -> None:
+    """With MindSpeed's fused operators and without them the losses are the same, and they fall."""
+    results = {}
+    for flags in ([], ["--fused"], ["--fused", "--bf16"], ["--fused", "--bf16", "--swap"]):
+        usage = tmp_path / ("usage" + "".join(flags))
+        usage.mkdir()
+        done = python(
+            Path(__file__).with_name("train_mindspeed.py"),
+            *flags,
+            path=upstreams,
+            NPU_RL_USAGE=str(usage),
+            RENDEZVOUS=str(tmp_path / ("meeting" + "".join(flags))),
+        )
+        losses = json.loads(done.stdout.splitlines()[-1])["losses"]
+        results["".join(flags)] = losses, read_usage(usage)[1]
+    (plain, plain_used), (fused, fused_used), (half, _), (swapped, swapped_used) = results.values()
+    assert plain[0] == pytest.approx(4.15, abs=0.15)  # ln 64: nothing learnt yet
+    assert plain[-1] < plain[0] / 2 and all(b < a for a, b in itertools.pairwise(plain))
+    assert fused == pytest.approx(plain, rel=1e-4)
+    assert half == pytest.approx(plain, rel=2e-2)
+    assert swapped == pytest.approx(half, rel=1e-3)
+    assert swapped_used["mindspeed.npu_apply_fused_adamw_v2"] > 100
+    always = {"torch_npu.npu_fusion_attention", "torch_npu.npu_rms_norm", "mindspeed.npu_gmm"}
+    assert always <= set(plain_used)
+    assert set(fused_used) - set(plain_used) >= {
+        "mindspeed.npu_rotary_position_embedding",
+        "mindspeed.npu_matmul_add_fp32",
+        "torch_npu.npu_moe_token_permute_with_routing_map",
+        "torch_npu.npu_moe_token_permute_with_routing_map_grad",
+        "torch_npu._npu_moe_token_unpermute_with_routing_map",
+        "torch_npu.npu_moe_token_unpermute_with_routing_map_grad",
+    }

@@ -1,0 +1,252 @@
+"""`--allow-drift`: what differs is in the record, and the run is unproven wherever it is shown."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from npu_rl.errors import UsageError, WorkspaceError
+from npu_rl.rehearsal.rehearsal_report import RehearsalReport
+from npu_rl.training.allow_drift import AllowedDrift, Different, allow, reason_of
+from npu_rl.training.run_record import RunRecord
+from npu_rl.workspace import check
+from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.receipt import read_receipt
+from npu_rl.workspace.verify import Drift, verify
+from tests.support import clean_env, run_cli
+from tests.training.fake_run import FakeRun
+
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+FILE = "code/verl/trainer/main_ppo.py"
+
+
+@pytest.fixture
+def workspace(quickstart_workspace: Path, tmp_path: Path) -> Layout:
+    """A copy, for changes."""
+    shutil.copytree(quickstart_workspace, tmp_path / "ws", symlinks=True)
+    return Layout(tmp_path / "ws")
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    return {**clean_env(tmp_path), "NPU_RL_RUNS": str(tmp_path / "runs")}
+
+
+def add_print(layout: Layout) -> None:
+    with (layout.root / FILE).open("a") as file:
+        file.write("print('mine')\n")
+
+
+def nobody(_: str) -> None:
+    pass
+
+
+# -- what is recorded ----------------------------------------------------------------------------------
+
+
+@pytest.mark.pypi
+def test_the_patch_applies_and_the_list_says_what_it_leaves_out(workspace: Layout) -> None:
+    add_print(workspace)
+    large = workspace.code / "verl" / "large.so"
+    large.write_bytes(b"\0" * (2 << 20))
+    (workspace.code / "small.so").write_bytes(b"\0\1binary")
+    (workspace.code / "verl" / "protocol.py").unlink()
+    (workspace.code / "npu_rl_runtime" / "switches.py").write_text("# mine\n")
+    told: list[str] = []
+    report = verify(workspace, nobody, deep=True)
+    found = allow(workspace, report, "a print", told.append)
+    places = {place.path: place for place in found.places}
+    assert set(places) >= {FILE, "code/verl/large.so", "code/small.so", "code/verl/protocol.py"}
+    left_out = [path for path, place in places.items() if not place.in_patch]
+    assert left_out == ["code/verl/large.so"] and "1 of 5 differing files" in told[0]
+    assert places["code/verl/large.so"].size == 2 << 20
+    assert places["code/verl/large.so"].sha256 == hashlib.sha256(b"\0" * (2 << 20)).hexdigest()
+    assert (places["code/verl/protocol.py"].kind, places["code/verl/protocol.py"].sha256) == ("missing", None)
+    assert len(found.patch) < 1 << 20
+    plain = Layout(workspace.root.with_name("again"))
+    shutil.copytree(workspace.root, plain.root, symlinks=True)
+    undo = ["git", "apply", "--reverse", "--whitespace=nowarn", "-"]
+    env = {**os.environ, "GIT_CEILING_DIRECTORIES": str(plain.root), "GIT_DIR": "/dev/null"}
+    subprocess.run(undo, input=found.patch, cwd=plain.code, env=env, check=True)
+    assert [drift.path for drift in verify(plain, nobody, deep=True).drift] == ["code/verl/large.so"]
+
+
+@pytest.mark.pypi
+def test_many_small_files_fill_the_patch_only_so_far(
+    workspace: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("npu_rl.training.allow_drift._ALL", 5000)
+    for number in range(10):
+        (workspace.code / f"stray_{number}.py").write_text("x" * 1000)
+    found = allow(workspace, verify(workspace, nobody, deep=True), "many", nobody)
+    assert sum(place.in_patch for place in found.places) == 5
+    assert found.patch.count(b"+++ b/stray_") == 5
+
+
+@pytest.mark.pypi
+@pytest.mark.parametrize("path", [".npu-rl/lock.json", ".npu-rl/receipt.json"])
+def test_what_judges_can_not_be_allowed_to_differ(workspace: Layout, path: str) -> None:
+    report = verify(workspace, nobody, deep=True)
+    report.drift.append(Drift(path, "modified", None))
+    with pytest.raises(WorkspaceError, match="can't be judged"):
+        allow(workspace, report, "no", nobody)
+
+
+@pytest.mark.parametrize("text", ["", "  ", "\n\t", "\x00"])
+def test_a_reason_says_something(text: str) -> None:
+    with pytest.raises(UsageError, match="needs a reason"):
+        reason_of(text)
+    assert reason_of(" a\nprint\x1b[31m ") == "a print [31m"
+
+
+# -- what refuses ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.pypi
+def test_a_change_that_a_quick_look_misses_is_refused(workspace: Layout, env: dict[str, str]) -> None:
+    """stat.json is forged; only reading every byte shows the change."""
+    assert verify(workspace, nobody, deep=True).ok
+    file = workspace.root / FILE
+    file.write_bytes(file.read_bytes().replace(b"import", b"imqort", 1))
+    digest = read_receipt(workspace).digest
+    stats = check.read_stats(workspace.stat, digest) or {"code": {}}
+    stats["code"][FILE.removeprefix("code/")] = check.stat_of(file.stat())
+    workspace.stat.write_text(json.dumps({"receipt": digest, "roots": stats}))
+    quick = run_cli(["verify", "--workspace", workspace.root], env, workspace.root)
+    assert quick.returncode == 0, "the forgery works"
+    done = run_cli(["train", "quickstart", "--workspace", workspace.root], env, workspace.root)
+    assert done.returncode == 3
+    assert FILE in done.stderr and "--allow-drift REASON" in done.stderr
+
+
+@pytest.mark.pypi
+@pytest.mark.parametrize(
+    ("damage", "code", "said"),
+    [
+        ("no reason", 2, "--allow-drift needs a reason"),
+        ("receipt", 3, "receipt"),
+        ("manifest", 1, "the recipe is for deepseek-v3-cann"),
+    ],
+)
+def test_what_no_reason_overrules(
+    workspace: Layout, env: dict[str, str], tmp_path: Path, damage: str, code: int, said: str
+) -> None:
+    add_print(workspace)
+    words: list[str] = []
+    if damage == "receipt":
+        workspace.receipt.write_text(workspace.receipt.read_text().replace("verl", "vrel", 1))
+    if damage == "manifest":
+        words = ["manifest=deepseek-v3-cann"]
+    reason = " " if damage == "no reason" else "a print"
+    done = run_cli(
+        ["train", "quickstart", *words, "--workspace", workspace.root, "--allow-drift", reason], env, tmp_path
+    )
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr and "Traceback" not in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.pypi
+def test_the_hint_for_another_manifest_names_what_works(
+    workspace: Layout, env: dict[str, str], tmp_path: Path
+) -> None:
+    """A manifest that was given by path has to be named by its path."""
+    receipt = read_receipt(workspace)
+    lock = json.loads(workspace.lock.read_text())
+    assert lock["manifest"] == "quickstart"
+    mine = tmp_path / "own stack.yaml"
+    mine.write_text("extends: quickstart\n")
+    moved = dataclasses.replace(receipt, setup={**receipt.setup, "manifest": str(mine)}, digest="")
+    workspace.receipt.write_text(moved.dump())
+    done = run_cli(
+        ["train", "quickstart", "manifest=deepseek-v3-cann", "--workspace", workspace.root], env, tmp_path
+    )
+    assert done.returncode == 1
+    assert f"set manifest to '{mine}'" in done.stderr
+
+
+# -- where it is shown ----------------------------------------------------------------------------------
+
+DRIFT = AllowedDrift(
+    "a print in the reward",
+    (Different("code/a.py", "modified", None, 1, "0" * 64, True),),
+    b"diff --git ...\n",
+)
+
+
+def unproven(run: FakeRun) -> None:
+    """Hold `demo` against what an unproven run's record says."""
+    folder = run.runs / "demo"
+    facts = json.loads((folder / "run.json").read_text())
+    assert facts["proven"] is False
+    assert facts["drift"] == {"reason": DRIFT.reason, "files": 1}
+    assert RunRecord.look(run.runs, "demo").unproven == DRIFT.reason
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a run's processes are found through /proc")
+def test_an_unproven_run_says_so_everywhere(tmp_path: Path) -> None:
+    run = FakeRun(tmp_path)
+    trained, shown = run.train(["steps=5"], drift=DRIFT)
+    unproven(run)
+    attempt = run.runs / "demo/attempts/1"
+    command = json.loads((attempt / "command.json").read_text())
+    assert (command["proven"], command["drift"]["reason"]) == (False, DRIFT.reason)
+    assert (attempt / "drift.patch").read_bytes() == DRIFT.patch
+    assert json.loads((attempt / "drift.json").read_text())["files"][0]["path"] == "code/a.py"
+    assert f"UNPROVEN: {DRIFT.reason}" in shown.splitlines()
+    told = trained.to_json()
+    assert (told["proven"], told["unproven"]) == (False, DRIFT.reason)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a run's processes are found through /proc")
+def test_a_run_that_was_unproven_once_stays_so_and_a_proven_one_becomes_it(tmp_path: Path) -> None:
+    run = FakeRun(tmp_path)
+    trained, shown = run.train(["steps=5"])
+    assert trained.to_json()["proven"] is True and "UNPROVEN" not in shown
+    assert json.loads((run.runs / "demo/run.json").read_text())["proven"] is True
+    trained, shown = run.train(["steps=5"], drift=DRIFT, resume=True)
+    unproven(run)
+    trained, shown = run.train(["steps=5"], resume=True)
+    unproven(run)
+    assert f"UNPROVEN: {DRIFT.reason}" in shown and trained.to_json()["proven"] is False
+    proven = [
+        json.loads((run.runs / f"demo/attempts/{number}/command.json").read_text())["proven"]
+        for number in (1, 2, 3)
+    ]
+    assert proven == [True, False, True]
+
+
+def test_a_record_of_an_earlier_version_is_not_called_unproven(tmp_path: Path) -> None:
+    assert RunRecord.create(tmp_path, "demo", {"tree": "0" * 40}).unproven is None
+
+
+def test_a_rehearsal_says_it_first_and_last() -> None:
+    report = RehearsalReport("demo", "0" * 40, "1" * 40, unproven=DRIFT.reason)
+    lines = report.text().splitlines()
+    assert lines[1] == lines[-2] == f"UNPROVEN: {DRIFT.reason}"
+    assert (report.to_json()["proven"], report.to_json()["unproven"]) == (False, DRIFT.reason)
+    assert RehearsalReport("demo", "0" * 40, "1" * 40).to_json()["proven"] is True
+
+
+@pytest.mark.pypi
+@pytest.mark.rehearsal
+@pytest.mark.skipif(not HAS_TORCH, reason="Hydra composes in an interpreter with the packages of `rehearsal`")
+def test_a_dry_run_of_a_changed_tree(workspace: Layout, env: dict[str, str], tmp_path: Path) -> None:
+    add_print(workspace)
+    words = ["--workspace", workspace.root, "--dry-run", "--json", "--allow-drift", "a print"]
+    done = run_cli(["train", "quickstart", *words], env, tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["proven"] is False
+    assert {"drift.patch", "drift.json"} <= set(told["files"])
+    assert "UNPROVEN: 1 file is not as locked. a print" in done.stderr
+    assert b"+print('mine')" in (Path(told["folder"]) / "drift.patch").read_bytes()
