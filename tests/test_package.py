@@ -22,7 +22,7 @@ def test_the_installed_package_has_its_data(tmp_path: Path) -> None:
     if not any("_data" in str(f) for f in files):
         pytest.skip("an editable install has its data beside the package; .ci/run installs it as a wheel")
     code = (
-        "from npu_rl.data import bundled_manifests, bundled_patchset, data_root, runtime_root\n"
+        "from npu_rl.bundled import bundled_manifests, bundled_patchset, data_root, runtime_root\n"
         "print(data_root()); print(*bundled_manifests()); print(bundled_patchset('verl/0.5.0').is_dir())\n"
         "print((runtime_root() / 'switches.py').is_file())\n"
         "from npu_rl.standins import INJECTED; print((INJECTED / 'sitecustomize.py').is_file())"

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from npu_rl.cli.show import say_text, tell
-from npu_rl.workspace.component_diff import component_changes
-from npu_rl.workspace.diff import local_changes
+from npu_rl.verification.component_diff import component_changes
+from npu_rl.verification.diff import local_changes
 from npu_rl.workspace.discovery import open_workspace
 
 

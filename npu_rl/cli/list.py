@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from npu_rl.bundled import bundled_manifests, data_root
 from npu_rl.cli.show import print_json, say, say_text
-from npu_rl.data import bundled_manifests, data_root
 from npu_rl.errors import LockError
 from npu_rl.lock import lock_model
 

@@ -10,7 +10,7 @@ from npu_rl.lock.lock_model import Lock
 from npu_rl.resolve.relock import Options, check, write
 from npu_rl.sources.git_fetch import Network
 from npu_rl.sources.url_rewriting import load_rewrites
-from npu_rl.workspace.summary import patch_line
+from npu_rl.workspace.lock_summary import patch_line
 
 _LISTED = 10  # paths of a merge outside what is taken
 

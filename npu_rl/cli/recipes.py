@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def list_bundled(as_json: bool) -> None:
-    from npu_rl.data import bundled_recipes
+    from npu_rl.bundled import bundled_recipes
     from npu_rl.recipes.load_recipe import load_recipe
 
     rows = []

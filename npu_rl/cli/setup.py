@@ -9,10 +9,10 @@ from npu_rl.cli.show import amount, print_json, say, tell, watcher
 from npu_rl.errors import UsageError
 from npu_rl.lock import lock_model
 from npu_rl.manifest.manifest_kind import find_manifest
-from npu_rl.workspace.current import Outcome, untouched
 from npu_rl.workspace.discovery import demand_trust, named_folder
 from npu_rl.workspace.layout import DEFAULT_NAME, Layout
-from npu_rl.workspace.summary import manifest_changed, setup_json, stack_lines
+from npu_rl.workspace.lock_summary import manifest_changed, setup_json, stack_lines
+from npu_rl.workspace.up_to_date import Outcome, untouched
 
 
 def run(

@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 
 from npu_rl.cli.show import print_json, say, tell
+from npu_rl.verification.verify import verify
 from npu_rl.workspace.discovery import open_workspace
-from npu_rl.workspace.summary import stack_json, stack_lines
-from npu_rl.workspace.verify import verify
+from npu_rl.workspace.lock_summary import stack_json, stack_lines
 
 
 def run(workspace: Path | None, as_json: bool) -> None:

@@ -7,17 +7,17 @@ from pathlib import Path
 
 from npu_rl.cli import proving
 from npu_rl.cli.show import print_json, say, tell
+from npu_rl.verification.verify import Report, verify
 from npu_rl.workspace.discovery import open_workspace
 from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.summary import manifest_changed
-from npu_rl.workspace.verify import Report, verify
+from npu_rl.workspace.lock_summary import manifest_changed
 
 _SHOWN = 20  # files with byte code, of which there can be thousands
 
 
 def run(workspace: Path | None, deep: bool, expect: str | None, as_json: bool) -> None:
     if expect is not None:
-        from npu_rl.workspace.expect import lock_digest
+        from npu_rl.workspace.expected_digest import lock_digest
 
         expect = lock_digest(expect)
     layout = open_workspace(workspace, tell)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from npu_rl.bundled import data_root
 from npu_rl.compose.git_trees import Trees
 from npu_rl.config.text_checks import is_local
-from npu_rl.data import data_root
 from npu_rl.errors import PatchError
 from npu_rl.lock.lock_model import Patch
 from npu_rl.store import Store

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from npu_rl.bundled import runtime_root
 from npu_rl.compose.git_trees import Trees
-from npu_rl.data import runtime_root
 from npu_rl.git.objects import FILE, Entry, nested
 
 NAME = "npu_rl_runtime"

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from npu_rl.bundled import data_root
 from npu_rl.config import text_checks
 from npu_rl.config.document_kind import Kind
 from npu_rl.config.file_digests import BUNDLED, read_bounded, sha256
 from npu_rl.config.find_file import find_bundled
 from npu_rl.config.problems import Problem, shown
 from npu_rl.config.yaml_reader import Document, Plain, read_yaml
-from npu_rl.data import data_root
 
 PARENT_LIMIT = 8
 

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-from npu_rl.data import data_root
+from npu_rl.bundled import data_root
 
 SIZE_LIMIT = 256 * 1024
 BUNDLED = "bundled:"

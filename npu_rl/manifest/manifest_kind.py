@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from npu_rl.bundled import bundled_manifests
 from npu_rl.config.document_kind import Kind
 from npu_rl.config.find_file import find
 from npu_rl.config.problems import Invalid
-from npu_rl.data import bundled_manifests
 from npu_rl.errors import ManifestError
 
 

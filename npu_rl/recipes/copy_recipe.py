@@ -6,8 +6,8 @@ import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from npu_rl.bundled import data_root
 from npu_rl.config.find_file import find_bundled
-from npu_rl.data import data_root
 from npu_rl.disk import disk_errors
 from npu_rl.errors import UsageError
 from npu_rl.recipes.recipe_kind import RECIPE

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from npu_rl.bundled import bundled_recipes
 from npu_rl.config.document_kind import Kind
 from npu_rl.config.problems import Invalid
-from npu_rl.data import bundled_recipes
 from npu_rl.errors import RecipeError
 
 

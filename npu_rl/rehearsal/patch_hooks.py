@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from npu_rl.workspace.verify import Report
+from npu_rl.verification.verify import Report
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import os
 from collections import Counter
 from pathlib import Path
 
+from npu_rl.bundled import data_root
 from npu_rl.config.problems import closest
-from npu_rl.data import data_root
 from npu_rl.disk import write_atomically
 from npu_rl.errors import NpuRlError, UsageError
 from npu_rl.rehearsal.expected import read_expected

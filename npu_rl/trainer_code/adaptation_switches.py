@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from npu_rl.data import data_root, runtime_root
+from npu_rl.bundled import data_root, runtime_root
 from npu_rl.patches.patch_header import HOW, Header, parse_header
 from npu_rl.trainer_code.source_files import source_files
 

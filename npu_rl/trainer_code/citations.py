@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.data import runtime_root
+from npu_rl.bundled import runtime_root
 from npu_rl.trainer_code.source_files import is_source, source_files
 
 _RUNTIME = "npu_rl_runtime/"

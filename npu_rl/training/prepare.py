@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npu_rl import byte_code, standins
+from npu_rl.bundled import bundled_manifests
 from npu_rl.config.finding import Finding, Severity
-from npu_rl.data import bundled_manifests
 from npu_rl.errors import HostError, NpuRlError, RecipeError, UsageError, WorkspaceError
 from npu_rl.judgement.judge import AssembledTree, Judgement, judge
 from npu_rl.lock.lock_model import Lock
@@ -28,10 +28,10 @@ from npu_rl.training.interpreter import Interpreter
 from npu_rl.training.process import run_quietly
 from npu_rl.training.vllm_environment import ENVIRONMENT as VLLM_ON_CPU
 from npu_rl.user_path import user_path
-from npu_rl.workspace.confined import LinkOnTheWay, first_link
+from npu_rl.verification.verify import Progress, Report, verify
+from npu_rl.workspace.confined_changes import LinkOnTheWay, first_link
 from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.place import check_path
-from npu_rl.workspace.verify import Progress, Report, verify
+from npu_rl.workspace.workspace_path import check_path
 
 if TYPE_CHECKING:
     from npu_rl.training.hydra_compose import Composed

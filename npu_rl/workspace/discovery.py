@@ -13,7 +13,7 @@ from pathlib import Path
 from npu_rl.disk import disk_errors
 from npu_rl.errors import WorkspaceError
 from npu_rl.user_path import user_path
-from npu_rl.workspace.confined import LinkOnTheWay
+from npu_rl.workspace.confined_changes import LinkOnTheWay
 from npu_rl.workspace.layout import DEFAULT_NAME, Layout
 
 
@@ -94,7 +94,7 @@ def demand_trust(layout: Layout) -> None:
 
 def _demand_settled(layout: Layout, tell: Callable[[str], None]) -> Layout:
     if layout.is_swapping:
-        from npu_rl.workspace.hold import settled
+        from npu_rl.workspace.workspace_lock import settled
 
         with settled(layout, tell):
             pass

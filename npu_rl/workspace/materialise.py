@@ -12,7 +12,7 @@ from npu_rl import byte_code
 from npu_rl.errors import HostError
 from npu_rl.git.command import Git, GitError, init_bare
 from npu_rl.store import Unit
-from npu_rl.workspace.laid import ALTERNATES
+from npu_rl.workspace.laid_files import ALTERNATES
 
 
 def lay_objects(units: Sequence[Unit], git_home: Path) -> None:

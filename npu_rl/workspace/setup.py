@@ -17,14 +17,14 @@ from npu_rl.git.command import git_version
 from npu_rl.lock import lock_model
 from npu_rl.lock.lock_model import Lock
 from npu_rl.store import Store, Unit, disk_errors
-from npu_rl.workspace import check, edits, laid, materialise, swap
-from npu_rl.workspace.confined import LinkOnTheWay
-from npu_rl.workspace.current import Outcome, up_to_date
-from npu_rl.workspace.hold import exclusive
+from npu_rl.workspace import file_check, laid_files, local_edits, materialise, swap
+from npu_rl.workspace.confined_changes import LinkOnTheWay
+from npu_rl.workspace.interrupted_setup import keep_edits, recover_held
 from npu_rl.workspace.layout import Layout, repository_name
-from npu_rl.workspace.place import check_path
 from npu_rl.workspace.receipt import Receipt, digest_of, read_receipt
-from npu_rl.workspace.recover import keep_edits, recover_held
+from npu_rl.workspace.up_to_date import Outcome, up_to_date
+from npu_rl.workspace.workspace_lock import exclusive
+from npu_rl.workspace.workspace_path import check_path
 
 if TYPE_CHECKING:
     from npu_rl.compose.composed_unit import Composed
@@ -75,12 +75,12 @@ def run(request: Request, tell: Callable[[str], None]) -> Outcome:
             return Outcome(False, seconds=time.monotonic() - started)
         delivered = _deliver(request)
         outcome = Outcome(True, received=delivered.received, sources=delivered.sources)
-        files: edits.FilesByRoot = {
+        files: local_edits.FilesByRoot = {
             root: {p: (m, i) for p, m, i in listing}
             for root, listing in delivered.composed.facts["files"].items()
         }
         if layout.is_workspace:
-            found = edits.find_edits(
+            found = local_edits.find_edits(
                 layout.root, files
             )  # with --discard too: what can't be read stops it here
             if found and not request.discard:
@@ -145,7 +145,7 @@ def _check_place(layout: Layout) -> None:
         )
 
 
-def _in_the_way(layout: Layout, found: edits.Edits) -> WorkspaceError:
+def _in_the_way(layout: Layout, found: local_edits.Edits) -> WorkspaceError:
     return WorkspaceError(
         f"{len(found)} local change{'s are' if len(found) > 1 else ' is'} in the way",
         where=str(layout.root),
@@ -156,7 +156,7 @@ def _in_the_way(layout: Layout, found: edits.Edits) -> WorkspaceError:
 
 
 def _stage(
-    staging: Path, request: Request, delivered: Delivered, files: edits.FilesByRoot, text: str
+    staging: Path, request: Request, delivered: Delivered, files: local_edits.FilesByRoot, text: str
 ) -> None:
     lock = request.lock
     composed = delivered.composed
@@ -180,34 +180,34 @@ def _stage(
             "manifest": str(request.manifest),
             "python": request.python or _interpreter_before(request.layout) or sys.executable,
             "lock": lock_model.digest_of(lock),
-            **laid.record(staging, script),
+            **laid_files.record(staging, script),
         },
     )
-    stats = {laid.PACKS: laid.pack_stats(staging)}
+    stats = {laid_files.PACKS: laid_files.pack_stats(staging)}
     for root in files:
         repository = materialise.lay_repository(home, repository_name(root), receipt.commits[root])
         folder = staging / root
         folder.parent.mkdir(parents=True, exist_ok=True)
         materialise.lay_files(repository, receipt.trees[root], folder)
-        (folder / ".git").write_text(laid.pointer(root))
+        (folder / ".git").write_text(laid_files.pointer(root))
         stats[root] = _stats(folder, files[root])
     (staging / "activate").write_text(script, encoding="utf-8")
     (hidden / "lock.json").write_text(text, encoding="utf-8")
     proven = receipt.dump()
     (hidden / "receipt.json").write_text(proven, encoding="utf-8")
     (hidden / "stat.json").write_text(
-        check.dump_stats(stats, check.file_system_time(hidden), digest_of(proven)), encoding="utf-8"
+        file_check.dump_stats(stats, file_check.file_system_time(hidden), digest_of(proven)), encoding="utf-8"
     )
     for name in ("lock.json", "receipt.json"):
         _sync(hidden / name)
 
 
-def _stats(folder: Path, listing: Mapping[str, tuple[str, str]]) -> dict[str, check.Stat]:
+def _stats(folder: Path, listing: Mapping[str, tuple[str, str]]) -> dict[str, file_check.Stat]:
     """What `stat` says now. git wrote these files a moment ago from objects that were checked by hash."""
     stats = {}
     for path in listing:
         with contextlib.suppress(FileNotFoundError):
-            stats[path] = check.stat_of(os.lstat(f"{folder}/{path}"))
+            stats[path] = file_check.stat_of(os.lstat(f"{folder}/{path}"))
     return stats
 
 

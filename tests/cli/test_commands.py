@@ -102,7 +102,7 @@ def test_list_as_json_has_the_bundled_manifests(tmp_path: Path) -> None:
 
 
 def test_schema_prints_the_committed_schema(tmp_path: Path) -> None:
-    from npu_rl.data import data_root
+    from npu_rl.bundled import data_root
 
     done = run_cli(["schema"], clean_env(tmp_path))
     assert done.stdout == (data_root() / "manifests" / "manifest.schema.json").read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from npu_rl.data import bundled_recipes, data_root
+from npu_rl.bundled import bundled_recipes, data_root
 from npu_rl.recipes.load_recipe import load_recipe
 from tests.cli.test_commands import modules_after
 from tests.recipes.examples import MINIMAL, write

@@ -27,8 +27,8 @@ from typing import Any
 
 import pytest
 
+from npu_rl.bundled import bundled_manifests, bundled_recipes, data_root
 from npu_rl.compose.git_trees import Trees
-from npu_rl.data import bundled_manifests, bundled_recipes, data_root
 from npu_rl.errors import NpuRlError
 from npu_rl.git.command import Git, init_bare
 from npu_rl.git.objects import EMPTY_TREE, FILE, Entry
@@ -285,8 +285,8 @@ def hidden(stage: Stage, m: Mutator, name: str, text: bytes) -> Layout:
 
 
 def a_receipt(stage: Stage, m: Mutator) -> None:
-    from npu_rl.workspace.edits import find_edits
-    from npu_rl.workspace.verify import verify
+    from npu_rl.verification.verify import verify
+    from npu_rl.workspace.local_edits import find_edits
 
     raw = (stage.workspace / ".npu-rl" / "receipt.json").read_bytes()
     body = json.loads(raw)
@@ -318,7 +318,7 @@ def a_journal(stage: Stage, m: Mutator) -> None:
 
 
 def a_record_of_stats(stage: Stage, m: Mutator) -> None:
-    from npu_rl.workspace.verify import verify
+    from npu_rl.verification.verify import verify
 
     raw = (stage.workspace / ".npu-rl" / "stat.json").read_bytes()
     text = m.text(m.value(json.loads(raw))).encode("utf-8", "surrogatepass")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.bundled import bundled_recipes
 from npu_rl.config.finding import Finding, Severity
-from npu_rl.data import bundled_recipes
 from npu_rl.judgement import reward_function
 from npu_rl.judgement.judge import judge
 from npu_rl.judgement.named_files import named_file_findings

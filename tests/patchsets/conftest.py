@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from npu_rl.data import bundled_patchset
+from npu_rl.bundled import bundled_patchset
 from npu_rl.patches.hunk_match import apply_exact
 from npu_rl.patches.parse_patch import parse_patch
 from npu_rl.patches.series import read_patchset

@@ -17,9 +17,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from npu_rl.bundled import bundled_patchset
 from npu_rl.compose.dist_info import dist_info
 from npu_rl.compose.runtime_tree import NAME, runtime_files
-from npu_rl.data import bundled_patchset
 from npu_rl.lock import lock_model
 from npu_rl.manifest.load_manifest import load_manifest
 from npu_rl.patches.hunk_match import apply_exact

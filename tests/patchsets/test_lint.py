@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.bundled import bundled_manifests, data_root
 from npu_rl.compose.git_trees import Trees
 from npu_rl.compose.runtime_tree import write_runtime
-from npu_rl.data import bundled_manifests, data_root
 from npu_rl.git.command import Git, init_bare
 from npu_rl.lock import lock_model
 from npu_rl.manifest.load_manifest import load_manifest

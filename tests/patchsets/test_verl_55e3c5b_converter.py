@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.data import runtime_root
+from npu_rl.bundled import runtime_root
 from npu_rl.standins import INJECTED, NPU
 from tests.patchsets.conftest import Patched
 from tests.runtime.converter_ranks import processes

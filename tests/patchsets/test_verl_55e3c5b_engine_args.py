@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from npu_rl.data import data_root
+from npu_rl.bundled import data_root
 from tests.patchsets.flagship_tree import run, tree, used
 
 for needed in ("torch", "ray", "tensordict", "msgspec", "gguf", "blake3"):  # what verl and vLLM import

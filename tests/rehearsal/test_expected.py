@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_rl.data import data_root
+from npu_rl.bundled import data_root
 from npu_rl.errors import NpuRlError
 from npu_rl.rehearsal.expected import dump_expected, read_expected
 from npu_rl.rehearsal.level_imports import Failure, ImportReport, compare

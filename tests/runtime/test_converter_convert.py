@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.data import runtime_root
+from npu_rl.bundled import runtime_root
 from tests.runtime.converter_ranks import command, convert, processes
 from tests.runtime.tiny_deepseek import edit, make
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from npu_rl.data import data_root
+from npu_rl.bundled import data_root
 from npu_rl.errors import NpuRlError
 from npu_rl.judgement.judge import judge
 from npu_rl.lock import lock_model
@@ -26,9 +26,9 @@ from npu_rl.training.monitor.screen import PlainScreen
 from npu_rl.training.prepare import Prepared, facts
 from npu_rl.training.run_record import RunRecord
 from npu_rl.training.train import Trained, attempt_run, new_record
+from npu_rl.verification.verify import Report
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.receipt import Receipt
-from npu_rl.workspace.verify import Report
 from tests.training.processes import TRAINER
 
 MAKER = 'if [ "$2" = npu_rl_make ]; then mkdir -p "$3/model"; echo {{}} > "$3/model/config.json"\n{slow}\nexit; fi\n'

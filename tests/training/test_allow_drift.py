@@ -18,10 +18,10 @@ from npu_rl.errors import UsageError, WorkspaceError
 from npu_rl.rehearsal.rehearsal_report import RehearsalReport
 from npu_rl.training.allow_drift import AllowedDrift, Different, allow, reason_of
 from npu_rl.training.run_record import RunRecord
-from npu_rl.workspace import check
+from npu_rl.verification.verify import Drift, verify
+from npu_rl.workspace import file_check
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.receipt import read_receipt
-from npu_rl.workspace.verify import Drift, verify
 from tests.support import clean_env, run_cli
 from tests.training.fake_run import FakeRun
 
@@ -118,8 +118,8 @@ def test_a_change_that_a_quick_look_misses_is_refused(workspace: Layout, env: di
     file = workspace.root / FILE
     file.write_bytes(file.read_bytes().replace(b"import", b"imqort", 1))
     digest = read_receipt(workspace).digest
-    stats = check.read_stats(workspace.stat, digest) or {"code": {}}
-    stats["code"][FILE.removeprefix("code/")] = check.stat_of(file.stat())
+    stats = file_check.read_stats(workspace.stat, digest) or {"code": {}}
+    stats["code"][FILE.removeprefix("code/")] = file_check.stat_of(file.stat())
     workspace.stat.write_text(json.dumps({"receipt": digest, "roots": stats}))
     quick = run_cli(["verify", "--workspace", workspace.root], env, workspace.root)
     assert quick.returncode == 0, "the forgery works"

@@ -24,10 +24,10 @@ from npu_rl.lock import lock_model
 from npu_rl.lock.lock_model import Lock
 from npu_rl.sources.git_fetch import Network
 from npu_rl.sources.progress import Silent
+from npu_rl.verification.verify import Report, verify
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.setup import Request
 from npu_rl.workspace.setup import run as run_setup
-from npu_rl.workspace.verify import Report, verify
 from tests.support import File, Repo, clean_env, run_cli
 
 CORE = "".join(f"line_{n} = {n}\n" for n in range(1, 61))

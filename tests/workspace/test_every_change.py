@@ -25,11 +25,11 @@ import pytest
 
 from npu_rl.errors import HostError, WorkspaceError
 from npu_rl.lock import lock_model
-from npu_rl.workspace import check, laid
-from npu_rl.workspace.current import untouched
-from npu_rl.workspace.edits import find_edits
+from npu_rl.workspace import file_check, laid_files
 from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.local_edits import find_edits
 from npu_rl.workspace.receipt import read_receipt
+from npu_rl.workspace.up_to_date import untouched
 from tests.workspace.stack import Stack, found, git_in, look
 
 Make = Callable[[Path], object]
@@ -195,7 +195,7 @@ def git_says(*args: str) -> Make:
 
 
 def a_pack(w: Path, suffix: str = ".pack") -> Path:
-    return sorted((w / laid.PACKS).glob(f"*{suffix}"))[0]
+    return sorted((w / laid_files.PACKS).glob(f"*{suffix}"))[0]
 
 
 def pack_flipped_with_old_times(w: Path) -> None:
@@ -207,7 +207,7 @@ def forged_record(w: Path) -> None:
     put(w / "code/beta/b.py", b"B = 2\n")
     status = (w / "code/beta/b.py").lstat()
     record = json.loads((w / ".npu-rl/stat.json").read_text())
-    record["roots"]["code"]["beta/b.py"] = check.stat_of(status)
+    record["roots"]["code"]["beta/b.py"] = file_check.stat_of(status)
     (w / ".npu-rl/stat.json").write_text(json.dumps(record))
 
 
@@ -375,7 +375,7 @@ TABLE = (
     drift("no git", lambda w: shutil.rmtree(w / ".npu-rl/git"), ".npu-rl/git", "missing", REPAIRS),
     drift("git elsewhere", git_elsewhere, ".npu-rl/git", "type", REPAIRS),
     drift("no objects", lambda w: shutil.rmtree(w / ".npu-rl/git/objects"), ".npu-rl/git/objects", "missing", REPAIRS),
-    drift("no packs", lambda w: shutil.rmtree(w / laid.PACKS), laid.PACKS, "missing", REPAIRS),
+    drift("no packs", lambda w: shutil.rmtree(w / laid_files.PACKS), laid_files.PACKS, "missing", REPAIRS),
     drift("a pack gone", lambda w: a_pack(w).unlink(), PACK, "missing", REPAIRS),
     drift("an index of a pack gone", lambda w: a_pack(w, ".idx").unlink(), PACK, "missing", REPAIRS),
     drift("a pack cut short", lambda w: put(replaced(a_pack(w)), b"PACK"), PACK, "modified", REPAIRS),
@@ -432,10 +432,11 @@ def record_all(layout: Layout) -> None:
     """As if every file had been proven long ago."""
     receipt = read_receipt(layout)
     stats = {
-        root: check.examine_root(layout.root, root, files, {}).stats for root, files in receipt.files.items()
+        root: file_check.examine_root(layout.root, root, files, {}).stats
+        for root, files in receipt.files.items()
     }
-    stats[laid.PACKS] = laid.pack_stats(layout.root)
-    text = check.dump_stats(stats, 2**62, receipt.digest)
+    stats[laid_files.PACKS] = laid_files.pack_stats(layout.root)
+    text = file_check.dump_stats(stats, 2**62, receipt.digest)
     layout.stat.write_bytes(text.encode("utf-8", "surrogateescape"))
 
 
@@ -447,7 +448,7 @@ def setup_would(layout: Layout) -> str:
 
 def as_in_the_table(drift: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """A file that several hunks are missing from is there once."""
-    shown = ((PACK if path.startswith(f"{laid.PACKS}/") else path, kind) for path, kind in drift)
+    shown = ((PACK if path.startswith(f"{laid_files.PACKS}/") else path, kind) for path, kind in drift)
     return tuple(dict.fromkeys(shown))
 
 

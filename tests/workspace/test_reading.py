@@ -11,9 +11,9 @@ import pytest
 
 from npu_rl.cli import proving
 from npu_rl.git.objects import FILE, object_id
-from npu_rl.workspace import check
+from npu_rl.verification.verify import verify
+from npu_rl.workspace import file_check
 from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.verify import verify
 
 COUNT = 500
 
@@ -37,8 +37,8 @@ def test_threads_find_what_one_reader_finds(root: Path) -> None:
     files = [(entry, entry.name, expected()[entry.name]) for entry in os.scandir(root)]
     (root / "m9.py").unlink()
     told: list[int] = []
-    alone, together = check._read_all(files, told.append), []  # type: ignore[var-annotated]
-    check._read_in_threads(deque(files), together, told.append)
+    alone, together = file_check._read_all(files, told.append), []  # type: ignore[var-annotated]
+    file_check._read_in_threads(deque(files), together, told.append)
     assert sorted(together, key=str) == sorted(alone, key=str)
     assert sum(told) == 2 * COUNT
     kinds = {path: kind for path, kind, _ in together if kind}
@@ -51,7 +51,7 @@ def test_an_error_in_a_thread_is_raised(root: Path) -> None:
         (root / f"m{number}.py").unlink()
         (root / f"m{number}.py").symlink_to("nowhere")  # the open that follows no link fails
     with pytest.raises(OSError, match="symbolic link"):
-        check._read_in_threads(deque(files), [], lambda count: None)
+        file_check._read_in_threads(deque(files), [], lambda count: None)
 
 
 @pytest.mark.parametrize("deep", [False, True])

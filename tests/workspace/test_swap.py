@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from npu_rl.errors import WorkspaceError
-from npu_rl.workspace import edits, swap
-from npu_rl.workspace.confined import Confined
-from npu_rl.workspace.hold import exclusive
+from npu_rl.workspace import local_edits, swap
+from npu_rl.workspace.confined_changes import Confined
 from npu_rl.workspace.layout import MOVED, Layout
+from npu_rl.workspace.workspace_lock import exclusive
 from tests.faults.killer import watch
 from tests.workspace.stack import Stack, found, look, receipt_with, snapshot, without_privileges
 
@@ -46,7 +46,7 @@ def stage(layout: Layout, incoming: Layout) -> Path:
 
 def keep(old: Path, target: Path) -> None:
     """As setup does it: what a person did goes to `kept`."""
-    edits.keep(Confined(old.parent.parent), old, edits.find_edits(old, {}), target)
+    local_edits.keep(Confined(old.parent.parent), old, local_edits.find_edits(old, {}), target)
 
 
 def die_at(number: int, log: Path, action: Callable[[], object]) -> bool:

@@ -11,7 +11,7 @@ from npu_rl.lock.lock_model import Component, Lock, Patch
 from npu_rl.workspace.layout import Layout
 
 if TYPE_CHECKING:
-    from npu_rl.workspace.current import Outcome
+    from npu_rl.workspace.up_to_date import Outcome
 
 
 def stack_lines(lock: Lock) -> Iterator[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from npu_rl.errors import WorkspaceError
 from npu_rl.lock.lock_model import MAXIMUM_SIZE
-from npu_rl.workspace import check, laid, swap
+from npu_rl.workspace import file_check, laid_files, swap
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.receipt import Receipt, read_receipt
 
@@ -43,7 +43,7 @@ def up_to_date(layout: Layout, text: str, python: str | None = None) -> bool:
         return False  # damaged, or another setup is putting it in place: look again with the workspace held
     if python is not None and receipt.setup.get("python") != python:
         return False
-    if laid.is_of_older(receipt.setup):
+    if laid_files.is_of_older(receipt.setup):
         return False
     try:
         return _is_as_laid(layout, receipt)
@@ -52,13 +52,13 @@ def up_to_date(layout: Layout, text: str, python: str | None = None) -> bool:
 
 
 def _is_as_laid(layout: Layout, receipt: Receipt) -> bool:
-    known = check.read_stats(layout.stat, receipt.digest)
-    around = laid.look_around(
-        layout.root, receipt.files, receipt.setup, known.get(laid.PACKS, {}), without_git=False
+    known = file_check.read_stats(layout.stat, receipt.digest)
+    around = laid_files.look_around(
+        layout.root, receipt.files, receipt.setup, known.get(laid_files.PACKS, {}), without_git=False
     )
     if around.drift:
         return False
     for root, expected in receipt.files.items():
-        if check.examine_root(layout.root, root, expected, known.get(root, {})).drift:
+        if file_check.examine_root(layout.root, root, expected, known.get(root, {})).drift:
             return False
     return True

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from npu_rl.git.objects import EXECUTABLE, FILE, SYMLINK, object_id
-from npu_rl.workspace import check
-from npu_rl.workspace.check import Difference, blob_on_disk, examine
+from npu_rl.workspace import file_check
+from npu_rl.workspace.file_check import Difference, blob_on_disk, examine
 
 Expected = dict[str, tuple[str, str]]
 
@@ -153,7 +153,7 @@ def test_a_link_on_the_way_to_a_root_is_drift(root: Path, expected: Expected, tm
     (tmp_path / "real").mkdir()
     root.rename(tmp_path / "real" / "x")
     (tmp_path / "src").symlink_to("real")
-    assert check.examine_root(tmp_path, "src/x", expected, {}).drift == [Difference("", "type")]
+    assert file_check.examine_root(tmp_path, "src/x", expected, {}).drift == [Difference("", "type")]
 
 
 # -- untracked -----------------------------------------------------------------------------------------
@@ -253,9 +253,11 @@ def test_truncated_bytecode_is_drift(root: Path, expected: Expected) -> None:
 LONG_AGO = 10**18
 
 
-def settled(root: Path, expected: Expected) -> dict[str, check.Stat]:
+def settled(root: Path, expected: Expected) -> dict[str, file_check.Stat]:
     """A record as if it had been written long after the files."""
-    text = check.dump_stats({"code": examine(root, expected, {}).stats}, time.time_ns() + 10**10, "receipt")
+    text = file_check.dump_stats(
+        {"code": examine(root, expected, {}).stats}, time.time_ns() + 10**10, "receipt"
+    )
     return json.loads(text)["roots"]["code"]  # type: ignore[no-any-return]
 
 
@@ -306,7 +308,7 @@ def test_a_file_that_differs_is_never_recorded(root: Path, expected: Expected) -
 )
 def test_young_files_are_not_recorded(age: int, kept: bool) -> None:
     now = 1_700_000_000_123_456_789
-    text = check.dump_stats({"code": {"f": [1, LONG_AGO, now - age, 7, 0o100644]}}, now, "receipt")
+    text = file_check.dump_stats({"code": {"f": [1, LONG_AGO, now - age, 7, 0o100644]}}, now, "receipt")
     assert ("f" in json.loads(text)["roots"]["code"]) is kept
 
 
@@ -314,22 +316,24 @@ def test_what_was_only_read_has_to_be_older_unless_it_is_known() -> None:
     now = 1_700_000_000_123_456_789
     stat = (1, LONG_AGO, now - 1_000_000_000, 7, 0o100644)
     for known, kept in [({}, False), ({"code": {"f": stat}}, True), ({"code": {"f": (2, *stat[1:])}}, False)]:
-        text = check.dump_stats({"code": {"f": stat}}, now, "receipt", margin=check.CACHED_NS, known=known)
+        text = file_check.dump_stats(
+            {"code": {"f": stat}}, now, "receipt", margin=file_check.CACHED_NS, known=known
+        )
         assert ("f" in json.loads(text)["roots"]["code"]) is kept
 
 
 def test_a_file_system_with_whole_seconds_gets_more_room() -> None:
     now = 1_700_000_002_500_000_000
     for changed, kept in [(1_700_000_001_000_000_000, False), (1_700_000_000_000_000_000, True)]:
-        text = check.dump_stats({"code": {"f": [1, changed, changed, 7, 0o100644]}}, now, "receipt")
+        text = file_check.dump_stats({"code": {"f": [1, changed, changed, 7, 0o100644]}}, now, "receipt")
         assert ("f" in json.loads(text)["roots"]["code"]) is kept
 
 
 def test_the_record_is_for_one_receipt(tmp_path: Path) -> None:
     path = tmp_path / "stat.json"
-    path.write_text(check.dump_stats({"code": {"f": [1, 2, 3, 4, 5]}}, time.time_ns(), "a" * 64))
-    assert check.read_stats(path, "a" * 64) == {"code": {"f": [1, 2, 3, 4, 5]}}
-    assert check.read_stats(path, "b" * 64) == {}
+    path.write_text(file_check.dump_stats({"code": {"f": [1, 2, 3, 4, 5]}}, time.time_ns(), "a" * 64))
+    assert file_check.read_stats(path, "a" * 64) == {"code": {"f": [1, 2, 3, 4, 5]}}
+    assert file_check.read_stats(path, "b" * 64) == {}
 
 
 @pytest.mark.parametrize(
@@ -339,12 +343,12 @@ def test_the_record_is_for_one_receipt(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_damaged_record_is_no_record(tmp_path: Path, text: str) -> None:
     (tmp_path / "stat.json").write_bytes(text.encode("utf-8", "surrogateescape"))
-    assert check.read_stats(tmp_path / "stat.json", "r") == {}
+    assert file_check.read_stats(tmp_path / "stat.json", "r") == {}
 
 
 def test_the_clock_is_that_of_the_file_system_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "before").write_text("")
-    now = check.file_system_time(tmp_path)
+    now = file_check.file_system_time(tmp_path)
     assert now >= (tmp_path / "before").stat().st_mtime_ns
     assert os.listdir(tmp_path) == ["before"]
 

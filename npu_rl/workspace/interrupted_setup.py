@@ -29,7 +29,7 @@ def keep_edits(layout: Layout) -> Callable[[Path, Path], None]:
 
     It happens after the swap, under the journal: a setup that fails has moved nothing.
     """
-    from npu_rl.workspace import edits
+    from npu_rl.workspace import local_edits
     from npu_rl.workspace.receipt import read_receipt
 
     def keep(old: Path, target: Path) -> None:
@@ -37,7 +37,7 @@ def keep_edits(layout: Layout) -> Callable[[Path, Path], None]:
             coming = read_receipt(layout).files
         except WorkspaceError:
             coming = {}  # damaged since: then nothing of the old workspace is known to be in the new one
-        edits.keep(layout.inside, old, edits.find_edits(old, coming), target)
+        local_edits.keep(layout.inside, old, local_edits.find_edits(old, coming), target)
 
     return keep
 
@@ -59,7 +59,7 @@ def _manifest(layout: Layout, journal: swap.Journal) -> str | None:
 
     The workspace says which it was, so only one that npu-rl brings, or a file outside the workspace, is repeated.
     """
-    from npu_rl.data import bundled_manifests
+    from npu_rl.bundled import bundled_manifests
     from npu_rl.workspace.receipt import read_receipt
 
     for home in (journal.staging, layout.root):

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from npu_rl.bounded import parse_json
 from npu_rl.git.objects import EXECUTABLE, FILE, SYMLINK, object_id
-from npu_rl.workspace.confined import Confined
+from npu_rl.workspace.confined_changes import Confined
 
 # A file changed this shortly before the record was written could change again with the same times:
 # kernels stamp in ticks of up to 10 ms, and some file systems in whole seconds.

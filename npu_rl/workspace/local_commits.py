@@ -17,8 +17,8 @@ from pathlib import Path
 
 from npu_rl.disk import remove_tree
 from npu_rl.git.command import Git, GitError, init_bare
-from npu_rl.workspace.confined import Confined, LinkOnTheWay
-from npu_rl.workspace.laid import ALTERNATES
+from npu_rl.workspace.confined_changes import Confined, LinkOnTheWay
+from npu_rl.workspace.laid_files import ALTERNATES
 from npu_rl.workspace.layout import repository_name
 
 _LARGEST = 64 * 1024 * 1024  # of a file that is read here: packed-refs has a line per ref

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from npu_rl.compose.assemble import upstream_paths
 from npu_rl.lock.lock_model import Component, Lock
-from npu_rl.workspace.verify import owner
+from npu_rl.verification.verify import owner
 
 
 def upstream_path(component: Component, path: str) -> str | None:

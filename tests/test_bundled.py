@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import npu_rl
-from npu_rl.data import bundled_manifests, bundled_patchset, data_root, runtime_root
+from npu_rl.bundled import bundled_manifests, bundled_patchset, data_root, runtime_root
 from npu_rl.errors import ManifestError
 from tests.manifest.examples import MINIMAL
 
@@ -68,7 +68,7 @@ def run(site: Path, code: str, cwd: Path) -> list[str]:
 
 
 WHERE = """
-from npu_rl.data import *
+from npu_rl.bundled import *
 print(data_root()); print(*bundled_manifests()); print(bundled_patchset('verl/0.5.0')); print(runtime_root())
 """
 
@@ -124,7 +124,7 @@ def test_what_a_bundled_manifest_may_not_do(wheel: Path, tmp_path: Path) -> None
 def test_a_broken_installation_says_so(tmp_path: Path) -> None:
     shutil.copytree(PACKAGE, tmp_path / "npu_rl", ignore=shutil.ignore_patterns("__pycache__", "_data"))
     code = """
-from npu_rl.data import data_root
+from npu_rl.bundled import data_root
 from npu_rl.errors import NpuRlError
 try:
     data_root()

@@ -17,8 +17,8 @@ from npu_rl.disk import disk_errors
 from npu_rl.errors import NpuRlError, WorkspaceError
 from npu_rl.git.objects import Entry, MalformedObject, nested
 from npu_rl.lock.lock_model import Component, Lock
-from npu_rl.workspace import check, laid
-from npu_rl.workspace.confined import LinkOnTheWay
+from npu_rl.workspace import file_check, laid_files
+from npu_rl.workspace.confined_changes import LinkOnTheWay
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.receipt import Receipt, read_lock, read_receipt
 
@@ -42,7 +42,7 @@ class Report:
     """What verify found. `patches`: (component, patch) → hunks as {file, line, state}, in stack order.
 
     lock_digest: what `--expect` holds; it covers all of the lock, its environment too.
-    products, byte_code: see `check.Findings`; paths from the workspace. stats: of what is as it should be, by root."""
+    products, byte_code: see `file_check.Findings`; paths from the workspace. stats: of what is as it should be, by root."""
 
     lock: Lock
     lock_digest: str
@@ -51,7 +51,7 @@ class Report:
     drift: list[Drift] = field(default_factory=list)
     products: list[str] = field(default_factory=list)
     byte_code: list[str] = field(default_factory=list)
-    stats: dict[str, dict[str, check.Stat]] = field(default_factory=dict)
+    stats: dict[str, dict[str, file_check.Stat]] = field(default_factory=dict)
     patches: dict[tuple[str, str], list[dict[str, Any]]] = field(default_factory=dict)
     files: int = 0
     hashed: int = 0
@@ -111,7 +111,7 @@ def verify(
             raise
     except FileNotFoundError:
         pass  # it went away between two looks at it
-    from npu_rl.workspace.hold import settled
+    from npu_rl.workspace.workspace_lock import settled
 
     with settled(layout, tell), disk_errors(layout.root):
         return _verify(layout, deep, expect, progress)
@@ -131,19 +131,19 @@ def _verify(layout: Layout, deep: bool, expect: str | None, progress: Progress |
     deep = deep or expect is not None
     lock, digest = read_lock(layout)
     if expect is not None:
-        from npu_rl.workspace.expect import demand_lock
+        from npu_rl.workspace.expected_digest import demand_lock
 
         demand_lock(layout, digest, expect)
     receipt = read_receipt(layout)
     _check_receipt(lock, digest, receipt, layout)
-    known = {} if deep else check.read_stats(layout.stat, receipt.digest)
+    known = {} if deep else file_check.read_stats(layout.stat, receipt.digest)
     if not known:
         _prove_receipt(lock, receipt, layout)
     report = Report(lock, digest, receipt, deep, files=sum(map(len, receipt.files.values())))
     changed: dict[str, set[str]] = {}
     advance = _counting(progress, report.files)
     for root, expected in receipt.files.items():
-        findings = check.examine_root(
+        findings = file_check.examine_root(
             layout.root, root, expected, known.get(root, {}), deep=deep, advance=advance
         )
         report.stats[root] = findings.stats
@@ -155,25 +155,25 @@ def _verify(layout: Layout, deep: bool, expect: str | None, progress: Progress |
             Drift(f"{root}/{d.path}" if d.path else root, d.kind, owner(lock, root, d.path, d.kind))
             for d in findings.drift
         ]
-    packs = known.get(laid.PACKS, {})
-    around = laid.look_around(layout.root, receipt.files, receipt.setup, packs, deep=deep)
+    packs = known.get(laid_files.PACKS, {})
+    around = laid_files.look_around(layout.root, receipt.files, receipt.setup, packs, deep=deep)
     report.drift += [Drift(d.path, d.kind, None) for d in around.drift]
     if expect is not None:
-        from npu_rl.workspace.expect import is_script_of
+        from npu_rl.workspace.expected_digest import is_script_of
 
         if not is_script_of(layout, lock) and not any(d.path == "activate" for d in around.drift):
             report.drift.append(Drift("activate", "modified", None))
-    report.byte_code += laid.byte_code_of_older(layout.root, receipt.setup)
+    report.byte_code += laid_files.byte_code_of_older(layout.root, receipt.setup)
     _judge_hunks(layout, receipt, lock, changed, report)
     if report.hashed or around.read:
-        stats = {**report.stats, laid.PACKS: around.stats}
+        stats = {**report.stats, laid_files.PACKS: around.stats}
         _remember(layout, stats, known, receipt.digest, time.monotonic_ns() - started)
     if report.ok:
         byte_code.keep_only(byte_code.shell_key(receipt.digest), report.state)
     return report
 
 
-def _counting(progress: Progress | None, total: int) -> check.Advance:
+def _counting(progress: Progress | None, total: int) -> file_check.Advance:
     """Tells `progress` of all files by how many more there are."""
     done = 0
 
@@ -303,8 +303,8 @@ def _state(record: Mapping[str, Any], path: Path) -> tuple[str, int]:
 
 def _remember(
     layout: Layout,
-    stats: Mapping[str, Mapping[str, check.Stat]],
-    known: Mapping[str, Mapping[str, check.Stat]],
+    stats: Mapping[str, Mapping[str, file_check.Stat]],
+    known: Mapping[str, Mapping[str, file_check.Stat]],
     receipt: str,
     elapsed: int,
 ) -> None:
@@ -313,8 +313,8 @@ def _remember(
     elapsed: ns since before the first file was looked at; one that changed since then is not settled.
     """
     try:
-        began = check.file_system_time(layout.hidden) - elapsed
-        text = check.dump_stats(stats, began, receipt, margin=check.CACHED_NS, known=known)
+        began = file_check.file_system_time(layout.hidden) - elapsed
+        text = file_check.dump_stats(stats, began, receipt, margin=file_check.CACHED_NS, known=known)
         layout.inside.write(layout.stat, text.encode("utf-8", "surrogateescape"))
     except (OSError, LinkOnTheWay):
         pass

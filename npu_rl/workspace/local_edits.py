@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npu_rl.errors import WorkspaceError
-from npu_rl.workspace import check, laid
-from npu_rl.workspace.confined import Confined, LinkOnTheWay
+from npu_rl.workspace import file_check, laid_files
+from npu_rl.workspace.confined_changes import Confined, LinkOnTheWay
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.receipt import Receipt, read_receipt
 
@@ -54,10 +54,10 @@ def find_edits(home: Path, wanted: FilesByRoot) -> Edits:
 
 
 def _files(home: Path, receipt: Receipt, wanted: FilesByRoot) -> Iterator[str]:
-    known = check.read_stats(Layout(home).stat, receipt.digest)
-    yield from laid.local_work(home, receipt.files, receipt.setup)
+    known = file_check.read_stats(Layout(home).stat, receipt.digest)
+    yield from laid_files.local_work(home, receipt.files, receipt.setup)
     for root, expected in receipt.files.items():
-        findings = check.examine_root(home, root, expected, known.get(root, {}))
+        findings = file_check.examine_root(home, root, expected, known.get(root, {}))
         coming = wanted.get(root, {})
         for path in [*(d.path for d in findings.drift if d.kind != "missing"), *findings.products]:
             if path.endswith(".pyc") and "__pycache__" in path.split("/"):
@@ -71,7 +71,7 @@ def _files(home: Path, receipt: Receipt, wanted: FilesByRoot) -> Iterator[str]:
 
 def _content(path: Path) -> tuple[str, str] | None:
     try:
-        return check.blob_on_disk(os.fspath(path))
+        return file_check.blob_on_disk(os.fspath(path))
     except OSError:
         return None
 
@@ -81,7 +81,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _history(home: Path, receipt: Receipt) -> Iterator[str]:
-    from npu_rl.workspace.history import own_history
+    from npu_rl.workspace.local_commits import own_history
 
     for root, commit in receipt.commits.items():
         yield from own_history(Layout(home).git, root, commit)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.workspace import edits
+from npu_rl.workspace import local_edits
 from npu_rl.workspace.layout import Layout
 from tests.workspace.stack import Stack, found, leftovers, snapshot
 
@@ -410,13 +410,13 @@ def test_work_done_while_the_setup_ran_is_kept(stack: Stack, layout: Layout, wor
     (old / ".npu-rl").mkdir(parents=True)
     for name in ("code", "src", "activate", *(f".npu-rl/{n}" for n in ("git", "lock.json", "receipt.json"))):
         (layout.root / name).rename(old / name)
-    work_found = edits.find_edits(old, {})
+    work_found = local_edits.find_edits(old, {})
     assert work_found
     place = layout.kept / "now"
-    edits.keep(layout.inside, old, work_found, place)
+    local_edits.keep(layout.inside, old, work_found, place)
     for path in FILES[work]:
         assert os.path.lexists(place / path)
-    assert not edits.find_edits(old, {}).files
+    assert not local_edits.find_edits(old, {}).files
 
 
 # -- diff ----------------------------------------------------------------------------------------------

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator
 from npu_rl.compose.assemble import code_paths
 from npu_rl.errors import UsageError
 from npu_rl.lock.lock_model import Component, Lock
-from npu_rl.workspace.diff import patch_of
+from npu_rl.verification.diff import patch_of
+from npu_rl.verification.file_origin import upstream_path
+from npu_rl.verification.verify import Tell, verify
 from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.origin import upstream_path
-from npu_rl.workspace.verify import Tell, verify
 
 _FILE = re.compile(rb"^diff --git ", re.MULTILINE)
 _NAME = re.compile(rb"^(--- |\+\+\+ |diff --git )(.*)$", re.MULTILINE)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from npu_rl.workspace.check import OPEN, Difference, Stat, stat_of
+from npu_rl.workspace.file_check import OPEN, Difference, Stat, stat_of
 from npu_rl.workspace.layout import repository_name
 
 ALTERNATES = "../../objects\n"

@@ -56,7 +56,7 @@ def settled(layout: Layout, tell: Tell, wait: float = 600.0) -> Iterator[None]:
             stack.callback(os.close, handle)
             _wait_for(layout, handle, fcntl.LOCK_SH, tell, wait)
         if layout.is_swapping:
-            from npu_rl.workspace.recover import interrupted
+            from npu_rl.workspace.interrupted_setup import interrupted
 
             raise interrupted(layout)
         yield
