@@ -267,7 +267,7 @@ def _lock(handle: int, kind: int) -> bool | None:
     return True
 
 
-class Use:
+class LockUse:
     """A folder that many processes use at the same time, and one may want for itself (see `use_of`)."""
 
     def __init__(self, lock_file: Path) -> None:
@@ -296,11 +296,11 @@ class Use:
                 fcntl.flock(self._handle, fcntl.LOCK_SH if self.begun else fcntl.LOCK_UN)
 
 
-_uses: dict[Path, Use] = {}
+_uses: dict[Path, LockUse] = {}
 
 
-def use_of(lock_file: Path) -> Use:
+def use_of(lock_file: Path) -> LockUse:
     """This process's use of a folder: the one that holds the lock file."""
     if lock_file not in _uses:
-        _uses[lock_file] = Use(lock_file)
+        _uses[lock_file] = LockUse(lock_file)
     return _uses[lock_file]

@@ -14,14 +14,14 @@ from npu_rl.compose.git_trees import Collision, Trees
 from npu_rl.compose.runtime_tree import NAME as RUNTIME
 from npu_rl.errors import ComposeError
 from npu_rl.git.objects import EMPTY_TREE, FILE, TREE, Entry, format_commit
-from npu_rl.lock.lock_model import Component, Lock, Merge, Patch
+from npu_rl.lock.lock_model import Lock, LockedComponent, LockedMerge, LockedPatch
 
 AUTHOR = "npu-rl <npu-rl@invalid>"
 EPOCH = 1577836800  # 2020-01-01 00:00 UTC; each commit is a second later, so that `git log` keeps the order
 
 
 @dataclass(frozen=True)
-class Step:
+class HistoryStep:
     """One commit to be: a message, and which component tree is new (None: something beside them)."""
 
     message: str
@@ -56,12 +56,12 @@ def _named(trees: Trees, lock: Lock, current: dict[str, str], name: str, path: s
     )
 
 
-def upstream_paths(component: Component, path: str) -> list[str]:
+def upstream_paths(component: LockedComponent, path: str) -> list[str]:
     """The paths in the component that a path of the code tree may come from, if it comes from there at all."""
     return [found for t in component.take if (found := _moved(path, t.to, t.path)) is not None]
 
 
-def code_paths(component: Component, path: str) -> list[str]:
+def code_paths(component: LockedComponent, path: str) -> list[str]:
     """Where a path of a component stands in the code tree."""
     return [found for t in component.take if (found := _moved(path, t.path, t.to)) is not None]
 
@@ -79,13 +79,13 @@ def _moved(path: str, start: str, to: str) -> str | None:
     return "/".join(part for part in ("" if to == "." else to, rest) if part)
 
 
-def component_steps(name: str, component: Component) -> Iterator[Step]:
+def component_steps(name: str, component: LockedComponent) -> Iterator[HistoryStep]:
     """The story of one component."""
-    yield Step(_pin_message(name, component), name, component.tree)
+    yield HistoryStep(_pin_message(name, component), name, component.tree)
     for merge in component.merges:
-        yield Step(_merge_message(name, merge), name, merge.tree)
+        yield HistoryStep(_merge_message(name, merge), name, merge.tree)
     for patch in component.patches:
-        yield Step(_patch_message(name, patch), name, patch.tree)
+        yield HistoryStep(_patch_message(name, patch), name, patch.tree)
 
 
 def assemble(trees: Trees, lock: Lock, *, with_tree_patches: bool = True) -> tuple[str, str]:
@@ -139,7 +139,7 @@ def unpatched(trees: Trees, lock: Lock) -> str:
     return root if lock.runtime is None else lay_runtime(trees, lock.runtime, root)
 
 
-def merged(component: Component) -> str:
+def merged(component: LockedComponent) -> str:
     """The component's tree after its merges, before its patches."""
     return component.merges[-1].tree if component.merges else component.tree
 
@@ -151,7 +151,7 @@ def _lay(trees: Trees, root: str, path: str, entry: Entry, what: str) -> str:
         raise ComposeError(f"{what} needs the path {error.path}, which a component takes") from error
 
 
-def component_commit(trees: Trees, name: str, component: Component) -> str:
+def component_commit(trees: Trees, name: str, component: LockedComponent) -> str:
     """The history of a component on its own, for `src/`. Its last commit."""
     commit = ""
     for count, step in enumerate(component_steps(name, component)):
@@ -170,7 +170,7 @@ def _trailers(subject: str, body: list[str], trailers: list[tuple[str, str | Non
     return "\n".join(lines) + "\n"
 
 
-def _pin_message(name: str, component: Component) -> str:
+def _pin_message(name: str, component: LockedComponent) -> str:
     shown = component.pin[:12] if component.pin else component.sources[0].pypi
     takes = [f"{t.path} -> {t.to}" for t in component.take]
     return _trailers(
@@ -186,7 +186,7 @@ def _pin_message(name: str, component: Component) -> str:
     )
 
 
-def _merge_message(name: str, merge: Merge) -> str:
+def _merge_message(name: str, merge: LockedMerge) -> str:
     verb = "Pick" if merge.how == "pick" else "Merge"
     return _trailers(
         f"{verb} {merge.ref} into {name}",
@@ -201,7 +201,7 @@ def _merge_message(name: str, merge: Merge) -> str:
     )
 
 
-def _patch_message(name: str, patch: Patch) -> str:
+def _patch_message(name: str, patch: LockedPatch) -> str:
     return _trailers(
         f"Apply {patch.name} to {name}",
         [],

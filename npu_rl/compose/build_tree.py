@@ -14,12 +14,12 @@ from npu_rl.compose.replay_merge import contents, replay
 from npu_rl.compose.runtime_tree import write_runtime
 from npu_rl.errors import ComposeError
 from npu_rl.git.objects import TREE, Entry, nested, unfit_name
-from npu_rl.lock.lock_model import Component, Lock, Patch
+from npu_rl.lock.lock_model import Lock, LockedComponent, LockedPatch
 from npu_rl.patches.hunk_states import trace
 from npu_rl.patches.parse_patch import parse_patch
 from npu_rl.patches.patch_model import Patch as ParsedPatch
 
-TextOf = Callable[[Patch, dict[str, str]], bytes]
+TextOf = Callable[[LockedPatch, dict[str, str]], bytes]
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Composition:
     texts: dict[str, bytes] = field(default_factory=dict)
 
 
-def base_tree(trees: Trees, component: Component) -> str:
+def base_tree(trees: Trees, component: LockedComponent) -> str:
     """What is taken at the pin, submodules in place."""
     tree = component.root or taken_tree(trees, component.at_pin())
     for module in component.submodules:
@@ -45,7 +45,7 @@ def compose(trees: Trees, lock: Lock, text_of: TextOf) -> Composition:
     """Make every tree of the lock and prove each against it. Raises ComposeError, PatchError."""
     made = Composition()
     results: dict[str, str] = {}
-    stacks: dict[str, list[tuple[Patch, ParsedPatch]]] = {}
+    stacks: dict[str, list[tuple[LockedPatch, ParsedPatch]]] = {}
     allowance = contents()
     for name, component in lock.components.items():
         tree = _expect(base_tree(trees, component), component.tree, f"what {name} takes")
@@ -131,14 +131,14 @@ def _check_modes(files: list[tuple[str, Entry]], tree: str, what: str) -> None:
         )
 
 
-def taken_paths(component: Component) -> tuple[str, ...]:
+def taken_paths(component: LockedComponent) -> tuple[str, ...]:
     """Where patches may reach."""
     if component.checkout == "full":
         return (".",)
     return tuple(part.path for part in component.parts())
 
 
-def parse_locked(patch: Patch, data: bytes) -> ParsedPatch:
+def parse_locked(patch: LockedPatch, data: bytes) -> ParsedPatch:
     """The patch that a lock's entry makes of its text; errors name its file. Raises PatchError."""
     parsed = parse_patch(
         patch.applied_text(data),
@@ -153,7 +153,7 @@ def parse_locked(patch: Patch, data: bytes) -> ParsedPatch:
 def run_patch(
     trees: Trees,
     tree: str,
-    patch: Patch,
+    patch: LockedPatch,
     data: bytes,
     component: str,
     taken: Iterable[str],
@@ -179,7 +179,7 @@ def _expect(found: str, locked: str, what: str) -> str:
     return found
 
 
-def _expect_offsets(patch: Patch, applied: Applied, name: str) -> None:
+def _expect_offsets(patch: LockedPatch, applied: Applied, name: str) -> None:
     if applied.offsets != patch.offsets:
         raise ComposeError(
             f"{patch.name} of {name} applies on other lines than the lock accepted",
@@ -201,7 +201,7 @@ def _runtime(trees: Trees, locked: str) -> None:
 
 
 def hunk_records(
-    trees: Trees, lock: Lock, stacks: dict[str, list[tuple[Patch, ParsedPatch]]]
+    trees: Trees, lock: Lock, stacks: dict[str, list[tuple[LockedPatch, ParsedPatch]]]
 ) -> list[dict[str, Any]]:
     """Where every hunk stands in the code tree (and in `src/`), carried through all later patches.
 
@@ -242,7 +242,7 @@ def _traced(
     return found
 
 
-def _in_code(component: Component, parsed: ParsedPatch) -> ParsedPatch:
+def _in_code(component: LockedComponent, parsed: ParsedPatch) -> ParsedPatch:
     """The patch as if made against the code tree; files that aren't laid there are left out."""
     files = [
         replace(file, path=path)

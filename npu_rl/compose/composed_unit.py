@@ -19,7 +19,7 @@ COMPOSE_FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Composed:
+class ComposedUnit:
     """The composed unit and what was learnt while making it (see `facts`)."""
 
     unit: Unit
@@ -28,7 +28,7 @@ class Composed:
     facts: Mapping[str, Any]
 
 
-def composed(store: Store, lock: Lock, units: list[Unit], beside: Path) -> Composed:
+def composed(store: Store, lock: Lock, units: list[Unit], beside: Path) -> ComposedUnit:
     """The composed objects of a lock, from the store or made now.
 
     facts: `files` (root, e.g. "code" or "src/NAME" → list of [path, mode, id]), `src` (component → commit),
@@ -38,7 +38,7 @@ def composed(store: Store, lock: Lock, units: list[Unit], beside: Path) -> Compo
     key = unit_key("composed", [lock.content_id(), str(COMPOSE_FORMAT)])
     unit = store.find(key) or _make(store, lock, units, beside, key)
     facts = unit.facts()
-    return Composed(unit, facts["tree"], facts["commit"], facts)
+    return ComposedUnit(unit, facts["tree"], facts["commit"], facts)
 
 
 def _make(store: Store, lock: Lock, units: list[Unit], beside: Path, key: str) -> Unit:

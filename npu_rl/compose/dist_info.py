@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 
-from npu_rl.lock.lock_model import Dist
+from npu_rl.lock.lock_model import LockedDist
 
 
-def dist_info(dist: Dist) -> dict[str, bytes]:
+def dist_info(dist: LockedDist) -> dict[str, bytes]:
     """Files by path from the root of the code tree; a pure function of its argument."""
     name = re.sub(r"[-_.]+", "_", dist.name).lower()
     folder = f"{name}-{dist.version}.dist-info"

@@ -9,13 +9,15 @@ from npu_rl.bundled import data_root
 from npu_rl.compose.git_trees import Trees
 from npu_rl.config.text_checks import is_local
 from npu_rl.errors import PatchError
-from npu_rl.lock.lock_model import Patch
+from npu_rl.lock.lock_model import LockedPatch
 from npu_rl.store import Store
 
 MAXIMUM_SIZE = 16 * 1024 * 1024
 
 
-def locked_text(patch: Patch, beside: Path, store: Store, trees: Trees, results: dict[str, str]) -> bytes:
+def locked_text(
+    patch: LockedPatch, beside: Path, store: Store, trees: Trees, results: dict[str, str]
+) -> bytes:
     """The bytes the lock names, hash-checked.
 
     beside: the folder "./..." and "../..." paths start from. results: component trees so far, for "COMPONENT:path".

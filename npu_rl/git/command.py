@@ -23,14 +23,14 @@ from typing import IO
 
 from npu_rl.errors import HostError, NpuRlError
 from npu_rl.git.environment import Credentials, local_environment, network_environment
-from npu_rl.git.messages import GitError, News, Stopped, check_disk
+from npu_rl.git.messages import GitError, GitStopped, News, check_disk
 
 __all__ = [
     "Git",
     "GitError",
+    "GitStopped",
     "ObjectReader",
     "Result",
-    "Stopped",
     "commit_subjects",
     "git_version",
     "init_bare",
@@ -246,7 +246,7 @@ def _watched(
     args: Sequence[str], env: Mapping[str, str], input: bytes | None, cwd: Path, watch: _Watch
 ) -> Result:
     if watch.stop.is_set():
-        raise Stopped
+        raise GitStopped
     import tempfile  # only a fetch pays for it
 
     with tempfile.TemporaryFile(dir=cwd) as given:  # a pipe could fill up while nobody watches
@@ -295,7 +295,7 @@ def _listen(process: subprocess.Popen[bytes], watch: _Watch, output: list[bytes]
                 else:
                     selector.unregister(key.fileobj)
             if watch.stop.is_set():
-                raise Stopped
+                raise GitStopped
             # The pipes may stay open longer: an ssh master or a credential cache that git started has them.
             if not ready and process.poll() is not None:
                 return True

@@ -55,7 +55,7 @@ def _ending(code: int) -> str:
     return f"exit status {code}"
 
 
-class Stopped(NpuRlError):
+class GitStopped(NpuRlError):
     """The work was given up because something else had failed, or a person said so."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from npu_rl.config.finding import Finding, Severity
 from npu_rl.config.problems import shown
 from npu_rl.judgement import environment_table
-from npu_rl.judgement.environment_reads import EnvironmentReads, Read
+from npu_rl.judgement.environment_reads import EnvironmentReads, VariableRead
 from npu_rl.judgement.environment_values import Wrong
 from npu_rl.masking import masked_value
 
@@ -180,7 +180,7 @@ def _is_near(name: str, other: str) -> bool:
     return not any(one != two and len(one) == len(two) < _SHORT_WORD for one, two in pairs)
 
 
-def _of_reads(name: str, value: str, reads: list[Read]) -> Iterator[EnvironmentFault]:
+def _of_reads(name: str, value: str, reads: list[VariableRead]) -> Iterator[EnvironmentFault]:
     """A value that no reader takes of those that say what they take."""
     outcomes = [(read, read.values(value)) for read in reads if read.values is not None]
     refused = [(read, wrong) for read, wrong in outcomes if wrong is not None]

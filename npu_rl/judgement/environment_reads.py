@@ -34,7 +34,7 @@ _LOOKS = frozenset({"isdigit", "isdecimal", "isnumeric", "isalpha"})
 
 
 @dataclass(frozen=True)
-class Read:
+class VariableRead:
     """One read. values: what it takes, None if the code there does not say. where: file:line."""
 
     name: str
@@ -48,7 +48,7 @@ class EnvironmentReads:
     def __init__(self, code: Path) -> None:
         self._code = code
 
-    def of(self, name: str) -> list[Read]:
+    def of(self, name: str) -> list[VariableRead]:
         """The reads of one variable: those of the lists, else of any file."""
         listed = [read for read in self._listed if read.name == name]
         return listed or [read for read in self._scanned(name) if read.name == name]
@@ -70,7 +70,7 @@ class EnvironmentReads:
         return frozenset(found)
 
     @cached_property
-    def _listed(self) -> list[Read]:
+    def _listed(self) -> list[VariableRead]:
         return [
             read
             for path in source_files(self._code.glob("*/envs.py"))
@@ -81,12 +81,12 @@ class EnvironmentReads:
     def _texts(self) -> dict[Path, bytes]:
         return {path: path.read_bytes() for path in source_files(self._code.rglob("*.py"))}
 
-    def _scanned(self, name: str) -> Iterator[Read]:
+    def _scanned(self, name: str) -> Iterator[VariableRead]:
         for path, text in self._texts.items():
             if name.encode() in text and _READER.search(text):
                 yield from self._in(text, path)
 
-    def _in(self, text: bytes, path: Path) -> list[Read]:
+    def _in(self, text: bytes, path: Path) -> list[VariableRead]:
         tree = parse(text)
         file = path.relative_to(self._code).as_posix()
         return list(_File(tree, file).reads()) if tree else []
@@ -102,12 +102,12 @@ class _File:
         self._constants = _constants(tree)
         self._converters = _converters(tree)
 
-    def reads(self) -> Iterator[Read]:
+    def reads(self) -> Iterator[VariableRead]:
         for node in ast.walk(self._tree):
             name = self._name(node)
             if name is not None and isinstance(node, ast.expr):
                 values = self._values(node)
-                yield Read(name, f"{self._file}:{node.lineno}", values)
+                yield VariableRead(name, f"{self._file}:{node.lineno}", values)
 
     def _name(self, node: ast.AST) -> str | None:
         """The variable that an expression reads."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from npu_rl.judgement.judge import Judgement
 from npu_rl.judgement.memory_report import checkpoints_text, memory_json, memory_text
-from npu_rl.judgement.rules_text import rules_text
 from npu_rl.memory.memory_parts import gb
 from npu_rl.plan.layout_drawing import drawing
 from npu_rl.plan.plan import Plan
@@ -118,3 +117,21 @@ def _time(seconds: float) -> str:
     if seconds < 1:
         return f"{seconds:.2g} s"
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def rules_text(rules: Sequence[Rule], everything: bool) -> Iterator[str]:
+    """Lines on the rules that hold and on those that step aside. everything: list them, with figures and reasons."""
+    skipped = [rule for rule in rules if rule.skipped]
+    held = [rule for rule in rules if rule.ok and not rule.skipped]
+    yield f"{_count(held, 'holds', 'hold')}{':' if everything and held else '' if everything else '; --all lists them'}"
+    if everything:
+        yield from (f"  {rule.id}: {rule.figures}" for rule in held)
+    if skipped:
+        count = _count(skipped, "does not apply here", "don't apply here")
+        yield f"{count}{':' if everything else '; --all lists them with why'}"
+    if everything:
+        yield from (f"  {rule.id}: {rule.skipped}" for rule in skipped)
+
+
+def _count(rules: Sequence[Rule], one: str, more: str) -> str:
+    return f"1 rule {one}" if len(rules) == 1 else f"{len(rules)} rules {more}"

@@ -13,7 +13,7 @@ from npu_rl.git.objects import TREE, Entry, MalformedObject, commit_tree_id, obj
 from npu_rl.lock.packed_bytes import Allowance, pack_bytes
 
 if TYPE_CHECKING:
-    from npu_rl.lock.lock_model import Component
+    from npu_rl.lock.lock_model import LockedComponent
 
 
 def pack(objects: Iterable[bytes]) -> tuple[str, ...]:
@@ -21,7 +21,7 @@ def pack(objects: Iterable[bytes]) -> tuple[str, ...]:
     return tuple(pack_bytes(data) for data in objects)
 
 
-def check_proof(name: str, component: Component, where: str, allowance: Allowance) -> None:
+def check_proof(name: str, component: LockedComponent, where: str, allowance: Allowance) -> None:
     """Prove that the pin contains what is taken. allowance: of the whole lock. Raises LockError."""
     if component.pin is None:
         return
@@ -38,7 +38,7 @@ def check_proof(name: str, component: Component, where: str, allowance: Allowanc
         )
 
 
-def _flaw(component: Component, allowance: Allowance) -> str | None:
+def _flaw(component: LockedComponent, allowance: Allowance) -> str | None:
     objects = [allowance.unpack(text) for text in component.proof]
     if not objects or object_id("commit", objects[0]) != component.pin:
         return f"its first object is not the commit {component.pin}"

@@ -20,7 +20,7 @@ from npu_rl.git.objects import GITLINK, Entry
 from npu_rl.lock import lock_fields as t
 from npu_rl.lock.inclusion_proof import check_proof
 from npu_rl.lock.packed_bytes import Allowance, MiB
-from npu_rl.lock.strict_json import Shape, build, plain
+from npu_rl.lock.strict_json import UnexpectedShape, build, plain
 
 LOCK_FORMAT = 1
 MAXIMUM_SIZE = 32 * MiB
@@ -29,7 +29,7 @@ _AGAIN = "Restore it from version control, or make it anew: npu-rl lock --manife
 
 
 @dataclass(frozen=True)
-class Take:
+class LockedTake:
     """One path of a component, as it is upstream at the pin, and where it goes. `path` "." is the root.
 
     mode, id: None where the pin does not have the path, and a merge brings it.
@@ -59,7 +59,7 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Source:
+class LockedSource:
     """One place a component may come from: exactly one of git, pypi, bundle."""
 
     git: t.Url | None = None
@@ -92,7 +92,7 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Merge:
+class LockedMerge:
     """A pull request, as it was when the lock was made.
 
     commits: "id subject" of what it brought, the oldest first; of many, the newest, with `older` more before.
@@ -121,7 +121,7 @@ class Merge:
 
 
 @dataclass(frozen=True)
-class Patch:
+class LockedPatch:
     """One patch of a component, or of the assembled tree.
 
     file: where its text is: a bundled patchset path, "./..." or "../..." from the manifest's folder, or
@@ -147,7 +147,7 @@ class Patch:
 
 
 @dataclass(frozen=True)
-class Submodule:
+class LockedSubmodule:
     """A gitlink that the manifest names: its repository stands at `path`. proof: the pin's commit object."""
 
     path: t.TreePath
@@ -158,7 +158,7 @@ class Submodule:
 
 
 @dataclass(frozen=True)
-class Dist:
+class LockedDist:
     """What importlib.metadata is to find for a package that is copied, not installed."""
 
     name: t.Distribution
@@ -167,7 +167,7 @@ class Dist:
 
 
 @dataclass(frozen=True)
-class Component:
+class LockedComponent:
     """One upstream at one pin.
 
     tree: what is taken, submodules in place; `result`: that after merges and patches.
@@ -176,8 +176,8 @@ class Component:
     repository: the whole repository's tree after the merges, if the manifest expects one.
     """
 
-    sources: tuple[Source, ...]
-    take: tuple[Take, ...]
+    sources: tuple[LockedSource, ...]
+    take: tuple[LockedTake, ...]
     tree: t.Id
     result: t.Id
     checkout: t.Checkout = "take"
@@ -185,14 +185,14 @@ class Component:
     pin: t.Id | None = None
     root: t.Id | None = None
     proof: tuple[str, ...] = ()
-    merges: tuple[Merge, ...] = ()
-    patches: tuple[Patch, ...] = ()
-    submodules: tuple[Submodule, ...] = ()
-    dist: Dist | None = None
+    merges: tuple[LockedMerge, ...] = ()
+    patches: tuple[LockedPatch, ...] = ()
+    submodules: tuple[LockedSubmodule, ...] = ()
+    dist: LockedDist | None = None
     repository: t.Id | None = None
     held: tuple[Held, ...] = ()
 
-    def parts(self) -> tuple[Take | Held, ...]:
+    def parts(self) -> tuple[LockedTake | Held, ...]:
         """What is taken, and what is held beside it."""
         return (*self.take, *self.held)
 
@@ -232,16 +232,16 @@ class Lock:
     device: t.Device
     manifest_digest: t.Sha256
     manifest_files: dict[str, t.Sha256]
-    components: dict[t.Name, Component]
+    components: dict[t.Name, LockedComponent]
     tree: t.Id
     commit: t.Id
     runtime: t.Id | None = None
-    tree_patches: tuple[Patch, ...] = ()
+    tree_patches: tuple[LockedPatch, ...] = ()
     requirements: tuple[t.Requirement, ...] = ()
     host: dict[t.Text, t.Text] = field(default_factory=dict)
     env: dict[t.Variable, t.Value] = field(default_factory=dict)
 
-    def patches(self) -> list[tuple[str, Patch]]:
+    def patches(self) -> list[tuple[str, LockedPatch]]:
         """Every patch with the component it belongs to ("tree" for the assembled one), in order."""
         pairs = [(name, p) for name, c in self.components.items() for p in c.patches]
         return pairs + [("tree", p) for p in self.tree_patches]
@@ -325,7 +325,7 @@ def parse_with_digest(text: str, where: str) -> tuple[Lock, str]:
         raise refused("The lock was changed by hand or damaged", "Its digest does not fit its content.")
     try:
         lock: Lock = build(Lock, body, "lock")
-    except Shape as error:
+    except UnexpectedShape as error:
         raise refused("The lock is not as this npu-rl writes it", str(error)) from error
     allowance = Allowance(each=8 * MiB, total=64 * MiB)  # the proofs of the bundled locks have 0.1 MB
     for name, component in lock.components.items():

@@ -16,7 +16,7 @@ T = TypeVar("T")
 _HINTS: dict[type, dict[str, Any]] = {}
 
 
-class Shape(Exception):
+class UnexpectedShape(Exception):
     """The JSON has another shape than the dataclass. The message says where in it."""
 
 
@@ -51,12 +51,12 @@ def build(kind: Any, data: Any, at: str) -> Any:
         return _build_tuple(arguments, data, at)
     if origin is dict:
         if not isinstance(data, dict):
-            raise Shape(f"{at}: a mapping was expected")
+            raise UnexpectedShape(f"{at}: a mapping was expected")
         return {build(arguments[0], k, at): build(arguments[1], v, f"{at}.{k}") for k, v in data.items()}
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         return _build_dataclass(kind, data, at)
     if not isinstance(data, kind) or isinstance(data, bool):
-        raise Shape(f"{at}: {kind.__name__} was expected")
+        raise UnexpectedShape(f"{at}: {kind.__name__} was expected")
     return data
 
 
@@ -65,31 +65,31 @@ def _checked(value: Any, checks: tuple[Any, ...], at: str) -> Any:
         try:
             check(value)
         except ValueError as error:
-            raise Shape(f"{at}: {error}") from error
+            raise UnexpectedShape(f"{at}: {error}") from error
     return value
 
 
 def _build_tuple(arguments: tuple[Any, ...], data: Any, at: str) -> tuple[Any, ...]:
     if not isinstance(data, list):
-        raise Shape(f"{at}: a list was expected")
+        raise UnexpectedShape(f"{at}: a list was expected")
     if len(arguments) == 2 and arguments[1] is Ellipsis:
         return tuple(build(arguments[0], d, f"{at}[{i}]") for i, d in enumerate(data))
     if len(arguments) != len(data):
-        raise Shape(f"{at}: {len(arguments)} items were expected")
+        raise UnexpectedShape(f"{at}: {len(arguments)} items were expected")
     return tuple(build(a, d, f"{at}[{i}]") for i, (a, d) in enumerate(zip(arguments, data, strict=True)))
 
 
 def _build_dataclass(kind: type[T], data: Any, at: str) -> T:
     if not isinstance(data, dict):
-        raise Shape(f"{at}: a mapping was expected")
+        raise UnexpectedShape(f"{at}: a mapping was expected")
     hints = _HINTS.get(kind)
     if hints is None:
         hints = _HINTS[kind] = typing.get_type_hints(kind, include_extras=True)
     unknown = sorted(set(data) - set(hints))
     if unknown:
-        raise Shape(f"{at}: unknown key {unknown[0]!r}")
+        raise UnexpectedShape(f"{at}: unknown key {unknown[0]!r}")
     values = {k: build(hints[k], v, f"{at}.{k}") for k, v in data.items()}
     try:
         return kind(**values)
     except TypeError as error:
-        raise Shape(f"{at}: {error}") from error
+        raise UnexpectedShape(f"{at}: {error}") from error

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from npu_rl.sizing.model_config import Shape
+from npu_rl.sizing.model_config import ModelConfig
 
 _BF16 = 2
 
@@ -58,7 +58,7 @@ class Recompute:
     modules: tuple[str, ...] = ("core_attn",)
 
 
-def kept_for_backward(shape: Shape, layers: range, tokens: int, spread: Spread, how: Recompute) -> int:
+def kept_for_backward(shape: ModelConfig, layers: range, tokens: int, spread: Spread, how: Recompute) -> int:
     """Bytes that the layers of a stage keep of one micro batch until its backward pass.
 
     Full recomputation keeps the input of each chunk of `how.layers` layers (uniform), or the inputs of the first
@@ -74,7 +74,7 @@ def kept_for_backward(shape: Shape, layers: range, tokens: int, spread: Spread, 
     return -(-len(layers) // max(1, how.layers or 1)) * each
 
 
-def working_set(shape: Shape, layers: range, tokens: int, spread: Spread, how: Recompute) -> int:
+def working_set(shape: ModelConfig, layers: range, tokens: int, spread: Spread, how: Recompute) -> int:
     """Bytes of what is computed again at once in the backward pass; 0 without full recomputation."""
     if how.granularity != "full":
         return 0
@@ -83,7 +83,7 @@ def working_set(shape: Shape, layers: range, tokens: int, spread: Spread, how: R
     return sum(sizes[:together])
 
 
-def forward_peak(shape: Shape, tokens: int, spread: Spread) -> int:
+def forward_peak(shape: ModelConfig, tokens: int, spread: Spread) -> int:
     """Bytes that a forward pass without gradients needs at once: one layer's attention or its experts."""
     hidden = 2 * tokens * shape.hidden
     attention = tokens * _attention(shape, spread)
@@ -91,7 +91,7 @@ def forward_peak(shape: Shape, tokens: int, spread: Spread) -> int:
     return _BF16 * (hidden + max(attention, _feed_forward(shape, last, tokens, spread)))
 
 
-def _kept(shape: Shape, number: int, tokens: int, spread: Spread, how: Recompute) -> int:
+def _kept(shape: ModelConfig, number: int, tokens: int, spread: Spread, how: Recompute) -> int:
     elements = 4 * tokens // spread.rows * shape.hidden + tokens * _attention(shape, spread)
     part = "mlp" if shape.is_dense(number) else "moe"
     if how.granularity != "selective" or part not in how.modules:
@@ -99,7 +99,7 @@ def _kept(shape: Shape, number: int, tokens: int, spread: Spread, how: Recompute
     return _BF16 * elements
 
 
-def _attention(shape: Shape, spread: Spread) -> int:
+def _attention(shape: ModelConfig, spread: Spread) -> int:
     """Elements a token: queries, keys, values as projected and as used, and the output."""
     if shape.latent is None:
         queries, keys = shape.heads * shape.head, shape.kv_heads * shape.head
@@ -110,7 +110,7 @@ def _attention(shape: Shape, spread: Spread) -> int:
     return down + shape.heads * (2 * head + latent.plain + 2 * latent.value) // spread.tensor
 
 
-def _feed_forward(shape: Shape, number: int, tokens: int, spread: Spread) -> int:
+def _feed_forward(shape: ModelConfig, number: int, tokens: int, spread: Spread) -> int:
     """Elements of all tokens. With experts: each token's rows sent and returned, gate, up and their product."""
     if shape.is_dense(number):
         return tokens * 3 * shape.feed_forward // spread.tensor

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from npu_rl.memory.memory_parts import Part, Parts, present
-from npu_rl.sizing.parallelism import Layout
+from npu_rl.sizing.parallelism import Parallelism
 from npu_rl.sizing.plan_inputs import Facts
 from npu_rl.sizing.process_groups import rollout_groups, train_groups
 
@@ -33,7 +33,7 @@ class Overhead:
         return present([*self.early.items(), *self.late.items()])
 
 
-def overhead_of(facts: Facts, layout: Layout) -> Overhead:
+def overhead_of(facts: Facts, layout: Parallelism) -> Overhead:
     """HCCL's buffers by communicator, as set or by default, and one process's context. Nothing on a CPU.
 
     A communicator takes its buffers at its first collective. Counted are those of more than one rank: all ranks, the

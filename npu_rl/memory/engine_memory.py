@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from npu_rl.memory.activations import Spread, forward_peak
 from npu_rl.memory.memory_parts import Part, Parts, present, total
-from npu_rl.sizing.model_config import Shape
+from npu_rl.sizing.model_config import ModelConfig
 from npu_rl.sizing.parallelism import RolloutSizes
 from npu_rl.sizing.plan_inputs import ROLLOUT, Facts
 from npu_rl.sizing.weight_sizes import Counts, cache_per_token, derived_of_latent, rollout_share, stage
@@ -77,7 +77,7 @@ class Engine:
 
 
 def engine_of(
-    facts: Facts, shape: Shape, sizes: RolloutSizes, die: int, left: int, inside: Parts, on_top: Parts
+    facts: Facts, shape: ModelConfig, sizes: RolloutSizes, die: int, left: int, inside: Parts, on_top: Parts
 ) -> Engine:
     """The engine on a die of `die` bytes. left: bytes of training that lie on the die when the engine starts.
 
@@ -121,7 +121,7 @@ def _sequences(facts: Facts) -> int | None:
     return min(given, share) if given and share else given or share
 
 
-def _profiled(facts: Facts, shape: Shape, sizes: RolloutSizes, sequences: int | None) -> int:
+def _profiled(facts: Facts, shape: ModelConfig, sizes: RolloutSizes, sequences: int | None) -> int:
     """A forward pass of the largest batch, and the logits of its sequences."""
     tokens = facts.whole(f"{ROLLOUT}.max_num_batched_tokens") or _BATCHED_TOKENS
     spread = Spread(tensor=sizes.tensor, expert_tensor=1, sequence_parallel=False)

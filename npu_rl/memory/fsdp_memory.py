@@ -27,8 +27,8 @@ from npu_rl.memory.training_memory import (
     larger,
 )
 from npu_rl.sizing.micro_batches import MicroBatch
-from npu_rl.sizing.model_config import Shape
-from npu_rl.sizing.parallelism import Layout
+from npu_rl.sizing.model_config import ModelConfig
+from npu_rl.sizing.parallelism import Parallelism
 from npu_rl.sizing.plan_inputs import ACTOR, Facts
 from npu_rl.sizing.weight_sizes import EMBEDDING, HEAD, layer, whole
 
@@ -36,7 +36,7 @@ _BF16, _FP32 = 2, 4
 _MODEL = "actor_rollout_ref.model"
 
 
-def fsdp_training(facts: Facts, layout: Layout, shape: Shape) -> Training:
+def fsdp_training(facts: Facts, layout: Parallelism, shape: ModelConfig) -> Training:
     """The actor's and the reference's memory on a die."""
     made = _Fsdp(facts, layout, shape)
     ranks = made.ranks
@@ -58,7 +58,7 @@ def fsdp_training(facts: Facts, layout: Layout, shape: Shape) -> Training:
 
 
 class _Fsdp:
-    def __init__(self, facts: Facts, layout: Layout, shape: Shape) -> None:
+    def __init__(self, facts: Facts, layout: Parallelism, shape: ModelConfig) -> None:
         self._facts, self._shape = facts, shape
         shard = layout.train.shard
         self.ranks = shard if 0 < shard < layout.world else layout.world
@@ -178,7 +178,7 @@ class _Units:
         return max(self.root, self.embedding, self.head)
 
 
-def _units(shape: Shape, ranks: int, strategy: str) -> _Units:
+def _units(shape: ModelConfig, ranks: int, strategy: str) -> _Units:
     if ranks == 1:
         return _Units(0, 0, 0, 0)
     counts = whole(shape)
@@ -189,6 +189,6 @@ def _units(shape: Shape, ranks: int, strategy: str) -> _Units:
     return _Units(embedding + head, 0, 0, one)
 
 
-def _kinds(shape: Shape) -> tuple[int, ...]:
+def _kinds(shape: ModelConfig) -> tuple[int, ...]:
     """A layer of each kind: the first and the last."""
     return (0, shape.layers - 1) if shape.layers else ()

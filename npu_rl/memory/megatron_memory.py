@@ -20,8 +20,8 @@ from npu_rl.memory.training_memory import (
     megatron_recompute,
 )
 from npu_rl.sizing.micro_batches import MicroBatch, micro_batches_of_update
-from npu_rl.sizing.model_config import Shape
-from npu_rl.sizing.parallelism import Layout
+from npu_rl.sizing.model_config import ModelConfig
+from npu_rl.sizing.parallelism import Parallelism
 from npu_rl.sizing.plan_inputs import ACTOR, REFERENCE, Facts
 from npu_rl.sizing.process_groups import train_groups
 from npu_rl.sizing.weight_sizes import EXPERTS, stage, training_share
@@ -31,7 +31,7 @@ _COPY = 4  # of the states: the fp32 copy, made at the start; the moments are ma
 _SWAP_TIMES = 16  # default of MindSpeed's --swap-optimizer-times
 
 
-def megatron_training(facts: Facts, layout: Layout, shape: Shape, ranges: list[range]) -> Training:
+def megatron_training(facts: Facts, layout: Parallelism, shape: ModelConfig, ranges: list[range]) -> Training:
     """The actor's and the reference's memory on each stage."""
     made = _Megatron(facts, layout, shape, ranges)
     return Training(
@@ -55,7 +55,7 @@ def megatron_training(facts: Facts, layout: Layout, shape: Shape, ranges: list[r
 
 
 class _Megatron:
-    def __init__(self, facts: Facts, layout: Layout, shape: Shape, ranges: list[range]) -> None:
+    def __init__(self, facts: Facts, layout: Parallelism, shape: ModelConfig, ranges: list[range]) -> None:
         self._facts, self._layout, self._shape = facts, layout, shape
         part = f"{ACTOR}.megatron"
         self._offload, self._offload_optimizer = (
@@ -177,7 +177,7 @@ def _largest_buffer(whole: int, experts: int) -> int:
     return WEIGHT * max(experts, whole - experts)
 
 
-def _gathered(shape: Shape, layout: Layout) -> int:
+def _gathered(shape: ModelConfig, layout: Parallelism) -> int:
     """The largest tensor that goes to the engine: an expert's of every rank and its copy, or the embedding."""
     ranks, tensor = layout.train.expert, layout.train.tensor
     words = shape.vocabulary * shape.hidden * (2 if tensor > 1 else 1)

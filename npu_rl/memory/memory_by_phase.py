@@ -18,8 +18,8 @@ from npu_rl.memory.megatron_memory import GRADIENT, STATES, WEIGHT, megatron_tra
 from npu_rl.memory.memory_parts import Part, Parts, estimated, present, total
 from npu_rl.memory.training_memory import StageMemory, Training, fused
 from npu_rl.sizing.micro_batches import OLD_LOG_PROB, REFERENCE_LOG_PROB, UPDATE, MicroBatch, micro_batch
-from npu_rl.sizing.model_config import KNOWN_TYPES, Shape
-from npu_rl.sizing.parallelism import Layout
+from npu_rl.sizing.model_config import KNOWN_TYPES, ModelConfig
+from npu_rl.sizing.parallelism import Parallelism
 from npu_rl.sizing.plan_inputs import ACTOR, ROLLOUT, Facts
 from npu_rl.sizing.weight_sizes import stage_ranges
 
@@ -121,7 +121,7 @@ _MICRO_BATCHES = {
 }
 
 
-def _training(facts: Facts, layout: Layout, shape: Shape) -> Training | None:
+def _training(facts: Facts, layout: Parallelism, shape: ModelConfig) -> Training | None:
     if not layout.megatron:
         return fsdp_training(facts, layout, shape)
     ranges = stage_ranges(layout.stage_layers)
@@ -131,7 +131,12 @@ def _training(facts: Facts, layout: Layout, shape: Shape) -> Training | None:
 
 
 def _engines(
-    facts: Facts, layout: Layout, shape: Shape, stages: Sequence[StageMemory], overhead: Overhead, die: int
+    facts: Facts,
+    layout: Parallelism,
+    shape: ModelConfig,
+    stages: Sequence[StageMemory],
+    overhead: Overhead,
+    die: int,
 ) -> list[Engine]:
     """The engine beside each stage: what training leaves on the die there is taken off its cache."""
     if layout.rollout is None:
@@ -182,7 +187,7 @@ def _phase(name: PhaseName, number: int, resident: Parts, *others: Parts) -> Pha
     return Phase(name, number, {**kept, **left})
 
 
-def _assumed(facts: Facts, shape: Shape, engine: Engine | None, overhead: Overhead) -> Iterator[str]:
+def _assumed(facts: Facts, shape: ModelConfig, engine: Engine | None, overhead: Overhead) -> Iterator[str]:
     if shape.kind and shape.kind not in KNOWN_TYPES:
         yield f"model_type {shape.kind!r} is not known here: its parameters are counted as those of a Llama"
     if engine is not None:

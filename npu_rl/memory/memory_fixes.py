@@ -24,7 +24,7 @@ Key = tuple[str, str]  # the recipe's, the trainer's
 
 
 @dataclass(frozen=True)
-class Change:
+class MemoryChange:
     """Values for keys, each named as in the recipe and as the trainer has it. layout: sizes of `actor.parallel`."""
 
     values: Mapping[Key, Any]
@@ -47,7 +47,7 @@ class Fix:
 class Help:
     """What makes one phase fit: each change by its text, with the bytes of the phase after it."""
 
-    alone: Mapping[str, tuple[Change, int]]
+    alone: Mapping[str, tuple[MemoryChange, int]]
 
 
 class _Changed(Values):
@@ -64,7 +64,7 @@ class _Changed(Values):
         return key in self._values or self._base.known(key)
 
 
-def changed(facts: Facts, *changes: Change) -> Facts:
+def changed(facts: Facts, *changes: MemoryChange) -> Facts:
     """The facts with the changes made."""
     values = {key: value for change in changes for (_, key), value in change.values.items()}
     sizes = {name: size for change in changes for name, size in (change.layout or {}).items()}
@@ -78,7 +78,7 @@ def help_for(facts: Facts, memory: Memory, name: PhaseName, enough: Callable[[Ph
     """The changes after which the fullest stage is `enough`: each that does it alone, else all that help together."""
     phase = memory.worst(name)
     assert phase is not None
-    helping, alone = list[Change](), dict[str, tuple[Change, int]]()
+    helping, alone = list[MemoryChange](), dict[str, tuple[MemoryChange, int]]()
     for change in _changes(facts, memory, phase, enough):
         after = _after(changed(facts, change), memory, name)
         if after is None or after.total >= phase.total:
@@ -91,7 +91,7 @@ def help_for(facts: Facts, memory: Memory, name: PhaseName, enough: Callable[[Ph
     after = _after(changed(facts, *helping), memory, name)
     if after is None or not enough(after):
         return Help({})
-    every = Change({key: value for change in helping for key, value in change.values.items()})
+    every = MemoryChange({key: value for change in helping for key, value in change.values.items()})
     return Help({str(every): (every, after.total)})
 
 
@@ -132,7 +132,9 @@ def _after(facts: Facts, memory: Memory, name: PhaseName) -> Phase | None:
     return made.worst(name) if made else None
 
 
-def _changes(facts: Facts, memory: Memory, phase: Phase, enough: Callable[[Phase], bool]) -> Iterator[Change]:
+def _changes(
+    facts: Facts, memory: Memory, phase: Phase, enough: Callable[[Phase], bool]
+) -> Iterator[MemoryChange]:
     """What could help, the cheapest first."""
     backend = "megatron" if facts.recipe.megatron else "fsdp_config"
     parts = phase.parts
@@ -143,14 +145,14 @@ def _changes(facts: Facts, memory: Memory, phase: Phase, enough: Callable[[Phase
     if Part.OPTIMIZER in parts:
         yield from _optimizer_away(facts, phase)
     if Part.REFERENCE_WEIGHTS in parts and phase.name is not PhaseName.REFERENCE:
-        yield Change({("offload.reference", f"{REFERENCE}.{backend}.param_offload"): True})
+        yield MemoryChange({("offload.reference", f"{REFERENCE}.{backend}.param_offload"): True})
     if (
         phase.name in (PhaseName.GENERATE, PhaseName.REFERENCE, PhaseName.OLD_LOG_PROB)
         or Part.ACTOR_GRADIENTS in parts
     ):
-        yield Change({("offload.parameters", f"{ACTOR}.{backend}.param_offload"): True})
+        yield MemoryChange({("offload.parameters", f"{ACTOR}.{backend}.param_offload"): True})
     if phase.name is not PhaseName.GENERATE and Part.KV_CACHE in parts:
-        yield Change({("rollout.free_cache", f"{ROLLOUT}.free_cache_engine"): True})
+        yield MemoryChange({("rollout.free_cache", f"{ROLLOUT}.free_cache_engine"): True})
     if phase.name is PhaseName.GENERATE:
         yield from _smaller_share(memory, phase)
     if facts.recipe.megatron and facts.layout is not None and phase.name is not PhaseName.GENERATE:
@@ -161,25 +163,25 @@ def _changes(facts: Facts, memory: Memory, phase: Phase, enough: Callable[[Phase
             yield _parallel("tensor", "tensor_model", 2 * train.tensor)
 
 
-def _optimizer_away(facts: Facts, phase: Phase) -> Iterator[Change]:
+def _optimizer_away(facts: Facts, phase: Phase) -> Iterator[MemoryChange]:
     """MindSpeed's swap, which also keeps the states off the die in the update; else the offload, which doesn't."""
     backend = "megatron" if facts.recipe.megatron else "fsdp_config"
     offload = ("offload.optimizer", f"{ACTOR}.{backend}.optimizer_offload")
     if facts.recipe.megatron and facts.mindspeed:
         swap, _ = _transformer_key(facts, "swap_optimizer")
-        yield Change({swap: True, offload: False} if facts.on(offload[1]) else {swap: True})
+        yield MemoryChange({swap: True, offload: False} if facts.on(offload[1]) else {swap: True})
     elif phase.name is not PhaseName.UPDATE:
-        yield Change({offload: True})
+        yield MemoryChange({offload: True})
 
 
-def _parallel(name: str, long: str, size: int) -> Change:
+def _parallel(name: str, long: str, size: int) -> MemoryChange:
     key = (f"actor.parallel.{name}", f"{ACTOR}.megatron.{long}_parallel_size")
-    return Change({key: size}, {name: size})
+    return MemoryChange({key: size}, {name: size})
 
 
 def _smaller_micro_batch(
     facts: Facts, memory: Memory, name: PhaseName, enough: Callable[[Phase], bool]
-) -> Iterator[Change]:
+) -> Iterator[MemoryChange]:
     """The largest micro batch that fits, of those that divide the present one; else a single sequence."""
     micro = micro_batch(facts, _MICRO[name])
     if micro is None:
@@ -194,28 +196,28 @@ def _smaller_micro_batch(
         sizes = [size for size in range(micro.sequences // 2, 0, -1) if micro.sequences % size == 0]
         key = (name.micro_batch_key, micro.key)
     for size in sizes:
-        change = Change({key: size})
+        change = MemoryChange({key: size})
         after = _after(changed(facts, change), memory, name)
         if size == sizes[-1] or (after is not None and enough(after)):
             yield change
             return
 
 
-def _recomputed(facts: Facts, memory: Memory) -> Iterator[Change]:
+def _recomputed(facts: Facts, memory: Memory) -> Iterator[MemoryChange]:
     if not facts.recipe.megatron:
         key = ("model.recompute", "actor_rollout_ref.model.enable_gradient_checkpointing")
         if facts.values.value(key[1]) is False:
-            yield Change({key: True})
+            yield MemoryChange({key: True})
         return
     method, layers = facts.transformer("recompute_method"), facts.transformer("recompute_num_layers")
     number, _ = _transformer_key(facts, "recompute_num_layers")
     most = max(len(one.layers) for one in memory.stages)
     if facts.transformer("recompute_granularity") != "full":
-        yield Change(_full_recompute(facts))
+        yield MemoryChange(_full_recompute(facts))
     elif method == "block" and isinstance(layers, int) and layers < most:
-        yield Change({number: most})
+        yield MemoryChange({number: most})
     elif isinstance(layers, int) and layers > 1 and method != "block":
-        yield Change({number: 1})
+        yield MemoryChange({number: 1})
 
 
 def _full_recompute(facts: Facts) -> dict[Key, Any]:
@@ -236,7 +238,7 @@ def _transformer_key(facts: Facts, name: str) -> tuple[Key, str]:
     return (f"actor.transformer.{name}" if own else f"overrides.{key}", key), switch
 
 
-def _smaller_share(memory: Memory, phase: Phase) -> Iterator[Change]:
+def _smaller_share(memory: Memory, phase: Phase) -> Iterator[MemoryChange]:
     """The largest share, in hundredths, that leaves room for what lies outside it, with the estimates doubled."""
     engine = memory.engine
     if engine is None or engine.share is None:
@@ -244,7 +246,7 @@ def _smaller_share(memory: Memory, phase: Phase) -> Iterator[Change]:
     outside = phase.total - engine.room + phase.estimated
     share = math.floor((memory.die - outside) / memory.die * 100) / 100
     if 0 < share < engine.share:
-        yield Change({("rollout.memory_share", SHARE): share})
+        yield MemoryChange({("rollout.memory_share", SHARE): share})
 
 
 def _written(value: Any) -> str:

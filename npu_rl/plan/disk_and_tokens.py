@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from npu_rl.memory.memory_by_phase import STATES, WEIGHT, Memory
 from npu_rl.memory.training_memory import has_reference
-from npu_rl.sizing.model_config import Shape
+from npu_rl.sizing.model_config import ModelConfig
 from npu_rl.sizing.plan_inputs import Facts
 from npu_rl.sizing.weight_sizes import ATTENTION, DENSE, EXPERTS, SHARED, routing_biases, whole
 
@@ -52,7 +52,7 @@ class Tokens:
     per_engine: int | None
 
 
-def disk_of(shape: Shape) -> Disk:
+def disk_of(shape: ModelConfig) -> Disk:
     """Checkpoints of a model; safetensors' and Megatron's own bookkeeping is not counted."""
     counts = whole(shape)
     total, small = sum(counts.values()), sum(counts[name] for name in _FP8)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from npu_rl.memory.memory_by_phase import Memory
-from npu_rl.sizing.parallelism import Layout
+from npu_rl.sizing.parallelism import Parallelism
 from npu_rl.sizing.plan_inputs import Facts
 from npu_rl.sizing.process_groups import Ranks, rollout_members, train_groups, train_members
 from npu_rl.sizing.weight_sizes import stage_ranges
@@ -25,12 +25,12 @@ def drawing(facts: Facts, memory: Memory | None) -> list[str]:
     return lines
 
 
-def _fsdp(layout: Layout) -> Iterator[str]:
+def _fsdp(layout: Parallelism) -> Iterator[str]:
     groups = ", ".join(f"{name} {size}" for name, size in train_groups(layout).items())
     yield f"training: {layout.world} {_plural(layout.world, 'die')}, {layout.strategy}; ranks per group: {groups}"
 
 
-def _megatron(facts: Facts, layout: Layout, memory: Memory | None) -> Iterator[str]:
+def _megatron(facts: Facts, layout: Parallelism, memory: Memory | None) -> Iterator[str]:
     train, sizes = layout.train, train_groups(layout)
     dense = f"TP{train.tensor} x CP{train.context} x DP{sizes['data']} x PP{train.pipeline}"
     experts = f"ETP{layout.expert_tensor} x EP{train.expert} x EDP{sizes['expert_data']}"
@@ -72,7 +72,7 @@ def _stage(facts: Facts, number: int, layers: range, each: int, memory: Memory |
     ).rstrip()
 
 
-def _rollout(facts: Facts, layout: Layout) -> Iterator[str]:
+def _rollout(facts: Facts, layout: Parallelism) -> Iterator[str]:
     rollout = layout.rollout
     assert rollout is not None
     together = rollout.tensor * rollout.data

@@ -41,7 +41,7 @@ _HOW = "write key=value, such as optimizer.lr=1e-6; key=null removes what the re
 
 
 @dataclass(frozen=True)
-class Override:
+class CommandLineOverride:
     """One argument. path: the key of the recipe. value: None removes the key. places: all paths in value."""
 
     text: str
@@ -86,9 +86,9 @@ class Override:
         return result
 
 
-def parse_overrides(arguments: Sequence[str]) -> list[Override]:
+def parse_overrides(arguments: Sequence[str]) -> list[CommandLineOverride]:
     """The arguments, in order. Raises UsageError with every argument that can't be meant."""
-    result: list[Override] = []
+    result: list[CommandLineOverride] = []
     faults: list[_Fault] = []
     seen: dict[tuple[str, ...], str] = {}
     for text in arguments:
@@ -106,7 +106,7 @@ def parse_overrides(arguments: Sequence[str]) -> list[Override]:
     return result
 
 
-def _parse(text: str) -> Override:
+def _parse(text: str) -> CommandLineOverride:
     key, equals, raw = text.partition("=")
     if not equals:
         _refuse(text, "it has no '='")
@@ -120,7 +120,7 @@ def _parse(text: str) -> Override:
         _refuse(
             text, "it gives no value", f"{key}=null removes what the recipe says; {key}='\"\"' is empty text"
         )
-    return Override(text, path, value, tuple(places))
+    return CommandLineOverride(text, path, value, tuple(places))
 
 
 def _path(text: str, key: str) -> tuple[str, ...]:

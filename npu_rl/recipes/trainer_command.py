@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from npu_rl import byte_code
-from npu_rl.recipes.hydra_quoting import argument, hydra_text
 from npu_rl.recipes.recipe_paths import absolute, function_file, split_function
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_settings import Setting, config_name, flat, merged, settings
@@ -274,3 +274,36 @@ def node_offers(recipe: Recipe) -> dict[str, Any]:
 def switch(slug: str) -> str:
     """The variable that turns an adaptation on or off."""
     return "NPU_RL_" + slug.upper().replace("-", "_")
+
+
+_PLAIN = re.compile(r"[A-Za-z_/.][A-Za-z0-9_/.:+@%-]*")
+_READ_AS_OTHER = re.compile(r"(?i)true|false|null|[+-]?(nan|inf)|[+-]?[0-9._]+(e[+-]?[0-9_]+)?")
+
+
+def argument(key: str, value: Any, known: bool) -> str:
+    """One argument: `key=value`, or `+key=value` for a key the trainer's configuration files don't have."""
+    return f"{'' if known else '+'}{key}={hydra_text(value)}"
+
+
+def hydra_text(value: Any) -> str:
+    """A value such that Hydra reads back the same value, of the same type."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{name}:{hydra_text(item)}" for name, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join(hydra_text(item) for item in value) + "]"
+    return _text(str(value))
+
+
+def _text(value: str) -> str:
+    if _PLAIN.fullmatch(value) and not _READ_AS_OTHER.fullmatch(value):
+        return value
+    # A backslash before a quote is the only escape; others stay as they are, so a run before a quote doubles.
+    quoted = re.sub(r"(\\*)'", lambda match: match[1] * 2 + r"\'", value)
+    trailing = len(quoted) - len(quoted.rstrip("\\"))
+    return "'" + quoted + "\\" * trailing + "'"

@@ -21,21 +21,21 @@ _LIMIT = 300.0  # seconds
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class DistCheckpoint:
     """Where it is, and where the counts of its making are."""
 
     folder: Path
     usage: Path
 
 
-def converted(prepared: Prepared, made: Path, environment: Mapping[str, str]) -> Checkpoint:
+def converted(prepared: Prepared, made: Path, environment: Mapping[str, str]) -> DistCheckpoint:
     """The checkpoint of `made`/model by this tree, one half of its experts by each of two ranks.
 
     Kept beside it, so that it is made once. Raises NpuRlError with the converter's last words.
     """
     said = json.dumps([prepared.lock.tree, prepared.interpreter.packages.get("torch")]).encode()
     folder = made.with_name(f"{made.name}-checkpoint-{hashlib.sha256(said).hexdigest()[:16]}")
-    checkpoint = Checkpoint(folder, folder.with_name(f"{folder.name}-usage"))
+    checkpoint = DistCheckpoint(folder, folder.with_name(f"{folder.name}-usage"))
     if folder.is_dir():
         return checkpoint
     staging = folder.with_name(f"{folder.name}.{os.getpid()}")

@@ -6,6 +6,7 @@ is told from what can't be imported on this kind of machine anyway.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +14,8 @@ from time import monotonic
 from typing import Any
 
 from npu_rl.errors import NpuRlError
-from npu_rl.rehearsal.causes import cause_of, is_fault
 from npu_rl.rehearsal.child_process import run_child
-from npu_rl.rehearsal.modules import modules_of
+from npu_rl.rehearsal.tree_modules import modules_of
 
 _MODULE_LIMIT = 60.0  # seconds one import may take
 _SIDE_BY_SIDE = 2
@@ -34,7 +34,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Change:
+class ChangedCause:
     """A module that fails, but for another cause than the committed list has."""
 
     module: str
@@ -53,8 +53,8 @@ class ImportReport:
     slowest: tuple[tuple[str, float], ...] = ()
     compared: bool = False
     newly_failing: tuple[Failure, ...] = ()
-    no_longer_failing: tuple[Change, ...] = ()  # `cause` is "imports" or "gone"
-    changed: tuple[Change, ...] = ()
+    no_longer_failing: tuple[ChangedCause, ...] = ()  # `cause` is "imports" or "gone"
+    changed: tuple[ChangedCause, ...] = ()
 
     @property
     def imported(self) -> int:
@@ -167,12 +167,12 @@ def compare(
         compared=True,
         newly_failing=tuple(failure for module, failure in now.items() if module not in known),
         no_longer_failing=tuple(
-            Change(module, cause, "imports" if module in there else "gone")
+            ChangedCause(module, cause, "imports" if module in there else "gone")
             for module, cause in sorted(known.items())
             if module not in now
         ),
         changed=tuple(
-            Change(module, known[module], failure.cause)
+            ChangedCause(module, known[module], failure.cause)
             for module, failure in now.items()
             if module in known and known[module] != failure.cause
         ),
@@ -213,3 +213,69 @@ def _some(names: Iterable[str]) -> str:
 
 def _at(failure: Failure) -> str:
     return f" at {failure.where}" if failure.where else ""
+
+
+# Modules a build makes, so that a tree of sources never has them: extension modules, and version files.
+_BUILT = re.compile(r"(?:_C|_cpp|\._version|\.vllm_flash_attn\..+)$|\._[A-Za-z]+_C_|_C\.")
+_MISSING = "needs "
+_ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}\b")
+
+
+def cause_of(found: Mapping[str, Any]) -> str:
+    """The cause in a child's line about a module that failed (`imports.py` of the children).
+
+    `needs X`: a package that isn't installed, or a part of the tree that only a build makes. `the tree lacks X`: a
+    module the tree's own packages should have. Otherwise the exception, or how the process ended.
+    """
+    outcome = found["outcome"]
+    if outcome == "hung":
+        return "hung"
+    if outcome == "signal":
+        return f"signal {found['status']}"
+    if outcome == "exited" or "status" in found:
+        return f"exited {found['status']}"
+    if "missing" in found:
+        lacking = found["in_tree"] and not _BUILT.search(found["missing"])
+        return f"the tree lacks {found['missing']}" if lacking else f"{_MISSING}{found['missing']}"
+    text = _ADDRESS.sub("0x…", found["text"])
+    return f"{found['type']}: {text}" if text else str(found["type"])
+
+
+def is_fault(cause: str) -> bool:
+    """Whether a cause is a fault of tree or interpreter, not just something that isn't installed here."""
+    return not cause.startswith(_MISSING)
+
+
+def dump_expected(report: ImportReport) -> str:
+    """The list of a report as YAML: causes sorted, modules sorted. Comments are the caller's."""
+    import yaml
+
+    causes = {cause: list(modules) for cause, modules in report.causes.items()}
+    return yaml.safe_dump(causes, sort_keys=True, width=1000, allow_unicode=True, default_flow_style=False)
+
+
+def read_expected(text: str, where: str) -> dict[str, tuple[str, ...]]:
+    """Parse such a list. `where` names the file in errors. Raises NpuRlError."""
+    import yaml
+
+    try:
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as problem:
+        raise NpuRlError(
+            "A list of expected imports can't be read", where=where, why=str(problem)
+        ) from problem
+    data = {} if data is None else data
+    if not isinstance(data, dict):
+        raise NpuRlError("A list of expected imports is a mapping, cause: [modules]", where=where)
+    expected: dict[str, tuple[str, ...]] = {}
+    causes: dict[str, str] = {}
+    for cause, modules in data.items():
+        if not isinstance(modules, list) or not all(isinstance(module, str) for module in modules):
+            raise NpuRlError(f"The modules of cause {cause!r} must be a list of names", where=where)
+        for module in modules:
+            if module in causes:
+                why = f"{causes[module]!r} and {cause!r}"
+                raise NpuRlError(f"{module} is listed under two causes", where=where, why=why)
+            causes[module] = str(cause)
+        expected[str(cause)] = tuple(modules)
+    return expected

@@ -7,6 +7,7 @@ model is built and trained for one step on real gloo ranks, with every dimension
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,29 +16,11 @@ from typing import Any
 
 from npu_rl.rehearsal.child_process import run_child
 from npu_rl.rehearsal.layout_report import Check, LayoutReport, NotRehearsed
-from npu_rl.rehearsal.layout_sizes import (
-    Layout,
-    ModelSizes,
-    RolloutSizes,
-    TrainSizes,
-    fit,
-    rollout_groups,
-    tiny,
-    train_groups,
-)
 from npu_rl.rehearsal.layout_verdict import Found, judge_groups, judge_model
-from npu_rl.rehearsal.size_keys import OF_THE_SIZE
-
-__all__ = [
-    "Check",
-    "Layout",
-    "LayoutReport",
-    "ModelSizes",
-    "NotRehearsed",
-    "RolloutSizes",
-    "TrainSizes",
-    "rehearse_layout",
-]
+from npu_rl.rehearsal.model_size_keys import OF_THE_SIZE
+from npu_rl.sizing.divisibility import fit
+from npu_rl.sizing.parallelism import Parallelism
+from npu_rl.sizing.process_groups import rollout_groups, train_groups
 
 _LOADING = 300.0  # seconds until the tree is imported
 _PER_RANK = 2.0  # seconds one rank's groups may take
@@ -46,7 +29,7 @@ _LAYERS_PER_STAGE, _EXPERTS_PER_RANK = 2, 2  # of the tiny model (tiny_megatron.
 
 
 def rehearse_layout(
-    layout: Layout,
+    layout: Parallelism,
     code: Path,
     python: Path,
     environment: Mapping[str, str],
@@ -79,7 +62,7 @@ def rehearse_layout(
 class _Children:
     """Runs the children for one layout and judges what they say."""
 
-    def __init__(self, layout: Layout, code: Path, python: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, layout: Parallelism, code: Path, python: Path, environment: Mapping[str, str]) -> None:
         self.layout = layout
         self.mindspeed = layout.megatron and (code / "mindspeed").is_dir()
         self._where: dict[str, Any] = {"code": code, "python": python, "environment": environment}
@@ -137,7 +120,7 @@ class _Children:
         return [*judge_model(name, lines, world, expected), *left_out]
 
 
-def _within_local_layers(layout: Layout) -> tuple[Layout, list[Found]]:
+def _within_local_layers(layout: Parallelism) -> tuple[Parallelism, list[Found]]:
     """The layout without what Megatron-core's local layers can't do, which MindSpeed or Transformer Engine can."""
     left_out: list[Found] = []
     train = layout.train
@@ -153,10 +136,27 @@ def _within_local_layers(layout: Layout) -> tuple[Layout, list[Found]]:
     return layout, left_out
 
 
-def _never(layout: Layout) -> Iterator[NotRehearsed]:
+def _never(layout: Parallelism) -> Iterator[NotRehearsed]:
     """What this level can't show for any tree."""
     if not layout.megatron and layout.train.sequence > 1:
         yield NotRehearsed("tiny model: Ulysses sequence parallelism", "it needs flash attention")
     if layout.rollout is not None:
         yield NotRehearsed("tiny model of the rollout", "vLLM's layers are tried by the level train")
     yield NotRehearsed("HCCL, memory and speed", "only an NPU can show them")
+
+
+_TINY = 2  # the largest size of a dimension of the tiny layout
+
+
+def tiny(layout: Parallelism) -> tuple[int, dict[str, int]]:
+    """World and training sizes of the tiny layout: every dimension at most 2, and as many ranks as that takes."""
+    given = layout.train
+    if not layout.megatron:
+        sharded = 0 < given.shard < layout.world
+        shard = min(given.shard, _TINY) if sharded else -1
+        world = shard * min(layout.world // given.shard, _TINY) if sharded else min(layout.world, _TINY)
+        return world, {"shard": shard, "sequence": 1}
+    sizes = {name: min(getattr(given, name), _TINY) for name in ("tensor", "pipeline", "context", "expert")}
+    sizes["expert_tensor"] = min(layout.expert_tensor, _TINY)
+    dense = sizes["tensor"] * sizes["pipeline"] * sizes["context"]
+    return math.lcm(dense, sizes["expert_tensor"] * sizes["expert"] * sizes["pipeline"]), sizes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from npu_rl.errors import NpuRlError, RecipeError
-from npu_rl.rehearsal.dist_checkpoint import Checkpoint, converted
+from npu_rl.rehearsal.dist_checkpoint import DistCheckpoint, converted
 from npu_rl.rehearsal.level_train import attempt_small, has_mindspeed, read_curve
 from npu_rl.rehearsal.rehearsal_report import TrainPart
 from npu_rl.rehearsal.scale_rollout import Case, scaled_rollout
@@ -42,7 +42,7 @@ def rehearse_rollout(prepared: Prepared, record: RunRecord, case: Case, screen: 
         small = prepared.with_recipe(recipe.model_copy(update={"model": model}))
         attempt_small(small, record, screen, part, transfer=TRANSFER)
         _demand_agreement(record)
-    except train.Stopped:
+    except train.RunStopped:
         raise
     except NpuRlError as error:
         part.failure = str(error)
@@ -50,7 +50,7 @@ def rehearse_rollout(prepared: Prepared, record: RunRecord, case: Case, screen: 
     return part
 
 
-def _checkpoint(small: Prepared, record: RunRecord, screen: Screen) -> Checkpoint:
+def _checkpoint(small: Prepared, record: RunRecord, screen: Screen) -> DistCheckpoint:
     """The tiny model, and from it a dist checkpoint by the tree's own converter, on as many ranks as train."""
     runs = record.folder.parent
     place = tiny_model.place(runs, small.recipe, small.interpreter)

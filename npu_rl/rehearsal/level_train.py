@@ -21,7 +21,7 @@ def rehearse_train(prepared: Prepared, record: RunRecord, screen: Screen) -> Tra
     try:
         demand_mindspeed(prepared, "train")
         attempt_small(prepared.with_recipe(recipe), record, screen, part)
-    except train.Stopped:
+    except train.RunStopped:
         raise
     except NpuRlError as error:
         part.failure = str(error)

@@ -12,17 +12,15 @@ from npu_rl.bundled import data_root
 from npu_rl.config.problems import closest
 from npu_rl.disk import write_atomically
 from npu_rl.errors import NpuRlError, UsageError
-from npu_rl.rehearsal.expected import read_expected
 from npu_rl.rehearsal.layout_report import LayoutReport
-from npu_rl.rehearsal.level_imports import ImportReport, rehearse_imports
+from npu_rl.rehearsal.level_imports import ImportReport, read_expected, rehearse_imports
 from npu_rl.rehearsal.level_layout import rehearse_layout
 from npu_rl.rehearsal.level_rollout import can_rehearse_rollout, rehearse_rollout
 from npu_rl.rehearsal.level_train import has_mindspeed, rehearse_train
-from npu_rl.rehearsal.patch_hooks import patch_uses
+from npu_rl.rehearsal.patch_hooks import patch_uses, read_usage
 from npu_rl.rehearsal.rehearsal_report import RehearsalReport
 from npu_rl.rehearsal.scale_recipe import scaled
 from npu_rl.rehearsal.scale_rollout import CASES
-from npu_rl.rehearsal.usage import read_usage
 from npu_rl.sizing.parallelism import layout_of
 from npu_rl.standins import INJECTED, NPU, VLLM
 from npu_rl.training.monitor.screen import Screen

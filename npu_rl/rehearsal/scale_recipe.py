@@ -15,7 +15,7 @@ from npu_rl.recipes.schema import (
     Reward,
     Rollout,
 )
-from npu_rl.rehearsal.size_keys import OF_THE_LAYERS, OF_THE_SIZE, OF_YARN
+from npu_rl.rehearsal.model_size_keys import OF_THE_LAYERS, OF_THE_SIZE, OF_YARN
 
 STEPS = 60
 _BATCH, _ANSWERS, _MICRO = 8, 8, 16

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from npu_rl.recipes.schema import Checkpoint, Cluster, Data, Logging, Model, Parallel, Recipe, Reward
+from npu_rl.rehearsal.model_size_keys import OF_THE_LAYERS
 from npu_rl.rehearsal.scale_recipe import MEGATRON_ON_CPU
-from npu_rl.rehearsal.size_keys import OF_THE_LAYERS
 
 Case = Literal["expert", "pipeline"]
 CASES: tuple[Case, ...] = ("expert", "pipeline")

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npu_rl.compose.build_tree import base_tree, taken_paths
-from npu_rl.compose.git_trees import Trees, taken_tree
+from npu_rl.compose.git_trees import Draft, Trees, taken_tree
 from npu_rl.errors import LockError
 from npu_rl.git.command import Git
-from npu_rl.git.objects import GITLINK
+from npu_rl.git.objects import EMPTY_TREE, GITLINK, Entry
 from npu_rl.lock import lock_model
+from npu_rl.lock.inclusion_proof import pack
 from npu_rl.resolve import takes as taking
-from npu_rl.resolve.build_proof import proof
-from npu_rl.resolve.expected_tree import whole_tree
 from npu_rl.resolve.pull_request import Brought
 from npu_rl.resolve.record_merge import merge_trees, record
 from npu_rl.resolve.release import check_releases, lock_release, sources_of
@@ -46,8 +45,8 @@ class _Request:
 
 
 def lock_component(
-    context: Context, name: str, spec: Spec, held: Sequence[str], kept: lock_model.Component | None
-) -> lock_model.Component:
+    context: Context, name: str, spec: Spec, held: Sequence[str], kept: lock_model.LockedComponent | None
+) -> lock_model.LockedComponent:
     """The component without its patches. held: paths that patches come from, beside what is taken.
     kept: an earlier lock of it whose ids are to stay.
 
@@ -65,9 +64,9 @@ def _from_git(
     name: str,
     spec: Spec,
     held: Sequence[str],
-    kept: lock_model.Component | None,
+    kept: lock_model.LockedComponent | None,
     here: Git,
-) -> lock_model.Component:
+) -> lock_model.LockedComponent:
     upstream = Upstream(context, name, spec)
     assert spec.ref is not None
     ids = upstream.ids(here, kept)
@@ -110,18 +109,18 @@ def _pinned(
     name: str,
     spec: Spec,
     held: Sequence[str],
-    kept: lock_model.Component | None,
+    kept: lock_model.LockedComponent | None,
     trees: Trees,
     pin: str,
     root: str,
-) -> lock_model.Component:
+) -> lock_model.LockedComponent:
     """The component as it is at the pin; `tree` still has gitlinks where submodules will be."""
     takes = taking.look_up(trees, name, spec, root)
     beside = taking.look_up_held(trees, name, held, root)
     tree = root if spec.checkout == "full" else taken_tree(trees, taking.parts_of(trees, spec, held, root))
     links = taking.gitlinks(trees, tree)
     modules = lock_submodules(context, name, spec, links)
-    return lock_model.Component(
+    return lock_model.LockedComponent(
         sources=sources_of(spec, kept),
         ref=spec.ref,
         pin=pin,
@@ -137,11 +136,11 @@ def _pinned(
     )
 
 
-def _dist(spec: Spec) -> lock_model.Dist | None:
+def _dist(spec: Spec) -> lock_model.LockedDist | None:
     if spec.dist is None:
         return None
     points = {group: dict(names) for group, names in spec.dist.entry_points.items()}
-    return lock_model.Dist(spec.dist.name, spec.dist.version, points)
+    return lock_model.LockedDist(spec.dist.name, spec.dist.version, points)
 
 
 # -- merges --------------------------------------------------------------------------------------------
@@ -154,14 +153,14 @@ def _merges(
     requests: Sequence[_Request],
     side_trees: Mapping[str, str],
     changes: Sequence[tuple[tuple[str, ...], tuple[str, ...]]],
-) -> tuple[lock_model.Merge, ...]:
+) -> tuple[lock_model.LockedMerge, ...]:
     """Each request merged into what the ones before it gave; `tree` is what is taken at the pin."""
     merges = []
     for r, (inside, outside) in zip(requests, changes, strict=True):
         what = f"{name}, {r.spec.how} of {r.spec.ref}"
         base, theirs = side_trees[r.base], side_trees[r.head]
         result = merge_trees(trees, base, tree, theirs, what)
-        merge = lock_model.Merge(
+        merge = lock_model.LockedMerge(
             ref=r.spec.ref,
             how=r.spec.how,
             head=r.head,
@@ -207,7 +206,7 @@ def _check_whole(name: str, expected: str, found: str) -> None:
 def _objects(
     context: Context,
     name: str,
-    component: lock_model.Component,
+    component: lock_model.LockedComponent,
     refs: Sequence[str],
     parts: Mapping[str, taking.Parts],
 ) -> list[Unit]:
@@ -231,3 +230,54 @@ def _scratch(context: Context, lent: Sequence[Path]) -> Iterator[Trees]:
             yield trees
         finally:
             trees.close()
+
+
+def proof(trees: Trees, commit: str, paths: Iterable[str]) -> tuple[str, ...]:
+    """The commit object and the trees on the way to each path, for the lock."""
+    kind, data = trees.read_object(commit)
+    assert kind == "commit", f"{commit} is a {kind}"
+    root = data[5:45].decode()
+    needed = [root]
+    for path in paths:
+        if path == ".":
+            continue
+        oid = root
+        for name in path.split("/")[:-1]:
+            entry: Entry | None = trees.entries(oid).get(name)
+            if entry is None or not entry.is_tree:
+                break
+            oid = entry.oid
+            needed.append(oid)
+    unique = [oid for oid in dict.fromkeys(needed) if oid != EMPTY_TREE]
+    return pack([data, *(trees.read_object(oid)[1] for oid in unique)])
+
+
+def whole_tree(
+    trees: Trees, pin_root: str, requests: Iterable[tuple[str, str]], taken: Sequence[str], result: str
+) -> str:
+    """The repository's root tree after the merges.
+
+    requests: (root at the merge base, root at the head) of each merge, in order.
+    taken, result: the paths that were merged with their content, and the component tree that gave.
+    Raises LockError if a file outside what is taken was changed on both sides: its merge needs its content.
+    """
+    root = Draft(trees, pin_root)
+    for base, head in requests:
+        for path, before, after in trees.changed(base, head):
+            mine = root.find(path)
+            if mine == before:
+                root.put(path, after)
+            elif mine != after and not _inside(path, taken):
+                raise LockError(
+                    f"`expect:` can't be checked: {path} was changed on both sides",
+                    hint="Take that path too, or set `checkout: full`.",
+                )
+    if "." in taken:
+        return result
+    for path in taken:
+        root.put(path, trees.find(result, path))
+    return root.write()
+
+
+def _inside(path: str, taken: Sequence[str]) -> bool:
+    return any(t == "." or path == t or path.startswith(t + "/") for t in taken)

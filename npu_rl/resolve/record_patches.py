@@ -42,7 +42,7 @@ class Patching:
     trees: Trees
     store: Store
     loaded: LoadedManifest
-    components: Mapping[str, lock_model.Component]
+    components: Mapping[str, lock_model.LockedComponent]
     results: Mapping[str, str]
     tell: Tell
 
@@ -52,14 +52,14 @@ class Patching:
         return manifest.tree.patches if component == TREE else manifest.components[component].patches
 
 
-def lock_patches(here: Patching, component: str, tree: str) -> tuple[lock_model.Patch, ...]:
+def lock_patches(here: Patching, component: str, tree: str) -> tuple[lock_model.LockedPatch, ...]:
     """Apply a component's entries, or the assembled tree's, one after the other to `tree`.
 
     The last patch's `tree` is the result. Told: files of a folder that look like patches and are none to apply.
     Raises PatchError, LockError, ManifestError.
     """
     taken = (".",) if component == TREE else taken_paths(here.components[component])
-    done: list[lock_model.Patch] = []
+    done: list[lock_model.LockedPatch] = []
     for entry in here.entries(component):
         excluded: set[str] = set()
         try:
@@ -69,7 +69,7 @@ def lock_patches(here: Patching, component: str, tree: str) -> tuple[lock_model.
         for source, file in sources:
             _check_size(source, component)
             here.store.keep_file(source.data)
-            patch = lock_model.Patch(
+            patch = lock_model.LockedPatch(
                 name=_name(source.name, file, {p.name for p in done}),
                 file=file,
                 sha256=hashlib.sha256(source.data).hexdigest(),

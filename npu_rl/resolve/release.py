@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 _SHOWN = 15
 
 
-def sources_of(spec: Spec, kept: lock_model.Component | None) -> tuple[lock_model.Source, ...]:
+def sources_of(spec: Spec, kept: lock_model.LockedComponent | None) -> tuple[lock_model.LockedSource, ...]:
     """The sources as written; a release keeps the hash an earlier lock has for it."""
     hashes = {(s.pypi, s.drop): s.sha256 for s in kept.sources} if kept is not None else {}
     return tuple(
-        lock_model.Source(
+        lock_model.LockedSource(
             git=s.git,
             bundle=s.bundle,
             pypi=s.pypi,
@@ -42,18 +42,18 @@ def lock_release(
     name: str,
     spec: Spec,
     held: Sequence[str],
-    kept: lock_model.Component | None,
-    dist: lock_model.Dist | None,
-) -> lock_model.Component:
+    kept: lock_model.LockedComponent | None,
+    dist: lock_model.LockedDist | None,
+) -> lock_model.LockedComponent:
     """A component that comes from a package index only. Raises SourceError, LockError."""
-    found: list[lock_model.Component] = []
+    found: list[lock_model.LockedComponent] = []
     for source in sources_of(spec, kept):
         with context.store.quarantine() as folder:
             repository = Git(folder)
             done, tree = _import(context, name, source, [*(t.from_ for t in spec.take), *held], repository)
             trees = Trees(repository)
             try:
-                component = lock_model.Component(
+                component = lock_model.LockedComponent(
                     (done,),
                     look_up(trees, name, spec, tree),
                     tree,
@@ -73,7 +73,7 @@ def lock_release(
     return replace(found[0], sources=tuple(c.sources[0] for c in found))
 
 
-def _keep(context: Context, name: str, component: lock_model.Component, folder: Path) -> None:
+def _keep(context: Context, name: str, component: lock_model.LockedComponent, folder: Path) -> None:
     """Spare the composition, and a later setup here, the second download."""
     wants = component.wants()
     key = unit_key("objects", wants)
@@ -83,8 +83,8 @@ def _keep(context: Context, name: str, component: lock_model.Component, folder: 
 
 
 def check_releases(
-    context: Context, name: str, component: lock_model.Component
-) -> tuple[lock_model.Source, ...]:
+    context: Context, name: str, component: lock_model.LockedComponent
+) -> tuple[lock_model.LockedSource, ...]:
     """Beside git, a release is a source only if its tree after the drops is the pin's.
 
     The sources with what is known of each release now. Raises SourceError, LockError.
@@ -100,8 +100,8 @@ def check_releases(
 
 
 def _held_against(
-    context: Context, name: str, component: lock_model.Component, source: lock_model.Source
-) -> lock_model.Source:
+    context: Context, name: str, component: lock_model.LockedComponent, source: lock_model.LockedSource
+) -> lock_model.LockedSource:
     deliverer = Deliverer(context.store, context.network, context.beside, context.watcher)
     from_git = replace(component, sources=tuple(s for s in component.sources if not s.pypi))
     units = deliverer.component(name, from_git).units
@@ -127,8 +127,8 @@ def _held_against(
 
 
 def _import(
-    context: Context, name: str, source: lock_model.Source, keep: Sequence[str], repository: Git
-) -> tuple[lock_model.Source, str]:
+    context: Context, name: str, source: lock_model.LockedSource, keep: Sequence[str], repository: Git
+) -> tuple[lock_model.LockedSource, str]:
     from npu_rl.sources.sdist_unit import import_sdist
 
     context.need_network(name)

@@ -9,7 +9,7 @@ from npu_rl.disk import named_file, write_named
 from npu_rl.errors import SourceError, UsageError
 from npu_rl.git.command import Git
 from npu_rl.lock import lock_model
-from npu_rl.lock.lock_model import Component, Lock
+from npu_rl.lock.lock_model import Lock, LockedComponent
 from npu_rl.manifest.load_manifest import LoadedManifest, load_manifest
 from npu_rl.resolve.refs import Tell
 from npu_rl.resolve.resolve_lock import build_lock, check_lock
@@ -108,7 +108,9 @@ def _tell_moved(context: Context, lock: Lock) -> None:
                 context.tell(f"note: {name}: {ref} moved from {short(oid)} to {short(now)} since the lock")
 
 
-def _refs_now(context: Context, name: str, component: Component, refs: list[str]) -> dict[str, str] | None:
+def _refs_now(
+    context: Context, name: str, component: LockedComponent, refs: list[str]
+) -> dict[str, str] | None:
     """What the first mirror that answers says of the refs; None (and told) if none does."""
     patterns = [p for ref in refs for p in (ref, f"{ref}^{{}}")]
     reasons = []

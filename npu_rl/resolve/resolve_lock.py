@@ -76,7 +76,7 @@ def _compose(context: Context, loaded: LoadedManifest, unfinished: Lock, units: 
     with context.store.quarantine() as folder:
         trees = Trees(Git(folder, alternates=tuple(u.objects for u in units)))
 
-        def text_of(patch: lock_model.Patch, results: dict[str, str]) -> bytes:
+        def text_of(patch: lock_model.LockedPatch, results: dict[str, str]) -> bytes:
             return locked_text(patch, context.beside, context.store, trees, results)
 
         try:
@@ -95,7 +95,7 @@ def _patch(context: Context, loaded: LoadedManifest, unfinished: Lock, trees: Tr
     results: dict[str, str] = {}
     here = Patching(trees, context.store, loaded, unfinished.components, results, context.tell)
     check_line_ends(replace(here, results=merged, tell=_nobody))
-    components: dict[str, lock_model.Component] = {}
+    components: dict[str, lock_model.LockedComponent] = {}
     for name, component in unfinished.components.items():
         patches = lock_patches(here, name, component.result)
         results[name] = patches[-1].tree if patches else component.result
@@ -130,5 +130,5 @@ def check_lock(found: Lock, expected: Lock) -> None:
     )
 
 
-def _differing(one: Lock | lock_model.Component, other: Lock | lock_model.Component) -> list[str]:
+def _differing(one: Lock | lock_model.LockedComponent, other: Lock | lock_model.LockedComponent) -> list[str]:
     return [f.name for f in fields(one) if getattr(one, f.name) != getattr(other, f.name)]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def lock_submodules(
     context: Context, name: str, spec: Spec, links: Mapping[str, str]
-) -> tuple[lock_model.Submodule, ...]:
+) -> tuple[lock_model.LockedSubmodule, ...]:
     """The submodules of a component. links: path to commit id of the gitlinks in what is taken.
 
     Told: a commit other than the repository's own. Raises SourceError, LockError.
@@ -38,7 +38,7 @@ def lock_submodules(
     return found
 
 
-def _lock(context: Context, name: str, path: str, module: ModuleSpec) -> lock_model.Submodule:
+def _lock(context: Context, name: str, path: str, module: ModuleSpec) -> lock_model.LockedSubmodule:
     context.need_network(f"{name}/{path}")
     with context.store.quarantine() as folder:
         repository = Git(folder)
@@ -62,4 +62,4 @@ def _lock(context: Context, name: str, path: str, module: ModuleSpec) -> lock_mo
                 why=error.why,
                 hint="Its `ref:` is the full id of a commit in that repository.",
             ) from error
-    return lock_model.Submodule(path, module.git, module.ref, commit_tree_id(data), pack([data]))
+    return lock_model.LockedSubmodule(path, module.git, module.ref, commit_tree_id(data), pack([data]))

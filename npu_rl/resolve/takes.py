@@ -40,7 +40,7 @@ def is_inside(path: str, taken: Iterable[str]) -> bool:
     return any(t == "." or path == t or path.startswith(t + "/") for t in taken)
 
 
-def look_up(trees: Trees, name: str, spec: Spec, root: str) -> tuple[lock_model.Take, ...]:
+def look_up(trees: Trees, name: str, spec: Spec, root: str) -> tuple[lock_model.LockedTake, ...]:
     """The takes with what is there at the pin.
 
     Raises LockError for a path that isn't there, unless a merge may still bring it (see `check_brought`), or is
@@ -52,14 +52,14 @@ def look_up(trees: Trees, name: str, spec: Spec, root: str) -> tuple[lock_model.
         if entry is None and not spec.merge:
             raise _absent(trees, name, take.from_, root)
         if entry is None:
-            takes.append(lock_model.Take(take.from_, take.to))
+            takes.append(lock_model.LockedTake(take.from_, take.to))
             continue
         if entry.mode == GITLINK and take.from_ not in spec.submodules:
             raise LockError(
                 f"{take.from_} of {name} is a submodule that the manifest does not name", hint=_NAME_IT
             )
         _check_kind(name, take.from_, take.to, entry)
-        takes.append(lock_model.Take(take.from_, take.to, entry.mode, entry.oid))
+        takes.append(lock_model.LockedTake(take.from_, take.to, entry.mode, entry.oid))
     return tuple(takes)
 
 
@@ -75,7 +75,9 @@ def look_up_held(trees: Trees, name: str, paths: Iterable[str], root: str) -> tu
     return tuple(held)
 
 
-def check_brought(trees: Trees, name: str, takes: Sequence[lock_model.Take], root: str, merged: str) -> None:
+def check_brought(
+    trees: Trees, name: str, takes: Sequence[lock_model.LockedTake], root: str, merged: str
+) -> None:
     """Raise LockError for a take that neither the pin (`root`) nor the merges (`merged`) have as it must be."""
     for take in takes:
         if take.entry is not None:
@@ -127,7 +129,7 @@ def gitlinks(trees: Trees, tree: str) -> dict[str, str]:
     return {path: entry.oid for path, entry in trees.files(tree) if entry.mode == GITLINK}
 
 
-def check_gitlinks(name: str, links: dict[str, str], modules: Sequence[lock_model.Submodule]) -> None:
+def check_gitlinks(name: str, links: dict[str, str], modules: Sequence[lock_model.LockedSubmodule]) -> None:
     """Every gitlink in what is taken must be named, and every name must be one. Raises LockError."""
     named = {module.path for module in modules}
     unnamed = sorted(set(links) - named)
@@ -144,7 +146,7 @@ def check_gitlinks(name: str, links: dict[str, str], modules: Sequence[lock_mode
         )
 
 
-def modules_in(trees: Trees, tree: str, modules: Sequence[lock_model.Submodule]) -> str:
+def modules_in(trees: Trees, tree: str, modules: Sequence[lock_model.LockedSubmodule]) -> str:
     """The tree with the named submodules where it has gitlinks."""
     for module in modules:
         found = trees.find(tree, module.path)

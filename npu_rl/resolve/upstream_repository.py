@@ -51,7 +51,7 @@ class Upstream:
     name: str
     spec: Spec
 
-    def ids(self, repository: Git, kept: lock_model.Component | None) -> dict[str, str]:
+    def ids(self, repository: Git, kept: lock_model.LockedComponent | None) -> dict[str, str]:
         """Commit ids of every ref of the entry; those of an earlier lock stay if it names the same refs."""
         refs = self._refs()
         known = kept_ids(kept)
@@ -145,7 +145,7 @@ class Upstream:
             repository.run("cat-file", "-e", f"{oid}^{{commit}}")
 
 
-def kept_ids(kept: lock_model.Component | None) -> dict[str, str]:
+def kept_ids(kept: lock_model.LockedComponent | None) -> dict[str, str]:
     """Ref to id, as an earlier lock has them."""
     if kept is None:
         return {}

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from npu_rl.sizing.parallelism import Layout
+from npu_rl.sizing.parallelism import Parallelism
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,13 @@ class Check:
         return said if self.ok else {**said, "why": self.why}
 
 
-def fit(layout: Layout) -> list[Check]:
+def fit(layout: Parallelism) -> list[Check]:
     """Whether the sizes fit the world, each other and the model; one check a rule."""
     training = _fit_megatron(layout) if layout.megatron else _fit_fsdp(layout)
     return [*training, *_fit_rollout(layout)]
 
 
-def _fit_megatron(layout: Layout) -> Iterator[Check]:
+def _fit_megatron(layout: Parallelism) -> Iterator[Check]:
     train, model, world = layout.train, layout.model, layout.world
     yield _divides(
         "model-parallel-divides-world", world, train.tensor * train.pipeline * train.context, "ranks", "data"
@@ -57,7 +57,7 @@ def _fit_megatron(layout: Layout) -> Iterator[Check]:
         yield Check("expert-parallel-divides-experts", False, {"experts": 0, "by": train.expert}, why)
 
 
-def _fit_fsdp(layout: Layout) -> Iterator[Check]:
+def _fit_fsdp(layout: Parallelism) -> Iterator[Check]:
     train = layout.train
     if 0 < train.shard < layout.world:
         yield _divides("fsdp-size-divides-world", layout.world, train.shard, "ranks", "replicas")
@@ -65,7 +65,7 @@ def _fit_fsdp(layout: Layout) -> Iterator[Check]:
     yield _divides("sequence-parallel-divides-heads", layout.model.heads, train.sequence, "heads", "per rank")
 
 
-def _fit_rollout(layout: Layout) -> Iterator[Check]:
+def _fit_rollout(layout: Parallelism) -> Iterator[Check]:
     if layout.rollout is None:
         return
     tensor, data = layout.rollout.tensor, layout.rollout.data

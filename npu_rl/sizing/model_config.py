@@ -23,7 +23,7 @@ class Latent:
 
 
 @dataclass(frozen=True)
-class Shape:
+class ModelConfig:
     """A decoder. Widths in elements. experts: routed ones per layer, 0 is none. dense: first layers without experts;
     also_dense: others (mlp_only_layers, decoder_sparse_step). shared_feed_forward: width of the shared experts, where
     it is no multiple of an expert's; shared_gate: each token weighs them. kind: model_type, "" if nothing says it.
@@ -74,8 +74,8 @@ class Shape:
 _MOST_LAYERS = 10_000
 _LARGEST_SIZE = 10**9
 
-PUBLISHED: Mapping[str, Shape] = {
-    "deepseek-v3": Shape(
+PUBLISHED: Mapping[str, ModelConfig] = {
+    "deepseek-v3": ModelConfig(
         layers=61,
         hidden=7168,
         heads=128,
@@ -96,7 +96,7 @@ PUBLISHED: Mapping[str, Shape] = {
     )
 }
 # What standins/injected/npu_rl_make.py makes; the vocabulary is that of its tokenizer, rounded up to 64.
-TINY = Shape(
+TINY = ModelConfig(
     layers=2,
     hidden=64,
     heads=4,
@@ -127,7 +127,7 @@ KNOWN_TYPES = (
 """Values of model_type whose parameters are counted exactly; any other is counted as Llama's are."""
 
 
-def shape_of(loaded: LoadedRecipe) -> Shape:
+def shape_of(loaded: LoadedRecipe) -> ModelConfig:
     """The shape of the recipe's model. A config.json that is at hand goes before `model.architecture`.
 
     Raises RecipeError if nothing says it.
@@ -150,7 +150,7 @@ def shape_of(loaded: LoadedRecipe) -> Shape:
         ) from error
 
 
-def _possible(shape: Shape) -> Shape:
+def _possible(shape: ModelConfig) -> ModelConfig:
     """The shape, if a model may have it: what is planned counts its layers one by one. Raises ValueError."""
     for name, value in vars(shape).items():
         most = _MOST_LAYERS if name in ("layers", "dense") else _LARGEST_SIZE
@@ -159,7 +159,7 @@ def _possible(shape: Shape) -> Shape:
     return shape
 
 
-def read_shape(values: Mapping[str, Any]) -> Shape:
+def read_shape(values: Mapping[str, Any]) -> ModelConfig:
     """The shape a config.json describes. Raises KeyError, TypeError or ValueError for what is no such file."""
     kind = str(values.get("model_type", ""))
     heads, hidden = int(values["num_attention_heads"]), int(values["hidden_size"])
@@ -179,7 +179,7 @@ def read_shape(values: Mapping[str, Any]) -> Shape:
     layers = int(values["num_hidden_layers"])
     bias = bool(values.get("attention_bias", kind.startswith("qwen2")))
     groups = int(values.get("n_group", 0) or 0) if experts else 0
-    return Shape(
+    return ModelConfig(
         layers=layers,
         hidden=hidden,
         heads=heads,

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.recipes.schema import Recipe
-from npu_rl.sizing.model_config import Shape, shape_of
+from npu_rl.sizing.model_config import ModelConfig, shape_of
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class ModelSizes:
 
 
 @dataclass(frozen=True)
-class Layout:
+class Parallelism:
     """One recipe's layout. `rollout` is None where answers are generated in the training process (hf).
 
     `transformer` is what the recipe hands to Megatron's and MindSpeed's configuration (actor.transformer).
@@ -89,15 +89,15 @@ class Layout:
         return () if rest or not self.megatron else (each,) * self.train.pipeline
 
 
-def layout_of(loaded: LoadedRecipe) -> Layout:
+def layout_of(loaded: LoadedRecipe) -> Parallelism:
     """The layout the recipe asks for. Raises RecipeError if nothing says how large its model is."""
     return layout_with(loaded.recipe, shape_of(loaded), loaded.recipe.env)
 
 
-def layout_with(recipe: Recipe, shape: Shape, env: Mapping[str, str]) -> Layout:
+def layout_with(recipe: Recipe, shape: ModelConfig, env: Mapping[str, str]) -> Parallelism:
     """The layout of a recipe whose model has this shape. env: the environment of the run."""
     parallel = recipe.actor.parallel
-    return Layout(
+    return Parallelism(
         world=recipe.cluster.world,
         strategy=recipe.actor.strategy,
         train=TrainSizes(
@@ -129,7 +129,7 @@ def _rollout(recipe: Recipe, env: Mapping[str, str]) -> RolloutSizes | None:
     return RolloutSizes(tensor=recipe.rollout.tensor_parallel or 1, data=int(data) if data.isdigit() else 1)
 
 
-def _stage_layers(shape: Shape, recipe: Recipe) -> tuple[int, ...]:
+def _stage_layers(shape: ModelConfig, recipe: Recipe) -> tuple[int, ...]:
     """The layers of uneven pipeline stages, where the recipe gives them; empty where it doesn't.
 
     `pipeline_num_transformer_layers` is MindSpeed's, a list of lists as text (7ff818c4,

@@ -13,8 +13,8 @@ from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_settings import Setting, flat, merged, settings
 from npu_rl.sizing.batch_arithmetic import Values
-from npu_rl.sizing.model_config import Shape, shape_of
-from npu_rl.sizing.parallelism import Layout, RolloutSizes, TrainSizes, layout_with
+from npu_rl.sizing.model_config import ModelConfig, shape_of
+from npu_rl.sizing.parallelism import Parallelism, RolloutSizes, TrainSizes, layout_with
 from npu_rl.trainer_code.adaptation_switches import patched_switches
 from npu_rl.trainer_code.citations import CitedCode, Place
 from npu_rl.trainer_code.hydra_config import ConfigTree
@@ -60,8 +60,8 @@ class Facts:
     recipe: Recipe
     values: Values
     env: Mapping[str, str]
-    shape: Shape | None
-    layout: Layout | None
+    shape: ModelConfig | None
+    layout: Parallelism | None
     unknown: RecipeError | None
     switches: frozenset[str]
     given: Mapping[str, Setting]
@@ -188,7 +188,7 @@ def facts_of(loaded: LoadedRecipe, code: Path | None = None, tree: ConfigTree | 
     )
 
 
-def _as_set(layout: Layout, values: Values, upstream: CitedCode) -> Layout:
+def _as_set(layout: Parallelism, values: Values, upstream: CitedCode) -> Parallelism:
     """The layout with what `overrides` and the configuration files say."""
     old, part = layout.train, f"{ACTOR}.megatron"
     train = TrainSizes(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from npu_rl.sizing.parallelism import Layout, RolloutSizes
+from npu_rl.sizing.parallelism import Parallelism, RolloutSizes
 
 Ranks = tuple[int, ...]
 
 
-def train_groups(layout: Layout) -> dict[str, int]:
+def train_groups(layout: Parallelism) -> dict[str, int]:
     """Ranks per group of each kind the training backend forms, for a layout that fits."""
     train, world = layout.train, layout.world
     if not layout.megatron:
@@ -41,7 +41,7 @@ def rollout_groups(rollout: RolloutSizes) -> dict[str, int]:
     }
 
 
-def train_members(layout: Layout) -> dict[str, list[Ranks]]:
+def train_members(layout: Parallelism) -> dict[str, list[Ranks]]:
     """Every group of Megatron's, for a layout that fits: tensor, then context, data and pipeline grow with the rank.
 
     Order tp-cp-ep-dp-pp, the default of initialize_model_parallel (megatron/core/parallel_state.py@core_v0.12.1).

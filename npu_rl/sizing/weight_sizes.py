@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from npu_rl.sizing.model_config import Shape
+from npu_rl.sizing.model_config import ModelConfig
 
 Counts = Counter[str]  # component -> parameters
 
@@ -48,7 +48,7 @@ def rollout_share(tensor: int, expert: int) -> Share:
 WHOLE = Share()
 
 
-def layer(shape: Shape, number: int, share: Share = WHOLE) -> Counts:
+def layer(shape: ModelConfig, number: int, share: Share = WHOLE) -> Counts:
     """Parameters of layer `number`, from 0."""
     counts = _latent(shape, share) if shape.latent else _attention(shape, share)
     counts[NORMS] += 2 * shape.hidden
@@ -63,7 +63,12 @@ def layer(shape: Shape, number: int, share: Share = WHOLE) -> Counts:
 
 
 def stage(
-    shape: Shape, layers: range, share: Share = WHOLE, *, first: bool | None = None, last: bool | None = None
+    shape: ModelConfig,
+    layers: range,
+    share: Share = WHOLE,
+    *,
+    first: bool | None = None,
+    last: bool | None = None,
 ) -> Counts:
     """Parameters of a pipeline stage: its layers, the embedding before the first, norm and head after the last.
 
@@ -85,12 +90,12 @@ def stage(
     return counts
 
 
-def whole(shape: Shape) -> Counts:
+def whole(shape: ModelConfig) -> Counts:
     """Parameters of the whole model, each once."""
     return stage(shape, range(shape.layers))
 
 
-def routing_biases(shape: Shape) -> int:
+def routing_biases(shape: ModelConfig) -> int:
     """Values that steer the router and are no parameters (e_score_correction_bias): one per expert and layer."""
     return shape.experts * max(0, shape.layers - shape.dense)
 
@@ -104,27 +109,27 @@ def stage_ranges(stage_layers: tuple[int, ...]) -> list[range]:
     return ranges
 
 
-def cache_per_token(shape: Shape, tensor: int, size: int = 2) -> int:
+def cache_per_token(shape: ModelConfig, tensor: int, size: int = 2) -> int:
     """Bytes one token takes in a die's KV cache; the latent one is whole on every tensor rank."""
     if shape.latent:
         return (shape.latent.cache_rank + shape.latent.rotary) * shape.layers * size
     return 2 * max(1, shape.kv_heads // tensor) * shape.head * shape.layers * size
 
 
-def derived_of_latent(shape: Shape, tensor: int) -> int:
+def derived_of_latent(shape: ModelConfig, tensor: int) -> int:
     """Elements of the tensors the engine makes of kv_b_proj beside it (W_UV and W_UK_T)."""
     if shape.latent is None:
         return 0
     return shape.layers * _key_value_up(shape) // tensor
 
 
-def _key_value_up(shape: Shape) -> int:
+def _key_value_up(shape: ModelConfig) -> int:
     latent = shape.latent
     assert latent is not None
     return latent.cache_rank * shape.heads * (latent.plain + latent.value)
 
 
-def _latent(shape: Shape, share: Share) -> Counts:
+def _latent(shape: ModelConfig, share: Share) -> Counts:
     latent = shape.latent
     assert latent is not None
     queries = shape.heads * (latent.plain + latent.rotary)
@@ -140,7 +145,7 @@ def _latent(shape: Shape, share: Share) -> Counts:
     return Counter({ATTENTION: down // share.latent_down + up // share.tensor, NORMS: norms})
 
 
-def _attention(shape: Shape, share: Share) -> Counts:
+def _attention(shape: ModelConfig, share: Share) -> Counts:
     """Where ranks outnumber key-value heads, each has one of its own (QKVParallelLinear, vllm@v0.9.1)."""
     width, narrow = shape.heads * shape.head, shape.kv_heads * shape.head
     keys = 2 * narrow // min(share.tensor, max(1, shape.kv_heads))

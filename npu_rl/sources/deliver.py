@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from npu_rl.errors import SourceError
-from npu_rl.lock.lock_model import Component, Lock, Source
+from npu_rl.lock.lock_model import Lock, LockedComponent, LockedSource
 from npu_rl.sources import git_fetch as git_source
 from npu_rl.sources.git_fetch import GitRequest, Network
 from npu_rl.sources.parallel import in_parallel
@@ -43,7 +43,7 @@ class Deliverer:
         tasks = {name: partial(one.component, name, c) for name, c in lock.components.items()}
         return in_parallel(tasks, jobs, stop)
 
-    def component(self, name: str, component: Component) -> Delivery:
+    def component(self, name: str, component: LockedComponent) -> Delivery:
         """One component, submodules included."""
         units, source, received = [], "", 0
         if component.wants():
@@ -51,13 +51,13 @@ class Deliverer:
             units, source, received = list(main.units), main.source, main.received
         for module in component.submodules:
             request = GitRequest(f"{name}/{module.path}", (module.root,), (module.pin,))
-            part = self.request(request, (Source(git=module.git),), None)
+            part = self.request(request, (LockedSource(git=module.git),), None)
             units += part.units
             received += part.received
         self.watcher.end(name, received)
         return Delivery(tuple(units), source, received)
 
-    def _first(self, name: str, component: Component) -> Delivery:
+    def _first(self, name: str, component: LockedComponent) -> Delivery:
         merges = component.merges
         commits = [component.pin, *(m.head for m in merges), *(m.merge_base for m in merges)]
         refs = [component.ref, *(m.ref for m in merges)]
@@ -70,7 +70,7 @@ class Deliverer:
         return self.request(request, component.sources, component)
 
     def request(
-        self, request: GitRequest, sources: tuple[Source, ...], component: Component | None
+        self, request: GitRequest, sources: tuple[LockedSource, ...], component: LockedComponent | None
     ) -> Delivery:
         """The wanted objects from the first source that has them (component: needed for sdists).
 
@@ -112,7 +112,9 @@ class Deliverer:
             hint="\n".join(dict.fromkeys([*advice(faults).splitlines(), *hints])) or advice([Fault.DOWN]),
         )
 
-    def _from(self, source: Source, request: GitRequest, component: Component | None) -> tuple[Unit, int]:
+    def _from(
+        self, source: LockedSource, request: GitRequest, component: LockedComponent | None
+    ) -> tuple[Unit, int]:
         if source.git:
             return git_source.fetch_from(self.store, request, source.git, self.network, self.watcher)
         if source.bundle:

@@ -22,7 +22,7 @@ from typing import TypeVar
 from npu_rl.bounded import open_file
 from npu_rl.disk import remove_tree
 from npu_rl.errors import SourceError, UsageError
-from npu_rl.git.command import Git, GitError, Result, Stopped, init_bare
+from npu_rl.git.command import Git, GitError, GitStopped, Result, init_bare
 from npu_rl.git.environment import Credentials
 from npu_rl.sources.progress import Silent, Watcher
 from npu_rl.sources.transfer_errors import Fault, NotDelivered, fault_of, gist, may_pass
@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Network:
-    """How to behave towards remotes. Times in seconds. stop: when set, all that goes on ends with Stopped."""
+    """How to behave towards remotes. Times in seconds. stop: when set, all that goes on ends with GitStopped."""
 
     rewrites: Rewrites = field(default_factory=Rewrites)
     stall: float = 60.0
@@ -70,9 +70,9 @@ class Network:
         )
 
     def pause(self, seconds: float) -> None:
-        """Wait. Raises Stopped if that is to end."""
+        """Wait. Raises GitStopped if that is to end."""
         if self.stop.wait(seconds):
-            raise Stopped
+            raise GitStopped
 
 
 def _number(name: str, default: float) -> float:
@@ -142,7 +142,7 @@ def fetch_bundle(
     check_bundle(path, request.component)
     watcher.begin(request.component, path.name)
     target = Remote(str(path.absolute()), path.name)
-    steps = [Step("from the bundle", ("+refs/*:refs/npu-rl/*",))]
+    steps = [FetchStep("from the bundle", ("+refs/*:refs/npu-rl/*",))]
     # A file does not get better by trying again.
     once = replace(network, retries=0)
     return _fetch_from(store, request, target, steps, once, watcher, path.name)
@@ -168,7 +168,7 @@ def _fetch_from(
     store: Store,
     request: GitRequest,
     target: Remote,
-    steps: Sequence[Step],
+    steps: Sequence[FetchStep],
     network: Network,
     watcher: Watcher,
     source: str,
@@ -194,7 +194,7 @@ def _fetch_from(
 
 
 @dataclass(frozen=True)
-class Step:
+class FetchStep:
     """One way to ask.
 
     arguments: options and refspecs of `git fetch`. refs: what refs/npu-rl/0, 1, ... stand for.
@@ -213,7 +213,7 @@ _NOT_THERE = "not our ref"
 
 @contextlib.contextmanager
 def _first_that_delivers(
-    steps: Sequence[Step],
+    steps: Sequence[FetchStep],
     wants: Sequence[str],
     target: Remote,
     network: Network,
@@ -255,7 +255,7 @@ def _first_that_delivers(
     raise NotDelivered(component, target.shown, "; ".join(failures) or "nothing was asked for", worst)
 
 
-def _named_there(repository: Git, step: Step) -> list[tuple[str, str]]:
+def _named_there(repository: Git, step: FetchStep) -> list[tuple[str, str]]:
     """The refs of a step and where this mirror has them."""
     if not step.refs:
         return []
@@ -265,25 +265,25 @@ def _named_there(repository: Git, step: Step) -> list[tuple[str, str]]:
     return [(ref, oid) for ref, oid in found if oid is not None]
 
 
-def _steps(request: GitRequest) -> list[Step]:
-    steps = [Step(BY_OBJECT, request.wants)]
+def _steps(request: GitRequest) -> list[FetchStep]:
+    steps = [FetchStep(BY_OBJECT, request.wants)]
     if request.commits:
-        steps.append(Step("by commit id", ("--depth=1", *request.commits)))
+        steps.append(FetchStep("by commit id", ("--depth=1", *request.commits)))
     if request.refs:
         steps.append(_by_ref(request.refs, "--depth=1"))
     return [*steps, _everything(request.refs)]
 
 
-def _by_ref(refs: Sequence[str], *options: str) -> Step:
+def _by_ref(refs: Sequence[str], *options: str) -> FetchStep:
     named = (f"+{ref}:refs/npu-rl/{i}" for i, ref in enumerate(refs))
-    return Step("by ref", (*options, *named), tuple(refs))
+    return FetchStep("by ref", (*options, *named), tuple(refs))
 
 
-def _everything(refs: Sequence[str], *options: str) -> Step:
+def _everything(refs: Sequence[str], *options: str) -> FetchStep:
     # As patterns: a pull request that this mirror does not have is then no error, and may be merged by now.
     special = (f"+{ref}*:refs/npu-rl/named/{i}*" for i, ref in enumerate(refs) if _special(ref))
     branches_and_tags = ("+refs/heads/*:refs/npu-rl/heads/*", "+refs/tags/*:refs/npu-rl/tags/*")
-    return Step("everything", (*options, *branches_and_tags, *special))
+    return FetchStep("everything", (*options, *branches_and_tags, *special))
 
 
 def _special(ref: str) -> bool:
@@ -298,7 +298,7 @@ def transfer(
     component: str,
     watcher: Watcher,
 ) -> None:
-    """`git fetch` with retries. Raises GitError, HostError (disk full), Stopped."""
+    """`git fetch` with retries. Raises GitError, HostError (disk full), GitStopped."""
     options = [a for a in arguments if a.startswith("--")]
     wanted = "".join(f"{a}\n" for a in arguments if not a.startswith("--")).encode()
 
@@ -411,7 +411,7 @@ def fetch_commits(
     target = remote(url, network, component)
     filtered = () if contents == "all" else (f"--filter={contents}",)
     cut = () if depth is None else (f"--depth={depth}",)
-    steps = [Step("by commit id", (*filtered, *cut, *commits), decides=True)]
+    steps = [FetchStep("by commit id", (*filtered, *cut, *commits), decides=True)]
     if refs:
         steps.append(_by_ref(refs, *filtered, *cut))
     steps.append(_everything(refs, *filtered))

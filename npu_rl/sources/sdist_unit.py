@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 
 from npu_rl.errors import SourceError
 from npu_rl.git.command import Git
-from npu_rl.lock.lock_model import Component, Source
+from npu_rl.lock.lock_model import LockedComponent, LockedSource
 from npu_rl.sources.git_fetch import GitRequest, Network, missing
 from npu_rl.sources.pip_config import PipSettings, read_pip_settings
 from npu_rl.sources.progress import Watcher
@@ -39,7 +39,7 @@ class Imported:
 def import_sdist(
     repository: Git,
     component: str,
-    source: Source,
+    source: LockedSource,
     keep: Sequence[str],
     network: Network,
     watcher: Watcher,
@@ -72,7 +72,7 @@ def import_sdist(
 def _archive(
     repository: Git,
     component: str,
-    source: Source,
+    source: LockedSource,
     network: Network,
     watcher: Watcher,
     store: Store | None,
@@ -112,7 +112,7 @@ def _archive(
 def _kept(
     repository: Git,
     store: Store,
-    source: Source,
+    source: LockedSource,
     settings: PipSettings | None,
     network: Network,
     folder: Path,
@@ -196,8 +196,8 @@ def _quoted(path: str) -> str:
 def fetch_sdist(
     store: Store,
     request: GitRequest,
-    source: Source,
-    component: Component,
+    source: LockedSource,
+    component: LockedComponent,
     network: Network,
     watcher: Watcher,
 ) -> tuple[Unit, int]:

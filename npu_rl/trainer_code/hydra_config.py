@@ -15,13 +15,13 @@ from typing import Any
 from npu_rl.trainer_code.hydra_yaml import Branch, ConfigFault, ConfigFile, Leaf, Node, read_config
 from npu_rl.trainer_code.source_files import is_source
 
-__all__ = ["ConfigFault", "ConfigTree", "Entry", "compose_files"]
+__all__ = ["ConfigEntry", "ConfigFault", "ConfigTree", "compose_files"]
 
 _GLOBAL = "_global_"
 
 
 @dataclass(frozen=True)
-class Entry:
+class ConfigEntry:
     """One key. value: what the file says (an interpolation as text); None for a section."""
 
     value: Any
@@ -43,7 +43,7 @@ class Entry:
 class ConfigTree:
     """The composed configuration. entries: dotted key -> where it was last written, sections too."""
 
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, ConfigEntry]
     files: tuple[str, ...]
 
     def children(self, section: str) -> list[str]:
@@ -243,7 +243,7 @@ def _merge(target: Branch, source: Branch) -> None:
             target.items[name] = node
 
 
-def _flat(branch: Branch, prefix: str) -> Iterator[tuple[str, Entry]]:
+def _flat(branch: Branch, prefix: str) -> Iterator[tuple[str, ConfigEntry]]:
     for name, node in branch.items.items():
         key = _joined(".", prefix, name)
         yield key, _entry(node)
@@ -251,10 +251,10 @@ def _flat(branch: Branch, prefix: str) -> Iterator[tuple[str, Entry]]:
             yield from _flat(node, key)
 
 
-def _entry(node: Node) -> Entry:
+def _entry(node: Node) -> ConfigEntry:
     if isinstance(node, Branch):
-        return Entry(None, True, node.file, node.line)
-    return Entry(node.value, False, node.file, node.line)
+        return ConfigEntry(None, True, node.file, node.line)
+    return ConfigEntry(node.value, False, node.file, node.line)
 
 
 def _here(package: str) -> str | None:

@@ -17,7 +17,7 @@ from npu_rl.config.problems import shown
 from npu_rl.trainer_code.hydra_config import ConfigTree
 from npu_rl.trainer_code.source_index import Module, Sources
 from npu_rl.trainer_keys.reading_functions import KeyUses
-from npu_rl.trainer_keys.value_flow import Use, ValueFlow
+from npu_rl.trainer_keys.value_flow import ValueFlow, ValueUse
 from npu_rl.trainer_keys.value_guards import Function, Refusal
 
 _LIBRARIES = ("megatron/core", "mindspeed", "mindspeed_llm")
@@ -99,22 +99,22 @@ class Choices:
                     return Refused(value, (), f"{module.file}:{refusal.line}", True)
         return None
 
-    def _methods(self, name: str, classes: Collection[Class]) -> Iterator[tuple[Use, Function]]:
+    def _methods(self, name: str, classes: Collection[Class]) -> Iterator[tuple[ValueUse, Function]]:
         for module, owner in classes:
             yield from self._flow.of_class(module, owner, name)
 
-    def _of_trainer(self, section: str, name: str) -> Iterator[tuple[Use, Function]]:
+    def _of_trainer(self, section: str, name: str) -> Iterator[tuple[ValueUse, Function]]:
         last = section.rpartition(".")[2]
         unique = all(holder.rpartition(".")[2] == last for holder in self._tree.holders(name))
         for use in self._uses.of_trainer(section, name, unique):
             yield from self._flow.follow(use)
 
-    def _of_libraries(self, name: str) -> Iterator[tuple[Use, Function]]:
+    def _of_libraries(self, name: str) -> Iterator[tuple[ValueUse, Function]]:
         for folder in _LIBRARIES:
             for use in self._uses.of_library(folder, name):
                 yield from self._flow.follow(use)
 
-    def _refused(self, value: str | list[Any], uses: Collection[tuple[Use, Function]]) -> Refused | None:
+    def _refused(self, value: str | list[Any], uses: Collection[tuple[ValueUse, Function]]) -> Refused | None:
         items = value if isinstance(value, list) else [value]
         for item in items:
             given = [item] if isinstance(value, list) else item
@@ -123,9 +123,9 @@ class Choices:
         return None
 
     def _refused_text(
-        self, item: str, given: str | list[str], uses: Collection[tuple[Use, Function]]
+        self, item: str, given: str | list[str], uses: Collection[tuple[ValueUse, Function]]
     ) -> Refused | None:
-        first: tuple[Use, Refusal] | None = None
+        first: tuple[ValueUse, Refusal] | None = None
         accepted: dict[str, None] = {}
         for use, function in uses:
             refusal = function.refusal(given)
@@ -138,7 +138,7 @@ class Choices:
             return None
         return Refused(item, tuple(accepted), f"{first[0].module.file}:{first[1].line}", first[1].sure)
 
-    def _is_nearer(self, one: Use, other: Use) -> bool:
+    def _is_nearer(self, one: ValueUse, other: ValueUse) -> bool:
         """Whether a file is of the backend that runs, and the other is of any."""
         return self._used in one.module.file and self._used not in other.module.file
 

@@ -23,7 +23,7 @@ _METHODS = frozenset({"get", "pop", "items", "keys", "values", "copy", "update"}
 
 
 @dataclass(frozen=True)
-class Read:
+class KeyRead:
     """One read. holder: the names X is written with, such as ("self", "config", "actor").
 
     certain: X is written as the section that was asked for, rather than as some configuration.
@@ -50,15 +50,15 @@ class CodeReads:
         self._sources = sources
         self._package = module.partition(".")[0]
         self._program = f"{module.replace('.', '/')}.py"
-        self._parsed: dict[str, tuple[list[Read], dict[str, set[str]]]] = {}
+        self._parsed: dict[str, tuple[list[KeyRead], dict[str, set[str]]]] = {}
 
     def find(
         self, section: str, name: str, sections: Collection[str], holders: Collection[str]
-    ) -> Read | None:
+    ) -> KeyRead | None:
         """A read of `section.name`. sections: all of the configuration; holders: those that have the name."""
         last = section.rpartition(".")[2]
         others = {other.rpartition(".")[2] for other in sections} - {last}
-        possible: Read | None = None
+        possible: KeyRead | None = None
         for file in self._files_with(name):
             reads, aliases = self._reads(file)
             for read in reads:
@@ -92,14 +92,14 @@ class CodeReads:
             if name.encode() in text and not other and word.search(text):
                 yield file
 
-    def _reads(self, file: str) -> tuple[list[Read], dict[str, set[str]]]:
+    def _reads(self, file: str) -> tuple[list[KeyRead], dict[str, set[str]]]:
         if file not in self._parsed:
             tree = self._sources.tree(file)
             self._parsed[file] = (list(_all_reads(tree, file)), _aliases(tree)) if tree else ([], {})
         return self._parsed[file]
 
 
-def _names(read: Read, last: str, aliases: dict[str, set[str]]) -> bool:
+def _names(read: KeyRead, last: str, aliases: dict[str, set[str]]) -> bool:
     """Whether the holder is written as this section."""
     *before, base = read.holder
     if base == last and any(part in _CONFIGS or part.endswith("config") for part in before):
@@ -109,7 +109,7 @@ def _names(read: Read, last: str, aliases: dict[str, set[str]]) -> bool:
 
 
 def _may_name(
-    read: Read, last: str, others: Collection[str], aliases: dict[str, set[str]], elsewhere: bool
+    read: KeyRead, last: str, others: Collection[str], aliases: dict[str, set[str]], elsewhere: bool
 ) -> bool:
     """Whether the holder is some configuration that isn't known to be another section.
 
@@ -127,12 +127,12 @@ def _may_name(
     return not elsewhere and not words & (set(others) - _NO_ROLES)
 
 
-def _all_reads(tree: ast.Module, file: str) -> Iterator[Read]:
+def _all_reads(tree: ast.Module, file: str) -> Iterator[KeyRead]:
     for node in ast.walk(tree):
         for holder, name in _read(node):
             chain = _chain(holder)
             if chain:
-                yield Read(chain, name, file, getattr(node, "lineno", 1))
+                yield KeyRead(chain, name, file, getattr(node, "lineno", 1))
 
 
 def _read(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:

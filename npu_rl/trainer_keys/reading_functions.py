@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 
 from npu_rl.trainer_code.source_index import Sources, module_name
-from npu_rl.trainer_keys.value_flow import AnyFunction, Use
+from npu_rl.trainer_keys.value_flow import AnyFunction, ValueUse
 from npu_rl.trainer_keys.value_guards import expression_text
 
 _RECIPES = "recipe"  # verl's folder of programs, which have nothing to do with each other
@@ -43,7 +43,7 @@ class KeyUses:
             and not (self._unused and self._unused in file)
         }
 
-    def of_trainer(self, section: str, name: str, unique: bool) -> Iterator[Use]:
+    def of_trainer(self, section: str, name: str, unique: bool) -> Iterator[ValueUse]:
         """The functions of the trainer's package that read `section.name`.
 
         unique: no other section has a key of this name, so that `config.name` is this one too.
@@ -59,14 +59,14 @@ class KeyUses:
 
         yield from self._reads(self.files, name, before, is_read)
 
-    def of_library(self, folder: str, name: str) -> Iterator[Use]:
+    def of_library(self, folder: str, name: str) -> Iterator[ValueUse]:
         """The functions of a library that read `name` from its configuration or arguments."""
         texts = self._sources.texts(folder)
         yield from self._reads(texts, name, r"[.'\"]", lambda parts, _file: _is_configuration(parts))
 
     def _reads(
         self, texts: Mapping[str, bytes], name: str, before: str, is_read: Callable[[list[str], str], bool]
-    ) -> Iterator[Use]:
+    ) -> Iterator[ValueUse]:
         word = re.compile(f"{before}{re.escape(name)}\\b".encode())
         for file, text in texts.items():
             matches = word.finditer(text) if name.encode() in text else ()
@@ -83,7 +83,7 @@ class KeyUses:
                 }
                 reads = {text for text in found if is_read(text.split(".")[:-1], file)}
                 if reads:
-                    yield Use(module, node, owner, dict.fromkeys(reads, math.inf))
+                    yield ValueUse(module, node, owner, dict.fromkeys(reads, math.inf))
 
 
 def _is_section(parts: list[str], last: str) -> bool:

@@ -25,7 +25,7 @@ _Definition = tuple[Module, AnyFunction, ast.ClassDef | None]
 
 
 @dataclass(frozen=True)
-class Use:
+class ValueUse:
     """A function that has the value. texts: what it is called there, each up to a line. owner: the method's class."""
 
     module: Module
@@ -52,7 +52,7 @@ class ValueFlow:
         self._parts: dict[int, _Parts] = {}
         self._registries: dict[tuple[str, str], dict[str, None] | None] = {}
 
-    def follow(self, use: Use) -> Iterator[tuple[Use, Function]]:
+    def follow(self, use: ValueUse) -> Iterator[tuple[ValueUse, Function]]:
         """The function itself, with every other name it gives the value, and those it hands the value on to."""
         seen: set[tuple[str, int, frozenset[str]]] = set()
         todo = [(use, 0)]
@@ -69,16 +69,16 @@ class ValueFlow:
 
     def of_class(
         self, module: Module, owner: ast.ClassDef, attribute: str, method: str = ""
-    ) -> Iterator[tuple[Use, Function]]:
+    ) -> Iterator[tuple[ValueUse, Function]]:
         """The methods of a class that read `self.attribute`, or the one named."""
         if attribute not in _attributes(owner):
             return
         for name, node in methods(owner).items():
             if name == method or (not method and attribute in _attributes(node)):
-                use = self._with_aliases(Use(module, node, owner, {f"self.{attribute}": math.inf}))
+                use = self._with_aliases(ValueUse(module, node, owner, {f"self.{attribute}": math.inf}))
                 yield use, self._function(use)
 
-    def _function(self, use: Use) -> Function:
+    def _function(self, use: ValueUse) -> Function:
         parts = self._parts_of(use.node)
         module = replace(use.module, names={**use.module.names, **parts.imports})
         local = _constants(use.node, parts.given)
@@ -159,7 +159,7 @@ class ValueFlow:
             return _literal(_assigned(found[1], node.attr))
         return UNKNOWN
 
-    def _kept(self, use: Use) -> Iterator[Use]:
+    def _kept(self, use: ValueUse) -> Iterator[ValueUse]:
         """The other methods that read `self.name`, which this one sets to the value."""
         if use.owner is None:
             return
@@ -167,9 +167,9 @@ class ValueFlow:
             if target.startswith("self.") and any(v and _is_text(v, use.texts) for _, v in values):
                 for method in methods(use.owner).values():
                     if method is not use.node and target[5:] in _attributes(method):
-                        yield Use(use.module, method, use.owner, {target: math.inf})
+                        yield ValueUse(use.module, method, use.owner, {target: math.inf})
 
-    def _called(self, use: Use) -> Iterator[Use]:
+    def _called(self, use: ValueUse) -> Iterator[ValueUse]:
         """The functions and classes that get the value as an argument."""
         parts = self._parts_of(use.node)
         module = replace(use.module, names={**use.module.names, **parts.imports})
@@ -185,7 +185,7 @@ class ValueFlow:
             self._parts[id(node)] = _parts(node)
         return self._parts[id(node)]
 
-    def _with_aliases(self, use: Use) -> Use:
+    def _with_aliases(self, use: ValueUse) -> ValueUse:
         """The use with the names that the function gives the value, each up to where it gets another one."""
         given = self._parts_of(use.node).given
         texts = dict(use.texts)
@@ -199,7 +199,7 @@ class ValueFlow:
 
     def _parameter(
         self, called: ast.expr, module: Module, owner: ast.ClassDef | None, at: int | None, by: str | None
-    ) -> Iterator[Use]:
+    ) -> Iterator[ValueUse]:
         own = methods(owner) if owner else {}
         if isinstance(called, ast.Attribute) and getattr(called.value, "id", "") == "self":
             method = own.get(called.attr)
@@ -217,7 +217,7 @@ class ValueFlow:
         if by is None and at is not None and at < len(names):
             name = names[at]
         if name is not None:
-            yield Use(where, node, holder, {name: math.inf})
+            yield ValueUse(where, node, holder, {name: math.inf})
 
     def _definition(self, called: ast.expr, module: Module) -> _Definition | None:
         found = self._sources.expression(module, called)

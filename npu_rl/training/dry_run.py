@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,14 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npu_rl.disk import disk_errors
-from npu_rl.masking import Secrets, masked_argument, masked_data
+from npu_rl.masking import Secrets, masked_argument, masked_data, masked_value
 from npu_rl.recipes.dump_recipe import recipe_yaml
 from npu_rl.recipes.recipe_fields import split_address
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_command import OF_THE_NODE, Command, node_offers
 from npu_rl.training import tiny_model
 from npu_rl.training.attempt import write_private
-from npu_rl.training.shell_quoting import export, word
 
 if TYPE_CHECKING:
     from npu_rl.training.prepare import Prepared
@@ -158,3 +158,22 @@ def _own_address(host: str | None) -> str:
 
 def _text(value: object) -> str:
     return str(value) if isinstance(value, int) else json.dumps(value)
+
+
+_MISSING = "a secret, which npu-rl does not write: set this variable in the shell"
+
+
+def export(name: str, value: str, known: Secrets) -> str:
+    """The line that sets a variable; a secret is taken from the shell, and the script ends if it is not there."""
+    if masked_value(name, known.mask(value)) == value:
+        return f"export {name}={shlex.quote(value)}"
+    return f'export {name}="${{{name}:?{_MISSING}}}"'
+
+
+def word(argument: str, known: Secrets) -> str:
+    """An argument of a command. For KEY=VALUE with a secret the value is a variable named after the key."""
+    if masked_argument(known.mask(argument)) == argument:
+        return shlex.quote(argument)
+    key, equals, _ = argument.partition("=")
+    variable = re.sub(r"[^A-Z0-9]+", "_", key.upper()).strip("_") or "SECRET"
+    return f'{shlex.quote(key + equals) if equals else ""}"${{{variable}:?{_MISSING}}}"'

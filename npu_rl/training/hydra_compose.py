@@ -20,7 +20,7 @@ _NOISE = ("full_key:", "object_type=", "reference_type=", "See https://hydra.cc"
 
 
 @dataclass(frozen=True)
-class Composed:
+class ComposedConfig:
     """config: plain data, references to other keys resolved. unresolved: key -> why it has no value yet.
 
     A value of the environment (`oc.env`) that isn't set here stays as text, and is not listed.
@@ -32,7 +32,7 @@ class Composed:
 
 def compose(
     overrides: Sequence[str], folder: Path, config: str, python: str, env: Mapping[str, str], run: Run
-) -> Composed:
+) -> ComposedConfig:
     """Compose `config` from the files in `folder` with `overrides` (`key=value`, `+key=value`).
 
     python: the training interpreter. env: its environment. Raises RecipeError with Hydra's message if it refuses
@@ -56,7 +56,7 @@ def compose(
         )
     if "refused" in answer:
         _refuse(answer["refused"], answer["message"], overrides, folder / config)
-    return Composed(answer["config"], answer["unresolved"])
+    return ComposedConfig(answer["config"], answer["unresolved"])
 
 
 def _refuse(kind: str, message: str, overrides: Sequence[str], config: Path) -> NoReturn:

@@ -34,7 +34,7 @@ from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.workspace_path import check_path
 
 if TYPE_CHECKING:
-    from npu_rl.training.hydra_compose import Composed
+    from npu_rl.training.hydra_compose import ComposedConfig
 
 Tell = Callable[[str], None]
 
@@ -183,7 +183,7 @@ def prepare(
     return Prepared(loaded, layout, report, found, judgement, drift)
 
 
-def compose(prepared: Prepared, command: Command) -> Composed:
+def compose(prepared: Prepared, command: Command) -> ComposedConfig:
     """The trainer's whole configuration, as its own Hydra composes it. Raises RecipeError with Hydra's words."""
     from npu_rl.trainer_code.hydra_entry import entry_point
     from npu_rl.training.hydra_compose import compose as composed

@@ -26,7 +26,7 @@ from npu_rl.training.temporary_folders import place_of, run_folder
 _GOAL_WINDOW = 5  # steps at the end whose mean reward is held against the goal
 
 
-class Stopped(NpuRlError):
+class RunStopped(NpuRlError):
     """A person or the system ended the run. exit_code: 128 and the signal's number."""
 
     def __init__(self, number: int, record: RunRecord, every: int | None) -> None:
@@ -243,7 +243,7 @@ def _vocabulary(prepared: Prepared) -> int | None:
 
 def _judged(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: Ended) -> Trained:
     if ended.signal is not None:
-        raise Stopped(ended.signal, record, prepared.recipe.checkpoint.every)
+        raise RunStopped(ended.signal, record, prepared.recipe.checkpoint.every)
     if ended.fatal is not None:
         raise RunFailed(
             ended.fatal.message,
@@ -290,7 +290,7 @@ def _failed(attempt: Attempt, code: int) -> RunFailed:
 __all__ = [
     "Command",
     "RunFailed",
-    "Stopped",
+    "RunStopped",
     "Tell",
     "Trained",
     "attempt_run",

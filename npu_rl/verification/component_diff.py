@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from npu_rl.compose.assemble import code_paths
 from npu_rl.errors import UsageError
-from npu_rl.lock.lock_model import Component, Lock
+from npu_rl.lock.lock_model import Lock, LockedComponent
 from npu_rl.verification.diff import patch_of
 from npu_rl.verification.file_origin import upstream_path
 from npu_rl.verification.verify import Tell, verify
@@ -105,7 +105,9 @@ def _quoted(name: str) -> bytes:
     return b'"' + _ODD.sub(escaped, raw) + b'"'
 
 
-def _tell_of(lock: Lock, name: str, component: Component, path: str, own: str, root: str, tell: Tell) -> None:
+def _tell_of(
+    lock: Lock, name: str, component: LockedComponent, path: str, own: str, root: str, tell: Tell
+) -> None:
     if root != "code":
         return
     others = [laid for laid in code_paths(component, own) if laid != path]

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from npu_rl.compose.assemble import upstream_paths
-from npu_rl.lock.lock_model import Component, Lock
+from npu_rl.lock.lock_model import Lock, LockedComponent
 from npu_rl.verification.verify import owner
 
 
-def upstream_path(component: Component, path: str) -> str | None:
+def upstream_path(component: LockedComponent, path: str) -> str | None:
     """A component's own path of a file in the code tree, by the take laid closest above it; None if it has none."""
     nearest_first = sorted(component.take, key=lambda take: 0 if take.to == "." else -len(take.to))
     return next(iter(upstream_paths(replace(component, take=tuple(nearest_first)), path)), None)

@@ -16,7 +16,7 @@ from npu_rl import byte_code
 from npu_rl.disk import disk_errors
 from npu_rl.errors import NpuRlError, WorkspaceError
 from npu_rl.git.objects import Entry, MalformedObject, nested
-from npu_rl.lock.lock_model import Component, Lock
+from npu_rl.lock.lock_model import Lock, LockedComponent
 from npu_rl.workspace import file_check, laid_files
 from npu_rl.workspace.confined_changes import LinkOnTheWay
 from npu_rl.workspace.layout import Layout
@@ -42,7 +42,8 @@ class Report:
     """What verify found. `patches`: (component, patch) → hunks as {file, line, state}, in stack order.
 
     lock_digest: what `--expect` holds; it covers all of the lock, its environment too.
-    products, byte_code: see `file_check.Findings`; paths from the workspace. stats: of what is as it should be, by root."""
+    products, byte_code: see `file_check.Findings`; paths from the workspace.
+    stats: of what is as it should be, by root."""
 
     lock: Lock
     lock_digest: str
@@ -253,7 +254,7 @@ def _dist_owner(lock: Lock, folder: str) -> str | None:
     return None
 
 
-def _depth(component: Component, path: str) -> int:
+def _depth(component: LockedComponent, path: str) -> int:
     depths = [-1]
     for take in component.take:
         if take.to == ".":

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npu_rl.config.file_digests import unchanged
-from npu_rl.lock.lock_model import Component, Lock, Patch
+from npu_rl.lock.lock_model import Lock, LockedComponent, LockedPatch
 from npu_rl.workspace.layout import Layout
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def stack_lines(lock: Lock) -> Iterator[str]:
         yield from (f"    {patch_line(patch)}" for patch in lock.tree_patches)
 
 
-def patch_line(patch: Patch) -> str:
+def patch_line(patch: LockedPatch) -> str:
     """One patch: its name, how many hunks, what was accepted of it."""
     hunks = "1 hunk" if patch.hunks == 1 else f"{patch.hunks} hunks"
     offsets = f", offsets {patch.offsets}" if patch.offsets else ""
@@ -58,7 +58,7 @@ def setup_json(lock: Lock, digest: str, layout: Layout, outcome: Outcome) -> dic
     }
 
 
-def _component(component: Component, source: str | None) -> dict[str, Any]:
+def _component(component: LockedComponent, source: str | None) -> dict[str, Any]:
     return {
         "pin": component.shown_pin(),
         "ref": component.ref,
@@ -72,7 +72,7 @@ def _component(component: Component, source: str | None) -> dict[str, Any]:
     }
 
 
-def _patch(patch: Patch) -> dict[str, Any]:
+def _patch(patch: LockedPatch) -> dict[str, Any]:
     return {"name": patch.name, "sha256": patch.sha256, "hunks": patch.hunks, "offset": patch.offsets}
 
 

@@ -27,7 +27,7 @@ from npu_rl.workspace.workspace_lock import exclusive
 from npu_rl.workspace.workspace_path import check_path
 
 if TYPE_CHECKING:
-    from npu_rl.compose.composed_unit import Composed
+    from npu_rl.compose.composed_unit import ComposedUnit
     from npu_rl.sources.git_fetch import Network
     from npu_rl.sources.progress import Watcher
 
@@ -54,7 +54,7 @@ class Delivered:
     """Everything a workspace is made of, in the store."""
 
     units: list[Unit]
-    composed: Composed
+    composed: ComposedUnit
     received: int
     sources: dict[str, str]
 

@@ -17,8 +17,8 @@ from npu_rl.errors import HostError
 from npu_rl.git.command import (
     Git,
     GitError,
+    GitStopped,
     ObjectReader,
-    Stopped,
     commit_subjects,
     git_version,
     init_bare,
@@ -520,11 +520,11 @@ def test_a_transfer_can_be_given_up(fake: Path, tmp_path: Path, fifo: tuple[Path
 
     thread = threading.Thread(target=give_up)
     thread.start()
-    with pytest.raises(Stopped):
+    with pytest.raises(GitStopped):
         Git(tmp_path).transfer("fetch", config={}, stall=60, stop=stop)
     thread.join()
     assert _ended(fifo[1])
-    with pytest.raises(Stopped):
+    with pytest.raises(GitStopped):
         Git(tmp_path).transfer("fetch", config={}, stop=stop)
 
 

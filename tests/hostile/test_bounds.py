@@ -182,7 +182,7 @@ def test_a_patch_of_many_hunks_that_fit_nowhere(tmp_path: Path) -> None:
         f"@@ -{20 * i},3 +{20 * i},3 @@\n a{i}\n-line {i % 100} 3 x\n+y\n b{i}\n" for i in range(1, 900)
     )
     data = f"diff --git a/f b/f\n--- a/f\n+++ b/f\n{hunks}".encode()
-    patch = lock_model.Patch("x", "./x.patch", "0" * 64, "", 0, ())
+    patch = lock_model.LockedPatch("x", "./x.patch", "0" * 64, "", 0, ())
     started = time.monotonic()
     with pytest.raises(PatchError, match="879 more hunks were not looked at"):
         run_patch(trees, root, patch, data, "c", (".",), Tolerance())

@@ -409,7 +409,7 @@ def a_patch(stage: Stage, m: Mutator) -> None:
     strip, directory = m.random.choice((0, 1, 1, 1, 2)), m.random.choice(("", "", "pkg"))
     parsed = parse_patch(data, name="x.patch", strip=strip, directory=directory)
     parse_header(parsed.preamble.decode("utf-8", "replace")) if hasattr(parsed, "preamble") else None
-    patch = lock_model.Patch("x", "./x.patch", "0" * 64, "", 0, (), strip=strip, directory=directory)
+    patch = lock_model.LockedPatch("x", "./x.patch", "0" * 64, "", 0, (), strip=strip, directory=directory)
     run_patch(stage.trees, stage.patched, patch, data, "c", (".",), m.random.choice((AS_LOCKED, Tolerance())))
 
 

@@ -19,15 +19,15 @@ from npu_rl.git.objects import FILE, GITLINK, TREE, Entry, format_commit, format
 from npu_rl.lock import lock_model
 from npu_rl.lock.inclusion_proof import pack
 from npu_rl.lock.lock_model import (
-    Component,
-    Dist,
     Lock,
-    Merge,
-    Patch,
+    LockedComponent,
+    LockedDist,
+    LockedMerge,
+    LockedPatch,
+    LockedSource,
+    LockedSubmodule,
+    LockedTake,
     Record,
-    Source,
-    Submodule,
-    Take,
     dump,
     parse,
 )
@@ -57,7 +57,7 @@ PROOF = pack([PIN[1], ROOT[1], PACKAGE[1]])
 
 def sample() -> Lock:
     """A lock with something in every field."""
-    merge = Merge(
+    merge = LockedMerge(
         ref="refs/pull/1/head",
         how="pick",
         head=ID,
@@ -75,10 +75,12 @@ def sample() -> Lock:
         ),
         tree=ID,
     )
-    patch = Patch("0001-x", "up/1/0001-x.patch", SHA, ID, 2, ("pkg/sub/a.py",), 0, "d", ("*.md",), {"2": -3})
-    component = Component(
-        sources=(Source(git="https://example.com/up.git"), Source(bundle="./up.bundle")),
-        take=(Take("pkg/sub", "lib", TREE, FOLDER[0]), Take("pkg/lib", "mod", GITLINK, ID)),
+    patch = LockedPatch(
+        "0001-x", "up/1/0001-x.patch", SHA, ID, 2, ("pkg/sub/a.py",), 0, "d", ("*.md",), {"2": -3}
+    )
+    component = LockedComponent(
+        sources=(LockedSource(git="https://example.com/up.git"), LockedSource(bundle="./up.bundle")),
+        take=(LockedTake("pkg/sub", "lib", TREE, FOLDER[0]), LockedTake("pkg/lib", "mod", GITLINK, ID)),
         tree=ID,
         result=ID,
         checkout="full",
@@ -89,14 +91,18 @@ def sample() -> Lock:
         merges=(merge,),
         patches=(patch,),
         submodules=(
-            Submodule("pkg/lib", "https://example.com/lib.git", MODULE[0], FOLDER[0], pack([MODULE[1]])),
+            LockedSubmodule(
+                "pkg/lib", "https://example.com/lib.git", MODULE[0], FOLDER[0], pack([MODULE[1]])
+            ),
         ),
-        dist=Dist("up", "1.0+x", {"group.a": {"name": "pkg.mod:attr"}}),
+        dist=LockedDist("up", "1.0+x", {"group.a": {"name": "pkg.mod:attr"}}),
         repository=ID,
     )
-    release = Component(
-        sources=(Source(pypi="rel==1.0", filename="rel-1.0.tar.gz", sha256=SHA, size=7, drop=("rel/x",)),),
-        take=(Take("rel", "rel", TREE, ID),),
+    release = LockedComponent(
+        sources=(
+            LockedSource(pypi="rel==1.0", filename="rel-1.0.tar.gz", sha256=SHA, size=7, drop=("rel/x",)),
+        ),
+        take=(LockedTake("rel", "rel", TREE, ID),),
         tree=ID,
         result=ID,
     )
@@ -383,7 +389,7 @@ def test_wants_are_what_upstream_has() -> None:
     def oid(n: int) -> str:
         return f"{n:040x}"
 
-    def merge(*records: Record) -> Merge:
+    def merge(*records: Record) -> LockedMerge:
         return replace(sample().components["up"].merges[0], records=records)
 
     merges = (

@@ -116,7 +116,7 @@ def used(usage: Path, slug: str) -> int:
     return sum(int(number) for number, name in lines if name == slug)
 
 
-def _repository(upstreams: Path, sources: Iterable[lock_model.Source]) -> Path:
+def _repository(upstreams: Path, sources: Iterable[lock_model.LockedSource]) -> Path:
     """The bare copy OWNER+NAME/repo of one of the sources: of the same owner, else of the same name."""
     projects = [source.git.removesuffix(".git").split("/")[-2:] for source in sources if source.git]
     known = {path.parent.name: path for path in sorted(upstreams.glob("*+*/repo"))}

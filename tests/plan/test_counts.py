@@ -15,7 +15,7 @@ from npu_rl.memory.memory_by_phase import Memory
 from npu_rl.memory.memory_parts import Part
 from npu_rl.plan.disk_and_tokens import Disk, disk_of
 from npu_rl.plan.plan import plan_of
-from npu_rl.sizing.model_config import PUBLISHED, Latent, Shape, read_shape
+from npu_rl.sizing.model_config import PUBLISHED, Latent, ModelConfig, read_shape
 from npu_rl.sizing.weight_sizes import (
     cache_per_token,
     layer,
@@ -120,7 +120,7 @@ def test_disk_and_loading() -> None:
 
 
 def test_the_disk_of_a_model_that_is_not_published_in_fp8() -> None:
-    dense = Shape(2, 64, 4, 4, 16, 128, 256, 512)
+    dense = ModelConfig(2, 64, 4, 4, 16, 128, 256, 512)
     assert disk_of(dense) == Disk(None, 2 * (n := sum(whole(dense).values())), 2 * n, 14 * n)
 
 
@@ -164,7 +164,7 @@ def test_a_model_nothing_says_anything_about() -> None:
 )
 def test_stages_and_shares_add_up(tensor: int, expert: int, dense: int, cuts: list[int]) -> None:
     """Divided parameters of all ranks are the whole; stages are, too, however they are cut."""
-    shape = Shape(
+    shape = ModelConfig(
         4,
         64,
         8,

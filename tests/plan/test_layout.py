@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from npu_rl.plan.layout_drawing import drawing
-from npu_rl.sizing.parallelism import Layout, ModelSizes, RolloutSizes, TrainSizes, layout_of
+from npu_rl.sizing.parallelism import ModelSizes, Parallelism, RolloutSizes, TrainSizes, layout_of
 from npu_rl.sizing.process_groups import rollout_members, train_groups, train_members
 from tests.plan.helpers import loaded, plan
 
@@ -78,7 +78,7 @@ def test_the_groups_of_256_dies() -> None:
     ],
 )
 def test_every_rank_is_in_one_group_of_each_kind(train: TrainSizes) -> None:
-    layout = Layout(64, "megatron", train, MODEL)
+    layout = Parallelism(64, "megatron", train, MODEL)
     sizes = train_groups(layout)
     for name, groups in train_members(layout).items():
         assert sorted(rank for group in groups for rank in group) == list(range(64))

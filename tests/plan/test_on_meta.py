@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from npu_rl.memory.memory_by_phase import WEIGHT
-from npu_rl.sizing.model_config import PUBLISHED, TINY, Shape, read_shape
+from npu_rl.sizing.model_config import PUBLISHED, TINY, ModelConfig, read_shape
 from npu_rl.sizing.weight_sizes import layer, routing_biases, stage, stage_ranges, training_share, whole
 from npu_rl.standins import INJECTED
 from tests.plan.helpers import plan
@@ -24,7 +24,7 @@ torch = pytest.importorskip("torch")
 V3 = PUBLISHED["deepseek-v3"]
 
 
-def config(shape: Shape) -> Any:
+def config(shape: ModelConfig) -> Any:
     transformers = pytest.importorskip("transformers")
     latent = shape.latent
     assert latent is not None

@@ -17,9 +17,9 @@ from npu_rl.config.yaml_reader import read_yaml
 from npu_rl.lock.lock_model import file_for
 from npu_rl.lock.lock_model import read as read_lock
 from npu_rl.manifest.manifest_kind import MANIFEST
-from npu_rl.recipes.hydra_quoting import argument
 from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.recipes.recipe_fields import read_scalar
+from npu_rl.recipes.trainer_command import argument
 from npu_rl.recipes.trainer_settings import flat, settings
 from tests.code_trees import archive, check_recipe, known_keys
 from tests.support import git

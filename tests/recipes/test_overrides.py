@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from npu_rl.errors import RecipeError, UsageError
 from npu_rl.recipes.key_map import dotted_keys, sections, word_for
 from npu_rl.recipes.load_recipe import load_recipe
-from npu_rl.recipes.overrides import Override, parse_overrides
+from npu_rl.recipes.overrides import CommandLineOverride, parse_overrides
 from npu_rl.recipes.recipe_fields import read_scalar
 from npu_rl.recipes.recipe_kind import InvalidRecipe
 from npu_rl.recipes.schema import Recipe
@@ -278,7 +278,7 @@ def test_the_order_of_arguments_does_not_matter(pairs: list[tuple[str, int]]) ->
 
 def test_an_override_is_a_document_of_its_own() -> None:
     (override,) = parse_overrides(["model.config={a: [1, {b: c}]}"])
-    assert isinstance(override, Override)
+    assert isinstance(override, CommandLineOverride)
     document = override.document()
     assert document.data == {"model": {"config": {"a": ["1", {"b": "c"}]}}}
     assert set(document.lines.values()) == {0}

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_rl.recipes.hydra_quoting import argument, hydra_text
 from npu_rl.recipes.recipe_paths import split_function
 from npu_rl.recipes.schema import Recipe
-from npu_rl.recipes.trainer_command import Command, Folders, ray_options, render
+from npu_rl.recipes.trainer_command import Command, Folders, argument, hydra_text, ray_options, render
 from npu_rl.recipes.trainer_settings import merged, settings, unheard
 
 BASE: dict[str, Any] = {

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.rehearsal.causes import cause_of, is_fault
+from npu_rl.rehearsal.level_imports import cause_of, is_fault
 
 
 def missing(name: str, in_tree: bool) -> dict[str, Any]:

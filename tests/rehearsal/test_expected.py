@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from npu_rl.bundled import data_root
 from npu_rl.errors import NpuRlError
-from npu_rl.rehearsal.expected import dump_expected, read_expected
-from npu_rl.rehearsal.level_imports import Failure, ImportReport, compare
+from npu_rl.rehearsal.level_imports import Failure, ImportReport, compare, dump_expected, read_expected
 
 NAMES = st.from_regex(r"[a-z_]+(\.[a-z_]+){0,3}", fullmatch=True)
 CAUSES = st.one_of(

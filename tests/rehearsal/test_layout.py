@@ -14,17 +14,11 @@ from pathlib import Path
 import pytest
 
 from npu_rl.rehearsal.child_process import run_child
-from npu_rl.rehearsal.layout_report import Check
-from npu_rl.rehearsal.layout_sizes import train_groups
+from npu_rl.rehearsal.layout_report import Check, LayoutReport
 from npu_rl.rehearsal.layout_verdict import judge_groups
-from npu_rl.rehearsal.level_layout import (
-    Layout,
-    LayoutReport,
-    ModelSizes,
-    RolloutSizes,
-    TrainSizes,
-    rehearse_layout,
-)
+from npu_rl.rehearsal.level_layout import rehearse_layout
+from npu_rl.sizing.parallelism import ModelSizes, Parallelism, RolloutSizes, TrainSizes
+from npu_rl.sizing.process_groups import train_groups
 from npu_rl.standins import NPU
 
 pytestmark = [
@@ -48,7 +42,7 @@ def figures(report: LayoutReport, name: str) -> Mapping[str, object]:
 
 def test_256_ranks_of_the_real_tree(code_tree: Path, python: Path, environment: Mapping[str, str]) -> None:
     train = TrainSizes(tensor=1, pipeline=8, expert=32, expert_tensor=1)
-    layout = Layout(256, "megatron", train, DEEPSEEK, RolloutSizes(2, 128))
+    layout = Parallelism(256, "megatron", train, DEEPSEEK, RolloutSizes(2, 128))
     told: list[str] = []
     report = rehearse_layout(layout, code_tree, python, environment, told.append)
     assert failures(report) == {}
@@ -73,7 +67,7 @@ def test_every_dimension_at_once_on_eight_ranks(
     code_tree: Path, python: Path, environment: Mapping[str, str]
 ) -> None:
     train = TrainSizes(tensor=2, pipeline=2, expert=2, expert_tensor=2)
-    report = rehearse_layout(Layout(8, "megatron", train, SMALL), code_tree, python, environment, print)
+    report = rehearse_layout(Parallelism(8, "megatron", train, SMALL), code_tree, python, environment, print)
     assert failures(report) == {}
     name = "tiny model (tensor 2, pipeline 2, expert 2, expert_tensor 2): backward"
     assert figures(report, name) == {"ranks with all gradients": 8}
@@ -82,7 +76,7 @@ def test_every_dimension_at_once_on_eight_ranks(
 def test_sizes_that_do_not_fit_are_not_tried(
     code_tree: Path, python: Path, environment: Mapping[str, str]
 ) -> None:
-    layout = Layout(250, "megatron", TrainSizes(pipeline=8, expert=48), DEEPSEEK)
+    layout = Parallelism(250, "megatron", TrainSizes(pipeline=8, expert=48), DEEPSEEK)
     report = rehearse_layout(layout, code_tree, python, environment, pytest.fail)
     assert set(failures(report)) == {
         "model-parallel-divides-world",
@@ -96,7 +90,7 @@ def test_sizes_that_do_not_fit_are_not_tried(
 def test_groups_of_other_sizes_than_expected_are_wrong(
     code_tree: Path, python: Path, environment: Mapping[str, str]
 ) -> None:
-    formed = Layout(16, "megatron", TrainSizes(tensor=2, pipeline=2, expert=2), SMALL)
+    formed = Parallelism(16, "megatron", TrainSizes(tensor=2, pipeline=2, expert=2), SMALL)
     meant = replace(formed, train=TrainSizes(tensor=2, pipeline=2, expert=4))
     job = {
         "parts": ["megatron"],
@@ -123,7 +117,7 @@ def test_groups_of_other_sizes_than_expected_are_wrong(
 def test_a_world_megatron_itself_refuses_is_wrong(
     code_tree: Path, python: Path, environment: Mapping[str, str]
 ) -> None:
-    sizes = Layout(10, "megatron", TrainSizes(pipeline=4), SMALL).train_job()
+    sizes = Parallelism(10, "megatron", TrainSizes(pipeline=4), SMALL).train_job()
     job = {"parts": ["megatron"], "world": 10, "mindspeed": False, "train": sizes, "rollout": None}
     lines = run_child("groups", job, code=code_tree, python=python, environment=environment, limit=200)
     (found,) = judge_groups("training", lines, {}, 10)
@@ -175,7 +169,7 @@ def test_a_tree_that_is_broken_is_seen(
     text = place.read_text()
     assert old in text
     place.write_text(text.replace(old, new))
-    layout = Layout(4, "megatron", TrainSizes(pipeline=2), replace(SMALL, experts=0))
+    layout = Parallelism(4, "megatron", TrainSizes(pipeline=2), replace(SMALL, experts=0))
     report = rehearse_layout(layout, tmp_path, python, environment, print)
     assert not report.ok
     assert why in failures(report)[name]
@@ -184,7 +178,7 @@ def test_a_tree_that_is_broken_is_seen(
 @pytest.mark.parametrize("strategy", ["fsdp", "fsdp2"])
 def test_fsdp(code_tree: Path, python: Path, environment: Mapping[str, str], strategy: str) -> None:
     pytest.importorskip("ray")
-    layout = Layout(16, strategy, TrainSizes(shard=4, sequence=2), SMALL, RolloutSizes(tensor=2))  # type: ignore[arg-type]
+    layout = Parallelism(16, strategy, TrainSizes(shard=4, sequence=2), SMALL, RolloutSizes(tensor=2))  # type: ignore[arg-type]
     report = rehearse_layout(layout, code_tree, python, environment, print)
     assert failures(report) == {}
     assert figures(report, "training groups: fsdp") == {"size": 4, "groups": 4}
@@ -197,7 +191,7 @@ def test_what_the_local_layers_cannot_do_is_said(
     code_tree: Path, python: Path, environment: Mapping[str, str]
 ) -> None:
     train = TrainSizes(tensor=2, context=2, expert_tensor=1)
-    report = rehearse_layout(Layout(4, "megatron", train, SMALL), code_tree, python, environment, print)
+    report = rehearse_layout(Parallelism(4, "megatron", train, SMALL), code_tree, python, environment, print)
     assert failures(report) == {}
     assert {item.what for item in report.not_rehearsed} >= {
         "tiny model: context parallelism",
@@ -224,7 +218,7 @@ def test_mindspeed_refuses_latent_attention_over_tensor_ranks(
     paths = os.pathsep.join([str(standins), os.environ.get("PYTHONPATH", "")])
     keys = {"multi_latent_attention": True, "multi_head_latent_attention": True}
     train = TrainSizes(tensor=tensor, pipeline=2, expert=2, expert_tensor=1)
-    layout = Layout(8, "megatron", train, SMALL, transformer=keys)
+    layout = Parallelism(8, "megatron", train, SMALL, transformer=keys)
     report = rehearse_layout(layout, tmp_path, python, {**environment, "PYTHONPATH": paths}, print)
     assert all(check.ok for check in report.checks if "groups" in check.name)
     if tensor == 1:

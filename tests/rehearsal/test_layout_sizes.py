@@ -10,20 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_rl.rehearsal.layout_sizes import (
-    Layout,
-    ModelSizes,
-    RolloutSizes,
-    TrainSizes,
-    fit,
-    rollout_groups,
-    tiny,
-    train_groups,
-)
+from npu_rl.rehearsal.level_layout import tiny
+from npu_rl.sizing.divisibility import fit
+from npu_rl.sizing.parallelism import ModelSizes, Parallelism, RolloutSizes, TrainSizes
+from npu_rl.sizing.process_groups import rollout_groups, train_groups
 
 DEEPSEEK = ModelSizes(layers=61, heads=128, kv_heads=128, experts=256, latent_attention=True)
 STAGES = (7, 8, 8, 8, 8, 8, 7, 7)
-A3 = Layout(
+A3 = Parallelism(
     256,
     "megatron",
     TrainSizes(pipeline=8, expert=32, expert_tensor=1),
@@ -32,7 +26,7 @@ A3 = Layout(
 )
 
 
-def wrong(layout: Layout) -> list[str]:
+def wrong(layout: Parallelism) -> list[str]:
     return [check.name for check in fit(layout) if not check.ok]
 
 
@@ -104,7 +98,9 @@ def test_sizes_that_do_not_fit_are_named(change: dict[str, Any], names: list[str
 
 
 def test_fsdp_sizes() -> None:
-    layout = Layout(16, "fsdp", TrainSizes(shard=4, sequence=2), ModelSizes(2, 4, 2), RolloutSizes(tensor=2))
+    layout = Parallelism(
+        16, "fsdp", TrainSizes(shard=4, sequence=2), ModelSizes(2, 4, 2), RolloutSizes(tensor=2)
+    )
     assert wrong(layout) == []
     assert train_groups(layout) == {"ddp": 4, "fsdp": 4, "data": 8, "sequence": 2, "rollout_tensor": 2}
     assert tiny(layout) == (4, {"shard": 2, "sequence": 1})
@@ -125,7 +121,7 @@ def test_group_sizes_span_the_world(
 ) -> None:
     train = TrainSizes(tensor, pipeline, context, expert, expert_tensor)
     world = times * math.lcm(tensor * pipeline * context, expert_tensor * expert * pipeline)
-    layout = Layout(world, "megatron", train, ModelSizes(64, 64, 64, 64))
+    layout = Parallelism(world, "megatron", train, ModelSizes(64, 64, 64, 64))
     assert wrong(layout) == []
     sizes = train_groups(layout)
     assert sizes["tensor"] * sizes["context"] * sizes["data"] * sizes["pipeline"] == world

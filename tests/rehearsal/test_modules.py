@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.errors import NpuRlError
-from npu_rl.rehearsal.modules import modules_of
+from npu_rl.rehearsal.tree_modules import modules_of
 
 
 def lay(code: Path, *files: str) -> Path:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from npu_rl.errors import SourceError
-from npu_rl.lock.lock_model import Source
+from npu_rl.lock.lock_model import LockedSource
 from tests.resolve.world import World, component, pull, request
 from tests.support import Daemon, File, Repo, serve
 
@@ -101,7 +101,7 @@ def test_a_stale_mirror_is_blamed_under_the_url_that_was_asked(world: World, mir
     assert str(error.value.why).startswith(asked)
     assert "Check the network" not in str(error.value) and "not at fault" in str(error.value.hint)
     lock = world.locked({"up": component(up, pin)})
-    there = replace(lock.components["up"], sources=(Source(git="https://upstream.example/up.git"),))
+    there = replace(lock.components["up"], sources=(LockedSource(git="https://upstream.example/up.git"),))
     with pytest.raises(SourceError, match="No source delivered up") as error:
         world.compose(replace(lock, components={"up": there}))
     assert str(error.value.why).startswith(asked)

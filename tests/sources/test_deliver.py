@@ -18,7 +18,7 @@ import pytest
 
 from npu_rl.errors import SourceError, UsageError
 from npu_rl.git.command import Git, init_bare
-from npu_rl.lock.lock_model import Component, Lock, Source, Submodule, Take
+from npu_rl.lock.lock_model import Lock, LockedComponent, LockedSource, LockedSubmodule, LockedTake
 from npu_rl.sources.deliver import Deliverer
 from npu_rl.sources.parallel import in_parallel
 from npu_rl.store import Store
@@ -55,16 +55,16 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageIn
         yield index
 
 
-def component(upstream: Upstream, *sources: Source, commit: str = "") -> Component:
+def component(upstream: Upstream, *sources: LockedSource, commit: str = "") -> LockedComponent:
     """The package folder at a commit (by default the tip)."""
     commit = commit or upstream.tip
     repo = upstream.repo
-    take = Take("package", "package", "40000", repo.tree(commit, "package"))
+    take = LockedTake("package", "package", "40000", repo.tree(commit, "package"))
     taken = repo.git("mktree", input=f"040000 tree {take.id}\tpackage\n".encode())
-    return Component(sources, (take,), taken, taken, ref="refs/heads/main", pin=commit)
+    return LockedComponent(sources, (take,), taken, taken, ref="refs/heads/main", pin=commit)
 
 
-def lock_of(**components: Component) -> Lock:
+def lock_of(**components: LockedComponent) -> Lock:
     return Lock(1, "m", "t", "cpu", "", {}, components, "", "")
 
 
@@ -79,7 +79,7 @@ def sdist(upstream: Upstream, **extra: bytes) -> bytes:
     return gzip.compress(tar_bytes(*(member(f"up-1.0/{name}", data) for name, data in files.items())))
 
 
-PYPI = Source(pypi="up==1.0", drop=("package/_version.py",))
+PYPI = LockedSource(pypi="up==1.0", drop=("package/_version.py",))
 
 
 def deliverer(store: Store, tmp_path: Path, notes: Notes | None = None, **options: object) -> Deliverer:
@@ -93,7 +93,7 @@ def test_a_mirror_that_is_gone_is_followed_by_the_next(
     upstream: Upstream, store: Store, tmp_path: Path
 ) -> None:
     notes = Notes()
-    lock = lock_of(up=component(upstream, Source(git=DEAD), Source(git=upstream.repo.url)))
+    lock = lock_of(up=component(upstream, LockedSource(git=DEAD), LockedSource(git=upstream.repo.url)))
     delivery = deliverer(store, tmp_path, notes).deliver(lock, 4)["up"]
     assert delivery.source == upstream.repo.url
     assert delivery.received > 0
@@ -109,7 +109,7 @@ def test_a_mirror_with_other_content_is_refused_and_followed(
     liar = Repo(tmp_path / "liar.git")
     liar.commit({"package/a.py": "something else\n"})
     notes = Notes()
-    lock = lock_of(up=component(upstream, Source(git=liar.url), Source(git=upstream.repo.url)))
+    lock = lock_of(up=component(upstream, LockedSource(git=liar.url), LockedSource(git=upstream.repo.url)))
     delivery = deliverer(store, tmp_path, notes).deliver(lock, 4)["up"]
     assert delivery.source == upstream.repo.url
     assert "it served other content" in notes.notes[0]
@@ -118,7 +118,7 @@ def test_a_mirror_with_other_content_is_refused_and_followed(
 def test_git_first_then_pypi(upstream: Upstream, store: Store, tmp_path: Path, index: PackageIndex) -> None:
     index.add("up", "up-1.0.tar.gz", sdist(upstream))
     notes = Notes()
-    lock = lock_of(up=component(upstream, Source(git=DEAD), PYPI))
+    lock = lock_of(up=component(upstream, LockedSource(git=DEAD), PYPI))
     delivery = deliverer(store, tmp_path, notes).deliver(lock, 4)["up"]
     assert delivery.source == "up==1.0"
     assert "asking the next source" in notes.notes[0]
@@ -129,7 +129,7 @@ def test_git_first_then_pypi(upstream: Upstream, store: Store, tmp_path: Path, i
 
 def test_pypi_first_then_git(upstream: Upstream, store: Store, tmp_path: Path, index: PackageIndex) -> None:
     notes = Notes()
-    lock = lock_of(up=component(upstream, PYPI, Source(git=upstream.repo.url)))
+    lock = lock_of(up=component(upstream, PYPI, LockedSource(git=upstream.repo.url)))
     delivery = deliverer(store, tmp_path, notes).deliver(lock, 4)["up"]
     assert delivery.source == upstream.repo.url
     assert index.requests == ["/simple/up/"]
@@ -140,7 +140,7 @@ def test_pypi_first_and_git_is_not_asked(
     upstream: Upstream, store: Store, tmp_path: Path, index: PackageIndex
 ) -> None:
     index.add("up", "up-1.0.tar.gz", sdist(upstream))
-    lock = lock_of(up=component(upstream, PYPI, Source(git=DEAD)))
+    lock = lock_of(up=component(upstream, PYPI, LockedSource(git=DEAD)))
     notes = Notes()
     assert deliverer(store, tmp_path, notes).deliver(lock, 4)["up"].source == "up==1.0"
     assert notes.begun == ["up: up==1.0"]
@@ -152,7 +152,7 @@ def test_an_sdist_with_other_content_is_refused_and_followed(
 ) -> None:
     index.add("up", "up-1.0.tar.gz", sdist(upstream, **{"package/more.py": b"evil\n"}))
     notes = Notes()
-    lock = lock_of(up=component(upstream, PYPI, Source(git=upstream.repo.url)))
+    lock = lock_of(up=component(upstream, PYPI, LockedSource(git=upstream.repo.url)))
     assert deliverer(store, tmp_path, notes).deliver(lock, 4)["up"].source == upstream.repo.url
     assert f"where {lock.components['up'].tree[:12]} is locked" in notes.notes[0]
 
@@ -160,7 +160,7 @@ def test_an_sdist_with_other_content_is_refused_and_followed(
 def test_when_nobody_delivers_every_reason_is_told(
     upstream: Upstream, store: Store, tmp_path: Path, index: PackageIndex
 ) -> None:
-    lock = lock_of(up=component(upstream, Source(git=DEAD), PYPI, Source(bundle="./none")))
+    lock = lock_of(up=component(upstream, LockedSource(git=DEAD), PYPI, LockedSource(bundle="./none")))
     with pytest.raises(SourceError, match="No source delivered up") as caught:
         deliverer(store, tmp_path).deliver(lock, 4)
     why = (caught.value.why or "").splitlines()
@@ -174,9 +174,9 @@ def test_when_nobody_delivers_every_reason_is_told(
 
 
 def test_what_is_in_the_store_is_not_fetched(upstream: Upstream, store: Store, tmp_path: Path) -> None:
-    warm = component(upstream, Source(git=upstream.repo.url))
+    warm = component(upstream, LockedSource(git=upstream.repo.url))
     first = deliverer(store, tmp_path).deliver(lock_of(up=warm), 4)["up"]
-    cold = dataclasses.replace(warm, sources=(Source(git=DEAD),))
+    cold = dataclasses.replace(warm, sources=(LockedSource(git=DEAD),))
     notes = Notes()
     again = deliverer(store, tmp_path, notes, offline=True).deliver(lock_of(up=cold), 4)["up"]
     assert (again.units, again.source, again.received) == (first.units, upstream.repo.url, 0)
@@ -185,7 +185,7 @@ def test_what_is_in_the_store_is_not_fetched(upstream: Upstream, store: Store, t
 
 @pytest.mark.parametrize("harm", ["flip", "truncate", "no index"])
 def test_a_damaged_unit_is_fetched_again(harm: str, upstream: Upstream, store: Store, tmp_path: Path) -> None:
-    lock = lock_of(up=component(upstream, Source(git=upstream.repo.url)))
+    lock = lock_of(up=component(upstream, LockedSource(git=upstream.repo.url)))
     first = deliverer(store, tmp_path).deliver(lock, 4)["up"]
     (pack,) = first.units[0].packs()
     pack.chmod(0o644)
@@ -204,7 +204,7 @@ def test_a_damaged_unit_is_fetched_again(harm: str, upstream: Upstream, store: S
 
 
 def test_offline_and_not_there(upstream: Upstream, store: Store, tmp_path: Path) -> None:
-    lock = lock_of(up=component(upstream, Source(git=upstream.repo.url), PYPI))
+    lock = lock_of(up=component(upstream, LockedSource(git=upstream.repo.url), PYPI))
     with pytest.raises(SourceError, match="up is not in the local store") as caught:
         deliverer(store, tmp_path, offline=True).deliver(lock, 4)
     assert "--offline" in str(caught.value)
@@ -212,7 +212,7 @@ def test_offline_and_not_there(upstream: Upstream, store: Store, tmp_path: Path)
 
 def test_offline_a_bundle_still_delivers(upstream: Upstream, store: Store, tmp_path: Path) -> None:
     upstream.repo.git("bundle", "create", "-q", str(tmp_path / "up.bundle"), "--all")
-    lock = lock_of(up=component(upstream, Source(git=DEAD), Source(bundle="./up.bundle")))
+    lock = lock_of(up=component(upstream, LockedSource(git=DEAD), LockedSource(bundle="./up.bundle")))
     notes = Notes()
     delivery = deliverer(store, tmp_path, notes, offline=True).deliver(lock, 4)["up"]
     assert delivery.source == "./up.bundle"
@@ -233,7 +233,7 @@ def test_a_source_with_a_password_is_not_shown(
     """A manifest can't hold one, but a lock is a file that anybody writes."""
     notes = Notes()
     with pytest.raises(error) as caught:
-        deliverer(store, tmp_path, notes).deliver(lock_of(up=component(upstream, Source(git=url))), 4)
+        deliverer(store, tmp_path, notes).deliver(lock_of(up=component(upstream, LockedSource(git=url))), 4)
     assert "cret" not in str(caught.value) + str(notes)
 
 
@@ -243,7 +243,7 @@ def test_a_source_with_a_password_is_not_shown(
 def test_components_are_delivered_in_the_locks_order_however_many_jobs(
     upstream: Upstream, store: Store, tmp_path: Path
 ) -> None:
-    here = Source(git=upstream.repo.url)
+    here = LockedSource(git=upstream.repo.url)
     parts = {
         name: component(upstream, here, commit=commit)
         for name, commit in zip(
@@ -257,7 +257,7 @@ def test_components_are_delivered_in_the_locks_order_however_many_jobs(
 
 
 def test_two_components_that_want_the_same(upstream: Upstream, store: Store, tmp_path: Path) -> None:
-    same = component(upstream, Source(git=upstream.repo.url))
+    same = component(upstream, LockedSource(git=upstream.repo.url))
     done = deliverer(store, tmp_path).deliver(lock_of(a=same, b=same), 2)
     assert done["a"].units == done["b"].units
     assert len(list(store.units.iterdir())) == 1
@@ -273,8 +273,8 @@ def test_the_first_error_stops_the_others(upstream: Upstream, store: Store, tmp_
         gone.failures = 1000
         gone.spy = lambda: busy.wait(20)
         lock = lock_of(
-            slow=component(upstream, Source(git=silent.url("up.git"))),
-            broken=component(upstream, Source(git=gone.url("up.git")), commit=upstream.first),
+            slow=component(upstream, LockedSource(git=silent.url("up.git"))),
+            broken=component(upstream, LockedSource(git=gone.url("up.git")), commit=upstream.first),
         )
         started = time.monotonic()
         with pytest.raises(SourceError, match="No source delivered broken"):
@@ -311,8 +311,10 @@ def test_submodules_come_from_their_own_repositories(
 ) -> None:
     other = Repo(tmp_path / "module.git")
     pin = other.commit({"m.py": "m\n"})
-    module = Submodule("package/module", other.url, pin, other.tree(), ())
-    whole = dataclasses.replace(component(upstream, Source(git=upstream.repo.url)), submodules=(module,))
+    module = LockedSubmodule("package/module", other.url, pin, other.tree(), ())
+    whole = dataclasses.replace(
+        component(upstream, LockedSource(git=upstream.repo.url)), submodules=(module,)
+    )
     done = deliverer(store, tmp_path).deliver(lock_of(up=whole), 2)["up"]
     assert len(done.units) == 2
     assert done.received == sum(unit.size() for unit in done.units)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.errors import HostError, SourceError, UsageError
-from npu_rl.git.command import Git, GitError, Stopped, init_bare
+from npu_rl.git.command import Git, GitError, GitStopped, init_bare
 from npu_rl.sources.git_fetch import (
     GitRequest,
     Network,
@@ -367,7 +367,7 @@ def test_no_such_repository(kind: str, upstream: Upstream, store: Store, tmp_pat
 def test_work_can_be_given_up(http: HttpGit, upstream: Upstream, store: Store) -> None:
     here = network(retries=5)
     http.spy = here.stop.set
-    with pytest.raises(Stopped):
+    with pytest.raises(GitStopped):
         fetch_from(store, upstream.request(upstream.tip), http.url("up.git"), here, Silent())
     assert sum(request.startswith("GET") for request in http.requests) == 1
 

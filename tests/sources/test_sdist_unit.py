@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from npu_rl.errors import SourceError
-from npu_rl.git.command import Git, Stopped, init_bare
+from npu_rl.git.command import Git, GitStopped, init_bare
 from npu_rl.git.objects import Entry, nested, object_id
-from npu_rl.lock.lock_model import Component, Source, Take
+from npu_rl.lock.lock_model import LockedComponent, LockedSource, LockedTake
 from npu_rl.sources.git_fetch import GitRequest
 from npu_rl.sources.sdist_unit import fetch_sdist, import_sdist, split_requirement
 from npu_rl.store import Store
@@ -31,7 +31,7 @@ FILES = {
     "p/.gitattributes": (b"* text eol=crlf\n", False),
     "docs/x": (b"unwanted\n", False),
 }
-SOURCE = Source(pypi="up==1.0", drop=("p/_version.py",))
+SOURCE = LockedSource(pypi="up==1.0", drop=("p/_version.py",))
 
 
 def archive(files: dict[str, tuple[bytes, bool]] = FILES) -> bytes:
@@ -68,8 +68,8 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageIn
         yield index
 
 
-def request_for(tree: str) -> tuple[GitRequest, Component]:
-    component = Component((SOURCE,), (Take("p", "p", "40000", tree),), tree, tree)
+def request_for(tree: str) -> tuple[GitRequest, LockedComponent]:
+    component = LockedComponent((SOURCE,), (LockedTake("p", "p", "40000", tree),), tree, tree)
     return GitRequest("up", (tree,)), component
 
 
@@ -112,7 +112,7 @@ def test_an_sdist_that_does_not_stand_for_the_lock(
 
 def test_a_wrong_hash(index: PackageIndex, store: Store) -> None:
     request, component = request_for(expected_tree())
-    source = Source(pypi="up==1.0", sha256="0" * 64, drop=SOURCE.drop)
+    source = LockedSource(pypi="up==1.0", sha256="0" * 64, drop=SOURCE.drop)
     with pytest.raises(SourceError, match="No place delivered") as caught:
         fetch_sdist(store, request, source, component, network(), Notes())
     assert "wrong sha256" in str(caught.value)
@@ -121,12 +121,12 @@ def test_a_wrong_hash(index: PackageIndex, store: Store) -> None:
 @pytest.mark.parametrize(
     ("source", "keep", "lacking"),
     [
-        (Source(pypi="up==1.0", drop=("p/none.py",)), ["p"], "p/none.py"),
-        (Source(pypi="up==1.0"), ["p", "q"], "q"),
+        (LockedSource(pypi="up==1.0", drop=("p/none.py",)), ["p"], "p/none.py"),
+        (LockedSource(pypi="up==1.0"), ["p", "q"], "q"),
     ],
 )
 def test_a_path_that_the_sdist_lacks(
-    source: Source, keep: list[str], lacking: str, index: PackageIndex, tmp_path: Path
+    source: LockedSource, keep: list[str], lacking: str, index: PackageIndex, tmp_path: Path
 ) -> None:
     init_bare(tmp_path / "r")
     with pytest.raises(SourceError, match=f"does not have {lacking}"):
@@ -155,7 +155,7 @@ def test_work_can_be_given_up(index: PackageIndex, store: Store) -> None:
     request, component = request_for(expected_tree())
     here = network()
     here.stop.set()
-    with pytest.raises(Stopped):
+    with pytest.raises(GitStopped):
         fetch_sdist(store, request, SOURCE, component, here, Notes())
 
 

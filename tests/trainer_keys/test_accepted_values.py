@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_rl.trainer_code.hydra_config import ConfigTree, Entry
+from npu_rl.trainer_code.hydra_config import ConfigEntry, ConfigTree
 from npu_rl.trainer_code.source_index import Sources
 from npu_rl.trainer_keys.accepted_values import Choices, Refused
-from npu_rl.trainer_keys.value_flow import Use, ValueFlow
+from npu_rl.trainer_keys.value_flow import ValueFlow, ValueUse
 from tests.code_trees import lay
 
 RAISE = "raise ValueError(config.data.the_kind)"
@@ -30,7 +30,7 @@ def refused(tmp_path: Path) -> Check:
             body if isinstance(body, dict) else {"verl/main.py": f"{HEAD}\ndef run(config):\n{indented}\n"}
         )
         sources = Sources(lay(tmp_path / "code", files))
-        entries = {name: Entry(None, name == "data", "f", 1) for name in ("data", "data.the_kind")}
+        entries = {name: ConfigEntry(None, name == "data", "f", 1) for name in ("data", "data.the_kind")}
         return Choices(sources, "verl/main.py", ConfigTree(entries, ())).of_key("data.the_kind", value, [])
 
     return check
@@ -266,7 +266,7 @@ def test_any_code_is_walked_without_a_fault(text: str) -> None:
 
     module = Module("m", "m.py", False, {}, ())
     for _, walked in ValueFlow(Sources(Path("/nowhere"))).follow(
-        Use(module, function, None, {"config.data.kind": 9e9})
+        ValueUse(module, function, None, {"config.data.kind": 9e9})
     ):
         walked.refusal("x")
         walked.names()

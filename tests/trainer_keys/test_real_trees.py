@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from npu_rl.judgement.judge import AssembledTree, judge
-from npu_rl.recipes.hydra_quoting import argument
 from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.recipes.trainer_command import argument
 from npu_rl.recipes.trainer_settings import flat, settings
 from npu_rl.trainer_code.hydra_config import compose_files
 from npu_rl.trainer_code.source_index import Sources

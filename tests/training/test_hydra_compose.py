@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from npu_rl.errors import HostError, RecipeError
-from npu_rl.recipes.hydra_quoting import argument
+from npu_rl.recipes.trainer_command import argument
 from npu_rl.recipes.trainer_settings import flat, settings
-from npu_rl.training.hydra_compose import Composed, compose
+from npu_rl.training.hydra_compose import ComposedConfig, compose
 from tests.code_trees import VERL, known_keys, lay, recipe
 
 REFERENCES = (
@@ -28,7 +28,7 @@ def run(command: Sequence[str], env: Mapping[str, str]) -> tuple[int, str, str]:
 
 def composed(
     folder: Path, *overrides: str, config: str = "ppo_trainer", python: str = sys.executable
-) -> Composed:
+) -> ComposedConfig:
     return compose(overrides, folder, config, python, dict(os.environ), run)
 
 

@@ -11,7 +11,7 @@ from npu_rl.errors import NpuRlError
 from npu_rl.training import train
 from npu_rl.training.prepare import Prepared, facts
 from npu_rl.training.run_record import RunRecord
-from npu_rl.training.train import Stopped
+from npu_rl.training.train import RunStopped
 from tests.training.fake_run import FakeRun
 
 
@@ -41,7 +41,7 @@ def test_a_run_goes_on_from_its_checkpoint(fake: FakeRun) -> None:
     prepared, record = begun(fake, "checkpoint.every=2")
     saved(record, 2)
     assert resumed(fake, prepared).id == record.id
-    stopped = str(Stopped(signal.SIGINT, record, 2))
+    stopped = str(RunStopped(signal.SIGINT, record, 2))
     assert "its checkpoint of step 2: the same command with --resume" in stopped
 
 
@@ -58,7 +58,7 @@ def test_without_a_checkpoint_it_is_said_and_resume_not_offered(
     prepared, record = begun(fake, *overrides)
     with pytest.raises(NpuRlError, match="has no checkpoint to go on from") as caught:
         resumed(fake, prepared)
-    stopped = str(Stopped(signal.SIGTERM, record, prepared.recipe.checkpoint.every))
+    stopped = str(RunStopped(signal.SIGTERM, record, prepared.recipe.checkpoint.every))
     for said in (str(caught.value), stopped):
         assert why in said and "--resume" not in said and "name=" in said
         assert ("checkpoint.every=N" in said) is advice
@@ -71,7 +71,7 @@ def test_a_checkpoint_whose_folder_is_gone_is_none(fake: FakeRun) -> None:
     assert record.latest_checkpoint is None
     with pytest.raises(NpuRlError, match="global_step_2, is gone"):
         resumed(fake, prepared)
-    assert "--resume" not in str(Stopped(signal.SIGINT, record, 2))
+    assert "--resume" not in str(RunStopped(signal.SIGINT, record, 2))
 
 
 def test_a_run_that_has_done_its_steps(fake: FakeRun) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.masking import Secrets
-from npu_rl.training.shell_quoting import export, word
+from npu_rl.training.dry_run import export, word
 from tests.support import clean_env, run_cli
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None

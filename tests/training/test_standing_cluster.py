@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.rehearsal.usage import read_usage
+from npu_rl.rehearsal.patch_hooks import read_usage
 from tests.support import ROOT, byte_code, clean_env, run_cli
 from tests.training.ray_cluster import RayCluster
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from npu_rl.rehearsal.usage import read_usage
+from npu_rl.rehearsal.patch_hooks import read_usage
 from npu_rl.standins import INJECTED
 from tests.support import ROOT
 

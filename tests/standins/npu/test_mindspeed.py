@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.rehearsal.usage import read_usage
+from npu_rl.rehearsal.patch_hooks import read_usage
 from npu_rl.standins import NPU
 
 torch: Any = pytest.importorskip("torch")

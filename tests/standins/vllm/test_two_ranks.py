@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.rehearsal.usage import read_usage
+from npu_rl.rehearsal.patch_hooks import read_usage
 from tests.standins.vllm import models
 from tests.standins.vllm.test_engine import EXACT, LENGTHS, PROMPTS
 
