@@ -7,9 +7,9 @@ always on (`EngineArgs._set_default_args_v1`, vllm/engine/arg_utils.py@v0.9.1). 
 
 vllm-ascend's own scheduler, where it is enabled, turns chunking off again after that test
 (vllm_ascend/core/schedule_config.py@v0.9.1rc2): a step then prefills whole prompts only. One that is longer than
-a step is dropped without an answer (`FINISHED_IGNORED`, vllm_ascend/core/scheduler.py@v0.9.1rc2), and
-`LLM.generate` waits for it for ever. That is refused here instead. A sequence that is preempted for want of KV cache
-comes back as such a prompt, with its response so far: `kv_cache_room` prevents that, or refuses the cache.
+a step is dropped without a response (`FINISHED_IGNORED`, vllm_ascend/core/scheduler.py@v0.9.1rc2), and
+`LLM.generate` waits for it indefinitely. That is refused here instead. A sequence that is preempted for want of KV
+cache comes back as such a prompt, with its response so far: `kv_cache_room` prevents that, or refuses the cache.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def refuses(config: Any, max_num_batched_tokens: int, max_model_len: int) -> boo
     if whole is not None and config.prompt_length > whole:
         raise ValueError(
             f"The Ascend scheduler prefills a prompt in one step of at most {whole} tokens, but a prompt may have "
-            f"{config.prompt_length}: a longer one than a step gets no answer, and the rollout waits for it for ever. "
-            f"Set rollout.max_num_batched_tokens (a recipe's rollout.max_batched_tokens) to {config.prompt_length} or "
-            "more, shorten data.max_prompt_length, or turn "
-            "rollout.engine_kwargs.vllm.additional_config.ascend_scheduler_config.enabled off."
+            f"{config.prompt_length}: a longer one than a step gets no response, and the rollout waits for it "
+            f"indefinitely. Set rollout.max_batched_tokens to {config.prompt_length} or more, shorten "
+            "data.prompt_length, or turn "
+            "rollout.engine_arguments.additional_config.ascend_scheduler_config.enabled off."
         )
     if upstream:
         count(SLUG)
@@ -51,7 +51,7 @@ def demand_room(config: Any, engine: Any) -> None:
     """Look whether a sequence might be preempted that could not come back: see `kv_cache_room.demand`.
 
     config: as above. engine: vLLM's LLM, whose cache has been made. Nothing while the adaptation is off, where prompts
-    are taken in pieces (also by an engine that is not vllm-ascend's, whatever the recipe says to that one), or where a
+    are taken in pieces (also by an engine that is not vllm-ascend's, whatever the recipe sets for that one), or where a
     step holds a whole sequence. Raises ValueError.
     """
     if not enabled(SLUG) or _step_of_whole_prompts(config, 0) is None:

@@ -1,6 +1,6 @@
-"""Adaptation hf-rollout-repeats-once: how many answers transformers generates per row of a batch.
+"""Adaptation hf-rollout-repeats-once: how many responses transformers generates per row of a batch.
 
-The trainer repeats each prompt `rollout.n` times before it asks for answers. verl 0.5.0 asks transformers
+The trainer repeats each prompt `rollout.n` times before it generates. verl 0.5.0 asks transformers
 for n of each again, and the step fails (verl/workers/rollout/hf_rollout.py:88 of the release 0.5.0).
 """
 

@@ -2,7 +2,7 @@
 
 vllm-ascend's scheduler takes whole prompts (vllm_ascend/core/scheduler.py@v0.9.1rc2). When the cache is full it
 preempts a running sequence, which comes back as a prompt with its response so far; if that is longer than a step, it
-is dropped (`FINISHED_IGNORED`) and `LLM.generate` waits for it for ever. Its buffers have the length of a step
+is dropped (`FINISHED_IGNORED`) and `LLM.generate` waits for it indefinitely. Its buffers have the length of a step
 (`max_num_tokens`, vllm_ascend/worker/model_runner_v1.py:163@v0.9.1rc2), so the limit can't simply be raised.
 
 Here no sequence is ever preempted: one is started when the blocks of all running ones, each at its full length, and
@@ -85,7 +85,7 @@ def demand(engine: Any) -> None:
         return
     raise ValueError(
         f"{found}. A sequence that is preempted gets no response, since the Ascend scheduler can't take it up again "
-        f"in parts, and the rollout waits for it for ever. With the adaptation {SLUG} on (NPU_RL_KV_CACHE_ROOM=1), "
+        f"in parts, and the rollout waits for it indefinitely. With the adaptation {SLUG} on (NPU_RL_KV_CACHE_ROOM=1), "
         f"sequences wait for room instead; it needs its patch in the tree, which `npu-rl status` lists. Or: {ways}"
     )
 
@@ -96,7 +96,7 @@ def usable_blocks(blocks: int) -> int:
 
 
 def _keeps_room(engine: Any) -> bool:
-    """Whether the scheduler of `engine` was made with our patch, and said that it keeps room."""
+    """Whether the scheduler of `engine` was made with our patch, and reports that it keeps room."""
     core: Any = engine.llm_engine
     for name in ("engine_core", "engine_core", "scheduler"):
         core = getattr(core, name, None)

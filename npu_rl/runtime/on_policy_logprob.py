@@ -6,7 +6,7 @@ kernels). With the switch on, `log_prob.detach()` takes the place of the old one
 (verl/workers/actor/megatron_actor.py:420@55e3c5b), so that
 - the ratio is exactly 1 and its gradient the policy gradient, -advantage * grad(log_prob);
 - nothing is ever clipped: `actor/pg_clipfrac` and `actor/pg_clipfrac_lower` are exactly 0;
-- **`actor/ppo_kl` is exactly 0** at every step, and says nothing any more about how far training and the computation
+- **`actor/ppo_kl` is exactly 0** at every step, and no longer shows how far training and the computation
   of the old log-probabilities are apart. A mismatch that it would have shown has to be looked for elsewhere.
 Losses that penalise the distance from the old policy (`loss_mode: kl_cov`) lose that penalty, which is 0 here too.
 The trainer computes the old log-probabilities all the same: this saves no time.
@@ -23,9 +23,9 @@ SLUG = "on-policy-logprob"
 
 
 def old_log_prob(old: Any, log_prob: Any, config: Any) -> Any:
-    """What the loss takes for the log-probabilities of the policy that answered.
+    """What the loss takes for the log-probabilities of the policy that generated the responses.
 
-    old, log_prob: [answers, response length], float, of one micro batch. config: verl's actor configuration.
+    old, log_prob: [responses, response length], float, of one micro batch. config: verl's actor configuration.
     Returns `old` while the switch is off, and `log_prob` without its gradient while it is on. Raises ValueError,
     as `check` does, for more than one epoch.
     """
@@ -39,25 +39,28 @@ def old_log_prob(old: Any, log_prob: Any, config: Any) -> Any:
 def check(answers: int, config: Any) -> None:
     """Raises ValueError if the batch makes more than one optimizer step, while the switch is on.
 
-    The second step would be off-policy, and the loss could no longer see it. answers: those that this rank has of
-    the batch. config: verl's actor configuration, whose `ppo_mini_batch_size` verl has made answers per rank.
-    The configuration alone doesn't tell: the size of the batch is `data.train_batch_size`, which workers aren't given.
+    The second step would be off-policy, and the loss could no longer see it. The configuration alone doesn't show
+    it: the size of the batch is `data.train_batch_size`, which workers aren't given.
+
+    Args:
+        answers: The number of responses of the batch on this rank.
+        config: verl's actor configuration, whose `ppo_mini_batch_size` verl has made responses per rank.
     """
     if not enabled(SLUG, default=False):
         return
     _one_epoch(config)
     if answers != config.ppo_mini_batch_size:
         raise _refused(
-            f"a rank has {answers} answers of the batch and its mini batch is {config.ppo_mini_batch_size}",
-            "set actor_rollout_ref.actor.ppo_mini_batch_size to data.train_batch_size",
+            f"a rank has {answers} responses of the batch and its mini batch is {config.ppo_mini_batch_size}",
+            "set actor.mini_batch to data.batch",
         )
 
 
 def _one_epoch(config: Any) -> None:
     if config.ppo_epochs != 1:
         raise _refused(
-            f"actor_rollout_ref.actor.ppo_epochs is {config.ppo_epochs}",
-            "set actor_rollout_ref.actor.ppo_epochs to 1",
+            f"actor.epochs is {config.ppo_epochs}",
+            "set actor.epochs to 1",
         )
 
 

@@ -2,7 +2,7 @@
 
 verl takes any ImportError of `mindspeed.megatron_adaptor` for a machine without NPUs and goes on with
 `repatch = None` (verl/workers/megatron_workers.py:31@55e3c5b). On NPUs that trains Megatron as it is, without
-MindSpeed's kernels and without one of the arguments in override_transformer_config, and says nothing.
+MindSpeed's kernels and without one of the arguments in override_transformer_config, without a message.
 
 The trainer's driver imports the workers' module as well, on a host that may have no torch_npu, and makes no worker of
 it: so the error is raised where a worker is built, not by the import.

@@ -1,4 +1,4 @@
-"""Adaptation rollout-engine-args: what the recipe says to vLLM's engine, laid over what verl fixes.
+"""Adaptation rollout-engine-args: the recipe's arguments of vLLM's engine, laid over what verl fixes.
 
 verl calls `LLM(model=..., enable_prefix_caching=True, ..., **engine_kwargs)`, where engine_kwargs is what the
 recipe has for the engine: a key that stands on both sides is a TypeError, "multiple values for keyword argument"
@@ -20,21 +20,32 @@ from .used import count
 
 SLUG = "rollout-engine-args"
 
-_MAY_BE_SAID = frozenset({"enable_prefix_caching", "disable_custom_all_reduce", "seed"})
+_FREE = frozenset({"enable_prefix_caching", "disable_custom_all_reduce", "seed"})
 """Fixed by verl without a key that could be set; nothing but the engine depends on their value."""
 
 _BELONGS = {
     "model": "it is model.path, whose tokenizer and weights the trainer has",
-    "tensor_parallel_size": "it is rollout.tensor_model_parallel_size, which the process groups are formed with",
+    "tensor_parallel_size": "it is rollout.tensor_parallel, which the process groups are formed with",
     "distributed_executor_backend": "every training process has an engine of its own: external_launcher",
-    "enable_sleep_mode": "rollout.free_cache_engine asks for it, and the offload of the rollout decides how",
-    "skip_tokenizer_init": "without a tokenizer the engine knows no end of an answer",
+    "enable_sleep_mode": "rollout.free_cache turns it on, and the adaptation rollout-offload decides how",
+    "skip_tokenizer_init": "without a tokenizer the engine can't tell the end of a response",
     "trust_remote_code": "it is model.trust_remote_code, for the trainer too",
-    "enable_lora": "it comes from model.lora_rank",
-    "max_loras": "it comes from model.lora_rank",
-    "max_lora_rank": "it is model.lora_rank",
-    "compilation_config": "rollout.cudagraph_capture_sizes has made one",
+    "enable_lora": "it comes from overrides.actor_rollout_ref.model.lora_rank",
+    "max_loras": "it comes from overrides.actor_rollout_ref.model.lora_rank",
+    "max_lora_rank": "it is overrides.actor_rollout_ref.model.lora_rank",
+    "compilation_config": "it is made from overrides.actor_rollout_ref.rollout.cudagraph_capture_sizes",
     "data_parallel_size": "it is the variable VLLM_DP_SIZE, which gives every engine its rank too",
+}
+
+_RECIPE_KEYS = {
+    "dtype": "rollout.dtype",
+    "enable_chunked_prefill": "rollout.chunked_prefill",
+    "enforce_eager": "rollout.eager",
+    "gpu_memory_utilization": "rollout.memory_share",
+    "load_format": "rollout.load_format",
+    "max_model_len": "rollout.max_length",
+    "max_num_batched_tokens": "rollout.max_batched_tokens",
+    "max_num_seqs": "rollout.max_sequences",
 }
 
 
@@ -73,10 +84,11 @@ def plain(value: Any) -> Any:
 
 def _refuse_what_belongs_elsewhere(said: Mapping[str, Any], fixed: Mapping[str, Any]) -> None:
     for key in said:
-        if (key in fixed and key not in _MAY_BE_SAID) or key == "data_parallel_size":
-            place = _BELONGS.get(key, f"it is rollout.{key}, which the trainer reads too")
+        if (key in fixed and key not in _FREE) or key == "data_parallel_size":
+            own = _RECIPE_KEYS.get(key, f"overrides.actor_rollout_ref.rollout.{key}")
+            place = _BELONGS.get(key, f"it is {own}, which the trainer reads too")
             raise ValueError(
-                f"actor_rollout_ref.rollout.engine_kwargs.vllm.{key}={said[key]!r}: this engine argument can't be said "
-                f"here; {place}. Take it out of the recipe's rollout.engine_arguments. (NPU_RL_ROLLOUT_ENGINE_ARGS=0 "
-                "gives verl's own call, which refuses every argument that it fixes.)"
+                f"rollout.engine_arguments.{key}={said[key]!r}: this engine argument can't be set here; {place}. Take "
+                "it out of the recipe. (NPU_RL_ROLLOUT_ENGINE_ARGS=0 gives verl's own call, which refuses every "
+                "argument that it fixes.)"
             )

@@ -105,7 +105,7 @@ def test_on_the_platform_of_vllm_ascend(patched_tree: Path) -> None:
 def test_copies_that_are_not_the_world_are_refused(patched_tree: Path) -> None:
     ranks, _ = copies(patched_tree, world=2, tensor=1, VLLM_DP_SIZE="3")
     assert [found["error"] for found in ranks] == [ranks[0]["error"]] * 2
-    assert ranks[0]["error"].startswith("ValueError: VLLM_DP_SIZE=3 copies x tensor parallel 1 are 3 dies")
+    assert ranks[0]["error"].startswith("ValueError: VLLM_DP_SIZE=3 replicas x tensor parallel 1 are 3 dies")
     assert "Set VLLM_DP_SIZE=2" in ranks[0]["error"]
 
 

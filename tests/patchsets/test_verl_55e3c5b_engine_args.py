@@ -92,7 +92,7 @@ def test_containers_of_omegaconf_become_plain(patched_tree: Path, upstreams_tree
 def test_what_belongs_elsewhere_is_refused_by_name(patched_tree: Path) -> None:
     found = made(patched_tree, [{key: value} for key, value in ELSEWHERE.items()])
     for key, one in zip(ELSEWHERE, found, strict=True):
-        assert one["error"].startswith(f"ValueError: actor_rollout_ref.rollout.engine_kwargs.vllm.{key}=")
+        assert one["error"].startswith(f"ValueError: rollout.engine_arguments.{key}=")
 
 
 def test_switched_off_it_is_upstream(patched_tree: Path, upstreams_tree: Path, tmp_path: Path) -> None:

@@ -35,13 +35,11 @@ def test_what_passes_is_one_step(answers: int, mini: int, epochs: int) -> None:
 def test_one_step_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SWITCH, "1")
     check(4, config())
-    with pytest.raises(
-        ValueError, match=r"has 8 answers of the batch and its mini batch is 4.*train_batch_size"
-    ):
+    with pytest.raises(ValueError, match=r"has 8 responses of the batch and its mini batch is 4.*data.batch"):
         check(8, config())
-    with pytest.raises(ValueError, match=r"ppo_epochs is 2.*NPU_RL_ON_POLICY_LOGPROB=0"):
+    with pytest.raises(ValueError, match=r"actor\.epochs is 2.*NPU_RL_ON_POLICY_LOGPROB=0"):
         check(4, config(epochs=2))
-    with pytest.raises(ValueError, match="ppo_epochs is 2"):
+    with pytest.raises(ValueError, match=r"actor\.epochs is 2"):
         old_log_prob(None, None, config(epochs=2))
 
 

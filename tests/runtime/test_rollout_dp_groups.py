@@ -38,7 +38,7 @@ def outside() -> tuple[str, str] | None:
 @pytest.mark.parametrize("size", ["0", "-1", "two", "", "1.5"])
 def test_no_size(size: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_DP_SIZE", size)
-    with pytest.raises(ValueError, match="is no number of copies"):
+    with pytest.raises(ValueError, match="is no number of data-parallel replicas"):
         data_parallel_size()
 
 
@@ -133,7 +133,7 @@ class TestMeetingPoint:
         try:
             rollout_dp_groups.check_size(1, 1)
             with pytest.raises(
-                ValueError, match=f"VLLM_DP_SIZE={size} copies x tensor parallel {tensor} .*{advice}"
+                ValueError, match=f"VLLM_DP_SIZE={size} replicas x tensor parallel {tensor} .*{advice}"
             ):
                 rollout_dp_groups.check_size(size, tensor)
         finally:

@@ -1,4 +1,4 @@
-"""The sizes of a DeepSeek-V3 as its config.json says them, and what of it can't be converted."""
+"""The sizes of a DeepSeek-V3 as its config.json has them, and what of it can't be converted."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _unsupported(config: dict[str, Any]) -> list[str]:
         wrong.append(f"`architectures` is {config.get('architectures')!r}, only [{NAME!r}] is converted here")
     if config.get("quantization_config"):
         wrong.append(
-            "`quantization_config` says that the weights are quantised: dequantise them to bfloat16, and remove it"
+            "`quantization_config` is set, so the weights are quantised: dequantise them to bfloat16, and remove it"
         )
     if config.get("num_nextn_predict_layers"):
         wrong.append(

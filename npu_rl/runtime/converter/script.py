@@ -40,7 +40,7 @@ def layout_of(arguments: argparse.Namespace) -> dict[str, Any]:
 def convert_instead(
     hf_folder: str, output: str, layout: dict[str, Any] | None = None, check: bool = False
 ) -> bool:
-    """Convert, and say True; or say False, and have upstream's code do it: switched off, or not a DeepSeek-V3.
+    """Convert and return True; or return False, and leave it to upstream's code: switched off, or not a DeepSeek-V3.
 
     Raises ConversionError, also where a layout is asked for that upstream's code can't do.
     """
@@ -68,5 +68,5 @@ def convert_instead(
 
 
 def _numbers(text: str) -> list[int]:
-    """argparse says what is wrong where int() raises."""
+    """A value for which int() raises is argparse's error."""
     return [int(number) for number in text.split(",")]

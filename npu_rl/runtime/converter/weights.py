@@ -59,7 +59,7 @@ class Weights:
             raise ConversionError(f"{self.folder} has no tensor {name}: the model's files are not complete")
         found = self._header(file).get(name)
         if found is None:
-            raise ConversionError(f"{self.folder / file} lacks {name}, which {INDEX} says is there")
+            raise ConversionError(f"{self.folder / file} lacks {name}, which {INDEX} lists for it")
         return found
 
     def read(self, name: str) -> Any:

@@ -81,7 +81,7 @@ def save(tensors: dict[str, Any], states: list[State], folder: Path, *, first: b
 
     These are the steps of `dist_checkpointing.save` for the format "torch_dist"@core_v0.12.1, but torch writes the
     files: Megatron-core does it in forked processes, by a function of torch's that has since got an argument more,
-    and where one rank can't write, the others wait for it for ever. torch tells all of them.
+    and where one rank can't write, the others wait for it indefinitely. torch raises on all of them.
     """
     from megatron.core.dist_checkpointing import serialization
     from megatron.core.dist_checkpointing.core import CheckpointingConfig, CheckpointingException, save_config

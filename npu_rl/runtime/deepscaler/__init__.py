@@ -15,5 +15,5 @@ __all__ = ["compute_score", "compute_scores", "scores"]
 
 
 def scores(data_source: str) -> bool:
-    """Whether this adaptation scores answers of `data_source`: the data set's own name, while its switch is on."""
+    """Whether this adaptation scores responses to `data_source`: the data set's own name, while its switch is on."""
     return data_source == DATA_SOURCE and enabled(SLUG)

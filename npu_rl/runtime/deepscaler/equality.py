@@ -1,4 +1,4 @@
-r"""Whether an answer equals the right one, as far as that can be said without algebra.
+r"""Whether an answer equals the right one, as far as that can be decided without algebra.
 
 | equal | not equal |
 |---|---|

@@ -1,4 +1,4 @@
-"""Asks the processes of `workers` whether answers are equal: from any thread, and from processes that fork.
+"""Ask the processes of `workers` whether answers are equal: from any thread, and from processes that fork.
 
 The server is started at the first question, as a fresh interpreter: a fork of a training process would take its
 threads' locks and its device along. It stays for the next question, and ends with this process.
@@ -102,7 +102,7 @@ def verdicts(pairs: Sequence[tuple[str, str]], limit_s: float) -> list[str]:
         if len(found) < len(pairs):
             _forget(server)
     if len(found) < len(pairs):
-        raise RuntimeError("The processes that compare answers ended; their standard error says why")
+        raise RuntimeError("The processes that compare answers ended; see their standard error for the cause")
     return [found[number] for number in range(len(pairs))]
 
 
@@ -124,7 +124,7 @@ def _forget(server: _Started) -> None:
 
 
 def _ask(server: _Started, pairs: list[tuple[str, str]], limit_s: float) -> list[tuple[int, str]]:
-    """What the server says of each pair, until it said all or is gone."""
+    """The server's verdict on each pair, until all are there or it is gone."""
     answers: list[tuple[int, str]] = []
     try:
         with server.connect() as connection:

@@ -86,7 +86,7 @@ def compute_scores(
     if not any_source:
         _known(data_sources)
     if len(solution_strs) != len(ground_truths):
-        raise ValueError(f"{len(solution_strs)} answers, but {len(ground_truths)} right ones")
+        raise ValueError(f"{len(solution_strs)} responses, but {len(ground_truths)} ground truths")
     with_format = _variant(variant) == "format"
     if not limit_s > 0:
         raise ValueError(f"limit_s={limit_s!r}: write a number of seconds above 0")

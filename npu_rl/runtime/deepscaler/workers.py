@@ -153,7 +153,7 @@ class Server:
                 worker.sock.sendall(json.dumps([task.limit, task.right, task.given]).encode() + b"\n")
 
     def _result(self, worker: _Worker) -> None:
-        """A worker says a verdict, or is dead."""
+        """A worker has sent a verdict, or is dead."""
         try:
             line = worker.sock.recv(64)
         except ConnectionError:

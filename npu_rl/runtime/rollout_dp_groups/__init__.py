@@ -1,6 +1,6 @@
 """Adaptation rollout-dp-groups: the rollout engines of all dies are one expert parallel group.
 
-With VLLM_DP_SIZE, vLLM's copies of a model step together and share their experts. Each engine has to know its
+With VLLM_DP_SIZE, vLLM's data-parallel replicas step together and share their experts. Each engine has to know its
 rank among them and where their first one listens; vLLM takes both from the environment of its process
 (`ParallelConfig.__post_init__`, vllm/config.py:1876@v0.9.1), and verl 55e3c5b sets neither: every engine takes
 itself for the first, at port 0. Its own line that forms vLLM's groups is never reached: it waits for an argument
@@ -19,7 +19,7 @@ SIZE = "VLLM_DP_SIZE"
 
 
 def form(tensor_parallel_size: int) -> bool:
-    """Form vLLM's groups over the training world and tell this process its place; every rank calls it at once.
+    """Form vLLM's groups over the training world and set this process's rank in them; every rank calls it at once.
 
     False, and nothing is done, while the adaptation is off or VLLM_DP_SIZE is not set or 1: upstream's turn.
     Rank r is tensor rank r % tensor_parallel_size of copy r // tensor_parallel_size; all ranks are one expert
@@ -45,17 +45,18 @@ def form(tensor_parallel_size: int) -> bool:
 
 
 def data_parallel_size() -> int:
-    """VLLM_DP_SIZE, the number of copies of the model; 1 if it is not set."""
+    """VLLM_DP_SIZE, the number of data-parallel replicas; 1 if it is not set."""
     text = os.environ.get(SIZE, "1")
     if not text.strip().isdecimal() or int(text) < 1:
         raise ValueError(
-            f"{SIZE}={text!r} is no number of copies: set it to dies / rollout tensor parallel, or unset it"
+            f"{SIZE}={text!r} is no number of data-parallel replicas: set it to "
+            "dies / rollout tensor parallel, or unset it"
         )
     return int(text)
 
 
 def check_size(data_parallel: int, tensor_parallel: int) -> None:
-    """All copies of the rollout have to be in the group, neither more nor less."""
+    """All replicas of the rollout have to be in the group, neither more nor less."""
     import torch.distributed as dist
 
     if not dist.is_initialized():
@@ -66,12 +67,12 @@ def check_size(data_parallel: int, tensor_parallel: int) -> None:
     world = dist.get_world_size()
     if data_parallel * tensor_parallel != world:
         fits = (
-            f"Set {SIZE}={world // tensor_parallel}, or unset it for copies that know nothing of each other."
+            f"Set {SIZE}={world // tensor_parallel}, or unset it for replicas that are independent of each other."
             if world % tensor_parallel == 0
             else "The tensor parallel size of the rollout has to divide the world."
         )
         raise ValueError(
-            f"{SIZE}={data_parallel} copies x tensor parallel {tensor_parallel} are "
-            f"{data_parallel * tensor_parallel} dies, but the training world has {world}: vLLM's copies share their "
+            f"{SIZE}={data_parallel} replicas x tensor parallel {tensor_parallel} are "
+            f"{data_parallel * tensor_parallel} dies, but the training world has {world}: vLLM's replicas share their "
             f"experts over all of it. {fits}"
         )

@@ -22,7 +22,7 @@ _SIOCGIFADDR = 0x8915
 def node_address() -> str | None:
     """IPv4 or IPv6 address of this host for the others, the first of SOURCES that has one; None if none has.
 
-    What a person has said comes first; then what Ray found, by which its nodes reach each other; then the interface
+    What a person has set comes first; then what Ray found, by which its nodes reach each other; then the interface
     through which the training world has met already. Never loopback.
     """
     for address in _candidates():
@@ -62,7 +62,7 @@ def _addresses_of(names: str) -> Iterator[str]:
     there = [name for _, name in socket.if_nameindex()]
     for name in names.split(","):
         wanted, exactly = name.strip().lstrip("="), name.strip().startswith("=")
-        if not wanted or wanted.startswith("^"):  # what it is not says nothing of what it is
+        if not wanted or wanted.startswith("^"):  # an exclusion names no interface
             continue
         for interface in sorted(there, key=lambda other: other != wanted):
             if interface == wanted or (not exactly and interface.startswith(wanted)):

@@ -1,6 +1,6 @@
-"""Where the copies of a data parallel group meet: address and port of the group's first rank.
+"""The rendezvous of a data-parallel group: address and port of the group's first rank.
 
-The port is found by binding it, and bound it stays. The first rank starts the very store that the copies meet in,
+The port is found by binding it, and bound it stays. The first rank starts the very store that the replicas meet in,
 on a port that the system chooses, and keeps it. vLLM asks torch for a store at that port (`rendezvous`, with
 multi_tenant=True), and within one process torch hands out the one that runs (`TCPServer::start`,
 torch/csrc/distributed/c10d/TCPStore.cpp). So at no moment could another process take the port, as one could take
@@ -31,7 +31,7 @@ class Place:
 
 
 def agree() -> None:
-    """Choose the meeting point of each data parallel group and tell every rank its own, in vLLM's variables.
+    """Choose the meeting point of each data parallel group and set every rank's own, in vLLM's variables.
 
     Goes through the gloo groups that vLLM has beside those of the device, so it needs no HCCL.
     Raises RuntimeError on every rank of a group whose first rank has no address or gets no port.

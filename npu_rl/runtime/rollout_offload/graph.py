@@ -1,4 +1,4 @@
-"""Addresses of weights in captured graphs: none may be fixed while weights are freed and allocated anew.
+"""Addresses of weights in captured graphs: none may be fixed while weights are freed and allocated again.
 
 torchair's `frozen_parameter` takes the addresses of a graph's Parameters as constant from the first run on, which
 saves passing them at each launch; off, its default, they are inputs and read at each call (Ascend/torchair@26.0.0,
@@ -6,7 +6,7 @@ docs/zh/ascend_ir/features/advanced/frozen_parameter.md). vllm-ascend sets it to
 (vllm_ascend/worker/model_runner_v1.py:1885@v0.9.1rc2).
 
 Of the three ways out, ours is to leave it off. Stable addresses would need memory that stays reserved, or virtual
-addresses that are mapped anew: that is the CaMem pool, which is what does not give its memory back. A capture after
+addresses that are mapped again: that is the CaMem pool, which is what does not give its memory back. A capture after
 each wake-up takes 0.5 to 1.5 minutes per batch size (model_runner_v1.py:2116) in every step, on every die. Passing
 some hundred addresses at each launch is the cheapest of them; what it costs is to be measured on an NPU.
 The Parameters themselves, which the graph's inputs are read from, are the same objects all along.
@@ -44,7 +44,7 @@ def refuse_fixed_addresses(runner: Any) -> None:
     if getattr(runner, "use_cuda_graph", False) or getattr(runner, "use_aclgraph", False):
         raise RuntimeError(
             "rollout-offload: the rollout has captured CUDA or ACL graphs, in which the addresses of the weights are "
-            "fixed, so it would go on with freed memory. Set actor_rollout_ref.rollout.enforce_eager=True, "
+            "fixed, so it would go on with freed memory. Set rollout.eager to true, "
             "or on NPUs use torchair's graph."
         )
     compiled = getattr(runner, "torchair_compiled_model", None) or getattr(

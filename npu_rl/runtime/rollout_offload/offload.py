@@ -1,4 +1,4 @@
-"""Sleeping and waking, in the only order that gives right answers."""
+"""Sleeping and waking, in the only order that gives correct responses."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _log = logging.getLogger(__name__)
 class Offload:
     """One engine's manual sleep. `sleep` and `wake_up` stand in for those of vllm.LLM (vllm/entrypoints/llm.py@v0.9.1).
 
-    As in vLLM, sleeping twice or waking what is awake is a warning. Where vLLM only warns and goes on to wrong answers,
-    this raises RuntimeError, and the engine stays as it was.
+    As in vLLM, sleeping twice or waking what is awake is a warning. Where vLLM only warns and goes on to wrong
+    responses, this raises RuntimeError, and the engine stays as it was.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -39,7 +39,7 @@ class Offload:
 
     def sleep(self, level: int = 1) -> None:
         """Free the weights and the KV cache. level: 1 takes the weights' values to the host, so that waking brings
-        them back; 2 forgets them (verl sends them anew at each step).
+        them back; 2 forgets them (verl sends them again at each step).
 
         Raises RuntimeError while requests are unfinished, and for another level. Not while another exception is on its
         way, such as through the sharding manager's `__exit__` after `generate` failed: the requests are aborted then,
@@ -113,7 +113,7 @@ class Offload:
         """Raise RuntimeError unless all is awake and written; derive what is to be derived from new weights."""
         if self._asleep:
             raise RuntimeError(
-                f"The rollout's engine was asked for answers while parts of it are asleep: "
+                f"The rollout's engine was asked to generate while parts of it are asleep: "
                 f"{', '.join(sorted(self._asleep))}. "
                 f"In order: wake_up(tags=['weights']), model.load_weights(...), wake_up(tags=['kv_cache'])."
             )
@@ -166,7 +166,7 @@ class Offload:
             _log.warning("The rollout failed: its %d unfinished requests are aborted.", len(left))
 
     def _set_asleep(self, tags: Iterable[str]) -> None:
-        """Also where vLLM keeps it, so that `LLMEngine.is_sleeping` answers right."""
+        """Also where vLLM keeps it, so that `LLMEngine.is_sleeping` is correct."""
         self._asleep = set(tags)
         self._parts.executor.sleeping_tags = set(self._asleep)
         self._parts.executor.is_sleeping = bool(self._asleep)

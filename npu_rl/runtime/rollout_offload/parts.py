@@ -69,17 +69,17 @@ def _refuse_holders(parts: Parts) -> None:
         raise RuntimeError(
             "rollout-offload: the engine was made with enable_sleep_mode=True, so its weights are in vLLM's pool, "
             "which does not give memory back. The patch verl/55e3c5b/0003-rollout-offload leaves it off; take "
-            "enable_sleep_mode out of rollout.engine_kwargs.vllm."
+            "enable_sleep_mode out of rollout.engine_arguments."
         )
     if getattr(parts.runner, "dynamic_eplb", False):
         raise RuntimeError(
             "rollout-offload: dynamic expert load balancing keeps views of the experts' weights and would hold their "
-            "memory. Set dynamic_eplb=False in rollout.engine_kwargs.vllm.additional_config."
+            "memory. Set dynamic_eplb=False in rollout.engine_arguments.additional_config."
         )
     if getattr(getattr(parts.runner, "drafter", None), "model", None) is not None:
         raise RuntimeError(
             "rollout-offload: the engine has a draft model, which verl sends no weights to. Leave "
-            "speculative_config out of rollout.engine_kwargs.vllm."
+            "speculative_config out of rollout.engine_arguments."
         )
     for name, module in parts.model.named_modules():
         method = getattr(module, "quant_method", None)
@@ -87,5 +87,5 @@ def _refuse_holders(parts: Parts) -> None:
             continue
         raise RuntimeError(
             f"rollout-offload: {name} is quantized ({type(method).__name__}): its weights are loaded in another layout "
-            f"than they are used in. Use a checkpoint in bf16; leave quantization out of rollout.engine_kwargs.vllm."
+            f"than they are used in. Use a checkpoint in bf16; leave quantization out of rollout.engine_arguments."
         )

@@ -1,4 +1,4 @@
-"""The model's matrices: given back to the device's allocator, allocated anew, and told from garbage.
+"""The model's matrices: given back to the device's allocator, allocated again, and checked for garbage.
 
 Only matrices (two dimensions and more) leave. Vectors stay with their values: norms, biases and the router's
 correction bias are some MB of DeepSeek-V3's 23 GB per die, and an actor without such a bias never sends it. Buffers
