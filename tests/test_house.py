@@ -1,0 +1,55 @@
+"""A stranger finds things by name: no name stands for two things, and no folder becomes a town."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+from tests.support import ROOT
+
+PACKAGE = ROOT / "npu_rl"
+# One file per command; what runs in other interpreters, where npu-rl's own names do not reach.
+APART = ("cli", "standins", "runtime")
+CONVENTIONAL = {"__init__", "schema"}
+LARGEST = 3000  # lines of a folder's own files
+
+
+def modules() -> list[Path]:
+    found = [path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] not in APART]
+    assert len(found) > 150
+    return found
+
+
+def test_a_module_name_stands_once() -> None:
+    places = defaultdict(list)
+    for path in modules():
+        if path.stem not in CONVENTIONAL:
+            places[path.stem].append(str(path.relative_to(PACKAGE)))
+    assert [found for found in places.values() if len(found) > 1] == []
+
+
+def test_a_public_class_name_stands_once() -> None:
+    places = defaultdict(list)
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(str(path.relative_to(PACKAGE)))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_no_folder_is_a_town() -> None:
+    lines: dict[str, int] = defaultdict(int)
+    for path in modules():
+        lines[str(path.parent.relative_to(PACKAGE))] += len(path.read_text(encoding="utf-8").splitlines())
+    assert {folder: count for folder, count in lines.items() if count > LARGEST} == {}
+
+
+def test_no_import_climbs() -> None:
+    """A dotted path says which room it reaches; `from ..` does not."""
+    climbing = []
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                climbing.append(f"{path.relative_to(PACKAGE)}:{node.lineno}")
+    assert climbing == []
