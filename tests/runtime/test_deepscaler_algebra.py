@@ -164,7 +164,7 @@ def test_right_answers_of_any_kind() -> None:
     assert compute_score("deepscaler", boxed("5"), ["4", "6"]) == 0.0
     assert compute_score("deepscaler", boxed("5"), []) == 0.0
     assert compute_score("deepscaler", boxed("None"), None) == 0.0
-    with pytest.raises(ValueError, match="2 answers, but 1"):
+    with pytest.raises(ValueError, match="2 responses, but 1"):
         compute_scores(["deepscaler"] * 2, ["a", "b"], ["5"])
     with pytest.raises(ValueError, match="limit_s"):
         compute_score("deepscaler", boxed("5"), "5", limit_s=0)

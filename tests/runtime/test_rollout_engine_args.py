@@ -100,12 +100,12 @@ def test_the_recipe_decides_about_prefixes_and_their_default_is_none() -> None:
         ("model", True, "model.path"),
         ("dtype", True, "rollout.dtype"),
         ("enable_lora", True, "model.lora_rank"),
-        ("enable_sleep_mode", True, "free_cache_engine"),
+        ("enable_sleep_mode", True, "rollout.free_cache"),
         ("data_parallel_size", False, "VLLM_DP_SIZE"),
     ],
 )
 def test_what_belongs_elsewhere(key: str, fixed: bool, place: str) -> None:
-    with pytest.raises(ValueError, match=rf"engine_kwargs\.vllm\.{key}=1: .*{place}"):
+    with pytest.raises(ValueError, match=rf"rollout\.engine_arguments\.{key}=1: .*{place}"):
         call(dict, {key: 1}, **({key: 2} if fixed else {}))
 
 

@@ -470,8 +470,8 @@ REFUSED: list[tuple[Callable[[TinyLLM], Any], str]] = [
     (lambda llm: setattr(llm.runner, "dynamic_eplb", True), "dynamic_eplb=False"),
     (lambda llm: setattr(llm.runner, "drafter", llm.runner), "draft model"),
     (lambda llm: setattr(llm.model.experts, "quant_method", tiny_engine.Fp8Method()), "experts is quantized"),
-    (lambda llm: setattr(llm.runner, "use_aclgraph", True), "enforce_eager=True"),
-    (lambda llm: setattr(llm.runner, "use_cuda_graph", True), "enforce_eager=True"),
+    (lambda llm: setattr(llm.runner, "use_aclgraph", True), "rollout.eager to true"),
+    (lambda llm: setattr(llm.runner, "use_cuda_graph", True), "rollout.eager to true"),
 ]
 
 
