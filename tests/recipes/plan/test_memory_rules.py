@@ -31,6 +31,7 @@ def broken(made: Plan) -> dict[str, Rule]:
 
 REFUSED = [
     (["actor.transformer.recompute_num_layers=1"], "memory-update", "activations (estimate) 122.9 GB"),
+    (["actor.transformer.recompute_num_layers=0"], "memory-update", "activations (estimate) 137.2 GB"),
     (["reference.micro_batch=256"], "memory-reference", "logits of the longest sequences 813.4 GB"),
     (["rollout.log_prob_micro_batch=256"], "memory-old-log-prob", "2169.0 GB"),
     (["rollout.memory_share=1"], "memory-generate", "= 67.3 GB, of 64.0 GB"),
@@ -114,6 +115,7 @@ def test_a_cache_at_the_border() -> None:
 
 FIXED = [
     ["actor.transformer.recompute_num_layers=1"],
+    ["actor.transformer.recompute_num_layers=0"],
     ["reference.micro_batch=256"],
     ["rollout.log_prob_micro_batch=256"],
     ["rollout.memory_share=1"],
