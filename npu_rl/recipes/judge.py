@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,8 +22,17 @@ from npu_rl.recipes.plan.plan import Machine, Plan, plan_of
 from npu_rl.recipes.readers import Readers
 
 _BAD_VALUES = ("invalid-value", "unknown-key", "environment-value", "model-path", "model-checkpoint")
-_ROLLOUT_SIZE = ("env", "VLLM_DP_SIZE")
-_OF_ROLLOUT_SIZE = ("rollout-", "memory-")  # rules that count with it
+# What follows from a refused value or a broken rule: parts of its key or its id -> the beginnings of the rules' ids.
+_FOLLOWS: Mapping[str, tuple[str, ...]] = {
+    "env.VLLM_DP_SIZE": ("rollout-", "memory-", "kv-cache-"),
+    ".recompute_": ("recompute-", "memory-update"),
+    ".activations_checkpoint_": ("recompute-", "memory-update"),
+}
+_FOLLOWS_FROM: Mapping[str, tuple[str, ...]] = {
+    "recompute-settings": ("memory-update",),
+    "recompute-uniform-layers": ("memory-update",),
+    "transformer-overrides-refused": ("recompute-",),
+}
 
 
 @dataclass(frozen=True)
@@ -110,7 +119,7 @@ def _judge(
         *environment_findings(loaded, plan.facts.env, code),
         *named_file_findings(loaded, code, here),
     ]
-    of_plan = _without(plan.findings(), of_keys)
+    of_plan = _without(plan.findings(), of_keys, loaded.recipe.plan.except_)
     found = [*of_keys, *of_plan]
     ids = {
         *GROUNDS,
@@ -163,12 +172,25 @@ def _stranger(loaded: LoadedRecipe, tree: AssembledTree | None) -> list[Finding]
     ]
 
 
-def _without(found: Iterable[Finding], known: Iterable[Finding]) -> list[Finding]:
-    """Leave out what follows from a value that is refused already: one fault is one line."""
-    bad = {one.trainer_key or one.path for one in known if one.rule in _BAD_VALUES}
-    follow = _OF_ROLLOUT_SIZE if _ROLLOUT_SIZE in bad else ()
+def _without(found: Sequence[Finding], known: Iterable[Finding], excepted: Collection[str]) -> list[Finding]:
+    """Leave out what follows from a value or a rule that is refused already: one fault is one line.
+
+    excepted: rules that the recipe overrules, so that what follows from them counts.
+    """
+    refused = [one for one in known if one.rule in _BAD_VALUES]
+    bad = {one.trainer_key or one.path for one in refused}
+    follow = [
+        rule
+        for one in refused
+        for part, rules in _FOLLOWS.items()
+        if part in one.key or part in one.trainer_key
+        for rule in rules
+    ]
+    for one in found:
+        if one.severity is Severity.ERROR and one.rule not in excepted:
+            follow += _FOLLOWS_FROM.get(one.rule, ())
     return [
         one
         for one in found
-        if not {one.trainer_key or one.path, one.path} & bad and not one.rule.startswith(follow)
+        if not {one.trainer_key or one.path, one.path} & bad and not one.rule.startswith(tuple(follow))
     ]

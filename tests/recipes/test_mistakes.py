@@ -153,7 +153,6 @@ RIGHT = [
     "actor.transformer.reuse_fp32_param=true",
     "actor.transformer.moe_alltoall_overlap_comm=true",
     "actor.transformer.moe_token_dispatcher_type=alltoall_seq",
-    "actor.transformer.recompute_granularity=selective",
     "actor.transformer.recompute_method=uniform",
     "actor.transformer.normalization=RMSNorm",
     "actor.kl_loss.kind=k3",
@@ -303,8 +302,24 @@ def test_what_is_unusual_and_right(found: dict[str, list[Finding]], argument: st
 @pytest.mark.upstreams
 def test_a_value_that_is_refused_is_one_line(code: Path) -> None:
     tree = AssembledTree(code, "deepseek-r1-zero")
-    found = judge(load_recipe(FLAGSHIP, ["actor.transformer.recompute_granularity=Full"]), tree)
-    assert [one.rule for one in found.errors] == ["invalid-value"], "and no memory of layers kept so"
+    for change in ("recompute_granularity=Full", "recompute_method=blocks"):
+        found = judge(load_recipe(FLAGSHIP, [f"actor.transformer.{change}"]), tree)
+        assert [one.rule for one in found.findings] == ["invalid-value"], "and no memory of layers kept so"
+
+
+@pytest.mark.upstreams
+@pytest.mark.parametrize(
+    "change", ["recompute_num_layers=~", "recompute_method=~", "recompute_granularity=selective"]
+)
+def test_values_that_megatron_refuses_together(code: Path, change: str) -> None:
+    """transformer_config.py raises on them while the workers start."""
+    tree = AssembledTree(code, "deepseek-r1-zero")
+    (found,) = judge(load_recipe(FLAGSHIP, [f"actor.transformer.{change}"]), tree).findings
+    assert found.rule == "recompute-settings" and found.certain
+    assert "megatron/core/transformer/transformer_config.py:" in found.message
+    key, value = found.fix.removeprefix("set ").partition(", or ")[0].split(" to ")
+    fixed = [f"actor.transformer.{change}", f"{key}={value}"]
+    assert judge(load_recipe(FLAGSHIP, fixed[key in fixed[0] :]), tree).findings == ()
 
 
 @pytest.mark.upstreams

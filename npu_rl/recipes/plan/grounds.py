@@ -26,6 +26,7 @@ _SPMD = "verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py"
 _WORKERS = "verl/workers/megatron_workers.py"
 _CONVERTER = "verl/models/mcore/config_converter.py"
 _STATE, _CONFIG = "megatron/core/parallel_state.py", "megatron/core/transformer/transformer_config.py"
+_BLOCK = "megatron/core/transformer/transformer_block.py"
 _ASCEND_CONFIG = "vllm_ascend/ascend_config.py"
 _SWAP = "mindspeed/features_manager/optimizer/swap_optimizer_feature.py"
 _CANN_TRAINING = "verl_patches/train_engine/initialize_training.py"
@@ -181,6 +182,8 @@ GROUNDS: Mapping[str, Ground] = {
             ),
         )
     ),
+    "recompute-settings": Ground((_at(_CONFIG, "recompute_num_layers must be None.", _CORE),), True),
+    "recompute-uniform-layers": Ground((_at(_BLOCK, "+= self.config.recompute_num_layers", _CORE),), True),
     "benchmark-switch-in-training": _ARITHMETIC,
     # Rollout
     "megatron-needs-vllm": Ground(

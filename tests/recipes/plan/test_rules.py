@@ -47,6 +47,8 @@ FITS = {
     "actor-reference-weights": "of the actor True, of the reference True",
     "benchmark-switch-in-training": "of a benchmark's switches on: none",
     "router-groups": "moe_router_num_groups 8, moe_router_group_topk 4; the model's experts are in 8",
+    "recompute-settings": "recompute_granularity full, recompute_method uniform, recompute_num_layers 1",
+    "recompute-uniform-layers": "recompute_granularity full, recompute_method uniform, recompute_num_layers 1",
     "sleep-mode-expandable-segments": "free_cache true, adaptation rollout-offload",
     "graph-or-eager": "torchair graphs on, eager False",
     "mla-graph-needs-torchair": "eager false, torchair_graph_config.enabled true",
@@ -257,6 +259,37 @@ BROKEN = [
         ["actor.transformer.moe_router_group_topk=8"],
         "moe_router_num_groups 8, moe_router_group_topk 8; the model's experts are in 8 groups",
         "moe_router_num_groups to 8 and actor.transformer.moe_router_group_topk to 4",
+    ),
+    (
+        "recompute-settings",
+        ["actor.transformer.recompute_method=~"],
+        "recompute_granularity full, recompute_method None, recompute_num_layers 1",
+        "set actor.transformer.recompute_method to block",
+    ),
+    (
+        "recompute-settings",
+        ["actor.transformer.recompute_num_layers=~"],
+        "recompute_method uniform, recompute_num_layers None",
+        "set actor.transformer.recompute_num_layers to 1",
+    ),
+    (
+        "recompute-settings",
+        ["actor.transformer.recompute_method=block", "actor.transformer.recompute_num_layers=~"],
+        "recompute_method block, recompute_num_layers None",
+        "set actor.transformer.recompute_num_layers to 8",
+    ),
+    (
+        "recompute-settings",
+        ["actor.transformer.recompute_granularity=selective"],
+        "recompute_granularity selective, recompute_method uniform, recompute_num_layers 1",
+        "set actor.transformer.recompute_granularity to full, or remove actor.transformer.recompute_num_layers "
+        "(on the command line: actor.transformer.recompute_num_layers=~)",
+    ),
+    (
+        "recompute-uniform-layers",
+        ["actor.transformer.recompute_num_layers=0"],
+        "recompute_num_layers 0: the loop over a stage's layers",
+        "set actor.transformer.recompute_num_layers to 1",
     ),
     (
         "d2d-without-balance-batch",
@@ -514,6 +547,27 @@ def test_a_model_of_unknown_shape_is_not_refused_for_it() -> None:
     judgement = judge(loaded("model.architecture=~", "offload.optimizer=true"))
     assert [found.rule for found in judgement.errors] == ["swap-or-offload-optimizer"]
     assert "model-size-unknown" in [found.rule for found in judgement.findings]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["actor.transformer.recompute_granularity=selective", "actor.transformer.recompute_num_layers=~"],
+        ["actor.transformer.recompute_granularity=~", "actor.transformer.recompute_method=~"],
+    ],
+)
+def test_recomputation_as_megatron_takes_it(changes: list[str]) -> None:
+    made = plan(*changes)
+    assert all(found.ok for found in made.rules if found.id.startswith("recompute-"))
+
+
+@pytest.mark.parametrize(
+    "change", ["recompute_method=~", "recompute_num_layers=~", "recompute_granularity=selective"]
+)
+def test_no_memory_of_a_recomputation_that_is_refused(change: str) -> None:
+    """A step in which nothing is computed again needs 175 GB, which no such recipe reaches."""
+    found = judge(loaded("actor.micro_batch=2", f"actor.transformer.{change}")).findings
+    assert [one.rule for one in found] == ["recompute-settings"]
 
 
 def test_memory_is_judged_on_npus_only() -> None:
