@@ -58,7 +58,7 @@ FITS = {
     "rollout-compile-off": "adaptation rollout-compile on",
     "clean-model-config": "no quantization_config, no num_nextn_predict_layers",
     "checkpoint-on-every-node": "/ckpts/DeepSeek-V3, the same on 16 nodes",
-    "hccl-ports": "HCCL_IF_BASE_PORT 64247 + 16 dies = 64263, the base may be 65520 at most",
+    "hccl-ports": "HCCL_IF_BASE_PORT 64247: 16 dies take 64247 to 64262, the base may be 65520 at most",
     "memory-weight-sync": "= 43.6 GB, of 64.0 GB",
     "memory-generate": "= 54.5 GB, of 64.0 GB",
     "memory-old-log-prob": "= 51.2 GB, of 64.0 GB",
@@ -322,8 +322,8 @@ BROKEN = [
     ("graph-batch-sizes", ["rollout.max_sequences=129"], "max_sequences 129", "to a multiple of 2"),
     ("checkpoint-on-every-node", ["model.checkpoint=ckpts/v3"], "ckpts/v3, the same on 16 nodes", "absolute"),
     ("rollout-ports", [CANN, "env.MASTER_PORT=65534"], "65534 + 2 data parallel", "65533 or less"),
-    ("hccl-ports", ["env.HCCL_IF_BASE_PORT=65530"], "65530 + 16 dies = 65546", "65519 or less"),
-    ("ports-overlap", [CANN, "env.MASTER_PORT=64250"], "64250 to 64252, HCCL's 64247 to 64263", "don't meet"),
+    ("hccl-ports", ["env.HCCL_IF_BASE_PORT=65521"], "16 dies take 65521 to 65536", "65520 or less"),
+    ("ports-overlap", [CANN, "env.MASTER_PORT=64250"], "64250 to 64252, HCCL's 64247 to 64262", "don't meet"),
 ]
 BROKEN += [
     (
@@ -447,6 +447,7 @@ RARE = [
     ),
     ("benchmark-switch-in-training", ["env.VLLM_ENABLE_FIX_ROUTE=0"]),
     ("attention-mask-size", ["actor.transformer.use_flash_attn=true", "actor.transformer.seq_length=2048"]),
+    ("hccl-ports", ["env.HCCL_IF_BASE_PORT=65520"]),
 ]
 
 
@@ -541,6 +542,8 @@ def test_a_finding_says_where_and_what_to_write() -> None:
     assert "MindSpeed" in found.message and found.fix.startswith("set actor.parallel.tensor to 1")
     (port,) = judge(loaded("env.HCCL_IF_BASE_PORT=65530")).findings
     assert (port.key, port.trainer_key) == ("env.HCCL_IF_BASE_PORT", "")
+    assert port.fix == "set env.HCCL_IF_BASE_PORT to 65520"
+    assert judge(loaded("env.HCCL_IF_BASE_PORT=65520")).findings == ()
 
 
 def test_a_model_of_unknown_shape_is_not_refused_for_it() -> None:
