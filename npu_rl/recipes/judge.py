@@ -29,6 +29,8 @@ _FOLLOWS: Mapping[str, tuple[str, ...]] = {
     ".activations_checkpoint_": ("recompute-", "memory-update"),
 }
 _FOLLOWS_FROM: Mapping[str, tuple[str, ...]] = {
+    "rollout-dp-size": ("rollout-parallel-", "rollout-experts-", "memory-", "kv-cache-"),
+    "mini-batch-within-batch": ("mini-batch-divisible-by-dp", "on-policy-needs-one-step"),
     "recompute-settings": ("memory-update",),
     "recompute-uniform-layers": ("memory-update",),
     "transformer-overrides-refused": ("recompute-",),

@@ -133,7 +133,7 @@ def _rollout(facts: Facts) -> Iterator[Rule]:
     if layout is None or shape is None or layout.rollout is None:
         return
     tensor, data = layout.rollout.tensor, layout.rollout.data
-    if "VLLM_DP_SIZE" in facts.env:
+    if "VLLM_DP_SIZE" in facts.env and tensor and facts.world % tensor == 0:  # else no size would do
         yield Rule(
             "rollout-dp-size",
             data * tensor == facts.world,

@@ -546,6 +546,31 @@ def test_a_finding_says_where_and_what_to_write() -> None:
     assert judge(loaded("env.HCCL_IF_BASE_PORT=65520")).findings == ()
 
 
+ON_POLICY = "adaptations.on-policy-logprob=true"
+ONE_FAULT = [
+    (["env.VLLM_DP_SIZE=64"], "rollout-dp-size", "env.VLLM_DP_SIZE"),
+    (["env.VLLM_DP_SIZE=0"], "rollout-dp-size", "env.VLLM_DP_SIZE"),
+    (["env.VLLM_DP_SIZE=3"], "rollout-dp-size", "env.VLLM_DP_SIZE"),
+    (["actor.mini_batch=1024", ON_POLICY], "mini-batch-within-batch", "actor.mini_batch"),
+    (["actor.mini_batch=513"], "mini-batch-within-batch", "actor.mini_batch"),
+    (["data.batch=256", ON_POLICY], "mini-batch-within-batch", "actor.mini_batch"),
+]
+
+
+@pytest.mark.parametrize(("changes", "name", "key"), ONE_FAULT, ids=[" ".join(row[0]) for row in ONE_FAULT])
+def test_one_fault_is_one_line(changes: list[str], name: str, key: str) -> None:
+    (found,) = judge(loaded(*changes)).findings
+    assert (found.rule, found.key) == (name, key)
+    fixed = re.findall(r"([\w.]+) to (\d+)", found.fix)[0]
+    kept = [change for change in changes if not change.startswith(f"{fixed[0]}=")]
+    assert judge(loaded(*kept, "=".join(fixed))).errors == ()
+
+
+def test_what_is_overruled_does_not_silence_what_follows() -> None:
+    changes = ("env.VLLM_DP_SIZE=64", "rollout.memory_share=0.5", "plan.except.rollout-dp-size=ours")
+    assert "kv-cache-room" in [one.rule for one in judge(loaded(*changes)).findings]
+
+
 def test_a_model_of_unknown_shape_is_not_refused_for_it() -> None:
     judgement = judge(loaded("model.architecture=~", "offload.optimizer=true"))
     assert [found.rule for found in judgement.errors] == ["swap-or-offload-optimizer"]
