@@ -21,6 +21,7 @@ from npu_rl.recipes.plan.grounds import GROUNDS
 from npu_rl.recipes.plan.plan import Machine, Plan, plan_of
 from npu_rl.recipes.readers import Readers
 
+_HEAD = "cluster-address"
 _BAD_VALUES = ("invalid-value", "unknown-key", "environment-value", "model-path", "model-checkpoint")
 # What follows from a refused value or a broken rule: parts of its key or its id -> the beginnings of the rules' ids.
 _FOLLOWS: Mapping[str, tuple[str, ...]] = {
@@ -101,7 +102,7 @@ def judge(
         loaded: The recipe.
         tree: The workspace's tree; None judges the recipe alone. One of another manifest is told, and not read.
         machine: What devices and hosts have.
-        here: Whether this machine will run it, so that it has to have the model and the data.
+        here: Whether this machine will run it, so that it has to have the model and the data, and to know Ray's head.
     """
     with _without_collections():
         return _judge(loaded, tree, machine, here)
@@ -120,6 +121,7 @@ def _judge(
         *check_keys(loaded, trainer, code),
         *environment_findings(loaded, plan.facts.env, code),
         *named_file_findings(loaded, code, here),
+        *(_without_head(loaded) if here else ()),
     ]
     of_plan = _without(plan.findings(), of_keys, loaded.recipe.plan.except_)
     found = [*of_keys, *of_plan]
@@ -127,6 +129,7 @@ def _judge(
         *GROUNDS,
         *OF_ENVIRONMENT,
         *OF_FILES,
+        _HEAD,
         *(rule.id for rule in plan.rules),
         *(one.rule for one in found),
     }
@@ -169,6 +172,25 @@ def _stranger(loaded: LoadedRecipe, tree: AssembledTree | None) -> list[Finding]
             f"the recipe is for {wanted}, and the workspace {tree.code.parent} is {tree.manifest}",
             f"name a workspace of {wanted} (npu-rl setup --manifest {loaded.recipe.manifest} --workspace DIR), "
             f"or set manifest to {tree.named or tree.manifest}",
+            loaded.where(*path),
+        )
+    ]
+
+
+def _without_head(loaded: LoadedRecipe) -> list[Finding]:
+    """Several machines need a Ray that was started on all of them. Its address is known when the run begins."""
+    cluster, path = loaded.recipe.cluster, ("cluster", "address")
+    if cluster.nodes == 1 or cluster.address or loaded.recipe.device != "npu":
+        return []
+    return [
+        Finding(
+            _HEAD,
+            Severity.ERROR,
+            path,
+            "",
+            f"{cluster.nodes} machines, and no address of a Ray head",
+            "set cluster.address to HOST:PORT of Ray's head, such as 10.0.0.1:6766 (head.sh and worker.sh of --dry-run "
+            "start Ray there)",
             loaded.where(*path),
         )
     ]

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from npu_rl.cli.app import app
+from npu_rl.recipes.judge import AssembledTree, judge
 from npu_rl.recipes.load import load_recipe
 from npu_rl.training.prepare import RefusedRecipe, prepare
 from npu_rl.workspace.layout import Layout
@@ -55,6 +56,7 @@ BROKEN = [
         "overrides['actor_rollout_ref.actor.ppo_micro_batch_size']",
     ),
     (["actor.micro_batch=3"], "mini-batch-share", "actor.micro_batch"),
+    (["cluster.nodes=2"], "cpu-one-node", "cluster.nodes"),
     (["env.HCCL_IF_BASE_PORT=65530"], "environment-value", "env.HCCL_IF_BASE_PORT"),
     (["env.HCCL_CONNECT_TIMEOUT=soon"], "environment-value", "env.HCCL_CONNECT_TIMEOUT"),
     (["env.HCCL_BUFFSIZE=300MB"], "environment-value", "env.HCCL_BUFFSIZE"),
@@ -130,6 +132,20 @@ def test_train_judges_by_the_memory_of_this_machine(quickstart_workspace: Path, 
         prepare(loaded, Layout(quickstart_workspace), None, print, rehearse=False, root=tmp_path)
     assert "memory-host" in [found.rule for found in refused.value.findings]
     assert "of 1.0 GB" in str(refused.value)
+
+
+def test_several_machines_need_the_address_of_their_head_where_the_run_begins(
+    quickstart_workspace: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/davinci0").touch()
+    loaded = load_recipe("quickstart", ["device=npu", "cluster.nodes=2"])
+    with pytest.raises(RefusedRecipe) as refused:
+        prepare(loaded, Layout(quickstart_workspace), None, print, rehearse=False, root=tmp_path)
+    (found,) = [one for one in refused.value.findings if one.rule == "cluster-address"]
+    assert found.key == "cluster.address" and "cluster.address to HOST:PORT" in found.fix
+    judged = judge(loaded, AssembledTree(quickstart_workspace / "code", "quickstart"))
+    assert "cluster-address" not in [one.rule for one in judged.findings]
 
 
 def test_a_rehearsal_counts_what_refuses_it(quickstart_workspace: Path) -> None:

@@ -64,6 +64,7 @@ _CANN_PORTS = Ground(
 GROUNDS: Mapping[str, Ground] = {
     # Layout
     "world-size": _ARITHMETIC,
+    "cpu-one-node": _ARITHMETIC,
     "model-parallel-divides-world": Ground((_at(_STATE, "is not divisible by", _CORE),), True),
     "fsdp-size-divides-world": _ARITHMETIC,
     "tensor-parallel-divides-heads": Ground((_at(_CONFIG, "must be a multiple of", _CORE),), True),

@@ -68,6 +68,16 @@ _LIST_OF_LAYERS = (
 def layout_rules(facts: Facts) -> Iterator[Rule]:
     """The rules on sizes; those on the model's only where its shape is known."""
     yield _world(facts)
+    if not facts.npu:
+        nodes = facts.recipe.cluster.nodes
+        yield Rule(
+            "cpu-one-node",
+            nodes == 1,
+            f"device {facts.recipe.device}, {nodes} {'node' if nodes == 1 else 'nodes'}: a recipe for a CPU runs on "
+            "one machine",
+            "set cluster.nodes to 1",
+            ("trainer.nnodes",),
+        )
     layout = facts.layout
     if layout is None:
         return
