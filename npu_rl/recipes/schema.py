@@ -396,6 +396,9 @@ class Cluster(Strict):
     nodes: Annotated[f.Positive, key("trainer.nnodes")] = Field(default=1, description="Machines.")
     dies: Annotated[f.Positive, key("trainer.n_gpus_per_node")] = Field(description="Dies per machine.")
     dies_per_card: f.Positive = Field(default=1, description="2 on Atlas A3; for tokens per second and card.")
+    die_memory_gb: f.AboveZero = Field(
+        default=64.0, description="Memory of a die, in 10^9 bytes, by which the recipe is judged."
+    )
     address: f.Address | None = Field(
         default=None, description="HOST:PORT of a running Ray head; left out, one machine starts its own."
     )

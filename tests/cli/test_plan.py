@@ -97,3 +97,16 @@ def test_a_laptop_recipe(tmp_path: Path) -> None:
     assert shown.returncode == 0
     assert "training: 1 die, fsdp" in shown.stdout
     assert shown.stdout.endswith("quickstart fits.\n")
+
+
+def test_the_memory_of_a_die_is_the_recipes(tmp_path: Path) -> None:
+    """check, plan and train judge by it; the option of plan is for a look at another die."""
+    env, small = clean_env(tmp_path), "cluster.die_memory_gb=32"
+    checked = run_cli(["recipes", "check", RECIPE, small, "--json"], env, tmp_path)
+    planned = run_cli(["plan", RECIPE, small, "--json"], env, tmp_path)
+    found = json.loads(checked.stdout)["findings"]
+    assert (checked.returncode, planned.returncode) == (1, 1)
+    assert json.loads(planned.stdout)["findings"] == found
+    assert json.loads(planned.stdout)["die_memory"] == 32 * 10**9
+    assert any(one["rule"].startswith("memory-") and "of 32.0 GB" in one["message"] for one in found)
+    assert run_cli(["plan", RECIPE, small, "--die-memory-gb", "64"], env, tmp_path).returncode == 0
