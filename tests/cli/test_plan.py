@@ -41,7 +41,7 @@ def test_all_lists_the_rules_that_hold_and_those_that_do_not_apply(tmp_path: Pat
 
 
 def test_one_that_does_not_fit_says_what_to_change(tmp_path: Path) -> None:
-    shown = run_cli(["plan", RECIPE, "--die-memory-gb", "32"], clean_env(tmp_path), tmp_path)
+    shown = run_cli(["plan", RECIPE, "--die-memory-gb", "30"], clean_env(tmp_path), tmp_path)
     assert shown.returncode == 1
     (line,) = [line for line in shown.stdout.splitlines() if line.endswith("[memory-generate]")]
     assert line.startswith("error: ") and "stage 0: engine's weights 23.3 GB" in line

@@ -49,9 +49,9 @@ def _beside(rule: Rule, of_phases: list[Rule]) -> Rule:
     """A rule of the cache, stepped aside where a phase asks for the same change of HCCL's buffers."""
     same = f"set env.{BUFFER} to "
     for other in of_phases:
-        if not (rule.ok or other.ok) and rule.fix.startswith(same) and other.fix.startswith(same):
-            if rule.advice or not other.advice:
-                return replace(rule, ok=True, skipped=f"follows from {other.id}")
+        both = not (rule.ok or other.ok) and rule.fix.startswith(same) and other.fix.startswith(same)
+        if both and (rule.advice or not other.advice):
+            return replace(rule, ok=True, skipped=f"follows from {other.id}")
     return rule
 
 
