@@ -131,7 +131,7 @@ def _plan(prepared: Prepared, as_json: bool) -> None:
     tell(f"Nothing was started. Written to {written.folder}: {', '.join(written.files)}")
     if lacks_head(prepared.recipe):
         tell(
-            "Give cluster.address=HOST:PORT of Ray's head: run.sh needs it, and head.sh and worker.sh are written with it"
+            "Give cluster.address=HOST:PORT of Ray's head: run.sh needs it, and head.sh and worker.sh come with it"
         )
 
 

@@ -6,6 +6,7 @@ Nothing is imported from that code, and nothing of it is run. Sizes are `plan`'s
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,7 +15,7 @@ from npu_rl.recipes.benchmark import HINT, spoiled
 from npu_rl.recipes.finding import Finding, Severity
 from npu_rl.recipes.hydra_files import ConfigFault
 from npu_rl.recipes.hydra_yaml import ModuleFault
-from npu_rl.recipes.keys import out_of_range, word_for
+from npu_rl.recipes.keys import choices_of, out_of_range, word_for
 from npu_rl.recipes.known_switches import known_switches, switches_in_code
 from npu_rl.recipes.nearest import nearest
 from npu_rl.recipes.owned import owned, owned_by
@@ -109,12 +110,20 @@ class _Check:
         elif setting.raw and (outside := out_of_range(setting.key, value)):
             self._error(setting.path, setting.key, f"{outside}, not {value}", "invalid-value")
         elif refused := readers.refused(setting.key, value):
+            refused = replace(refused, names=self._words(setting, refused.names))
             fix = self._nearest(setting, refused.value, refused.names)
             message = f"{refused} ({refused.where})"
             self._error(setting.path, setting.key, message, "invalid-value", fix, refused.certain)
 
+    def _words(self, setting: Setting, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of the accepted names that the recipe's own key takes; all of them under `overrides`."""
+        own = () if setting.raw else choices_of(_typed(setting.path))
+        return tuple(name for name in names if name in own) or names
+
     def _nearest(self, setting: Setting, wrong: Any, names: Collection[str]) -> str:
         near = nearest(wrong, names) if isinstance(wrong, str) else None
+        if len(names) == 1:
+            (near,) = names
         if near is None:
             return ""
         given = setting.value

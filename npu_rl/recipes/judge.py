@@ -29,6 +29,7 @@ _FOLLOWS: Mapping[str, tuple[str, ...]] = {
     ".recompute_": ("recompute-", "memory-update"),
     ".activations_checkpoint_": ("recompute-", "memory-update"),
 }
+_SAYS_WHY = ("megatron-needs-vllm",)
 _FOLLOWS_FROM: Mapping[str, tuple[str, ...]] = {
     "rollout-dp-size": ("rollout-parallel-", "rollout-experts-", "memory-", "kv-cache-"),
     "mini-batch-within-batch": ("mini-batch-divisible-by-dp", "on-policy-needs-one-step"),
@@ -123,6 +124,7 @@ def _judge(
         *named_file_findings(loaded, code, here),
         *(_without_head(loaded) if here else ()),
     ]
+    of_keys = _without_vaguer(of_keys, plan.findings())
     of_plan = _without(plan.findings(), of_keys, loaded.recipe.plan.except_)
     found = [*of_keys, *of_plan]
     ids = {
@@ -194,6 +196,12 @@ def _without_head(loaded: LoadedRecipe) -> list[Finding]:
             loaded.where(*path),
         )
     ]
+
+
+def _without_vaguer(of_keys: Sequence[Finding], of_plan: Sequence[Finding]) -> list[Finding]:
+    """Leave out that a value is none of the accepted ones where a rule of the plan says why."""
+    said = {one.trainer_key for one in of_plan if one.rule in _SAYS_WHY and one.severity is Severity.ERROR}
+    return [one for one in of_keys if one.rule != "invalid-value" or one.trainer_key not in said]
 
 
 def _without(found: Sequence[Finding], known: Iterable[Finding], excepted: Collection[str]) -> list[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
@@ -71,6 +71,19 @@ def meant_by(key: str) -> list[str]:
         if found:
             return list(dict.fromkeys(found))
     return []
+
+
+def choices_of(word: str) -> tuple[str, ...]:
+    """The names that a key of the recipe takes; none where it takes any text."""
+    field = _fields().get(word)
+    arguments = [field.annotation, *get_args(field.annotation)] if field is not None else []
+    return tuple(
+        name
+        for one in arguments
+        if get_origin(one) is Literal
+        for name in get_args(one)
+        if isinstance(name, str)
+    )
 
 
 def out_of_range(trainer_key: str, value: Any) -> str | None:

@@ -89,7 +89,7 @@ OF_THE_TREE = {
     ),
     "algorithm.estimator=GRPO": ("invalid-value", "core_algos.py:", "{key} to grpo"),
     "reward.manager=naiv": ("invalid-value", "reward_manager/registry.py:", "{key} to naive"),
-    "rollout.engine=hf": ("invalid-value", "verl/workers/megatron_workers.py:", ""),
+    "rollout.engine=hf": ("invalid-value", "verl/workers/megatron_workers.py:", "{key} to vllm"),
     "rollout.dtype=bflaot16": ("invalid-value", "vllm/engine/arg_utils.py:", "{key} to bfloat16"),
     f"{RAW}.actor.loss_agg_mode=token_mean": ("invalid-value", "verl/", "{key} to token-mean"),
     f"{RAW}.rollout.temperature=-1": ("invalid-value", "must be 0 or more", ""),
@@ -305,6 +305,14 @@ def test_a_value_that_is_refused_is_one_line(code: Path) -> None:
     for change in ("recompute_granularity=Full", "recompute_method=blocks"):
         found = judge(load_recipe(FLAGSHIP, [f"actor.transformer.{change}"]), tree)
         assert [one.rule for one in found.findings] == ["invalid-value"], "and no memory of layers kept so"
+
+
+@pytest.mark.upstreams
+def test_the_engine_that_megatron_lacks(code: Path) -> None:
+    """The code has sglang, too, which no recipe can name."""
+    tree = AssembledTree(code, "deepseek-r1-zero")
+    (found,) = judge(load_recipe(FLAGSHIP, ["rollout.engine=hf"]), tree).errors
+    assert (found.rule, found.fix) == ("megatron-needs-vllm", "set rollout.engine to vllm")
 
 
 @pytest.mark.upstreams
