@@ -43,13 +43,14 @@ _TRAINERS: Mapping[str, tuple[str, ...]] = {
     "data": (
         "apply_chat_template_kwargs", "custom_cls", "datagen", "filter_overlong_prompts_workers", "image_key",
         "prompt_key", "return_full_prompt", "return_multi_modal_inputs", "return_raw_chat", "return_raw_input_ids",
-        "reward_fn_key", "sampler", "tokenizer", "trust_remote_code", "use_shm", "val_batch_size", "validation_shuffle",
-        "video_key",
+        "reward_fn_key", "sampler", "tokenizer", "trust_remote_code", "use_shm", "val_batch_size",
+        "validation_shuffle", "video_key",
     ),
     "trainer": (
-        "balance_batch", "controller_nsight_options", "critic_warmup", "default_hdfs_dir", "del_local_ckpt_after_load",
-        "esi_redundant_time", "log_val_generations", "max_critic_ckpt_to_keep", "profile_steps",
-        "ray_wait_register_center_timeout", "total_epochs", "use_legacy_worker_impl", "val_only", "worker_nsight_options",
+        "balance_batch", "controller_nsight_options", "critic_warmup", "default_hdfs_dir",
+        "del_local_ckpt_after_load", "esi_redundant_time", "log_val_generations", "max_critic_ckpt_to_keep",
+        "profile_steps", "ray_wait_register_center_timeout", "total_epochs", "use_legacy_worker_impl", "val_only",
+        "worker_nsight_options",
     ),
 }  # fmt: skip
 _SHARED = tuple(_TRAINERS)
