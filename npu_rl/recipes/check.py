@@ -108,7 +108,9 @@ class _Check:
             fix = self._nearest(setting, value, verdict.kinds.choices)
             self._error(setting.path, setting.key, f"{wrong}{where}", "invalid-value", fix)
         elif setting.raw and (outside := out_of_range(setting.key, value)):
-            self._error(setting.path, setting.key, f"{outside}, not {value}", "invalid-value")
+            certain = word_for(setting.key) is not None
+            message = f"{outside}, not {value}"
+            self._error(setting.path, setting.key, message, "invalid-value", certain=certain)
         elif refused := readers.refused(setting.key, value):
             refused = replace(refused, names=self._words(setting, refused.names))
             fix = self._nearest(setting, refused.value, refused.names)

@@ -15,6 +15,8 @@ from npu_rl.recipes.fields import Key
 from npu_rl.recipes.nearest import nearest
 from npu_rl.recipes.schema import Recipe
 
+_SHARES = ("algorithm.gamma", "algorithm.lam")  # discounts, for which a recipe has no word
+
 
 @cache
 def sections() -> tuple[str, ...]:
@@ -87,7 +89,9 @@ def choices_of(word: str) -> tuple[str, ...]:
 
 
 def out_of_range(trainer_key: str, value: Any) -> str | None:
-    """What is wrong with a number for a key of the trainer that a recipe has a word for; None if nothing is."""
+    """What is wrong with a number for a key of the trainer whose range is known; None if nothing is."""
+    if trainer_key in _SHARES and type(value) in (int, float) and not 0 <= value <= 1:
+        return "must be from 0 to 1"
     word = word_for(trainer_key)
     field = _fields().get(word) if word else None
     if (

@@ -38,6 +38,9 @@ OF_THE_SCHEMA = {
     "optimizer.clip=-1": ("optimizer.clip", "must be 0 or more"),
     "optimizer.weight_decay=-0.1": ("optimizer.weight_decay", "must be 0 or more"),
     "actor.clip_ratio=-0.2": ("actor.clip_ratio", "must be 0 or more"),
+    "actor.kl_loss.coefficient=-1": ("actor.kl_loss.coefficient", "must be 0 or more"),
+    "actor.entropy=-1": ("actor.entropy", "must be 0 or more"),
+    "algorithm.kl_coefficient=-1": ("algorithm.kl_coefficient", "must be 0 or more"),
     "actor.micro_batch=0": ("actor.micro_batch", "must be 1 or more"),
     "rollout.memory_share=80": ("rollout.memory_share", "must be more than 0 and at most 1"),
     "rollout.memory_share=0": ("rollout.memory_share", "must be more than 0 and at most 1"),
@@ -93,6 +96,15 @@ OF_THE_TREE = {
     "rollout.dtype=bflaot16": ("invalid-value", "vllm/engine/arg_utils.py:", "{key} to bfloat16"),
     f"{RAW}.actor.loss_agg_mode=token_mean": ("invalid-value", "verl/", "{key} to token-mean"),
     f"{RAW}.rollout.temperature=-1": ("invalid-value", "must be 0 or more", ""),
+    f"{RAW}.actor.entropy_coeff=-1": ("invalid-value", "must be 0 or more", ""),
+    "overrides.algorithm.gamma=1.5": ("invalid-value", "must be from 0 to 1", ""),
+    "overrides.algorithm.lam=-0.1": ("invalid-value", "must be from 0 to 1", ""),
+    "rollout.load_format=dumy": ("invalid-value", "vllm/config.py:", "{key} to dummy"),
+    "actor.transformer.attention_backend=flas": (
+        "invalid-value",
+        "transformer_config.py:",
+        "{key} to flash",
+    ),
     "overrides.algorithm.kl_ctrl.type=fix": ("invalid-value", "core_algos.py:", "{key} to fixed"),
     "actor.transformer.multi_head_latent_atention=true": (
         "unknown-key",
@@ -178,6 +190,10 @@ RIGHT = [
     "rollout.top_k=50",
     "rollout.dtype=float16",
     "rollout.load_format=dummy_megatron",
+    "rollout.load_format=safetensors",
+    "rollout.load_format=AUTO",
+    "overrides.algorithm.gamma=0.99",
+    "actor.transformer.attention_backend=fused",
 ]
 
 

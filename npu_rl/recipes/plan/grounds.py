@@ -222,6 +222,9 @@ GROUNDS: Mapping[str, Ground] = {
     "graph-batch-sizes": Ground(
         (_at("vllm_ascend/worker/model_runner_v1.py", "graph_batch_sizes", _ANY_ASCEND), _ADDITIONAL)
     ),
+    "graph-batch-sizes-list": Ground(
+        (_at(_ASCEND_CONFIG, "graph_batch_sizes must be list[int]", _ANY_ASCEND), _ADDITIONAL), True
+    ),
     "v1-engine": _ARITHMETIC,
     "topk-optimize-unused": Ground(
         (

@@ -240,6 +240,16 @@ def _torchair_switches(settings: Mapping[str, Any]) -> Rule:
 
 def _batch_sizes(facts: Facts, settings: Mapping[str, Any]) -> Iterator[Rule]:
     sizes = settings.get("graph_batch_sizes")
+    if sizes is not None and not isinstance(sizes, list):
+        sequences = facts.whole(f"{ROLLOUT}.max_num_seqs")
+        yield Rule(
+            "graph-batch-sizes-list",
+            False,
+            f"graph_batch_sizes {sizes!r} is no list of numbers",
+            f"set {_RECIPE_GRAPH}.graph_batch_sizes to [{sequences or 'a number'}]",
+            (f"{_GRAPH}.graph_batch_sizes",),
+        )
+        return
     if not isinstance(sizes, list) or not sizes or facts.layout is None or facts.layout.rollout is None:
         return
     tensor = facts.layout.rollout.tensor

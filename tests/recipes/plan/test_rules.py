@@ -318,6 +318,18 @@ BROKEN = [
         f"{GRAPH}.enabled to true",
     ),
     ("graph-batch-sizes", [f"{GRAPH}.graph_batch_sizes=[63]"], "graph_batch_sizes [63]", "to [64]"),
+    (
+        "graph-batch-sizes-list",
+        [f"{GRAPH}.graph_batch_sizes=abc"],
+        "graph_batch_sizes 'abc' is no list",
+        "to [64]",
+    ),
+    (
+        "graph-batch-sizes-list",
+        [f"{GRAPH}.graph_batch_sizes=64"],
+        "graph_batch_sizes 64 is no list",
+        "to [64]",
+    ),
     ("graph-batch-sizes", ["rollout.max_sequences=128"], "max_sequences 128", "to [128]"),
     ("graph-batch-sizes", ["rollout.max_sequences=129"], "max_sequences 129", "to a multiple of 2"),
     ("checkpoint-on-every-node", ["model.checkpoint=ckpts/v3"], "ckpts/v3, the same on 16 nodes", "absolute"),
