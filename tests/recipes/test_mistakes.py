@@ -365,3 +365,60 @@ def test_the_bundled_recipes_have_no_notes(code: Path, name: str) -> None:
     found = judge(load_recipe(name), AssembledTree(code, "deepseek-r1-zero"))
     assert [one for one in found.of_keys if one.severity is not Severity.ADVICE] == []
     assert found.unchecked == {}
+
+
+# Sizes that are rightly refused: argument -> the rules that do, the first of them, and words of it.
+OF_SIZES = {
+    "data.response_length=32768": (
+        {"memory-old-log-prob", "memory-reference", "memory-update"},
+        "memory-old-log-prob",
+        "logits of the longest sequences 279.6 GB",
+    ),
+    "data.prompt_length=8192": (
+        {"prompt-exceeds-prefill-step", "memory-old-log-prob"},
+        "prompt-exceeds-prefill-step",
+        "max_batched_tokens 1024, prompts of up to 8192 tokens",
+    ),
+    "rollout.tensor_parallel=256": (
+        {"rollout-tensor-parallel-divides-heads", "rollout-dp-size", "graph-batch-sizes"},
+        "rollout-tensor-parallel-divides-heads",
+        "128 heads can't be split evenly 256 ways",
+    ),
+    "actor.parallel.expert=64": (
+        {"expert-parallel-divides-world"},
+        "expert-parallel-divides-world",
+        "256 ranks can't be split evenly 512 ways",
+    ),
+    "data.batch=100": (
+        {"mini-batch-within-batch", "batch-divisible-by-rollout-dp"},
+        "mini-batch-within-batch",
+        "the batch of 100 prompts is smaller than the mini batch of 512",
+    ),
+    "actor.mini_batch=1024": ({"mini-batch-within-batch"}, "mini-batch-within-batch", "mini batch of 1024"),
+    "env.VLLM_DP_SIZE=64": (
+        {"rollout-dp-size"},
+        "rollout-dp-size",
+        "64 x rollout tensor 2 = 128, of 256 dies",
+    ),
+    "actor.micro_batch=4": (set(), "memory-update-tight", "60.5 GB of 64.0 GB"),
+    "actor.micro_batch=512": (
+        {"batch-divisible-by-dp", "memory-update"},
+        "batch-divisible-by-dp",
+        "32 data-parallel replicas x micro batch 512 = 16384",
+    ),
+}
+
+
+@pytest.mark.upstreams
+@pytest.mark.parametrize(("argument", "expected"), OF_SIZES.items(), ids=OF_SIZES)
+def test_sizes_that_do_not_fit(code: Path, argument: str, expected: tuple[set[str], str, str]) -> None:
+    rules, first, words = expected
+    found = judge(load_recipe(FLAGSHIP, [argument]), AssembledTree(code, "deepseek-r1-zero"))
+    assert {one.rule for one in found.errors} == rules
+    assert found.findings[0].rule == first and words in found.findings[0].message
+
+
+@pytest.mark.upstreams
+def test_without_graphs_nothing_of_theirs_is_asked_for(code: Path) -> None:
+    given = [f"{GRAPHS}.enabled=false", f"{GRAPHS}.graph_batch_sizes=~", "rollout.eager=true"]
+    assert judge(load_recipe(FLAGSHIP, given), AssembledTree(code, "deepseek-r1-zero")).findings == ()

@@ -13,6 +13,7 @@ from npu_rl.recipes.judge import judge
 from npu_rl.recipes.load import load_recipe
 from npu_rl.recipes.plan.memory import PhaseName
 from npu_rl.recipes.plan.memory_report import memory_json, memory_text
+from npu_rl.recipes.plan.parts import total
 from npu_rl.recipes.plan.plan import Machine, Plan, plan_of
 from npu_rl.recipes.plan.rule import Rule
 from tests.recipes.plan.helpers import loaded, plan, rule
@@ -226,6 +227,17 @@ def test_a_host_is_judged_where_its_memory_is_named() -> None:
         assert list(found) == ([wanted] if wanted else [])
     assert not broken(plan(machine=Machine(host=10**12)))["memory-host"].certain  # by the copies, an estimate
     assert broken(plan(machine=Machine(host=8 * 10**11)))["memory-host"].certain
+
+
+def test_half_the_nodes_need_twice_the_host() -> None:
+    """Each host has 16 dies, and each of these twice the share of the experts and of the optimizer's states."""
+    all_nodes, half = plan(), ascend(*EIGHT_NODES)
+    assert all_nodes.memory is not None and half.memory is not None
+    need, more = (total(one.memory.host) for one in (all_nodes, half) if one.memory)
+    assert (need // 10**9, more // 10**9) == (1140, 2053)
+    made = ascend(*EIGHT_NODES, machine=Machine(host=1500 * 10**9))
+    assert broken(made)["memory-host"].refuses
+    assert "memory-host" not in broken(ascend(*EIGHT_NODES, machine=Machine(host=2 * more)))
 
 
 def test_rays_object_store_on_the_host() -> None:
