@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from npu_rl.manifest.problems import KeyPath
@@ -126,6 +126,7 @@ def _judge(
     ]
     of_keys = _without_vaguer(of_keys, plan.findings())
     of_plan = _without(plan.findings(), of_keys, loaded.recipe.plan.except_)
+    plan = _stepped_aside(plan, of_plan)
     found = [*of_keys, *of_plan]
     ids = {
         *GROUNDS,
@@ -196,6 +197,16 @@ def _without_head(loaded: LoadedRecipe) -> list[Finding]:
             loaded.where(*path),
         )
     ]
+
+
+def _stepped_aside(plan: Plan, told: Iterable[Finding]) -> Plan:
+    """The plan with the rules that follow from another finding among those that don't apply."""
+    left = {one.rule for one in told}
+    rules = [
+        rule if rule.ok or rule.id in left else replace(rule, ok=True, skipped="follows from another finding")
+        for rule in plan.rules
+    ]
+    return replace(plan, rules=tuple(rules))
 
 
 def _without_vaguer(of_keys: Sequence[Finding], of_plan: Sequence[Finding]) -> list[Finding]:

@@ -571,8 +571,10 @@ ONE_FAULT = [
 
 @pytest.mark.parametrize(("changes", "name", "key"), ONE_FAULT, ids=[" ".join(row[0]) for row in ONE_FAULT])
 def test_one_fault_is_one_line(changes: list[str], name: str, key: str) -> None:
-    (found,) = judge(loaded(*changes)).findings
+    judgement = judge(loaded(*changes))
+    (found,) = judgement.findings
     assert (found.rule, found.key) == (name, key)
+    assert [one.id for one in judgement.plan.rules if not one.ok] == [name]
     fixed = re.findall(r"([\w.]+) to (\d+)", found.fix)[0]
     kept = [change for change in changes if not change.startswith(f"{fixed[0]}=")]
     assert judge(loaded(*kept, "=".join(fixed))).errors == ()
