@@ -11,14 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_rl.errors import NpuRlError
-from npu_rl.masking import (
-    Secrets,
-    masked_argument,
-    masked_data,
-    masked_text,
-    masked_value,
-    without_passwords,
-)
+from npu_rl.masking import Secrets, masked_argument, masked_data, masked_text, masked_value, without_passwords
 from npu_rl.training.record_masking import environment_to_write
 
 

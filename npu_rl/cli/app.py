@@ -199,8 +199,14 @@ def plan(
     overrides: Overrides = None,
     workspace: Workspace = None,
     die_memory: Annotated[
-        float, typer.Option("--die-memory-gb", metavar="GB", help="Memory of a die, in 10^9 bytes.")
-    ] = 64.0,
+        Optional[float],  # noqa: UP045
+        typer.Option(
+            "--die-memory-gb",
+            metavar="GB",
+            help="Memory of a die, in 10^9 bytes, in place of the recipe's cluster.die_memory_gb.",
+            show_default=False,
+        ),
+    ] = None,
     host_memory: Annotated[
         Optional[float],  # noqa: UP045
         typer.Option(

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npu_rl.cli.show import print_json, say, tell
 
+_QUOTED = "'([^']+)'"
+_OF_TRAINER = re.compile(r"is set with (overrides\.[\w.-]+)=\.\.\.$")
+_MEANT = re.compile(rf"^unknown key; did you mean ({_QUOTED}(?: or {_QUOTED})*)\?")
+
 if TYPE_CHECKING:
     from npu_rl.config.finding import Finding
+    from npu_rl.config.problems import Problem
     from npu_rl.judgement.judge import AssembledTree
     from npu_rl.recipes.load_recipe import LoadedRecipe
 
@@ -61,6 +67,26 @@ def _problems(error: Any) -> list[dict[str, Any]]:
     from npu_rl.config.problems import place
 
     return rows(
-        Finding("invalid-recipe", Severity.ERROR, one.path, "", one.message, "", place(one.file, one.line))
+        Finding(
+            "invalid-recipe", Severity.ERROR, one.path, "", one.message, _fix(one), place(one.file, one.line)
+        )
         for one in error.problems
     )
+
+
+def _fix(problem: Problem) -> str:
+    """What the message asks whether it was meant, as an instruction; "" if it asks nothing."""
+    from npu_rl.config.problems import dotted
+
+    meant, trainers = _MEANT.search(problem.message), _OF_TRAINER.search(problem.message)
+    if meant is None and trainers is None:
+        return ""
+    names = re.findall(_QUOTED, meant[1]) if meant else [trainers[1]] if trainers else []
+    return f"write {' or '.join(_name(name, problem) for name in names)} in place of {dotted(problem.path)}"
+
+
+def _name(name: str, problem: Problem) -> str:
+    """A key in full: what is only spelled otherwise stands where the wrong one does."""
+    from npu_rl.config.problems import dotted
+
+    return name if "." in name or len(problem.path) < 2 else f"{dotted(problem.path[:-1])}.{name}"

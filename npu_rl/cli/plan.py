@@ -14,7 +14,7 @@ def run(
     name: str,
     overrides: Sequence[str],
     workspace: Path | None,
-    die_gb: float,
+    die_gb: float | None,
     host_gb: float | None,
     disk_gb: float | None,
     storage_gbs: float | None,
@@ -36,7 +36,7 @@ def run(
     for option, value in given.items():
         if value is not None and not (math.isfinite(value) and value > 0):
             raise UsageError(f"{option} needs a number above 0, not {value:g}")
-    machine = Machine(int(die_gb * 1e9), _bytes(host_gb), _bytes(disk_gb))
+    machine = Machine(_bytes(die_gb), _bytes(host_gb), _bytes(disk_gb))
     judgement = judge(judged.load(name, overrides, as_json), judged.tree_of(workspace), machine)
     speed = None if storage_gbs is None else storage_gbs * 1e9
     if as_json:

@@ -112,6 +112,7 @@ def _print(prepared: Prepared, trained: Trained) -> None:
 
 
 def _plan(prepared: Prepared, as_json: bool) -> None:
+    from npu_rl.training.dry_run import lacks_head
     from npu_rl.training.train import plan_run
 
     written = plan_run(prepared)
@@ -128,6 +129,10 @@ def _plan(prepared: Prepared, as_json: bool) -> None:
         return
     say(written.command)
     tell(f"Nothing was started. Written to {written.folder}: {', '.join(written.files)}")
+    if lacks_head(prepared.recipe):
+        tell(
+            "Give cluster.address=HOST:PORT of Ray's head: run.sh needs it, and head.sh and worker.sh come with it"
+        )
 
 
 def _rehearse(prepared: Prepared, level: str, as_json: bool) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from npu_rl.config.finding import Finding, Severity
@@ -21,9 +21,22 @@ from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.trainer_keys.key_check import check_keys, read_trainer
 from npu_rl.trainer_keys.key_resolver import Readers
 
+_HEAD = "cluster-address"
 _BAD_VALUES = ("invalid-value", "unknown-key", "environment-value", "model-path", "model-checkpoint")
-_ROLLOUT_SIZE = ("env", "VLLM_DP_SIZE")
-_OF_ROLLOUT_SIZE = ("rollout-", "memory-")  # rules that count with it
+# What follows from a refused value or a broken rule: parts of its key or its id -> the beginnings of the rules' ids.
+_FOLLOWS: Mapping[str, tuple[str, ...]] = {
+    "env.VLLM_DP_SIZE": ("rollout-", "memory-", "kv-cache-"),
+    ".recompute_": ("recompute-", "memory-update"),
+    ".activations_checkpoint_": ("recompute-", "memory-update"),
+}
+_SAYS_WHY = ("megatron-needs-vllm",)
+_FOLLOWS_FROM: Mapping[str, tuple[str, ...]] = {
+    "rollout-dp-size": ("rollout-parallel-", "rollout-experts-", "memory-", "kv-cache-"),
+    "mini-batch-within-batch": ("mini-batch-divisible-by-dp", "on-policy-needs-one-step"),
+    "recompute-settings": ("memory-update",),
+    "recompute-uniform-layers": ("memory-update",),
+    "transformer-overrides-refused": ("recompute-",),
+}
 
 
 @dataclass(frozen=True)
@@ -90,7 +103,7 @@ def judge(
         loaded: The recipe.
         tree: The workspace's tree; None judges the recipe alone. One of another manifest is told, and not read.
         machine: What devices and hosts have.
-        here: Whether this machine will run it, so that it has to have the model and the data.
+        here: Whether this machine will run it, so that it has to have the model and the data, and to know Ray's head.
     """
     with _without_collections():
         return _judge(loaded, tree, machine, here)
@@ -109,13 +122,17 @@ def _judge(
         *check_keys(loaded, trainer, code),
         *environment_findings(loaded, plan.facts.env, code),
         *named_file_findings(loaded, code, here),
+        *(_without_head(loaded) if here else ()),
     ]
-    of_plan = _without(plan.findings(), of_keys)
+    of_keys = _without_vaguer(of_keys, plan.findings())
+    of_plan = _without(plan.findings(), of_keys, loaded.recipe.plan.except_)
+    plan = _stepped_aside(plan, of_plan)
     found = [*of_keys, *of_plan]
     ids = {
         *GROUNDS,
         *OF_ENVIRONMENT,
         *OF_FILES,
+        _HEAD,
         *(rule.id for rule in plan.rules),
         *(one.rule for one in found),
     }
@@ -163,12 +180,60 @@ def _stranger(loaded: LoadedRecipe, tree: AssembledTree | None) -> list[Finding]
     ]
 
 
-def _without(found: Iterable[Finding], known: Iterable[Finding]) -> list[Finding]:
-    """Leave out what follows from a value that is refused already: one fault is one line."""
-    bad = {one.trainer_key or one.path for one in known if one.rule in _BAD_VALUES}
-    follow = _OF_ROLLOUT_SIZE if _ROLLOUT_SIZE in bad else ()
+def _without_head(loaded: LoadedRecipe) -> list[Finding]:
+    """Several machines need a Ray that was started on all of them. Its address is known when the run begins."""
+    cluster, path = loaded.recipe.cluster, ("cluster", "address")
+    if cluster.nodes == 1 or cluster.address or loaded.recipe.device != "npu":
+        return []
+    return [
+        Finding(
+            _HEAD,
+            Severity.ERROR,
+            path,
+            "",
+            f"{cluster.nodes} machines, and no address of a Ray head",
+            "set cluster.address to HOST:PORT of Ray's head, such as 10.0.0.1:6766 (head.sh and worker.sh of --dry-run "
+            "start Ray there)",
+            loaded.where(*path),
+        )
+    ]
+
+
+def _stepped_aside(plan: Plan, told: Iterable[Finding]) -> Plan:
+    """The plan with the rules that follow from another finding among those that don't apply."""
+    left = {one.rule for one in told}
+    rules = [
+        rule if rule.ok or rule.id in left else replace(rule, ok=True, skipped="follows from another finding")
+        for rule in plan.rules
+    ]
+    return replace(plan, rules=tuple(rules))
+
+
+def _without_vaguer(of_keys: Sequence[Finding], of_plan: Sequence[Finding]) -> list[Finding]:
+    """Leave out that a value is none of the accepted ones where a rule of the plan says why."""
+    said = {one.trainer_key for one in of_plan if one.rule in _SAYS_WHY and one.severity is Severity.ERROR}
+    return [one for one in of_keys if one.rule != "invalid-value" or one.trainer_key not in said]
+
+
+def _without(found: Sequence[Finding], known: Iterable[Finding], excepted: Collection[str]) -> list[Finding]:
+    """Leave out what follows from a value or a rule that is refused already: one fault is one line.
+
+    excepted: rules that the recipe overrules, so that what follows from them counts.
+    """
+    refused = [one for one in known if one.rule in _BAD_VALUES]
+    bad = {one.trainer_key or one.path for one in refused}
+    follow = [
+        rule
+        for one in refused
+        for part, rules in _FOLLOWS.items()
+        if part in one.key or part in one.trainer_key
+        for rule in rules
+    ]
+    for one in found:
+        if one.severity is Severity.ERROR and one.rule not in excepted:
+            follow += _FOLLOWS_FROM.get(one.rule, ())
     return [
         one
         for one in found
-        if not {one.trainer_key or one.path, one.path} & bad and not one.rule.startswith(follow)
+        if not {one.trainer_key or one.path, one.path} & bad and not one.rule.startswith(tuple(follow))
     ]

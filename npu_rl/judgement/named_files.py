@@ -7,6 +7,7 @@ checkpoint and the data lie on the machines of the run, so they are looked at on
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from npu_rl.masking import without_passwords
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe_paths import absolute, function_file, is_outside, split_function
 from npu_rl.recipes.trainer_settings import flat, settings
+from npu_rl.trainer_code.source_index import Module, Sources
+from npu_rl.trainer_keys.value_flow import ValueFlow, ValueUse
 
 RULES = (
     "reward-function-file",
@@ -113,16 +116,24 @@ class _Files:
         self, file: str, name: str, path: Path, defined: reward_function.Defined
     ) -> Iterator[Finding]:
         """Whether the reward manager can call it."""
-        function = defined.functions.get(name)
-        if function is None or self._code is None:
+        if self._code is None:
             return
+        function, module = defined.functions.get(name), None
+        if function is None:
+            followed = reward_function.imported_function(path, self._code, name)
+            if followed is None:
+                return
+            module, function = followed
+        place = f"{module.file if module else path.name}:{function.lineno}"
         extra = self._recipe.reward.arguments
         manager = str(self._value("reward_model.reward_manager") or "naive")
         for word in () if function.args.kwarg else sorted(set(extra) - _parameters(function)):
             near = nearest(word, _parameters(function))
-            message = f"{name} takes no argument {word} ({path.name}:{function.lineno})"
+            message = f"{name} takes no argument {word} ({place})"
             fix = f"write {near} for {word}" if near else f"remove reward.arguments.{word}"
             yield self._error("reward-function-arguments", ("reward", "arguments", word), message, fix)
+        if module is not None:
+            yield from self._values(function, module)
         more = any(key.startswith(_REWARD_KWARGS) for key in self._given)
         for call in reward_function.manager_calls(self._code, manager):
             unknown, missing = reward_function.refused_arguments(function, call, ())
@@ -136,15 +147,35 @@ class _Files:
                 )
                 fix = self._fitting_manager(function, extra) or (
                     f"give {name} the arguments {', '.join(sorted(call.keywords))}, or **kwargs, at "
-                    f"{file}:{function.lineno}"
+                    f"{module.file if module else file}:{function.lineno}"
                 )
                 yield self._error("reward-function-arguments", ("reward", "function"), message, fix)
                 return
 
+    def _values(self, function: ast.FunctionDef, module: Module) -> Iterator[Finding]:
+        """The recipe's arguments that the function raises on, as far as its code shows."""
+        assert self._code is not None
+        flow = ValueFlow(Sources(self._code))
+        for word, value in self._recipe.reward.arguments.items():
+            if not isinstance(value, str) or not value or word not in _parameters(function):
+                continue
+            uses = list(flow.follow(ValueUse(module, function, None, {word: math.inf})))
+            names = [name for _, one in uses for name in one.names()]
+            refused = [(use.module.file, refusal) for use, one in uses if (refusal := one.refusal(value))]
+            if not refused or not names or value in names:
+                continue
+            near, (at, refusal) = nearest(value, names), refused[0]
+            message = f"must be one of {', '.join(names)}, not {shown(value)} ({at}:{refusal.line})"
+            fix = f"set reward.arguments.{word} to {near}" if near else f"remove reward.arguments.{word}"
+            yield self._error("reward-function-arguments", ("reward", "arguments", word), message, fix)
+
     def _fitting_manager(self, function: ast.FunctionDef, extra: Iterable[str]) -> str:
         """The manager of the tree that calls with the function's arguments; none for one that takes anything."""
         assert self._code is not None
-        for call in reward_function.manager_calls(self._code):
+        calls = reward_function.manager_calls(self._code)
+        for call in sorted(
+            calls, key=lambda one: one.manager != "naive"
+        ):  # the trainer's default adds nothing
             unknown, missing = reward_function.refused_arguments(function, call, ())
             if not unknown and not set(missing) - set(extra) and call.keywords:
                 return (

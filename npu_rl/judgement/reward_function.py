@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npu_rl.trainer_code.source_files import is_source, source_files
-from npu_rl.trainer_code.source_index import parse
+from npu_rl.trainer_code.source_index import Module, Sources, parse
 
 _MANAGERS = "verl/workers/reward_manager"
 _REGISTERED = re.compile(rb"^@register\(\s*['\"](\w+)['\"]", re.M)
@@ -67,6 +67,63 @@ def defined_in(path: Path) -> Defined | None:
     is_open |= "__getattr__" in bound or bool(called & {"globals", "exec", "setattr", "vars"})
     once = {name: node for name, node in functions.items() if bound.count(name) == 1}
     return Defined(frozenset(bound), once, tuple(callables), is_open)
+
+
+def imported_function(path: Path, code: Path, name: str) -> tuple[Module, ast.FunctionDef] | None:
+    """The function that `NAME = MODULE.OTHER` of a file in a tree stands for, where MODULE is imported by its name.
+
+    A name that is made at run time is followed by what is constant at its end: f"{PACKAGE}.deepscaler" is the
+    `deepscaler` of the packages around the file, if one of them alone has it. None where that is not sure.
+    """
+    tree = parse(path.read_bytes()) if is_source(path) and path.is_relative_to(code) else None
+    given = _assigned(tree) if tree else {}
+    target = given.get(name)
+    if not isinstance(target, ast.Attribute) or not isinstance(target.value, ast.Name):
+        return None
+    imported = given.get(target.value.id)
+    if not isinstance(imported, ast.Call) or not imported.args:
+        return None
+    if ast.unparse(imported.func) not in ("importlib.import_module", "import_module"):
+        return None
+    sources, own = Sources(code), path.relative_to(code)
+    found = [sources.find(f"{module}.{target.attr}") for module in _modules(imported.args[0], own)]
+    functions = [
+        (module, node)
+        for module, node in filter(None, found)
+        if isinstance(node, ast.FunctionDef) and not node.decorator_list and module.file != own.as_posix()
+    ]
+    return functions[0] if len(functions) == 1 else None
+
+
+def _assigned(tree: ast.Module) -> dict[str, ast.expr]:
+    """What the names of a module that are assigned once are."""
+    given: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(tree):
+        targets = (
+            node.targets
+            if isinstance(node, ast.Assign)
+            else [node.target]
+            if isinstance(node, ast.AnnAssign)
+            else []
+        )
+        for target in targets:
+            if isinstance(target, ast.Name) and isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value:
+                given.setdefault(target.id, []).append(node.value)
+    return {name: values[0] for name, values in given.items() if len(values) == 1}
+
+
+def _modules(name: ast.expr, own: Path) -> list[str]:
+    """The modules that an argument of import_module may name."""
+    if isinstance(name, ast.Constant) and isinstance(name.value, str):
+        return [name.value]
+    if not isinstance(name, ast.JoinedStr) or len(name.values) != 2:
+        return []
+    first, last = name.values
+    text = last.value if isinstance(last, ast.Constant) else None
+    if not isinstance(first, ast.FormattedValue) or not isinstance(text, str) or not text.startswith("."):
+        return []
+    packages = own.parts[:-1]
+    return [".".join(packages[:length]) + text for length in range(1, len(packages) + 1)]
 
 
 def manager_calls(code: Path, manager: str | None = None) -> list[Call]:

@@ -50,7 +50,10 @@ class Spread:
 
 @dataclass(frozen=True)
 class Recompute:
-    """Megatron's recomputation. granularity: full, selective or None; method: uniform, block or None."""
+    """Megatron's recomputation. granularity: full, selective or None; method: uniform, block or None.
+
+    layers: of a uniform chunk, or of those that block computes again, where 0 or less is none of them; None: not set.
+    """
 
     granularity: str | None = None
     method: str | None = None
@@ -68,7 +71,7 @@ def kept_for_backward(shape: ModelConfig, layers: range, tokens: int, spread: Sp
     if how.granularity != "full":
         return sum(_kept(shape, number, tokens, spread, how) for number in layers)
     if how.method == "block":
-        again = min(how.layers or len(layers), len(layers))
+        again = _again(layers, how)
         rest = layers[again:]
         return again * each + sum(_kept(shape, number, tokens, spread, how) for number in rest)
     return -(-len(layers) // max(1, how.layers or 1)) * each
@@ -76,7 +79,7 @@ def kept_for_backward(shape: ModelConfig, layers: range, tokens: int, spread: Sp
 
 def working_set(shape: ModelConfig, layers: range, tokens: int, spread: Spread, how: Recompute) -> int:
     """Bytes of what is computed again at once in the backward pass; 0 without full recomputation."""
-    if how.granularity != "full":
+    if how.granularity != "full" or (how.method == "block" and not _again(layers, how)):
         return 0
     together = max(1, how.layers or 1) if how.method != "block" else 1
     sizes = sorted((_kept(shape, number, tokens, spread, how) for number in layers), reverse=True)
@@ -89,6 +92,11 @@ def forward_peak(shape: ModelConfig, tokens: int, spread: Spread) -> int:
     attention = tokens * _attention(shape, spread)
     last = shape.layers - 1  # a layer with experts, where there are any
     return _BF16 * (hidden + max(attention, _feed_forward(shape, last, tokens, spread)))
+
+
+def _again(layers: range, how: Recompute) -> int:
+    """Layers that `block` computes again (transformer_block.py:397@core_v0.12.1)."""
+    return len(layers) if how.layers is None else min(max(0, how.layers), len(layers))
 
 
 def _kept(shape: ModelConfig, number: int, tokens: int, spread: Spread, how: Recompute) -> int:

@@ -9,7 +9,7 @@ from npu_rl.sizing.parallelism import Parallelism
 from npu_rl.sizing.plan_inputs import Facts
 from npu_rl.sizing.process_groups import rollout_groups, train_groups
 
-_HCCL_MB = 200
+HCCL_MB = 200
 """Default of HCCL_BUFFSIZE, in 2^20 bytes. Each communicator has two such buffers, one for each direction
 (hiascend.com, CANN 9.0, maintenref/envvar/envref_07_0080)."""
 
@@ -52,11 +52,16 @@ def overhead_of(facts: Facts, layout: Parallelism) -> Overhead:
     ):  # FSDP's group of all ranks is the first; the engine's tensor group is counted above
         others = {name: size for name, size in sizes.items() if name != "rollout_tensor"}
         training = sum(1 < size < layout.world for size in others.values())
-    given = facts.env.get("HCCL_BUFFSIZE", "").strip()
-    size = int(given) if given.isascii() and given.isdigit() and int(given) > 0 else _HCCL_MB
+    size = buffer_mb(facts)
     if not facts.npu:
         return Overhead({}, {}, 0, size)
     one = 2 * size * 2**20
     first = 1 if layout.world > 1 else 0
     early = present([(Part.HCCL, (first + engine) * one), (Part.CONTEXT, _CONTEXT)])
     return Overhead(early, present([(Part.HCCL, training * one)]), first + engine + training, size)
+
+
+def buffer_mb(facts: Facts) -> int:
+    """HCCL_BUFFSIZE as set, or its default where it is not set or no number, in 2^20 bytes."""
+    given = facts.env.get("HCCL_BUFFSIZE", "").strip()
+    return int(given) if given.isascii() and given.isdigit() and int(given) > 0 else HCCL_MB

@@ -69,6 +69,11 @@ class Engine:
     left: int
     cache: Cache
 
+    @property
+    def free(self) -> int:
+        """What of the share is left for the cache; less than 0 where the share doesn't hold what comes before it."""
+        return self.room - self.left - total(self.own) - total(self.profiled)
+
     def parts(self, cache: int) -> Parts:
         """All that it takes with a cache of so many bytes."""
         return present(

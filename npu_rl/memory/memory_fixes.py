@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from npu_rl.memory.device_overhead import HCCL_MB, buffer_mb
 from npu_rl.memory.engine_memory import SHARE
 from npu_rl.memory.memory_by_phase import Memory, Phase, PhaseName, memory_of
 from npu_rl.memory.memory_parts import Part, gb
@@ -15,6 +16,10 @@ from npu_rl.sizing.divisibility import fit
 from npu_rl.sizing.micro_batches import OLD_LOG_PROB, REFERENCE_LOG_PROB, UPDATE, micro_batch
 from npu_rl.sizing.plan_inputs import ACTOR, REFERENCE, ROLLOUT, TRANSFORMER, Facts
 
+BUFFER = "HCCL_BUFFSIZE"
+_SEQUENCES = f"{ROLLOUT}.max_num_seqs"
+BLOCKS = f"{ROLLOUT}.engine_kwargs.vllm.num_gpu_blocks_override"
+_GRAPH_SIZES = f"{ROLLOUT}.engine_kwargs.vllm.additional_config.torchair_graph_config.graph_batch_sizes"
 _MICRO = {
     PhaseName.UPDATE: UPDATE,
     PhaseName.OLD_LOG_PROB: OLD_LOG_PROB,
@@ -25,13 +30,23 @@ Key = tuple[str, str]  # the recipe's, the trainer's
 
 @dataclass(frozen=True)
 class MemoryChange:
-    """Values for keys, each named as in the recipe and as the trainer has it. layout: sizes of `actor.parallel`."""
+    """Values for keys, each named as in the recipe and as the trainer has it; None removes the key.
+
+    layout: sizes of `actor.parallel`. env: variables; each stands among the values, too, as env.NAME.
+    """
 
     values: Mapping[Key, Any]
     layout: Mapping[str, int] | None = None
+    env: Mapping[str, str] | None = None
 
     def __str__(self) -> str:
         return " and ".join(f"{key} to {_written(value)}" for (key, _), value in self.values.items())
+
+    @property
+    def text(self) -> str:
+        """As a sentence."""
+        gone = [key for (key, _), value in self.values.items() if value is None]
+        return f"remove {gone[0]}" if gone else f"set {self}"
 
 
 @dataclass(frozen=True)
@@ -71,7 +86,13 @@ def changed(facts: Facts, *changes: MemoryChange) -> Facts:
     layout = facts.layout
     if layout is not None and sizes:
         layout = replace(layout, train=replace(layout.train, **sizes))
-    return replace(facts, values=_Changed(facts.values, values), layout=layout)
+    env = {name: value for change in changes for name, value in (change.env or {}).items()}
+    return replace(
+        facts,
+        values=_Changed(facts.values, values),
+        layout=layout,
+        env={**facts.env, **env} if env else facts.env,
+    )
 
 
 def help_for(facts: Facts, memory: Memory, name: PhaseName, enough: Callable[[Phase], bool]) -> Help:
@@ -91,7 +112,10 @@ def help_for(facts: Facts, memory: Memory, name: PhaseName, enough: Callable[[Ph
     after = _after(changed(facts, *helping), memory, name)
     if after is None or not enough(after):
         return Help({})
-    every = MemoryChange({key: value for change in helping for key, value in change.values.items()})
+    every = MemoryChange(
+        {key: value for change in helping for key, value in change.values.items()},
+        env={name: value for change in helping for name, value in (change.env or {}).items()},
+    )
     return Help({str(every): (every, after.total)})
 
 
@@ -108,21 +132,64 @@ def fix_of(helps: Sequence[Help]) -> Fix:
     keys = [key for change in both for key in change.values]
     first_key = keys[0][0]
     path = first_key.split(".", 1 if first_key.startswith("overrides.") else 2)
-    return Fix("; or ".join(texts[:3]), tuple(key for _, key in keys), tuple(path))
+    return Fix("; or ".join(texts[:3]), tuple(key for _, key in keys if key), tuple(path))
 
 
-def share_for(memory: Memory, blocks: int) -> float | None:
-    """The least memory_share, in hundredths, whose cache has so many blocks; None if a die can't give so much."""
+def room_for(facts: Facts, memory: Memory, blocks: int, spared: int = 0) -> Iterator[str]:
+    """What gives the KV cache so many blocks, or lets fewer do: each is tried on the recipe's own figures.
+
+    spared: blocks of them that are not the sequences' own.
+    """
+    for change, wanted in _rooms(facts, memory, blocks, spared):
+        after = memory_of(changed(facts, change), memory.die)
+        phase = after.worst(PhaseName.GENERATE) if after else None
+        if after is None or after.engine is None or phase is None or phase.total > memory.die:
+            continue
+        needed = after.engine.cache.wanted if wanted is None else wanted
+        if needed is not None and after.engine.cache.blocks >= needed + (spared if wanted is None else 0):
+            yield change.text
+
+
+def _rooms(
+    facts: Facts, memory: Memory, blocks: int, spared: int
+) -> Iterator[tuple[MemoryChange, int | None]]:
+    """Changes that may do, each with the blocks it has to give; None for those its own sequences need."""
     engine = memory.engine
-    if engine is None or engine.share is None:
-        return None
+    assert engine is not None and engine.share is not None
     cache = engine.cache
-    wanted = (blocks + 1) * cache.block * cache.per_token
-    share = math.ceil((engine.share + (wanted - cache.size) / memory.die) * 100) / 100
-    phase = memory.worst(PhaseName.GENERATE)
-    assert phase is not None
-    more = int((share - engine.share) * memory.die)
-    return share if phase.total + more <= memory.die else None
+    if facts.whole(BLOCKS) is not None:
+        yield MemoryChange({(_word_of(facts, BLOCKS), BLOCKS): None}), blocks
+    else:
+        smaller = hccl_buffer(facts)
+        if smaller is not None:
+            yield smaller, blocks
+        wanted = (blocks + 1) * cache.block * cache.per_token
+        share = math.ceil((engine.share + (wanted - engine.free) / memory.die) * 100) / 100
+        if engine.share < share <= 1:
+            yield MemoryChange({("rollout.memory_share", SHARE): share}), blocks
+    tensor = facts.layout.rollout.tensor if facts.layout and facts.layout.rollout else 1
+    fewer = (cache.blocks - spared) // (cache.blocks_of_sequence or 1) // tensor * tensor
+    if fewer > 0:
+        values: dict[Key, Any] = {("rollout.max_sequences", _SEQUENCES): fewer}
+        if facts.values.value(_GRAPH_SIZES):
+            values[(_word_of(facts, _GRAPH_SIZES), _GRAPH_SIZES)] = [fewer]
+        yield MemoryChange(values), None
+
+
+def _word_of(facts: Facts, trainer_key: str) -> str:
+    """The key as the recipe writes it."""
+    return ".".join(map(str, facts.path(trainer_key))) or f"overrides.{trainer_key}"
+
+
+def hccl_buffer(facts: Facts) -> MemoryChange | None:
+    """HCCL_BUFFSIZE as the manifest has it, or by default, where the recipe itself makes it larger."""
+    given = buffer_mb(facts)
+    if BUFFER not in facts.recipe.env:
+        return None
+    brought = facts.loaded.loaded_manifest.manifest.env.get(BUFFER, "")
+    usual = [int(text) for text in (brought, str(HCCL_MB)) if text.isascii() and text.isdigit()]
+    less = next((size for size in usual if 0 < size < given), None)
+    return MemoryChange({(f"env.{BUFFER}", ""): less}, env={BUFFER: str(less)}) if less else None
 
 
 def _after(facts: Facts, memory: Memory, name: PhaseName) -> Phase | None:
@@ -161,6 +228,9 @@ def _changes(
             yield _parallel("expert", "expert_model", 2 * train.expert)
         if not facts.layout.model.latent_attention:
             yield _parallel("tensor", "tensor_model", 2 * train.tensor)
+    smaller = hccl_buffer(facts)
+    if smaller is not None:
+        yield smaller
 
 
 def _optimizer_away(facts: Facts, phase: Phase) -> Iterator[MemoryChange]:
@@ -250,4 +320,10 @@ def _smaller_share(memory: Memory, phase: Phase) -> Iterator[MemoryChange]:
 
 
 def _written(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return (
+        str(value).lower()
+        if isinstance(value, bool)
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )

@@ -70,7 +70,7 @@ def megatron_recompute(facts: Facts) -> Recompute:
     return Recompute(
         granularity if isinstance(granularity, str) else None,
         method if isinstance(method, str) else None,
-        layers if isinstance(layers, int) and layers > 0 else None,
+        layers if isinstance(layers, int) and not isinstance(layers, bool) else None,
         tuple(map(str, modules)) if isinstance(modules, list | tuple) else ("core_attn",),
     )
 

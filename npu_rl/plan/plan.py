@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -70,13 +70,15 @@ def plan_of(
     Args:
         loaded: The recipe.
         code: The workspace's code folder; None knows the recipe alone.
-        machine: What devices and hosts have.
+        machine: What devices and hosts have; what it leaves open of a die, the recipe says.
         tree: The trainer's configuration files composed, for the trainer's defaults.
     """
     facts, machine = facts_of(loaded, code, tree), machine or Machine()
+    die = machine.die or int(loaded.recipe.cluster.die_memory_gb * 1e9)
+    machine = replace(machine, die=die)
     rules = _rules(facts)
     fits = facts.layout is None or all(check.ok for check in fit(facts.layout))
-    memory = memory_of(facts, machine.die) if fits and facts.shape is not None else None
+    memory = memory_of(facts, die) if fits and facts.shape is not None else None
     if memory is not None and facts.npu:
         rules += memory_rules(facts, memory, machine)
     rules += checkpoint_rules(facts, machine)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
@@ -14,6 +14,8 @@ from npu_rl.config.suggest import nearest
 from npu_rl.config.validation_errors import model_of
 from npu_rl.recipes.recipe_fields import Key
 from npu_rl.recipes.schema import Recipe
+
+_SHARES = ("algorithm.gamma", "algorithm.lam")  # discounts, for which a recipe has no word
 
 
 @cache
@@ -73,8 +75,23 @@ def meant_by(key: str) -> list[str]:
     return []
 
 
+def choices_of(word: str) -> tuple[str, ...]:
+    """The names that a key of the recipe takes; none where it takes any text."""
+    field = _fields().get(word)
+    arguments = [field.annotation, *get_args(field.annotation)] if field is not None else []
+    return tuple(
+        name
+        for one in arguments
+        if get_origin(one) is Literal
+        for name in get_args(one)
+        if isinstance(name, str)
+    )
+
+
 def out_of_range(trainer_key: str, value: Any) -> str | None:
-    """What is wrong with a number for a key of the trainer that a recipe has a word for; None if nothing is."""
+    """What is wrong with a number for a key of the trainer whose range is known; None if nothing is."""
+    if trainer_key in _SHARES and type(value) in (int, float) and not 0 <= value <= 1:
+        return "must be from 0 to 1"
     word = word_for(trainer_key)
     field = _fields().get(word) if word else None
     if (

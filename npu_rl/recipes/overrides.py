@@ -16,12 +16,13 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
 from npu_rl.config.layers import Node, lay_over
 from npu_rl.config.problems import KeyPath, Problem, shown
+from npu_rl.config.suggest import nearest
 from npu_rl.config.validation_errors import unknown_key
 from npu_rl.config.yaml_reader import DEPTH_LIMIT, Document, NotYaml, Plain, read_value
 from npu_rl.errors import UsageError
@@ -35,7 +36,24 @@ _NOTHING_TO_REMOVE = "there is nothing to remove: the recipe doesn't say it"
 _A_NULL = "; '\"null\"' in quotes gives the trainer a null"
 
 _TRAINER_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_][A-Za-z0-9_-]*)*")
-_SHARED = ("algorithm", "data", "trainer")  # sections of a recipe whose names are verl's, too
+# Keys of verl 0.5.0, 55e3c5b and 54c9b73 (verl/trainer/config/) in sections whose names are a recipe's, too; those that
+# a recipe has words for, or that are npu-rl's to set, left out.
+_TRAINERS: Mapping[str, tuple[str, ...]] = {
+    "algorithm": ("gamma", "kl_ctrl", "kl_penalty", "lam", "pf_ppo", "use_pf_ppo"),
+    "data": (
+        "apply_chat_template_kwargs", "custom_cls", "datagen", "filter_overlong_prompts_workers", "image_key",
+        "prompt_key", "return_full_prompt", "return_multi_modal_inputs", "return_raw_chat", "return_raw_input_ids",
+        "reward_fn_key", "sampler", "tokenizer", "trust_remote_code", "use_shm", "val_batch_size",
+        "validation_shuffle", "video_key",
+    ),
+    "trainer": (
+        "balance_batch", "controller_nsight_options", "critic_warmup", "default_hdfs_dir",
+        "del_local_ckpt_after_load", "esi_redundant_time", "log_val_generations", "max_critic_ckpt_to_keep",
+        "profile_steps", "ray_wait_register_center_timeout", "total_epochs", "use_legacy_worker_impl", "val_only",
+        "worker_nsight_options",
+    ),
+}  # fmt: skip
+_SHARED = tuple(_TRAINERS)
 _NEAR = 0.8  # difflib's measure; optimiser and optimizer have 0.89, reward and reward_model 0.67
 _HOW = "write key=value, such as optimizer.lr=1e-6; key=null removes what the recipe says"
 
@@ -164,10 +182,13 @@ def _trainer_key(text: str, key: str) -> str:
 
 
 def _the_trainers(path: tuple[str, ...]) -> str:
-    """What to do if an unknown key of the recipe was meant to be one of the trainer."""
+    """What to do if an unknown key of the recipe was meant to be one of the trainer, which has it or one like it."""
     if len(path) < 2 or path[0] not in _SHARED:
         return ""
-    return f"; a key of the trainer itself is set with overrides.{'.'.join(path)}=..."
+    near = path[1] if path[1] in _TRAINERS[path[0]] else nearest(path[1], _TRAINERS[path[0]])
+    if near is None:
+        return "; keys of the trainer itself stand under overrides"
+    return f"; a key of the trainer itself is set with overrides.{'.'.join((path[0], near, *path[2:]))}=..."
 
 
 class _Fault(Exception):

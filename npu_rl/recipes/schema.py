@@ -163,7 +163,7 @@ class Algorithm(Strict):
     kl_in_reward: Annotated[f.Switch | None, key("algorithm.use_kl_in_reward")] = Field(
         default=None, description="Take the KL penalty off the reward."
     )
-    kl_coefficient: Annotated[f.Number | None, key("algorithm.kl_ctrl.kl_coef")] = Field(
+    kl_coefficient: Annotated[f.NotNegative | None, key("algorithm.kl_ctrl.kl_coef")] = Field(
         default=None, description="Weight of that penalty."
     )
 
@@ -311,7 +311,7 @@ class KlLoss(Strict):
     use: Annotated[f.Switch, key(f"{_A}.use_kl_loss")] = Field(
         default=True, description="Whether there is one."
     )
-    coefficient: Annotated[f.Number | None, key(f"{_A}.kl_loss_coef")] = Field(
+    coefficient: Annotated[f.NotNegative | None, key(f"{_A}.kl_loss_coef")] = Field(
         default=None, description="Its weight."
     )
     kind: Annotated[f.Text | None, key(f"{_A}.kl_loss_type")] = Field(
@@ -337,7 +337,7 @@ class Actor(Strict):
     clip_ratio: Annotated[f.NotNegative | None, key(f"{_A}.clip_ratio")] = Field(
         default=None, description="PPO's clip range."
     )
-    entropy: Annotated[f.Number | None, key(f"{_A}.entropy_coeff")] = Field(
+    entropy: Annotated[f.NotNegative | None, key(f"{_A}.entropy_coeff")] = Field(
         default=None, description="Weight of the entropy bonus."
     )
     kl_loss: KlLoss | None = Field(default=None, description="The KL term of the loss.")
@@ -404,6 +404,9 @@ class Cluster(Strict):
     nodes: Annotated[f.Positive, key("trainer.nnodes")] = Field(default=1, description="Machines.")
     dies: Annotated[f.Positive, key("trainer.n_gpus_per_node")] = Field(description="Dies per machine.")
     dies_per_card: f.Positive = Field(default=1, description="2 on Atlas A3; for tokens per second and card.")
+    die_memory_gb: f.AboveZero = Field(
+        default=64.0, description="Memory of a die, in 10^9 bytes, by which the recipe is judged."
+    )
     address: f.Address | None = Field(
         default=None, description="HOST:PORT of a running Ray head; left out, one machine starts its own."
     )

@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from npu_rl.recipes.schema import (
-    Checkpoint,
-    Cluster,
-    Data,
-    Logging,
-    Model,
-    Parallel,
-    Recipe,
-    Reward,
-    Rollout,
-)
+from npu_rl.recipes.schema import Checkpoint, Cluster, Data, Logging, Model, Parallel, Recipe, Reward, Rollout
 from npu_rl.rehearsal.model_size_keys import OF_THE_LAYERS, OF_THE_SIZE, OF_YARN
 
 STEPS = 60

@@ -13,9 +13,11 @@ from npu_rl.trainer_code.source_files import source_files
 from npu_rl.trainer_code.source_index import Field, Sources, parse
 from npu_rl.trainer_keys.engine_call import ADAPTATION, EngineCall, engine_call
 from npu_rl.trainer_keys.resolution import Verdict, unknown
+from npu_rl.trainer_keys.value_flow import enumeration
 from npu_rl.trainer_keys.value_types import Kinds, of_field
 
 _ENGINE = "vllm.engine.arg_utils.EngineArgs"
+_FORMAT = "load_format"
 _ADDITIONAL = "additional_config"
 # Platform plugins add choices of their own to these.
 _OPEN = frozenset({"quantization", "device"})
@@ -61,11 +63,24 @@ class EngineArguments:
 
     def of_rollout(self, name: str, mode: object) -> Verdict | None:
         """What vLLM takes for `rollout.name`, which the trainer passes to it as it is; None if it doesn't."""
+        if name == _FORMAT:
+            passed = _FORMAT in self._call(mode).fixed and mode != "async"  # vllm_async_server passes auto
+            return self._formats if passed else None
         for argument, fixed in self._call(mode).fixed.items():
             field = (self._fields or {}).get(argument)
             if fixed.own == name and fixed.unchanged and field is not None:
                 return Verdict(True, kinds=self._kinds(field), where=field.where)
         return None
+
+    @cached_property
+    def _formats(self) -> Verdict | None:
+        """vLLM's names of load formats, which it makes an enumeration of; None where the tree shows none."""
+        found = self._sources.find("vllm.config.LoadFormat")
+        names = enumeration(found[1]) if found else None
+        if found is None or not names:
+            return None
+        kinds = Kinds(frozenset({"text"}), tuple(names))
+        return Verdict(True, kinds=kinds, where=f"{found[0].file}:{found[1].lineno}")
 
     def _kinds(self, field: Field) -> Kinds:
         kinds = of_field(field, self._sources)

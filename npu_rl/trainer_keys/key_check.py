@@ -6,6 +6,7 @@ Nothing is imported from that code, and nothing of it is run. Sizes are `plan`'s
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,7 +14,7 @@ from npu_rl.config.finding import Finding, Severity
 from npu_rl.config.problems import KeyPath, dotted
 from npu_rl.config.suggest import nearest
 from npu_rl.recipes.benchmark_only import HINT, spoiled
-from npu_rl.recipes.key_map import out_of_range, word_for
+from npu_rl.recipes.key_map import choices_of, out_of_range, word_for
 from npu_rl.recipes.reserved_keys import owned, owned_by
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_settings import OVERRIDES, Setting, config_name, flat, merged, settings, unheard
@@ -107,14 +108,24 @@ class _Check:
             fix = self._nearest(setting, value, verdict.kinds.choices)
             self._error(setting.path, setting.key, f"{wrong}{where}", "invalid-value", fix)
         elif setting.raw and (outside := out_of_range(setting.key, value)):
-            self._error(setting.path, setting.key, f"{outside}, not {value}", "invalid-value")
+            certain = word_for(setting.key) is not None
+            message = f"{outside}, not {value}"
+            self._error(setting.path, setting.key, message, "invalid-value", certain=certain)
         elif refused := readers.refused(setting.key, value):
+            refused = replace(refused, names=self._words(setting, refused.names))
             fix = self._nearest(setting, refused.value, refused.names)
             message = f"{refused} ({refused.where})"
             self._error(setting.path, setting.key, message, "invalid-value", fix, refused.certain)
 
+    def _words(self, setting: Setting, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of the accepted names that the recipe's own key takes; all of them under `overrides`."""
+        own = () if setting.raw else choices_of(_typed(setting.path))
+        return tuple(name for name in names if name in own) or names
+
     def _nearest(self, setting: Setting, wrong: Any, names: Collection[str]) -> str:
         near = nearest(wrong, names) if isinstance(wrong, str) else None
+        if len(names) == 1:
+            (near,) = names
         if near is None:
             return ""
         given = setting.value

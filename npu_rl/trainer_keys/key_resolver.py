@@ -105,6 +105,8 @@ class Readers:
         text = isinstance(self._given.get(key), str)
         if section != _ROLLOUT or not text or self._value(f"{_ROLLOUT}.name") != "vllm":
             return None
+        if name == "load_format" and (self._given[key].startswith("dummy") or not self._given[key].islower()):
+            return None  # verl passes all of the first as dummy, vLLM lowers letters (vllm/config.py:1720@v0.9.1)
         verdict = self._engine.of_rollout(name, self._value(f"{_ROLLOUT}.mode"))
         return verdict if verdict and verdict.kinds.choices else None
 

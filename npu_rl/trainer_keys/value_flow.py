@@ -272,6 +272,8 @@ def _is_same(node: ast.expr, texts: Collection[str]) -> bool:
     if isinstance(node, ast.IfExp):
         sides = (node.body, node.orelse)
         return any(_is_same(side, texts) or _is_value_of(side, texts) for side in sides)
+    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):  # a text that is not empty is the value
+        return _is_text(node.values[0], texts)
     if isinstance(node, ast.List) and len(node.elts) == 1:
         return _is_text(node.elts[0], texts)
     return _is_text(node, texts)

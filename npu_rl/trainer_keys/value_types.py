@@ -119,8 +119,25 @@ def _of(node: ast.expr, module: Module, sources: Sources, depth: int) -> Iterato
         found = sources.expression(module, node) if depth < _DEPTH else None
         if found and isinstance(found[1], ast.Assign):
             yield from _of(found[1].value, found[0], sources, depth + 1)
+        elif found and isinstance(found[1], ast.ClassDef):
+            yield _members(found[1])
         else:
             yield None
+
+
+def _members(owner: ast.ClassDef) -> Kinds | None:
+    """What may be meant by one of an enumeration of numbers: a member's name, or its number. None for other classes."""
+    members = {
+        target.id: statement.value.value
+        for statement in owner.body
+        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant)
+        for target in statement.targets
+        if isinstance(target, ast.Name)
+    }
+    plain = [ast.unparse(base).rpartition(".")[2] for base in owner.bases] == ["Enum"]
+    if not plain or not members or any(type(value) is not int for value in members.values()):
+        return None
+    return Kinds(frozenset({"text", "number"}), tuple(members))
 
 
 def _constant(node: ast.Constant, module: Module, sources: Sources, depth: int) -> Iterator[Kinds | None]:

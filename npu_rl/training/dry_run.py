@@ -53,7 +53,7 @@ def write(runs: Path, prepared: Prepared, command: Command, composed: Mapping[st
         "composed.json": json.dumps(masked_data(composed, known=known), indent=2) + "\n",
         "command.json": json.dumps(argv, indent=2) + "\n",
         "environment.sh": environment_script(command, known),
-        "run.sh": run_script(command, known, _make_first(runs, prepared)),
+        "run.sh": run_script(command, known, _without_head(prepared.recipe) + _make_first(runs, prepared)),
         **ray_scripts(prepared.recipe, command, known),
     }
     with disk_errors(folder):
@@ -95,6 +95,19 @@ def run_script(command: Command, known: Secrets, before: str = "") -> str:
 
 def _exports(variables: Mapping[str, str], known: Secrets) -> list[str]:
     return [export(name, value, known) for name, value in variables.items()]
+
+
+def lacks_head(recipe: Recipe) -> bool:
+    """Whether it needs a Ray on several machines and says nothing of where its head is."""
+    return recipe.cluster.nodes > 1 and not recipe.cluster.address
+
+
+def _without_head(recipe: Recipe) -> str:
+    """A run by hand would start a Ray of its own on this machine, and wait for the others' dies for good."""
+    if not lacks_head(recipe):
+        return ""
+    said = f"{recipe.name} needs {recipe.cluster.nodes} machines: repeat --dry-run with cluster.address=HOST:PORT"
+    return f"echo {shlex.quote(said)} >&2\nexit 2\n"
 
 
 def _make_first(runs: Path, prepared: Prepared) -> str:

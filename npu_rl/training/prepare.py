@@ -166,10 +166,8 @@ def prepare(
             where=loaded.where("benchmark"),
             hint=f"Time it: npu-rl train {recipe.name} --benchmark",
         )
-    if not rehearse:
-        if not dry_run:
-            _demand_device(recipe, root)
-        _demand_cluster(loaded)
+    if not (rehearse or dry_run):
+        _demand_device(recipe, root)
     _demand_plain_runs(layout, recipe.name)
     report = _judged(layout, reason, tell, expect, progress)
     drift = None if report.ok or reason is None else allow(layout, report, reason, tell)
@@ -211,22 +209,6 @@ def _requirements(lock: Lock, rehearse: bool, root: Path) -> tuple[str, ...]:
     from npu_rl.manifest.load_manifest import load_manifest
 
     return tuple(load_manifest("quickstart").manifest.requirements)
-
-
-def _demand_cluster(loaded: LoadedRecipe) -> None:
-    """Several machines need a Ray that was started on all of them, and its address."""
-    recipe = loaded.recipe
-    if recipe.cluster.nodes == 1:
-        return
-    if recipe.device != "npu":
-        raise UsageError("A recipe for a CPU runs on one machine", where=loaded.where("cluster", "nodes"))
-    if not recipe.cluster.address:
-        raise UsageError(
-            f"{recipe.name} needs {recipe.cluster.nodes} machines and names no Ray head",
-            where="cluster.address",
-            hint="Give the address that Ray's head has or will have, such as cluster.address=10.0.0.1:6766;\n"
-            "with --dry-run it also goes into head.sh and worker.sh, which start Ray there.",
-        )
 
 
 def _demand_device(recipe: Recipe, root: Path) -> None:

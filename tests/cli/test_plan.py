@@ -41,7 +41,7 @@ def test_all_lists_the_rules_that_hold_and_those_that_do_not_apply(tmp_path: Pat
 
 
 def test_one_that_does_not_fit_says_what_to_change(tmp_path: Path) -> None:
-    shown = run_cli(["plan", RECIPE, "--die-memory-gb", "32"], clean_env(tmp_path), tmp_path)
+    shown = run_cli(["plan", RECIPE, "--die-memory-gb", "30"], clean_env(tmp_path), tmp_path)
     assert shown.returncode == 1
     (line,) = [line for line in shown.stdout.splitlines() if line.endswith("[memory-generate]")]
     assert line.startswith("error: ") and "stage 0: engine's weights 23.3 GB" in line
@@ -97,3 +97,16 @@ def test_a_laptop_recipe(tmp_path: Path) -> None:
     assert shown.returncode == 0
     assert "training: 1 die, fsdp" in shown.stdout
     assert shown.stdout.endswith("quickstart fits.\n")
+
+
+def test_the_memory_of_a_die_is_the_recipes(tmp_path: Path) -> None:
+    """check, plan and train judge by it; the option of plan is for a look at another die."""
+    env, small = clean_env(tmp_path), "cluster.die_memory_gb=32"
+    checked = run_cli(["recipes", "check", RECIPE, small, "--json"], env, tmp_path)
+    planned = run_cli(["plan", RECIPE, small, "--json"], env, tmp_path)
+    found = json.loads(checked.stdout)["findings"]
+    assert (checked.returncode, planned.returncode) == (1, 1)
+    assert json.loads(planned.stdout)["findings"] == found
+    assert json.loads(planned.stdout)["die_memory"] == 32 * 10**9
+    assert any(one["rule"].startswith("memory-") and "of 32.0 GB" in one["message"] for one in found)
+    assert run_cli(["plan", RECIPE, small, "--die-memory-gb", "64"], env, tmp_path).returncode == 0

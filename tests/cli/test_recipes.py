@@ -175,3 +175,18 @@ def test_help_imports_nothing_heavy(tmp_path: Path, arguments: list[str]) -> Non
     assert not loaded & {"pydantic", "yaml", "npu_rl.recipes.load_recipe", "npu_rl.cli.recipes"}
     done = run_cli(arguments, clean_env(tmp_path))
     assert done.returncode == 0 and "Usage:" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("argument", "fix"),
+    [
+        ("rollout.n=4", "write rollout.answers in place of rollout.n"),
+        ("optimizer.l=1", "write optimizer.lr in place of optimizer.l"),
+        ("trainer.total_epoch=3", "write overrides.trainer.total_epochs in place of trainer.total_epoch"),
+        ("steps=x", ""),
+    ],
+)
+def test_an_invalid_recipe_has_its_fix_for_programs(tmp_path: Path, argument: str, fix: str) -> None:
+    done = run_cli(["recipes", "check", "quickstart", argument, "--json"], clean_env(tmp_path), tmp_path)
+    (found,) = json.loads(done.stdout)["findings"]
+    assert (found["rule"], found["fix"]) == ("invalid-recipe", fix)

@@ -38,6 +38,9 @@ OF_THE_SCHEMA = {
     "optimizer.clip=-1": ("optimizer.clip", "must be 0 or more"),
     "optimizer.weight_decay=-0.1": ("optimizer.weight_decay", "must be 0 or more"),
     "actor.clip_ratio=-0.2": ("actor.clip_ratio", "must be 0 or more"),
+    "actor.kl_loss.coefficient=-1": ("actor.kl_loss.coefficient", "must be 0 or more"),
+    "actor.entropy=-1": ("actor.entropy", "must be 0 or more"),
+    "algorithm.kl_coefficient=-1": ("algorithm.kl_coefficient", "must be 0 or more"),
     "actor.micro_batch=0": ("actor.micro_batch", "must be 1 or more"),
     "rollout.memory_share=80": ("rollout.memory_share", "must be more than 0 and at most 1"),
     "rollout.memory_share=0": ("rollout.memory_share", "must be more than 0 and at most 1"),
@@ -89,10 +92,19 @@ OF_THE_TREE = {
     ),
     "algorithm.estimator=GRPO": ("invalid-value", "core_algos.py:", "{key} to grpo"),
     "reward.manager=naiv": ("invalid-value", "reward_manager/registry.py:", "{key} to naive"),
-    "rollout.engine=hf": ("invalid-value", "verl/workers/megatron_workers.py:", ""),
+    "rollout.engine=hf": ("invalid-value", "verl/workers/megatron_workers.py:", "{key} to vllm"),
     "rollout.dtype=bflaot16": ("invalid-value", "vllm/engine/arg_utils.py:", "{key} to bfloat16"),
     f"{RAW}.actor.loss_agg_mode=token_mean": ("invalid-value", "verl/", "{key} to token-mean"),
     f"{RAW}.rollout.temperature=-1": ("invalid-value", "must be 0 or more", ""),
+    f"{RAW}.actor.entropy_coeff=-1": ("invalid-value", "must be 0 or more", ""),
+    "overrides.algorithm.gamma=1.5": ("invalid-value", "must be from 0 to 1", ""),
+    "overrides.algorithm.lam=-0.1": ("invalid-value", "must be from 0 to 1", ""),
+    "rollout.load_format=dumy": ("invalid-value", "vllm/config.py:", "{key} to dummy"),
+    "actor.transformer.attention_backend=flas": (
+        "invalid-value",
+        "transformer_config.py:",
+        "{key} to flash",
+    ),
     "overrides.algorithm.kl_ctrl.type=fix": ("invalid-value", "core_algos.py:", "{key} to fixed"),
     "actor.transformer.multi_head_latent_atention=true": (
         "unknown-key",
@@ -153,7 +165,6 @@ RIGHT = [
     "actor.transformer.reuse_fp32_param=true",
     "actor.transformer.moe_alltoall_overlap_comm=true",
     "actor.transformer.moe_token_dispatcher_type=alltoall_seq",
-    "actor.transformer.recompute_granularity=selective",
     "actor.transformer.recompute_method=uniform",
     "actor.transformer.normalization=RMSNorm",
     "actor.kl_loss.kind=k3",
@@ -179,6 +190,10 @@ RIGHT = [
     "rollout.top_k=50",
     "rollout.dtype=float16",
     "rollout.load_format=dummy_megatron",
+    "rollout.load_format=safetensors",
+    "rollout.load_format=AUTO",
+    "overrides.algorithm.gamma=0.99",
+    "actor.transformer.attention_backend=fused",
 ]
 
 
@@ -303,8 +318,32 @@ def test_what_is_unusual_and_right(found: dict[str, list[Finding]], argument: st
 @pytest.mark.upstreams
 def test_a_value_that_is_refused_is_one_line(code: Path) -> None:
     tree = AssembledTree(code, "deepseek-r1-zero")
-    found = judge(load_recipe(FLAGSHIP, ["actor.transformer.recompute_granularity=Full"]), tree)
-    assert [one.rule for one in found.errors] == ["invalid-value"], "and no memory of layers kept so"
+    for change in ("recompute_granularity=Full", "recompute_method=blocks"):
+        found = judge(load_recipe(FLAGSHIP, [f"actor.transformer.{change}"]), tree)
+        assert [one.rule for one in found.findings] == ["invalid-value"], "and no memory of layers kept so"
+
+
+@pytest.mark.upstreams
+def test_the_engine_that_megatron_lacks(code: Path) -> None:
+    """The code has sglang, too, which no recipe can name."""
+    tree = AssembledTree(code, "deepseek-r1-zero")
+    (found,) = judge(load_recipe(FLAGSHIP, ["rollout.engine=hf"]), tree).errors
+    assert (found.rule, found.fix) == ("megatron-needs-vllm", "set rollout.engine to vllm")
+
+
+@pytest.mark.upstreams
+@pytest.mark.parametrize(
+    "change", ["recompute_num_layers=~", "recompute_method=~", "recompute_granularity=selective"]
+)
+def test_values_that_megatron_refuses_together(code: Path, change: str) -> None:
+    """transformer_config.py raises on them while the workers start."""
+    tree = AssembledTree(code, "deepseek-r1-zero")
+    (found,) = judge(load_recipe(FLAGSHIP, [f"actor.transformer.{change}"]), tree).findings
+    assert found.rule == "recompute-settings" and found.certain
+    assert "megatron/core/transformer/transformer_config.py:" in found.message
+    key, value = found.fix.removeprefix("set ").partition(", or ")[0].split(" to ")
+    fixed = [f"actor.transformer.{change}", f"{key}={value}"]
+    assert judge(load_recipe(FLAGSHIP, fixed[key in fixed[0] :]), tree).findings == ()
 
 
 @pytest.mark.upstreams
@@ -326,3 +365,60 @@ def test_the_bundled_recipes_have_no_notes(code: Path, name: str) -> None:
     found = judge(load_recipe(name), AssembledTree(code, "deepseek-r1-zero"))
     assert [one for one in found.of_keys if one.severity is not Severity.ADVICE] == []
     assert found.unchecked == {}
+
+
+# Sizes that are rightly refused: argument -> the rules that do, the first of them, and words of it.
+OF_SIZES = {
+    "data.response_length=32768": (
+        {"memory-old-log-prob", "memory-reference", "memory-update"},
+        "memory-old-log-prob",
+        "logits of the longest sequences 279.6 GB",
+    ),
+    "data.prompt_length=8192": (
+        {"prompt-exceeds-prefill-step", "memory-old-log-prob"},
+        "prompt-exceeds-prefill-step",
+        "max_batched_tokens 1024, prompts of up to 8192 tokens",
+    ),
+    "rollout.tensor_parallel=256": (
+        {"rollout-tensor-parallel-divides-heads", "rollout-dp-size", "graph-batch-sizes"},
+        "rollout-tensor-parallel-divides-heads",
+        "128 heads can't be split evenly 256 ways",
+    ),
+    "actor.parallel.expert=64": (
+        {"expert-parallel-divides-world"},
+        "expert-parallel-divides-world",
+        "256 ranks can't be split evenly 512 ways",
+    ),
+    "data.batch=100": (
+        {"mini-batch-within-batch", "batch-divisible-by-rollout-dp"},
+        "mini-batch-within-batch",
+        "the batch of 100 prompts is smaller than the mini batch of 512",
+    ),
+    "actor.mini_batch=1024": ({"mini-batch-within-batch"}, "mini-batch-within-batch", "mini batch of 1024"),
+    "env.VLLM_DP_SIZE=64": (
+        {"rollout-dp-size"},
+        "rollout-dp-size",
+        "64 x rollout tensor 2 = 128, of 256 dies",
+    ),
+    "actor.micro_batch=4": (set(), "memory-update-tight", "60.5 GB of 64.0 GB"),
+    "actor.micro_batch=512": (
+        {"batch-divisible-by-dp", "memory-update"},
+        "batch-divisible-by-dp",
+        "32 data-parallel replicas x micro batch 512 = 16384",
+    ),
+}
+
+
+@pytest.mark.upstreams
+@pytest.mark.parametrize(("argument", "expected"), OF_SIZES.items(), ids=OF_SIZES)
+def test_sizes_that_do_not_fit(code: Path, argument: str, expected: tuple[set[str], str, str]) -> None:
+    rules, first, words = expected
+    found = judge(load_recipe(FLAGSHIP, [argument]), AssembledTree(code, "deepseek-r1-zero"))
+    assert {one.rule for one in found.errors} == rules
+    assert found.findings[0].rule == first and words in found.findings[0].message
+
+
+@pytest.mark.upstreams
+def test_without_graphs_nothing_of_theirs_is_asked_for(code: Path) -> None:
+    given = [f"{GRAPHS}.enabled=false", f"{GRAPHS}.graph_batch_sizes=~", "rollout.eager=true"]
+    assert judge(load_recipe(FLAGSHIP, given), AssembledTree(code, "deepseek-r1-zero")).findings == ()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from npu_rl.bundled import bundled_recipes
+from npu_rl.bundled import bundled_recipes, runtime_root
 from npu_rl.config.finding import Finding, Severity
 from npu_rl.judgement import reward_function
 from npu_rl.judgement.judge import judge
@@ -352,3 +353,49 @@ def test_verls_own_managers(upstreams: Path, tmp_path: Path, commit: str) -> Non
     assert one.rule == "reward-function-arguments" and "verl/workers/reward_manager/naive.py:" in one.message
     assert "reward.manager to batch" in one.fix
     assert found(code, "reward.function=rewards/many.py:one", "reward.manager=dapo") == []
+
+
+RUNTIME = "npu_rl_runtime"
+FLAGSHIP = "deepseek-r1-zero-256die"
+THEIRS = [
+    ([], "", ""),
+    (["reward.arguments={variant: format}"], "", ""),
+    (["reward.manager=naive"], "reward.function", "set reward.manager to batch"),
+    (
+        [f"reward.function={RUNTIME}/rewards/deepscaler.py:compute_score"],
+        "reward.function",
+        "set reward.manager to naive",
+    ),
+    (
+        ["reward.arguments={variant: formatt}"],
+        "reward.arguments.variant",
+        "set reward.arguments.variant to format",
+    ),
+    (["reward.arguments={varriant: format}"], "reward.arguments.varriant", "write variant for varriant"),
+]
+
+
+@pytest.mark.parametrize(("said", "key", "fix"), THEIRS, ids=[" ".join(row[0]) for row in THEIRS])
+def test_the_flagships_own_reward_function(tmp_path: Path, said: list[str], key: str, fix: str) -> None:
+    """Its file only hands on what another module of the runtime defines, under a name made at run time."""
+    code = lay(tmp_path / "code", TREE)
+    shutil.copytree(runtime_root(), code / RUNTIME)
+    told = [(one.key, one.fix) for one in named_file_findings(load_recipe(FLAGSHIP, said), code, False)]
+    assert [one[0] for one in told] == ([key] if key else [])
+    assert not key or told[0][1].startswith(fix)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import importlib\nm = importlib.import_module(f'{__package__}.score')\ncompute_score = m.f\n",
+        "import importlib\nm = importlib.import_module(NAME)\ncompute_score = m.f\n",
+        "import other as m\ncompute_score = m.f\n",
+        "from importlib import import_module\nm = import_module('a.score')\nm = 3\ncompute_score = m.f\n",
+    ],
+)
+def test_what_is_not_sure_is_not_followed(tmp_path: Path, text: str) -> None:
+    """Two packages around it have a `score`, the name is no constant, no function is there, or it is set twice."""
+    files = {"a/score.py": "def f(x): ...\n", "a/b/score.py": "def f(x): ...\n", "a/b/own.py": text}
+    code = lay(tmp_path, {**TREE, **files})
+    assert found(code, "reward.function=a/b/own.py:compute_score") == []

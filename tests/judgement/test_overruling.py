@@ -15,7 +15,7 @@ from npu_rl.recipes.load_recipe import load_recipe
 from tests.plan.helpers import RECIPE, loaded
 from tests.support import clean_env, run_cli
 
-UNCERTAIN = ("env.HCCL_IF_BASE_PORT=65520", "plan.except.hccl-ports=our firmware takes them")
+UNCERTAIN = ("env.HCCL_IF_BASE_PORT=65530", "plan.except.environment-value=our firmware takes them")
 CERTAIN = ("actor.parallel.tensor=2", "plan.except.mla-tensor-parallel=we know")
 
 
@@ -24,17 +24,17 @@ def found(*changes: str) -> list[tuple[str, Severity, str]]:
 
 
 def test_an_exception_removes_the_finding_and_is_told() -> None:
-    assert found(UNCERTAIN[0]) == [("hccl-ports", Severity.ERROR, "env.HCCL_IF_BASE_PORT")]
+    assert found(UNCERTAIN[0]) == [("environment-value", Severity.ERROR, "env.HCCL_IF_BASE_PORT")]
     judgement = judge(loaded(*UNCERTAIN))
     (told,) = judgement.findings
     assert judgement.ok
     assert (told.rule, told.severity, told.key) == (
         "overruled",
         Severity.NOTE,
-        "plan.except.hccl-ports",
+        "plan.except.environment-value",
     )
-    assert told.message.startswith("overruled: hccl-ports: our firmware takes them (it says: HCCL_IF_BASE")
-    assert dict(judgement.overruled) == {"hccl-ports": "our firmware takes them"}
+    assert told.message.startswith("overruled: environment-value: our firmware takes them (it says: HCCL_IF")
+    assert dict(judgement.overruled) == {"environment-value": "our firmware takes them"}
 
 
 def test_an_advice_may_be_overruled() -> None:
@@ -83,15 +83,15 @@ def test_every_command_tells_the_same(tmp_path: Path) -> None:
     for words in (["plan"], ["recipes", "check"]):
         shown = run_cli([*words, RECIPE, *UNCERTAIN], env, tmp_path)
         assert shown.returncode == 0, shown.stderr
-        assert shown.stdout.count("overruled: hccl-ports: our firmware takes them") == 1
+        assert shown.stdout.count("overruled: environment-value: our firmware takes them") == 1
         rows = json.loads(run_cli([*words, RECIPE, *UNCERTAIN, "--json"], env, tmp_path).stdout)["findings"]
         assert [row["rule"] for row in rows] == ["overruled"]
 
 
 def test_a_file_says_it_too(tmp_path: Path) -> None:
-    text = Path(RECIPE).read_text(encoding="utf-8").replace('"64247"', '"65520"')
+    text = Path(RECIPE).read_text(encoding="utf-8").replace('"64247"', '"65530"')
     file = tmp_path / "r.yaml"
-    file.write_text(f"{text}plan:\n  except:\n    hccl-ports: ours\n", encoding="utf-8")
+    file.write_text(f"{text}plan:\n  except:\n    environment-value: ours\n", encoding="utf-8")
     judgement = judge(load_recipe(str(file)))
     assert judgement.ok
     assert judgement.findings[0].where == f"{file}:{len(text.splitlines()) + 3}"

@@ -132,6 +132,8 @@ def test_recomputation_is_read_as_configured() -> None:
     assert activations(f"{T}.recompute_method=block", f"{T}.recompute_num_layers=8") == 7 * 8 * each + one
     block = activations(f"{T}.recompute_method=block", f"{T}.recompute_num_layers=1")
     assert block == 7 * (each + 7 * one) + one
+    for none in ("0", "-1"):
+        assert activations(f"{T}.recompute_method=block", f"{T}.recompute_num_layers={none}") == 7 * 8 * one
     assert activations(f"{T}.recompute_granularity=selective") == 7 * 8 * one
     off = activations(f"{T}.recompute_granularity=~")
     assert off == 7 * 8 * one

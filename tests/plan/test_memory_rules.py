@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.config.finding import Severity
+from npu_rl.judgement.judge import judge
 from npu_rl.judgement.memory_report import memory_json, memory_text
 from npu_rl.memory.memory_by_phase import PhaseName
+from npu_rl.memory.memory_parts import total
 from npu_rl.plan.plan import Machine, Plan, plan_of
 from npu_rl.plan.rules.rule import Rule
 from npu_rl.recipes.load_recipe import load_recipe
@@ -31,6 +34,7 @@ def broken(made: Plan) -> dict[str, Rule]:
 
 REFUSED = [
     (["actor.transformer.recompute_num_layers=1"], "memory-update", "activations (estimate) 122.9 GB"),
+    (["actor.transformer.recompute_num_layers=0"], "memory-update", "activations (estimate) 137.2 GB"),
     (["reference.micro_batch=256"], "memory-reference", "logits of the longest sequences 813.4 GB"),
     (["rollout.log_prob_micro_batch=256"], "memory-old-log-prob", "2169.0 GB"),
     (["rollout.memory_share=1"], "memory-generate", "= 67.3 GB, of 64.0 GB"),
@@ -97,6 +101,35 @@ def test_where_sequences_may_come_back_a_small_cache_is_advice() -> None:
     assert steps.advice
 
 
+@pytest.mark.parametrize("share", ["0.2", "0.4", "0.5"])
+def test_the_share_that_is_named_is_the_least(share: str) -> None:
+    fix = rule(ascend(f"rollout.memory_share={share}"), "kv-cache-room").fix
+    assert fix.startswith("set rollout.memory_share to 0.74")
+    assert not rule(ascend("rollout.memory_share=0.73"), "kv-cache-room").ok
+
+
+def test_a_forced_cache_is_named_as_the_cause() -> None:
+    """A larger share changes nothing of it, and one above 1 is no share."""
+    override = "rollout.engine_arguments.num_gpu_blocks_override"
+    (found,) = judge(load_recipe(RECIPE, [f"{override}=100"])).errors
+    assert found.key == override and "num_gpu_blocks_override 100 = 0.9 GB: 99 blocks" in found.message
+    assert found.fix.startswith(f"remove {override}") and "memory_share" not in found.fix
+
+
+def test_what_no_share_holds_names_none() -> None:
+    found = rule(ascend("rollout.max_length=60000", "rollout.memory_share=0.4"), "kv-cache-room")
+    assert "set rollout.memory_share" not in found.fix
+
+
+@pytest.mark.parametrize("size", ["800", "2000"])
+def test_buffers_that_are_too_large_are_one_fault(size: str) -> None:
+    """2 GB, two of them for each of 10 communicators: every phase is too large, and none of its own keys helps all."""
+    keeps = "adaptations.kv-cache-room=true"
+    (found,) = judge(load_recipe(RECIPE, [f"env.HCCL_BUFFSIZE={size}", keeps])).findings
+    assert found.key == "env.HCCL_BUFFSIZE" and found.fix.startswith("set env.HCCL_BUFFSIZE to ")
+    assert found.severity is (Severity.ERROR if size == "2000" else Severity.ADVICE)
+
+
 def test_with_the_adaptation_that_keeps_room_sequences_wait() -> None:
     on = "adaptations.kv-cache-room=true"
     found = rule(ascend("rollout.memory_share=0.5", on), "kv-cache-room")
@@ -114,10 +147,19 @@ def test_a_cache_at_the_border() -> None:
 
 FIXED = [
     ["actor.transformer.recompute_num_layers=1"],
+    ["actor.transformer.recompute_num_layers=0"],
     ["reference.micro_batch=256"],
     ["rollout.log_prob_micro_batch=256"],
     ["rollout.memory_share=1"],
     ["rollout.memory_share=0.5"],
+    ["rollout.memory_share=0.2"],
+    ["rollout.memory_share=0.4"],
+    ["rollout.memory_share=0.5", "adaptations.kv-cache-room=true"],
+    ["rollout.memory_share=0.4", "adaptations.kv-cache-room=false"],
+    ["rollout.engine_arguments.num_gpu_blocks_override=100"],
+    ["rollout.engine_arguments.num_gpu_blocks_override=20", "adaptations.kv-cache-room=false"],
+    ["env.HCCL_BUFFSIZE=2000"],
+    ["env.HCCL_BUFFSIZE=800"],
     ["rollout.free_cache=false"],
     ["actor.micro_batch=16"],
     ["offload=~"],
@@ -128,6 +170,13 @@ FIXED = [
 ]
 
 
+def written(fix: str) -> dict[str, str]:
+    """Key -> value of one way out; "" for a key that is to be removed."""
+    if fix.startswith("remove "):
+        return {fix.removeprefix("remove "): ""}
+    return dict(re.findall(r"([\w.]+) to (\[\d+\]|[\w.]+)", fix.removeprefix("set ")))
+
+
 @pytest.mark.parametrize("changes", FIXED, ids=[changes[-1] for changes in FIXED])
 def test_each_change_that_is_named_helps(changes: list[str]) -> None:
     """Every change of a fix is made, through the recipe's own keys, and the rule holds then."""
@@ -136,15 +185,13 @@ def test_each_change_that_is_named_helps(changes: list[str]) -> None:
         if name == "checkpoint-disk":
             continue
         for text in filter(None, one.fix.split("; or ")):
-            keys = re.findall(r"([\w.]+) to ([\w.]+)", text.split("set ", 1)[1])
-            assert keys, text
-            given = {key: value for key, value in keys if key != "graph_batch_sizes"}
-            if "graph_batch_sizes" in text:
-                sizes = "rollout.engine_arguments.additional_config.torchair_graph_config.graph_batch_sizes"
-                given[sizes] = f"[{given['rollout.max_sequences']}]"
+            given = written(text)
+            assert given, text
             kept = [change for change in changes if change.partition("=")[0] not in given]
-            after = broken(ascend(*kept, *(f"{key}={value}" for key, value in given.items())))
+            made = ascend(*kept, *(f"{key}={value}" for key, value in given.items() if value))
+            after = broken(made)
             assert name not in after, (text, after[name].figures)
+            assert not (name == "kv-cache-room" and "memory-generate" in after), text
             tried += 1
     assert tried
 
@@ -180,6 +227,17 @@ def test_a_host_is_judged_where_its_memory_is_named() -> None:
         assert list(found) == ([wanted] if wanted else [])
     assert not broken(plan(machine=Machine(host=10**12)))["memory-host"].certain  # by the copies, an estimate
     assert broken(plan(machine=Machine(host=8 * 10**11)))["memory-host"].certain
+
+
+def test_half_the_nodes_need_twice_the_host() -> None:
+    """Each host has 16 dies, and each of these twice the share of the experts and of the optimizer's states."""
+    all_nodes, half = plan(), ascend(*EIGHT_NODES)
+    assert all_nodes.memory is not None and half.memory is not None
+    need, more = (total(one.memory.host) for one in (all_nodes, half) if one.memory)
+    assert (need // 10**9, more // 10**9) == (1140, 2053)
+    made = ascend(*EIGHT_NODES, machine=Machine(host=1500 * 10**9))
+    assert broken(made)["memory-host"].refuses
+    assert "memory-host" not in broken(ascend(*EIGHT_NODES, machine=Machine(host=2 * more)))
 
 
 def test_rays_object_store_on_the_host() -> None:

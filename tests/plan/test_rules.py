@@ -47,6 +47,8 @@ FITS = {
     "actor-reference-weights": "of the actor True, of the reference True",
     "benchmark-switch-in-training": "of a benchmark's switches on: none",
     "router-groups": "moe_router_num_groups 8, moe_router_group_topk 4; the model's experts are in 8",
+    "recompute-settings": "recompute_granularity full, recompute_method uniform, recompute_num_layers 1",
+    "recompute-uniform-layers": "recompute_granularity full, recompute_method uniform, recompute_num_layers 1",
     "sleep-mode-expandable-segments": "free_cache true, adaptation rollout-offload",
     "graph-or-eager": "torchair graphs on, eager False",
     "mla-graph-needs-torchair": "eager false, torchair_graph_config.enabled true",
@@ -56,7 +58,7 @@ FITS = {
     "rollout-compile-off": "adaptation rollout-compile on",
     "clean-model-config": "no quantization_config, no num_nextn_predict_layers",
     "checkpoint-on-every-node": "/ckpts/DeepSeek-V3, the same on 16 nodes",
-    "hccl-ports": "HCCL_IF_BASE_PORT 64247 + 16 dies = 64263, the base may be 65520 at most",
+    "hccl-ports": "HCCL_IF_BASE_PORT 64247: 16 dies take 64247 to 64262, the base may be 65520 at most",
     "memory-weight-sync": "= 43.6 GB, of 64.0 GB",
     "memory-generate": "= 54.5 GB, of 64.0 GB",
     "memory-old-log-prob": "= 51.2 GB, of 64.0 GB",
@@ -259,6 +261,37 @@ BROKEN = [
         "moe_router_num_groups to 8 and actor.transformer.moe_router_group_topk to 4",
     ),
     (
+        "recompute-settings",
+        ["actor.transformer.recompute_method=~"],
+        "recompute_granularity full, recompute_method None, recompute_num_layers 1",
+        "set actor.transformer.recompute_method to block",
+    ),
+    (
+        "recompute-settings",
+        ["actor.transformer.recompute_num_layers=~"],
+        "recompute_method uniform, recompute_num_layers None",
+        "set actor.transformer.recompute_num_layers to 1",
+    ),
+    (
+        "recompute-settings",
+        ["actor.transformer.recompute_method=block", "actor.transformer.recompute_num_layers=~"],
+        "recompute_method block, recompute_num_layers None",
+        "set actor.transformer.recompute_num_layers to 8",
+    ),
+    (
+        "recompute-settings",
+        ["actor.transformer.recompute_granularity=selective"],
+        "recompute_granularity selective, recompute_method uniform, recompute_num_layers 1",
+        "set actor.transformer.recompute_granularity to full, or remove actor.transformer.recompute_num_layers "
+        "(on the command line: actor.transformer.recompute_num_layers=~)",
+    ),
+    (
+        "recompute-uniform-layers",
+        ["actor.transformer.recompute_num_layers=0"],
+        "recompute_num_layers 0: the loop over a stage's layers",
+        "set actor.transformer.recompute_num_layers to 1",
+    ),
+    (
         "d2d-without-balance-batch",
         [CANN, "env.D2D_DATA_TRANSFER=1"],
         "D2D_DATA_TRANSFER 1, trainer.balance_batch true",
@@ -285,12 +318,24 @@ BROKEN = [
         f"{GRAPH}.enabled to true",
     ),
     ("graph-batch-sizes", [f"{GRAPH}.graph_batch_sizes=[63]"], "graph_batch_sizes [63]", "to [64]"),
+    (
+        "graph-batch-sizes-list",
+        [f"{GRAPH}.graph_batch_sizes=abc"],
+        "graph_batch_sizes 'abc' is no list",
+        "to [64]",
+    ),
+    (
+        "graph-batch-sizes-list",
+        [f"{GRAPH}.graph_batch_sizes=64"],
+        "graph_batch_sizes 64 is no list",
+        "to [64]",
+    ),
     ("graph-batch-sizes", ["rollout.max_sequences=128"], "max_sequences 128", "to [128]"),
     ("graph-batch-sizes", ["rollout.max_sequences=129"], "max_sequences 129", "to a multiple of 2"),
     ("checkpoint-on-every-node", ["model.checkpoint=ckpts/v3"], "ckpts/v3, the same on 16 nodes", "absolute"),
     ("rollout-ports", [CANN, "env.MASTER_PORT=65534"], "65534 + 2 data parallel", "65533 or less"),
-    ("hccl-ports", ["env.HCCL_IF_BASE_PORT=65530"], "65530 + 16 dies = 65546", "65519 or less"),
-    ("ports-overlap", [CANN, "env.MASTER_PORT=64250"], "64250 to 64252, HCCL's 64247 to 64263", "don't meet"),
+    ("hccl-ports", ["env.HCCL_IF_BASE_PORT=65521"], "16 dies take 65521 to 65536", "65520 or less"),
+    ("ports-overlap", [CANN, "env.MASTER_PORT=64250"], "64250 to 64252, HCCL's 64247 to 64262", "don't meet"),
 ]
 BROKEN += [
     (
@@ -414,6 +459,7 @@ RARE = [
     ),
     ("benchmark-switch-in-training", ["env.VLLM_ENABLE_FIX_ROUTE=0"]),
     ("attention-mask-size", ["actor.transformer.use_flash_attn=true", "actor.transformer.seq_length=2048"]),
+    ("hccl-ports", ["env.HCCL_IF_BASE_PORT=65520"]),
 ]
 
 
@@ -508,12 +554,62 @@ def test_a_finding_says_where_and_what_to_write() -> None:
     assert "MindSpeed" in found.message and found.fix.startswith("set actor.parallel.tensor to 1")
     (port,) = judge(loaded("env.HCCL_IF_BASE_PORT=65530")).findings
     assert (port.key, port.trainer_key) == ("env.HCCL_IF_BASE_PORT", "")
+    assert port.fix == "set env.HCCL_IF_BASE_PORT to 65520"
+    assert judge(loaded("env.HCCL_IF_BASE_PORT=65520")).findings == ()
+
+
+ON_POLICY = "adaptations.on-policy-logprob=true"
+ONE_FAULT = [
+    (["env.VLLM_DP_SIZE=64"], "rollout-dp-size", "env.VLLM_DP_SIZE"),
+    (["env.VLLM_DP_SIZE=0"], "rollout-dp-size", "env.VLLM_DP_SIZE"),
+    (["env.VLLM_DP_SIZE=3"], "rollout-dp-size", "env.VLLM_DP_SIZE"),
+    (["actor.mini_batch=1024", ON_POLICY], "mini-batch-within-batch", "actor.mini_batch"),
+    (["actor.mini_batch=513"], "mini-batch-within-batch", "actor.mini_batch"),
+    (["data.batch=256", ON_POLICY], "mini-batch-within-batch", "actor.mini_batch"),
+]
+
+
+@pytest.mark.parametrize(("changes", "name", "key"), ONE_FAULT, ids=[" ".join(row[0]) for row in ONE_FAULT])
+def test_one_fault_is_one_line(changes: list[str], name: str, key: str) -> None:
+    judgement = judge(loaded(*changes))
+    (found,) = judgement.findings
+    assert (found.rule, found.key) == (name, key)
+    assert [one.id for one in judgement.plan.rules if not one.ok] == [name]
+    fixed = re.findall(r"([\w.]+) to (\d+)", found.fix)[0]
+    kept = [change for change in changes if not change.startswith(f"{fixed[0]}=")]
+    assert judge(loaded(*kept, "=".join(fixed))).errors == ()
+
+
+def test_what_is_overruled_does_not_silence_what_follows() -> None:
+    changes = ("env.VLLM_DP_SIZE=64", "rollout.memory_share=0.5", "plan.except.rollout-dp-size=ours")
+    assert "kv-cache-room" in [one.rule for one in judge(loaded(*changes)).findings]
 
 
 def test_a_model_of_unknown_shape_is_not_refused_for_it() -> None:
     judgement = judge(loaded("model.architecture=~", "offload.optimizer=true"))
     assert [found.rule for found in judgement.errors] == ["swap-or-offload-optimizer"]
     assert "model-size-unknown" in [found.rule for found in judgement.findings]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["actor.transformer.recompute_granularity=selective", "actor.transformer.recompute_num_layers=~"],
+        ["actor.transformer.recompute_granularity=~", "actor.transformer.recompute_method=~"],
+    ],
+)
+def test_recomputation_as_megatron_takes_it(changes: list[str]) -> None:
+    made = plan(*changes)
+    assert all(found.ok for found in made.rules if found.id.startswith("recompute-"))
+
+
+@pytest.mark.parametrize(
+    "change", ["recompute_method=~", "recompute_num_layers=~", "recompute_granularity=selective"]
+)
+def test_no_memory_of_a_recomputation_that_is_refused(change: str) -> None:
+    """A step in which nothing is computed again needs 175 GB, which no such recipe reaches."""
+    found = judge(loaded("actor.micro_batch=2", f"actor.transformer.{change}")).findings
+    assert [one.rule for one in found] == ["recompute-settings"]
 
 
 def test_memory_is_judged_on_npus_only() -> None:

@@ -116,6 +116,15 @@ def test_an_unknown_key_of_a_section_that_the_trainer_has_too() -> None:
     assert "optimizer.l: unknown key; did you mean 'lr'?" in message
 
 
+def test_only_what_the_trainer_may_have_is_offered() -> None:
+    message = invalid("trainer.total_epoch=3", "algorithm.gama=1", "data.no_such=1")
+    assert "set with overrides.trainer.total_epochs=..." in message
+    assert "set with overrides.algorithm.gamma=..." in message
+    assert (
+        "overrides.data.no_such" not in message and "keys of the trainer itself stand under over" in message
+    )
+
+
 @pytest.mark.parametrize(
     ("argument", "why"),
     [

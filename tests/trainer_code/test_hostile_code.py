@@ -10,15 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.code_trees import (
-    LIBRARIES,
-    VERL,
-    WITH_MINDSPEED,
-    check_recipe,
-    lay,
-    megatron,
-    recipe,
-)
+from tests.code_trees import LIBRARIES, VERL, WITH_MINDSPEED, check_recipe, lay, megatron, recipe
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,13 @@ import pytest
 from typer.testing import CliRunner
 
 from npu_rl.cli.app import app
+from npu_rl.judgement.judge import AssembledTree, judge
 from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.trainer_code.hydra_config import compose_files
+from npu_rl.trainer_keys import key_resolver
 from npu_rl.training.prepare import RefusedRecipe, prepare
 from npu_rl.workspace.layout import Layout
-from tests.support import clean_env
+from tests.support import clean_env, rewrites, run_cli
 
 pytestmark = pytest.mark.pypi
 HAS_TORCH = importlib.util.find_spec("torch") is not None
@@ -55,6 +60,7 @@ BROKEN = [
         "overrides['actor_rollout_ref.actor.ppo_micro_batch_size']",
     ),
     (["actor.micro_batch=3"], "mini-batch-share", "actor.micro_batch"),
+    (["cluster.nodes=2"], "cpu-one-node", "cluster.nodes"),
     (["env.HCCL_IF_BASE_PORT=65530"], "environment-value", "env.HCCL_IF_BASE_PORT"),
     (["env.HCCL_CONNECT_TIMEOUT=soon"], "environment-value", "env.HCCL_CONNECT_TIMEOUT"),
     (["env.HCCL_BUFFSIZE=300MB"], "environment-value", "env.HCCL_BUFFSIZE"),
@@ -74,18 +80,27 @@ VALID = [
     ["algorithm.estimator=rloo"],
     ["actor.kl_loss.use=false"],
     ["env.OMP_NUM_THREADS=2"],
+    ["model.make=null", "model.path=/nonexist"],  # of the machine that will run it nobody knows here
+    ["cluster.die_memory_gb=96"],
 ]
 
 
+Told = Callable[..., tuple[list[dict[str, Any]], int]]
+
+
 @pytest.fixture
-def told(quickstart_workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def told(quickstart_workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
+    return teller(quickstart_workspace, tmp_path, monkeypatch)
+
+
+def teller(workspace: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
     """The findings of a command, run in this process: a thousand starts of Python would take minutes."""
-    for name, value in {**clean_env(tmp_path), "NPU_RL_RUNS": str(tmp_path / "runs")}.items():
+    for name, value in {**clean_env(folder), "NPU_RL_RUNS": str(folder / "runs")}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(folder)
 
     def run(*words: str) -> tuple[list[dict[str, Any]], int]:
-        done = CliRunner().invoke(app, [*words, "--workspace", str(quickstart_workspace), "--json"])
+        done = CliRunner().invoke(app, [*words, "--workspace", str(workspace), "--json"])
         assert done.stdout, (words, done.exception, done.stderr)
         found: list[dict[str, Any]] = json.loads(done.stdout)["findings"]
         return found, done.exit_code
@@ -94,7 +109,7 @@ def told(quickstart_workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(("words", "rule", "key"), BROKEN, ids=[" ".join(row[0]) for row in BROKEN])
-def test_a_broken_recipe(told: Any, words: list[str], rule: str, key: str) -> None:
+def test_a_broken_recipe(told: Told, words: list[str], rule: str, key: str) -> None:
     check, code = told("recipes", "check", "quickstart", *words)
     errors = [(found["rule"], found["key"]) for found in check if found["severity"] == "error"]
     assert errors == [(rule, key)], check
@@ -104,7 +119,7 @@ def test_a_broken_recipe(told: Any, words: list[str], rule: str, key: str) -> No
 
 
 @pytest.mark.parametrize("words", VALID, ids=[" ".join(words) for words in VALID])
-def test_a_valid_recipe(told: Any, words: list[str]) -> None:
+def test_a_valid_recipe(told: Told, words: list[str]) -> None:
     check, code = told("recipes", "check", "quickstart", *words)
     assert [found for found in check if found["severity"] == "error"] == []
     assert code == 0
@@ -114,7 +129,7 @@ def test_a_valid_recipe(told: Any, words: list[str]) -> None:
 @pytest.mark.rehearsal
 @pytest.mark.skipif(not HAS_TORCH, reason="a dry run needs an interpreter with the packages of `rehearsal`")
 @pytest.mark.parametrize("words", VALID, ids=[" ".join(words) for words in VALID])
-def test_a_valid_recipe_in_a_dry_run(told: Any, words: list[str]) -> None:
+def test_a_valid_recipe_in_a_dry_run(told: Told, words: list[str]) -> None:
     check, _ = told("recipes", "check", "quickstart", *words)
     assert told("train", "--dry-run", "quickstart", *words) == (check, 0)
 
@@ -132,6 +147,20 @@ def test_train_judges_by_the_memory_of_this_machine(quickstart_workspace: Path, 
     assert "of 1.0 GB" in str(refused.value)
 
 
+def test_several_machines_need_the_address_of_their_head_where_the_run_begins(
+    quickstart_workspace: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/davinci0").touch()
+    loaded = load_recipe("quickstart", ["device=npu", "cluster.nodes=2"])
+    with pytest.raises(RefusedRecipe) as refused:
+        prepare(loaded, Layout(quickstart_workspace), None, print, rehearse=False, root=tmp_path)
+    (found,) = [one for one in refused.value.findings if one.rule == "cluster-address"]
+    assert found.key == "cluster.address" and "cluster.address to HOST:PORT" in found.fix
+    judged = judge(loaded, AssembledTree(quickstart_workspace / "code", "quickstart"))
+    assert "cluster-address" not in [one.rule for one in judged.findings]
+
+
 def test_a_rehearsal_counts_what_refuses_it(quickstart_workspace: Path) -> None:
     """A batch share is the recipe's size and a rehearsal's own; an unknown key is both's."""
     loaded = load_recipe("quickstart", ["actor.micro_batch=3", "overrides.no.such=1"])
@@ -144,3 +173,74 @@ def test_a_rehearsal_counts_what_refuses_it(quickstart_workspace: Path) -> None:
         for line in lines
     )
     assert any("[unknown-key]" in line and "not for" not in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    "command", [["recipes", "check"], ["plan"], ["train", "--dry-run"]], ids=lambda one: one[-1]
+)
+def test_a_command_composes_the_configuration_once(
+    told: Told, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    calls: list[tuple[object, ...]] = []
+
+    def counted(*given: Any) -> Any:
+        calls.append(given)
+        return compose_files(*given)
+
+    monkeypatch.setattr(key_resolver, "compose_files", counted)
+    found, code = told(*command, "quickstart", "actor.micro_batch=3", "overrides.no.such=1")
+    assert ({one["rule"] for one in found}, code) == ({"unknown-key", "mini-batch-share"}, 1)
+    assert len(calls) == 1
+
+
+FLAGSHIP = "deepseek-r1-zero-256die"
+OF_FLAGSHIP = {
+    "as it is": ([], []),
+    "no such model": (["model.path=/nonexist"], []),
+    "smaller dies": (["cluster.die_memory_gb=50"], ["memory-old-log-prob"]),
+    "too few engines": (["env.VLLM_DP_SIZE=64"], ["rollout-dp-size"]),
+    "on a CPU": (["device=cpu"], ["cpu-one-node"]),
+    "several": (
+        ["rollout.engine=hf", "actor.transformer.recompute_method=blocks", "rollout.n_gpu=3"],
+        ["invalid-recipe"],
+    ),
+    "two": (
+        ["actor.transformer.recompute_method=blocks", "reward.manager=naive"],
+        ["invalid-value", "reward-function-arguments"],
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def flagship_workspace(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("flagship")
+    env = clean_env(folder, keep=[name for name in os.environ if name.startswith("PIP_")])
+    env["HOME"] = os.environ.get("HOME", env["HOME"])  # the user's pip configuration names the mirror
+    env["NPU_RL_REWRITE"] = rewrites(upstreams, "deepseek-r1-zero")
+    done = run_cli(
+        ["setup", "--manifest", "deepseek-r1-zero", "--workspace", folder / "ws"], env, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return folder / "ws"
+
+
+@pytest.mark.upstreams
+@pytest.mark.parametrize(("words", "rules"), OF_FLAGSHIP.values(), ids=OF_FLAGSHIP)
+def test_sixteen_machines(
+    flagship_workspace: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    rules: list[str],
+) -> None:
+    """check, plan and a dry run of the recipe for NPUs, which names no Ray head."""
+    told = teller(flagship_workspace, tmp_path, monkeypatch)
+    check, code = told("recipes", "check", FLAGSHIP, *words)
+    assert [one["rule"] for one in check if one["severity"] == "error"] == rules
+    assert code == (1 if rules else 0)
+    assert told("plan", FLAGSHIP, *words) == (check, code)
+    if rules or HAS_TORCH:
+        assert told("train", "--dry-run", FLAGSHIP, *words) == (check, code)
+    if code == 0 and HAS_TORCH:
+        script = (tmp_path / "runs" / f"{FLAGSHIP}.dry-run" / "run.sh").read_text()
+        assert "needs 16 machines: repeat --dry-run with cluster.address=HOST:PORT" in script

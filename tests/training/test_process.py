@@ -17,16 +17,7 @@ from npu_rl.errors import HostError
 from npu_rl.training import process
 from npu_rl.training.process import RUN_VARIABLE, processes_of, run_quietly, start, stop
 from tests.support import ROOT
-from tests.training.processes import (
-    TRAINER,
-    bystander,
-    environment,
-    launch,
-    lives,
-    new_id,
-    pid_of,
-    wait_for,
-)
+from tests.training.processes import TRAINER, bystander, environment, launch, lives, new_id, pid_of, wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a run's processes are found through /proc")
 

@@ -89,9 +89,9 @@ def test_the_record_has_the_recipe_that_ran(tmp_path: Path) -> None:
 def test_the_record_has_the_rules_that_were_overruled(tmp_path: Path) -> None:
     run = FakeRun(tmp_path)
     assert "overruled" not in facts(run.prepared(["steps=5"]))
-    overruled = ["env.HCCL_IF_BASE_PORT=65520", "cluster.dies=16", "plan.except.hccl-ports=ours"]
+    overruled = ["env.HCCL_IF_BASE_PORT=65530", "plan.except.environment-value=ours"]
     recorded = facts(run.prepared(["steps=5"], [*overruled, "data.batch=64"]))
-    assert recorded["overruled"] == {"hccl-ports": "ours"}
+    assert recorded["overruled"] == {"environment-value": "ours"}
 
 
 SECRETS = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from npu_rl.plan.rules.rule import Rule
 from npu_rl.sizing.batch_arithmetic import Broken
@@ -30,9 +31,12 @@ def batch_shares(facts: Facts, broken: Mapping[str, Broken]) -> Iterator[Rule]:
     yield _judged("batch-divisible-by-dp", broken, _BATCH, said, change)
     if mini:
         said = f"mini batch of {mini} prompts in a batch of {prompts}"
-        yield _judged(
+        inside = _judged(
             "mini-batch-within-batch", broken, _MINI, said, f"set actor.mini_batch to {prompts} or less"
         )
+        if "on-policy-logprob" in facts.switches:  # which takes no smaller one either
+            inside = replace(inside, fix=f"set actor.mini_batch to {prompts}, or data.batch to {mini}")
+        yield inside
         yield Rule(
             "mini-batch-divisible-by-dp",
             mini * each % copies == 0,

@@ -17,6 +17,8 @@ _SWAP, _DDP = (
 _LOADS = (f"{ACTOR}.load_weight", f"{REFERENCE}.load_weight")
 _OFFLOAD = f"{ACTOR}.megatron.optimizer_offload"
 _GROUPS = ("moe_router_num_groups", "moe_router_group_topk")
+_RECOMPUTE = ("recompute_granularity", "recompute_method", "recompute_num_layers")
+_TOGETHER = "full needs a method and a number of layers, selective takes no number of layers"
 _ADDITIONAL = f"{ROLLOUT}.engine_kwargs.vllm.additional_config"
 _GRAPH = f"{_ADDITIONAL}.torchair_graph_config"
 _RECIPE_GRAPH = "rollout.engine_arguments.additional_config.torchair_graph_config"
@@ -37,6 +39,7 @@ def switch_rules(facts: Facts) -> Iterator[Rule]:
         yield from _swap(facts)
         yield from _weights(facts)
         yield from _expert_groups(facts)
+        yield from _recompute(facts)
     yield from _resharding(facts)
     if facts.vllm:
         yield from _sleep(facts)
@@ -124,6 +127,45 @@ def _expert_groups(facts: Facts) -> Iterator[Rule]:
     )
 
 
+def _recompute(facts: Facts) -> Iterator[Rule]:
+    """The three values of Megatron's recomputation, which it takes only together."""
+    granularity, method, layers = (facts.transformer(name) for name in _RECOMPUTE)
+    if granularity not in ("full", "selective"):
+        return
+    keys = tuple(facts.transformer_keys(name)[0] for name in _RECOMPUTE)
+    words = tuple(_word(name, key) for name, key in zip(_RECOMPUTE, keys, strict=True))
+    figures = f"recompute_granularity {granularity}, recompute_method {method}, recompute_num_layers {layers}"
+    if granularity == "selective":
+        change = f"set {words[0]} to full, or remove {words[2]} (on the command line: {words[2]}=~)"
+        ok, broken = layers is None, (keys[0], keys[2])
+    else:
+        way = method or ("uniform" if layers is None else "block")
+        right = {words[1]: (method, way), words[2]: (layers, _recomputed_layers(facts, way))}
+        missing = [f"{word} to {value}" for word, (given, value) in right.items() if given is None]
+        change = f"set {' and '.join(missing)}"
+        ok, broken = not missing, (keys[1] if method is None else keys[2], keys[0])
+    yield Rule("recompute-settings", ok, f"{figures}: {_TOGETHER}", change, broken)
+    if granularity == "full" and method == "uniform" and isinstance(layers, int):
+        yield Rule(
+            "recompute-uniform-layers",
+            layers >= 1,
+            f"{figures}: the loop over a stage's layers goes on by recompute_num_layers each time, and with less than "
+            "1 it never ends",
+            f"set {words[2]} to 1",
+            (keys[2],),
+        )
+
+
+def _word(name: str, trainer_key: str) -> str:
+    own = trainer_key == f"{TRANSFORMER}.{name}"
+    return f"actor.transformer.{name}" if own else f"overrides.{trainer_key}"
+
+
+def _recomputed_layers(facts: Facts, method: str) -> int:
+    """The least layers in a chunk (uniform), or all of a stage's (block)."""
+    return max(facts.layout.stage_layers) if method == "block" and facts.layout else 1
+
+
 def _resharding(facts: Facts) -> Iterator[Rule]:
     if facts.env.get("D2D_DATA_TRANSFER", "0") in ("0", ""):
         return
@@ -198,6 +240,16 @@ def _torchair_switches(settings: Mapping[str, Any]) -> Rule:
 
 def _batch_sizes(facts: Facts, settings: Mapping[str, Any]) -> Iterator[Rule]:
     sizes = settings.get("graph_batch_sizes")
+    if sizes is not None and not isinstance(sizes, list):
+        sequences = facts.whole(f"{ROLLOUT}.max_num_seqs")
+        yield Rule(
+            "graph-batch-sizes-list",
+            False,
+            f"graph_batch_sizes {sizes!r} is no list of numbers",
+            f"set {_RECIPE_GRAPH}.graph_batch_sizes to [{sequences or 'a number'}]",
+            (f"{_GRAPH}.graph_batch_sizes",),
+        )
+        return
     if not isinstance(sizes, list) or not sizes or facts.layout is None or facts.layout.rollout is None:
         return
     tensor = facts.layout.rollout.tensor

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from npu_rl.memory.engine_memory import SHARE, Engine
 from npu_rl.memory.host_memory import object_store
 from npu_rl.memory.memory_by_phase import Memory, Phase, PhaseName, memory_of
-from npu_rl.memory.memory_fixes import Fix, fix_of, help_for, share_for
+from npu_rl.memory.memory_fixes import BLOCKS, BUFFER, Fix, fix_of, help_for, room_for
 from npu_rl.memory.memory_parts import estimated, gb, listed, total
 from npu_rl.plan.rules.rule import Rule
 from npu_rl.sizing.machine import Machine
@@ -18,7 +19,6 @@ __all__ = ["Machine", "gb", "memory_rules"]
 _KEEPS_ROOM = "kv-cache-room"
 _SEQUENCES = f"{ROLLOUT}.max_num_seqs"
 _ASCEND = f"{ROLLOUT}.engine_kwargs.vllm.additional_config.ascend_scheduler_config"
-_GRAPH_SIZES = f"{ROLLOUT}.engine_kwargs.vllm.additional_config.torchair_graph_config.graph_batch_sizes"
 
 
 def memory_rules(facts: Facts, memory: Memory, machine: Machine) -> Iterator[Rule]:
@@ -35,12 +35,24 @@ def memory_rules(facts: Facts, memory: Memory, machine: Machine) -> Iterator[Rul
     over = [phase for phase in worst if phase.total > memory.die]
     half = (memory_of(facts, memory.die, expected=True) if over else None) or memory
     full = [phase for phase in over if (half.worst(phase.name) or phase).total > memory.die]
-    yield from _grouped(facts, memory, full, tight=False)
+    of_phases = list(_grouped(facts, memory, full, tight=False))
     tight = [phase for phase in worst if phase not in full and phase.total + phase.estimated > memory.die]
-    yield from _grouped(facts, memory, tight, tight=True)
+    of_phases += _grouped(facts, memory, tight, tight=True)
+    yield from of_phases
     if memory.engine is not None and memory.engine.share is not None:
-        yield from _cache_rules(facts, memory, memory.engine, follows=full[0].name.rule if full else "")
+        of_cache = _cache_rules(facts, memory, memory.engine, follows=full[0].name.rule if full else "")
+        yield from (_beside(rule, of_phases) for rule in of_cache)
     yield from _host_rules(memory, machine)
+
+
+def _beside(rule: Rule, of_phases: list[Rule]) -> Rule:
+    """A rule of the cache, stepped aside where a phase asks for the same change of HCCL's buffers."""
+    same = f"set env.{BUFFER} to "
+    for other in of_phases:
+        both = not (rule.ok or other.ok) and rule.fix.startswith(same) and other.fix.startswith(same)
+        if both and (rule.advice or not other.advice):
+            return replace(rule, ok=True, skipped=f"follows from {other.id}")
+    return rule
 
 
 def _grouped(facts: Facts, memory: Memory, phases: list[Phase], *, tight: bool) -> Iterator[Rule]:
@@ -99,10 +111,15 @@ def _cache_rules(facts: Facts, memory: Memory, engine: Engine, follows: str) -> 
     if each is None or cache.wanted is None:
         return
     left = f" - what training leaves there {gb(engine.left)}" if engine.left else ""
+    forced = facts.whole(BLOCKS)
+    source = (
+        f"memory_share {engine.share:g} x {gb(memory.die)} - {listed({**engine.own, **engine.profiled})}{left}"
+        if forced is None
+        else f"num_gpu_blocks_override {forced}"
+    )
     figures = (
-        f"memory_share {engine.share:g} x {gb(memory.die)} - {listed({**engine.own, **engine.profiled})}{left} = "
-        f"{gb(cache.size)}: {cache.blocks} blocks of {cache.block} tokens, of {cache.wanted} for {cache.sequences} "
-        f"sequences of {cache.length}"
+        f"{source} = {gb(cache.size)}: {cache.blocks} blocks of {cache.block} tokens, of {cache.wanted} for "
+        f"{cache.sequences} sequences of {cache.length}"
     )
     for_good = _drops_what_gives_way(facts, cache.length)
     dropped = for_good and _KEEPS_ROOM not in facts.switches
@@ -142,22 +159,13 @@ _DROPPED = (
 
 def _of_cache(name: str, figures: str, fix: str, *, advice: bool, certain: bool = False) -> Rule:
     path = ("rollout", "memory_share")
-    return Rule(name, False, figures, fix, (SHARE, _SEQUENCES), path, advice=advice, certain=certain)
+    return Rule(name, False, figures, fix, (BLOCKS, SHARE, _SEQUENCES), path, advice=advice, certain=certain)
 
 
 def _room(facts: Facts, memory: Memory, engine: Engine, wanted: int) -> str:
     """What gives the cache so many blocks: a larger share, or fewer sequences."""
-    ways, cache = [], engine.cache
-    share = share_for(memory, wanted)
-    if share is not None:
-        ways.append(f"set rollout.memory_share to {share:g}")
-    tensor = facts.layout.rollout.tensor if facts.layout and facts.layout.rollout else 1
-    spared = max(0, wanted - (cache.wanted or 0))
-    fewer = (cache.blocks - spared) // (cache.blocks_of_sequence or 1) // tensor * tensor
-    if fewer > 0:
-        also = " and graph_batch_sizes to the same" if facts.values.value(_GRAPH_SIZES) else ""
-        ways.append(f"set rollout.max_sequences to {fewer}{also}")
-    return "; or ".join(ways)
+    spared = max(0, wanted - (engine.cache.wanted or 0))
+    return "; or ".join(room_for(facts, memory, wanted, spared))
 
 
 def _drops_what_gives_way(facts: Facts, longest: int | None) -> bool:

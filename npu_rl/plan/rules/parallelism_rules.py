@@ -68,6 +68,16 @@ _LIST_OF_LAYERS = (
 def layout_rules(facts: Facts) -> Iterator[Rule]:
     """The rules on sizes; those on the model's only where its shape is known."""
     yield _world(facts)
+    if not facts.npu:
+        nodes = facts.recipe.cluster.nodes
+        yield Rule(
+            "cpu-one-node",
+            nodes == 1,
+            f"device {facts.recipe.device}, {nodes} {'node' if nodes == 1 else 'nodes'}: a recipe for a CPU runs on "
+            "one machine",
+            "set cluster.nodes to 1",
+            ("trainer.nnodes",),
+        )
     layout = facts.layout
     if layout is None:
         return
@@ -133,7 +143,7 @@ def _rollout(facts: Facts) -> Iterator[Rule]:
     if layout is None or shape is None or layout.rollout is None:
         return
     tensor, data = layout.rollout.tensor, layout.rollout.data
-    if "VLLM_DP_SIZE" in facts.env:
+    if "VLLM_DP_SIZE" in facts.env and tensor and facts.world % tensor == 0:  # else no size would do
         yield Rule(
             "rollout-dp-size",
             data * tensor == facts.world,

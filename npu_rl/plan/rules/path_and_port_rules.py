@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from npu_rl.plan.rules.rule import Rule
 from npu_rl.sizing.plan_inputs import Facts
 
-_LAST_PORT, _LAST_HCCL = 65535, 65520
+_LAST_PORT = 65535
+_LAST_HCCL = 65520  # whose 16th port is the last one; the manual's limit, as in environment_table
 
 
 def place_rules(facts: Facts) -> Iterator[Rule]:
@@ -66,20 +67,20 @@ def _ports(facts: Facts) -> Iterator[Rule]:
             path=("env", "MASTER_PORT"),
         )
     if hccl is not None:
-        last = hccl + dies
+        last, most = hccl + dies - 1, min(_LAST_HCCL, _LAST_PORT - dies + 1)
         yield Rule(
             "hccl-ports",
-            0 < hccl <= _LAST_HCCL and last <= _LAST_PORT,
-            f"HCCL_IF_BASE_PORT {hccl} + {dies} dies = {last}, the base may be {_LAST_HCCL} at most",
-            f"set env.HCCL_IF_BASE_PORT to {min(_LAST_HCCL, _LAST_PORT - dies)} or less",
+            0 < hccl <= most,
+            f"HCCL_IF_BASE_PORT {hccl}: {dies} dies take {hccl} to {last}, the base may be {most} at most",
+            f"set env.HCCL_IF_BASE_PORT to {most} or less",
             path=("env", "HCCL_IF_BASE_PORT"),
         )
     if master is not None and hccl is not None:
-        apart = master + groups < hccl or hccl + dies < master
+        apart = master + groups < hccl or hccl + dies <= master
         yield Rule(
             "ports-overlap",
             apart,
-            f"the engine's {master} to {master + groups}, HCCL's {hccl} to {hccl + dies}",
+            f"the engine's {master} to {master + groups}, HCCL's {hccl} to {hccl + dies - 1}",
             "set env.MASTER_PORT so that they don't meet",
             path=("env", "MASTER_PORT"),
         )

@@ -26,6 +26,7 @@ _SPMD = "verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py"
 _WORKERS = "verl/workers/megatron_workers.py"
 _CONVERTER = "verl/models/mcore/config_converter.py"
 _STATE, _CONFIG = "megatron/core/parallel_state.py", "megatron/core/transformer/transformer_config.py"
+_BLOCK = "megatron/core/transformer/transformer_block.py"
 _ASCEND_CONFIG = "vllm_ascend/ascend_config.py"
 _SWAP = "mindspeed/features_manager/optimizer/swap_optimizer_feature.py"
 _CANN_TRAINING = "verl_patches/train_engine/initialize_training.py"
@@ -63,6 +64,7 @@ _CANN_PORTS = Ground(
 GROUNDS: Mapping[str, Ground] = {
     # Layout
     "world-size": _ARITHMETIC,
+    "cpu-one-node": _ARITHMETIC,
     "model-parallel-divides-world": Ground((_at(_STATE, "is not divisible by", _CORE),), True),
     "fsdp-size-divides-world": _ARITHMETIC,
     "tensor-parallel-divides-heads": Ground((_at(_CONFIG, "must be a multiple of", _CORE),), True),
@@ -181,6 +183,8 @@ GROUNDS: Mapping[str, Ground] = {
             ),
         )
     ),
+    "recompute-settings": Ground((_at(_CONFIG, "recompute_num_layers must be None.", _CORE),), True),
+    "recompute-uniform-layers": Ground((_at(_BLOCK, "+= self.config.recompute_num_layers", _CORE),), True),
     "benchmark-switch-in-training": _ARITHMETIC,
     # Rollout
     "megatron-needs-vllm": Ground(
@@ -217,6 +221,9 @@ GROUNDS: Mapping[str, Ground] = {
     ),
     "graph-batch-sizes": Ground(
         (_at("vllm_ascend/worker/model_runner_v1.py", "graph_batch_sizes", _ANY_ASCEND), _ADDITIONAL)
+    ),
+    "graph-batch-sizes-list": Ground(
+        (_at(_ASCEND_CONFIG, "graph_batch_sizes must be list[int]", _ANY_ASCEND), _ADDITIONAL), True
     ),
     "v1-engine": _ARITHMETIC,
     "topk-optimize-unused": Ground(
