@@ -197,6 +197,14 @@ def test_every_link_leads_to_a_file(page: Path) -> None:
         file = (page.parent / target.partition("#")[0]).resolve()
         assert file.relative_to(ROOT)
         assert file.exists() or str(file.relative_to(ROOT)) in GENERATED, f"{page.name}: {target}"
+        if "#" in target:
+            assert target.partition("#")[2] in anchors(file), f"{page.name}: {target}"
+
+
+def anchors(page: Path) -> set[str]:
+    """The headings of a page as GitHub names them in links."""
+    titles = re.findall(r"^#+ (.+)$", prose(page), re.M)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
