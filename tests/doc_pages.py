@@ -2,7 +2,8 @@
 
 A fenced block stands under a comment that says what is done with it:
 
-    <!-- runs: SCENE -->    its `$ ` lines are run one after the other and have to print the lines below them
+    <!-- runs: SCENE -->    its `$ ` lines are run one after the other and have to print the lines below them;
+                            a shell block is run as a whole and has to succeed
     <!-- file: NAME -->     the scenes that come after it find the block as a file of this name
     <!-- not run: WHY -->   nothing but its npu-rl lines, which have to be commands of the real command line
     <!-- excerpt: WHY -->   YAML that is no whole manifest or recipe
@@ -114,27 +115,30 @@ def transcript(block: Block) -> list[tuple[str, list[str]]]:
 
 def run_scene(block: Block, folder: Path, env: Mapping[str, str]) -> list[tuple[str, list[str]]]:
     """Run a transcript's commands in a prepared folder; each with the lines that it really printed."""
-    (folder / "bin").mkdir(exist_ok=True)
-    command = folder / "bin" / "npu-rl"
-    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m npu_rl "$@"\n')
-    command.chmod(0o755)
-    env = {**env, "PATH": f"{command.parent}{os.pathsep}{env['PATH']}", "COLUMNS": "80"}
     printed = []
     for line, _ in transcript(block):
-        done = subprocess.run(
-            ["bash", "-c", line],
-            cwd=folder,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        said = done.stdout.replace(str(folder), HOME).splitlines()
+        said = run_shell(line, folder, env).stdout.replace(str(folder), HOME).splitlines()
         printed.append((line, [one for one in said if not _PROGRESS.match(one)]))
     return printed
+
+
+def run_shell(text: str, folder: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run shell lines in a prepared folder, up to the first that fails, with this checkout's npu-rl on PATH."""
+    command = folder / "bin" / "npu-rl"
+    command.parent.mkdir(exist_ok=True)
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m npu_rl "$@"\n')
+    command.chmod(0o755)
+    return subprocess.run(
+        ["bash", "-e", "-c", text],
+        cwd=folder,
+        env={**env, "PATH": f"{command.parent}{os.pathsep}{env['PATH']}", "COLUMNS": "80"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+        check=False,
+    )
 
 
 def prepare(
@@ -203,7 +207,11 @@ def main() -> None:
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         for block in blocks(page):
-            if block.mark != "runs" or (block.said in NEEDS_UPSTREAMS and upstreams is None):
+            if (
+                block.language != "console"
+                or block.mark != "runs"
+                or (block.said in NEEDS_UPSTREAMS and upstreams is None)
+            ):
                 continue
             with tempfile.TemporaryDirectory() as name:
                 folder = Path(name).resolve()

@@ -28,6 +28,7 @@ from tests.doc_pages import (
     prose,
     quoted_commands,
     run_scene,
+    run_shell,
     transcript,
     typed_commands,
 )
@@ -81,16 +82,8 @@ def test_every_command_that_is_quoted_is_understood_as_far_as_it_goes(line: str)
             raise
 
 
-@pytest.mark.parametrize("block", named(b for b in BLOCKS if b.language == "sh"))
-def test_what_is_not_run_says_why(block: Block) -> None:
-    """Command lines of npu-rl are parsed; others are run by a test of theirs, or the page says why not."""
-    for line in block.text.replace("\\\n", " ").splitlines():
-        parsed = re.match(r"npu-rl |python3 -m venv |export |$", line)
-        assert parsed or block.mark == "not run", f"{block.id}: {line}"
-
-
-@pytest.mark.parametrize("block", named(b for b in BLOCKS if b.language == "console"))
-def test_every_transcript_is_run_or_says_why_not(block: Block) -> None:
+@pytest.mark.parametrize("block", named(b for b in BLOCKS if b.language in ("sh", "console")))
+def test_every_command_is_run_or_says_why_not(block: Block) -> None:
     assert block.mark in ("runs", "not run"), block.id
 
 
@@ -106,16 +99,13 @@ def test_every_transcript_is_run_or_says_why_not(block: Block) -> None:
             marks=[pytest.mark.upstreams] if block.said in NEEDS_UPSTREAMS else [],
         )
         for block in BLOCKS
-        if block.mark == "runs" and block.page != CHINESE
+        if block.language == "console" and block.mark == "runs" and block.page != CHINESE
     ],
 )
 def test_a_transcript_is_what_is_printed(
     block: Block, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    upstreams = request.getfixturevalue("upstreams") if block.said in NEEDS_UPSTREAMS else None
-    workspace = request.getfixturevalue("quickstart_workspace") if block.said in NEEDS_INDEX else None
-    store = workspace.parent / "store" if workspace else None  # the index has delivered there before
-    env = prepare(block.said, tmp_path, block.page, upstreams=upstreams, store=store)
+    env = scene(block, tmp_path, request)
     for (command, shown), (_, printed) in zip(
         transcript(block), run_scene(block, tmp_path, env), strict=True
     ):
@@ -123,6 +113,20 @@ def test_a_transcript_is_what_is_printed(
         assert agree(shown, printed), (
             f"{block.id}: `{command}` prints now (python -m tests.doc_pages):\n{text}"
         )
+
+
+@pytest.mark.parametrize("block", named(b for b in BLOCKS if b.language == "sh" and b.mark == "runs"))
+def test_a_shell_block_succeeds(block: Block, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    done = run_shell(block.text, tmp_path, scene(block, tmp_path, request))
+    assert done.returncode == 0, done.stdout
+
+
+def scene(block: Block, folder: Path, request: pytest.FixtureRequest) -> dict[str, str]:
+    """The environment of a block's scene, its files in place. Skips where it needs what is not there."""
+    upstreams = request.getfixturevalue("upstreams") if block.said in NEEDS_UPSTREAMS else None
+    workspace = request.getfixturevalue("quickstart_workspace") if block.said in NEEDS_INDEX else None
+    store = workspace.parent / "store" if workspace else None  # the index has delivered there before
+    return prepare(block.said, folder, block.page, upstreams=upstreams, store=store)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +214,9 @@ def anchors(page: Path) -> set[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_file_that_is_named_is_there(page: Path) -> None:
     known = "npu_rl|tests|docs|manifests|recipes|patchsets|\\.ci"
-    for name in re.findall(rf"`((?:{known})/(?!zh/)[\w./-]+)(?:::\w+)?`", page.read_text(encoding="utf-8")):
+    text = page.read_text(encoding="utf-8")
+    quoted = re.findall(rf"`((?:{known})/(?!zh/)[\w./-]+)(?:::\w+)?`", text)
+    for name in [*quoted, *re.findall(r"\btests/[\w/]+\.py\b", text)]:
         places = (ROOT / name, ROOT / "npu_rl" / name)
         assert any(map(Path.exists, places)) or name in GENERATED, f"{page.name}: {name}"
 
