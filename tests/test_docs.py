@@ -180,6 +180,9 @@ def test_every_json_example_has_the_keys_of_the_real_output(
     done = run_cli([*words, "--json", "--workspace", place], env, tmp_path)
     said = json.loads(done.stdout)
     assert list(said) == list(shown)
+    assert {key: type(value) for key, value in said.items()} == {
+        key: type(value) for key, value in shown.items()
+    }
     for entry in ("rules", "findings", "patches"):
         for one, other in zip(shown.get(entry, []), said.get(entry, []), strict=False):
             assert list(one) == list(other)
