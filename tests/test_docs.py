@@ -16,6 +16,7 @@ import yaml
 
 from npu_rl.cli.app import app
 from npu_rl.manifest.load_manifest import load_manifest
+from npu_rl.patches.patch_table import patch_rows
 from npu_rl.recipes.load_recipe import load_recipe
 from tests.doc_pages import (
     NEEDS_INDEX,
@@ -243,6 +244,21 @@ def test_each_own_noun_is_defined_once() -> None:
     nouns = "manifest component pin pick drift lock store patchset workspace receipt recipe plan rehearsal stand-in"
     for noun in [*nouns.split(), "adaptation", "hunk state"]:
         assert text.count(f"\n| {noun} | ") == 1, noun
+
+
+def test_the_patches_of_the_flagship_are_counted() -> None:
+    components = load_manifest("deepseek-r1-zero").manifest.components.values()
+    folders = {ROOT / "patchsets" / patch.path for component in components for patch in component.patches}
+    rows = [
+        row for folder in folders for row in patch_rows(ROOT / "patchsets") if row.version == named_by(folder)
+    ]
+    slugs = {slug for row in rows for slug in row.adaptation}
+    page = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
+    assert f" {len(slugs)} adaptations" in page and f" {len(rows)} small patches" in page
+
+
+def named_by(folder: Path) -> str:
+    return f"{folder.parent.name} {folder.name}"
 
 
 # -- the drawing of the floors
