@@ -1,0 +1,323 @@
+"""The documentation: commands parse, examples load or run, links lead somewhere, the translation is in step."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterable, Iterator
+from itertools import zip_longest
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+
+from npu_rl.cli.app import app
+from npu_rl.manifest.load_manifest import load_manifest
+from npu_rl.patches.patch_table import patch_rows
+from npu_rl.recipes.load_recipe import load_recipe
+from tests.doc_pages import (
+    NEEDS_INDEX,
+    NEEDS_UPSTREAMS,
+    PAGES,
+    Block,
+    agree,
+    blocks,
+    prepare,
+    prose,
+    quoted_commands,
+    run_scene,
+    run_shell,
+    transcript,
+    typed_commands,
+)
+from tests.support import ROOT, clean_env, run_cli
+
+GENERATED = {"docs/environment.md", ".ci/regenerate", "npu_rl/_data"}
+"""What a page may name where it is not, or not yet: a wheel has _data."""
+BLOCKS = [block for page in PAGES for block in blocks(page)]
+ENGLISH, CHINESE = ROOT / "README.md", ROOT / "README.zh-CN.md"
+PIP = [name for name in os.environ if name.startswith("PIP_")]
+
+
+def named(blocks: Iterator[Block]) -> list[object]:
+    return [pytest.param(block, id=block.id) for block in blocks]
+
+
+# -- commands
+
+
+def lines(of: Callable[[Path], Iterable[str]]) -> list[str]:
+    """Command lines of every page, but for synopses: those with brackets or an ellipsis (see test_readme.py)."""
+    found = {line for page in PAGES for line in of(page)}
+    return sorted(line for line in found if not re.search(r"[\[\]…]|\.\.\.", line))
+
+
+def parse(line: str) -> None:
+    """Have the real parser take a command line: it looks up the command, converts every value and calls nothing."""
+    words = shlex.split(re.sub(r"--rehearse(?!=)", "--rehearse=all", line))[1:]
+    words = ["1" if word == "N" else word for word in words]
+    command, name = typer.main.get_command(app), "npu-rl"
+    while hasattr(command, "get_command") and words and not words[0].startswith("-"):
+        context = command.make_context(name, [], resilient_parsing=True)
+        inner = command.get_command(context, words[0])
+        assert inner is not None, f"{words[0]} is no command of {name}"
+        (name, *words), command = words, inner
+    if not hasattr(command, "get_command"):
+        command.make_context(name, words)
+
+
+@pytest.mark.parametrize("line", lines(typed_commands))
+def test_every_command_line_is_understood(line: str) -> None:
+    parse(line)
+
+
+@pytest.mark.parametrize("line", lines(quoted_commands))
+def test_every_command_that_is_quoted_is_understood_as_far_as_it_goes(line: str) -> None:
+    try:
+        parse(line)
+    except Exception as error:
+        if type(error).__name__ != "MissingParameter":
+            raise
+
+
+@pytest.mark.parametrize("block", named(b for b in BLOCKS if b.language in ("sh", "console")))
+def test_every_command_is_run_or_says_why_not(block: Block) -> None:
+    assert block.mark in ("runs", "not run"), block.id
+
+
+# -- what is run
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        pytest.param(
+            block,
+            id=block.id,
+            marks=[pytest.mark.upstreams] if block.said in NEEDS_UPSTREAMS else [],
+        )
+        for block in BLOCKS
+        if block.language == "console" and block.mark == "runs" and block.page != CHINESE
+    ],
+)
+def test_a_transcript_is_what_is_printed(
+    block: Block, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    env = scene(block, tmp_path, request)
+    for (command, shown), (_, printed) in zip(
+        transcript(block), run_scene(block, tmp_path, env), strict=True
+    ):
+        text = "\n".join(printed)
+        assert agree(shown, printed), (
+            f"{block.id}: `{command}` prints now (python -m tests.doc_pages):\n{text}"
+        )
+
+
+@pytest.mark.parametrize("block", named(b for b in BLOCKS if b.language == "sh" and b.mark == "runs"))
+def test_a_shell_block_succeeds(block: Block, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    done = run_shell(block.text, tmp_path, scene(block, tmp_path, request))
+    assert done.returncode == 0, done.stdout
+
+
+def scene(block: Block, folder: Path, request: pytest.FixtureRequest) -> dict[str, str]:
+    """The environment of a block's scene, its files in place. Skips where it needs what is not there."""
+    upstreams = request.getfixturevalue("upstreams") if block.said in NEEDS_UPSTREAMS else None
+    workspace = request.getfixturevalue("quickstart_workspace") if block.said in NEEDS_INDEX else None
+    store = workspace.parent / "store" if workspace else None  # the index has delivered there before
+    return prepare(block.said, folder, block.page, upstreams=upstreams, store=store)
+
+
+@pytest.mark.parametrize(
+    ("shown", "same"),
+    [
+        (["a", "b"], True),
+        (["a", "..."], True),
+        (["...", "b"], True),
+        (["...", "a", "b"], True),
+        (["a"], False),
+        (["b"], False),
+        (["a", "...", "c"], False),
+        (["."], False),
+    ],
+)
+def test_an_ellipsis_stands_for_any_lines(shown: list[str], same: bool) -> None:
+    assert agree(shown, ["a", "b"]) is same
+
+
+# -- examples of data
+
+
+@pytest.mark.parametrize("block", named(b for b in BLOCKS if b.language == "yaml"))
+def test_every_manifest_and_recipe_loads(block: Block, tmp_path: Path) -> None:
+    data = yaml.safe_load(block.text)
+    if block.mark == "excerpt":
+        return
+    file = tmp_path / f"{data['name']}.yaml"
+    file.write_text(block.text, encoding="utf-8")
+    if "components" in data:
+        assert load_manifest(str(file)).manifest.name == data["name"]
+    else:
+        assert load_recipe(str(file)).recipe.name == data["name"]
+
+
+def test_the_manifest_of_the_readme_has_ten_lines_or_so() -> None:
+    (manifest,) = (block for block in blocks(ENGLISH) if block.mark == "file")
+    assert manifest.text.count("\n") <= 12
+
+
+@pytest.mark.parametrize("block", named(b for b in BLOCKS if b.language == "json"))
+def test_every_json_example_has_the_keys_of_the_real_output(
+    block: Block, quickstart_workspace: Path, tmp_path: Path
+) -> None:
+    shown = json.loads(block.text)
+    assert block.mark == "output of", f"{block.id}: say which command prints it"
+    env = clean_env(tmp_path, keep=PIP)
+    env["NPU_RL_STORE"] = str(quickstart_workspace.parent / "store")
+    words = shlex.split(block.said)
+    place = tmp_path / "ws" if words[0] == "setup" else quickstart_workspace
+    done = run_cli([*words, "--json", "--workspace", place], env, tmp_path)
+    said = json.loads(done.stdout)
+    assert list(said) == list(shown)
+    assert {key: type(value) for key, value in said.items()} == {
+        key: type(value) for key, value in shown.items()
+    }
+    for entry in ("rules", "findings", "patches"):
+        for one, other in zip(shown.get(entry, []), said.get(entry, []), strict=False):
+            assert list(one) == list(other)
+
+
+# -- links and names
+
+
+def targets(page: Path) -> list[str]:
+    text = prose(page)
+    return re.findall(r"\]\(([^)\s]+)\)", text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_to_a_file(page: Path) -> None:
+    for target in targets(page):
+        if re.match(r"https?://|#", target):
+            continue
+        file = (page.parent / target.partition("#")[0]).resolve()
+        assert file.relative_to(ROOT)
+        assert file.exists() or str(file.relative_to(ROOT)) in GENERATED, f"{page.name}: {target}"
+        if "#" in target:
+            assert target.partition("#")[2] in anchors(file), f"{page.name}: {target}"
+
+
+def anchors(page: Path) -> set[str]:
+    """The headings of a page as GitHub names them in links."""
+    titles = re.findall(r"^#+ (.+)$", prose(page), re.M)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_file_that_is_named_is_there(page: Path) -> None:
+    known = "npu_rl|tests|docs|manifests|recipes|patchsets|\\.ci"
+    text = page.read_text(encoding="utf-8")
+    quoted = re.findall(rf"`((?:{known})/(?!zh/)[\w./-]+)(?:::\w+)?`", text)
+    for name in [*quoted, *re.findall(r"\btests/[\w/]+\.py\b", text)]:
+        places = (ROOT / name, ROOT / "npu_rl" / name)
+        assert any(map(Path.exists, places)) or name in GENERATED, f"{page.name}: {name}"
+
+
+def test_every_page_is_reached_from_the_readme() -> None:
+    reached, new = set(), [ENGLISH]
+    while new:
+        page = new.pop()
+        reached.add(page)
+        near = (
+            (page.parent / target.partition("#")[0]).resolve()
+            for target in targets(page)
+            if ":" not in target
+        )
+        new += [file for file in near if file.suffix == ".md" and file.is_file() and file not in reached]
+    assert set(PAGES) <= reached
+
+
+def test_each_own_noun_is_defined_once() -> None:
+    text = (ROOT / "docs" / "concepts.md").read_text(encoding="utf-8")
+    nouns = "manifest component pin pick drift lock store patchset workspace receipt recipe plan rehearsal stand-in"
+    for noun in [*nouns.split(), "adaptation", "hunk state"]:
+        assert text.count(f"\n| {noun} | ") == 1, noun
+
+
+def test_the_patches_of_the_flagship_are_counted() -> None:
+    components = load_manifest("deepseek-r1-zero").manifest.components.values()
+    folders = {ROOT / "patchsets" / patch.path for component in components for patch in component.patches}
+    rows = [
+        row for folder in folders for row in patch_rows(ROOT / "patchsets") if row.version == named_by(folder)
+    ]
+    slugs = {slug for row in rows for slug in row.adaptation}
+    page = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
+    assert f" {len(slugs)} adaptations" in page and f" {len(rows)} small patches" in page
+
+
+def named_by(folder: Path) -> str:
+    return f"{folder.parent.name} {folder.name}"
+
+
+# -- the drawing of the floors
+
+
+def test_the_drawing_has_the_floors_of_import_linter_in_their_order() -> None:
+    layers = re.search(
+        r"^layers = \[\n(.*?)^\]", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.M | re.S
+    )
+    assert layers
+    rooms = re.findall(r"npu_rl\.(\w+)", layers[1])
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    (drawing,) = (
+        block.text for block in blocks(ROOT / "docs" / "architecture.md") if block.language == "text"
+    )
+    floors, _, apart = drawing.partition("\n apart")
+    drawn = [word for word in re.findall(r"\w+", floors) if word in rooms]
+    assert drawn == rooms
+    assert "runtime" in apart
+    for room in (path.name for path in (ROOT / "npu_rl").iterdir() if (path / "__init__.py").exists()):
+        assert f"| `{room}` |" in page, f"{room} has no paragraph"
+
+
+# -- two languages
+
+
+def headings(page: Path) -> list[int]:
+    text = prose(page)
+    return [len(marks) for marks in re.findall(r"^(#+) ", text, re.M)]
+
+
+def tables(page: Path) -> list[int]:
+    """The columns of every row of every table."""
+    return [line.count("|") for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
+
+
+def test_both_readmes_have_the_same_headings_tables_and_links() -> None:
+    assert headings(ENGLISH) == headings(CHINESE)
+    assert tables(ENGLISH) == tables(CHINESE)
+    other = {"README.zh-CN.md": "README.md"}
+    assert targets(ENGLISH)[1:] == targets(CHINESE)[1:]
+    assert other[targets(ENGLISH)[0]] == targets(CHINESE)[0]
+
+
+def test_both_readmes_have_the_same_blocks() -> None:
+    """Comments in shell and YAML may be translated; what is typed and printed may not."""
+    for one, other in zip_longest(blocks(ENGLISH), blocks(CHINESE)):
+        assert one and other, "one page has more blocks"
+        assert (one.language, one.mark) == (other.language, other.mark)
+        assert without_comments(one) == without_comments(other)
+
+
+def without_comments(block: Block) -> str:
+    return block.text if block.language == "console" else re.sub(r"\s+# .*", "", block.text)
+
+
+def test_both_readmes_name_the_same_commands_and_words_of_code() -> None:
+    def words(page: Path) -> list[str]:
+        text = prose(page)
+        return sorted(re.findall(r"`([^`\n]+)`", text))
+
+    assert words(ENGLISH) == words(CHINESE)
