@@ -18,8 +18,6 @@ from npu_rl.patches.file_names import Names
 from npu_rl.patches.patch_model import FilePatch, Hunk, HunkLine, Patch, Tag
 from npu_rl.patches.scan_hunks import REGENERATE, RawFile, RawHunk, Scanner
 
-__all__ = ["MODES", "FilePatch", "Hunk", "HunkLine", "Patch", "parse_patch"]
-
 MODES = ("100644", "100755")
 _LINKS = {"120000": "a symlink", "160000": "a submodule"}
 # The ids of the empty blob, in SHA-1 and SHA-256.

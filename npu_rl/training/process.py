@@ -21,23 +21,10 @@ from typing import IO, TYPE_CHECKING
 
 from npu_rl.disk import private
 from npu_rl.errors import HostError
-from npu_rl.training.monitor.tail import Tail, follow
 
 if TYPE_CHECKING:
     from psutil import Process
 
-__all__ = [
-    "RUN_VARIABLE",
-    "Child",
-    "Finished",
-    "Tail",
-    "end_left",
-    "follow",
-    "processes_of",
-    "run_quietly",
-    "start",
-    "stop",
-]
 
 RUN_VARIABLE = "NPU_RL_RUN"
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from npu_rl.plan.plan import Machine, Plan, plan_of
+from npu_rl.plan.plan import Plan, plan_of
 from npu_rl.plan.rules.rule import Rule
 from npu_rl.recipes.load_recipe import LoadedRecipe, load_recipe
+from npu_rl.sizing.machine import Machine
 
 RECIPE = str(Path(__file__).with_name("256-dies.yaml"))
 

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_rl.memory.memory_by_phase import Memory
-from npu_rl.plan.plan import Machine, Plan, plan_of
+from npu_rl.plan.plan import Plan, plan_of
 from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.sizing.machine import Machine
 from tests.plan.helpers import RECIPE
 
 HERE = Path(__file__).parent

@@ -19,6 +19,7 @@ from npu_rl.lock.lock_model import read as read_lock
 from npu_rl.manifest.manifest_kind import MANIFEST
 from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.recipes.recipe_fields import read_scalar
+from npu_rl.recipes.recipe_kind import RECIPE
 from npu_rl.recipes.trainer_command import argument
 from npu_rl.recipes.trainer_settings import flat, settings
 from tests.code_trees import archive, check_recipe, known_keys
@@ -98,7 +99,7 @@ def table(name: str = NAME) -> list[tuple[str, Any, str, str]]:
 
 @pytest.mark.parametrize("name", [NAME, PUBLISHED])
 def test_every_value_has_its_source_and_nothing_else_has(name: str) -> None:
-    text = read_yaml(bundled_recipes()[name].read_bytes(), name).data
+    text = read_yaml(bundled_recipes()[name].read_bytes(), name, RECIPE).data
     written = {key: value for key, value in said(text) if key not in NAMES}
     rows = table(name)
     assert {key: value for key, value, *_ in rows} == written
@@ -116,7 +117,7 @@ def test_every_difference_from_the_published_recipe_has_its_reason() -> None:
     ]
     assert [row for row in rows if len(row) != 4 or not all(row)] == []
     assert len({row[0] for row in rows}) == len(rows)
-    components = read_yaml(bundled_manifests()["deepseek-r1-zero"].read_bytes(), "manifest").data[
+    components = read_yaml(bundled_manifests()["deepseek-r1-zero"].read_bytes(), "manifest", MANIFEST).data[
         "components"
     ]
     sets = [patchset for component in components.values() for patchset in component.get("patches", ())]
@@ -200,7 +201,8 @@ def test_the_vocabulary_is_not_sorted_at_each_token() -> None:
     recipe = load_recipe(NAME).recipe
     assert (recipe.rollout.top_k, recipe.rollout.top_p) == (-1, 1.0)
     given = {
-        name: read_yaml(path.read_bytes(), name).data["env"] for name, path in bundled_manifests().items()
+        name: read_yaml(path.read_bytes(), name, MANIFEST).data["env"]
+        for name, path in bundled_manifests().items()
     }
     assert "VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE" not in given[recipe.manifest]
     assert given["deepseek-v3-cann"]["VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE"] == "1", (
