@@ -33,8 +33,6 @@ from npu_rl.errors import HostError
 from npu_rl.git.command import Git, init_bare
 from npu_rl.user_path import user_path
 
-__all__ = ["Store", "Unit", "disk_errors", "pack_loose", "remove_tree", "unit_key", "write_atomically"]
-
 DAY = 86400.0
 _HEAD = '{"sha256": "'
 _CHUNK = 1 << 20

@@ -5,6 +5,7 @@ from __future__ import annotations
 from npu_rl.bundled import bundled_manifests, data_root
 from npu_rl.cli.show import print_json, say, say_text
 from npu_rl.errors import LockError
+from npu_rl.git.objects import short
 from npu_rl.lock import lock_model
 
 
@@ -42,4 +43,4 @@ def _manifests(as_json: bool) -> None:
         print_json(rows)
         return
     for row in rows:
-        say(f"{row['name']:<24} {row['device'] or '-':<5} {(row['tree'] or '-')[:12]:<13} {row['title']}")
+        say(f"{row['name']:<24} {row['device'] or '-':<5} {short(row['tree'] or '-'):<13} {row['title']}")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from npu_rl.cli.show import say, tell, watcher
 from npu_rl.errors import ManifestError, UsageError
+from npu_rl.git.objects import short
 from npu_rl.lock.lock_model import Lock
 from npu_rl.resolve.relock import Options, check, write
 from npu_rl.sources.git_fetch import Network
@@ -68,7 +69,9 @@ def _print(lock: Lock) -> None:
         say(f"{name}: {component.shown_pin()}")
         for merge in component.merges:
             inside, outside = len(merge.inside), len(merge.outside)
-            say(f"  {merge.how} {merge.ref} at {merge.head[:12]}: {merge.count} commits, drift {merge.drift}")
+            say(
+                f"  {merge.how} {merge.ref} at {short(merge.head)}: {merge.count} commits, drift {merge.drift}"
+            )
             say(f"    {inside} files inside what is taken, {outside} outside" + (":" if outside else ""))
             for path in merge.outside[:_LISTED]:
                 say(f"      outside: {path}")

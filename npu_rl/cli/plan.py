@@ -25,7 +25,7 @@ def run(
     from npu_rl.judgement.judge import judge
     from npu_rl.judgement.plan_report import plan_json, plan_text
     from npu_rl.masking import masked_text
-    from npu_rl.plan.plan import Machine
+    from npu_rl.sizing.machine import Machine
 
     given = {
         "--die-memory-gb": die_gb,

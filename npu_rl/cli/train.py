@@ -73,7 +73,8 @@ def _demand_one_mode(dry_run: bool, rehearse: str | None, resume: bool) -> None:
 
 
 def _train(prepared: Prepared, resume: bool, as_json: bool) -> None:
-    from npu_rl.training.monitor.screen import final_curve, screen_for
+    from npu_rl.training.monitor.plot import final_curve
+    from npu_rl.training.monitor.screen import screen_for
     from npu_rl.training.prepare import runs_folder
     from npu_rl.training.train import RunFailed, train
 
@@ -98,7 +99,7 @@ def _train(prepared: Prepared, resume: bool, as_json: bool) -> None:
 
 
 def _print(prepared: Prepared, trained: Trained) -> None:
-    from npu_rl.training.monitor.screen import final_curve
+    from npu_rl.training.monitor.plot import final_curve
 
     goal = prepared.recipe.reward.goal
     say_text(final_curve(trained.points, goal=goal) + "\n")

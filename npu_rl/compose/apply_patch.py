@@ -13,7 +13,8 @@ from typing import Literal
 
 from npu_rl.compose.git_trees import Trees
 from npu_rl.errors import PatchError
-from npu_rl.git.command import Git, GitError
+from npu_rl.git.command import Git
+from npu_rl.git.messages import GitError
 from npu_rl.git.objects import SYMLINK
 from npu_rl.patches.hunk_headings import crosses_twins, misplaced
 from npu_rl.patches.hunk_match import Kind, Location, apply_exact, explain, locate

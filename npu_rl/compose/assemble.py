@@ -13,7 +13,7 @@ from npu_rl.compose.dist_info import dist_info
 from npu_rl.compose.git_trees import Collision, Trees
 from npu_rl.compose.runtime_tree import NAME as RUNTIME
 from npu_rl.errors import ComposeError
-from npu_rl.git.objects import EMPTY_TREE, FILE, TREE, Entry, format_commit
+from npu_rl.git.objects import EMPTY_TREE, FILE, TREE, Entry, format_commit, short
 from npu_rl.lock.lock_model import Lock, LockedComponent, LockedMerge, LockedPatch
 
 AUTHOR = "npu-rl <npu-rl@invalid>"
@@ -171,7 +171,7 @@ def _trailers(subject: str, body: list[str], trailers: list[tuple[str, str | Non
 
 
 def _pin_message(name: str, component: LockedComponent) -> str:
-    shown = component.pin[:12] if component.pin else component.sources[0].pypi
+    shown = short(component.pin) if component.pin else component.sources[0].pypi
     takes = [f"{t.path} -> {t.to}" for t in component.take]
     return _trailers(
         f"Pin {name} at {shown}",

@@ -13,9 +13,9 @@ from npu_rl.compose.git_trees import Trees, check_links, taken_tree
 from npu_rl.compose.replay_merge import contents, replay
 from npu_rl.compose.runtime_tree import write_runtime
 from npu_rl.errors import ComposeError
-from npu_rl.git.objects import TREE, Entry, nested, unfit_name
+from npu_rl.git.objects import TREE, Entry, nested, short, unfit_name
 from npu_rl.lock.lock_model import Lock, LockedComponent, LockedPatch
-from npu_rl.patches.hunk_states import trace
+from npu_rl.patches.carry_hunks import trace
 from npu_rl.patches.parse_patch import parse_patch
 from npu_rl.patches.patch_model import Patch as ParsedPatch
 
@@ -195,7 +195,7 @@ def _runtime(trees: Trees, locked: str) -> None:
     if found != locked:
         raise ComposeError(
             "The lock was made with another version of npu-rl's runtime",
-            why=f"Locked {locked[:12]}, installed {found[:12]}, and the store has not kept the old one.",
+            why=f"Locked {short(locked)}, installed {short(found)}, and the store has not kept the old one.",
             hint="Install the npu-rl that made the lock, or make a new lock: npu-rl lock --manifest M",
         )
 

@@ -17,6 +17,7 @@ from npu_rl.git.objects import (
     format_tree,
     object_id,
     parse_tree,
+    short,
 )
 
 _LONGEST_LINK = 4095  # bytes; Linux's PATH_MAX
@@ -91,7 +92,7 @@ class Trees:
         if known is None:
             kind, data = self.read_object(oid)
             if kind != "tree":
-                raise ComposeError(f"{oid[:12]} is a {kind}, where a tree was expected")
+                raise ComposeError(f"{short(oid)} is a {kind}, where a tree was expected")
             known = self._trees[oid] = parse_tree(data)
         return known
 
@@ -275,7 +276,7 @@ def check_links(files: Iterable[tuple[str, Entry]], trees: Trees, what: str) -> 
         if entry.mode == GITLINK:
             raise ComposeError(
                 f"{what} has a submodule at {path} that the manifest does not name",
-                why=f"A gitlink ({entry.oid[:12]}) holds no files, only a pointer to another repository.",
+                why=f"A gitlink ({short(entry.oid)}) holds no files, only a pointer to another repository.",
                 hint="Name it under `submodules:` with its URL and commit id, or do not take that path.",
             )
         if entry.mode == SYMLINK:

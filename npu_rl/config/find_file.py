@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from npu_rl.config.document_kind import Kind
-from npu_rl.config.problems import closest, shown
+from npu_rl.config.problems import shown
+from npu_rl.config.suggest import did_you_mean
 from npu_rl.config.text_checks import is_manifest_path
 from npu_rl.user_path import user_path
 
@@ -26,7 +27,7 @@ def find_bundled(kind: Kind, name: str, where: str | None = None) -> Path:
     if name in known:
         return known[name]
     raise kind.error(
-        f"There is no bundled {kind.noun} {shown(name)}{closest(name, list(known))}",
+        f"There is no bundled {kind.noun} {shown(name)}{did_you_mean(name, list(known))}",
         where=where,
         why=f"bundled {kind.folder}: {', '.join(known) or 'none'}",
         hint="name one of these, or give the path of a file: a path holds '/' or ends in .yaml",

@@ -69,11 +69,3 @@ def shown(value: str) -> str:
 
     text = repr(without_passwords(value))
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...'"
-
-
-def closest(value: str, allowed: Sequence[str]) -> str:
-    """`; did you mean 'x'?` if a name is near enough, else an empty string."""
-    import difflib
-
-    near = difflib.get_close_matches(value, allowed, n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that was most likely meant: another spelling, the same words, or a few letters off."""
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.7) -> str | None:
+    """The known name that was most likely meant: another spelling, the same words, or a few letters off.
+
+    cutoff: how alike the letters must be, from 0 to 1, as difflib measures it.
+    """
+    return next(iter(nearest_names(name, known, 1, cutoff)), None)
+
+
+def nearest_names(name: str, known: Iterable[str], count: int, cutoff: float = 0.6) -> list[str]:
+    """As `nearest`, but up to `count` names, the likeliest first."""
+    from difflib import get_close_matches  # nobody pays for it who made no mistake
+
     names = sorted(set(known))
-    for same in (_plain, _words):
-        for candidate in names:
-            if same(candidate) == same(name):
-                return candidate
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.7)
-    return near[0] if near else None
+    found = [other for same in (_plain, _words) for other in names if same(other) == same(name)]
+    return list(dict.fromkeys(found + get_close_matches(name, names, count, cutoff)))[:count]
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?` if a known name is near enough, else an empty string."""
+    return question(nearest_names(name, known, 1))
+
+
+def question(names: Sequence[str]) -> str:
+    """`; did you mean 'x' or 'y'?`, or an empty string without names."""
+    return f"; did you mean {' or '.join(map(repr, names))}?" if names else ""
 
 
 def alike(one: str, other: str) -> bool:

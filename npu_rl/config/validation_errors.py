@@ -11,8 +11,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from npu_rl.config.layers import Layer
-from npu_rl.config.problems import KeyPath, Problem, closest, shown
+from npu_rl.config.problems import KeyPath, Problem, shown
 from npu_rl.config.strict_model import Strict
+from npu_rl.config.suggest import did_you_mean, question
 
 _KEY = "[key]"
 
@@ -59,7 +60,7 @@ def _stranger(missing: KeyPath, model: type[BaseModel], layer: Layer, order: Seq
     )
     if not inherited or name in inherited:
         return None
-    near = closest(name, list(inherited))
+    near = did_you_mean(name, list(inherited))
     new = "" if near else f", and a new one needs {missing[-1]!r}"
     return f"the parent has no {shown(name)}{near} (its {holder[-1]}: {', '.join(inherited)}){new}"
 
@@ -124,10 +125,10 @@ def unknown_key(path: KeyPath, model: type[BaseModel]) -> str | None:
 def _unknown_key(path: KeyPath, model: type[BaseModel]) -> str:
     meant = model.meant_by(path) if issubclass(model, Strict) else ""
     if meant:
-        return f"unknown key; did you mean {meant!r}?"
+        return f"unknown key{question([meant])}"
     holder = _model_at(model, path[:-1])
     allowed = keys_of(holder) if holder else []
-    return f"unknown key{closest(str(path[-1]), allowed)} (allowed: {', '.join(allowed)})"
+    return f"unknown key{did_you_mean(str(path[-1]), allowed)} (allowed: {', '.join(allowed)})"
 
 
 def _model_at(annotation: Any, path: KeyPath) -> type[BaseModel] | None:

@@ -25,18 +25,6 @@ from npu_rl.errors import HostError, NpuRlError
 from npu_rl.git.environment import Credentials, local_environment, network_environment
 from npu_rl.git.messages import GitError, GitStopped, News, check_disk
 
-__all__ = [
-    "Git",
-    "GitError",
-    "GitStopped",
-    "ObjectReader",
-    "Result",
-    "commit_subjects",
-    "git_version",
-    "init_bare",
-    "require_git",
-]
-
 MINIMUM_VERSION = (2, 34)  # Ubuntu 22.04
 MERGE_TREE_VERSION = (2, 38)  # the first `git merge-tree --write-tree`
 

@@ -35,6 +35,11 @@ def object_id(kind: str, data: bytes) -> str:
     return digest.hexdigest()
 
 
+def short(oid: str) -> str:
+    """An id, abbreviated for a person."""
+    return oid[:12]
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One line of a tree: a mode (git's octal text) and an object id."""

@@ -15,9 +15,10 @@ from npu_rl.judgement.environment_check import environment_findings
 from npu_rl.judgement.named_files import RULES as OF_FILES
 from npu_rl.judgement.named_files import named_file_findings
 from npu_rl.judgement.overruling import overrule
-from npu_rl.plan.plan import Machine, Plan, plan_of
+from npu_rl.plan.plan import Plan, plan_of
 from npu_rl.plan.rules.rule_grounds import GROUNDS
 from npu_rl.recipes.load_recipe import LoadedRecipe
+from npu_rl.sizing.machine import Machine
 from npu_rl.trainer_keys.key_check import check_keys, read_trainer
 from npu_rl.trainer_keys.key_resolver import Readers
 

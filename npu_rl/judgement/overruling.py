@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from npu_rl.config.finding import Finding, Severity
-from npu_rl.config.problems import KeyPath, closest
+from npu_rl.config.problems import KeyPath
+from npu_rl.config.suggest import did_you_mean
 from npu_rl.recipes.load_recipe import LoadedRecipe
 
 
@@ -68,6 +69,6 @@ def _told(
         message = f"{rule} holds or doesn't apply, so there is nothing to overrule"
         yield Finding("exception-without-effect", Severity.NOTE, path, "", message, remove, where)
     else:
-        message = f"there is no rule {rule!r}{closest(rule, sorted(known))}"
+        message = f"there is no rule {rule!r}{did_you_mean(rule, sorted(known))}"
         fix = "name a rule by its id, which stands in brackets behind what it finds"
         yield Finding("unknown-rule", Severity.ERROR, path, "", message, fix, where)

@@ -13,8 +13,9 @@ from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from npu_rl.config import scalar_types as f
 from npu_rl.config import text_checks
-from npu_rl.config.problems import closest, shown
+from npu_rl.config.problems import shown
 from npu_rl.config.strict_model import Fault, Strict
+from npu_rl.config.suggest import did_you_mean
 from npu_rl.manifest import schema_rules
 
 
@@ -258,7 +259,7 @@ class Manifest(Strict):
                 names = ", ".join(map(str, components))
                 yield (
                     path,
-                    f"there is no component {shown(name)}{closest(name, list(components))} (known: {names})",
+                    f"there is no component {shown(name)}{did_you_mean(name, list(components))} (known: {names})",
                 )
 
 

@@ -14,7 +14,7 @@ from npu_rl.memory.device_overhead import Overhead, overhead_of
 from npu_rl.memory.engine_memory import Engine, engine_of
 from npu_rl.memory.fsdp_memory import fsdp_training
 from npu_rl.memory.host_memory import host_parts
-from npu_rl.memory.megatron_memory import GRADIENT, STATES, WEIGHT, megatron_training
+from npu_rl.memory.megatron_memory import megatron_training
 from npu_rl.memory.memory_parts import Part, Parts, estimated, present, total
 from npu_rl.memory.training_memory import StageMemory, Training, fused
 from npu_rl.sizing.micro_batches import OLD_LOG_PROB, REFERENCE_LOG_PROB, UPDATE, MicroBatch, micro_batch
@@ -22,8 +22,6 @@ from npu_rl.sizing.model_config import KNOWN_TYPES, ModelConfig
 from npu_rl.sizing.parallelism import Parallelism
 from npu_rl.sizing.plan_inputs import ACTOR, ROLLOUT, Facts
 from npu_rl.sizing.weight_sizes import stage_ranges
-
-__all__ = ["GRADIENT", "STATES", "WEIGHT", "Memory", "Phase", "PhaseName", "StageMemory", "memory_of"]
 
 
 class PhaseName(Enum):

@@ -8,22 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from npu_rl.patches.carry_hunks import trace
 from npu_rl.patches.hunk_places import find, find_all, padded
 from npu_rl.patches.hunk_record import ALTERED, IN_PLACE, MISSING, SHIFTED, SUPERSEDED, HunkRecord, State
-
-__all__ = [
-    "ALTERED",
-    "IN_PLACE",
-    "MISSING",
-    "SHIFTED",
-    "SUPERSEDED",
-    "HunkRecord",
-    "HunkState",
-    "State",
-    "state",
-    "trace",
-]
 
 
 class HunkState(NamedTuple):

@@ -1,6 +1,6 @@
 """From a patch's bytes to what it does, or a refusal that names the line.
 
-`scan` has proved the structure; `unidiff` builds the hunks from it; here names, modes and kinds of
+`scan_hunks` has proved the structure and counted every hunk; here names, modes and kinds of
 change are judged. What a patch may not do: leave the tree, reach into `.git`, change binaries,
 symlinks, submodules or modes alone, rename or copy.
 """
@@ -8,7 +8,6 @@ symlinks, submodules or modes alone, rename or copy.
 from __future__ import annotations
 
 import hashlib
-import io
 import re
 from collections.abc import Sequence
 from typing import Literal, cast
@@ -18,8 +17,6 @@ from npu_rl.patches import patch_paths
 from npu_rl.patches.file_names import Names
 from npu_rl.patches.patch_model import FilePatch, Hunk, HunkLine, Patch, Tag
 from npu_rl.patches.scan_hunks import REGENERATE, RawFile, RawHunk, Scanner
-
-__all__ = ["MODES", "FilePatch", "Hunk", "HunkLine", "Patch", "parse_patch"]
 
 MODES = ("100644", "100755")
 _LINKS = {"120000": "a symlink", "160000": "a submodule"}
@@ -211,47 +208,37 @@ def _check_empty(raw: RawFile, is_new: bool, is_deleted: bool, path: str, where:
 
 
 def _hunks(raw: RawFile, name: str, number: int) -> tuple[Hunk, ...]:
-    """The hunks of one file, as unidiff reads them, checked for order and line numbers."""
-    if not raw.hunks:
-        return ()
-    from unidiff.errors import UnidiffParseError
-    from unidiff.patch import PatchSet
-
-    text = b"\n".join([b"--- a/f", b"+++ b/f", *(p for h in raw.hunks for p in (h.header, *h.body)), b""])
-    # latin-1 keeps every byte: the text of a patched file need not be UTF-8.
-    try:
-        (patched,) = PatchSet(io.StringIO(text.decode("latin-1"), newline="\n"))
-    except UnidiffParseError as error:
-        where = f"{name}:{raw.line}"
-        raise PatchError("A hunk can't be read", where=where, why=str(error), hint=REGENERATE) from error
+    """The hunks of one file, checked for order and line numbers."""
     hunks: list[Hunk] = []
-    for offset, (source, parsed) in enumerate(zip(raw.hunks, patched, strict=True)):
-        lines: list[HunkLine] = []
-        for line in parsed:
-            if line.line_type == "\\":
-                lines[-1] = lines[-1]._replace(has_newline=False)
-            else:
-                content = line.value.encode("latin-1")
-                lines.append(HunkLine(cast(Tag, line.line_type), content[:-1], True))
+    for source in raw.hunks:
         hunk = Hunk(
-            number + offset,
+            number + len(hunks),
             source.line,
-            parsed.source_start,
-            parsed.source_length,
-            parsed.target_start,
-            parsed.target_length,
-            parsed.section_header.encode("latin-1").decode("utf-8", "replace"),
-            tuple(lines),
+            source.old_start,
+            source.old_count,
+            source.new_start,
+            source.new_count,
+            source.section.decode("utf-8", "replace"),
+            _lines(source),
         )
-        _check_hunk(hunk, source, hunks, f"{name}:{source.line}, hunk {hunk.number}")
+        _check_hunk(hunk, hunks, f"{name}:{source.line}, hunk {hunk.number}")
         hunks.append(hunk)
     return tuple(hunks)
 
 
-def _check_hunk(hunk: Hunk, source: RawHunk, before: Sequence[Hunk], where: str) -> None:
-    counts = (len(hunk.old_lines), len(hunk.new_lines))
-    if counts != (source.old_count, source.new_count):  # unidiff and scan must have read the same
-        raise PatchError("A hunk can't be read unambiguously", where=where, hint=REGENERATE)
+def _lines(source: RawHunk) -> tuple[HunkLine, ...]:
+    """Its lines without markers. An empty line is an empty context line whose space an editor has taken away."""
+    lines: list[HunkLine] = []
+    for line in source.body:
+        tag = line[:1].decode() or " "
+        if tag == "\\":
+            lines[-1] = lines[-1]._replace(has_newline=False)
+        else:
+            lines.append(HunkLine(cast(Tag, tag), line[1:], True))
+    return tuple(lines)
+
+
+def _check_hunk(hunk: Hunk, before: Sequence[Hunk], where: str) -> None:
     if all(line.tag == " " for line in hunk.lines):
         raise PatchError("A hunk changes nothing", where=where, hint=REGENERATE)
     if (hunk.old_count and not hunk.old_start) or (hunk.new_count and not hunk.new_start):

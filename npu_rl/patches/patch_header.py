@@ -19,6 +19,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from npu_rl.config.suggest import nearest
+
 WHY = "Why"
 HOW = "How"
 STATUS = "Upstream-Status"
@@ -142,7 +144,5 @@ def _fields(lines: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _looks_known(name: str) -> bool:
-    from difflib import get_close_matches
-
     known = [field.casefold() for field in FIELDS]
-    return bool(get_close_matches(name.casefold(), known, n=1, cutoff=0.85))
+    return nearest(name.casefold(), known, 0.85) is not None

@@ -41,14 +41,14 @@ class CrlfPatchError(PatchError):
 
 @dataclass
 class RawHunk:
-    """A hunk's header numbers and raw body lines (without newlines, markers included)."""
+    """A hunk's header numbers, what follows them, and raw body lines (without newlines, markers included)."""
 
     line: int
     old_start: int
     old_count: int
     new_start: int
     new_count: int
-    header: bytes
+    section: bytes
     body: list[bytes]
 
 
@@ -257,7 +257,7 @@ class Scanner:
             raise self.error("A hunk header is malformed", why=_shown(self.lines[self.at]))
         header = self._take_header()
         old_start, old_count, new_start, new_count = (1 if n is None else int(n) for n in found.groups())
-        hunk = RawHunk(self.at, old_start, old_count, new_start, new_count, header, [])
+        hunk = RawHunk(self.at, old_start, old_count, new_start, new_count, header[found.end() :], [])
         old, new = old_count, new_count
         if not old and not new:
             raise self.error("A hunk changes nothing", line=self.at)

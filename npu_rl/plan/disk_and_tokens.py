@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from npu_rl.memory.memory_by_phase import STATES, WEIGHT, Memory
+from npu_rl.memory.megatron_memory import STATES, WEIGHT
+from npu_rl.memory.memory_by_phase import Memory
 from npu_rl.memory.training_memory import has_reference
 from npu_rl.sizing.model_config import ModelConfig
 from npu_rl.sizing.plan_inputs import Facts

@@ -28,8 +28,6 @@ from npu_rl.sizing.machine import Machine
 from npu_rl.sizing.plan_inputs import Facts, facts_of
 from npu_rl.trainer_code.hydra_config import ConfigTree
 
-__all__ = ["Machine", "Plan", "plan_of"]
-
 
 @dataclass(frozen=True)
 class Plan:

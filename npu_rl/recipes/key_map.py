@@ -9,8 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from npu_rl.config.problems import closest
-from npu_rl.config.suggest import nearest
+from npu_rl.config.suggest import did_you_mean, nearest, question
 from npu_rl.config.validation_errors import model_of
 from npu_rl.recipes.recipe_fields import Key
 from npu_rl.recipes.schema import Recipe
@@ -45,9 +44,7 @@ def word_for(trainer_key: str) -> str | None:
 def suggestion(key: str) -> str:
     """`; did you mean 'optimizer.lr'?` for a key nobody knows, else an empty string."""
     meant = meant_by(key)
-    if meant:
-        return f"; did you mean {' or '.join(map(repr, meant[:3]))}?"
-    return closest(key, [*sections(), *dotted_keys()])
+    return question(meant[:3]) if meant else did_you_mean(key, [*sections(), *dotted_keys()])
 
 
 def meant_by(key: str) -> list[str]:

@@ -14,7 +14,6 @@ does `key=~`, but bash makes the home folder of the ~ in `seed=~`). `key='"null"
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from typing import NoReturn
 
 from npu_rl.config.layers import Node, lay_over
 from npu_rl.config.problems import KeyPath, Problem, shown
-from npu_rl.config.suggest import nearest
+from npu_rl.config.suggest import nearest, question
 from npu_rl.config.validation_errors import unknown_key
 from npu_rl.config.yaml_reader import DEPTH_LIMIT, Document, NotYaml, Plain, read_value
 from npu_rl.errors import UsageError
@@ -166,10 +165,10 @@ def _refuse_unless_the_trainers(text: str, parts: tuple[str, ...]) -> None:
     dotted = ".".join(parts)
     if len(parts) == 1:
         _refuse(text, f"a recipe has no key {shown(dotted)}{suggestion(dotted)}")
-    near = difflib.get_close_matches(parts[0], sections(), n=1, cutoff=_NEAR)
+    near = nearest(parts[0], sections(), _NEAR)
     if near:
-        better = ".".join((near[0], *parts[1:]))
-        why = f"a recipe has no section {shown(parts[0])}; did you mean {better!r}?"
+        better = ".".join((near, *parts[1:]))
+        why = f"a recipe has no section {shown(parts[0])}{question([better])}"
         _refuse(text, why, f"if it is a key of the trainer, write overrides.{dotted}=...")
 
 

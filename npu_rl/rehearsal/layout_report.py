@@ -7,8 +7,6 @@ from typing import Any
 
 from npu_rl.sizing.divisibility import Check
 
-__all__ = ["Check", "LayoutReport", "NotRehearsed"]
-
 
 @dataclass(frozen=True)
 class NotRehearsed:

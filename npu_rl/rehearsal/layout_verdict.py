@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-from npu_rl.rehearsal.layout_report import Check, NotRehearsed
+from npu_rl.rehearsal.layout_report import NotRehearsed
+from npu_rl.sizing.divisibility import Check
 
 Line = Mapping[str, Any]
 Found = Check | NotRehearsed

@@ -15,10 +15,10 @@ from time import monotonic
 from typing import Any
 
 from npu_rl.rehearsal.child_process import run_child
-from npu_rl.rehearsal.layout_report import Check, LayoutReport, NotRehearsed
+from npu_rl.rehearsal.layout_report import LayoutReport, NotRehearsed
 from npu_rl.rehearsal.layout_verdict import Found, judge_groups, judge_model
 from npu_rl.rehearsal.model_size_keys import OF_THE_SIZE
-from npu_rl.sizing.divisibility import fit
+from npu_rl.sizing.divisibility import Check, fit
 from npu_rl.sizing.parallelism import Parallelism
 from npu_rl.sizing.process_groups import rollout_groups, train_groups
 

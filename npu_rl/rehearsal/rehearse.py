@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 from npu_rl.bundled import data_root
-from npu_rl.config.problems import closest
+from npu_rl.config.suggest import did_you_mean
 from npu_rl.disk import write_atomically
 from npu_rl.errors import NpuRlError, UsageError
 from npu_rl.rehearsal.layout_report import LayoutReport
@@ -22,9 +22,11 @@ from npu_rl.rehearsal.rehearsal_report import RehearsalReport
 from npu_rl.rehearsal.scale_recipe import scaled
 from npu_rl.rehearsal.scale_rollout import CASES
 from npu_rl.sizing.parallelism import layout_of
+from npu_rl.sources.progress import Tell
 from npu_rl.standins import INJECTED, NPU, VLLM
+from npu_rl.training.attempt import dump
 from npu_rl.training.monitor.screen import Screen
-from npu_rl.training.prepare import Prepared, Tell, dump, facts, runs_folder
+from npu_rl.training.prepare import Prepared, facts, runs_folder
 from npu_rl.training.run_record import RunRecord
 from npu_rl.training.train import new_record
 
@@ -39,7 +41,7 @@ def rehearse(prepared: Prepared, level: str, screen: Screen, tell: Tell) -> Rehe
     """
     if level not in (*LEVELS, "all"):
         raise UsageError(
-            f"There is no rehearsal level {level!r}{closest(level, [*LEVELS, 'all'])}",
+            f"There is no rehearsal level {level!r}{did_you_mean(level, [*LEVELS, 'all'])}",
             hint=f"levels: {', '.join(LEVELS)}, or all",
         )
     wanted = _all(prepared) if level == "all" else (level,)

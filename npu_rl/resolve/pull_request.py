@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from npu_rl.errors import DriftError, LockError
-from npu_rl.git.command import Git, GitError, commit_subjects
-from npu_rl.git.objects import EMPTY_TREE, format_commit
-from npu_rl.sources.git_fetch import short
+from npu_rl.git.command import Git, commit_subjects
+from npu_rl.git.messages import GitError
+from npu_rl.git.objects import EMPTY_TREE, format_commit, short
 
 _MAX_STORY = 50
 
@@ -99,7 +99,7 @@ class History:
         ids = self.repository.text("rev-list", "--reverse", "--topo-order", *revisions).split()
         shown = ids[-_MAX_STORY:]
         subjects = commit_subjects(self.repository, shown)
-        story = tuple(f"{oid[:12]} {subject}" for oid, subject in zip(shown, subjects, strict=True))
+        story = tuple(f"{short(oid)} {subject}" for oid, subject in zip(shown, subjects, strict=True))
         return story, len(ids) - len(shown)
 
 

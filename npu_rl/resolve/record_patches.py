@@ -20,7 +20,7 @@ from npu_rl.lock import lock_model
 from npu_rl.patches.patch_model import Patch as ParsedPatch
 from npu_rl.patches.scan_hunks import CrlfPatchError, Scanner
 from npu_rl.patches.series import PatchSource, read_patchset, read_patchset_text
-from npu_rl.resolve.refs import Tell
+from npu_rl.sources.progress import Tell
 from npu_rl.store import Store
 
 if TYPE_CHECKING:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from npu_rl.errors import SourceError
 from npu_rl.git.command import Git
-from npu_rl.sources.git_fetch import Network, ls_remote, remote, short
+from npu_rl.git.objects import short
+from npu_rl.sources.git_fetch import Network, ls_remote, remote
+from npu_rl.sources.progress import Tell
 
-Tell = Callable[[str], None]
 _FULL_ID = re.compile(r"[0-9a-f]{40}")
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 from npu_rl.disk import named_file, write_named
 from npu_rl.errors import SourceError, UsageError
 from npu_rl.git.command import Git
+from npu_rl.git.objects import short
 from npu_rl.lock import lock_model
 from npu_rl.lock.lock_model import Lock, LockedComponent
 from npu_rl.manifest.load_manifest import LoadedManifest, load_manifest
-from npu_rl.resolve.refs import Tell
 from npu_rl.resolve.resolve_lock import build_lock, check_lock
 from npu_rl.resolve.upstream_repository import Context, kept_ids
-from npu_rl.sources.git_fetch import Network, ls_remote, short
-from npu_rl.sources.progress import Watcher
+from npu_rl.sources.git_fetch import Network, ls_remote
+from npu_rl.sources.progress import Tell, Watcher
 from npu_rl.store import Store
 
 

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from npu_rl.errors import SourceError
-from npu_rl.git.command import Git, GitError
-from npu_rl.git.objects import commit_tree_id
+from npu_rl.git.command import Git
+from npu_rl.git.messages import GitError
+from npu_rl.git.objects import commit_tree_id, short
 from npu_rl.lock import lock_model
 from npu_rl.lock.inclusion_proof import pack
 from npu_rl.resolve.takes import check_gitlinks
 from npu_rl.resolve.upstream_repository import Context
-from npu_rl.sources.git_fetch import fetch_commits, short
+from npu_rl.sources.git_fetch import fetch_commits
 from npu_rl.sources.transfer_errors import NotDelivered
 
 if TYPE_CHECKING:

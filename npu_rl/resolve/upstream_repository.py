@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from npu_rl.compose.git_trees import Trees
 from npu_rl.errors import LockError, SourceError
-from npu_rl.git.command import Git, GitError
-from npu_rl.git.objects import commit_tree_id
+from npu_rl.git.command import Git
+from npu_rl.git.messages import GitError
+from npu_rl.git.objects import commit_tree_id, short
 from npu_rl.lock import lock_model
 from npu_rl.resolve.pull_request import Brought, History
-from npu_rl.resolve.refs import Tell, is_full_id, resolve
-from npu_rl.sources.git_fetch import Network, check_bundle, fetch_commits, short
-from npu_rl.sources.progress import Watcher
+from npu_rl.resolve.refs import is_full_id, resolve
+from npu_rl.sources.git_fetch import Network, check_bundle, fetch_commits
+from npu_rl.sources.progress import Tell, Watcher
 from npu_rl.sources.transfer_errors import Fault, NotDelivered, advice
 from npu_rl.store import Store
 

@@ -95,7 +95,7 @@ PUBLISHED: Mapping[str, ModelConfig] = {
         dense=3,
     )
 }
-# What standins/injected/npu_rl_make.py makes; the vocabulary is that of its tokenizer, rounded up to 64.
+# What standins/injected/npu_rl_make_tiny.py makes; the vocabulary is that of its tokenizer, rounded up to 64.
 TINY = ModelConfig(
     layers=2,
     hidden=64,

@@ -22,8 +22,10 @@ from typing import TypeVar
 from npu_rl.bounded import open_file
 from npu_rl.disk import remove_tree
 from npu_rl.errors import SourceError, UsageError
-from npu_rl.git.command import Git, GitError, GitStopped, Result, init_bare
+from npu_rl.git.command import Git, Result, init_bare
 from npu_rl.git.environment import Credentials
+from npu_rl.git.messages import GitError, GitStopped
+from npu_rl.git.objects import short
 from npu_rl.sources.progress import Silent, Watcher
 from npu_rl.sources.transfer_errors import Fault, NotDelivered, fault_of, gist, may_pass
 from npu_rl.sources.url_rewriting import Rewrites, check_url, hide_credentials, split_credentials
@@ -359,11 +361,6 @@ def _keep_only(repository: Git, wants: Sequence[str]) -> None:
     loose = repository.git_dir / "objects"
     for path in loose.glob("[0-9a-f][0-9a-f]/*"):
         path.unlink()
-
-
-def short(oid: str) -> str:
-    """An id, abbreviated for a person."""
-    return oid[:12]
 
 
 # -- what only `lock` asks ---------------------------------------------------------------------------

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
+
+Tell = Callable[[str], None]  # shows a line of news
 
 
 class Watcher(Protocol):

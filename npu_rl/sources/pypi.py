@@ -27,7 +27,6 @@ from npu_rl.sources.sdist_search import (
 if TYPE_CHECKING:
     from npu_rl.sources.index_session import IndexSession
 
-__all__ = ["DownloadedSdist", "SdistLink", "download_sdist", "find_sdist"]
 
 Progress = Callable[[int, "int | None"], None]  # bytes so far, bytes in all if known
 Pause = Callable[[float], None]  # waits that many seconds

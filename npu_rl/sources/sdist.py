@@ -1,4 +1,4 @@
-"""Reads a source distribution straight from its archive: nothing is unpacked to disk, nothing is run.
+"""Reads a source distribution straight from its .tar.gz (PEP 625): nothing is unpacked to disk, nothing is run.
 
 An archive is somebody else's text. It is refused as a whole, with the member's name, when a member could
 mean something else on another machine: unsafe names, links, devices, doubles, damage, or sheer size.
@@ -6,25 +6,20 @@ mean something else on another machine: unsafe names, links, devices, doubles, d
 
 from __future__ import annotations
 
-import bz2
 import gzip
-import lzma
-import stat
 import struct
 import tarfile
-import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 from npu_rl.errors import SourceError
 from npu_rl.sources.member_path import PathLedger, shown
 
 MiB = 1024 * 1024
-SUFFIXES = (".tar.gz", ".tgz", ".tar.bz2", ".tbz", ".tar.xz", ".txz", ".zip")
+SUFFIX = ".tar.gz"
 _OWNER_MAY_RUN = 0o100
 _TAR_HEADER_DATA = 1 * MiB  # long names and pax records: kilobytes in any honest archive
 _HEADER_TYPES = (
@@ -36,17 +31,14 @@ _HEADER_TYPES = (
 )
 _DAMAGE = (
     tarfile.TarError,
-    zipfile.BadZipFile,
     zlib.error,
-    lzma.LZMAError,
     EOFError,
     OSError,
-    ValueError,  # numbers and names tarfile and zipfile can't decode
+    ValueError,  # numbers and names tarfile can't decode
     ArithmeticError,  # sizes and times no machine number holds
     LookupError,
     struct.error,
-    NotImplementedError,  # a zip compression method this Python lacks
-    RuntimeError,  # an encrypted zip; RecursionError from nested tar headers
+    RecursionError,  # nested tar headers
 )
 
 
@@ -94,23 +86,35 @@ class _Unfit(Exception):
 def read_sdist(
     path: Path, *, limits: SdistLimits | None = None, keep: Sequence[str] = (".",)
 ) -> Iterator[SdistFile]:
-    """The files of an sdist (.tar.gz, .tar.bz2, .tar.xz, .zip), in the archive's order.
+    """The files of an sdist (.tar.gz), in the archive's order.
 
     keep: files or folders to read (`.` for all). The data of others is not read, but their names and kinds
     are held to the same rules. Damage may show only at the end, so use nothing before the last file is out.
 
     Errors: SourceError that names the archive, the member and the reason.
     """
+    if not is_sdist_name(path.name):
+        raise SourceError(
+            "Not an sdist format that is read",
+            where=path.name,
+            why=f"An sdist is a {SUFFIX} (PEP 625).",
+            hint=f"Pin a release that has a {SUFFIX}, or take the component from git.",
+        )
     limits = limits or SdistLimits()
     wanted = frozenset(_plain(p) for p in keep)
     try:
-        yield from _read_zip(path, limits, wanted) if _is_zip(path) else _read_tar(path, limits, wanted)
+        yield from _read_tar(path, limits, wanted)
     except _Unfit as refusal:
         raise _refused(path, refusal.why, refusal.member) from None
     except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
         raise _refused(path, f"it can't be read: {error.strerror}", None) from None
     except _DAMAGE as error:
         raise _refused(path, f"the archive is damaged or truncated: {str(error)!a}", None) from error
+
+
+def is_sdist_name(filename: str) -> bool:
+    """Whether a file of this name is an sdist as PEP 625 has them."""
+    return filename.lower().endswith(SUFFIX)
 
 
 def select(files: Iterable[SdistFile], keep: Sequence[str], drop: Sequence[str]) -> Selection:
@@ -164,13 +168,6 @@ def _refused(path: Path, why: str, member: str | None) -> SourceError:
     )
 
 
-def _is_zip(path: Path) -> bool:
-    name = path.name.lower()
-    if not name.endswith(SUFFIXES):
-        raise _Unfit(f"not an sdist format this version reads ({', '.join(SUFFIXES)})")
-    return name.endswith(".zip")
-
-
 class _Budget:
     """Counts what an archive grows to, and stops it at the limits."""
 
@@ -193,9 +190,6 @@ class _Budget:
             raise _Unfit(f"it has more than {self.limits.members} members")
         if size > self.limits.file_bytes:
             raise _Unfit(f"the file is larger than {self.limits.file_bytes} bytes", name)
-
-
-# --- tar ---------------------------------------------------------------------------------------------------
 
 
 class _Readable(Protocol):
@@ -239,7 +233,7 @@ def _read_tar(path: Path, limits: SdistLimits, keep: frozenset[str]) -> Iterator
     budget = _Budget(limits, path.stat().st_size)
     ledger = PathLedger()
     found = False
-    with _unpacking(path) as stream:
+    with gzip.open(path, "rb") as stream:
         metered: Any = _Metered(stream, budget)
         with tarfile.open(
             fileobj=metered, mode="r|", tarinfo=_StrictMember, encoding="utf-8", errors="surrogateescape"
@@ -256,15 +250,6 @@ def _read_tar(path: Path, limits: SdistLimits, keep: frozenset[str]) -> Iterator
             _nothing_follows(tar)
     if not found:
         raise _Unfit("it holds no files")
-
-
-def _unpacking(path: Path) -> IO[bytes]:
-    name = path.name.lower()
-    if name.endswith((".tar.gz", ".tgz")):
-        return gzip.open(path, "rb")  # type: ignore[return-value]
-    if name.endswith((".tar.bz2", ".tbz")):
-        return bz2.open(path, "rb")
-    return lzma.open(path, "rb")
 
 
 def _tar_file(member: tarfile.TarInfo, ledger: PathLedger) -> str | None:
@@ -301,45 +286,3 @@ def _nothing_follows(tar: tarfile.TarFile) -> None:
     while chunk := rest.read(64 * 1024):
         if chunk.strip(b"\0"):
             raise _Unfit("there is more data after the end of the archive")
-
-
-# --- zip ---------------------------------------------------------------------------------------------------
-
-
-def _read_zip(path: Path, limits: SdistLimits, keep: frozenset[str]) -> Iterator[SdistFile]:
-    budget = _Budget(limits, path.stat().st_size)
-    ledger = PathLedger()
-    with closing(zipfile.ZipFile(path)) as archive:
-        files = []
-        for info in archive.infolist():  # all of them are judged before the first is unpacked
-            budget.member(info.filename, info.file_size)
-            budget.unpack(info.file_size)
-            name = _zip_file(info, ledger)
-            if name is not None:
-                files.append((name, info))
-        for name, info in files:
-            if _wanted(name, keep):
-                yield SdistFile(name, archive.read(info), bool(info.external_attr >> 16 & _OWNER_MAY_RUN))
-    if not files:
-        raise _Unfit("it holds no files")
-
-
-def _zip_file(info: zipfile.ZipInfo, ledger: PathLedger) -> str | None:
-    """The path of a regular file, None for a folder."""
-    name = info.orig_filename  # `filename` ends at a NUL
-    mode = info.external_attr >> 16
-    if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
-        kind = "a symbolic link" if stat.S_ISLNK(mode) else "a device or pipe"
-        raise _Unfit(f"it is {kind}; only files and folders are taken", name)
-    if not name.isascii() and not info.flag_bits & 0x800:
-        raise _Unfit("its name is not marked as UTF-8", name)
-    is_folder = name.endswith("/")
-    if stat.S_ISDIR(mode) and not is_folder:
-        raise _Unfit("it is a file and a folder", name)
-    try:
-        if is_folder:
-            ledger.folder(name.removesuffix("/"))
-            return None
-        return ledger.file(name)
-    except ValueError as error:
-        raise _Unfit(str(error), name) from None

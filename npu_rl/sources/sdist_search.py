@@ -14,7 +14,7 @@ from urllib.request import url2pathname
 from npu_rl.errors import SourceError
 from npu_rl.sources.credentials import HIDDEN, scrub, strip_credentials
 from npu_rl.sources.pip_config import PipSettings
-from npu_rl.sources.sdist import SUFFIXES
+from npu_rl.sources.sdist import SUFFIX, is_sdist_name
 from npu_rl.user_path import user_path
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class SdistSearch:
             matches = [p for p in packages if self._is_it(p.version) and _is_sdist(p.link)]
             if not matches:
                 self.reasons.append(f"{shown}: {self._what_is_there(packages)}")
-            for package in sorted(matches, key=lambda p: SUFFIXES.index(_suffix(p.link.filename))):
+            for package in matches:
                 if package.link.url_without_fragment not in seen:
                     seen.add(package.link.url_without_fragment)
                     yield self._sdist_link(package.link, shown)
@@ -160,7 +160,11 @@ class SdistSearch:
     def _what_is_there(self, packages: list[Any]) -> str:
         from packaging.version import Version
 
-        wheels = sorted(p.link.filename for p in packages if self._is_it(p.version) and p.link.is_wheel)
+        names = sorted(p.link.filename for p in packages if self._is_it(p.version))
+        wheels = [name for name in names if name.endswith(".whl")]
+        others = [n for n in names if n not in wheels and not is_sdist_name(n) and _FILENAME.fullmatch(n)]
+        if others:
+            return f"has {self.version} only as {others[0]}, and an sdist is a {SUFFIX} (PEP 625)"
         if wheels:
             return f"has {self.version} only as a wheel ({scrub(wheels[0])}), and a wheel is not the source"
         versions = sorted({Version(p.version) for p in packages if _is_sdist(p.link)})
@@ -192,12 +196,8 @@ def status_reason(status: int) -> str:
     return f"it answered with status {status}"
 
 
-def _suffix(filename: str) -> str:
-    return next((s for s in SUFFIXES if filename.lower().endswith(s)), "")
-
-
 def _is_sdist(link: Link) -> bool:
-    return bool(_suffix(link.filename) and _FILENAME.fullmatch(link.filename))
+    return is_sdist_name(link.filename) and _FILENAME.fullmatch(link.filename) is not None
 
 
 def _as_url(place: str) -> str:

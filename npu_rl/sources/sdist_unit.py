@@ -16,6 +16,7 @@ from packaging.requirements import Requirement
 
 from npu_rl.errors import SourceError
 from npu_rl.git.command import Git
+from npu_rl.git.objects import short
 from npu_rl.lock.lock_model import LockedComponent, LockedSource
 from npu_rl.sources.git_fetch import GitRequest, Network, missing
 from npu_rl.sources.pip_config import PipSettings, read_pip_settings
@@ -215,7 +216,7 @@ def fetch_sdist(
         if imported.tree != component.tree or lacking:
             raise SourceError(
                 f"{source.pypi} does not stand for what is locked",
-                why=f"It gives tree {imported.tree[:12]} where {component.tree[:12]} is locked."
+                why=f"It gives tree {short(imported.tree)} where {short(component.tree)} is locked."
                 if imported.tree != component.tree
                 else "It has not what the merges need; only git has.",
             )

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from enum import Enum
 
 from npu_rl.errors import SourceError
-from npu_rl.git.command import GitError
+from npu_rl.git.messages import GitError
 
 
 class Fault(Enum):

@@ -15,8 +15,6 @@ from typing import Any
 from npu_rl.trainer_code.hydra_yaml import Branch, ConfigFault, ConfigFile, Leaf, Node, read_config
 from npu_rl.trainer_code.source_files import is_source
 
-__all__ = ["ConfigEntry", "ConfigFault", "ConfigTree", "compose_files"]
-
 _GLOBAL = "_global_"
 
 

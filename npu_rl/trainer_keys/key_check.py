@@ -19,8 +19,7 @@ from npu_rl.recipes.reserved_keys import owned, owned_by
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_settings import OVERRIDES, Setting, config_name, flat, merged, settings, unheard
 from npu_rl.trainer_code.adaptation_switches import known_switches, switches_in_code
-from npu_rl.trainer_code.hydra_config import ConfigFault
-from npu_rl.trainer_code.hydra_yaml import ModuleFault
+from npu_rl.trainer_code.hydra_yaml import ConfigFault, ModuleFault
 from npu_rl.trainer_keys.key_resolver import Readers
 from npu_rl.trainer_keys.resolution import Verdict
 

@@ -144,8 +144,13 @@ def _attempt(folder: Path, number: int) -> Attempt:
     return attempt
 
 
+def dump(value: object) -> str:
+    """JSON for people and programs."""
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
 def write_json(path: Path, value: Any) -> None:
-    write_private(path, json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n")
+    write_private(path, dump(value).encode())
 
 
 def write_private(path: Path, data: bytes) -> None:

@@ -18,9 +18,10 @@ from npu_rl.training.monitor.explain_failure import Explanation, explain
 from npu_rl.training.monitor.log_lines import speaker_and_words
 from npu_rl.training.monitor.metrics import MetricsWriter, parse_line, seconds
 from npu_rl.training.monitor.screen import Screen
+from npu_rl.training.monitor.tail import follow
 from npu_rl.training.monitor.watch import Alarm, Watch
 from npu_rl.training.node_reports import fetch_worker_logs
-from npu_rl.training.process import Child, follow, processes_of, start, stop
+from npu_rl.training.process import Child, processes_of, start, stop
 
 _PAUSE = 0.1  # seconds between two looks at the log
 _LOG_LIMIT = 32 << 20  # bytes kept of one worker's log

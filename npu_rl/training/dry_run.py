@@ -19,7 +19,7 @@ from npu_rl.recipes.recipe_fields import split_address
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_command import OF_THE_NODE, Command, node_offers
 from npu_rl.training import tiny_model
-from npu_rl.training.attempt import write_private
+from npu_rl.training.attempt import dump, write_private
 
 if TYPE_CHECKING:
     from npu_rl.training.prepare import Prepared
@@ -50,8 +50,8 @@ def write(runs: Path, prepared: Prepared, command: Command, composed: Mapping[st
     argv = [known.mask(masked_argument(argument)) for argument in command.argv]
     files = {
         "recipe.yaml": known.mask(recipe_yaml(prepared.loaded)),
-        "composed.json": json.dumps(masked_data(composed, known=known), indent=2) + "\n",
-        "command.json": json.dumps(argv, indent=2) + "\n",
+        "composed.json": dump(masked_data(composed, known=known)),
+        "command.json": dump(argv),
         "environment.sh": environment_script(command, known),
         "run.sh": run_script(command, known, _without_head(prepared.recipe) + _make_first(runs, prepared)),
         **ray_scripts(prepared.recipe, command, known),

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +21,7 @@ from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_command import Command, Folders, render
 from npu_rl.sizing.machine import Machine
+from npu_rl.sources.progress import Tell
 from npu_rl.training import host_facts, interpreter, tiny_model
 from npu_rl.training.allow_drift import AllowedDrift, allow, reason_of
 from npu_rl.training.interpreter import Interpreter
@@ -35,8 +35,6 @@ from npu_rl.workspace.workspace_path import check_path
 
 if TYPE_CHECKING:
     from npu_rl.training.hydra_compose import ComposedConfig
-
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -327,8 +325,3 @@ def facts(prepared: Prepared) -> dict[str, object]:
             "packages": dict(prepared.interpreter.packages),
         },
     }
-
-
-def dump(value: object) -> str:
-    """JSON for people and programs."""
-    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"

@@ -1,7 +1,7 @@
 """The only file of this room that starts or signals processes.
 
-A run's processes are told from all others by one environment variable, which every child inherits.
-On Linux they are found through /proc; elsewhere only the driver itself is known.
+A run's processes are told from all others by one environment variable, which every child inherits. psutil reads it,
+wherever the system shows it; this room imports psutil only to look, since that costs 30 ms.
 """
 
 from __future__ import annotations
@@ -17,28 +17,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from npu_rl.disk import private
 from npu_rl.errors import HostError
-from npu_rl.training.monitor.tail import Tail, follow
 
-__all__ = [
-    "RUN_VARIABLE",
-    "Child",
-    "Finished",
-    "Tail",
-    "end_left",
-    "follow",
-    "processes_of",
-    "run_quietly",
-    "start",
-    "stop",
-]
+if TYPE_CHECKING:
+    from psutil import Process
+
 
 RUN_VARIABLE = "NPU_RL_RUN"
 
-_PROC = Path("/proc")
 _PATIENCE = 5.0  # seconds for what outlives its driver, and after SIGTERM
 _KILLED = 10.0  # seconds in which the kernel ends what got SIGKILL, unless it sits in a driver call
 
@@ -95,14 +84,12 @@ def start(argv: list[str], *, env: Mapping[str, str], cwd: Path, output: Path) -
 def processes_of(run_id: str) -> list[int]:
     """Every live process of this user that carries this run's id in its environment, but never this one.
 
-    Linux only; elsewhere the list is empty. Raises ValueError for an id that could be another program's.
+    Raises ValueError for an id that could be another program's.
     """
-    mark = _mark(run_id)
-    if not (_PROC / "self/environ").exists():
-        return []
-    user = os.getuid()
-    pids = sorted(int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit())
-    return [pid for pid in pids if pid != os.getpid() and _owner(pid) == user and _carries(pid, mark)]
+    from psutil import process_iter
+
+    _demand_id(run_id)
+    return sorted(p.pid for p in process_iter() if p.pid != os.getpid() and _carries(p, run_id, os.getuid()))
 
 
 def stop(child: Child, run_id: str, grace: float = 15.0) -> list[int]:
@@ -181,25 +168,26 @@ def _signal_all(child: Child | None, pids: list[int], run_id: str, number: int) 
 def _signal_member(pid: int, run_id: str, number: int) -> bool:
     """Send a signal to a process only if it carries the run's id at this moment. Gone is fine.
 
-    A pidfd holds on to the process itself: had the number gone to another since, the signal would fail.
-    Kernels before 5.3 have none, nor has a Python built for them; there the start time must be the same
-    before and after the look.
+    A pidfd holds on to the process itself: had the number gone to another since, the signal would fail. psutil has
+    none: between its comparison of start times and its `kill`, the number can change hands. So it signals only where
+    the kernel (before 5.3) or this Python has no pidfd.
     """
-    mark = _mark(run_id)
+    from psutil import NoSuchProcess, Process
+
     try:
         handle = _hold(pid)
         try:
-            born = _start_time(pid)
-            if born is None or not _carries(pid, mark) or _start_time(pid) != born:
+            process = Process(pid)
+            if not _carries(process, run_id):
                 return False
             if handle is None:
-                os.kill(pid, number)
+                process.send_signal(number)
             else:
                 signal.pidfd_send_signal(handle, number)
         finally:
             if handle is not None:
                 os.close(handle)
-    except ProcessLookupError:
+    except (NoSuchProcess, ProcessLookupError):
         return False
     return True
 
@@ -216,33 +204,19 @@ def _hold(pid: int) -> int | None:
         return None
 
 
-def _mark(run_id: str) -> bytes:
+def _demand_id(run_id: str) -> None:
     if not re.fullmatch(r"[0-9A-Za-z][0-9A-Za-z_-]{7,63}", run_id):
         raise ValueError(f"{run_id!r} is no run id")
-    return f"{RUN_VARIABLE}={run_id}".encode()
 
 
-def _carries(pid: int, mark: bytes) -> bool:
-    """Whether the process was started with this variable; a zombie has none."""
+def _carries(process: Process, run_id: str, user: int | None = None) -> bool:
+    """Whether the process was started with this run's id, by `user` if given; a zombie has no environment."""
+    from psutil import Error
+
     try:
-        return mark in (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
-    except OSError:  # gone, or not ours
+        return process.environ().get(RUN_VARIABLE) == run_id and user in (None, process.uids().effective)
+    except (Error, OSError):  # gone, or not ours
         return False
-
-
-def _owner(pid: int) -> int | None:
-    try:
-        return (_PROC / str(pid)).stat().st_uid
-    except OSError:
-        return None
-
-
-def _start_time(pid: int) -> bytes | None:
-    """When it began, in ticks since boot: field 22 of stat, counted after the name, which may hold spaces."""
-    try:
-        return (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[19]
-    except (OSError, IndexError):
-        return None
 
 
 def _until(done: Callable[[], bool], seconds: float) -> None:

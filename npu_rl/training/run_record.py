@@ -12,7 +12,6 @@ owner's alone, and what is known to be a secret is masked in it.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import fcntl
 import os
 import re
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_rl.bounded import read_json
+from npu_rl.config.suggest import nearest_names
 from npu_rl.disk import disk_errors
 from npu_rl.errors import NpuRlError, UsageError, WorkspaceError
 from npu_rl.masking import Secrets, masked_argument, masked_data
@@ -351,7 +351,7 @@ def _is_taken(folder: Path, name: str) -> NpuRlError:
 
 def _no_such_run(root: Path, name: str) -> NpuRlError:
     known = sorted(path.parent.name for path in root.glob("*/run.json"))
-    near = difflib.get_close_matches(name, known, 3) or known[:5]
+    near = nearest_names(name, known, 3) or known[:5]
     return NpuRlError(
         f"There is no run {name}",
         where=str(root),

@@ -19,7 +19,7 @@ from npu_rl.training.attempt_runner import Ended, attempt_once, why
 from npu_rl.training.monitor.metrics import Point, rewards
 from npu_rl.training.monitor.screen import Screen
 from npu_rl.training.monitor.watch import Limits, Watch
-from npu_rl.training.prepare import Prepared, Tell, compose, facts, runs_folder
+from npu_rl.training.prepare import Prepared, compose, facts, runs_folder
 from npu_rl.training.run_record import RunRecord
 from npu_rl.training.temporary_folders import place_of, run_folder
 
@@ -285,15 +285,3 @@ def _failed(attempt: Attempt, code: int) -> RunFailed:
         why=found.cause + (f"\n{found.excerpt}" if found.excerpt else ""),
         hint=found.hint or None,
     )
-
-
-__all__ = [
-    "Command",
-    "RunFailed",
-    "RunStopped",
-    "Tell",
-    "Trained",
-    "attempt_run",
-    "plan_run",
-    "train",
-]

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator
 from npu_rl.compose.assemble import code_paths
 from npu_rl.errors import UsageError
 from npu_rl.lock.lock_model import Lock, LockedComponent
+from npu_rl.sources.progress import Tell
 from npu_rl.verification.diff import patch_of
 from npu_rl.verification.file_origin import upstream_path
-from npu_rl.verification.verify import Tell, verify
+from npu_rl.verification.verify import verify
 from npu_rl.workspace.layout import Layout
 
 _FILE = re.compile(rb"^diff --git ", re.MULTILINE)

@@ -17,12 +17,12 @@ from npu_rl.disk import disk_errors
 from npu_rl.errors import NpuRlError, WorkspaceError
 from npu_rl.git.objects import Entry, MalformedObject, nested
 from npu_rl.lock.lock_model import Lock, LockedComponent
+from npu_rl.sources.progress import Tell
 from npu_rl.workspace import file_check, laid_files
 from npu_rl.workspace.confined_changes import LinkOnTheWay
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.receipt import Receipt, read_lock, read_receipt
 
-Tell = Callable[[str], None]
 Progress = Callable[[int, int], None]  # files that were looked at, of how many
 
 
@@ -291,7 +291,8 @@ def _judge_hunks(
 
 
 def _state(record: Mapping[str, Any], path: Path) -> tuple[str, int]:
-    from npu_rl.patches.hunk_states import HunkRecord, state
+    from npu_rl.patches.hunk_record import HunkRecord
+    from npu_rl.patches.hunk_states import state
 
     plain = {k: v for k, v in record.items() if k != "root"}
     try:

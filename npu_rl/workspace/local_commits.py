@@ -16,7 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from npu_rl.disk import remove_tree
-from npu_rl.git.command import Git, GitError, init_bare
+from npu_rl.git.command import Git, init_bare
+from npu_rl.git.messages import GitError
+from npu_rl.git.objects import short
 from npu_rl.workspace.confined_changes import Confined, LinkOnTheWay
 from npu_rl.workspace.laid_files import ALTERNATES
 from npu_rl.workspace.layout import repository_name
@@ -40,7 +42,7 @@ def own_history(git_home: Path, root: str, commit: str) -> list[str]:
     if odd is not None:
         return [_unreadable(root, odd)]
     found = [
-        f"{root}: {_kind(name)} at {oid[:12]}"
+        f"{root}: {_kind(name)} at {short(oid)}"
         for name, oid in _refs(repository)
         if not (name == "refs/heads/main" and oid == commit)
         and not name.startswith("refs/bisect/")

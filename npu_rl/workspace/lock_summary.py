@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npu_rl.config.file_digests import unchanged
+from npu_rl.git.objects import short
 from npu_rl.lock.lock_model import Lock, LockedComponent, LockedPatch
 from npu_rl.workspace.layout import Layout
 
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
 def stack_lines(lock: Lock) -> Iterator[str]:
     """Every component with its locked id, every merge, and every patch, those of the tree too."""
     for name, component in lock.components.items():
-        pin = component.pin[:12] if component.pin else component.sources[0].pypi
+        pin = short(component.pin) if component.pin else component.sources[0].pypi
         named = component.ref if component.ref != component.pin else None
         yield f"  {name:<16} {pin:<14} {named or ''}".rstrip()
-        yield from (f"    {m.how} {m.ref.removeprefix('refs/')} at {m.head[:12]}" for m in component.merges)
+        yield from (f"    {m.how} {m.ref.removeprefix('refs/')} at {short(m.head)}" for m in component.merges)
         yield from (f"    {patch_line(patch)}" for patch in component.patches)
     if lock.tree_patches:
         yield "  tree"

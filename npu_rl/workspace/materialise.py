@@ -10,7 +10,8 @@ from pathlib import Path
 
 from npu_rl import byte_code
 from npu_rl.errors import HostError
-from npu_rl.git.command import Git, GitError, init_bare
+from npu_rl.git.command import Git, init_bare
+from npu_rl.git.messages import GitError
 from npu_rl.store import Unit
 from npu_rl.workspace.laid_files import ALTERNATES
 

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import npu_rl
+from npu_rl.disk import disk_errors
 from npu_rl.errors import WorkspaceError
 from npu_rl.git.command import git_version
 from npu_rl.lock import lock_model
 from npu_rl.lock.lock_model import Lock
-from npu_rl.store import Store, Unit, disk_errors
+from npu_rl.store import Store, Unit
 from npu_rl.workspace import file_check, laid_files, local_edits, materialise, swap
 from npu_rl.workspace.confined_changes import LinkOnTheWay
 from npu_rl.workspace.interrupted_setup import keep_edits, recover_held

@@ -8,14 +8,13 @@ import fcntl
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from npu_rl.disk import disk_errors
 from npu_rl.errors import WorkspaceError
+from npu_rl.sources.progress import Tell
 from npu_rl.workspace.layout import Layout
-
-Tell = Callable[[str], None]
 
 _LOCK = "busy.lock"
 _POLL = 0.05

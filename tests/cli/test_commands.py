@@ -48,7 +48,7 @@ def modules_after(arguments: list[str], env: dict[str, str], cwd: Path) -> set[s
 def test_start_up_imports_nothing_heavy(tmp_path: Path, arguments: list[str]) -> None:
     loaded = modules_after(arguments, clean_env(tmp_path), tmp_path)
     assert "npu_rl.cli.app" in loaded
-    assert not loaded & {"git", "pydantic", "yaml", "unearth", "unidiff", "filelock"}
+    assert not loaded & {"git", "pydantic", "yaml", "unearth", "psutil", "filelock"}
 
 
 def test_help_names_every_command(tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from npu_rl.errors import PatchError
+from npu_rl.patches.carry_hunks import trace
 from npu_rl.patches.hunk_match import apply_exact, split_lines
-from npu_rl.patches.hunk_states import HunkRecord, state, trace
+from npu_rl.patches.hunk_record import HunkRecord
+from npu_rl.patches.hunk_states import state
 from npu_rl.patches.parse_patch import parse_patch
 from npu_rl.patches.patch_model import Hunk, Patch
 from tests.patches.helpers import PATH, contents, edits, git_apply, plain_diff

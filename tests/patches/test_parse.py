@@ -279,6 +279,15 @@ def test_the_final_marker_needs_no_newline() -> None:
     assert [line.has_newline for line in hunk.lines] == [True, False]
 
 
+def test_the_marker_of_a_missing_newline_may_be_in_any_language() -> None:
+    """git and GNU diff translate it; `git apply` looks at its first two characters."""
+    translated = b"\\ Kein Zeilenumbruch am Dateiende.\n"
+    body = b"--- a/x\n+++ b/x\n@@ -1 +1 @@\n-x\n" + translated + b"+y\n" + translated
+    (hunk,) = parse(body).hunks
+    assert hunk.old_lines == [b"x"] and hunk.new_lines == [b"y"]
+    assert git_apply(b"x", body, path="x") == (True, b"y")
+
+
 @given(st.data())
 @settings(max_examples=60, deadline=None)
 def test_what_git_writes_is_read_as_git_reads_it(data: st.DataObject) -> None:
@@ -383,7 +392,7 @@ def test_importing_the_parser_is_cheap() -> None:
         "import sys; before = set(sys.modules);"
         "import npu_rl.patches.parse_patch, npu_rl.patches.hunk_states;"
         "import npu_rl.patches.series, npu_rl.patches.patch_header;"
-        "heavy = {'unidiff', 'difflib', 'email', 'pydantic', 'yaml', 'subprocess'};"
+        "heavy = {'difflib', 'email', 'pydantic', 'yaml', 'subprocess'};"
         "print(sorted(heavy & (set(sys.modules) - before)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.standins import VLLM
+from npu_rl.standins import INJECTED, VLLM
 from npu_rl.training.vllm_environment import ENVIRONMENT
 from tests.patchsets.flagship_tree import run, tree, used
 
@@ -78,7 +78,7 @@ def test_vllms_own_engine_sleeps(patched_tree: Path, tmp_path: Path) -> None:
     single = {"MASTER_PORT": str(free_port()), "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "HF_HUB_OFFLINE": "1"}
     found = run(
         ENGINE, patched_tree, str(tmp_path / "models"), npu=False, **ENVIRONMENT, **launched, **single,
-        PYTHONPATH=os.pathsep.join(map(str, (VLLM, patched_tree))),
+        PYTHONPATH=os.pathsep.join(map(str, (INJECTED, VLLM, patched_tree))),
     )  # fmt: skip
     other, again, once_more = found["rounds"]
     assert found["first"] == again == once_more == found["level 1"] != other

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_rl.memory.memory_by_phase import Memory
-from npu_rl.plan.plan import Machine, Plan, plan_of
-from npu_rl.recipes.load_recipe import load_recipe
-from tests.plan.helpers import RECIPE
+from npu_rl.plan.plan import Plan, plan_of
+from npu_rl.sizing.machine import Machine
+from tests.plan.helpers import RECIPE, loaded
 
 HERE = Path(__file__).parent
 T = "actor.transformer"
@@ -53,9 +53,8 @@ OF_FSDP = {
 
 
 def planned(recipe: str, changes: dict[str, Any], die: int) -> Plan:
-    return plan_of(
-        load_recipe(recipe, [f"{key}={value}" for key, value in changes.items()]), None, Machine(die)
-    )
+    words = [f"{key}={value}" for key, value in changes.items()]
+    return plan_of(loaded(*words, recipe=recipe), None, Machine(die))
 
 
 def counted(made: Plan) -> Memory:

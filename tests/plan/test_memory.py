@@ -9,8 +9,9 @@ import pytest
 
 from npu_rl.memory.memory_by_phase import Memory, Phase, PhaseName
 from npu_rl.memory.memory_parts import Part, total
-from npu_rl.plan.plan import Machine, plan_of
+from npu_rl.plan.plan import plan_of
 from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.sizing.machine import Machine
 from tests.plan.helpers import plan
 
 WORDS, HIDDEN = 129_280, 7168

@@ -13,9 +13,10 @@ from npu_rl.judgement.judge import judge
 from npu_rl.judgement.memory_report import memory_json, memory_text
 from npu_rl.memory.memory_by_phase import PhaseName
 from npu_rl.memory.memory_parts import total
-from npu_rl.plan.plan import Machine, Plan, plan_of
+from npu_rl.plan.plan import Plan, plan_of
 from npu_rl.plan.rules.rule import Rule
 from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.sizing.machine import Machine
 from tests.plan.helpers import loaded, plan, rule
 from tests.plan.test_memory import T, fsdp
 

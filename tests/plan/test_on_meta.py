@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.memory.memory_by_phase import WEIGHT
+from npu_rl.memory.megatron_memory import WEIGHT
 from npu_rl.sizing.model_config import PUBLISHED, TINY, ModelConfig, read_shape
 from npu_rl.sizing.weight_sizes import layer, routing_biases, stage, stage_ranges, training_share, whole
 from npu_rl.standins import INJECTED

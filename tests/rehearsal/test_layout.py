@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 
 from npu_rl.rehearsal.child_process import run_child
-from npu_rl.rehearsal.layout_report import Check, LayoutReport
+from npu_rl.rehearsal.layout_report import LayoutReport
 from npu_rl.rehearsal.layout_verdict import judge_groups
 from npu_rl.rehearsal.level_layout import rehearse_layout
+from npu_rl.sizing.divisibility import Check
 from npu_rl.sizing.parallelism import ModelSizes, Parallelism, RolloutSizes, TrainSizes
 from npu_rl.sizing.process_groups import train_groups
-from npu_rl.standins import NPU
+from npu_rl.standins import INJECTED, NPU
 
 pytestmark = [
     pytest.mark.rehearsal,
@@ -214,8 +215,7 @@ def test_mindspeed_refuses_latent_attention_over_tensor_ranks(
         ["git", "-C", repository, "archive", MINDSPEED, "mindspeed"], capture_output=True, check=True
     )
     subprocess.run(["tar", "-x", "-C", tmp_path], input=packed.stdout, check=True)
-    standins = NPU
-    paths = os.pathsep.join([str(standins), os.environ.get("PYTHONPATH", "")])
+    paths = os.pathsep.join([str(INJECTED), str(NPU), os.environ.get("PYTHONPATH", "")])
     keys = {"multi_latent_attention": True, "multi_head_latent_attention": True}
     train = TrainSizes(tensor=tensor, pipeline=2, expert=2, expert_tensor=1)
     layout = Parallelism(8, "megatron", train, SMALL, transformer=keys)

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from npu_rl.errors import HostError, SourceError, UsageError
-from npu_rl.git.command import Git, GitError, GitStopped, init_bare
+from npu_rl.git.command import Git, init_bare
+from npu_rl.git.messages import GitError, GitStopped
 from npu_rl.sources.git_fetch import (
     GitRequest,
     Network,

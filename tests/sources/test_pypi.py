@@ -344,22 +344,26 @@ def test_bad_versions_and_hashes(download: Client, tmp_path: Path) -> None:
         download(PipSettings(no_index=True), sha256="abc")
 
 
-@pytest.mark.parametrize("filename", ["demo-1.0\n.tar.gz", "demo-1.0.tar", "demo-1.0.tar.lz", "demo-1.0.exe"])
+@pytest.mark.parametrize("filename", ["demo-1.0\n.tar.gz", "demo-1.0.exe"])
 def test_odd_file_names_are_not_taken(index: PackageIndex, download: Client, filename: str) -> None:
     index.add("demo", filename, DATA)
     assert "no sdist" in download.refused(at(index)) or "does not have" in download.refused(at(index))
 
 
-def test_the_usual_archive_is_preferred(index: PackageIndex) -> None:
-    index.add("demo", "demo-1.0.zip", OTHER)
+@pytest.mark.parametrize("kind", [".zip", ".tar", ".tar.bz2", ".tgz", ".tar.xz", ".tar.lz"])
+def test_an_archive_that_is_no_tar_gz_is_named(index: PackageIndex, download: Client, kind: str) -> None:
+    index.add("demo", f"demo-1.0{kind}", DATA)
+    assert f"has 1.0 only as demo-1.0{kind}, and an sdist is a .tar.gz (PEP 625)" in download.refused(
+        at(index)
+    )
     index.add("demo", "demo-1.0.tar.gz", DATA)
     assert find_sdist("demo", "1.0", at(index)).filename == "demo-1.0.tar.gz"
 
 
 def test_another_archive_of_the_version_is_tried(index: PackageIndex, download: Client) -> None:
-    index.add("demo", "demo-1.0.tar.gz", OTHER)
-    index.add("demo", "demo-1.0.zip", DATA)
-    assert download(at(index)).filename == "demo-1.0.zip"
+    index.add("demo", "Demo-1.0.tar.gz", OTHER)
+    index.add("demo", "demo-1.0.tar.gz", DATA)
+    assert download(at(index)).filename == "demo-1.0.tar.gz"
 
 
 # --- credentials -------------------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from npu_rl.errors import SourceError
-from npu_rl.git.command import Git, GitStopped, init_bare
+from npu_rl.git.command import Git, init_bare
+from npu_rl.git.messages import GitStopped
 from npu_rl.git.objects import Entry, nested, object_id
 from npu_rl.lock.lock_model import LockedComponent, LockedSource, LockedTake
 from npu_rl.sources.git_fetch import GitRequest

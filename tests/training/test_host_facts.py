@@ -34,9 +34,7 @@ def test_dies_are_counted_by_their_device_files(tmp_path: Path) -> None:
     assert npus(tmp_path / "none") == 0
 
 
-def test_memory_and_its_limit(tmp_path: Path) -> None:
-    machine(tmp_path, proc__meminfo="MemTotal:       1024 kB\nMemFree:  1 kB\n")
-    assert memory(tmp_path) == 1 << 20
+def test_the_limit_of_a_containers_memory(tmp_path: Path) -> None:
     assert memory_limit(tmp_path) is None
     machine(tmp_path, sys__fs__cgroup__memory__memory_limit_in_bytes="x")
     (tmp_path / "sys/fs/cgroup/memory/memory.limit_in_bytes").write_text("9223372036854771712\n")
@@ -49,12 +47,7 @@ def test_memory_and_its_limit(tmp_path: Path) -> None:
 
 def test_what_is_not_known_is_none_and_all_of_it_is_json(tmp_path: Path) -> None:
     found = facts(tmp_path)
-    assert (found["npus"], found["memory"], found["memory_limit"], found["distribution"]) == (
-        0,
-        None,
-        None,
-        None,
-    )
+    assert (found["npus"], found["memory_limit"], found["distribution"]) == (0, None, None)
     assert json.loads(json.dumps(found)) == found
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/os-release").write_text('NAME="openEuler"\nPRETTY_NAME="openEuler 22.03 (LTS)"\n')
@@ -66,12 +59,14 @@ def test_this_machine() -> None:
     assert found["hostname"] == os.uname().nodename
     assert found["kernel"] == os.uname().release
     assert 1 <= found["cpus"] == cpus() <= (os.cpu_count() or 1)
+    assert found["memory"] == memory() == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_what_a_run_may_use_is_the_containers_limit_if_it_is_less(tmp_path: Path) -> None:
-    assert usable_memory(tmp_path) is None
-    machine(tmp_path, proc__meminfo="MemTotal:  1000 kB\n")
-    assert usable_memory(tmp_path) == 1_024_000
+    assert usable_memory(tmp_path) == memory()
+    machine(tmp_path, sys__fs__cgroup__memory__memory_limit_in_bytes="")
+    (tmp_path / "sys/fs/cgroup/memory/memory.limit_in_bytes").write_text(f"{memory() + 1}\n")
+    assert usable_memory(tmp_path) == memory()
     machine(tmp_path, sys__fs__cgroup__memory__max="")
     (tmp_path / "sys/fs/cgroup/memory.max").write_text("500000\n")
     assert usable_memory(tmp_path) == 500_000

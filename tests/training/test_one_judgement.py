@@ -138,8 +138,8 @@ def test_train_judges_by_the_memory_of_this_machine(quickstart_workspace: Path, 
     """A process of torch and CANN alone takes 3 GB (an estimate); this machine has 1."""
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/davinci0").touch()
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/meminfo").write_text("MemTotal:        1000000 kB\n")
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup/memory.max").write_text("1024000000\n")
     loaded = load_recipe("quickstart", ["device=npu"])
     with pytest.raises(RefusedRecipe) as refused:
         prepare(loaded, Layout(quickstart_workspace), None, print, rehearse=False, root=tmp_path)

@@ -14,8 +14,6 @@ from npu_rl.plan.rules.rule import Rule
 from npu_rl.sizing.machine import Machine
 from npu_rl.sizing.plan_inputs import ROLLOUT, Facts
 
-__all__ = ["Machine", "gb", "memory_rules"]
-
 _KEEPS_ROOM = "kv-cache-room"
 _SEQUENCES = f"{ROLLOUT}.max_num_seqs"
 _ASCEND = f"{ROLLOUT}.engine_kwargs.vllm.additional_config.ascend_scheduler_config"

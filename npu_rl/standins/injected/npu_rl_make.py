@@ -11,18 +11,13 @@ vLLM takes. The same seed and package versions give the same bytes.
 
 from __future__ import annotations
 
-import json
 import random
 import sys
 from pathlib import Path
 from typing import Any
 
-WORDS = ["<pad>", "<bos>", "<eos>", "<|User|>", "<|Assistant|>"]
-TEMPLATE = (
-    "{% for m in messages %}{% if m['role'] == 'user' %}<|User|>{{ m['content'] }}"
-    "{% else %}<|Assistant|>{{ m['content'] }}<eos>{% endif %}{% endfor %}"
-    "{% if add_generation_prompt %}<|Assistant|>{% endif %}"
-)
+import npu_rl_make_sums as sums
+from npu_rl_make_tiny import make_tokenizer, question, random_model, save_model
 
 
 def main() -> None:
@@ -31,9 +26,7 @@ def main() -> None:
     model = folder / "model"
     model.mkdir(parents=True)
     if of_model.endswith("-sums"):
-        from npu_rl_make_sums import make_model as make_summing_model
-
-        make_summing_model(model, seed)
+        sums.make_model(model, seed)
     else:
         tokenizer = make_tokenizer()
         tokenizer.save_pretrained(model)
@@ -41,89 +34,16 @@ def main() -> None:
     numbers = random.Random(seed)
     for split, count in (("train", rows), ("test", 16)):
         if of_data == "boxed-sums":
-            from npu_rl_make_sums import questions
-
-            made = questions(count, numbers, split)
+            made = sums.questions(count, numbers, split)
         else:
             made = digit_questions(count, numbers, split)
         write_questions(folder / f"{split}.parquet", made)
-
-
-def make_tokenizer(texts: list[str] | None = None) -> Any:
-    """Bytes and a few merges of `texts`, small sums by default; digits stay single."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
-
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=320,
-        special_tokens=WORDS,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(
-        texts or [f"What is {a} + {b}? The answer is {a + b}." for a in range(30) for b in range(30)], trainer
-    )
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="<pad>", bos_token="<bos>", eos_token="<eos>"
-    )
-    fast.chat_template = TEMPLATE
-    return fast
-
-
-def random_model(tokenizer: Any, seed: int, **other: Any) -> Any:
-    """A random DeepSeek-V3. other: values of its configuration besides the sizes."""
-    import torch
-    from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
-
-    torch.manual_seed(seed)
-    size = len(tokenizer)
-    config = DeepseekV3Config(
-        vocab_size=size + (-size) % 64, hidden_size=64, intermediate_size=128, moe_intermediate_size=32,
-        num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4, n_shared_experts=1,
-        n_routed_experts=8, num_experts_per_tok=2, n_group=2, topk_group=1, first_k_dense_replace=1,
-        q_lora_rank=32, kv_lora_rank=32, qk_nope_head_dim=24, qk_rope_head_dim=8, v_head_dim=32,
-        norm_topk_prob=True, routed_scaling_factor=2.5, tie_word_embeddings=False,
-        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id, **{"max_position_embeddings": 512, "rope_scaling": None, **other},
-    )  # fmt: skip
-    return DeepseekV3ForCausalLM(config)
-
-
-def save_model(model: Any, folder: Path, tokenizer: Any) -> None:
-    """As safetensors with its configuration, in which transformers leaves out what vLLM 0.9.1 reads."""
-    model.generation_config.eos_token_id = tokenizer.eos_token_id
-    model.generation_config.pad_token_id = tokenizer.pad_token_id
-    model.save_pretrained(folder)
-    # What DeepSeek's own config.json has, and transformers 4.52 drops.
-    place = folder / "config.json"
-    values = json.loads(place.read_text())
-    values.update(
-        moe_layer_freq=1, scoring_func="sigmoid", topk_method="noaux_tc", num_nextn_predict_layers=0
-    )
-    place.write_text(json.dumps(values, indent=2) + "\n")
 
 
 def digit_questions(rows: int, numbers: random.Random, split: str) -> list[dict[str, Any]]:
     """Sums whose answers a reward of one digit's share looks at, or doesn't."""
     pairs = [(numbers.randint(0, 9), numbers.randint(0, 9)) for _ in range(rows)]
     return [question("npu-rl/digit-questions", pair, split, index) for index, pair in enumerate(pairs)]
-
-
-def question(source: str, pair: tuple[int, int], split: str, index: int) -> dict[str, Any]:
-    """One row as verl reads it: data_source, prompt, ability, reward_model, extra_info."""
-    a, b = pair
-    return {
-        "data_source": source,
-        "prompt": [{"role": "user", "content": f"What is {a} + {b}?"}],
-        "ability": "math",
-        "reward_model": {"style": "rule", "ground_truth": str(a + b)},
-        "extra_info": {"split": split, "index": index},
-    }
 
 
 def write_questions(place: Path, rows: list[dict[str, Any]]) -> None:

@@ -11,7 +11,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from npu_rl_make import make_tokenizer, question, random_model, save_model
+from npu_rl_make_tiny import make_tokenizer, question, random_model, save_model
 
 # config.json of deepseek-ai/DeepSeek-V3.
 YARN = {

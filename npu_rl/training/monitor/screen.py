@@ -10,10 +10,7 @@ from typing import Any, Protocol, TextIO
 
 from npu_rl.printable import one_line
 from npu_rl.training.monitor.metrics import reward, seconds, split, throughput
-from npu_rl.training.monitor.plot import final_curve
 from npu_rl.training.monitor.watch import Alarm
-
-__all__ = ["LiveScreen", "PlainScreen", "Screen", "final_curve", "screen_for", "step_line"]
 
 _SHORT = {"old_log_prob": "old", "update_actor": "update"}  # what a phase is called where room is scarce
 _ROWS = 8  # steps a live table shows

@@ -76,3 +76,25 @@ def test_a_change_that_fails_fails_the_import(package: str) -> None:
     after_import(package, change)
     with pytest.raises(AttributeError, match="is gone"):
         importlib.import_module(package)
+
+
+def test_a_module_that_is_being_imported_is_changed_at_the_next_import(package: str, tmp_path: Path) -> None:
+    """MindSpeed's builder imports torch_npu, which wants to change that very builder."""
+    seen: list[str] = []
+    inner = tmp_path / package / "inner.py"
+    hook = types.ModuleType("hook_of_inner")
+    sys.modules["hook_of_inner"] = hook
+
+    def begin() -> None:
+        after_import(f"{package}.inner", lambda module: seen.append(str(module.VALUE)))
+
+    hook.begin = begin  # type: ignore[attr-defined]
+    inner.write_text("from hook_of_inner import begin\nbegin()\nVALUE = 2\n")
+    try:
+        importlib.import_module(f"{package}.inner")
+        assert seen == []
+        (tmp_path / f"{package}_later.py").write_text("")
+        importlib.import_module(f"{package}_later")
+        assert seen == ["2"]
+    finally:
+        del sys.modules["hook_of_inner"]

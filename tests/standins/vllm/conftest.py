@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.standins import VLLM
+from npu_rl.standins import INJECTED, VLLM
 from npu_rl.training import vllm_environment
 from tests.support import byte_code
 
@@ -42,7 +42,7 @@ def one_thread() -> Iterator[None]:
 def standins() -> ModuleType:
     """The package, in this process: its operators and functions; vLLM isn't needed for them."""
     pytest.importorskip("torch")
-    sys.path.insert(0, str(VLLM))
+    sys.path[:0] = [str(INJECTED), str(VLLM)]
     try:
         import npu_rl_standins_vllm
         import npu_rl_standins_vllm.communicator
@@ -50,7 +50,7 @@ def standins() -> ModuleType:
         import npu_rl_standins_vllm.ops
         import npu_rl_standins_vllm.paged
     finally:
-        sys.path.remove(str(VLLM))
+        del sys.path[:2]
     npu_rl_standins_vllm.ops.install()
     return npu_rl_standins_vllm
 
@@ -79,7 +79,7 @@ def environment(tree: Path, **extra: str) -> dict[str, str]:
     """Of a training process on a CPU, as a rehearsal makes it."""
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith(("VLLM_", "NPU_RL_"))},
-        "PYTHONPATH": os.pathsep.join([str(VLLM), str(tree)]),
+        "PYTHONPATH": os.pathsep.join([str(INJECTED), str(VLLM), str(tree)]),
         **byte_code(),
         "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",

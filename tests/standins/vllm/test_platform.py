@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.standins import NPU, VLLM
+from npu_rl.standins import VLLM
 from npu_rl.training import vllm_environment
 from tests.standins.vllm.conftest import environment, write_dist_info
-from tests.support import ROOT
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.rehearsal
@@ -105,13 +104,6 @@ def test_nothing_is_asked_for_that_vllm_does_not_read(vllm_tree: Path) -> None:
     assert [
         name for name in vllm_environment.ENVIRONMENT if f'"{name}"' not in read and f"'{name}'" not in read
     ] == []
-
-
-def test_the_counter_and_the_import_hook_are_the_same_everywhere() -> None:
-    package = VLLM / "npu_rl_standins_vllm"
-    assert (package / "used.py").read_bytes() == (ROOT / "npu_rl" / "runtime" / "used.py").read_bytes()
-    theirs = NPU / "npu_rl_standins_npu" / "hooks.py"
-    assert (package / "hooks.py").read_bytes() == theirs.read_bytes()
 
 
 def test_the_modules_need_nothing_of_npu_rl() -> None:

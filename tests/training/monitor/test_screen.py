@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_rl.training.monitor.metrics import Point
-from npu_rl.training.monitor.screen import PlainScreen, clock, final_curve, screen_for, step_line
+from npu_rl.training.monitor.plot import final_curve
+from npu_rl.training.monitor.screen import PlainScreen, clock, screen_for, step_line
 from npu_rl.training.monitor.watch import Alarm
 from tests.support import ROOT
 from tests.training.processes import environment

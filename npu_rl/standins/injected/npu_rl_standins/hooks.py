@@ -1,4 +1,8 @@
-"""Run a function right after a module has been imported, without importing it ourselves."""
+"""Run a function right after a module has been imported, also one whose import has already begun.
+
+That last case is MindSpeed's: its builder imports torch_npu, so the hook may come while the builder's own file
+is running. Then it is run at the next import that anyone makes after the file has ended.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +19,23 @@ _waiting: dict[str, list[Change]] = {}
 
 def after_import(name: str, change: Change) -> None:
     """Call `change(module)` once `name` has been imported; at once if it has been already."""
-    module = sys.modules.get(name)
-    if module is not None and not _being_imported(module):
-        change(module)
-        return
+    _waiting.setdefault(name, []).append(change)
+    _serve()
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
-    _waiting.setdefault(name, []).append(change)
 
 
-def _being_imported(module: ModuleType) -> bool:
-    return bool(getattr(module.__spec__, "_initializing", False))
+def _serve() -> None:
+    """Change what is waited for and has been imported."""
+    for name in list(_waiting):
+        module = sys.modules.get(name)
+        if module is not None and not getattr(module.__spec__, "_initializing", False):
+            _change(module, name)
+
+
+def _change(module: ModuleType, name: str) -> None:
+    for change in _waiting.pop(name, []):
+        change(module)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -34,6 +44,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
+        _serve()
         if name not in _waiting:
             return None
         for finder in sys.meta_path:
@@ -59,8 +70,7 @@ class _Loader(importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         self._loader.exec_module(module)
-        for change in _waiting.pop(self._name, []):
-            change(module)
+        _change(module, self._name)
 
     def __getattr__(self, name: str) -> object:
         # get_source, get_data, is_package: inspect and importlib.resources ask the loader for these.

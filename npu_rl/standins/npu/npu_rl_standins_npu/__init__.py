@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from npu_rl_standins.hooks import after_import
+
 from . import mindspeed_ops
-from .hooks import after_import
 
 
 def install() -> None:

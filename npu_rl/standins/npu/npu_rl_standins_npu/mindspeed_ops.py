@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch_npu.missing import NoCpuVersion, UnsupportedArgument
+from npu_rl_standins.unsupported import NoCpuVersion, UnsupportedArgument
+from npu_rl_standins.used import count
 from torch_npu.ops import attention_grad, moe_tokens, optimizer, rotary
 from torch_npu.ops.matmul import by_inner, by_rows, group_ends
 from torch_npu.registry import wide
-from torch_npu.used import count
 
 MODULES = ("mindspeed.op_builder.builder", "mindspeed.op_builder.atb_builder")
 """Where MindSpeed defines how an operator is compiled and loaded."""

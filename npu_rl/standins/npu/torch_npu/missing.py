@@ -23,6 +23,8 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, NoReturn
 
+from npu_rl_standins.unsupported import NoCpuVersion, UnsupportedArgument
+
 PLACEHOLDER_MODULES = (
     "acl",
     "acl.rt",
@@ -47,42 +49,21 @@ PLACEHOLDER_MODULES = (
 """Imported at the top of files of MindSpeed 7ff818c and dc83a03 or vllm-ascend v0.9.1rc2; see the module's text."""
 
 
-class NoCpuVersion(AttributeError, NotImplementedError):
-    """An op, or a function of torch_npu, that npu-rl's stand-in has no CPU version of.
-
-    An AttributeError, so that `hasattr` is told the truth; a NotImplementedError, because that is what it is.
-    """
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"{name} has no CPU version: this torch_npu is npu-rl's stand-in, and only an NPU can show what this "
-            "call does. `python -m torch_npu` lists what the stand-in has."
-        )
-
-
-class UnsupportedArgument(NotImplementedError):
-    """An op of the stand-in was called in a way that it doesn't know how to compute."""
-
-    def __init__(self, op: str, argument: str, value: object, why: str = "") -> None:
-        shown = f"{type(value).__name__}" if hasattr(value, "shape") else repr(value)
-        super().__init__(
-            f"torch_npu.{op}: {argument}={shown} has no CPU version in npu-rl's stand-in"
-            + (f": {why}" if why else "")
-        )
+LISTED = "`python -m torch_npu` lists what the stand-in for torch_npu has."
 
 
 def refuse(op: str, **unsupported: object) -> None:
     """Raise UnsupportedArgument for the first argument that isn't None or False: its neutral value."""
     for argument, value in unsupported.items():
         if value is not None and value is not False:
-            raise UnsupportedArgument(op, argument, value)
+            raise UnsupportedArgument(f"torch_npu.{op}", argument, value)
 
 
 def raise_missing(module: str, name: str) -> NoReturn:
     """For `__getattr__` of a module: names with two underscores are Python's own questions, all others are ours."""
     if name.startswith("__"):
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
-    raise NoCpuVersion(f"{module}.{name}")
+    raise NoCpuVersion(f"{module}.{name}", LISTED)
 
 
 class Placeholder:
@@ -92,7 +73,7 @@ class Placeholder:
         self._name = name
 
     def __call__(self, *_: object, **__: object) -> NoReturn:
-        raise NoCpuVersion(self._name)
+        raise NoCpuVersion(self._name, LISTED)
 
     def __getattr__(self, name: str) -> Placeholder:
         if name.startswith("__"):

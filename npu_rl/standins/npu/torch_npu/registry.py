@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-
-from .used import count
+from npu_rl_standins.used import count
 
 OPS: dict[str, Callable[..., Any]] = {}
 """What becomes an attribute of torch_npu."""

@@ -12,8 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
-
-from .used import count
+from npu_rl_standins.used import count
 
 
 def put_in_place(module: ModuleType) -> None:

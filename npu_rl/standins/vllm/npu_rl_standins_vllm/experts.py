@@ -13,9 +13,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-
-from .missing import UnsupportedArgument
-from .used import count
+from npu_rl_standins.unsupported import UnsupportedArgument
+from npu_rl_standins.used import count
 
 
 def put_in_place(layer_module: ModuleType) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from npu_rl_standins.unsupported import NoCpuVersion
 
 NAMESPACES = (
     "_C",
@@ -19,26 +20,7 @@ NAMESPACES = (
 """The namespaces of torch.ops that vllm/_custom_ops.py@0.9.1 and the CPU worker take operators from."""
 
 
-class NoCpuVersion(AttributeError, NotImplementedError):
-    """An operator that has no CPU version among the stand-ins.
-
-    An AttributeError, because vLLM asks with `hasattr` (for shared memory, for quantised products) and is to be told
-    the truth; a NotImplementedError, because that is what it is.
-    """
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"{name} is compiled code of vLLM or of a package under it, and npu-rl's stand-ins have no CPU version of "
-            "it: a rehearsal can't show what this call does."
-        )
-
-
-class UnsupportedArgument(NotImplementedError):
-    """A stand-in was called in a way that it doesn't compute."""
-
-    def __init__(self, function: str, argument: str, value: object) -> None:
-        shown = type(value).__name__ if isinstance(value, torch.Tensor) else repr(value)
-        super().__init__(f"{function}: {argument}={shown} is not among what npu-rl's stand-in computes")
+COMPILED = "It is compiled code of vLLM or of a package under it."
 
 
 def install() -> None:
@@ -59,6 +41,6 @@ def _saying(original: type) -> type:
             except AttributeError:
                 if name.startswith("__"):  # Python's own questions
                     raise
-                raise NoCpuVersion(f"torch.ops.{self.name}.{name}") from None
+                raise NoCpuVersion(f"torch.ops.{self.name}.{name}", COMPILED) from None
 
     return Namespace

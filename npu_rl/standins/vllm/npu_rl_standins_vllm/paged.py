@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-
-from .missing import UnsupportedArgument
-from .used import count
+from npu_rl_standins.unsupported import UnsupportedArgument
+from npu_rl_standins.used import count
 
 
 def reshape_and_cache(

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from npu_rl_standins.hooks import after_import
+
 from . import VLLM_VERSION, communicator, experts, ops, speculation, version
-from .hooks import after_import
 
 version.check(VLLM_VERSION)
 

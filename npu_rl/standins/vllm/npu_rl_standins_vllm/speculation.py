@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import NoReturn
 
-from .missing import NoCpuVersion
+from npu_rl_standins.unsupported import NoCpuVersion
 
 MODULE = "vllm.v1.spec_decode.ngram_proposer"
 

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from npu_rl_standins.used import count
 
 import torch_npu
 from torch_npu import device
-from torch_npu.used import count
 
 _KEPT = {"NPU_RL_STANDIN", "config", "is_available", "random"}
 _FLOATS = ("torch.BFloat16Tensor", "torch.FloatTensor", "torch.HalfTensor")

@@ -7,8 +7,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from npu_rl_standins.unsupported import UnsupportedArgument
 
-from ..missing import UnsupportedArgument, refuse
+from ..missing import refuse
 from ..registry import op, wide
 from . import layouts
 from .masks import Masking, hidden
@@ -56,7 +57,9 @@ def npu_fusion_attention(
     name = "npu_fusion_attention"
     refuse(name, pse=pse, padding_mask=padding_mask, prefix=prefix, sink=sink, dropout_mask=dropout_mask)
     if keep_prob != 1:
-        raise UnsupportedArgument(name, "keep_prob", keep_prob, "dropout draws other numbers than an NPU")
+        raise UnsupportedArgument(
+            f"torch_npu.{name}", "keep_prob", keep_prob, "dropout draws other numbers than an NPU"
+        )
     layouts.check(name, input_layout, query)
     masking = Masking(sparse_mode, atten_mask, pre_tockens, next_tockens)
     if input_layout == "TND":

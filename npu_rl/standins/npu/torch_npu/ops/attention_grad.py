@@ -7,8 +7,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from npu_rl_standins.unsupported import UnsupportedArgument
 
-from ..missing import UnsupportedArgument, refuse
+from ..missing import refuse
 from ..registry import op, wide
 from . import layouts
 from .attention import FAR, blocks, check_sequences, per_query_head, scores
@@ -58,7 +59,7 @@ def npu_fusion_attention_grad(
     name = "npu_fusion_attention_grad"
     refuse(name, pse=pse, padding_mask=padding_mask, prefix=prefix, sink=sink)
     if keep_prob != 1:
-        raise UnsupportedArgument(name, "keep_prob", keep_prob)
+        raise UnsupportedArgument(f"torch_npu.{name}", "keep_prob", keep_prob)
     if softmax_max is None or softmax_sum is None or attention_in is None:
         raise ValueError(f"torch_npu.{name}: softmax_max, softmax_sum and attention_in are needed")
     layouts.check(name, input_layout, query)
@@ -144,7 +145,7 @@ def npu_ring_attention_update(
     """
     name = "npu_ring_attention_update"
     if input_layout not in ("SBH", "TND"):
-        raise UnsupportedArgument(name, "input_layout", input_layout)
+        raise UnsupportedArgument(f"torch_npu.{name}", "input_layout", input_layout)
     if input_layout == "TND" and input_softmax_layout != "TND":
         tokens, heads = prev_attn_out.shape[:2]
         ends = layouts.sequence_ends(name, "actual_seq_qlen", actual_seq_qlen, tokens)

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-
-from ..missing import UnsupportedArgument
+from npu_rl_standins.unsupported import UnsupportedArgument
 
 DENSE = ("SBH", "BSH", "BSND", "BNSD")
 _REPEATED = 8  # the kernel keeps each row's maximum and sum eight times
@@ -45,7 +44,7 @@ def from_bnsd(layout: str, x: torch.Tensor) -> torch.Tensor:
 def check(name: str, layout: str, query: torch.Tensor) -> None:
     """Raise for a layout that isn't known or doesn't have query's number of dimensions."""
     if layout != "TND" and layout not in DENSE:
-        raise UnsupportedArgument(name, "input_layout", layout)
+        raise UnsupportedArgument(f"torch_npu.{name}", "input_layout", layout)
     if query.dim() != (3 if layout in ("SBH", "BSH", "TND") else 4):
         raise ValueError(
             f"torch_npu.{name}: a query of layout {layout} can't have shape {tuple(query.shape)}"

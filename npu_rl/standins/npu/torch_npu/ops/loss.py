@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import torch
+from npu_rl_standins.unsupported import UnsupportedArgument
 
-from ..missing import UnsupportedArgument, refuse
+from ..missing import refuse
 from ..registry import op, wide
 
 
@@ -29,7 +30,7 @@ def npu_cross_entropy_loss(
     name = "npu_cross_entropy_loss"
     refuse(name, lse_square_scale_for_zloss=lse_square_scale_for_zloss or None, return_zloss=return_zloss)
     if reduction not in ("mean", "sum", "none"):
-        raise UnsupportedArgument(name, "reduction", reduction)
+        raise UnsupportedArgument(f"torch_npu.{name}", "reduction", reduction)
     if input.requires_grad and torch.is_grad_enabled():
         _refuse_what_has_no_gradient(name, weight, reduction, ignore_index, label_smoothing)
     if target.numel() and (int(target.min()) < 0 or int(target.max()) >= input.shape[1]):
@@ -55,8 +56,8 @@ def _refuse_what_has_no_gradient(
 ) -> None:
     why = "the NPU has no gradient for it"
     if label_smoothing:
-        raise UnsupportedArgument(name, "label_smoothing", label_smoothing, why)
+        raise UnsupportedArgument(f"torch_npu.{name}", "label_smoothing", label_smoothing, why)
     if reduction == "mean" and weight is not None:
-        raise UnsupportedArgument(name, "weight", weight, why)
+        raise UnsupportedArgument(f"torch_npu.{name}", "weight", weight, why)
     if reduction == "mean" and ignore_index >= 0:
-        raise UnsupportedArgument(name, "ignore_index", ignore_index, why)
+        raise UnsupportedArgument(f"torch_npu.{name}", "ignore_index", ignore_index, why)

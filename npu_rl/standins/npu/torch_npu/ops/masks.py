@@ -12,8 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-
-from ..missing import UnsupportedArgument
+from npu_rl_standins.unsupported import UnsupportedArgument
 
 _DEFAULT, _ALL, _UPPER_LEFT, _LOWER_RIGHT, _BAND = range(5)
 _COMPRESSED = (2048, 2048)
@@ -34,7 +33,7 @@ def hidden(name: str, masking: Masking, queries: int, keys: int) -> torch.Tensor
     """True where a key is not seen, broadcasting to (B, N, queries, keys); None if every key is."""
     mode, atten_mask, pre_tockens, next_tockens = masking
     if mode not in range(5):
-        raise UnsupportedArgument(name, "sparse_mode", mode)
+        raise UnsupportedArgument(f"torch_npu.{name}", "sparse_mode", mode)
     if atten_mask is None:
         return None
     if atten_mask.dtype not in (torch.bool, torch.uint8):

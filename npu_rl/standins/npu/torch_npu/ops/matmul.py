@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from npu_rl_standins.unsupported import UnsupportedArgument
 
-from ..missing import UnsupportedArgument, refuse
+from ..missing import refuse
 from ..registry import op, wide
 
 _NO_GROUPS, _ROWS, _INNER = -1, 0, 2
@@ -18,7 +19,7 @@ _NO_GROUPS, _ROWS, _INNER = -1, 0, 2
 def group_ends(name: str, group_list: Any, group_list_type: int, length: int) -> list[int]:
     """Where each group ends, from ends (type 0) or sizes (type 1); they must not fall nor pass `length`."""
     if group_list_type not in (0, 1):
-        raise UnsupportedArgument(name, "group_list_type", group_list_type)
+        raise UnsupportedArgument(f"torch_npu.{name}", "group_list_type", group_list_type)
     numbers = [int(number) for number in group_list]
     ends, last = [], 0
     for number in numbers:
@@ -107,7 +108,7 @@ def npu_grouped_matmul(
         ends = group_ends(name, group_list, group_list_type or 0, inner)
         return [torch.stack(by_inner(x[0], _only(name, "weight", weight), ends))]
     else:
-        raise UnsupportedArgument(name, "group_type", group_type)
+        raise UnsupportedArgument(f"torch_npu.{name}", "group_type", group_type)
     if bias is not None:
         parts = [part + b.to(part.dtype) for part, b in zip(parts, _each(bias, len(parts)), strict=True)]
     if split_item in (0, 1, None):
@@ -124,6 +125,6 @@ def _each(bias: Sequence[torch.Tensor], groups: int) -> list[torch.Tensor]:
 def _only(name: str, argument: str, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     if len(tensors) != 1:
         raise UnsupportedArgument(
-            name, argument, list(tensors), f"{len(tensors)} tensors with this group_type"
+            f"torch_npu.{name}", argument, list(tensors), f"{len(tensors)} tensors with this group_type"
         )
     return tensors[0]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import torch
+from npu_rl_standins.unsupported import UnsupportedArgument
 
-from ..missing import UnsupportedArgument, refuse
+from ..missing import refuse
 from ..registry import op, wide
 
 Tensors3 = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -21,7 +22,9 @@ def npu_moe_gating_top_k_softmax(
     Only 2 dimensions. Source: op-plugin test_npu_moe_gating_top_k_softmax.py.
     """
     if x.dim() != 2:
-        raise UnsupportedArgument("npu_moe_gating_top_k_softmax", "x", x, f"it has {x.dim()} dimensions")
+        raise UnsupportedArgument(
+            "torch_npu.npu_moe_gating_top_k_softmax", "x", x, f"it has {x.dim()} dimensions"
+        )
     values, experts = wide(x).softmax(-1).sort(descending=True, stable=True)
     experts = experts[:, :k].int()
     if finished is not None:
@@ -57,7 +60,7 @@ def npu_moe_gating_top_k(
     refuse(name, renorm=renorm or None)
     if norm_type not in (0, 1) or group_select_mode not in (0, 1):
         raise UnsupportedArgument(
-            name, "norm_type, group_select_mode", (norm_type, group_select_mode), "each 0 or 1"
+            f"torch_npu.{name}", "norm_type, group_select_mode", (norm_type, group_select_mode), "each 0 or 1"
         )
     all_scores = wide(x).sigmoid() if norm_type == 1 else wide(x).softmax(-1)
     ranked = all_scores if bias is None else all_scores + wide(bias)

@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from npu_rl_standins.unsupported import UnsupportedArgument
 
-from ..missing import UnsupportedArgument
 from ..registry import op, wide
 
 
@@ -29,7 +29,7 @@ def _npu_reshape_and_cache(
     for cache, new in ((key_cache, key), (value_cache, value)):
         if cache.shape[2:] != new.shape[1:]:
             raise UnsupportedArgument(
-                "_npu_reshape_and_cache",
+                "torch_npu._npu_reshape_and_cache",
                 "key_cache",
                 cache,
                 f"shape {tuple(cache.shape)}, not (.., .., N, D)",
@@ -61,7 +61,9 @@ def _npu_flash_attention(
     start = 0
     for length in lengths:
         if hide.shape[-1] < length or hide.shape[-2] < length:
-            raise UnsupportedArgument("_npu_flash_attention", "mask", mask, f"a sequence has {length} tokens")
+            raise UnsupportedArgument(
+                "torch_npu._npu_flash_attention", "mask", mask, f"a sequence has {length} tokens"
+            )
         tokens = slice(start, start + length)
         q = query[tokens].view(length, num_heads, -1)
         k, v = (x[tokens].reshape(length, num_kv_heads, -1) for x in (key, value))
@@ -72,9 +74,9 @@ def _npu_flash_attention(
 def _hidden(name: str, mask: torch.Tensor) -> torch.Tensor:
     flat = mask.reshape(-1, *mask.shape[-2:])
     if flat.shape[0] != 1 and not bool((flat == flat[:1]).all()):
-        raise UnsupportedArgument(name, "mask", mask, "sequences with different masks")
+        raise UnsupportedArgument(f"torch_npu.{name}", "mask", mask, "sequences with different masks")
     if torch.unique(flat[0][flat[0] != 0]).numel() > 1:
-        raise UnsupportedArgument(name, "mask", mask, "more than one value (a bias)")
+        raise UnsupportedArgument(f"torch_npu.{name}", "mask", mask, "more than one value (a bias)")
     return flat[0] != 0
 
 

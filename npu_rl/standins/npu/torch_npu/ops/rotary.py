@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import torch
+from npu_rl_standins.unsupported import UnsupportedArgument
 
-from ..missing import UnsupportedArgument, refuse
+from ..missing import refuse
 from ..registry import op, wide
 
 
@@ -45,7 +46,7 @@ def npu_rotary_mul(
     """
     refuse("npu_rotary_mul", rotate=rotate)
     if rotary_mode not in ("half", "interleave"):
-        raise UnsupportedArgument("npu_rotary_mul", "rotary_mode", rotary_mode)
+        raise UnsupportedArgument("torch_npu.npu_rotary_mul", "rotary_mode", rotary_mode)
     return _rotary("npu_rotary_mul", self, r1, r2, by_pairs=rotary_mode == "interleave")
 
 
@@ -59,7 +60,7 @@ def npu_rotary_position_embedding(
     Source: mindspeed/ops/csrc/cann/npu_rotary_position_embedding.cpp@7ff818c. Differentiable.
     """
     if mode not in (0, 1):
-        raise UnsupportedArgument("npu_rotary_position_embedding", "mode", mode)
+        raise UnsupportedArgument("torch_npu.npu_rotary_position_embedding", "mode", mode)
     return _rotary("npu_rotary_position_embedding", x, cos, sin, by_pairs=mode == 1)
 
 
@@ -103,9 +104,9 @@ def npu_apply_rotary_pos_emb(
     which drops what is returned.
     """
     if layout != "BSND":
-        raise UnsupportedArgument("npu_apply_rotary_pos_emb", "layout", layout)
+        raise UnsupportedArgument("torch_npu.npu_apply_rotary_pos_emb", "layout", layout)
     if rotary_mode != "half":
-        raise UnsupportedArgument("npu_apply_rotary_pos_emb", "rotary_mode", rotary_mode)
+        raise UnsupportedArgument("torch_npu.npu_apply_rotary_pos_emb", "rotary_mode", rotary_mode)
     for x in (query, key):
         x.copy_(rotate(x, cos, sin, by_pairs=False))
     return query, key

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import torch
+from npu_rl_standins.unsupported import UnsupportedArgument
 
-from ..missing import UnsupportedArgument, refuse
+from ..missing import refuse
 from ..registry import op, wide
 from .rotary import pairs_to_halves, rotate_half
 
@@ -41,7 +42,7 @@ def npu_kv_rmsnorm_rope_cache(
     refuse(name, k_rope_scale=k_rope_scale, c_kv_scale=c_kv_scale, k_rope_offset=k_rope_offset)
     refuse(name, c_kv_offset=c_kv_offset, v=v)
     if cache_mode not in ("PA", "PA_BNSD"):
-        raise UnsupportedArgument(name, "cache_mode", cache_mode)
+        raise UnsupportedArgument(f"torch_npu.{name}", "cache_mode", cache_mode)
     latent, keys = wide(kv).split([gamma.shape[0], kv.shape[-1] - gamma.shape[0]], -1)
     latent = latent * torch.rsqrt(latent.square().mean(-1, keepdim=True) + epsilon) * wide(gamma)
     keys = pairs_to_halves(keys)

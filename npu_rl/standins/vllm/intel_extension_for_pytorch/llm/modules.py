@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from npu_rl_standins_vllm import missing, paged
+from npu_rl_standins.unsupported import NoCpuVersion
+from npu_rl_standins_vllm import paged
+from npu_rl_standins_vllm.missing import COMPILED
 
 
 class PagedAttention:
@@ -18,4 +20,4 @@ class PagedAttention:
 def __getattr__(name: str) -> NoReturn:
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    raise missing.NoCpuVersion(f"{__name__}.{name}")
+    raise NoCpuVersion(f"{__name__}.{name}", COMPILED)
