@@ -172,6 +172,6 @@ def test_schema_of_recipes(npu_rl) -> None:  # type: ignore[no-untyped-def]
 def test_help_imports_nothing_heavy(tmp_path: Path, arguments: list[str]) -> None:
     loaded = modules_after(arguments, clean_env(tmp_path), tmp_path)
     assert "npu_rl.cli.app" in loaded
-    assert not loaded & {"pydantic", "yaml", "npu_rl.recipes.load_recipe", "npu_rl.cli.recipes"}
+    assert not loaded & {"pydantic", "yaml", "npu_rl.recipes.load_recipe", "npu_rl.cli.judged"}
     done = run_cli(arguments, clean_env(tmp_path))
     assert done.returncode == 0 and "Usage:" in done.stdout
