@@ -118,8 +118,9 @@ def _beginning() -> str:
     import npu_rl
     from npu_rl.masking import masked_argument
 
-    words = " ".join(shlex.quote(masked_argument(word)) for word in _command_line or ())
-    return _stamped(f"npu-rl {npu_rl.__version__}: npu-rl {_safe(words)}"[:_LONGEST_COMMAND])
+    # One by one: in running text a secret may reach to the end of the line.
+    words = [shlex.quote(masked_argument(_without_known(word))) for word in _command_line or ()]
+    return _stamped(f"npu-rl {npu_rl.__version__}: {' '.join(['npu-rl', *words])}"[:_LONGEST_COMMAND])
 
 
 def _stamped(text: str) -> str:
@@ -133,13 +134,19 @@ def _indented(text: str) -> str:
 def _safe(text: str, credentials: Credentials | None = None) -> str:
     """The text without secrets and control characters."""
     from npu_rl.masking import Secrets, masked_text
+
+    if credentials is not None:
+        words = {"USERNAME_SECRET": credentials.username, "PASSWORD": credentials.password}
+        text = Secrets.of(words).mask(text)
+    return masked_text(_without_known(text))
+
+
+def _without_known(text: str) -> str:
+    """The text without control characters and the secrets of the environment."""
+    from npu_rl.masking import Secrets
     from npu_rl.printable import printable
 
     global _known
     if _known is None:
         _known = Secrets.of(os.environ)
-    text = _known.mask(text)
-    if credentials is not None:
-        words = {"USERNAME_SECRET": credentials.username, "PASSWORD": credentials.password}
-        text = Secrets.of(words).mask(text)
-    return masked_text(printable(text))
+    return printable(_known.mask(text))
