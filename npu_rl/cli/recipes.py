@@ -119,7 +119,9 @@ def copy(
     if copied.schema:
         say(f"{copied.schema}  (for editors that read YAML with a schema)")
     if copied.stale:
-        tell(f"note: {copied.stale} is of another npu-rl. Renew it: npu-rl recipes schema > {copied.stale}")
+        tell(
+            f"note: {copied.stale} is from another version of npu-rl. Update it: npu-rl recipes schema > {copied.stale}"
+        )
 
 
 @examples(

@@ -79,7 +79,7 @@ def setup(
 
 
 def _absolute(python: str | None) -> str | None:
-    """The interpreter by its path; links are not followed, since a virtual environment's is one."""
+    """Return the interpreter's path; links are not followed, since a virtual environment's is one."""
     import os
     import shutil
 
@@ -120,7 +120,7 @@ def _print(lock: Lock, digest: str, layout: Layout, outcome: Outcome) -> None:
     from npu_rl.workspace.lock_summary import stack_lines
 
     if not outcome.changed:
-        say(f"{layout.root} is {lock.manifest} already; nothing to do.")
+        say(f"{layout.root} is up to date with {lock.manifest}; nothing to do.")
         _say_ids(lock, digest)
         return
     for line in stack_lines(lock):

@@ -84,9 +84,8 @@ def train(
         raise SystemExit(refused.exit_code) from None
     if prepared.drift:
         count = len(prepared.drift.places)
-        tell(
-            f"UNPROVEN: {count} {'file is' if count == 1 else 'files are'} not as locked. {prepared.drift.reason}"
-        )
+        files = "1 file differs" if count == 1 else f"{count} files differ"
+        tell(f"UNPROVEN: {files} from the lock. {prepared.drift.reason}")
     if dry_run:
         _plan(prepared, json)
     elif rehearse is not None:

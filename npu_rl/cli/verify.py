@@ -66,10 +66,10 @@ def _tell_of_changes(report: Report) -> None:
 
 def _print(layout: Layout, report: Report) -> None:
     for path in report.products:
-        say(f"  not ours, harmless  {path}")
+        say(f"  harmless, not from the lock  {path}")
     _print_byte_code(report)
     for drift in report.drift:
-        whose = drift.component or ("nobody's" if drift.kind == "untracked" else "laid by setup")
+        whose = drift.component or ("no component" if drift.kind == "untracked" else "written by setup")
         hit = f", {drift.patch} hunk {drift.hunk}" if drift.patch else ""
         say(f"  {drift.kind:<10} {drift.path}  ({whose}{hit})")
     for (component, name), hunks in report.patches.items():
@@ -89,13 +89,13 @@ def _print(layout: Layout, report: Report) -> None:
     else:
         count = len({d.path for d in report.drift})
         say(
-            f"{layout.root} does not equal its lock: {count} of {report.files} files differ or are not its own."
+            f"{layout.root} differs from its lock: {count} of {report.files} files are changed, missing or untracked."
         )
-        say("Next: npu-rl diff shows the changes; npu-rl setup --manifest NAME --discard puts them aside.")
+        say("Next: npu-rl diff shows the changes; npu-rl setup --manifest NAME --discard moves them aside.")
 
 
 def _print_byte_code(report: Report) -> None:
-    """Files that a Python without the workspace's environment would take for its sources'."""
+    """Print the byte code that a Python without the workspace's environment would run instead of its sources."""
     for path in report.byte_code[:_SHOWN]:
         older = path.startswith(".npu-rl/")
         read = (

@@ -74,7 +74,7 @@ def test_a_schema_of_another_npu_rl_is_told_and_left(npu_rl) -> None:  # type: i
     (npu_rl.here / "recipe.schema.json").write_text("{}")
     done = npu_rl("recipes", "copy", "quickstart", "mine.yaml")
     assert done.returncode == 0 and done.stdout == "mine.yaml\n"
-    assert "recipe.schema.json is of another npu-rl" in done.stderr
+    assert "recipe.schema.json is from another version of npu-rl" in done.stderr
     assert (npu_rl.here / "recipe.schema.json").read_text() == "{}"
 
 
