@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from importlib import import_module
 from typing import Any, TypeVar
@@ -43,7 +44,11 @@ class Command(TyperCommand):
         from npu_rl.git import command_log
 
         command_log.begin(sys.argv[1:])
-        return super().invoke(ctx)
+        started = time.monotonic()
+        try:
+            return super().invoke(ctx)
+        finally:
+            command_log.end(time.monotonic() - started)
 
 
 class LazyGroup(TyperGroup):
@@ -120,7 +125,7 @@ def _verbose() -> TyperOption:
         expose_value=False,
         is_eager=True,
         callback=_be_verbose,
-        help="Print each git command, its time and its outcome.",
+        help="Print each git command with its time and outcome, and the time of all.",
     )
 
 

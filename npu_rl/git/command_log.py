@@ -47,6 +47,17 @@ def begin(arguments: Sequence[str]) -> None:
     _command_line = list(arguments)
 
 
+def end(seconds: float) -> None:
+    """Tell, and log if a git command was logged, how long the whole command took."""
+    global echo
+    if echo is not None:
+        echo(f"npu-rl: {seconds:.3f} s in all")
+        echo = None
+    if _log is not None:
+        with _speaking:
+            _append(_stamped(f"{seconds:8.3f} s  in all"))
+
+
 def written() -> Path | None:
     """Return the path of the log if this process wrote to it."""
     return None if _log is None else _log.path

@@ -139,7 +139,19 @@ def test_v_prints_each_git_command(tmp_path: Path, layout: Layout, place: str) -
     assert re.search(r"^git: 0\.\d{3} s, exit 0: git ", done.stderr, re.MULTILINE)
     log = tmp_path / "home/.local/state/npu-rl/git.log"
     assert f"git: logged in {log}" in done.stderr
-    assert log.read_text().count("npu-rl diff") >= 1
+    assert re.fullmatch(r"npu-rl: \d+\.\d{3} s in all", done.stderr.splitlines()[-1])
+    lines = log.read_text().splitlines()
+    assert [bool(re.search(r"npu-rl (-v )?diff", line)) for line in lines].count(True) == 2
+    assert [bool(re.search(r"\d s  in all$", line)) for line in lines].count(True) == 2
+
+
+@pytest.mark.parametrize("words", [["verify"], ["train", "quickstart"], ["manifests", "list"]])
+def test_v_tells_the_time_of_any_command(tmp_path: Path, words: list[str]) -> None:
+    env = clean_env(tmp_path)
+    done, quiet = run_cli([*words, "-v"], env, tmp_path), run_cli(words, env, tmp_path)
+    assert (done.returncode, done.stdout) == (quiet.returncode, quiet.stdout)
+    left = [line for line in done.stderr.splitlines() if not re.match(r"npu-rl: \d+\.\d{3} s in all$", line)]
+    assert left == quiet.stderr.splitlines()
 
 
 def test_an_error_of_git_names_the_log(tmp_path: Path) -> None:
