@@ -13,7 +13,7 @@ from npu_rl.cli.options import Json, Overrides, Recipe, Workspace
 @examples(
     "npu-rl plan deepseek-r1-zero-256die",
     "npu-rl plan deepseek-r1-zero-256die --host-memory-gb 2000 --disk-gb 20000",
-    "npu-rl plan ./my-recipe.yaml batch.prompts=512 --all",
+    "npu-rl plan ./my-recipe.yaml optimizer.lr=1e-6 --all",
 )
 def plan(
     recipe: Recipe,
