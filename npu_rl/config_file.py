@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_rl.bounded import read_file
+from npu_rl.environment_variables import CONFIG
 from npu_rl.errors import UsageError
 from npu_rl.user_path import user_path
 
@@ -28,9 +29,9 @@ class Configuration:
 
 def config_path() -> Path:
     """Where the configuration file is, or would be."""
-    named = os.environ.get("NPU_RL_CONFIG")
+    named = os.environ.get(CONFIG.name)
     if named:
-        return user_path(named, "NPU_RL_CONFIG")
+        return user_path(named, CONFIG.name)
     import platformdirs
 
     return Path(platformdirs.user_config_path("npu-rl")) / "config.yaml"

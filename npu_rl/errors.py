@@ -11,10 +11,11 @@ from npu_rl.printable import one_line, printable
 class NpuRlError(Exception):
     """Base of every error a person may see. `str()` is the whole message, ready to print: secrets are masked.
 
-    what: one sentence without a final full stop.
-    where: file:line, component, patch or hunk.
-    why: the cause, as far as it is known.
-    hint: what to do next.
+    Attributes:
+        what: One sentence without a final full stop.
+        where: file:line, component, patch or hunk.
+        why: The cause, as far as it is known.
+        hint: What to do next.
     """
 
     exit_code = 1
@@ -42,7 +43,7 @@ class NpuRlError(Exception):
 
 
 class UsageError(NpuRlError):
-    """The command line asks for something that can't be meant."""
+    """The command line, or a variable or file that belongs to it, is invalid."""
 
     exit_code = 2
 
@@ -56,15 +57,15 @@ class RecipeError(NpuRlError):
 
 
 class LockError(NpuRlError):
-    """A lock is missing, damaged, or not one this version can follow."""
+    """A lock is missing, damaged, or of an unsupported version."""
 
 
 class DriftError(NpuRlError):
-    """A merge would bring commits that are not the pull request's own."""
+    """A merge would bring commits that do not belong to the pull request."""
 
 
 class SourceError(NpuRlError):
-    """No source delivered what the lock names."""
+    """No source delivered what a manifest or lock names."""
 
 
 class PatchError(NpuRlError):
@@ -72,7 +73,7 @@ class PatchError(NpuRlError):
 
 
 class ComposeError(NpuRlError):
-    """Trees that can't be laid into one."""
+    """Trees can't be composed into one."""
 
 
 class HostError(NpuRlError):
@@ -82,6 +83,6 @@ class HostError(NpuRlError):
 
 
 class WorkspaceError(NpuRlError):
-    """The workspace is not what it should be."""
+    """The workspace is missing, damaged, or differs from its lock."""
 
     exit_code = 3

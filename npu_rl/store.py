@@ -29,6 +29,7 @@ from npu_rl.disk import (
     use_of,
     write_atomically,
 )
+from npu_rl.environment_variables import STORE
 from npu_rl.errors import HostError
 from npu_rl.git.command import Git, init_bare
 from npu_rl.user_path import user_path
@@ -41,9 +42,9 @@ _SEAL = hashlib.sha1(usedforsecurity=False).digest_size
 
 def default_root() -> Path:
     """`NPU_RL_STORE`, else the user's cache folder."""
-    named = os.environ.get("NPU_RL_STORE")
+    named = os.environ.get(STORE.name)
     if named:
-        return user_path(named, "NPU_RL_STORE").absolute()
+        return user_path(named, STORE.name).absolute()
     import platformdirs
 
     return Path(platformdirs.user_cache_path("npu-rl")) / "store"

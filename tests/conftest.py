@@ -29,11 +29,12 @@ if BYTE_CODE not in os.environ:
     os.environ[BYTE_CODE] = tempfile.mkdtemp(prefix="npu-rl-byte-code-")
     atexit.register(shutil.rmtree, os.environ[BYTE_CODE], ignore_errors=True)
 
-# Tests that call npu-rl in this process keep out of the user's own store and byte code.
+# Tests that call npu-rl in this process keep out of the user's own store, byte code and log.
 if "NPU_RL_TEST_CACHE" not in os.environ:
     os.environ["NPU_RL_TEST_CACHE"] = os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(
         prefix="npu-rl-test-cache-"
     )
+    os.environ["XDG_STATE_HOME"] = os.environ["XDG_CACHE_HOME"]
     atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 PIP = [name for name in os.environ if name.startswith("PIP_")]

@@ -106,7 +106,8 @@ def _said_commands() -> list[tuple[str, str]]:
     """`npu-rl COMMAND ...` as messages write it, up to the end of the words that can be a command line."""
     word = r"(?:--?[a-z][a-z-]*(?:[= ](?!-)[A-Z'/.][^\s,;:`]*)?|[A-Z][A-Z.]*|NAME|[a-z]+(?![\w.']))"
     pattern = re.compile(
-        rf"npu-rl ((?:train|setup|verify|plan|recipes|status|diff|list|lock|store|schema)(?: {word})*)"
+        r"npu-rl ((?:train|setup|verify|plan|recipes|manifests|patches|status|diff|list|lock|store|schema)"
+        rf"(?: {word})*)"
     )
     return [(where, match[1]) for where, text in TEXTS for match in pattern.finditer(text)]
 

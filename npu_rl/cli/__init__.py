@@ -61,7 +61,7 @@ def _run() -> int:
     except SystemExit as end:  # the parser's way to end
         return end.code if isinstance(end.code, int) else int(bool(end.code))
     except NpuRlError as error:
-        streams.complain(str(error))
+        streams.complain(str(error) + _log_of(error))
         return error.exit_code
     except BrokenPipeError:
         return 1
@@ -76,6 +76,22 @@ def _run() -> int:
             streams.complain(_words(error))
         return 1
     return 0
+
+
+def _log_of(error: BaseException) -> str:
+    """Where the git commands are logged, if one of them is why this error came."""
+    if not sys.modules.get("npu_rl.git.command"):
+        return ""
+    from npu_rl.errors import SourceError
+    from npu_rl.git import command_log
+    from npu_rl.git.messages import GitError
+
+    log, at = command_log.written(), error
+    while log is not None and at is not None:
+        if isinstance(at, (GitError, SourceError)):
+            return f"\n  log:   {log}"
+        at = at.__cause__ or at.__context__  # type: ignore[assignment]
+    return ""
 
 
 def _words(error: OSError) -> str:
@@ -113,4 +129,13 @@ def _unexpected(kind: type[BaseException], error: BaseException, trace: object) 
     from npu_rl.cli import streams
 
     sys.__excepthook__(kind, error, trace)  # type: ignore[arg-type]
-    streams.complain("this is a bug in npu-rl. Please report it with the lines above.")
+    message = "this is a bug in npu-rl. Please report it with the lines above"
+    try:
+        import traceback
+
+        from npu_rl.git import command_log
+
+        log = command_log.note("".join(traceback.format_exception(error)))
+    except Exception:  # noqa: BLE001  a log must not hide the error
+        log = None
+    streams.complain(message + (f" and those of this command in {log}" if log else "") + ".")

@@ -3,15 +3,40 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+from typing import Annotated, Optional
 
+import typer
+
+from npu_rl.cli.command_group import examples
+from npu_rl.cli.options import Workspace
 from npu_rl.cli.show import say_text, tell
-from npu_rl.verification.component_diff import component_changes
-from npu_rl.verification.diff import local_changes
-from npu_rl.workspace.discovery import open_workspace
 
 
-def run(workspace: Path | None, component: str | None) -> None:
+@examples(
+    "npu-rl diff",
+    "npu-rl diff > my-changes.patch",
+    "npu-rl diff --component verl > 0001-my-fix.patch   # for `patches:` of a manifest",
+)
+def diff(
+    workspace: Workspace = None,
+    component: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--component",
+            metavar="NAME",
+            help="Only the changes of NAME, in its own paths: a patch for its `patches:`.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Show local changes as a patch.
+
+    Against the locked tree. Empty if there is none.
+    """
+    from npu_rl.verification.component_diff import component_changes
+    from npu_rl.verification.diff import local_changes
+    from npu_rl.workspace.discovery import open_workspace
+
     layout = open_workspace(workspace, tell)
     # A patch is bytes and stays them in a file or pipe; a terminal would obey them.
     write = _shown if sys.stdout.isatty() else sys.stdout.buffer.write

@@ -3,56 +3,80 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
 
+import typer
+
+from npu_rl.cli.command_group import examples
+from npu_rl.cli.options import Jobs, Manifest, Offline, Rewrite
 from npu_rl.cli.show import say, tell, watcher
-from npu_rl.errors import ManifestError, UsageError
-from npu_rl.git.objects import short
-from npu_rl.lock.lock_model import Lock
-from npu_rl.resolve.relock import Options, check, write
-from npu_rl.sources.git_fetch import Network
-from npu_rl.sources.url_rewriting import load_rewrites
-from npu_rl.workspace.lock_summary import patch_line
+
+if TYPE_CHECKING:
+    from npu_rl.lock.lock_model import Lock
 
 _LISTED = 10  # paths of a merge outside what is taken
 
 
-def run(
-    manifest: str,
-    update: list[str],
-    only_check: bool,
-    output: Path | None,
-    jobs: int,
-    offline: bool,
-    rewrite: list[str],
+@examples(
+    "npu-rl lock --manifest ./my-stack.yaml",
+    "npu-rl lock --manifest ./my-stack.yaml --update verl   # the others keep their pins",
+    "npu-rl lock --manifest ./my-stack.yaml --check",
+)
+def lock(
+    manifest: Manifest,
+    update: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "--update",
+            metavar="COMPONENT",
+            help="Resolve only this one again; the others keep their ids. May be repeated.",
+        ),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; fail if the lock is not up to date.")
+    ] = False,
+    output: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="LOCK",
+            help="Where to write.  [default: beside the manifest]",
+            show_default=False,
+        ),
+    ] = None,
+    jobs: Jobs = 8,
+    offline: Offline = False,
+    rewrite: Rewrite = None,
 ) -> None:
-    if only_check and update:
+    """Resolve a manifest to full ids.
+
+    Every ref, pull request, merge, patch and tree, written to NAME.lock.json. Exit 1 if --check finds it stale.
+    """
+    from npu_rl.errors import UsageError
+    from npu_rl.resolve import relock
+    from npu_rl.sources.git_fetch import Network
+    from npu_rl.sources.url_rewriting import load_rewrites
+
+    if check and update:
         raise UsageError("--check writes nothing, so there is nothing to --update", hint="Give one of them.")
     _demand_environment(manifest)
-    network = Network.from_environment(load_rewrites(rewrite), offline=offline)
+    network = Network.from_environment(load_rewrites(rewrite or []), offline=offline)
     with watcher() as shown:
-        options = Options(manifest, network, shown, tell, jobs, output)
-        if only_check:
-            lock, path = check(options)
-        else:
-            lock, path = write(options, update)
-    _print(lock)
-    say(f"{path} {'is up to date' if only_check else 'written'}")
+        options = relock.Options(manifest, network, shown, tell, jobs, output)
+        done, path = relock.check(options) if check else relock.write(options, update or [])
+    _print(done)
+    say(f"{path} {'is up to date' if check else 'written'}")
 
 
 def _demand_environment(manifest: str) -> None:
-    """Raise ManifestError for a variable that no run could have; tell of one that is likely a typing error.
-
-    What only the tree's code reads is judged with a recipe, when there is a tree.
-    """
-    from npu_rl.judgement.environment_check import environment_faults
+    """Raise ManifestError for a variable that no run could have; tell of one that is likely a typing error."""
+    from npu_rl.cli.manifest_environment import notes_and_errors
+    from npu_rl.errors import ManifestError
     from npu_rl.manifest.load_manifest import load_manifest
 
     loaded = load_manifest(manifest)
-    faults = environment_faults(loaded.manifest.env, None)
-    lines = [
-        f"{loaded.where('env', one.name)}: env.{one.name}: {one.message}; fix: {one.fix}" for one in faults
-    ]
-    wrong = [line for line, one in zip(lines, faults, strict=True) if one.certain]
+    notes, wrong = notes_and_errors(loaded)
     if wrong:
         raise ManifestError(
             f"The environment of {loaded.manifest.name} has {len(wrong)} invalid value{'s' * (len(wrong) > 1)}",
@@ -60,11 +84,14 @@ def _demand_environment(manifest: str) -> None:
             why="\n".join(wrong),
             hint="correct these lines and run the command again",
         )
-    for line in lines:
+    for line in notes:
         tell(f"note: {line}")
 
 
 def _print(lock: Lock) -> None:
+    from npu_rl.git.objects import short
+    from npu_rl.workspace.lock_summary import patch_line
+
     for name, component in lock.components.items():
         say(f"{name}: {component.shown_pin()}")
         for merge in component.merges:

@@ -2,25 +2,72 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from pathlib import Path
+from typing import Annotated, Optional
 
-from npu_rl.cli import judged
-from npu_rl.cli.show import print_json, say_text
+import typer
+
+from npu_rl.cli.command_group import examples
+from npu_rl.cli.options import Json, Overrides, Recipe, Workspace
 
 
-def run(
-    name: str,
-    overrides: Sequence[str],
-    workspace: Path | None,
-    die_gb: float | None,
-    host_gb: float | None,
-    disk_gb: float | None,
-    storage_gbs: float | None,
-    every_rule: bool,
-    as_json: bool,
+@examples(
+    "npu-rl plan deepseek-r1-zero-256die",
+    "npu-rl plan deepseek-r1-zero-256die --host-memory-gb 2000 --disk-gb 20000",
+    "npu-rl plan ./my-recipe.yaml optimizer.lr=1e-6 --all",
+)
+def plan(
+    recipe: Recipe,
+    overrides: Overrides = None,
+    workspace: Workspace = None,
+    die_memory: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(
+            "--die-memory-gb",
+            metavar="GB",
+            help="Memory of a die, in 10^9 bytes, in place of the recipe's cluster.die_memory_gb.",
+            show_default=False,
+        ),
+    ] = None,
+    host_memory: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(
+            "--host-memory-gb",
+            metavar="GB",
+            help="Memory of a node for what is offloaded; not judged if left out.",
+            show_default=False,
+        ),
+    ] = None,
+    disk: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(
+            "--disk-gb",
+            metavar="GB",
+            help="Free space where checkpoints are written; not judged if left out.",
+            show_default=False,
+        ),
+    ] = None,
+    storage: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(
+            "--storage-gbs",
+            metavar="GB/S",
+            help="Speed of the storage that holds the weights.",
+            show_default=False,
+        ),
+    ] = None,
+    every_rule: Annotated[
+        bool, typer.Option("--all", help="List every rule that holds, and why others don't apply.")
+    ] = False,
+    json: Json = False,
 ) -> None:
+    """Predict whether a recipe fits.
+
+    Rules, layout, memory, disk, load time and tokens, without starting anything. Exit 1 if it does not fit.
+    """
+    import math
+
+    from npu_rl.cli import judged
+    from npu_rl.cli.show import print_json, say_text
     from npu_rl.errors import UsageError
     from npu_rl.judgement.judge import judge
     from npu_rl.judgement.plan_report import plan_json, plan_text
@@ -28,18 +75,18 @@ def run(
     from npu_rl.sizing.machine import Machine
 
     given = {
-        "--die-memory-gb": die_gb,
-        "--host-memory-gb": host_gb,
-        "--disk-gb": disk_gb,
-        "--storage-gbs": storage_gbs,
+        "--die-memory-gb": die_memory,
+        "--host-memory-gb": host_memory,
+        "--disk-gb": disk,
+        "--storage-gbs": storage,
     }
     for option, value in given.items():
         if value is not None and not (math.isfinite(value) and value > 0):
             raise UsageError(f"{option} needs a number above 0, not {value:g}")
-    machine = Machine(_bytes(die_gb), _bytes(host_gb), _bytes(disk_gb))
-    judgement = judge(judged.load(name, overrides, as_json), judged.tree_of(workspace), machine)
-    speed = None if storage_gbs is None else storage_gbs * 1e9
-    if as_json:
+    machine = Machine(_bytes(die_memory), _bytes(host_memory), _bytes(disk))
+    judgement = judge(judged.load(recipe, overrides or [], json), judged.tree_of(workspace), machine)
+    speed = None if storage is None else storage * 1e9
+    if json:
         print_json({**plan_json(judgement, speed), "findings": judged.rows(judgement.findings)})
     else:
         say_text(masked_text(plan_text(judgement, speed, every_rule)))

@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
-from npu_rl.cli import judged
+import typer
+
+from npu_rl.cli.command_group import examples, group
+from npu_rl.cli.options import Json, Overrides, Recipe, Workspace
 from npu_rl.cli.show import print_json, say, say_text, tell
 
 if TYPE_CHECKING:
     from npu_rl.recipes.load_recipe import LoadedRecipe
 
 
-def list_bundled(as_json: bool) -> None:
+app = group(
+    "List, show, check and copy recipes.",
+    {
+        "list": "recipes:list_recipes",
+        "show": "recipes:show",
+        "check": "recipes:check",
+        "copy": "recipes:copy",
+        "schema": "recipes:schema",
+    },
+)
+
+
+@examples(
+    "npu-rl recipes list",
+    "npu-rl recipes list --json",
+    "npu-rl recipes list | grep npu",
+)
+def list_recipes(json: Json = False) -> None:
+    """List the bundled recipes."""
     from npu_rl.bundled import bundled_recipes
     from npu_rl.recipes.load_recipe import load_recipe
 
@@ -30,7 +50,7 @@ def list_bundled(as_json: bool) -> None:
                 "path": str(path),
             }
         )
-    if as_json:
+    if json:
         print_json(rows)
         return
     width = max((len(str(row["name"])) for row in rows), default=0)
@@ -39,12 +59,21 @@ def list_bundled(as_json: bool) -> None:
         say(f"{row['name']:<{width}} {row['device']:<4} {dies:<9} {row['manifest']:<18} {row['title']}")
 
 
-def show(name: str, overrides: Sequence[str], as_json: bool) -> None:
+@examples(
+    "npu-rl recipes show quickstart",
+    "npu-rl recipes show deepseek-r1-zero-256die optimizer.lr=2e-6",
+    "npu-rl recipes show quickstart --json",
+)
+def show(recipe: Recipe, overrides: Overrides = None, json: Json = False) -> None:
+    """Print a recipe, fully resolved.
+
+    As one YAML file: what it extends and KEY=VALUE merged, and the file and line that each value is from.
+    """
     from npu_rl.recipes.dump_recipe import recipe_yaml
     from npu_rl.recipes.load_recipe import load_recipe
 
-    loaded = load_recipe(name, overrides)
-    if as_json:
+    loaded = load_recipe(recipe, overrides or [])
+    if json:
         print_json(_to_json(loaded))
     else:
         say_text(recipe_yaml(loaded))
@@ -65,24 +94,55 @@ def _to_json(loaded: LoadedRecipe) -> dict[str, Any]:
     }
 
 
-def copy(name: str, target: Path | None) -> None:
+@examples(
+    "npu-rl recipes copy quickstart",
+    "npu-rl recipes copy deepseek-r1-zero-256die my-recipe.yaml",
+    "npu-rl recipes copy quickstart /tmp/quickstart.yaml",
+)
+def copy(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A bundled recipe.")],
+    file: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Argument(
+            metavar="FILE", help="Where to.  [default: NAME.yaml in this folder]", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Copy a bundled recipe to edit.
+
+    Nothing is overwritten.
+    """
     from npu_rl.recipes.copy_recipe import copy_recipe
 
-    copied = copy_recipe(name, target)
+    copied = copy_recipe(name, file)
     say(str(copied.recipe))
     if copied.schema:
         say(f"{copied.schema}  (for editors that read YAML with a schema)")
     if copied.stale:
-        tell(f"note: {copied.stale} is of another npu-rl. Renew it: npu-rl schema --recipe > {copied.stale}")
+        tell(
+            f"note: {copied.stale} is from another version of npu-rl. Update it: npu-rl recipes schema > {copied.stale}"
+        )
 
 
-def check(name: str, overrides: Sequence[str], workspace: Path | None, as_json: bool) -> None:
+@examples(
+    "npu-rl recipes check quickstart",
+    "npu-rl recipes check ./my-recipe.yaml --workspace /data/r1-zero",
+    "npu-rl recipes check ./my-recipe.yaml optimizer.lr=1e-6 --json",
+)
+def check(
+    recipe: Recipe, overrides: Overrides = None, workspace: Workspace = None, json: Json = False
+) -> None:
+    """Check a recipe against its trainer.
+
+    Its own keys, and each key of the trainer against the code in the workspace. Exit 1 if a value is invalid.
+    """
+    from npu_rl.cli import judged
     from npu_rl.judgement.judge import judge
 
-    loaded = judged.load(name, overrides, as_json)
+    loaded = judged.load(recipe, overrides or [], json)
     tree = judged.tree_of(workspace)
     judgement = judge(loaded, tree)
-    if as_json:
+    if json:
         print_json(
             {
                 "ok": judgement.ok,
@@ -102,3 +162,18 @@ def check(name: str, overrides: Sequence[str], workspace: Path | None, as_json: 
         say(f"{loaded.recipe.name}: {verdict}, checked against {against}{without}")
     if not judgement.ok:
         raise SystemExit(1)
+
+
+@examples(
+    "npu-rl recipes schema",
+    "npu-rl recipes schema > recipe.schema.json",
+    "npu-rl recipes schema | head",
+)
+def schema() -> None:
+    """Print the JSON Schema of recipes."""
+    import sys
+
+    from npu_rl.config.json_schema import export_schema
+    from npu_rl.recipes.schema import Recipe as Model
+
+    sys.stdout.write(export_schema(Model, "npu-rl recipe"))

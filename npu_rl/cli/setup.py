@@ -2,23 +2,60 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
 
-from npu_rl.cli.show import amount, print_json, say, tell, watcher
-from npu_rl.errors import UsageError
-from npu_rl.lock import lock_model
-from npu_rl.manifest.manifest_kind import find_manifest
-from npu_rl.workspace.discovery import demand_trust, named_folder
-from npu_rl.workspace.layout import DEFAULT_NAME, Layout
-from npu_rl.workspace.lock_summary import manifest_changed, setup_json, stack_lines
-from npu_rl.workspace.up_to_date import Outcome, untouched
+import typer
+
+from npu_rl.cli.command_group import examples
+from npu_rl.cli.options import Jobs, Json, Manifest, Offline, Python, Rewrite, Workspace
+
+if TYPE_CHECKING:
+    from npu_rl.lock.lock_model import Lock
+    from npu_rl.workspace.layout import Layout
+    from npu_rl.workspace.up_to_date import Outcome
 
 
-def run(
-    manifest: str, workspace: Path | None, lock: Path | None, jobs: int, offline: bool,
-    rewrite: list[str], discard: bool, python: str | None, as_json: bool,
-) -> None:  # fmt: skip
+@examples(
+    "npu-rl setup --manifest quickstart",
+    "npu-rl setup --manifest deepseek-r1-zero --workspace /data/r1-zero --python /opt/train/bin/python",
+    "npu-rl setup --manifest ./my-stack.yaml --rewrite https://github.com/=https://mirror.example/",
+)
+def setup(
+    manifest: Manifest,
+    workspace: Workspace = None,
+    lock: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            "--lock",
+            metavar="LOCK",
+            help="The lock to use.  [default: NAME.lock.json beside the manifest]",
+            show_default=False,
+        ),
+    ] = None,
+    jobs: Jobs = 8,
+    offline: Offline = False,
+    rewrite: Rewrite = None,
+    discard: Annotated[
+        bool, typer.Option("--discard", help="Move local edits to .npu-rl/kept/TIME.")
+    ] = False,
+    python: Python = None,
+    json: Json = False,
+) -> None:
+    """Fetch and assemble the locked stack.
+
+    Writes ./npu-rl-workspace unless --workspace names another folder. One that is up to date is left as it is.
+    """
+    import time
+
+    from npu_rl.cli.show import print_json, tell
+    from npu_rl.lock import lock_model
+    from npu_rl.manifest.manifest_kind import find_manifest
+    from npu_rl.workspace.discovery import demand_trust, named_folder
+    from npu_rl.workspace.layout import DEFAULT_NAME, Layout
+    from npu_rl.workspace.lock_summary import manifest_changed, setup_json
+    from npu_rl.workspace.up_to_date import Outcome, untouched
+
     path = find_manifest(manifest)
     place = lock or lock_model.file_for(path)
     text = lock_model.read_text(place)
@@ -33,33 +70,33 @@ def run(
     if untouched(layout, text, python):
         outcome = Outcome(False, seconds=time.monotonic() - started)
     else:
-        outcome = _set_up(found, layout, path, jobs, offline, rewrite, discard, python)
-        digest = lock_model.digest_of(
-            found
-        )  # as it was laid: a lock that was written by hand may say it longer
-    if as_json:
+        outcome = _set_up(found, layout, path, jobs, offline, rewrite or [], discard, python)
+        digest = lock_model.digest_of(found)  # as it was laid: one written by hand may spell it otherwise
+    if json:
         print_json(setup_json(found, digest, layout, outcome))
     else:
         _print(found, digest, layout, outcome)
 
 
 def _absolute(python: str | None) -> str | None:
-    """The interpreter by its path; links are not followed, since a virtual environment's is one."""
+    """Return the interpreter's path; links are not followed, since a virtual environment's is one."""
     import os
     import shutil
+
+    from npu_rl.errors import UsageError
 
     if python is None:
         return None
     found = shutil.which(os.path.expanduser(python))  # noqa: PTH111
     if found is None:
         raise UsageError(
-            f"There is no program {python!r}", hint="--python takes the path or name of a Python"
+            f"There is no program {python!r}", hint="--python takes the path or name of an interpreter"
         )
     return os.path.abspath(found)  # noqa: PTH100  Path.resolve would follow the link
 
 
 def _set_up(
-    lock: lock_model.Lock,
+    lock: Lock,
     layout: Layout,
     manifest: Path,
     jobs: int,
@@ -68,6 +105,7 @@ def _set_up(
     discard: bool,
     python: str | None,
 ) -> Outcome:
+    from npu_rl.cli.show import tell, watcher
     from npu_rl.sources.git_fetch import Network
     from npu_rl.sources.url_rewriting import load_rewrites
     from npu_rl.workspace import setup
@@ -77,9 +115,12 @@ def _set_up(
         return setup.run(setup.Request(lock, layout, manifest, network, shown, jobs, discard, python), tell)
 
 
-def _print(lock: lock_model.Lock, digest: str, layout: Layout, outcome: Outcome) -> None:
+def _print(lock: Lock, digest: str, layout: Layout, outcome: Outcome) -> None:
+    from npu_rl.cli.show import amount, say
+    from npu_rl.workspace.lock_summary import stack_lines
+
     if not outcome.changed:
-        say(f"{layout.root} is {lock.manifest} already; nothing to do.")
+        say(f"{layout.root} is up to date with {lock.manifest}; nothing to do.")
         _say_ids(lock, digest)
         return
     for line in stack_lines(lock):
@@ -91,6 +132,8 @@ def _print(lock: lock_model.Lock, digest: str, layout: Layout, outcome: Outcome)
     say(f"Next: npu-rl verify --workspace {layout.root}; source {layout.root}/activate")
 
 
-def _say_ids(lock: lock_model.Lock, digest: str) -> None:
+def _say_ids(lock: Lock, digest: str) -> None:
+    from npu_rl.cli.show import say
+
     say(f"tree {lock.tree}  commit {lock.commit}")
     say(f"lock {digest}")

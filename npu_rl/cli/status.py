@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-import time
-from pathlib import Path
-
-from npu_rl.cli.show import print_json, say, tell
-from npu_rl.verification.verify import verify
-from npu_rl.workspace.discovery import open_workspace
-from npu_rl.workspace.lock_summary import stack_json, stack_lines
+from npu_rl.cli.command_group import examples
+from npu_rl.cli.options import Json, Workspace
 
 
-def run(workspace: Path | None, as_json: bool) -> None:
+@examples(
+    "npu-rl status",
+    "npu-rl status --workspace /data/r1-zero",
+    "npu-rl status --json",
+)
+def status(workspace: Workspace = None, json: Json = False) -> None:
+    """Show what a workspace is.
+
+    Its manifest, ids, components, patches and local changes.
+    """
+    import time
+
+    from npu_rl.cli.show import print_json, say, tell
+    from npu_rl.verification.verify import verify
+    from npu_rl.workspace.discovery import open_workspace
+    from npu_rl.workspace.lock_summary import stack_json, stack_lines
+
     layout = open_workspace(workspace, tell)
     report = verify(layout, tell)
     lock, receipt = report.lock, report.receipt
     kept = sorted(p.name for p in layout.kept.iterdir()) if layout.kept.is_dir() else []
-    if as_json:
+    if json:
         print_json(
             {
                 "workspace": str(layout.root),

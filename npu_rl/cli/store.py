@@ -2,14 +2,43 @@
 
 from __future__ import annotations
 
-from npu_rl.cli.show import amount, print_json, say
-from npu_rl.store import Store
+from typing import Annotated
+
+import typer
+
+from npu_rl.cli.command_group import examples, group
+from npu_rl.cli.options import Json
+
+app = group(
+    "Free space in the store.",
+    {"gc": "store:gc"},
+)
 
 
-def gc(days: float, dry_run: bool, as_json: bool) -> None:
+@examples(
+    "npu-rl store gc --dry-run",
+    "npu-rl store gc",
+    "npu-rl store gc --days 0   # all that no command uses now",
+)
+def gc(
+    days: Annotated[
+        float, typer.Option("--days", min=0.0, metavar="N", help="Drop what nobody used for N days.")
+    ] = 30.0,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would go, and drop nothing.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Drop unused parts of the store.
+
+    Workspaces do not need it: what is dropped is fetched again when a setup or lock asks for it.
+    """
+    from npu_rl.cli.show import amount, print_json, say
+    from npu_rl.store import Store
+
     store = Store()
     gone, freed = store.gc(days=days, dry_run=dry_run)
-    if as_json:
+    if json:
         print_json(
             {"store": str(store.root), "units": [u.key for u in gone], "bytes": freed, "dry_run": dry_run}
         )

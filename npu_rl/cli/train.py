@@ -2,39 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
 
 from npu_rl.cli import judged, proving
+from npu_rl.cli.command_group import examples
+from npu_rl.cli.options import Expect, Json, Overrides, Python, Recipe, Workspace
 from npu_rl.cli.show import print_json, say, say_text, tell, tell_text
-from npu_rl.errors import UsageError
 
 if TYPE_CHECKING:
     from npu_rl.training.prepare import Prepared
     from npu_rl.training.train import Trained
 
 
-def run(
-    recipe: str,
-    overrides: Sequence[str],
-    workspace: Path | None,
-    python: str | None,
-    dry_run: bool,
-    rehearse: str | None,
-    resume: bool,
-    benchmark: bool,
-    expect: str | None,
-    allow_drift: str | None,
-    as_json: bool,
+@examples(
+    "npu-rl train quickstart",
+    "npu-rl train deepseek-r1-zero-256die --rehearse   # on this CPU, all levels that apply",
+    "npu-rl train ./my-recipe.yaml optimizer.lr=1e-6 --dry-run",
+)
+def train(
+    recipe: Recipe,
+    overrides: Overrides = None,
+    workspace: Workspace = None,
+    python: Python = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Write the resolved recipe and scripts, print the command, stop."),
+    ] = False,
+    rehearse: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--rehearse",
+            metavar="[LEVEL]",
+            help="Rehearse on this CPU: imports, layout, train, rollout, or all. Without LEVEL: all that apply.",
+            show_default=False,
+        ),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue from the run's last checkpoint.")
+    ] = False,
+    benchmark: Annotated[
+        bool, typer.Option("--benchmark", help="Run a recipe that is for timing and trains nothing.")
+    ] = False,
+    expect: Expect = None,
+    allow_drift: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--allow-drift",
+            metavar="REASON",
+            help="Run a workspace that differs from its lock: its changes are recorded, and the run is marked "
+            "unproven.",
+            show_default=False,
+        ),
+    ] = None,
+    json: Json = False,
 ) -> None:
+    """Train or rehearse a recipe.
+
+    Through Ray on NPUs, or on this CPU: a recipe whose device is cpu, and every rehearsal.
+    """
     from npu_rl.training.prepare import RefusedRecipe, prepare
     from npu_rl.workspace.discovery import open_workspace
     from npu_rl.workspace.expected_digest import lock_digest
 
     _demand_one_mode(dry_run, rehearse, resume)
     expected = None if expect is None else lock_digest(expect)
-    loaded = judged.load(recipe, overrides, as_json)
+    loaded = judged.load(recipe, overrides or [], json)
     layout = open_workspace(workspace, tell)
     try:
         with proving.shown() as progress:
@@ -44,27 +78,28 @@ def run(
                 expect=expected, allow_drift=allow_drift, progress=progress,
             )  # fmt: skip
     except RefusedRecipe as refused:
-        if not as_json:
+        if not json:
             raise
         print_json({"ok": False, "recipe": loaded.recipe.name, "findings": judged.rows(refused.findings)})
         raise SystemExit(refused.exit_code) from None
     if prepared.drift:
         count = len(prepared.drift.places)
-        tell(
-            f"UNPROVEN: {count} {'file is' if count == 1 else 'files are'} not as locked. {prepared.drift.reason}"
-        )
+        files = "1 file differs" if count == 1 else f"{count} files differ"
+        tell(f"UNPROVEN: {files} from the lock. {prepared.drift.reason}")
     if dry_run:
-        _plan(prepared, as_json)
+        _plan(prepared, json)
     elif rehearse is not None:
-        _rehearse(prepared, rehearse, as_json)
+        _rehearse(prepared, rehearse, json)
     else:
-        _train(prepared, resume, as_json)
+        _train(prepared, resume, json)
 
 
 def _demand_one_mode(dry_run: bool, rehearse: str | None, resume: bool) -> None:
     given = [("--dry-run", dry_run), ("--rehearse", rehearse is not None), ("--resume", resume)]
     both = [name for name, is_given in given if is_given]
     if len(both) > 1:
+        from npu_rl.errors import UsageError
+
         raise UsageError(
             f"{both[0]} conflicts with {both[1]}",
             why="--resume continues a recorded run; --dry-run and --rehearse start none.",

@@ -4,27 +4,51 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from npu_rl.cli import proving
+import typer
+
+from npu_rl.cli.command_group import examples
+from npu_rl.cli.options import Expect, Json, Workspace
 from npu_rl.cli.show import print_json, say, tell
-from npu_rl.verification.verify import Report, verify
-from npu_rl.workspace.discovery import open_workspace
-from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.lock_summary import manifest_changed
+
+if TYPE_CHECKING:
+    from npu_rl.verification.verify import Report
+    from npu_rl.workspace.layout import Layout
 
 _SHOWN = 20  # files with byte code, of which there can be thousands
 
 
-def run(workspace: Path | None, deep: bool, expect: str | None, as_json: bool) -> None:
+@examples(
+    "npu-rl verify",
+    "npu-rl verify --deep   # read every byte, whatever times and sizes say",
+    "npu-rl verify --workspace /data/r1-zero --json",
+)
+def verify(
+    workspace: Workspace = None,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Read every byte instead of trusting times and sizes.")
+    ] = False,
+    expect: Expect = None,
+    json: Json = False,
+) -> None:
+    """Prove a workspace equals its lock.
+
+    Files, folders, modes and every patch, hunk by hunk. Exit 3 if anything differs.
+    """
+    from npu_rl.cli import proving
+    from npu_rl.verification.verify import verify as verified
+    from npu_rl.workspace.discovery import open_workspace
+
     if expect is not None:
         from npu_rl.workspace.expected_digest import lock_digest
 
         expect = lock_digest(expect)
     layout = open_workspace(workspace, tell)
     with proving.shown() as progress:
-        report = verify(layout, tell, deep=deep, expect=expect, progress=progress)
+        report = verified(layout, tell, deep=deep, expect=expect, progress=progress)
     _tell_of_changes(report)
-    if as_json:
+    if json:
         print_json(report.to_json())
     else:
         _print(layout, report)
@@ -33,6 +57,8 @@ def run(workspace: Path | None, deep: bool, expect: str | None, as_json: bool) -
 
 
 def _tell_of_changes(report: Report) -> None:
+    from npu_rl.workspace.lock_summary import manifest_changed
+
     manifest = Path(str(report.receipt.setup.get("manifest", "")))
     if manifest.is_file() and manifest_changed(report.lock, manifest):
         tell(f"note: {manifest.name} has changed since this workspace's lock was made.")
@@ -40,10 +66,10 @@ def _tell_of_changes(report: Report) -> None:
 
 def _print(layout: Layout, report: Report) -> None:
     for path in report.products:
-        say(f"  not ours, harmless  {path}")
+        say(f"  harmless, not from the lock  {path}")
     _print_byte_code(report)
     for drift in report.drift:
-        whose = drift.component or ("nobody's" if drift.kind == "untracked" else "laid by setup")
+        whose = drift.component or ("no component" if drift.kind == "untracked" else "written by setup")
         hit = f", {drift.patch} hunk {drift.hunk}" if drift.patch else ""
         say(f"  {drift.kind:<10} {drift.path}  ({whose}{hit})")
     for (component, name), hunks in report.patches.items():
@@ -63,13 +89,13 @@ def _print(layout: Layout, report: Report) -> None:
     else:
         count = len({d.path for d in report.drift})
         say(
-            f"{layout.root} does not equal its lock: {count} of {report.files} files differ or are not its own."
+            f"{layout.root} differs from its lock: {count} of {report.files} files are changed, missing or untracked."
         )
-        say("Next: npu-rl diff shows the changes; npu-rl setup --manifest NAME --discard puts them aside.")
+        say("Next: npu-rl diff shows the changes; npu-rl setup --manifest NAME --discard moves them aside.")
 
 
 def _print_byte_code(report: Report) -> None:
-    """Files that a Python without the workspace's environment would take for its sources'."""
+    """Print the byte code that a Python without the workspace's environment would run instead of its sources."""
     for path in report.byte_code[:_SHOWN]:
         older = path.startswith(".npu-rl/")
         read = (

@@ -6,7 +6,7 @@ a network, runs no hook, asks no question and speaks English (see `environment`)
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import os
 import re
 import selectors
@@ -21,14 +21,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO
 
-from npu_rl.errors import HostError, NpuRlError
+from npu_rl.errors import HostError
+from npu_rl.git import command_log
 from npu_rl.git.environment import Credentials, local_environment, network_environment
-from npu_rl.git.messages import GitError, GitStopped, News, check_disk
+from npu_rl.git.messages import GitError, GitStopped, News, check_disk, not_started
 
 MINIMUM_VERSION = (2, 34)  # Ubuntu 22.04
 MERGE_TREE_VERSION = (2, 38)  # the first `git merge-tree --write-tree`
 
 _TICK = 0.2  # seconds between looks at the clock while git says nothing
+_CAT_FILE = ("cat-file", "--batch")
 _GRACE = 3.0  # seconds a stopped git has for tidying up
 
 
@@ -112,15 +114,19 @@ class Git:
         Raises GitError (`stalled` is set when the watchdog ended it), HostError if the disk is full.
         """
         env = self._placed(network_environment(config, credentials))
-        return _watched(args, env, input, self.git_dir, _Watch(stall, on_progress, stop or threading.Event()))
+        with command_log.recorded(args, self.git_dir, credentials) as outcome:
+            watch = _Watch(stall, on_progress, stop or threading.Event(), outcome)
+            return _watched(args, env, input, self.git_dir, watch)
 
 
 class ObjectReader:
     """Objects by id through one `git cat-file --batch`: a process per read would cost 3 ms each."""
 
     def __init__(self, repository: Git) -> None:
+        self._ended = contextlib.ExitStack()
+        self._outcome = self._ended.enter_context(command_log.recorded(_CAT_FILE, repository.git_dir))
         self._process = _start(
-            ["cat-file", "--batch"],
+            _CAT_FILE,
             repository.environment(),
             repository.git_dir,
             stdin=subprocess.PIPE,
@@ -153,7 +159,8 @@ class ObjectReader:
                     stream.close()
                 except BrokenPipeError:
                     pass  # it has ended already
-        self._process.wait()
+        self._outcome.code = self._process.wait()
+        self._ended.close()
 
     def __enter__(self) -> ObjectReader:
         return self
@@ -190,35 +197,19 @@ def _start(
             restore_signals=False,  # at the limit on the size of files git then says so, and does not just die
         )
     except OSError as error:
-        raise _not_started(error) from error
+        raise not_started(error, _dotted(MINIMUM_VERSION)) from error
 
 
 def _spawn(args: Sequence[str], env: Mapping[str, str], input: bytes | None, cwd: Path | None) -> Result:
     stdin = subprocess.DEVNULL if input is None else subprocess.PIPE
-    with _start(args, env, cwd, stdin=stdin) as process:
-        try:
-            stdout, stderr = process.communicate(input)
-        finally:
-            process.kill()  # only an interruption finds it alive
-    return Result(stdout, stderr.decode("utf-8", "replace"), process.returncode)
-
-
-_NO_ROOM_TO_START = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
-
-
-def _not_started(error: OSError) -> NpuRlError:
-    install = f"Install git {_dotted(MINIMUM_VERSION)} or newer (apt install git, yum install git)."
-    if error.errno in _NO_ROOM_TO_START:
-        return HostError(
-            "git can't be started",
-            why=error.strerror,
-            hint="Raise the limits of this shell (ulimit -n 1024, ulimit -u), or end other programs.",
-        )
-    if not isinstance(error, FileNotFoundError):
-        return HostError("git can't be started", why=error.strerror, hint=install)
-    if error.filename and str(error.filename) != "git":
-        return HostError(f"The folder {error.filename} is gone", hint="Run the command again.")
-    return HostError("git is not installed, or not on PATH", hint=install)
+    with command_log.recorded(args, cwd) as outcome:
+        with _start(args, env, cwd, stdin=stdin) as process:
+            try:
+                stdout, stderr = process.communicate(input)
+            finally:
+                process.kill()  # only an interruption finds it alive
+        outcome.stderr, outcome.code = stderr.decode("utf-8", "replace"), process.returncode
+    return Result(stdout, outcome.stderr, process.returncode)
 
 
 @dataclass(frozen=True)
@@ -228,6 +219,7 @@ class _Watch:
     stall: float
     on_progress: Callable[[str], None] | None
     stop: threading.Event
+    outcome: command_log.CommandOutcome
 
 
 def _watched(
@@ -249,6 +241,7 @@ def _watched(
             stalled = not _listen(process, watch, output, news)
         finally:
             _end(process)
+            watch.outcome.stderr, watch.outcome.code = news.text(), process.returncode
     if stalled or process.returncode != 0:
         messages = news.text()
         check_disk(messages, cwd)

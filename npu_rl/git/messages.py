@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import signal
 from collections.abc import Callable, Sequence
@@ -75,6 +76,25 @@ def check_disk(stderr: str, place: Path) -> None:
         elif "unable to" in line and "No space" not in line:  # git does not say why
             what = "The disk is full, or does not take a file"
         raise HostError(what, where=str(place), why=printable(redact(line)), hint=hint)
+
+
+_NO_ROOM_TO_START = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
+
+
+def not_started(error: OSError, minimum: str) -> NpuRlError:
+    """Return the error for a git that could not be started. minimum: the oldest version that will do."""
+    install = f"Install git {minimum} or newer (apt install git, yum install git)."
+    if error.errno in _NO_ROOM_TO_START:
+        return HostError(
+            "git can't be started",
+            why=error.strerror,
+            hint="Raise the limits of this shell (ulimit -n 1024, ulimit -u), or end other programs.",
+        )
+    if not isinstance(error, FileNotFoundError):
+        return HostError("git can't be started", why=error.strerror, hint=install)
+    if error.filename and str(error.filename) != "git":
+        return HostError(f"The folder {error.filename} is gone", hint="Run the command again.")
+    return HostError("git is not installed, or not on PATH", hint=install)
 
 
 class News:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from npu_rl.environment_variables import reserved
 from npu_rl.judgement.environment_values import (
     Values,
     any_text,
@@ -176,19 +177,7 @@ NPU_RL_CONVERTER_EXPERT_PARALLEL
 NAMES = frozenset({*TYPES, *_NAMES.split()})
 """Every name that is known without a tree."""
 
-OWNED: Mapping[str, str] = {
-    "NPU_RL_SEED": "set seed instead",
-    **dict.fromkeys(
-        ("NPU_RL_RUN", "NPU_RL_RAY", "NPU_RL_NODES", "NPU_RL_USAGE", "NPU_RL_VARIABLES", "NPU_RL_BYTE_CODE"),
-        "remove env.{name}",
-    ),
-    **dict.fromkeys(
-        ("NPU_RL_RUNS", "NPU_RL_STORE", "NPU_RL_CONFIG", "NPU_RL_WORKSPACE", "NPU_RL_REWRITE", "NPU_RL_STALL",
-         "NPU_RL_RETRIES", "NPU_RL_BACKOFF"),
-        "remove env.{name}, and set it in the shell that runs npu-rl",
-    ),
-    **dict.fromkeys(("NPU_RL_STANDIN", "NPU_RL_STANDINS"), "remove env.{name}, and use --rehearse"),
-}  # fmt: skip
+OWNED: Mapping[str, str] = reserved()
 """Variables of npu-rl's that a recipe can't set -> what to do instead."""
 
 PREFIXES_OF_TREES = ("VLLM_", "VERL_", "NPU_RL_")

@@ -14,9 +14,9 @@ from npu_rl.patches.series import read_patchset
 _HEAD = """\
 # Patches
 
-Every adaptation of an upstream, by the headers of its patches. `npu-rl list --patches` writes this table, and a test
-holds this file to it. An adaptation is switched by `NPU_RL_<NAME>`, such as `NPU_RL_KV_CACHE_REUSE=0`, or by
-`adaptations:` in a recipe; off is upstream's behaviour.
+Every adaptation of an upstream, by the headers of its patches. `.ci/regenerate` writes this table, and a test holds
+this file to it; `npu-rl patches list` is shorter. An adaptation is switched by `NPU_RL_<NAME>`, such as
+`NPU_RL_KV_CACHE_REUSE=0`, or by `adaptations:` in a recipe; off is upstream's behaviour.
 
 """
 _COLUMNS = ("adaptation", "version", "patch", "proven on a CPU by", "needs an NPU", "retire when")

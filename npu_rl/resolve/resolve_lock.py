@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -49,7 +49,36 @@ def build_lock(
         name: partial(lock_component, stoppable, name, spec, held_paths(manifest, name), kept.get(name))
         for name, spec in manifest.components.items()
     }
-    components = in_parallel(tasks, jobs, stop)
+    return _finished(context, loaded, in_parallel(tasks, jobs, stop), jobs)
+
+
+def rebuild_lock(context: Context, loaded: LoadedManifest, earlier: Lock, *, jobs: int = 6) -> Lock:
+    """Patch and assemble again what the earlier lock of the same manifest pins.
+
+    Nothing is asked of upstreams: for changed patch files, or a changed runtime. What the store lacks is fetched.
+
+    Raises LockError if the manifest has changed since, and every other NpuRlError.
+    """
+    if loaded.digest != earlier.manifest_digest:
+        raise LockError(
+            f"{loaded.manifest.name} has changed since its lock was made",
+            hint=f"Lock it again: npu-rl lock --manifest {loaded.manifest.name} --output LOCK",
+        )
+    merged = {
+        name: replace(one, patches=(), result=one.merges[-1].tree if one.merges else one.tree)
+        for name, one in earlier.components.items()
+    }
+    return _finished(context, loaded, merged, jobs)
+
+
+def _finished(
+    context: Context,
+    loaded: LoadedManifest,
+    components: Mapping[str, lock_model.LockedComponent],
+    jobs: int,
+) -> Lock:
+    """The lock of components that are merged and not yet patched."""
+    manifest = loaded.manifest
     unfinished = Lock(
         lock_format=lock_model.LOCK_FORMAT,
         manifest=manifest.name,
@@ -57,7 +86,7 @@ def build_lock(
         device=manifest.device,
         manifest_digest=loaded.digest,
         manifest_files=dict(loaded.files),
-        components=components,
+        components=dict(components),
         tree="",
         commit="",
         requirements=tuple(manifest.requirements),

@@ -21,6 +21,7 @@ from typing import TypeVar
 
 from npu_rl.bounded import open_file
 from npu_rl.disk import remove_tree
+from npu_rl.environment_variables import BACKOFF, RETRIES, STALL, Variable
 from npu_rl.errors import SourceError, UsageError
 from npu_rl.git.command import Git, Result, init_bare
 from npu_rl.git.environment import Credentials
@@ -65,9 +66,9 @@ class Network:
         """
         return Network(
             rewrites=rewrites,
-            stall=_number("NPU_RL_STALL", 60.0) or 60.0,
-            retries=int(_number("NPU_RL_RETRIES", 3)),
-            backoff=_number("NPU_RL_BACKOFF", 1.0),
+            stall=_number(STALL) or float(STALL.default),
+            retries=int(_number(RETRIES)),
+            backoff=_number(BACKOFF),
             offline=offline,
         )
 
@@ -77,14 +78,14 @@ class Network:
             raise GitStopped
 
 
-def _number(name: str, default: float) -> float:
-    text = os.environ.get(name) or str(default)
+def _number(variable: Variable) -> float:
+    text = os.environ.get(variable.name) or variable.default
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not 0 <= value <= 86400:
-        raise UsageError(f"{name} is not a number from 0 to 86400", why=f"It is {text!r}.")
+        raise UsageError(f"{variable.name} is not a number from 0 to 86400", why=f"It is {text!r}.")
     return value
 
 

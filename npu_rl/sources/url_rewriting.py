@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
 from npu_rl.config_file import read_configuration
+from npu_rl.environment_variables import REWRITE
 from npu_rl.errors import UsageError
 from npu_rl.git.environment import Credentials
 from npu_rl.masking import MASK
@@ -50,9 +51,9 @@ class Rewrites:
 def load_rewrites(options: Iterable[str] = ()) -> Rewrites:
     """All rules in force. Raises UsageError for one that is not FROM=TO, naming where it stands."""
     rules = [_rule(text, f"--rewrite, number {number}") for number, text in enumerate(options, 1)]
-    for number, line in enumerate(os.environ.get("NPU_RL_REWRITE", "").splitlines(), 1):
+    for number, line in enumerate(os.environ.get(REWRITE.name, "").splitlines(), 1):
         if line.strip():
-            rules.append(_rule(line.strip(), f"NPU_RL_REWRITE, line {number}"))
+            rules.append(_rule(line.strip(), f"{REWRITE.name}, line {number}"))
     rules.extend(read_configuration().rewrite)
     return Rewrites(tuple(rules))
 

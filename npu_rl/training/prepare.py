@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from npu_rl import byte_code, standins
 from npu_rl.bundled import bundled_manifests
 from npu_rl.config.finding import Finding, Severity
+from npu_rl.environment_variables import RUNS
 from npu_rl.errors import HostError, NpuRlError, RecipeError, UsageError, WorkspaceError
 from npu_rl.judgement.judge import AssembledTree, Judgement, judge
 from npu_rl.lock.lock_model import Lock
@@ -128,8 +129,8 @@ class Prepared:
 
 def runs_folder(layout: Layout) -> Path:
     """Where runs are recorded: NPU_RL_RUNS, or `runs` in the workspace."""
-    named = os.environ.get("NPU_RL_RUNS")
-    return user_path(named, "NPU_RL_RUNS").absolute() if named else layout.root / "runs"
+    named = os.environ.get(RUNS.name)
+    return user_path(named, RUNS.name).absolute() if named else layout.root / "runs"
 
 
 def prepare(

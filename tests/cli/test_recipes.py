@@ -74,7 +74,7 @@ def test_a_schema_of_another_npu_rl_is_told_and_left(npu_rl) -> None:  # type: i
     (npu_rl.here / "recipe.schema.json").write_text("{}")
     done = npu_rl("recipes", "copy", "quickstart", "mine.yaml")
     assert done.returncode == 0 and done.stdout == "mine.yaml\n"
-    assert "recipe.schema.json is of another npu-rl" in done.stderr
+    assert "recipe.schema.json is from another version of npu-rl" in done.stderr
     assert (npu_rl.here / "recipe.schema.json").read_text() == "{}"
 
 
@@ -172,7 +172,7 @@ def test_schema_of_recipes(npu_rl) -> None:  # type: ignore[no-untyped-def]
 def test_help_imports_nothing_heavy(tmp_path: Path, arguments: list[str]) -> None:
     loaded = modules_after(arguments, clean_env(tmp_path), tmp_path)
     assert "npu_rl.cli.app" in loaded
-    assert not loaded & {"pydantic", "yaml", "npu_rl.recipes.load_recipe", "npu_rl.cli.recipes"}
+    assert not loaded & {"pydantic", "yaml", "npu_rl.recipes.load_recipe", "npu_rl.cli.judged"}
     done = run_cli(arguments, clean_env(tmp_path))
     assert done.returncode == 0 and "Usage:" in done.stdout
 

@@ -31,7 +31,7 @@ Path_ = tuple[Any, ...]
 
 def test_the_committed_file_is_the_export() -> None:
     committed = (data_root() / "manifests" / "manifest.schema.json").read_text(encoding="utf-8")
-    again = "npu-rl schema > manifests/manifest.schema.json"
+    again = "write it again: .ci/regenerate manifests/manifest.schema.json"
     assert committed == SCHEMA, again
 
 

@@ -14,7 +14,7 @@ from tests.support import ROOT, run_cli
 def test_the_committed_table_is_the_generated_one() -> None:
     written = (ROOT / "patchsets" / "README.md").read_text(encoding="utf-8")
     assert written == patch_table(patch_rows(data_root() / "patchsets")), (
-        "npu-rl list --patches > patchsets/README.md"
+        "write it again: .ci/regenerate patchsets/README.md"
     )
 
 

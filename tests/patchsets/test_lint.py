@@ -67,7 +67,7 @@ def test_a_bundled_lock_is_the_one_of_its_manifest(name: str, tmp_path: Path) ->
     """What `lock --check` says without a network: the manifest, the runtime and the patches are the locked ones."""
     loaded = load_manifest(name)
     lock = lock_model.read(lock_model.file_for(loaded.path))
-    again = f"make it anew: npu-rl lock --manifest {name} --output manifests/{name}.lock.json"
+    again = f"write it again: .ci/regenerate manifests/{name}.lock.json"
     assert lock.manifest == loaded.manifest.name == name
     assert lock.manifest_digest == loaded.digest, again
     assert lock.manifest_files == dict(loaded.files), again

@@ -34,7 +34,7 @@ Path_ = tuple[Any, ...]
 
 def test_the_committed_file_is_the_export() -> None:
     committed = (data_root() / "recipes" / "recipe.schema.json").read_text(encoding="utf-8")
-    assert committed == SCHEMA, "npu-rl schema --recipe > recipes/recipe.schema.json"
+    assert committed == SCHEMA, "write it again: .ci/regenerate recipes/recipe.schema.json"
 
 
 def test_it_is_a_schema() -> None:

@@ -248,5 +248,5 @@ def test_a_dry_run_of_a_changed_tree(workspace: Layout, env: dict[str, str], tmp
     told = json.loads(done.stdout)
     assert told["proven"] is False
     assert {"drift.patch", "drift.json"} <= set(told["files"])
-    assert "UNPROVEN: 1 file is not as locked. a print" in done.stderr
+    assert "UNPROVEN: 1 file differs from the lock. a print" in done.stderr
     assert b"+print('mine')" in (Path(told["folder"]) / "drift.patch").read_bytes()

@@ -111,7 +111,7 @@ def test_people_read_the_same(stack: Stack, layout: Layout) -> None:
     assert done.returncode == 3
     assert "modified   code/alpha/core.py  (alpha, 0001-ten hunk 1)" in done.stdout
     assert "missing  alpha/core.py:10" in done.stdout
-    assert "not ours, harmless  code/notes.txt" in done.stdout
+    assert "harmless, not from the lock  code/notes.txt" in done.stdout
     assert "1 of " in done.stdout
     clean = stack.run("verify", "-w", stack.make(layout.root.parent / "other").root)
     assert clean.returncode == 0

@@ -1,0 +1,137 @@
+"""Groups of commands that import a command's file when it is asked for: the others cost a start nothing."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from importlib import import_module
+from typing import Any, TypeVar
+
+import typer
+from typer.core import TyperCommand, TyperGroup, TyperOption
+
+_Function = TypeVar("_Function", bound=Callable[..., None])
+_EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {}
+
+HIDDEN = "hidden "
+"""What the place of a command begins with that works but is not listed: an older spelling."""
+
+
+def examples(*lines: str) -> Callable[[_Function], _Function]:
+    """Show these command lines below the help of a command. `  # ` begins what one of them does."""
+
+    def note(function: _Function) -> _Function:
+        _EXAMPLES[function] = lines
+        return function
+
+    return note
+
+
+def block(title: str, lines: tuple[str, ...]) -> str:
+    """An epilog whose lines stay as they are."""
+    return "\b\n" + "\n".join([f"{title}:", *(f"  {line}" for line in lines)])
+
+
+class Command(TyperCommand):
+    """A command that takes -v, and whose git commands are logged."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.params.append(_verbose())
+
+    def invoke(self, ctx: Any) -> Any:
+        from npu_rl.git import command_log
+
+        command_log.begin(sys.argv[1:])
+        started = time.monotonic()
+        try:
+            return super().invoke(ctx)
+        finally:
+            command_log.end(time.monotonic() - started)
+
+
+class LazyGroup(TyperGroup):
+    """A group whose `table` says where each command is; see `lazy`."""
+
+    table: Mapping[str, str] = {}
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands: MutableMapping[str, Any] = _Commands(self.table)
+        self.params.append(_verbose())
+
+
+def lazy(table: Mapping[str, str]) -> type[LazyGroup]:
+    """Return the class of a group of these commands: name -> "module:function" of npu_rl.cli."""
+    return type("Group", (LazyGroup,), {"table": table})
+
+
+def group(help: str, table: Mapping[str, str]) -> typer.Typer:
+    """Return a group of commands within npu-rl's; see `lazy`."""
+    return typer.Typer(
+        cls=lazy(table),
+        help=help,
+        callback=lambda: None,
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+    )
+
+
+class _Commands(MutableMapping[str, Any]):
+    def __init__(self, table: Mapping[str, str]) -> None:
+        self._table = table
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            self._made[name] = _command(name, self._table[name])
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._table)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        raise TypeError("commands are named in the table of their group")
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError("commands are named in the table of their group")
+
+
+def _command(name: str, place: str) -> Any:
+    hidden = place.startswith(HIDDEN)
+    module, _, attribute = place.removeprefix(HIDDEN).partition(":")
+    found = getattr(import_module(f"npu_rl.cli.{module}"), attribute)
+    if isinstance(found, typer.Typer):
+        group = typer.main.get_command(found)
+        group.name = name
+        return group
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    lines = _EXAMPLES.get(found)
+    epilog = block("Examples", lines) if lines else None
+    alone.command(name, cls=Command, hidden=hidden, epilog=epilog)(found)
+    return typer.main.get_command(alone)
+
+
+def _verbose() -> TyperOption:
+    return TyperOption(
+        param_decls=["--verbose", "-v"],
+        is_flag=True,
+        default=False,
+        expose_value=False,
+        is_eager=True,
+        callback=_be_verbose,
+        help="Print each git command with its time and outcome, and the time of all.",
+    )
+
+
+def _be_verbose(_context: Any, _option: Any, value: bool) -> None:
+    if value:
+        from npu_rl.cli.show import tell
+        from npu_rl.git import command_log
+
+        command_log.echo = tell

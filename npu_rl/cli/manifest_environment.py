@@ -1,0 +1,19 @@
+"""The environment that a manifest sets, judged as far as no tree is needed."""
+
+from __future__ import annotations
+
+from npu_rl.judgement.environment_check import environment_faults
+from npu_rl.manifest.load_manifest import LoadedManifest
+
+
+def notes_and_errors(loaded: LoadedManifest) -> tuple[list[str], list[str]]:
+    """Return lines on variables that are likely a typing error, and on those that no run could have.
+
+    What only the tree's code reads is judged with a recipe, when there is a tree.
+    """
+    notes: list[str] = []
+    errors: list[str] = []
+    for one in environment_faults(loaded.manifest.env, None):
+        line = f"{loaded.where('env', one.name)}: env.{one.name}: {one.message}; fix: {one.fix}"
+        (errors if one.certain else notes).append(line)
+    return notes, errors

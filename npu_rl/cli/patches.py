@@ -1,0 +1,107 @@
+"""npu-rl patches"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from npu_rl.cli.command_group import examples, group
+from npu_rl.cli.options import Json
+
+if TYPE_CHECKING:
+    from npu_rl.patches.patch_table import PatchRow
+
+
+app = group(
+    "List and show the bundled patches.",
+    {"list": "patches:list_patches", "show": "patches:show"},
+)
+
+
+def _names(incomplete: str) -> list[str]:
+    from npu_rl.bundled import data_root
+
+    paths = sorted((data_root() / "patchsets").rglob("*.patch"))
+    return [path.stem for path in paths if path.stem.startswith(incomplete)]
+
+
+@examples(
+    "npu-rl patches list",
+    "npu-rl patches list --json   # with tests, and what only an NPU can show",
+    "npu-rl patches list | grep vllm",
+)
+def list_patches(json: Json = False) -> None:
+    """List the bundled patches."""
+    from npu_rl.cli.show import print_json, say
+
+    rows = _rows()
+    if json:
+        print_json([row.to_json() for row in rows])
+        return
+    for row in rows:
+        say(f"{row.version:<22} {row.patch.removesuffix('.patch'):<36} {row.subject}")
+
+
+@examples(
+    "npu-rl patches show 0001-attention-scale",
+    "npu-rl patches show hf-rollout-repeats-once     # by the adaptation it makes",
+    "npu-rl patches show 0001-attention-scale --json",
+)
+def show(
+    patch: Annotated[
+        str,
+        typer.Argument(
+            metavar="PATCH",
+            help="A patch's name (see `npu-rl patches list`), or an adaptation's.",
+            autocompletion=_names,
+        ),
+    ],
+    json: Json = False,
+) -> None:
+    """Print a bundled patch, header first."""
+    from npu_rl.bundled import data_root
+    from npu_rl.cli.show import print_json, say_text
+
+    wanted = patch.removesuffix(".patch")
+    rows = _rows()
+    found = [row for row in rows if wanted in (row.patch.removesuffix(".patch"), *row.adaptation)]
+    if not found:
+        raise _unknown(patch, rows)
+    files = [data_root() / "patchsets" / Path(*row.version.split(" ", 1)) / row.patch for row in found]
+    if json:
+        print_json([{**row.to_json(), "path": str(file)} for row, file in zip(found, files, strict=True)])
+        return
+    for file in files:
+        say_text(file.read_text(encoding="utf-8", errors="backslashreplace"))
+
+
+def table(as_json: bool) -> None:
+    """Print every bundled patch as the Markdown table of patchsets/README.md."""
+    from npu_rl.cli.show import print_json, say_text
+    from npu_rl.patches.patch_table import patch_table
+
+    rows = _rows()
+    if as_json:
+        print_json([row.to_json() for row in rows])
+    else:
+        say_text(patch_table(rows))
+
+
+def _rows() -> list[PatchRow]:
+    from npu_rl.bundled import data_root
+    from npu_rl.patches.patch_table import patch_rows
+
+    return patch_rows(data_root() / "patchsets")
+
+
+def _unknown(patch: str, rows: list[PatchRow]) -> Exception:
+    from npu_rl.config.suggest import did_you_mean
+    from npu_rl.errors import PatchError
+
+    names = [name for row in rows for name in (row.patch.removesuffix(".patch"), *row.adaptation)]
+    return PatchError(
+        f"There is no bundled patch {patch!r}{did_you_mean(patch, names)}",
+        hint="List them: npu-rl patches list",
+    )
