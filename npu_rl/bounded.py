@@ -29,7 +29,7 @@ def open_file(path: Path) -> IO[bytes]:
         return os.fdopen(handle, "rb")
     os.close(handle)
     number = errno.EISDIR if stat.S_ISDIR(kind) else errno.EINVAL
-    raise OSError(number, "It is no regular file", str(path))
+    raise OSError(number, "Not a regular file", str(path))
 
 
 def read_file(path: Path, most: int = LARGEST) -> bytes:
@@ -54,9 +54,9 @@ def parse_json(text: str | bytes) -> Any:
     try:
         return json.loads(text)
     except RecursionError:
-        raise ValueError("it is nested too deep") from None
+        raise ValueError("it is nested too deeply") from None
     except MemoryError:
-        raise ValueError("it holds more than this machine's memory") from None
+        raise ValueError("it does not fit into this machine's memory") from None
     finally:
         if collecting:
             gc.enable()

@@ -26,8 +26,8 @@ def data_root() -> Path:
     raise NpuRlError(
         "The files shipped with npu-rl are missing",
         where=str(packed),
-        why=f"neither this folder nor {checkout / 'manifests'} exists",
-        hint="install npu-rl again, from its wheel or from a whole checkout",
+        why=f"Neither this folder nor {checkout / 'manifests'} exists.",
+        hint="Reinstall npu-rl, from its wheel or from a full checkout.",
     )
 
 
@@ -47,18 +47,18 @@ def bundled_patchset(name: str) -> Path:
     root = data_root() / "patchsets"
     if not _PATCHSET.fullmatch(name):
         raise ManifestError(
-            f"{name!r} is not the name of a patchset",
-            why="a bundled patchset is named component/version, such as verl/0.5.0",
-            hint="write ./path for patches of your own",
+            f"Invalid patchset name {name!r}",
+            why="A bundled patchset is named component/version, such as verl/0.5.0.",
+            hint="Write ./path for your own patches.",
         )
     folder = root / name
     if folder.is_dir():
         return folder
     known = sorted(f"{path.parent.name}/{path.name}" for path in root.glob("*/*") if path.is_dir())
     raise ManifestError(
-        f"There is no bundled patchset {name!r}",
-        why=f"known patchsets: {', '.join(known) or 'none'}",
-        hint="name one of these, or write ./path for patches of your own",
+        f"Unknown bundled patchset {name!r}",
+        why=f"Bundled patchsets: {', '.join(known) or 'none'}",
+        hint="Use one of these names, or write ./path for your own patches.",
     )
 
 

@@ -13,8 +13,8 @@ from npu_rl.user_path import user_path
 
 _LARGEST = 1 << 20  # bytes
 _SHAPE = (
-    "It holds two keys, both optional: `rewrite`, with FROM: TO pairs of text, and `safe_workspaces`, a list of "
-    'absolute paths, or "*".'
+    "It may have two keys: `rewrite`, a mapping FROM: TO of URL prefixes, and `safe_workspaces`, a list of absolute "
+    'paths, or "*".'
 )
 
 
@@ -44,15 +44,15 @@ def read_configuration() -> Configuration:
     data = _parsed(path)
     unknown = sorted(str(key) for key in data if key not in ("rewrite", "safe_workspaces"))
     if unknown:
-        raise _wrong(path, "is not as it should be", f"unknown keys: {', '.join(unknown)}", _SHAPE)
+        raise _wrong(path, "is not valid", f"Unknown keys: {', '.join(unknown)}", _SHAPE)
     rewrite, safe = data.get("rewrite") or {}, data.get("safe_workspaces") or []
     if not isinstance(rewrite, dict) or not all(
         isinstance(text, str) and text for pair in rewrite.items() for text in pair
     ):
-        raise _wrong(path, "is not as it should be", None, _SHAPE)
+        raise _wrong(path, "is not valid", "rewrite must be a mapping of text to text.", _SHAPE)
     safe = [safe] if safe == "*" else safe
     if not isinstance(safe, list) or not all(_is_place(entry) for entry in safe):
-        raise _wrong(path, "is not as it should be", "safe_workspaces lists absolute paths", _SHAPE)
+        raise _wrong(path, "is not valid", "safe_workspaces must be a list of absolute paths.", _SHAPE)
     return Configuration(tuple(rewrite.items()), tuple(safe))
 
 
@@ -69,15 +69,15 @@ def _parsed(path: Path) -> dict[Any, Any]:
         line = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise _wrong(path, "is not valid YAML", f"{error.problem}{line}") from None
     except (yaml.YAMLError, UnicodeDecodeError):
-        raise _wrong(path, "is not valid YAML", "It holds characters that are not text.") from None
+        raise _wrong(path, "is not valid YAML", "It contains characters that are not text.") from None
     except RecursionError:
-        raise _wrong(path, "is not valid YAML", "It is nested too deep.") from None
+        raise _wrong(path, "is not valid YAML", "It is nested too deeply.") from None
     except ValueError as error:
         raise _wrong(path, "is not valid YAML", str(error)) from None
     except OSError as error:
         raise _wrong(path, "can't be read", error.strerror) from error
     if data is not None and not isinstance(data, dict):
-        raise _wrong(path, "is not as it should be", None, _SHAPE)
+        raise _wrong(path, "is not valid", "It is not a mapping.", _SHAPE)
     return data or {}
 
 

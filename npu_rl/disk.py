@@ -26,15 +26,15 @@ _REASONS = {
     errno.EACCES: ("No permission", _OWNER),
     errno.EPERM: ("No permission", _OWNER),
     errno.EROFS: ("The file system is read-only", "Choose another folder."),
-    errno.ENOTDIR: ("A file is where a folder is needed", "Choose another folder."),
-    errno.EEXIST: ("A file is where a folder is needed", "Choose another folder."),
-    errno.ELOOP: ("A symbolic link leads in a circle", "Choose another folder."),
+    errno.ENOTDIR: ("A file exists where a folder is needed", "Choose another folder."),
+    errno.EEXIST: ("A file exists where a folder is needed", "Choose another folder."),
+    errno.ELOOP: ("A path has a loop of symbolic links", "Choose another folder."),
     errno.ENAMETOOLONG: ("A path is too long for this file system", "Choose a folder with a shorter path."),
     errno.EMFILE: ("Too many files are open", _MORE_FILES),
     errno.ENFILE: ("Too many files are open", _MORE_FILES),
-    errno.ENOLCK: ("The file system has no locks", "Choose a folder on a local disk."),
-    errno.ENXIO: ("A pipe or device is where a file is needed", "Choose another place."),
-    errno.EIO: ("The disk failed", "Look at the system's log, or choose another disk."),
+    errno.ENOLCK: ("The file system does not support locks", "Choose a folder on a local disk."),
+    errno.ENXIO: ("A pipe or device exists where a file is needed", "Choose another path."),
+    errno.EIO: ("The disk failed", "Check the system log, or choose another disk."),
     **dict.fromkeys(
         (errno.ESTALE, *_GONE), ("The file server failed", "Run again, or choose a folder on a local disk.")
     ),
@@ -156,24 +156,26 @@ def named_file(path: Path) -> Path:
         except FileNotFoundError:
             if target.parent.is_dir():
                 return target
-            raise UsageError("There is no such folder", where=str(target.parent)) from None
-        if stat.S_ISDIR(found.st_mode):
             raise UsageError(
-                "A folder is where a file is to be written", where=str(path), hint="Name a file."
-            )
+                "The folder does not exist",
+                where=str(target.parent),
+                hint="Create it, or choose another path.",
+            ) from None
+        if stat.S_ISDIR(found.st_mode):
+            raise UsageError("The output path is a folder", where=str(path), hint="Pass the path of a file.")
         if not stat.S_ISREG(found.st_mode):
             raise UsageError(
-                "A device, pipe or socket is where a file is to be written",
+                "The output path is a device, pipe or socket",
                 where=str(path),
-                hint="Name a file. To see it, write one and print that: `cat FILE`.",
+                hint="Pass the path of a file. To print the result, write a file and run `cat FILE`.",
             )
         for stream in (1, 2):
             with contextlib.suppress(OSError):
                 if os.path.samestat(os.fstat(stream), found):
                     raise UsageError(
-                        "This command's own messages go to the file it is to write",
+                        "The output path is the file that this command's messages are redirected to",
                         where=str(path),
-                        hint="Name another file.",
+                        hint="Pass the path of another file.",
                     )
     return target
 

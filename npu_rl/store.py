@@ -75,7 +75,7 @@ class Unit:
         text = read_file(self.path / "unit.json", most=1 << 30).decode("utf-8")
         end = len(_HEAD) + 64
         if text[:end] != _HEAD + hashlib.sha256(text[end:].encode()).hexdigest():
-            raise ValueError("its digest does not fit")
+            raise ValueError("its digest does not match")
         return text
 
     def size(self) -> int:
@@ -224,7 +224,7 @@ class Store:
                 raise HostError(
                     "Another npu-rl command is using the store",
                     where=str(self.root),
-                    hint="Wait until it has ended, then run again.",
+                    hint="Wait until it has finished, then run again.",
                 )
             old = [
                 Unit(path.name, path)

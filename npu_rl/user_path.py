@@ -17,10 +17,12 @@ def user_path(text: str | Path, where: str | None = None) -> Path:
     """
     try:
         if "\0" in str(text):
-            raise RuntimeError("It holds a NUL character.")
+            raise RuntimeError("It contains a NUL character.")
         path = Path(text).expanduser()
         if len(os.fsencode(path)) > _LONGEST or any(len(os.fsencode(p)) > _LONGEST_PART for p in path.parts):
-            raise RuntimeError("It is longer than a file system takes.")
+            raise RuntimeError(
+                f"It is longer than {_LONGEST} bytes, or a component is longer than {_LONGEST_PART} bytes."
+            )
         return path
     except (RuntimeError, ValueError) as error:
         shown = ascii(str(text))
@@ -28,5 +30,5 @@ def user_path(text: str | Path, where: str | None = None) -> Path:
             f"Invalid path {shown[:80]}…" if len(shown) > 80 else f"Invalid path {shown}",
             where=where,
             why=str(error),
-            hint="Write ./~name for a file whose name begins with ~.",
+            hint="For a file whose name begins with ~, write ./~name.",
         ) from error

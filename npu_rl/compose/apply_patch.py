@@ -21,7 +21,7 @@ from npu_rl.patches.patch_model import FilePatch, Hunk, Patch
 
 _REFRESH = "Refresh the patch for this pin. Nothing was changed."
 _MOST_TOLD = 20  # hunks that do not apply: the nearest place of each costs up to a tenth of a second
-_REAL_FILE = "Patch the file the link leads to. Nothing was changed."
+_REAL_FILE = "Patch the file that the link points to. Nothing was changed."
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def _offsets(
             kinds.add(kind)
             problems.append(f"hunk {hunk.number} of {file.path} (patch line {hunk.line}):\n{said}")
     if unsought:
-        problems.append(f"{unsought} more hunks were not looked at")
+        problems.append(f"and {unsought} more hunks, which were not checked")
     if problems:
         raise PatchError(
             f"{patch.name} does not apply to {component}",
@@ -126,7 +126,7 @@ def _flaw(
     if location.kind not in ("exact", "offset") or (location.kind == "offset" and tolerance.offset == 0):
         return location.kind, explain(content, hunk, location)
     if tolerance.offset is not None and abs(location.offset) > tolerance.offset:
-        bound = f"`offset: {tolerance.offset}` allows fewer."
+        bound = f"`offset: {tolerance.offset}` does not allow that."
         return "too far", f"{explain(content, hunk, location)} {bound}"
     if not tolerance.headings:
         return None
@@ -143,21 +143,18 @@ def _flaw(
 
 def _next(kinds: set[Kind | _Stray]) -> str:
     if kinds == {"already_applied"}:
-        return "The change is upstream at this pin: drop the patch."
+        return "The change is already upstream at this pin: remove the patch."
     if kinds == {"offset"}:
         return (
-            "Refresh the patch for this pin, or write `offset: N` to let its hunks move by N lines at most "
+            "Refresh the patch for this pin, or set `offset: N` to let its hunks move by at most N lines "
             "(`offset: allow`: by any number)."
         )
     if kinds == {"too far"}:
-        return "Look at the place: refresh the patch for this pin, or write a larger `offset:`."
+        return "Review the new position, then refresh the patch for this pin or set a larger `offset:`."
     if kinds == {"twin"}:
-        return "Look at the place: refresh the patch for this pin, or write the number of lines as `offset:`."
+        return "Review the new position, then refresh the patch for this pin or set `offset:` to that number."
     if kinds == {"heading"}:
-        return (
-            "Refresh the patch for this pin. If the place is right, remove the heading after the second @@ "
-            "of the hunk."
-        )
+        return "Refresh the patch for this pin. If the place is right, remove the heading after the hunk's second @@."
     return "The pin or the patch has changed: refresh the patch for this pin."
 
 
@@ -173,10 +170,10 @@ def _check_result(
             odd.add(path)
     if odd:
         raise PatchError(
-            "git apply did something else than the patch says",
+            "git apply and npu-rl applied the patch differently",
             where=where,
             why=", ".join(sorted(odd)),
-            hint="Please report this with the patch and your git version. Nothing was changed.",
+            hint="Please report this as a bug, with the patch and your git version. Nothing was changed.",
         )
 
 
@@ -188,10 +185,10 @@ def _check_taken(patch: Patch, taken: Sequence[str], where: str) -> None:
     ]
     if outside:
         raise PatchError(
-            f"{patch.name} touches paths outside what is taken",
+            f"{patch.name} changes paths that the component does not take",
             where=where,
             why=", ".join(outside),
-            hint="Take those paths, name them under `exclude:` of the patch, or set `checkout: full`.",
+            hint="Add those paths to `take:`, list them under `exclude:` of the patch, or set `checkout: full`.",
         )
 
 
@@ -205,18 +202,23 @@ def _content(trees: Trees, tree: str, file: FilePatch, where: str) -> bytes | No
     for depth, entry in enumerate(trees.way(tree, file.path), start=1):
         link = "/".join(file.path.split("/")[:depth]) if entry and entry.mode == SYMLINK else file.path
         if link != file.path:
-            raise refused("would be written through a symbolic link", f"{link} is one.", _REAL_FILE)
+            raise refused(
+                "would be written through a symbolic link", f"{link} is a symbolic link.", _REAL_FILE
+            )
     if file.old_path is None:
         if entry is not None:
-            raise refused("is to be created but is there already", hint="Drop the patch, or refresh it.")
+            raise refused(
+                "is created by the patch but already exists",
+                hint="Remove the patch, or refresh it for this pin.",
+            )
         return None
     if entry is None or entry.is_tree:
         raise refused(
             "is not in the tree",
-            "The file the patch changes was moved or removed upstream, or `strip:` is wrong.",
+            "The file was moved or removed upstream, or `strip:` is wrong.",
         )
     if entry.mode == SYMLINK:
-        raise refused("is a symbolic link; patches change files only", hint=_REAL_FILE)
+        raise refused("is a symbolic link, and a patch can change only files", hint=_REAL_FILE)
     return trees.blob(entry.oid)
 
 
@@ -235,7 +237,7 @@ def _git_apply(
         return temporary.text("write-tree")
     except GitError as error:
         raise PatchError(
-            "git apply refused the patch",
+            "git apply rejected the patch",
             where=where,
             why=error.stderr,
             hint=_REFRESH,

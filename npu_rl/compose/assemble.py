@@ -52,7 +52,7 @@ def _named(trees: Trees, lock: Lock, current: dict[str, str], name: str, path: s
     owner = next((other for other in current if other != name and lays(other)), name)
     what = f"{owner} and {name} both take {path}" if owner != name else f"{name} takes {path} twice"
     return ComposeError(
-        what, hint="Change `take:` of one of them; two components may share a folder, never a path."
+        what, hint="Change `take:` of one of them: two components may share a folder, but not a file."
     )
 
 
@@ -148,7 +148,7 @@ def _lay(trees: Trees, root: str, path: str, entry: Entry, what: str) -> str:
     try:
         return trees.lay(root, path, entry)
     except Collision as error:
-        raise ComposeError(f"{what} needs the path {error.path}, which a component takes") from error
+        raise ComposeError(f"{what} needs the path {error.path}, which a component also takes") from error
 
 
 def component_commit(trees: Trees, name: str, component: LockedComponent) -> str:

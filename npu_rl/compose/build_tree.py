@@ -100,7 +100,7 @@ def _check_names(files: list[tuple[str, Entry]], what: str) -> None:
                 known.add(name)
                 if why := unfit_name(name):
                     raise ComposeError(
-                        f"{what} has a path that git would not check out",
+                        f"{what} has a path that git refuses to check out",
                         where=path[:1000],
                         why=why,
                         hint="Do not take that path.",
@@ -113,7 +113,7 @@ def _check_blobs(files: list[tuple[str, Entry]], trees: Trees, what: str) -> Non
     path = next((path for path, entry in files if entry.oid in odd), None)
     if path is not None:
         raise ComposeError(
-            f"{what} has a file whose content is no file",
+            f"{what} has a file whose object is not a blob",
             where=path,
             why=f"{odd[dict(files)[path].oid]} {dict(files)[path].oid}",
             hint="Do not take that path.",
@@ -126,7 +126,7 @@ def _check_modes(files: list[tuple[str, Entry]], tree: str, what: str) -> None:
     if found != tree:
         raise ComposeError(
             f"{what} is not a tree that git would write",
-            why=f"Its files give {found}, not {tree}: a file has an odd mode, or a folder is empty.",
+            why=f"Its files give {found}, not {tree}: a file has an unusual mode, or a folder is empty.",
             hint="Do not take that path.",
         )
 
@@ -172,9 +172,9 @@ def run_patch(
 def _expect(found: str, locked: str, what: str) -> str:
     if found != locked:
         raise ComposeError(
-            f"{what} is not what the lock says",
+            f"{what} does not match the lock",
             why=f"Expected tree {locked}, found {found}.",
-            hint="If you changed the lock or a patch, make a new lock. Otherwise please report this.",
+            hint="If you changed the lock or a patch, make a new lock. Otherwise please report this as a bug.",
         )
     return found
 
@@ -182,8 +182,8 @@ def _expect(found: str, locked: str, what: str) -> str:
 def _expect_offsets(patch: LockedPatch, applied: Applied, name: str) -> None:
     if applied.offsets != patch.offsets:
         raise ComposeError(
-            f"{patch.name} of {name} applies on other lines than the lock accepted",
-            why=f"Locked offsets {patch.offsets or 'none'}, found {applied.offsets or 'none'}.",
+            f"{patch.name} of {name} applies at other offsets than the lock records",
+            why=f"Locked offsets: {patch.offsets or 'none'}; found: {applied.offsets or 'none'}.",
         )
 
 
@@ -194,8 +194,8 @@ def _runtime(trees: Trees, locked: str) -> None:
     found = write_runtime(trees)
     if found != locked:
         raise ComposeError(
-            "The lock was made with another version of npu-rl's runtime",
-            why=f"Locked {locked[:12]}, installed {found[:12]}, and the store has not kept the old one.",
+            "The lock was made with another version of npu_rl_runtime",
+            why=f"Locked {locked[:12]}, installed {found[:12]}, and the store does not have the locked one.",
             hint="Install the npu-rl that made the lock, or make a new lock: npu-rl lock --manifest M",
         )
 

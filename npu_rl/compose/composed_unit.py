@@ -73,9 +73,9 @@ def _make(store: Store, lock: Lock, units: list[Unit], beside: Path, key: str) -
 def _check(made: Composition, lock: Lock) -> None:
     if (made.tree, made.commit) != (lock.tree, lock.commit):
         raise ComposeError(
-            "The composed tree is not what the lock says",
+            "The composed tree does not match the lock",
             why=f"Locked {lock.tree} (commit {lock.commit}), found {made.tree} (commit {made.commit}).",
-            hint="Please report this with your git version.",
+            hint="Please report this as a bug, with your git version.",
         )
 
 

@@ -91,7 +91,7 @@ class Trees:
         if known is None:
             kind, data = self.read_object(oid)
             if kind != "tree":
-                raise ComposeError(f"{oid[:12]} is a {kind}, where a tree was expected")
+                raise ComposeError(f"Object {oid[:12]} is a {kind}, not a tree")
             known = self._trees[oid] = parse_tree(data)
         return known
 
@@ -274,15 +274,15 @@ def check_links(files: Iterable[tuple[str, Entry]], trees: Trees, what: str) -> 
     for path, entry in files:
         if entry.mode == GITLINK:
             raise ComposeError(
-                f"{what} has a submodule at {path} that the manifest does not name",
-                why=f"A gitlink ({entry.oid[:12]}) holds no files, only a pointer to another repository.",
-                hint="Name it under `submodules:` with its URL and commit id, or do not take that path.",
+                f"{what} has a submodule at {path} that the manifest does not list",
+                why=f"A gitlink ({entry.oid[:12]}) has no files, only a commit id of another repository.",
+                hint="List it under `submodules:` with its URL and commit id, or do not take that path.",
             )
         if entry.mode == SYMLINK:
             links[path] = trees.blob(entry.oid).decode("utf-8", "surrogateescape")
             if not 0 < len(links[path]) <= _LONGEST_LINK:
                 raise ComposeError(
-                    f"{what} has a symbolic link that no system can make",
+                    f"{what} has a symbolic link that can't be created",
                     where=path,
                     why=f"Its target is {len(links[path])} bytes long.",
                     hint="Do not take that path.",
@@ -290,7 +290,7 @@ def check_links(files: Iterable[tuple[str, Entry]], trees: Trees, what: str) -> 
     for path, target in links.items():
         if _leaves(path, links):
             raise ComposeError(
-                f"{what} has a symbolic link that leaves the tree",
+                f"{what} has a symbolic link that points outside the tree",
                 where=f"{path} -> {target}",
                 hint="Do not take that path.",
             )

@@ -32,10 +32,10 @@ def locked_text(
         store.keep_file(found)
         return found
     raise PatchError(
-        f"The text of {patch.name} is not the one that was locked",
+        f"The locked text of {patch.name} is not available",
         where=patch.file,
-        why="The file is not there." if found is None else "The file was changed after the lock was made.",
-        hint="Restore it, or make a new lock: npu-rl lock --manifest M",
+        why="The file does not exist." if found is None else "The file was changed after the lock was made.",
+        hint="Restore the file, or make a new lock: npu-rl lock --manifest M",
     )
 
 

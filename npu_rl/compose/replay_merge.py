@@ -65,9 +65,9 @@ def _make(trees: Trees, record: Record, what: str, allowance: Allowance) -> None
     oid = trees.write_object("blob", merged)
     if not clean or oid != record.id:
         raise ComposeError(
-            f"{what}: merging {record.path} does not give what the lock says",
+            f"{what}: merging {record.path} does not give the locked result",
             why=f"Expected {record.id}, found {oid}.",
-            hint="Report this with your git version; `npu-rl lock` there may show the cause.",
+            hint="Please report this as a bug, with your git version; running `npu-rl lock` there may show the cause.",
         )
 
 
@@ -78,5 +78,5 @@ def _content(path: str, text: str, what: str, allowance: Allowance) -> bytes:
         raise ComposeError(
             f"{what}: the record of {path} is damaged",
             why=str(error),
-            hint="Restore the lock from version control, or make it anew: npu-rl lock --manifest M",
+            hint="Restore the lock from version control, or make a new one: npu-rl lock --manifest M",
         ) from error

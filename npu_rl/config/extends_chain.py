@@ -69,7 +69,7 @@ def _read(kind: Kind, wanted: _Wanted) -> ChainFile:
     except (OSError, ValueError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         what = f"The {kind.noun} {shown(wanted.shown_as)} can't be read"
-        raise kind.error(what, where=wanted.where, why=reason, hint="check the path") from error
+        raise kind.error(what, where=wanted.where, why=reason, hint="Check the path.") from error
     document = read_yaml(raw, wanted.shown_as, kind)
     return ChainFile(path, wanted.bundled, sha256(raw), document, _extends(kind, document))
 
@@ -80,7 +80,7 @@ def _extends(kind: Kind, document: Document) -> str | None:
         return None
     try:
         if not isinstance(value, str):
-            raise ValueError("must be text: a bundled name or a relative path")
+            raise ValueError("must be text: the name of a bundled file or a relative path")
         return text_checks.check_extends(value)
     except ValueError as error:
         problem = Problem(document.name, document.lines[("extends",)], ("extends",), str(error))
@@ -95,9 +95,9 @@ def _parent(kind: Kind, chain: list[ChainFile]) -> _Wanted | None:
     if text_checks.is_manifest_path(child.extends):
         if child.bundled:
             raise kind.error(
-                f"{child.document.name} extends a path",
+                f"The bundled {kind.noun} {child.document.name} extends a path",
                 where=where,
-                why=f"a bundled {kind.noun} can only extend another bundled {kind.noun}, by its name",
+                why=f"A bundled {kind.noun} can only extend another bundled {kind.noun}, by name.",
             )
         path = child.path.parent / child.extends
         beside = os.path.normpath(Path(child.document.name).parent / child.extends)
@@ -116,14 +116,14 @@ def _refuse_endless(kind: Kind, chain: list[ChainFile], parent: Path, where: str
             f"{names[0]} extends itself",
             where=where,
             why=f"{' -> '.join(names)} -> {parent.name} is a cycle",
-            hint="remove one `extends:` line",
+            hint="Remove one `extends:` line.",
         )
     if len(chain) > PARENT_LIMIT:
         raise kind.error(
-            f"{names[0]} extends more than {PARENT_LIMIT} {kind.folder}, one after the other",
+            f"{names[0]} has more than {PARENT_LIMIT} levels of `extends:`",
             where=where,
             why=" -> ".join(names),
-            hint="write what is shared into one parent",
+            hint="Merge some of these files into one parent.",
         )
 
 

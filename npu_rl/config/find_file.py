@@ -16,7 +16,7 @@ def find(kind: Kind, name_or_path: str) -> Path:
         return find_bundled(kind, name_or_path)
     path = user_path(name_or_path).absolute()
     if not path.is_file():
-        raise kind.error(f"There is no such {kind.noun}", where=str(path), hint="check the path")
+        raise kind.error(f"No such {kind.noun} file", where=str(path), hint="Check the path.")
     return path
 
 
@@ -26,8 +26,8 @@ def find_bundled(kind: Kind, name: str, where: str | None = None) -> Path:
     if name in known:
         return known[name]
     raise kind.error(
-        f"There is no bundled {kind.noun} {shown(name)}{closest(name, list(known))}",
+        f"Unknown bundled {kind.noun} {shown(name)}{closest(name, list(known))}",
         where=where,
         why=f"bundled {kind.folder}: {', '.join(known) or 'none'}",
-        hint="name one of these, or give the path of a file: a path holds '/' or ends in .yaml",
+        hint="Pass one of these names, or the path of a file (it contains '/' or ends in .yaml).",
     )

@@ -14,11 +14,9 @@ from npu_rl.config.problems import KeyPath, Problem, place
 from npu_rl.config.yaml_reader import Document, Plain
 
 APPEND = "append"
-NO_PARENT = "there is no parent whose list this could add to: write the list itself"
+NO_PARENT = f"`{APPEND}:` needs a parent (`extends:`) whose list it adds to: write the list itself"
 NO_LIST = f"`{APPEND}:` must be a list"
-NO_VALUE = (
-    "has no value, and there is nothing it could remove: write a value ([] or {} for none), or drop the line"
-)
+NO_VALUE = "has no value, and no parent sets this key: write a value ([] or {} for none), or remove the line"
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ class Invalid(NpuRlError):
             f"{name} is not a valid {self.noun}: {count}",
             where=place(self.problems[0].file, self.problems[0].line),
             why="\n".join(str(problem) for problem in self.problems),
-            hint="correct these lines and run the command again",
+            hint="Correct these lines and run the command again.",
         )
 
 

@@ -57,14 +57,14 @@ def _read_offset(value: object) -> object:
         return int(value)
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 9_999_999:
         return value
-    raise ValueError("must be 'refuse', 'allow' or the number of lines a hunk may move, from 1 on")
+    raise ValueError("must be 'refuse', 'allow' or the number of lines a hunk may move (1 or more)")
 
 
 def _read_schema(value: object) -> object:
     if value in ("1", 1) and not isinstance(value, bool):
         return 1
     got = f", not {shown(value)}" if isinstance(value, str) else ""
-    raise ValueError(f"must be 1, the only schema this npu-rl knows{got}")
+    raise ValueError(f"must be 1, the only schema version this npu-rl supports{got}")
 
 
 SchemaVersion = Annotated[Literal[1], BeforeValidator(_read_schema), WithJsonSchema({"enum": [1, "1"]})]

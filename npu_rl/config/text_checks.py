@@ -23,7 +23,7 @@ OBJECT_PATTERN = (
 )
 
 _NAME_LIMIT = 100
-_RELATIVE = "a path is relative, with / between its parts"
+_RELATIVE = "write a relative path with '/' as the separator"
 # Variables that decide which code runs or which files the tools read: set by npu-rl or by nobody.
 _HIJACKING = re.compile(
     r"PATH|HOME|IFS|ENV|BASH_ENV|SHELLOPTS|BASHOPTS|LD_AUDIT|GIT_.*"
@@ -48,11 +48,13 @@ def check_name(value: str) -> str:
     """The name of a manifest or component; it becomes part of file names and refs."""
     if not _matches(NAME_PATTERN, value) or len(value) > _NAME_LIMIT:
         raise ValueError(
-            f"{shown(value)} is not a name: begin with a letter or digit,"
+            f"{shown(value)} is not a valid name: begin with a letter or digit,"
             f" then letters, digits, '.', '_' or '-', at most {_NAME_LIMIT} characters"
         )
     if ".." in value or value.endswith((".", ".lock")):
-        raise ValueError(f"{shown(value)} is not a name: no '..', and no '.' or '.lock' at the end")
+        raise ValueError(
+            f"{shown(value)} is not a valid name: it must not contain '..' or end in '.' or '.lock'"
+        )
     return value
 
 
@@ -81,7 +83,7 @@ def check_pin(value: str) -> str:
 
 
 def _short_ref(value: str) -> str:
-    why = f"{shown(value)} is a short name, and a branch and a tag can share it"
+    why = f"{shown(value)} is a short ref name, which a branch and a tag can share"
     if value.startswith(("heads/", "tags/", "remotes/", "pull/")):
         return f"{why}: write refs/{value}"
     bare = value.removeprefix("origin/")
@@ -92,31 +94,35 @@ def _check_ref_format(ref: str) -> str:
     """The rules of `git check-ref-format`, and no part that begins with '-'."""
     forbidden = re.search(r"[\x00-\x20\x7f~^:?*\[\\]", ref)
     if forbidden:
-        raise ValueError(f"a ref can't hold {shown(forbidden.group())}: write a full commit id or refs/...")
+        raise ValueError(
+            f"a ref must not contain {shown(forbidden.group())}: write a full commit id or refs/..."
+        )
     if ".." in ref or "@{" in ref:
-        raise ValueError("a ref can't hold '..' or '@{': write one full commit id or refs/...")
+        raise ValueError("a ref must not contain '..' or '@{': write one full commit id or refs/...")
     for part in ref.split("/"):
         if not part:
-            raise ValueError("a ref has no empty part: no '//' and no '/' at either end")
+            raise ValueError(
+                "a ref must not have an empty component: remove the '//', or the '/' at its start or end"
+            )
         if part.startswith((".", "-")) or part.endswith((".", ".lock")):
-            raise ValueError("no part of a ref begins with '.' or '-', or ends with '.' or '.lock'")
+            raise ValueError("no component of a ref may begin with '.' or '-', or end with '.' or '.lock'")
     return ref
 
 
 def check_path(value: str) -> str:
     """A relative POSIX path that stays inside its folder and never touches a `.git`."""
     if not value:
-        raise ValueError("a path must not be empty; '.' is the whole root")
+        raise ValueError("a path must not be empty; '.' means the root")
     if value == ".":
         return value
     if value.startswith(("/", "~")):
         raise ValueError(f"{shown(value)} is absolute: {_RELATIVE}")
     if value.startswith("-"):
-        raise ValueError(f"{shown(value)} begins with '-' and could be taken for an option")
+        raise ValueError(f"{shown(value)} begins with '-', so git would read it as an option")
     if "\\" in value:
-        raise ValueError(f"{shown(value)} holds a backslash: {_RELATIVE}")
+        raise ValueError(f"{shown(value)} contains a backslash: {_RELATIVE}")
     if _unprintable(value):
-        raise ValueError(f"{shown(value)} holds a control or invisible character")
+        raise ValueError(f"{shown(value)} contains a control or invisible character")
     for segment in value.split("/"):
         _check_segment(value, segment)
     if value.count("/") > DEEPEST:
@@ -126,11 +132,11 @@ def check_path(value: str) -> str:
 
 def _check_segment(path: str, segment: str) -> None:
     if not segment:
-        raise ValueError(f"{shown(path)} has an empty part: no '//' and no '/' at the end")
+        raise ValueError(f"{shown(path)} has an empty component: remove the '//', or the '/' at its end")
     if segment in (".", ".."):
-        raise ValueError(f"{shown(path)} holds {segment!r}: a path names its place directly")
+        raise ValueError(f"{shown(path)} contains {segment!r}: write the path without it")
     if is_dot_git(segment):
-        raise ValueError(f"{shown(path)} leads into git's own folder")
+        raise ValueError(f"{shown(path)} is inside git's own folder")
     if why := unfit_name(segment):
         raise ValueError(f"{shown(path)}: {why}")
 
@@ -141,7 +147,7 @@ def check_local_path(value: str) -> str:
     while rest.startswith("../"):
         rest = rest.removeprefix("../")
     if rest in ("", ".."):
-        raise ValueError(f"{shown(value)} names no file or folder of its own")
+        raise ValueError(f"{shown(value)} does not name a file or folder")
     check_path(rest.removesuffix("/"))
     return value
 
@@ -181,7 +187,7 @@ def check_glob(value: str) -> str:
     check_text(value)
     if value.startswith(("-", "/")) or "\\" in value:
         raise ValueError(
-            f"{shown(value)} is not a pattern of relative paths: no '-' or '/' first, no backslash"
+            f"{shown(value)} is not a valid pattern: it must not begin with '-' or '/' or contain a backslash"
         )
     return value
 
@@ -195,10 +201,10 @@ def check_variable(value: str) -> str:
     """The name of an environment variable that a manifest may set."""
     if not _matches(VARIABLE_PATTERN, value):
         raise ValueError(
-            f"{shown(value)} is not the name of a variable: letters, digits and '_', no digit first"
+            f"{shown(value)} is not a valid variable name: use letters, digits and '_', and no digit first"
         )
     if _HIJACKING.fullmatch(value):
-        raise ValueError(f"{value} decides which code runs, so a manifest can't set it")
+        raise ValueError(f"{value} controls which code runs, so a manifest must not set it")
     return value
 
 
@@ -214,7 +220,9 @@ def check_requirement(value: str) -> str:
             f"{shown(value)} is not a requirement (PEP 508), such as ray==2.42.1: {reason}"
         ) from None
     if requirement.url and re.match(r"[^/]*//[^/@]*@", requirement.url):
-        raise ValueError(f"{shown(value)} holds a user or password: use netrc or the index's own settings")
+        raise ValueError(
+            f"{shown(value)} contains a user or password: put it into netrc or pip's configuration"
+        )
     return value
 
 
@@ -249,7 +257,7 @@ def check_distribution(value: str) -> str:
     """The name of a distribution, as a package index knows it."""
     if not _matches(DISTRIBUTION_PATTERN, value):
         raise ValueError(
-            f"{shown(value)} is not the name of a distribution: letters, digits, '.', '_' or '-'"
+            f"{shown(value)} is not a valid distribution name: use letters, digits, '.', '_' or '-'"
         )
     return value
 
@@ -266,7 +274,7 @@ def check_entry_name(value: str) -> str:
     check_text(value)
     if "=" in value or value.startswith("[") or value != value.strip():
         raise ValueError(
-            f"{shown(value)} is not the name of an entry point: no '=', no '[' first, no outer spaces"
+            f"{shown(value)} is not a valid entry-point name: no '=', no leading '[', no surrounding spaces"
         )
     return value
 

@@ -60,7 +60,7 @@ def _stranger(missing: KeyPath, model: type[BaseModel], layer: Layer, order: Seq
     if not inherited or name in inherited:
         return None
     near = closest(name, list(inherited))
-    new = "" if near else f", and a new one needs {missing[-1]!r}"
+    new = "" if near else f"; to add it, set its {missing[-1]!r}"
     return f"the parent has no {shown(name)}{near} (its {holder[-1]}: {', '.join(inherited)}){new}"
 
 

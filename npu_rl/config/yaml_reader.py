@@ -55,7 +55,7 @@ def read_yaml(raw: bytes, name: str, kind: Kind) -> Document:
     try:
         root = _read(_decode(raw))
         if not isinstance(root.value, dict):
-            raise NotYaml(root.line, "the file must hold one mapping (key: value lines)")
+            raise NotYaml(root.line, "the file must contain one mapping (key: value lines)")
     except NotYaml as error:
         what = f"{name} can't be read as a {kind.noun}"
         raise kind.error(what, where=f"{name}:{error.line}", why=error.why, hint=error.hint) from error
@@ -102,20 +102,20 @@ def _read(text: str) -> _Node:
         raise
     except (ValueError, OverflowError):
         # PyYAML turns the number of a \U escape or a %YAML directive straight into a character or an int.
-        raise NotYaml(1, "an escape or a directive names a number that is out of range") from None
+        raise NotYaml(1, "an escape or a directive contains a number that is out of range") from None
 
 
 def _decode(raw: bytes) -> str:
     if len(raw) > SIZE_LIMIT:
         why = f"it is larger than {SIZE_LIMIT // 1024} KB"
-        raise NotYaml(1, why, "this file names things; keep data in files of their own")
+        raise NotYaml(1, why, "Keep data in files of their own.")
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise NotYaml(1, "it is UTF-16", "save it as UTF-8")
+        raise NotYaml(1, "it is UTF-16", "Save it as UTF-8.")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise NotYaml(line, "it is not UTF-8", "save it as UTF-8") from None
+        raise NotYaml(line, "it is not UTF-8", "Save it as UTF-8.") from None
 
 
 class _Reader:
@@ -130,12 +130,12 @@ class _Reader:
         next(self._events)  # StreamStart
         event = next(self._events)
         if isinstance(event, yaml.StreamEndEvent):
-            raise NotYaml(1, "it is empty", "start with `schema: 1`")
+            raise NotYaml(1, "it is empty", "Start with `schema: 1`.")
         root = self._node(next(self._events), 1)
         next(self._events)  # DocumentEnd
         event = next(self._events)
         if not isinstance(event, yaml.StreamEndEvent):
-            self._fail(event, "it holds several documents", "keep one; drop the `---` line")
+            self._fail(event, "it contains several documents", "Keep one, and remove the `---` line.")
         return root
 
     def _node(self, event: yaml.Event, depth: int) -> _Node:
@@ -151,7 +151,7 @@ class _Reader:
             return self._alias(event)
         assert isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent)
         if event.tag is not None:
-            hint = "drop the tag; quote a value that must stay as it is"
+            hint = "Remove the tag; quote a value that must stay text."
             self._fail(event, f"YAML tags are not allowed ({shown(event.tag)})", hint)
         self._count(event, 1)
         if isinstance(event, yaml.ScalarEvent):
@@ -167,7 +167,7 @@ class _Reader:
     def _alias(self, event: yaml.AliasEvent) -> _Node:
         node = self._anchors.get(event.anchor or "")
         if node is None:
-            why = f"the alias *{event.anchor} names nothing above it, or something that holds it"
+            why = f"the alias *{event.anchor} refers to no anchor above it, or to a value that contains it"
             self._fail(event, why)
         self._count(event, node.size)
         return node
@@ -177,7 +177,7 @@ class _Reader:
         if event.style is None and event.value in _NULLS:
             value = None
         elif _UNFIT.search(event.value):
-            self._fail(event, "a value holds a control character or half a surrogate pair")
+            self._fail(event, "a value contains a control character or half a surrogate pair")
         elif event.style is not None:
             value = Quoted(event.value)
         return _Node(value, self._line(event), 1, 1)
@@ -194,7 +194,7 @@ class _Reader:
             key = self._key(event)
             if key in entries:
                 why = f"the key {shown(key)} is given twice, first on line {entries[key][0]}"
-                self._fail(event, why, "keep one of the two")
+                self._fail(event, why, "Keep one of the two.")
             entries[key] = (self._line(event), self._node(next(self._events), depth + 1))
         return _collection(entries, [node for _, node in entries.values()], self._line(start))
 
@@ -205,13 +205,13 @@ class _Reader:
         if not isinstance(node.value, str):
             self._fail(event, "a key is empty")
         if node.value == "<<" and not isinstance(node.value, Quoted):
-            self._fail(event, "the merge key << is not supported", "use `extends:`, or write the lines out")
+            self._fail(event, "the merge key << is not supported", "Use `extends:`, or write the lines out.")
         return str(node.value)
 
     def _count(self, event: yaml.Event, size: int) -> None:
         self._nodes += size
         if self._nodes > NODE_LIMIT:
-            self._fail(event, f"it holds more than {NODE_LIMIT} values once aliases are expanded")
+            self._fail(event, f"it contains more than {NODE_LIMIT} values once aliases are expanded")
 
     def _line(self, event: yaml.Event) -> int:
         return event.start_mark.line + 1 if event.start_mark else 1

@@ -147,7 +147,9 @@ class ObjectReader:
             process.stdin.write(oid.encode() + b"\n")
             process.stdin.flush()
         except BrokenPipeError:
-            raise GitError(["cat-file", oid], process.wait(), "git ended at an earlier object") from None
+            raise GitError(
+                ["cat-file", oid], process.wait(), "git exited while reading an earlier object"
+            ) from None
         head = process.stdout.readline().split()
         if len(head) != 3:
             damaged = "is damaged" if not head else "is missing"
@@ -224,12 +226,12 @@ def _not_started(error: OSError) -> NpuRlError:
         return HostError(
             "git can't be started",
             why=error.strerror,
-            hint="Raise the limits of this shell (ulimit -n 1024, ulimit -u), or end other programs.",
+            hint="Raise the limits of this shell (ulimit -n 1024, ulimit -u), or stop other programs.",
         )
     if not isinstance(error, FileNotFoundError):
         return HostError("git can't be started", why=error.strerror, hint=install)
     if error.filename and str(error.filename) != "git":
-        return HostError(f"The folder {error.filename} is gone", hint="Run the command again.")
+        return HostError(f"The folder {error.filename} no longer exists", hint="Run the command again.")
     return HostError("git is not installed, or not on PATH", hint=install)
 
 
@@ -355,7 +357,11 @@ def git_version() -> tuple[int, int]:
     done = _spawn(["version"], local_environment(), None, None)
     found = re.search(r"(\d+)\.(\d+)", done.stdout.decode("utf-8", "replace"))
     if done.code or not found:
-        raise HostError("git does not tell its version", why=done.stderr.strip() or None)
+        raise HostError(
+            "The version of git can't be determined",
+            why=done.stderr.strip() or None,
+            hint="Check that `git version` works in this shell.",
+        )
     number = (int(found[1]), int(found[2]))
     if number < MINIMUM_VERSION:
         raise HostError(

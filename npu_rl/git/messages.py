@@ -49,9 +49,9 @@ class GitError(NpuRlError):
 def _ending(code: int) -> str:
     """What an exit status means where git said nothing itself."""
     if code == -signal.SIGPIPE:
-        return "the remote closed the connection before git had asked"
+        return "the remote closed the connection before git sent its request"
     if code < 0:
-        return f"git was ended by signal {-code}"
+        return f"git was killed by signal {-code}"
     return f"exit status {code}"
 
 
@@ -73,7 +73,7 @@ def check_disk(stderr: str, place: Path) -> None:
         elif "too large" in line:
             what, hint = "A file is too large for this disk, or for `ulimit -f`", "Choose another folder."
         elif "unable to" in line and "No space" not in line:  # git does not say why
-            what = "The disk is full, or does not take a file"
+            what = "git could not write a file: the disk may be full"
         raise HostError(what, where=str(place), why=printable(redact(line)), hint=hint)
 
 

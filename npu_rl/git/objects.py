@@ -64,11 +64,11 @@ def parse_tree(data: bytes) -> dict[str, Entry]:
         null = data.find(b"\0", space)
         end = null + 21
         if space < 0 or null < 0 or end > len(data):
-            raise MalformedObject("A tree object is cut off")
+            raise MalformedObject("A tree object is truncated")
         name = data[space + 1 : null].decode("utf-8", "surrogateescape")
         if not name or name in entries:
             raise MalformedObject(
-                f"A tree object has {name!r} twice" if name else "A tree has a nameless entry"
+                f"A tree object lists {name!r} twice" if name else "A tree object has an entry without a name"
             )
         mode = data[at:space].decode("ascii", "replace").lstrip("0")
         entries[name] = Entry(mode, data[null + 1 : end].hex())
@@ -96,15 +96,15 @@ def format_tree(entries: Mapping[str, Entry]) -> bytes:
 def unfit_name(name: str) -> str | None:
     """Why a file or folder of this name could not be checked out on every file system; None if it could."""
     if not name or name in (".", ".."):
-        return "a path has the part '" + name + "'"
+        return f"a path component is '{name}'"
     try:
         size = len(name.encode("utf-8", "surrogateescape"))
     except UnicodeEncodeError:
-        return "a part of its name is no text"
+        return "a path component is not valid text"
     if size > _LONGEST_NAME:
-        return f"a part of its name is longer than {_LONGEST_NAME} bytes"
+        return f"a path component is longer than {_LONGEST_NAME} bytes"
     if is_dot_git(name):
-        return f"{name!a} is, or passes for, git's own folder"
+        return f"{name!a} is git's own folder on some file systems"
     return None
 
 
@@ -135,10 +135,10 @@ def nested(files: Iterable[tuple[str, Entry]]) -> Iterator[tuple[str, bytes]]:
         for folder in folders:
             below = at.setdefault(folder, {})
             if isinstance(below, Entry):
-                raise MalformedObject(f"A tree has {folder!r} as a file and as a folder", why=path)
+                raise MalformedObject(f"A tree has both a file and a folder named {folder!r}", why=path)
             at = below
         if name in at:
-            raise MalformedObject("A tree has a path twice", why=path)
+            raise MalformedObject("A tree lists a path twice", why=path)
         at[name] = entry
     made: list[tuple[str, bytes]] = []
     _build(root, made)

@@ -31,10 +31,10 @@ def check_proof(name: str, component: LockedComponent, where: str, allowance: Al
         why = str(error)
     if why is not None:
         raise LockError(
-            f"The lock does not prove what it says about {name}",
+            f"The inclusion proof of {name} in the lock is invalid",
             where=where,
             why=why,
-            hint="Make it anew: npu-rl lock --manifest M",
+            hint="Make a new lock: npu-rl lock --manifest M",
         )
 
 
@@ -47,13 +47,13 @@ def _flaw(component: LockedComponent, allowance: Allowance) -> str | None:
     if component.root is not None and component.root != root:
         return f"the commit's tree is {root}, not {component.root}"
     if component.checkout == "full" and component.root is None:
-        return "it names no root tree"
+        return "the lock has no root tree for `checkout: full`"
     for part in component.parts():
         found = _find(root, part.path, trees)
         if part.entry is None and not _has_not(root, part.path, trees):
-            return f"{part.path} may be there, and is said not to be"
+            return f"{part.path} is recorded as absent, and the proof does not show that"
         if found != part.entry:
-            return f"{part.path} is {found.oid if found else 'not there'}, not {part.id}"
+            return f"{part.path} is {found.oid if found else 'missing'}, not {part.id}"
     for module in component.submodules:
         commits = [allowance.unpack(text) for text in module.proof[:1]]
         if not commits or object_id("commit", commits[0]) != module.pin:

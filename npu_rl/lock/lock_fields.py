@@ -36,7 +36,7 @@ def check_upstream_path(value: str) -> str:
 def _check_value(value: str) -> str:
     """The value of a variable: what YAML takes for text. It goes into scripts and into environments."""
     if _UNFIT.search(value):
-        raise ValueError(f"{value[:80]!r} holds a control character")
+        raise ValueError(f"{value[:80]!r} contains a control character")
     return value
 
 

@@ -25,7 +25,7 @@ from npu_rl.lock.strict_json import UnexpectedShape, build, plain
 LOCK_FORMAT = 1
 MAXIMUM_SIZE = 32 * MiB
 
-_AGAIN = "Restore it from version control, or make it anew: npu-rl lock --manifest M"
+_AGAIN = "Restore it from version control, or make a new one: npu-rl lock --manifest M"
 
 
 @dataclass(frozen=True)
@@ -283,15 +283,15 @@ def read_text(path: Path) -> str:
     """The text of a lock file. Raises LockError if there is none that can be read."""
     try:
         if path.exists() and not path.is_file():  # reading a device might never end
-            raise LockError("The lock is not a file", where=str(path))
+            raise LockError("The lock is not a regular file", where=str(path))
         with path.open("rb") as file:
             data = file.read(MAXIMUM_SIZE + 1)
         if len(data) > MAXIMUM_SIZE:
-            raise LockError("The lock is too large to be one", where=str(path), why="It is over 32 MiB.")
+            raise LockError("The lock file is too large", where=str(path), why="It is larger than 32 MiB.")
         return data.decode("utf-8")
     except FileNotFoundError as error:
         raise LockError(
-            "There is no lock for this manifest", where=str(path), hint="Make one: npu-rl lock --manifest M"
+            "This manifest has no lock", where=str(path), hint="Make one: npu-rl lock --manifest M"
         ) from error
     except (UnicodeDecodeError, OSError) as error:
         raise LockError("The lock can't be read", where=str(path), why=str(error), hint=_AGAIN) from error
@@ -311,7 +311,7 @@ def parse_with_digest(text: str, where: str) -> tuple[Lock, str]:
     try:
         body = parse_json(text)
         if not isinstance(body, dict) or type(body.get("lock_format")) is not int:
-            raise refused("This is not a lock")
+            raise refused("The file is not a lock", "It is not a JSON object with an integer `lock_format`.")
         if body["lock_format"] != LOCK_FORMAT:
             newer = body["lock_format"] > LOCK_FORMAT
             raise refused(
@@ -322,11 +322,11 @@ def parse_with_digest(text: str, where: str) -> tuple[Lock, str]:
     except (ValueError, RecursionError) as error:
         raise refused("The lock is not valid JSON", str(error)) from error
     if body.pop("digest", None) != digest:
-        raise refused("The lock was changed by hand or damaged", "Its digest does not fit its content.")
+        raise refused("The lock was edited by hand or damaged", "Its digest does not match its content.")
     try:
         lock: Lock = build(Lock, body, "lock")
     except UnexpectedShape as error:
-        raise refused("The lock is not as this npu-rl writes it", str(error)) from error
+        raise refused("The lock does not follow its schema", str(error)) from error
     allowance = Allowance(each=8 * MiB, total=64 * MiB)  # the proofs of the bundled locks have 0.1 MB
     for name, component in lock.components.items():
         check_proof(name, component, where, allowance)

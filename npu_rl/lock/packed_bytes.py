@@ -25,7 +25,7 @@ class Allowance:
         except zlib.error as error:
             raise ValueError(str(error)) from error
         if not unpacking.eof:
-            raise ValueError(f"it unpacks to more than {self._each} bytes" if data else "it is cut off")
+            raise ValueError(f"it unpacks to more than {self._each} bytes" if data else "it is truncated")
         self._left -= len(data)
         if self._left < 0:
             raise ValueError(f"the lock unpacks to more than {self._total} bytes")

@@ -51,12 +51,12 @@ def build(kind: Any, data: Any, at: str) -> Any:
         return _build_tuple(arguments, data, at)
     if origin is dict:
         if not isinstance(data, dict):
-            raise UnexpectedShape(f"{at}: a mapping was expected")
+            raise UnexpectedShape(f"{at}: expected a mapping")
         return {build(arguments[0], k, at): build(arguments[1], v, f"{at}.{k}") for k, v in data.items()}
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         return _build_dataclass(kind, data, at)
     if not isinstance(data, kind) or isinstance(data, bool):
-        raise UnexpectedShape(f"{at}: {kind.__name__} was expected")
+        raise UnexpectedShape(f"{at}: expected {kind.__name__}")
     return data
 
 
@@ -71,17 +71,17 @@ def _checked(value: Any, checks: tuple[Any, ...], at: str) -> Any:
 
 def _build_tuple(arguments: tuple[Any, ...], data: Any, at: str) -> tuple[Any, ...]:
     if not isinstance(data, list):
-        raise UnexpectedShape(f"{at}: a list was expected")
+        raise UnexpectedShape(f"{at}: expected a list")
     if len(arguments) == 2 and arguments[1] is Ellipsis:
         return tuple(build(arguments[0], d, f"{at}[{i}]") for i, d in enumerate(data))
     if len(arguments) != len(data):
-        raise UnexpectedShape(f"{at}: {len(arguments)} items were expected")
+        raise UnexpectedShape(f"{at}: expected {len(arguments)} items")
     return tuple(build(a, d, f"{at}[{i}]") for i, (a, d) in enumerate(zip(arguments, data, strict=True)))
 
 
 def _build_dataclass(kind: type[T], data: Any, at: str) -> T:
     if not isinstance(data, dict):
-        raise UnexpectedShape(f"{at}: a mapping was expected")
+        raise UnexpectedShape(f"{at}: expected a mapping")
     hints = _HINTS.get(kind)
     if hints is None:
         hints = _HINTS[kind] = typing.get_type_hints(kind, include_extras=True)

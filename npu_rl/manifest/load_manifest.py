@@ -95,8 +95,8 @@ def _dropped(layer: Layer, lists: Lists) -> Iterator[str]:
             continue
         entries = "".join(f"\n  {_entry(plain(item))} ({item.origin})" for item in gone)
         count = "1 entry" if len(gone) == 1 else f"{len(gone)} entries"
-        ways = f"; `{dropped.path[-1]}: {{append: [...]}}` would add to the list" if again else ""
-        yield f"{dropped.at}: {dotted(dropped.path)} drops {count} of the parent's{ways}:{entries}"
+        ways = f"; write `{dropped.path[-1]}: {{append: [...]}}` to add to its list instead" if again else ""
+        yield f"{dropped.at}: {dotted(dropped.path)} drops {count} of the parent{ways}:{entries}"
 
 
 def _entry(value: Plain) -> str:

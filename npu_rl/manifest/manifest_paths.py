@@ -26,7 +26,7 @@ def rebase(document: Document, folder: Path | None, onto: Path) -> list[Problem]
     def moved(value: str, path: KeyPath) -> str:
         if folder is None:
             message = (
-                "a bundled manifest can't name files beside it: use a bundled patchset, component/version"
+                "a bundled manifest can't use files beside it: name a bundled patchset (component/version)"
             )
             problems.append(Problem(document.name, document.lines[path], path, message))
             return value

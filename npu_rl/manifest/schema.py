@@ -37,11 +37,11 @@ class Source(Strict):
         kinds = [kind for kind in ("git", "pypi", "bundle") if kind in data]
         if len(kinds) != 1:
             got = f", not {' and '.join(kinds)}" if kinds else ""
-            yield (), f"a source has exactly one of git, pypi, bundle{got}"
+            yield (), f"a source must have exactly one of git, pypi, bundle{got}"
         if data.get("drop") and "pypi" not in data:
             yield (
                 ("drop",),
-                "only a pypi source can drop paths: a git or bundle source delivers its tree as it is",
+                "`drop` works with a pypi source only: a git or bundle source delivers its tree unchanged",
             )
 
 
@@ -162,7 +162,7 @@ def _source_rules(data: Mapping[str, Any]) -> Iterator[Fault]:
         return
     only = "all sources are pypi, and a release has no commits"
     if "ref" in data:
-        yield ("ref",), f"must not be given: {only}; the release is named by its version"
+        yield ("ref",), f"must not be set: {only}; the version names the release"
     for key in ("merge", "submodules", "expect"):
         if data.get(key):
             yield (key,), f"needs a git or bundle source: {only}"
@@ -181,7 +181,7 @@ def _take_rules(data: Mapping[str, Any]) -> Iterator[Fault]:
         # One file may be laid in two places: cann-recipes' launch scripts copy their trainer into verl.
         for other, other_target in seen:
             if target == other_target:
-                yield ("take", index, "to"), f"{shown(target)} is where take[{other}] goes"
+                yield ("take", index, "to"), f"{shown(target)} is also the target of take[{other}]"
         seen.append((index, target))
 
 
@@ -249,7 +249,7 @@ class Manifest(Strict):
         if not isinstance(components, Mapping):
             return
         for name in sorted(_RESERVED & set(components)):
-            yield ("components", name), f"{name!r} is what npu-rl calls a part of its own: take another name"
+            yield ("components", name), f"{name!r} is a reserved name: choose another"
         yield from _twins(components)
         origins = list(_patch_origins(data, components))
         yield from _useless(components, {name for _, name in origins})
@@ -258,7 +258,7 @@ class Manifest(Strict):
                 names = ", ".join(map(str, components))
                 yield (
                     path,
-                    f"there is no component {shown(name)}{closest(name, list(components))} (known: {names})",
+                    f"unknown component {shown(name)}{closest(name, list(components))} (components: {names})",
                 )
 
 
@@ -270,7 +270,7 @@ def _useless(components: Mapping[str, Any], holders: Container[str]) -> Iterator
         if component.get("checkout") != "full":
             yield (
                 ("components", name, "take"),
-                "take at least one path (`take`), set `checkout: full`, or let patches come `from` it",
+                "the component is unused: set `take` or `checkout: full`, or name it in a patch's `from`",
             )
 
 

@@ -194,9 +194,9 @@ def _split(
 def _check_whole(name: str, expected: str, found: str) -> None:
     if found != expected:
         raise LockError(
-            f"The repository of {name} is not the expected tree after its merges",
+            f"The repository of {name} does not have the expected tree after its merges",
             why=f"Expected {expected}, found {found}.",
-            hint="A pull request may have moved since; look at it before you change `expect:`.",
+            hint="A pull request may have moved since. Review it before you change `expect:`.",
         )
 
 
@@ -269,8 +269,8 @@ def whole_tree(
                 root.put(path, after)
             elif mine != after and not _inside(path, taken):
                 raise LockError(
-                    f"`expect:` can't be checked: {path} was changed on both sides",
-                    hint="Take that path too, or set `checkout: full`.",
+                    f"`expect:` can't be checked: {path} was changed on both sides of a merge",
+                    hint="Add that path to `take:`, or set `checkout: full`.",
                 )
     if "." in taken:
         return result

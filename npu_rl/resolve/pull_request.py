@@ -40,9 +40,9 @@ class History:
         base = self._merge_base(head, base_tip, ref)
         if base == head:
             raise LockError(
-                f"{ref} of {self.component} has nothing of its own to pick",
-                why=f"Its head {short(head)} is in {base_ref} already: it was merged.",
-                hint="Remove it, or give the commit before it as `base:` (a full id).",
+                f"{ref} of {self.component} has no commits to pick",
+                why=f"Its head {short(head)} is already in {base_ref}: it was merged.",
+                hint="Remove this entry, or set `base:` to the full id of the commit before it.",
             )
         return Brought(base, *self._story(f"{base}..{head}"), drift=0)
 
@@ -51,20 +51,20 @@ class History:
         base = self._merge_base(self.current, head, ref)
         if base == head:
             raise LockError(
-                f"{ref} of {self.component} brings nothing",
+                f"{ref} of {self.component} adds no commits",
                 why=f"Its head {short(head)} is an ancestor of the pin.",
-                hint="Remove it from the manifest.",
+                hint="Remove this entry from the manifest.",
             )
         new = self._count(head, f"^{self.current}")
         own = self._count(head, f"^{self.current}", f"^{base_tip}")
         drift = new - own
         if drift and not allow_drift:
             raise DriftError(
-                f"Merging {ref} would move {self.component} by {_commits(new)}, {drift} of them of {base_ref}",
+                f"Merging {ref} would move {self.component} by {_commits(new)}, {drift} of them from {base_ref}",
                 where=f"{short(self.current)} + {short(head)}",
-                why=f"The pull request has {_commits(own)} of its own; the other {drift} are the drift.",
-                hint="Write `how: pick` to take only its own change, or `drift: allow` to take all of it,\n"
-                f"or pin {self.component} at the commit the request starts from.",
+                why=f"The pull request has {_commits(own)} of its own; the other {drift} are drift.",
+                hint="Write `how: pick` to apply only its own changes, or `drift: allow` to merge all commits,\n"
+                f"or pin {self.component} at the commit that the pull request starts from.",
             )
         brought = Brought(base, *self._story(head, f"^{self.current}"), drift=drift)
         self._join(head)
@@ -85,9 +85,9 @@ class History:
         if len(bases) != 1:
             found = "no common ancestor" if not bases else f"{len(bases)} merge bases"
             raise LockError(
-                f"{ref} can't be merged into {self.component} reproducibly",
+                f"Merging {ref} into {self.component} would not be reproducible",
                 why=f"{short(left)} and {short(right)} have {found}.",
-                hint="Use `how: pick`, with a full id as `base:`.",
+                hint="Use `how: pick`, with a full commit id as `base:`.",
             )
         return bases[0]
 

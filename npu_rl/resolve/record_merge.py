@@ -42,7 +42,7 @@ def merge_trees(trees: Trees, base: str, ours: str, theirs: str, what: str) -> s
         raise LockError(
             f"{what} has conflicts in {len(files)} {'file' if len(files) == 1 else 'files'}",
             why="\n".join(told or files),
-            hint="Resolve it once by hand and carry the result as a patch, or choose another pin.",
+            hint="Resolve the conflicts by hand and add the result as a patch, or choose another pin.",
         )
     return fields[0].strip()
 
@@ -60,7 +60,9 @@ def record(trees: Trees, base: str, ours: str, theirs: str, result: str, what: s
         else:
             records.append(_merged(trees, (base, ours, theirs), path, after, other_names))
     if replay(trees, ours, records, what) != result:
-        raise LockError(f"{what}: replaying the merge gives another tree", hint="Please report this.")
+        raise LockError(
+            f"{what}: replaying the merge gives a different tree", hint="Please report this as a bug."
+        )
     return tuple(records)
 
 

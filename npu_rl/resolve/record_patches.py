@@ -114,7 +114,7 @@ def _name(name: str, file: str, used: Container[str]) -> str:
 def _check_size(source: PatchSource, component: str) -> None:
     if len(source.data) > MAXIMUM_SIZE:
         raise PatchError(
-            f"{source.name} is too large to be a patch", where=component, why="It is over 16 MiB."
+            f"The patch {source.name} is too large", where=component, why="It is larger than 16 MiB."
         )
 
 
@@ -122,9 +122,9 @@ def _check_excludes(entry: PatchEntry, excluded: Iterable[str], component: str) 
     unused = [glob for glob in entry.exclude if not any(fnmatchcase(path, glob) for path in excluded)]
     if unused:
         raise LockError(
-            f"`exclude:` of {entry.path} leaves nothing out: {', '.join(unused)}",
+            f"`exclude:` of {entry.path} matches no file: {', '.join(unused)}",
             where=component,
-            hint="Patterns are matched with whole paths, after `strip:` and `directory:`. Mend or remove it.",
+            hint="Patterns match whole paths, after `strip:` and `directory:`. Correct or remove them.",
         )
 
 
@@ -133,8 +133,8 @@ def _in_pinned_component(error: PatchError, entry: PatchEntry, file: str) -> Pat
     if entry.from_ is None:
         return error
     copy = (
-        f"{file.partition(':')[2]} belongs to {entry.from_} at its pin: to change it, copy it beside the manifest "
-        "and name the copy in `patches:` (of a folder, name the patches one by one)."
+        f"{file.partition(':')[2]} is a file of {entry.from_} at its pin: to change it, copy it next to the manifest "
+        "and name the copy in `patches:` (for a folder, name each patch)."
     )
     hint = f"{error.hint}\n{copy}" if error.hint else copy
     return PatchError(error.what, where=error.where, why=error.why, hint=hint)
@@ -155,15 +155,15 @@ def _check_paths(
     if not lines:
         return
     if component == TREE:
-        hint = "Give the paths as in the code tree, or make it a patch of that component."
+        hint = "Use the paths of the code tree, or list the patch under that component."
     else:
         hint = (
-            "`npu-rl diff --component NAME` in a workspace writes local changes in a component's own paths;\n"
-            "a patch in the paths of the code tree is one of `tree: {patches: [...]}`."
+            "`npu-rl diff --component NAME` in a workspace writes local changes with a component's own paths;\n"
+            "list a patch with paths of the code tree under `tree: {patches: [...]}`."
         )
     target = "the code tree" if component == TREE else component
     raise PatchError(
-        f"{parsed.name} names files by other paths than {target} has",
+        f"The paths in {parsed.name} are not those of {target}",
         where=f"{component}, patch {parsed.name}",
         why="\n".join(lines),
         hint=hint,
@@ -176,7 +176,7 @@ def _other_name(here: Patching, component: str, path: str) -> Iterator[str]:
         if component == TREE:
             if here.trees.find(other.result, path) is not None:
                 for laid in code_paths(other, path):
-                    yield f"{path} of {name} lies at {laid} in the code tree."
+                    yield f"{path} of {name} is {laid} in the code tree."
         else:
             for own in upstream_paths(other, path):
                 if here.trees.find(other.result, own) is not None:
@@ -204,9 +204,9 @@ def check_line_ends(here: Patching) -> None:
             "Patches have CRLF line ends",
             where=", ".join(hurt),
             why="\n".join(found),
-            hint=f"Write `eol: lf` on each of these entries, such as {{path: {first.path}{origin}, eol: lf}}: "
-            "their CRLF becomes LF before they are applied.\n"
-            "If the files they patch have CRLF themselves, only the diff's headers must be converted.",
+            hint=f"Add `eol: lf` to each of these entries, such as {{path: {first.path}{origin}, eol: lf}}, to convert "
+            "CRLF to LF before the patch is applied.\n"
+            "If the patched files have CRLF line ends themselves, convert only the headers of the diff.",
         )
 
 
@@ -243,9 +243,9 @@ def _gather(here: Patching, entry: PatchEntry, component: str) -> list[tuple[Pat
     if place.is_file():
         return [(PatchSource(place.name, place, place.read_bytes()), entry.path)]
     raise LockError(
-        f"There is no patch {entry.path}",
+        f"The patch {entry.path} does not exist",
         where=component,
-        hint="Paths that begin with ./ start at the manifest's folder.",
+        hint="Paths that begin with ./ are relative to the manifest's folder.",
     )
 
 
@@ -253,12 +253,12 @@ def _from_component(here: Patching, entry: PatchEntry, component: str) -> list[t
     assert entry.from_ is not None
     if entry.from_ not in here.results:
         raise LockError(
-            f"{component} takes patches from {entry.from_}, which is not above it in the manifest",
-            hint=f"Put {entry.from_} before {component}.",
+            f"{component} uses patches from {entry.from_}, which comes after it in the manifest",
+            hint=f"Move {entry.from_} before {component}.",
         )
     found = here.trees.find(here.results[entry.from_], entry.path)
     if found is None:
-        raise LockError(f"{entry.from_} has no {entry.path} at its pin", where=component)
+        raise LockError(f"{entry.from_} has no path {entry.path} at its pin", where=component)
     if found.mode in _PLAIN:
         name = entry.path.rpartition("/")[2]
         return [(PatchSource(name, None, here.trees.blob(found.oid)), f"{entry.from_}:{entry.path}")]
@@ -273,8 +273,8 @@ def _from_component(here: Patching, entry: PatchEntry, component: str) -> list[t
     )
     if patches.passed_over:
         here.tell(
-            f"note: {component}: these files of {folder} look like patches and are not applied, because its `series` "
-            "does not name them or they are no plain .patch or .diff files:\n  "
+            f"note: {component}: these files in {folder} look like patches but are not applied, because `series` "
+            "does not list them or they are not plain .patch or .diff files:\n  "
             + "\n  ".join(patches.passed_over)
         )
     prefix = f"{entry.from_}:" + ("" if entry.path == "." else f"{entry.path}/")

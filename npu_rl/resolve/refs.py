@@ -40,7 +40,7 @@ def resolve(
             continue
         lacking = [ref for ref in names if ref not in there]
         if lacking:
-            reasons.append(f"{shown(url, network, component)} has no {', '.join(lacking)}")
+            reasons.append(f"{shown(url, network, component)} does not have {', '.join(lacking)}")
             continue
         for ref in names:
             found[ref] = there.get(f"{ref}^{{}}", there[ref])
@@ -54,7 +54,7 @@ def resolve(
     raise SourceError(
         f"The refs of {component} can't be resolved",
         why="\n".join(reasons),
-        hint="Check the name where a source answered that it has none; elsewhere the network, or point the URLs at a\n"
+        hint="If a source does not have the ref, check its name. Otherwise check the network, or point the URLs at a\n"
         "mirror: --rewrite FROM=TO",
     )
 
@@ -88,17 +88,17 @@ def _compare(
                 repository, other, [p for tag in tags for p in (tag, f"{tag}^{{}}")], once, component
             )
         except SourceError as error:
-            tell(f"note: {component}: {place} can't be asked whether its tags are the same: {error.why}")
+            tell(f"note: {component}: the tags of {place} could not be compared: {error.why}")
             continue
         for tag, oid in tags.items():
             found = there.get(f"{tag}^{{}}", there.get(tag))
             if found is None:
-                tell(f"note: {component}: {place} has no {tag}")
+                tell(f"note: {component}: {place} does not have {tag}")
             elif found != oid:
                 raise SourceError(
-                    f"{tag} of {component} is not the same commit in all of its sources",
+                    f"{tag} of {component} is a different commit in different sources",
                     why=f"{mine} has {oid},\n{place} has {found}.",
-                    hint="Find out which is right, and write that full id as `ref:`, or remove the other source.",
+                    hint="Find out which commit is right and set `ref:` to its full id, or remove the other source.",
                 )
 
 
@@ -119,7 +119,7 @@ def _tell_about(ref: str, there: dict[str, str], component: str, tell: Tell) -> 
     oid = there.get(f"{ref}^{{}}", there[ref])
     if twin in there:
         other = there.get(f"{twin}^{{}}", there[twin])
-        same = "the same commit" if other == oid else f"another commit, {short(other)}"
+        same = "the same commit" if other == oid else f"a different commit, {short(other)}"
         tell(f"{component}: {ref.split('/', 2)[2]} is both a branch and a tag; {twin} is {same}")
     if ref.startswith("refs/heads/"):
-        tell(f"{component}: {ref} is a moving branch; locked at {short(oid)}")
+        tell(f"{component}: {ref} is a branch, which can move; locked at {short(oid)}")

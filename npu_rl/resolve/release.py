@@ -68,7 +68,7 @@ def lock_release(
     different = dict.fromkeys(component.tree for component in found)
     if len(different) > 1:
         raise LockError(
-            f"The sources of {name} give different trees", why=", ".join(different), hint="Keep one of them."
+            f"The sources of {name} have different trees", why=", ".join(different), hint="Keep one source."
         )
     return replace(found[0], sources=tuple(c.sources[0] for c in found))
 
@@ -93,7 +93,7 @@ def check_releases(
     if releases and (component.merges or component.submodules or component.checkout == "full"):
         raise LockError(
             f"{releases[0].pypi} can't be a source of {name}",
-            why="A release holds neither the commits to merge, nor submodules, nor the whole repository.",
+            why="A release contains neither the commits to merge, nor submodules, nor the whole repository.",
             hint="Remove that source.",
         )
     return tuple(_held_against(context, name, component, s) if s.pypi else s for s in component.sources)
@@ -119,9 +119,9 @@ def _held_against(
     if differing:
         more = [f"and {len(differing) - _SHOWN} more"] if len(differing) > _SHOWN else []
         raise LockError(
-            f"{source.pypi} does not stand for {name} at {component.pin}",
+            f"{source.pypi} differs from {name} at {component.pin}",
             why="\n".join(differing[:_SHOWN] + more),
-            hint="Name generated files under `drop:` of that source, or remove the source.",
+            hint="List generated files under `drop:` of that source, or remove the source.",
         )
     return done
 

@@ -39,7 +39,7 @@ def write(options: Options, update: list[str]) -> tuple[Lock, Path]:
     unknown = [name for name in update if name not in loaded.manifest.components]
     if unknown:
         raise UsageError(
-            f"{loaded.manifest.name} has no component {', '.join(unknown)}",
+            f"Unknown component of {loaded.manifest.name}: {', '.join(unknown)}",
             hint=f"Components: {', '.join(loaded.manifest.components)}",
         )
     earlier = lock_model.read(target) if update else None
@@ -80,9 +80,9 @@ def _target(options: Options, loaded: LoadedManifest) -> Path:
 def _check_target(loaded: LoadedManifest, target: Path, options: Options) -> None:
     if loaded.bundled and options.output is None:
         raise UsageError(
-            f"{loaded.manifest.name} is a bundled manifest, and those come with their locks",
-            hint="Write a lock of your own with --output F (then: npu-rl setup --manifest M --lock F),\n"
-            "or copy the manifest and give its path.",
+            f"{loaded.manifest.name} is a bundled manifest, whose lock can't be overwritten",
+            hint="Write your own lock with --output F (then: npu-rl setup --manifest M --lock F),\n"
+            "or copy the manifest and pass its path.",
         )
     named_file(target)
 
@@ -103,7 +103,9 @@ def _tell_moved(context: Context, lock: Lock) -> None:
         for ref, oid in ids.items():
             now = there.get(f"{ref}^{{}}", there.get(ref))
             if now is None:
-                context.tell(f"note: {name}: {ref} is gone upstream; the lock has its content by id")
+                context.tell(
+                    f"note: {name}: {ref} no longer exists upstream; the lock still names its commit"
+                )
             elif now != oid:
                 context.tell(f"note: {name}: {ref} moved from {short(oid)} to {short(now)} since the lock")
 
@@ -122,5 +124,5 @@ def _refs_now(
                 return ls_remote(Git(folder), source.git, patterns, context.network, name)
         except SourceError as error:
             reasons.append(error.what)
-    context.tell(f"note: {name}: whether its refs moved is not known: {'; '.join(reasons)}")
+    context.tell(f"note: {name}: its refs could not be checked for changes: {'; '.join(reasons)}")
     return None

@@ -124,9 +124,9 @@ def check_lock(found: Lock, expected: Lock) -> None:
             differing.append(f"{name}: {', '.join(_differing(a, b))}")
     differing += [key for key in _differing(found, expected) if key != "components"]
     raise LockError(
-        "The lock is not what its manifest gives",
+        "The lock does not match its manifest",
         why="These differ:\n" + "\n".join(differing or ["the order of components"]),
-        hint="Make it anew and commit it: npu-rl lock --manifest M",
+        hint="Make a new lock and commit it: npu-rl lock --manifest M",
     )
 
 

@@ -53,13 +53,13 @@ def _lock(context: Context, name: str, path: str, module: ModuleSpec) -> lock_mo
                 f"The submodule {path} of {name} can't be fetched",
                 where=module.ref,
                 why=error.reason(module.git),
-                hint="Its `ref:` is the full id of a commit in that repository.",
+                hint="Set its `ref:` to the full id of a commit in that repository.",
             ) from error
         except GitError as error:
             raise SourceError(
-                f"The submodule {path} of {name} is at no commit",
+                f"The submodule {path} of {name} is not pinned to a commit",
                 where=module.ref,
                 why=error.why,
-                hint="Its `ref:` is the full id of a commit in that repository.",
+                hint="Set its `ref:` to the full id of a commit in that repository.",
             ) from error
     return lock_model.LockedSubmodule(path, module.git, module.ref, commit_tree_id(data), pack([data]))

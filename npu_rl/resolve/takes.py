@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Parts = list[tuple[str, Entry]]
 
 _GLOB = re.compile(r"[*?\[]")
-_NAME_IT = "Name it under `submodules:` with its URL and commit id, or do not take that path."
+_NAME_IT = "List it under `submodules:` with its URL and commit id, or do not take that path."
 
 
 def held_paths(manifest: Manifest, name: str) -> tuple[str, ...]:
@@ -56,7 +56,7 @@ def look_up(trees: Trees, name: str, spec: Spec, root: str) -> tuple[lock_model.
             continue
         if entry.mode == GITLINK and take.from_ not in spec.submodules:
             raise LockError(
-                f"{take.from_} of {name} is a submodule that the manifest does not name", hint=_NAME_IT
+                f"{take.from_} of {name} is a submodule that the manifest does not list", hint=_NAME_IT
             )
         _check_kind(name, take.from_, take.to, entry)
         takes.append(lock_model.LockedTake(take.from_, take.to, entry.mode, entry.oid))
@@ -90,9 +90,11 @@ def check_brought(
 
 def _check_kind(name: str, path: str, to: str | None, entry: Entry) -> None:
     if entry.mode == SYMLINK:
-        raise LockError(f"{path} of {name} is a symbolic link", hint="Take what it leads to.")
+        raise LockError(f"{path} of {name} is a symbolic link", hint="Take the path it points to.")
     if to == "." and entry.mode not in (TREE, GITLINK):
-        raise LockError(f"{path} of {name} is a file", hint="Give it a name in `to:`.")
+        raise LockError(
+            f"{path} of {name} is a file, and `to: .` needs a folder", hint="Name the file in `to:`."
+        )
 
 
 def _absent(trees: Trees, name: str, path: str, root: str, key: str = "take:") -> LockError:
@@ -101,19 +103,23 @@ def _absent(trees: Trees, name: str, path: str, root: str, key: str = "take:") -
     while entry is None:
         above = above.rpartition("/")[0] or "."
         entry = trees.find(root, above)
-    hint = f"Mend `{key}`."
+    hint = f"Correct `{key}`."
     if _GLOB.search(path):
-        hint = f"`{key}` has no patterns, and * ? [ stand for themselves: name a folder, or each file."
+        hint = f"`{key}` does not support patterns: name a folder, or each file."
     if entry.mode == GITLINK:
-        why, hint = f"{above} is a submodule.", f"Take {above} as a whole, and name it under `submodules:`."
+        why, hint = f"{above} is a submodule.", f"Take all of {above}, and list it under `submodules:`."
     elif entry.is_tree:
         there = sorted(trees.entries(entry.oid))
         more = f" and {len(there) - 20} more" if len(there) > 20 else ""
         where = "its root" if above == "." else above
-        why = f"In {where} there is: {', '.join(there[:20])}{more}"
+        why = (
+            f"{where[0].upper()}{where[1:]} contains: {', '.join(there[:20])}{more}"
+            if there
+            else f"{where} is empty."
+        )
     else:
         why = f"{above} is a file."
-    return LockError(f"{name} has no {path} at this pin", why=why, hint=hint)
+    return LockError(f"{name} has no path {path} at this pin", why=why, hint=hint)
 
 
 def parts_of(trees: Trees, spec: Spec, held: Iterable[str], root: str) -> Parts:
@@ -135,14 +141,14 @@ def check_gitlinks(name: str, links: dict[str, str], modules: Sequence[lock_mode
     unnamed = sorted(set(links) - named)
     if unnamed:
         raise LockError(
-            f"{name} has submodules that the manifest does not name", why=", ".join(unnamed), hint=_NAME_IT
+            f"{name} has submodules that the manifest does not list", why=", ".join(unnamed), hint=_NAME_IT
         )
     wrong = sorted(named - set(links))
     if wrong:
         raise LockError(
-            f"{name} has no submodule at {', '.join(wrong)} in what is taken",
-            why=f"Its submodules there: {', '.join(sorted(links)) or 'none'}",
-            hint="Mend `submodules:`.",
+            f"{name} has no submodule at {', '.join(wrong)} in the taken paths",
+            why=f"Submodules in the taken paths: {', '.join(sorted(links)) or 'none'}",
+            hint="Correct `submodules:`.",
         )
 
 

@@ -37,9 +37,9 @@ class Context:
         """Raise SourceError if only the local store may be used: a lock is made from what sources say."""
         if self.network.offline:
             raise SourceError(
-                f"Locking {name} has to ask its source",
-                why="--offline forbids it.",
-                hint="Run lock without --offline. (`setup` and `verify` work from the lock alone.)",
+                f"Locking {name} needs its source",
+                why="--offline does not allow network access.",
+                hint="Run lock without --offline. (`setup` and `verify` work offline from the lock.)",
             )
 
 
@@ -62,7 +62,7 @@ class Upstream:
         urls = [s.git for s in self.spec.sources if s.git]
         if not urls:
             raise LockError(
-                f"{self.name} comes from a bundle only, so its refs can't be asked for",
+                f"{self.name} has only a bundle as its source, so refs can't be resolved",
                 why=", ".join(unknown),
                 hint="Write full commit ids.",
             )
@@ -134,7 +134,7 @@ class Upstream:
             return commit_tree_id(data)
         hint = "Write the id of a commit."
         if kind == "tag" and data.startswith(b"object "):
-            hint = f"It is a tag of {data[7:47].decode('ascii', 'replace')}: write that id, or refs/tags/..."
+            hint = f"It is a tag of {data[7:47].decode('ascii', 'replace')}: write that id or refs/tags/..."
         raise LockError(f"{oid} of {self.name} is a {kind}, not a commit", hint=hint)
 
     def _from_bundle(self, repository: Git, bundle: str, wanted: Sequence[str]) -> None:

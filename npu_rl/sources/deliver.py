@@ -85,7 +85,7 @@ class Deliverer:
         if not sources:
             raise SourceError(
                 f"{name} is not in the local store",
-                why="--offline forbids fetching it.",
+                why="--offline does not allow fetching it.",
                 hint="Run the same command once without --offline.",
             )
         reasons: list[str] = []
@@ -105,7 +105,7 @@ class Deliverer:
                 reason = hide_credentials(reason)
                 reasons.append(reason)
                 if source is not sources[-1]:
-                    self.watcher.note(name, f"{reason.splitlines()[0]}; asking the next source")
+                    self.watcher.note(name, f"{reason.splitlines()[0]}; trying the next source")
         raise SourceError(
             f"No source delivered {name}",
             why="\n".join(reasons),

@@ -82,7 +82,7 @@ def _number(name: str, default: float) -> float:
     except ValueError:
         value = math.nan
     if not 0 <= value <= 86400:
-        raise UsageError(f"{name} is not a number from 0 to 86400", why=f"It is {text!r}.")
+        raise UsageError(f"Invalid value of {name}: not a number from 0 to 86400", why=f"It is {text!r}.")
     return value
 
 
@@ -154,13 +154,13 @@ def check_bundle(path: Path, component: str) -> None:
         with open_file(path) as file:
             head = file.read(64)
     except OSError as error:
-        raise SourceError(f"{component}: there is no bundle {path} ({error.strerror})") from error
+        raise SourceError(f"{component}: can't open the bundle {path} ({error.strerror})") from error
     if not re.match(rb"# v[0-9] git bundle\n", head):
         raise SourceError(
             f"{component}: {path.name} is not a git bundle",
             where=str(path),
             why="It does not begin with `# v2 git bundle`.",
-            hint="Make one: git bundle create FILE --all",
+            hint="Create one: git bundle create FILE --all",
         )
 
 
@@ -249,10 +249,12 @@ def _first_that_delivers(
             there = "".join(
                 f"; {ref} is at {short(oid)} there" for ref, oid in _named_there(repository, step)
             )
-            failures.append(f"{step.name}: it served other content ({short(lacking[0])} is not in it{there})")
+            failures.append(
+                f"{step.name}: the server sent other objects ({short(lacking[0])} is missing{there})"
+            )
             faults.append(Fault.LACKING)
     worst = next((fault for fault in faults if fault is not Fault.LACKING), Fault.LACKING)
-    raise NotDelivered(component, target.shown, "; ".join(failures) or "nothing was asked for", worst)
+    raise NotDelivered(component, target.shown, "; ".join(failures) or "nothing was requested", worst)
 
 
 def _named_there(repository: Git, step: FetchStep) -> list[tuple[str, str]]:
@@ -325,7 +327,7 @@ def _try(action: Callable[[], T], network: Network, component: str, watcher: Wat
             if not may_pass(error):
                 raise
             pause = network.backoff * 2**attempt
-            watcher.note(component, f"{gist(error)}; trying again in {pause:g} s")
+            watcher.note(component, f"{gist(error)}; retrying in {pause:g} s")
             network.pause(pause)
     return action()
 
@@ -388,7 +390,7 @@ def ls_remote(
     try:
         done = _try(ask, network, component, Silent())
     except GitError as error:
-        raise SourceError(f"{component}: {target.shown} can't be asked", why=gist(error)) from error
+        raise SourceError(f"{component}: {target.shown} can't be read", why=gist(error)) from error
     refs = {}
     for line in done.stdout.decode("utf-8", "replace").splitlines():
         oid, _, name = line.partition("\t")

@@ -35,7 +35,7 @@ TRANSIENT_STATUS = frozenset({408, 429, 500, 502, 503, 504, 520, 524, 527})
 _TRANSIENT: tuple[type[Exception], ...] = (http.TimeoutException, http.NetworkError, http.RemoteProtocolError)
 _FIRST_DELAY = 0.25  # seconds, doubled each time, as pip has it
 _LONGEST_DELAY = 8.0
-NOT_TRUSTED = "it is not https, and pip's trusted-host does not name it"
+NOT_TRUSTED = "it does not use https and is not one of pip's trusted-host"
 
 
 # A page of an index: bytes unpacked, links, and seconds as a multiple of pip's timeout for one read. The page of
@@ -127,7 +127,7 @@ class _Bounded(http.SyncByteStream):  # type: ignore[misc]
         for chunk in self._stream:
             size += len(chunk)
             if size > _REFUSAL_BYTES:
-                raise RefusedPage("its refusal has no end")
+                raise RefusedPage(f"its response body is larger than {_REFUSAL_BYTES // 1024} KiB")
             yield chunk
 
     def close(self) -> None:
@@ -205,7 +205,7 @@ def _links_only(page: bytes) -> bytes:
             at = tag.end()
         unfinished += tag is None
         if unfinished > _UNFINISHED or len(links) > _PAGE_ITEMS:
-            raise RefusedPage("its page has more links than any index, or they have no end")
+            raise RefusedPage("its page has too many links or unfinished tags")
     return b"\n".join(links)
 
 
@@ -285,10 +285,10 @@ def open_session(settings: PipSettings, pause: Callable[[float], None]) -> Index
         return IndexSession(settings, pause)
     except (ssl.SSLError, OSError, ValueError, http.InvalidURL) as error:
         raise HostError(
-            "pip's network settings can't be followed",
+            "pip's network settings are invalid",
             where="certificate, proxy or trusted-host in pip's configuration",
             why=scrub(f"{type(error).__name__}: {error}", settings.secrets),
-            hint="See `pip config debug` for where they are set.",
+            hint="Run `pip config debug` to see where they are set.",
         ) from None
 
 
@@ -313,7 +313,7 @@ def _certificates(settings: PipSettings) -> tuple[ssl.SSLContext, ssl.SSLContext
     if settings.cert is None:
         trusted: ssl.SSLContext = http.create_ssl_context()
     elif not settings.cert.exists():
-        raise FileNotFoundError(f"there is no certificate bundle {settings.cert}")
+        raise FileNotFoundError(f"the certificate bundle {settings.cert} does not exist")
     else:
         is_folder = settings.cert.is_dir()
         trusted = ssl.create_default_context(
@@ -330,7 +330,7 @@ def _certificates(settings: PipSettings) -> tuple[ssl.SSLContext, ssl.SSLContext
 
 def _load_client_certificate(context: ssl.SSLContext, path: Path) -> None:
     if not path.exists():
-        raise FileNotFoundError(f"there is no client certificate {path}")
+        raise FileNotFoundError(f"the client certificate {path} does not exist")
     context.load_cert_chain(str(path))
 
 

@@ -21,7 +21,7 @@ class PathLedger:
         """A folder entry: nothing to keep, but it must be safe and must not be a file too."""
         path = self._below_top(name, top_itself=True)
         if path in self._files:
-            raise ValueError("it is a file and a folder")
+            raise ValueError("it is both a file and a folder")
         self._add_folders(path)
 
     def file(self, name: str) -> str:
@@ -30,7 +30,7 @@ class PathLedger:
         if path in self._files:
             raise ValueError("it is in the archive twice")
         if path in self._folders:
-            raise ValueError("it is a file and a folder")
+            raise ValueError("it is both a file and a folder")
         self._files.add(path)
         self._add_folders(path.rpartition("/")[0])
         return path
@@ -41,7 +41,7 @@ class PathLedger:
             raise ValueError(why)
         top, _, path = name.partition("/")
         if not path and not top_itself:
-            raise ValueError("it lies outside the one top folder that an sdist has")
+            raise ValueError("it is outside the top folder of the sdist")
         if self.top is None:
             self.top = top
         if top != self.top:
@@ -51,7 +51,7 @@ class PathLedger:
     def _add_folders(self, path: str) -> None:
         while path and path not in self._folders:
             if path in self._files:
-                raise ValueError(f"{shown(path)} is a file and a folder")
+                raise ValueError(f"{shown(path)} is both a file and a folder")
             self._folders.add(path)
             path = path.rpartition("/")[0]
 
@@ -65,14 +65,14 @@ def unsafe(name: str) -> str | None:
     except UnicodeEncodeError:
         return "its name is not UTF-8"
     if _CONTROL.search(name):
-        return "its name holds a control character"
+        return "its name contains a control character"
     if "\\" in name:
-        return "its name holds a backslash"
+        return "its name contains a backslash"
     if name.startswith("/"):
         return "its path is absolute"
     for segment in name.split("/"):
         if segment in ("", ".", ".."):
-            return f"its path has the segment {segment!r}"
+            return f"its path has the component {segment!r}"
         if why := unfit_name(segment):
             return why
     if name.count("/") > DEEPEST:

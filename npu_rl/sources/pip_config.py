@@ -160,9 +160,9 @@ def _reason(error: configparser.Error) -> str:
     if isinstance(error, configparser.MissingSectionHeaderError):
         return f"line {error.lineno}: a value before the first [section]"
     if isinstance(error, configparser.DuplicateSectionError):
-        return f"line {error.lineno}: [{error.section}] is there twice"
+        return f"line {error.lineno}: [{error.section}] appears twice"
     if isinstance(error, configparser.DuplicateOptionError):
-        return f"line {error.lineno}: {error.option} is there twice in [{error.section}]"
+        return f"line {error.lineno}: {error.option} appears twice in [{error.section}]"
     if isinstance(error, configparser.ParsingError) and error.errors:
         return f"line {error.errors[0][0]} is neither [section] nor name = value"
     return "it can't be parsed"
@@ -173,7 +173,7 @@ def _malformed(path: Path, why: str) -> HostError:
         "pip's configuration can't be read",
         where=str(path),
         why=why,
-        hint="Repair the file, or set PIP_CONFIG_FILE=/dev/null to leave all of pip's files out.",
+        hint="Correct the file, or set PIP_CONFIG_FILE=/dev/null to ignore all of pip's configuration files.",
     )
 
 
@@ -244,8 +244,8 @@ def _number(key: str, value: _Value | None, default: float, *, whole: bool = Fal
 
 def _bad_value(key: str, value: _Value, kind: str) -> HostError:
     return HostError(
-        f"pip's setting {key} is not valid",
+        f"Invalid value of pip's setting {key}",
         where=value.origin,
         why=f"{value.text.strip()!r} is not {kind}",
-        hint="Correct it there, or take it out.",
+        hint="Correct it there, or remove it.",
     )

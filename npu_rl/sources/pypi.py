@@ -92,7 +92,9 @@ def download_sdist(
     from npu_rl.sources.index_session import open_session
 
     if sha256 is not None and not SHA256.fullmatch(sha256):
-        raise SourceError("Not a sha256", where=f"{name}=={version}", why=f"{sha256!a} is not 64 hex digits")
+        raise SourceError(
+            "Invalid SHA-256", where=f"{name}=={version}", why=f"{sha256!a} is not 64 hex digits"
+        )
     with _writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with open_session(settings, pause) as session:
@@ -107,11 +109,11 @@ def download_sdist(
     if not reasons:
         raise search.not_found()
     raise SourceError(
-        f"No place delivered the sdist of {name} {version}" + (" that was asked for" if sha256 else ""),
+        f"No index delivered the sdist of {name} {version}" + (" with the locked SHA-256" if sha256 else ""),
         where=f"{name}=={version}",
         why="\n".join([*reasons, *search.reasons]),
-        hint="A wrong hash means another file under the same name: trust the lock, ask a different index, "
-        "or look at the file before you lock it anew.",
+        hint="A wrong SHA-256 means a different file of the same name. Use another index, or review the file before "
+        "you make a new lock.",
     )
 
 
@@ -207,7 +209,7 @@ class _Fetch:
                 if size > _LARGEST:
                     raise Undelivered(f"it is larger than {_LARGEST} bytes")
                 if (late := time.monotonic() - patience) > 0 and size < late * _SLOWEST:
-                    raise Undelivered(f"it comes at less than {_SLOWEST / 1000:g} kB/s")
+                    raise Undelivered(f"the transfer is slower than {_SLOWEST / 1000:g} kB/s")
                 digest.update(chunk)
                 with _writing(part):
                     file.write(chunk)
@@ -224,10 +226,10 @@ def _writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise HostError(
-            "A download can't be written",
+            "The download can't be written",
             where=str(path),
             why=error.strerror,
-            hint="Make room, or the folder writable.",
+            hint="Free some space, or make the folder writable.",
         ) from error
 
 

@@ -31,14 +31,14 @@ class NotDelivered(SourceError):
 
     def reason(self, source: str) -> str:
         """One line: who failed and why. source: the URL as the manifest has it."""
-        rewritten = "" if source == self.asked else f" (asked for {source})"
+        rewritten = "" if source == self.asked else f" (rewritten from {source})"
         return f"{self.asked}{rewritten}: {self.why}"
 
 
 _ADVICE = {
-    Fault.LACKING: "The network is not at fault: a server answered, and does not have these ids.\n"
-    "Bring that mirror up to date, or point the URLs at another one: --rewrite FROM=TO\n"
-    "A pull request that was pushed over may have lost them: look at what changed, then "
+    Fault.LACKING: "The server was reached, but does not have these objects.\n"
+    "Update that mirror, or point the URLs at another one: --rewrite FROM=TO\n"
+    "If a pull request was force-pushed, its old commits may be gone: review what changed, then run "
     "npu-rl lock --manifest M --update NAME",
     Fault.ABSENT: "Check the URL and your access to it, or point the URLs at another mirror: --rewrite FROM=TO",
 }

@@ -61,7 +61,7 @@ def _rule(text: str, where: str) -> tuple[str, str]:
     prefix, separator, target = text.partition("=")
     if not separator or not prefix or not target:
         raise UsageError(  # without its text: what is no rule may be a token
-            "Not a rewrite rule",
+            "Invalid rewrite rule",
             where=where,
             why="FROM is empty."
             if separator and not prefix
@@ -90,25 +90,25 @@ def check_url(url: str, *, where: str | None = None) -> None:
         wrong = "spaces"
     if wrong is not None:
         raise UsageError(
-            f"Not a URL npu-rl gives to git: {hide_credentials(url)!r}",
+            f"Unsupported git URL: {hide_credentials(url)!r}",
             where=where,
             why=wrong,
             hint=f"Allowed: {', '.join(s + '://' for s in SCHEMES)} and user@host:path. "
-            "Special characters in a user or password are written as %XX.",
+            "Write special characters in a user or password as %XX.",
         )
 
 
 def _wrong_rest(scheme: str, rest: str) -> str | None:
     if scheme == "file":
-        return None if rest.startswith(("/", "localhost/")) else "a file URL has an absolute path"
+        return None if rest.startswith(("/", "localhost/")) else "a file URL needs an absolute path"
     authority, slash, _ = rest.partition("/")
     user, at, place = authority.rpartition("@")
     if not slash or not _PLACE.fullmatch(place):
-        return "no plain host, or no path"
+        return "no valid host, or no path"
     if scheme in ("http", "https"):
         return "control characters" if _CONTROL.search(unquote(user)) else None
     if at and not _USER.fullmatch(user):
-        return f"{scheme} takes no password in a URL"
+        return f"{scheme} does not accept a password in a URL"
     return None
 
 

@@ -108,7 +108,7 @@ class Attempt:
         metrics.jsonl. signal: the one npu-rl was sent. ended: seconds since the epoch, by default now.
         """
         if outcome not in OUTCOMES:
-            raise ValueError(f"{outcome!r} is none of {', '.join(OUTCOMES)}")
+            raise ValueError(f"{outcome!r} is not one of {', '.join(OUTCOMES)}")
         try:
             if self.outcome is None:
                 steps = [point.step for point in read_metrics(self.metrics)]

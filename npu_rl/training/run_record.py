@@ -68,7 +68,7 @@ class RunRecord:
         drift = self.facts.get("drift")
         if self.facts.get("proven", True):
             return None
-        return str(drift.get("reason")) if isinstance(drift, dict) else "its record does not say why"
+        return str(drift.get("reason")) if isinstance(drift, dict) else "its record does not give the reason"
 
     def mark_unproven(self, drift: Mapping[str, Any]) -> None:
         """Say in run.json that an attempt ran code that is not as locked. It stays: what it trained is in the run."""
@@ -169,7 +169,7 @@ class RunRecord:
         try:
             facts = dict(read_json(folder / "run.json"))
             if not _ID.fullmatch(facts["id"]):
-                raise ValueError("Its id is none of ours.")
+                raise ValueError("Its id is invalid.")
             return cls(folder, facts)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise _no_such_run(root, name) from error
@@ -277,20 +277,20 @@ class RunRecord:
         for folder in (self.folder, self.folder / "attempts", *(attempt.folder for attempt in self.attempts)):
             if not stat.S_ISDIR(folder.lstat().st_mode):
                 raise WorkspaceError(
-                    f"The record of run {self.name} is not a folder of its own",
+                    f"The record of run {self.name} has something else in place of a folder",
                     where=str(folder),
-                    why="A record is written only in folders, not through links to them.",
-                    hint="Put the folder itself in its place, or choose another name with name=…",
+                    why="npu-rl does not write a record through symbolic links.",
+                    hint="Replace it with the folder itself, or choose another name with name=…",
                 )
 
     def _is_there(self) -> NpuRlError:
         done = self.latest_checkpoint
         return NpuRlError(
-            f"There is a run {self.name} already",
+            f"The run {self.name} already exists",
             where=str(self.folder),
-            why="A run's record is never overwritten.",
+            why="npu-rl never overwrites the record of a run.",
             hint="Choose another name with name=…"
-            + ("" if done is None else f", or go on from its checkpoint of step {done} with --resume"),
+            + ("" if done is None else f", or continue from its checkpoint of step {done} with --resume"),
         )
 
     def _lives(self, pids: list[int]) -> NpuRlError:
@@ -298,12 +298,14 @@ class RunRecord:
         driver = self.attempts[-1].driver if self.attempts else None
         asked = str(driver) if driver in pids else them  # the others end with it
         return NpuRlError(
-            f"Run {self.name} is going on",
+            f"Run {self.name} is still running",
             where=f"{self.folder}" + (f", pid {them}" if pids else ""),
-            why="Processes of it live on this machine." if pids else "Another npu-rl holds its folder.",
-            hint="Wait for its end"
+            why="Its processes are running on this machine."
+            if pids
+            else "Another npu-rl command has locked its folder.",
+            hint="Wait until it has finished"
             + (f" or stop it (`kill -INT {asked}`)" if pids else "")
-            + "; or choose another name with name=…",
+            + ", or choose another name with name=…",
         )
 
 
@@ -320,8 +322,8 @@ def _launcher(attempt: Path) -> int | None:
 def _check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise UsageError(
-            f"{name!r} can't be the name of a run",
-            why="It becomes a folder: letters, digits, `.`, `_` and `-`, up to 100, the first a letter or digit.",
+            f"Invalid run name {name!r}",
+            why="A run name has up to 100 letters, digits, `.`, `_` and `-`, and begins with a letter or digit.",
             hint="Choose another with name=…",
         )
 
@@ -337,23 +339,26 @@ def _with_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
 def _is_taken(folder: Path, name: str) -> NpuRlError:
     if not (folder / "run.json").is_file():
         return NpuRlError(
-            f"There is something else where run {name} would be recorded",
+            f"The folder of run {name} is taken by something that is not a run",
             where=str(folder),
             hint="Move it away, or choose another name with name=…",
         )
     return NpuRlError(  # another command began it at this moment
-        f"There is a run {name} already",
+        f"The run {name} already exists",
         where=str(folder),
-        why="A run's record is never overwritten.",
+        why="npu-rl never overwrites the record of a run.",
         hint="Choose another name with name=…",
     )
 
 
 def _no_such_run(root: Path, name: str) -> NpuRlError:
     known = sorted(path.parent.name for path in root.glob("*/run.json"))
-    near = difflib.get_close_matches(name, known, 3) or known[:5]
+    near = difflib.get_close_matches(name, known, 3)
+    more = "" if near or len(known) <= 5 else f" and {len(known) - 5} more"
     return NpuRlError(
         f"There is no run {name}",
         where=str(root),
-        hint="There are: " + ", ".join(near) if near else "Start it without --resume.",
+        hint=f"Existing runs: {', '.join(near or known[:5])}{more}"
+        if known
+        else "Start it without --resume.",
     )

@@ -32,7 +32,7 @@ def component_changes(layout: Layout, name: str, tell: Tell) -> bytes:
     component = report.lock.components.get(name)
     if component is None:
         raise UsageError(
-            f"The workspace has no component {name!r}",
+            f"Unknown component {name!r}",
             hint=f"Components: {', '.join(report.lock.components)}",
         )
     parts: dict[str, bytes] = {}  # by path in the component
@@ -48,12 +48,12 @@ def component_changes(layout: Layout, name: str, tell: Tell) -> bytes:
         for path, text in _by_file(patch_of(layout, root, report.receipt.trees[root], paths), paths):
             own = path if root != "code" else upstream_path(component, path)
             if own is None:
-                tell(f"not shown: {root}/{path} (no path of {name})")
+                tell(f"not shown: {root}/{path} (not a path of {name})")
                 continue
             _tell_of(report.lock, name, component, path, own, root, tell)
             text = text if own == path else _renamed(text, own)
             if parts.setdefault(own, text) != text:
-                tell(f"not shown: {root}/{path} ({own} of {name} was changed in another way elsewhere)")
+                tell(f"not shown: {root}/{path} (another copy of {own} of {name} has different changes)")
     return b"".join(parts[own] for own in sorted(parts))
 
 
@@ -112,10 +112,10 @@ def _tell_of(
         return
     others = [laid for laid in code_paths(component, own) if laid != path]
     if others:
-        tell(f"note: {own} of {name} lies at {', '.join(others)} too, and the patch would change it there")
+        tell(f"note: {own} of {name} is also at {', '.join(others)}: the patch would change it there too")
     changing = [patch.name for patch in lock.tree_patches if path in patch.files]
     if changing:
         tell(
-            f"note: {path} is also changed by {', '.join(changing)} of the tree, which come after {name}'s own "
-            "patches: this patch may have to be one of the tree"
+            f"note: {path} is also changed by the tree patches {', '.join(changing)}, which are applied after those of "
+            f"{name}: this patch may have to be a tree patch"
         )

@@ -39,7 +39,7 @@ def patches_of(
     for product in report.products[:20]:
         tell(f"not shown: {product} (untracked)")
     if len(report.products) > 20:
-        tell(f"not shown: {len(report.products) - 20} more untracked files")
+        tell(f"not shown: and {len(report.products) - 20} more untracked files")
     for root, paths in changed.items():
         if root == "code":
             yield origins_comment(report.lock, paths)
@@ -60,15 +60,17 @@ def patch_of(layout: Layout, root: str, tree: str, paths: list[str]) -> bytes:
     objects = layout.git / "objects"
     if not objects.is_dir():
         raise WorkspaceError(
-            "This copy of the workspace has no git folder, so there is nothing to compare lines with",
+            "This copy of the workspace has no git objects to compare with",
             where=str(objects),
-            hint="npu-rl verify works without it.",
+            hint="`npu-rl verify` works without them.",
         )
-    odd = foreign_part(objects) or ("it borrows objects" if (objects / "info/alternates").exists() else None)
+    odd = foreign_part(objects) or (
+        "it uses the objects of another repository" if (objects / "info/alternates").exists() else None
+    )
     if odd is not None:
         raise WorkspaceError(
-            "git can't be asked about this workspace's objects", where=str(objects), why=odd,
-            hint="npu-rl verify works without them.",
+            "The git objects of this workspace can't be used", where=str(objects), why=odd,
+            hint="`npu-rl verify` works without them.",
         )  # fmt: skip
     # A repository of our own: the user's index, with whatever they staged, stays as it is, and no
     # setting or filter of theirs changes what is shown. Elsewhere: the workspace may be read-only.

@@ -19,14 +19,16 @@ def upstream_path(component: LockedComponent, path: str) -> str | None:
 def origins_comment(lock: Lock, paths: Iterable[str]) -> bytes:
     """Lines to stand above a patch of the code tree: the component and path that each file comes from."""
     lines = [
-        "# Paths are those of the code tree: a patch for `tree: {patches: [...]}` of the manifest.",
-        "# In the paths of one component: npu-rl diff --component NAME",
+        "# Paths are those of the code tree: list this patch under `tree: {patches: [...]}` of the manifest.",
+        "# For a patch with the paths of one component: npu-rl diff --component NAME",
     ]
     for path in sorted(paths):
         name = owner(lock, "code", path)
         component = lock.components.get(name or "")
         own = upstream_path(component, path) if component is not None else None
-        lines.append(f"# {_line(path)}: " + (f"{name}, {_line(own)}" if own else name or "of no component"))
+        lines.append(
+            f"# {_line(path)}: " + (f"{name}, {_line(own)}" if own else name or "not from a component")
+        )
     return "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
 
 

@@ -192,7 +192,7 @@ def _check_receipt(lock: Lock, digest: str, receipt: Receipt, layout: Layout) ->
     laid_from = receipt.setup.get("lock", digest)
     if receipt.trees != {"code": lock.tree, **full} or laid_from != digest:
         raise WorkspaceError(
-            "The receipt and the lock of this workspace do not belong together",
+            "The receipt of this workspace does not match its lock",
             where=str(layout.hidden),
             hint="Set the workspace up again: npu-rl setup --manifest NAME --workspace DIR",
         )
@@ -212,14 +212,14 @@ def _prove_receipt(lock: Lock, receipt: Receipt, layout: Layout) -> None:
             raise WorkspaceError(
                 f"The receipt does not describe the locked tree of {root}",
                 where=str(layout.receipt),
-                why=f"Its files give {found}, locked is {receipt.trees[root]}.",
+                why=f"Its files give {found}, the lock has {receipt.trees[root]}.",
                 hint="Set the workspace up again: npu-rl setup --manifest NAME --workspace DIR",
             )
     locked = {patch.sha256 for _, patch in lock.patches()}
     texts = {sha256(text.encode("utf-8", "surrogateescape")).hexdigest() for text in receipt.texts.values()}
     if not locked <= texts:
         raise WorkspaceError(
-            "The receipt does not have the texts of the locked patches",
+            "The receipt lacks the text of a locked patch",
             where=str(layout.receipt),
             hint="Set the workspace up again: npu-rl setup --manifest NAME --workspace DIR",
         )

@@ -33,8 +33,8 @@ class LinkOnTheWay(WorkspaceError):
     def __init__(self, at: Path) -> None:
         super().__init__(
             f"{at} is a symbolic link",
-            why="npu-rl follows no link inside a workspace: what it would change could be anybody's.",
-            hint="Put a folder in place of the link, or set up another workspace.",
+            why="npu-rl does not follow links inside a workspace: they could lead to files of other people.",
+            hint="Replace the link with a folder, or set up another workspace.",
         )
 
 

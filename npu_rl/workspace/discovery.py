@@ -26,9 +26,9 @@ def open_workspace(given: Path | None, tell: Callable[[str], None]) -> Layout:
     if layout is not None:
         return _demand_settled(layout, tell)
     raise WorkspaceError(
-        "There is no workspace here or in a folder above",
+        "No workspace found here or in a parent folder",
         where=str(Path.cwd()),
-        hint="Name one with --workspace DIR, or set one up: npu-rl setup --manifest NAME",
+        hint="Pass one with --workspace DIR, or set one up: npu-rl setup --manifest NAME",
     )
 
 
@@ -51,7 +51,7 @@ def find_workspace(given: Path | None) -> Layout | None:
                 return layout
         raise WorkspaceError(
             f"{layout.root} is not a workspace",
-            why=f"There is no {layout.receipt.relative_to(layout.root)} in it.",
+            why=f"It has no {layout.receipt.relative_to(layout.root)}.",
             hint="Set one up: npu-rl setup --manifest NAME --workspace DIR",
         )
     here = Path.cwd()
@@ -85,10 +85,10 @@ def demand_trust(layout: Layout) -> None:
     line = json.dumps([*safe, root], ensure_ascii=False)
     raise WorkspaceError(
         f"The workspace {root} belongs to another user",
-        why=f"Its owner is {_user(owner)}, and this command runs as {_user(os.geteuid())}. One that was not named with "
-        "--workspace has to be yours: another user could have put it there for you to find.",
-        hint=f"If you trust it, name it: --workspace {shlex.quote(root)}\n"
-        f"or write this line into {config_path()}:\nsafe_workspaces: {line}",
+        why=f"Its owner is {_user(owner)}, and this command runs as {_user(os.geteuid())}. Without --workspace, "
+        "npu-rl uses only your own workspaces: another user could have put this one into a shared folder.",
+        hint=f"If you trust it, pass it: --workspace {shlex.quote(root)}\n"
+        f"or add this line to {config_path()}:\nsafe_workspaces: {line}",
     )
 
 

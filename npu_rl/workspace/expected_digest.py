@@ -19,10 +19,10 @@ def lock_digest(text: str) -> str:
     if _DIGEST.fullmatch(text):
         return text
     raise UsageError(
-        f"Not the digest of a lock: {text!r}",
+        f"Invalid lock digest {text!r}",
         where="--expect",
-        why="It has 64 digits, 0-9 and a-f.",
-        hint='`npu-rl setup` and `npu-rl verify` print it as "lock"; it is "digest" at the end of NAME.lock.json.',
+        why="A lock digest has 64 digits, 0-9 and a-f.",
+        hint='`npu-rl setup` and `npu-rl verify` print it as "lock"; in NAME.lock.json it is the last key, "digest".',
     )
 
 
@@ -30,10 +30,10 @@ def demand_lock(layout: Layout, found: str, expected: str) -> None:
     """Raise WorkspaceError unless the workspace's lock has the expected digest."""
     if found != expected:
         raise WorkspaceError(
-            "The workspace is not of the expected lock",
+            "The workspace was set up from another lock than the expected one",
             where=str(layout.lock),
-            why=f"Expected is {expected},\nfound {found}.",
-            hint="Set it up from the lock that you expect: npu-rl setup --manifest NAME --workspace DIR",
+            why=f"Expected {expected},\nfound {found}.",
+            hint="Set it up from the expected lock: npu-rl setup --manifest NAME --workspace DIR",
         )
 
 

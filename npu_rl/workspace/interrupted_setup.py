@@ -18,7 +18,7 @@ def recover_held(layout: Layout, tell: Callable[[str], None]) -> None:
     """
     interrupted, kept = swap.finish(layout, keep_edits(layout))
     if interrupted:
-        tell("Finished a setup that was interrupted.")
+        tell("Finished an interrupted setup.")
         if kept:
             tell(f"Local changes were moved to {kept}")
     swap.sweep(layout)
@@ -47,9 +47,9 @@ def interrupted(layout: Layout) -> WorkspaceError:
     journal = swap.read_journal(layout)
     manifest = _manifest(layout, journal) if journal else None
     return WorkspaceError(
-        "A setup of this workspace was interrupted",
+        "The setup of this workspace was interrupted",
         where=str(layout.journal),
-        why="Parts of the old workspace may still stand in the place of new ones; only a setup puts that right.",
+        why="It may contain parts of the old workspace and of the new one; only `setup` can finish it.",
         hint=f"Finish it: npu-rl setup --manifest {manifest or 'NAME'} --workspace {shlex.quote(str(layout.root))}",
     )
 

@@ -55,18 +55,18 @@ def own_history(git_home: Path, root: str, commit: str) -> list[str]:
 
 
 def _unreadable(root: str, why: object) -> str:
-    return f"{root}: its git repository, which git can't read ({why})"
+    return f"{root}: the git repository, which can't be read ({why})"
 
 
 def _odd_loan(git_home: Path, repository: Path) -> str | None:
     """What would lead git to objects that setup did not lay; None if it borrows from where it was laid."""
     if (git_home / "objects/info/alternates").exists():
-        return "objects/info/alternates is not ours"
+        return "objects/info/alternates was not written by npu-rl"
     try:
         borrowed = Confined(repository).read(repository / "objects/info/alternates", len(ALTERNATES))
     except OSError:
         borrowed = b""
-    return None if borrowed == ALTERNATES.encode() else "objects/info/alternates is not as it was laid"
+    return None if borrowed == ALTERNATES.encode() else "objects/info/alternates was changed"
 
 
 def foreign_part(folder: Path) -> str | None:

@@ -122,4 +122,4 @@ def _put(inside: Confined, source: Path, target: Path, name: str) -> None:
             return inside.move(source, target / f"again.{count}" / name if count else target / name)
         except (FileExistsError, NotADirectoryError):  # a file may stand where a folder of the path is to be
             continue
-    raise WorkspaceError("There is no free place for what is put aside", where=str(target / name))
+    raise WorkspaceError("Local changes can't be moved aside: 1000 names are taken", where=str(target / name))

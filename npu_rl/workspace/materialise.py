@@ -60,7 +60,7 @@ def lay_files(repository: Path, tree: str, folder: Path) -> None:
         if "No space left" in error.stderr or "Disk quota" in error.stderr:
             raise HostError(
                 "The disk is full", where=str(folder), why=error.stderr.splitlines()[0],
-                hint="Free some space, then run again. The old workspace is untouched.",
+                hint="Free some space, then run again. The old workspace was not changed.",
             ) from error  # fmt: skip
         raise
 
@@ -92,7 +92,7 @@ def check_room(folder: Path, needed: int) -> None:
         free = shutil.disk_usage(folder).free
         if free < needed:
             raise HostError(
-                "The disk is too full",
+                "Not enough free disk space",
                 where=str(folder),
                 why=f"{needed / 1e6:.0f} MB are needed, {free / 1e6:.0f} MB are free.",
                 hint="Free some space, or choose another folder with --workspace.",

@@ -63,15 +63,15 @@ def read_receipt(layout: Layout) -> Receipt:
         body = parse_json(text)
         if body["receipt_format"] != RECEIPT_FORMAT:
             raise WorkspaceError(
-                "The workspace was made by another version of npu-rl", where=str(layout.receipt), hint=again
+                "The workspace has a receipt of another format", where=str(layout.receipt), hint=again
             )
         if not text.startswith(_HEAD) or digest_of(text) != _sha256(text[_DIGEST_END:]):
             raise WorkspaceError(
-                "The receipt was changed by hand or damaged", where=str(layout.receipt), hint=again
+                "The receipt was edited by hand or damaged", where=str(layout.receipt), hint=again
             )
         files = {root: {p: (m, i) for p, m, i in listing} for root, listing in body["files"].items()}
         if sum(map(len, files.values())) != sum(map(len, body["files"].values())):
-            raise ValueError("a path is there twice")
+            raise ValueError("a path is listed twice")
         check_receipt(body, files)
         return Receipt(
             files=files,

@@ -25,13 +25,13 @@ def check_receipt(body: Mapping[str, Any], files: Mapping[str, Mapping[str, tupl
     files: those of the body, by root and path.
     """
     for root in files:
-        _demand(root == "code" or _is_source(root), f"{root!r} is no place of a workspace's files")
+        _demand(root == "code" or _is_source(root), f"{root!r} is not a root of a workspace")
         _check_listing(root, files[root])
     for key in ("trees", "commits"):
         ids = body[key]
-        _demand(isinstance(ids, dict) and set(ids) == set(files), f"{key}: not those of its files")
+        _demand(isinstance(ids, dict) and set(ids) == set(files), f"{key}: not the same roots as in files")
         _demand(all(_is_hex(i, 40) for i in ids.values()), f"{key}: not an object id")
-    _demand("code" in files, "it has no code")
+    _demand("code" in files, "files: the root `code` is missing")
     _check_hunks(body["hunks"], files)
     _check_texts(body["texts"])
     _check_setup(body["setup"])
@@ -62,7 +62,7 @@ def _is_count(value: object) -> bool:
 def _check_listing(root: str, listing: Mapping[str, tuple[str, str]]) -> None:
     _check_paths(root, listing)
     modes, ids = {m for m, _ in listing.values()}, [i for _, i in listing.values()]
-    _demand(modes <= _MODES, f"{root}: a mode that no file has")
+    _demand(modes <= _MODES, f"{root}: invalid file mode")
     _demand(set(map(len, ids)) <= {40} and _are_hex("".join(ids)), f"{root}: not an object id")
 
 
@@ -70,21 +70,21 @@ def _check_paths(root: str, paths: Collection[str]) -> None:
     """As `check_upstream_path`, and such that the system can be asked for them."""
     together = "/" + "/ /".join(paths) + "/"
     together.encode("utf-8", "surrogateescape")  # UnicodeEncodeError is a ValueError
-    _demand("\0" not in together, f"{root}: a path with a NUL")
-    _demand(not paths or "//" not in together, f"{root}: a path with an empty part")
+    _demand("\0" not in together, f"{root}: a path contains a NUL")
+    _demand(not paths or "//" not in together, f"{root}: a path has an empty component")
     for path in [path for path in paths if "/." in path or path[0] == "."]:  # few
         check_upstream_path(path)
 
 
 def _check_hunks(hunks: object, roots: Collection[str]) -> None:
-    _demand(isinstance(hunks, list), "hunks: a list was expected")
+    _demand(isinstance(hunks, list), "hunks: expected a list")
     assert isinstance(hunks, list)
     for number, record in enumerate(hunks):
-        _demand(isinstance(record, dict) and record["root"] in roots, f"hunks[{number}]: of no root")
+        _demand(isinstance(record, dict) and record["root"] in roots, f"hunks[{number}]: unknown root")
         texts = (record["file"], record["patch"], record["component"])
         fine = all(isinstance(text, str) for text in texts) and record["state"] in _STATES
         fine = fine and _is_count(record["line"]) and _is_count(record["hunk"])
-        _demand(fine and _has_lines(record), f"hunks[{number}]: not a hunk's record")
+        _demand(fine and _has_lines(record), f"hunks[{number}]: not a valid hunk record")
         text_checks.check_name(record["component"])
         record["patch"].encode("utf-8", "surrogateescape")
     _check_paths("hunks", {record["file"] for record in hunks})
@@ -111,18 +111,18 @@ def _has_lines(record: Mapping[str, Any]) -> bool:
 
 
 def _check_texts(texts: object) -> None:
-    _demand(isinstance(texts, dict), "texts: a mapping was expected")
+    _demand(isinstance(texts, dict), "texts: expected a mapping")
     assert isinstance(texts, dict)
     for text in texts.values():
-        _demand(isinstance(text, str), "texts: a text was expected")
+        _demand(isinstance(text, str), "texts: expected text")
         text.encode("utf-8", "surrogateescape")
 
 
 def _check_setup(setup: object) -> None:
-    _demand(isinstance(setup, dict), "setup: a mapping was expected")
+    _demand(isinstance(setup, dict), "setup: expected a mapping")
     assert isinstance(setup, dict)
     for key in _TEXTS:
-        _demand(isinstance(setup.get(key, ""), str), f"setup.{key}: a text was expected")
+        _demand(isinstance(setup.get(key, ""), str), f"setup.{key}: expected text")
     made = setup.get("made", 0)
-    _demand(_is_count(made) and made <= _LATEST, "setup.made: a time in seconds was expected")
-    _demand("lock" not in setup or _is_hex(setup["lock"], 64), "setup.lock: a digest was expected")
+    _demand(_is_count(made) and made <= _LATEST, "setup.made: expected a time in seconds")
+    _demand("lock" not in setup or _is_hex(setup["lock"], 64), "setup.lock: expected a digest")

@@ -128,10 +128,14 @@ def _check_place(layout: Layout) -> None:
     """Refuse a path that can't be imported from, and a folder whose content is not ours to replace."""
     check_path(layout.root)
     if layout.root.is_symlink() and not layout.root.exists():
-        raise WorkspaceError("The workspace is a broken symbolic link", where=str(layout.root))
+        raise WorkspaceError(
+            "The workspace is a broken symbolic link",
+            where=str(layout.root),
+            hint="Choose another --workspace.",
+        )
     if layout.root.exists() and not layout.root.is_dir():
         raise WorkspaceError(
-            "The workspace is a file", where=str(layout.root), hint="Choose another --workspace."
+            "The workspace path is a file", where=str(layout.root), hint="Choose another --workspace."
         )
     for folder in (layout.hidden, layout.kept):
         if folder.is_symlink():
@@ -140,18 +144,18 @@ def _check_place(layout: Layout) -> None:
     # In this order, after the look: another setup that is just ending removes its journal last.
     if foreign and not layout.is_swapping and not layout.is_workspace:
         raise WorkspaceError(
-            f"{layout.root} holds {' and '.join(foreign)}, which npu-rl did not make",
-            hint="Choose another folder with --workspace, or move them away.",
+            f"{layout.root} contains {' and '.join(foreign)}, which npu-rl did not create",
+            hint="Choose another folder with --workspace, or move these files away.",
         )
 
 
 def _in_the_way(layout: Layout, found: local_edits.Edits) -> WorkspaceError:
     return WorkspaceError(
-        f"{len(found)} local change{'s are' if len(found) > 1 else ' is'} in the way",
+        f"The workspace has {len(found)} local change{'s' if len(found) > 1 else ''} that setup would replace",
         where=str(layout.root),
         why=found.shown(),
-        hint="Keep them (npu-rl diff shows them; make them a patch), or move them to "
-        ".npu-rl/kept with: npu-rl setup --manifest NAME --discard",
+        hint="Save them as a patch (npu-rl diff), or move them to .npu-rl/kept with: "
+        "npu-rl setup --manifest NAME --discard",
     )
 
 

@@ -60,7 +60,7 @@ def read_journal(layout: Layout) -> Journal | None:
         incoming = frozenset(body["in"])
         ours = all(_NAME.fullmatch(name) for name in names) and _KEPT.fullmatch(body["kept"])
         if not ours or not incoming <= set(MOVED):
-            raise ValueError("it names other places than a setup uses")  # they would be removed
+            raise ValueError("it names paths that setup never uses")  # they would be removed
         staging, old = (layout.hidden / name for name in names)
         return Journal(staging, old, incoming, layout.kept / body["kept"], bool(body["moved"]))
     except FileNotFoundError:
@@ -70,7 +70,7 @@ def read_journal(layout: Layout) -> Journal | None:
             "The journal of an interrupted setup can't be read",
             where=str(layout.journal),
             why=str(error),
-            hint="Set up another workspace. Your own work may be in code, src, .npu-rl/old-* and .npu-rl/kept here.",
+            hint="Set up another workspace. Your work may be in code, src, .npu-rl/old-* and .npu-rl/kept of this one.",
         ) from error
 
 

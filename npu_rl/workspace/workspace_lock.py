@@ -76,7 +76,7 @@ def _take(layout: Layout, tell: Tell, wait: float) -> tuple[list[Path], int]:
         except OSError as error:
             if error.errno == errno.EINVAL:
                 raise WorkspaceError(
-                    f"{path} is not a file", hint="Remove it: npu-rl makes it when it needs it."
+                    f"{path} is not a regular file", hint="Remove it: npu-rl creates it when it needs it."
                 ) from error
             raise
         try:
@@ -123,15 +123,17 @@ def _wait_for(layout: Layout, handle: int, kind: int, tell: Tell, wait: float) -
             pass
         except OSError:
             if kind == fcntl.LOCK_EX:
-                tell(f"note: {layout.root} is on a file system without locks; run one setup there at a time.")
+                tell(
+                    f"note: {layout.root} is on a file system without support for locks; run only one setup at a time."
+                )
             return None
         if not told:
-            tell(f"Another npu-rl command is working in {layout.root}; waiting for it.")
+            tell(f"Another npu-rl command is using {layout.root}; waiting for it to finish.")
             told = True
         if time.monotonic() > end:
             raise WorkspaceError(
-                "Another npu-rl command is working in this workspace",
+                "Another npu-rl command is using this workspace",
                 where=str(layout.root),
-                hint="Wait until it has ended, then run again.",
+                hint="Wait until it has finished, then run again.",
             )
         time.sleep(_POLL)

@@ -16,10 +16,10 @@ def check_path(root: Path) -> None:
     text = os.fspath(root)
     why = None
     if os.pathsep in text:
-        why = f"PYTHONPATH is split at every {os.pathsep!r}, so Python would not find the code."
+        why = f"It contains {os.pathsep!r}, which separates the entries of PYTHONPATH: Python would not find the code."
     elif any(ord(c) < 32 or ord(c) == 127 for c in text):
-        why = "It holds a control character, such as a line break."
+        why = "It contains a control character, such as a line break."
     if why is not None:
         raise WorkspaceError(
-            "A workspace can't have this path", where=text, why=why, hint="Choose another --workspace."
+            "Invalid workspace path", where=text, why=why, hint="Choose another --workspace."
         )

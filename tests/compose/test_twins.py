@@ -113,7 +113,7 @@ def test_a_bound_of_the_offset(world: World) -> None:
     assert locked(world, content, text, offset=3).components["up"].patches[0].offsets == {"1": 3}
     with pytest.raises(PatchError, match="allows fewer") as error:
         locked(world, content, text, offset=2)
-    assert "+3 lines" in str(error.value) and "write a larger `offset:`" in str(error.value)
+    assert "+3 lines" in str(error.value) and "set a larger `offset:`" in str(error.value)
 
 
 def test_a_heading_may_be_removed_where_the_place_is_right(world: World) -> None:

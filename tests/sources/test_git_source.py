@@ -157,7 +157,7 @@ def test_a_mirror_without_pull_requests_says_what_it_lacks(
     why = caught.value.why or ""
     assert "by object id" in why
     assert "couldn't find remote ref refs/pull/7/head" in why
-    assert f"everything: it served other content ({request.wants[0][:12]} is not in it)" in why
+    assert f"everything: the server sent other objects ({request.wants[0][:12]} is missing)" in why
 
 
 @pytest.mark.parametrize("kind", OLD)
@@ -183,7 +183,7 @@ def test_other_content_under_the_same_name_is_refused(
     request = upstream.request(upstream.tip)
     with server(kind, tmp_path / "liar") as url, pytest.raises(SourceError) as caught:
         fetch_from(store, request, url, network(), Silent())
-    assert "it served other content" in (caught.value.why or "")
+    assert "the server sent other objects" in (caught.value.why or "")
     assert store.find(request.key) is None
 
 
@@ -269,7 +269,7 @@ def test_an_answer_that_breaks_off_is_asked_for_again(
     request, notes = upstream.request(upstream.tip), Notes()
     unit, _ = fetch_from(store, request, http.url("up.git"), network(retries=3), notes)
     assert unit.facts()["step"] == "by object id"
-    assert [note.rpartition("; ")[2] for note in notes.notes] == ["trying again in 0 s"] * 2
+    assert [note.rpartition("; ")[2] for note in notes.notes] == ["retrying in 0 s"] * 2
     check(unit, request, upstream, scratch)
 
 
@@ -583,7 +583,7 @@ def test_ls_remote_tries_again_and_then_says_why(http: HttpGit, scratch: Path) -
     http.failures = 1
     assert ls_remote(Git(scratch), http.url("up.git"), ["refs/heads/main"], network(retries=1), "up")
     http.failures = 1000
-    with pytest.raises(SourceError, match="can't be asked") as caught:
+    with pytest.raises(SourceError, match="can't be read") as caught:
         ls_remote(Git(scratch), http.url("up.git"), ["refs/heads/main"], network(retries=1), "up")
     assert "503" in (caught.value.why or "")
     assert len(http.requests) == 2 + 1 + 2

@@ -190,7 +190,9 @@ def test_a_broken_weight_transfer_is_caught(
     assert done.returncode == 1, done.stderr
     report = json.loads(done.stdout)
     assert not report["ok"]
-    assert "rollout and trainer disagree" in report["train"]["failure"]
+    assert (
+        "rollout and trainer give the response tokens different probabilities" in report["train"]["failure"]
+    )
     assert report["train"]["transfer"] > 1.3e-4
 
 

@@ -94,11 +94,11 @@ def test_killed_before_the_first_step_while_the_trainer_goes_on_to_its_end(tmp_p
     with launched(tmp_path, "steps=5", "gate", "logs=3", "daemon") as launch:
         launch.at("waiting")
         launch.kill()
-        with pytest.raises(NpuRlError, match="Run demo is going on") as caught:
+        with pytest.raises(NpuRlError, match="Run demo is still running") as caught:
             launch.open()
         assert f"pid {processes_of(launch.id)[0]}" in str(caught.value)
         assert f"(`kill -INT {pid_of(launch.run.place, 'waiting')}`)" in str(caught.value)
-        with pytest.raises(NpuRlError, match="Run demo is going on"):  # a new one of its name, too
+        with pytest.raises(NpuRlError, match="Run demo is still running"):  # a new one of its name, too
             RunRecord.create(launch.run.runs, "demo", {})
         assert place_of(launch.id).is_dir(), "Ray works in it"
         (launch.run.place / "go").touch()
@@ -124,7 +124,7 @@ def test_killed_after_steps_and_the_trainer_with_it(tmp_path: Path) -> None:
                 "the hub_token='S3CRET'\n"
             )  # it is masked, and tells when the driver ended all the same
         os.utime(log, (1e9, 1e9))
-        with pytest.raises(NpuRlError, match="There is a run demo already"):
+        with pytest.raises(NpuRlError, match="The run demo already exists"):
             RunRecord.create(launch.run.runs, "demo", {})  # a command of the same name settles it
         end = json.loads((launch.attempt / "end.json").read_text())
         assert (end["outcome"], end["first_step"], end["last_step"]) == ("killed", 1, 3)
@@ -253,7 +253,7 @@ def test_nothing_of_a_record_is_written_through_a_link(tmp_path: Path) -> None:
     (runs / "demo/attempts").rename(elsewhere)
     (runs / "demo/attempts").symlink_to(elsewhere)
     before = sorted(path.name for path in elsewhere.rglob("*"))
-    with pytest.raises(NpuRlError, match="not a folder of its own"):
+    with pytest.raises(NpuRlError, match="something else in place of a folder"):
         RunRecord.open(runs, "demo")
     assert sorted(path.name for path in elsewhere.rglob("*")) == before
 
@@ -272,7 +272,7 @@ def test_what_lives_is_not_touched(tmp_path: Path) -> None:
         launch.at("driver")
         wait_for(lambda: len(read_metrics(launch.attempt / "metrics.jsonl")) == 2, "two steps")
         for _ in range(2):
-            with pytest.raises(NpuRlError, match="is going on"):
+            with pytest.raises(NpuRlError, match="is still running"):
                 launch.open()
         assert lives(launch.process.pid) and place_of(launch.id).is_dir()
         launch.process.send_signal(signal.SIGHUP)

@@ -112,7 +112,7 @@ def test_work_stops_a_setup_and_nothing_changes(stack: Stack, layout: Layout, wo
     before = snapshot(layout.root)
     done = stack.lay(layout.root, stack.new)
     assert done.returncode == 3
-    assert "in the way" in done.stderr
+    assert "that setup would replace" in done.stderr
     assert "--discard" in done.stderr
     for path in FILES[work]:
         assert path.split("/")[1 if "/" in path else 0] in done.stderr
@@ -137,7 +137,7 @@ def test_the_list_is_whole_or_says_how_much_more(stack: Stack, layout: Layout) -
     for number in range(25):
         (layout.code / f"mine_{number:02}.txt").write_text("")
     done = stack.lay(layout.root, stack.new)
-    assert "25 local changes are in the way" in done.stderr
+    assert "25 local changes that setup would replace" in done.stderr
     assert "code/mine_00.txt" in done.stderr
     assert "and 5 more" in done.stderr
 
@@ -171,7 +171,7 @@ def test_one_of_them_differs_all_the_same(stack: Stack, layout: Layout) -> None:
     (layout.code / "beta/b.py").write_text("B = 3\n")
     done = stack.lay(layout.root, stack.new)
     assert done.returncode == 3
-    assert "1 local change is in the way" in done.stderr
+    assert "1 local change that setup would replace" in done.stderr
     assert "alpha/same_a.py" not in done.stderr
 
 

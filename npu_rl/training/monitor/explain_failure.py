@@ -114,10 +114,10 @@ def _of_exception(block: _Block, logs: list[Path]) -> Explanation:
     if known:
         cause = f"{known.cause}\n{raised}"
         return Explanation(cause, known.hint, block.path, block.number, excerpt, known.source)
-    hint, source = "Read the log from there upwards.", ""
+    hint, source = "Read the log upwards from that line.", ""
     sign = _strongest(logs)
     if sign:
-        hint += f"\n{sign.path.name}:{sign.line} may belong to it: {sign.symptom.cause} {sign.symptom.hint}"
+        hint += f"\n{sign.path.name}:{sign.line} may be related: {sign.symptom.cause} {sign.symptom.hint}"
         source = sign.symptom.source
     return Explanation(raised, hint, block.path, block.number, excerpt, source)
 
@@ -144,10 +144,10 @@ def _strongest(logs: list[Path]) -> _Sign | None:
 def _of_death(logs: list[Path], code: int | None) -> Explanation | None:
     if code is None or code >= 0 or not logs:
         return None
-    cause = f"The driver was ended by signal {-code} and left no words."
+    cause = f"The driver was killed by signal {-code} and logged no error."
     if code == -9:
-        cause += " If no person did it, the kernel did, for want of main memory."
-    return Explanation(cause, "Look at `dmesg` and at the machine's memory.", logs[0], 1, "")
+        cause += " Unless a user sent it, the kernel did, because host memory ran out."
+    return Explanation(cause, "Check `dmesg` for the OOM killer, and the host's memory.", logs[0], 1, "")
 
 
 # -- reading a log -------------------------------------------------------------------------------------

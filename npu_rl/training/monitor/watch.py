@@ -83,7 +83,7 @@ class Watch:
         self._limits = limits or Limits()
         self._fatal = frozenset(fatal)
         if unknown := self._fatal - set(KINDS):
-            raise ValueError(f"no kinds of alarm: {', '.join(sorted(unknown))}")
+            raise ValueError(f"unknown kinds of alarm: {', '.join(sorted(unknown))}")
         self._log = log
         self._told: set[str] = set()
         self._last_sign = started
@@ -122,10 +122,10 @@ class Watch:
         if limit is None or waited <= limit:
             return []
         if self._step is None:
-            message = f"No step {waited:.0f} s after the start (limit {limit:.0f} s)"
+            message = f"No step finished within {waited:.0f} s of the start (limit {limit:.0f} s)"
             cause = (
-                "Building the workers or the first rollout hangs: a worker that waits for others (a wrong network "
-                "interface, a node that is missing), or a model that is read from a slow disk."
+                "The start of the workers or the first rollout hangs: a worker waits for others (wrong interface, "
+                "missing node), or the model is loaded from a slow disk."
             )
         else:
             usual = statistics.median(self._durations) if self._durations else None
@@ -133,7 +133,7 @@ class Watch:
                 f", usual {usual:.1f} s)" if usual else ")"
             )
             cause = (
-                "One process is stuck or dead and the others wait for it in a collective, or a checkpoint is "
+                "A process is stuck or dead and the others wait for it in a collective operation, or a checkpoint is "
                 "being written to a slow disk."
             )
         alarm = self._tell("no-progress", True, message, cause, self._log)
@@ -153,9 +153,9 @@ class Watch:
             return None  # a validation, which says nothing about it
         bad = [key for key in known if not math.isfinite(data[key])]
         told = ", ".join(f"{key} is {data[key]}" for key in bad)
-        cause = "An overflow: the learning rate or the loss scale is too high, or a weight was not loaded."
+        cause = "The values overflow: the learning rate or the loss scale is too high, or a weight was not loaded."
         if any(key in REWARDS for key in bad):
-            cause = "The reward function returns a value that is no number for some answer."
+            cause = "The reward function returned a value that is not finite for some response."
         return self._tell("nan", bool(bad), f"Step {step}: {told}", cause, bad[0] if bad else "")
 
     def _transfer(self, step: int, data: Mapping[str, float]) -> Alarm | None:
@@ -166,10 +166,9 @@ class Watch:
         return self._tell(
             "transfer",
             not difference <= limit,  # NaN is an alarm too
-            f"Step {step}: rollout and trainer disagree about the answers' tokens: mean difference of "
-            f"probabilities {difference:.2g} (limit {limit:.2g})",
-            "A weight does not reach the rollout as it is in the trainer: a name that is skipped, a wrong "
-            "layout, a missing reshard.",
+            f"Step {step}: rollout and trainer give the response tokens different probabilities: mean difference "
+            f"{difference:.2g} (limit {limit:.2g})",
+            "The weight sync is wrong: a parameter name is skipped, a layout is wrong, or a reshard is missing.",
             DIFFERENCE,
         )
 
@@ -202,19 +201,19 @@ class Watch:
         highest = data.get(_reward_key(data).replace("/mean", "/max"), value)
         if lowest != highest:
             return (
-                "Answers differ in their reward, but their mean does not move: no gradient reaches the rollout. "
-                "Look at actor/grad_norm and actor/lr, and whether new weights reach the rollout."
+                "Responses get different rewards, but the mean does not change: the policy is not updated. "
+                "Check actor/grad_norm and actor/lr, and the weight sync to the rollout."
             )
         varied = self._seen[0] < self._seen[1]
         if varied and value >= self._seen[1]:
-            return "Every answer gets the best reward so far: the task is learnt, or the reward can be had cheaply."
+            return "Every response gets the best reward so far: the task is learnt, or the reward is too easy to get."
         if varied:
-            return "Training has collapsed: all answers got the same bad reward at once. Is the learning rate too high?"
+            return "Training has collapsed: all responses get the same bad reward. The learning rate may be too high."
         if value > 0:
-            return "The reward function gives every answer the same: it always matches. GRPO learns nothing from that."
+            return "The reward function always matches: every response gets the same reward, so GRPO can't learn."
         return (
-            "The reward function never matches: a wrong answer format or prompt template, the wrong data_source, "
-            "or answers cut off before the result (verl#3355). GRPO learns nothing from that."
+            "The reward function never matches, so GRPO can't learn: a wrong answer format or prompt template, a wrong "
+            "data_source, or responses cut off before the result (verl#3355)."
         )
 
     def _empty_answers(
@@ -229,19 +228,19 @@ class Watch:
             return self._tell(
                 "empty-answers",
                 not learnt,
-                f"Step {step}: answers have {length:g} tokens on average, for {self._empty} steps",
-                "The model ends at once: a wrong chat template or end token, or weights that did not reach the "
-                "rollout.",
+                f"Step {step}: responses have {length:g} tokens on average, for {self._empty} steps",
+                "The model ends its response at once: the chat template or EOS token is wrong, or the weight sync "
+                "failed.",
                 "response_length/mean",
             )
         cut = _reached(self._limits.clipped_steps, len(self._clipped)) and not _rises(self._clipped)
         return self._tell(
             "empty-answers",
             cut and not learnt,
-            f"Step {step}: every answer has hit the length limit for {len(self._clipped)} steps, and the reward "
-            "does not rise",
-            "Answers never end: the limit is too short, the end token is not the model's, or the rollout says "
-            "nonsense. Look at the sample answers.",
+            f"Step {step}: every response has reached the length limit for {len(self._clipped)} steps, and the "
+            "reward does not rise",
+            "Responses do not end: the length limit is too low, the EOS token is wrong, or the model generates "
+            "nonsense. Read the samples.",
             "response_length/clip_ratio",
         )
 
