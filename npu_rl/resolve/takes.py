@@ -111,9 +111,9 @@ def _absent(trees: Trees, name: str, path: str, root: str, key: str = "take:") -
     elif entry.is_tree:
         there = sorted(trees.entries(entry.oid))
         more = f" and {len(there) - 20} more" if len(there) > 20 else ""
-        where = "its root" if above == "." else above
+        where = "Its root" if above == "." else above
         why = (
-            f"{where[0].upper()}{where[1:]} contains: {', '.join(there[:20])}{more}"
+            f"{where} contains: {', '.join(there[:20])}{more}"
             if there
             else f"{where} is empty."
         )

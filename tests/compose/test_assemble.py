@@ -60,7 +60,7 @@ def test_two_components_take_one_path(world: World, first: Files, second: Files,
     world.manifest(entries)
     with pytest.raises(ComposeError, match="first and second both take") as error:
         world.lock()
-    assert f"both take {path}\n" in str(error.value) and "never a path" in str(error.value)
+    assert f"both take {path}\n" in str(error.value) and "but not a file" in str(error.value)
 
 
 def test_a_component_collides_with_itself(world: World) -> None:

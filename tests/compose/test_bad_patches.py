@@ -51,7 +51,7 @@ DOES_NOT_APPLY: dict[str, tuple[str, list[str]]] = {
     ),
     "already applied": (
         edit("pkg/a.py", hunk(2, " line 2", "-LINE 3", "+line 3", " line 4")),
-        ["hunk 1 of pkg/a.py", "already there, at line 2", "drop the patch"],
+        ["hunk 1 of pkg/a.py", "already there, at line 2", "remove the patch"],
     ),
     "other lines": (
         edit("pkg/a.py", FIRST, hunk(22, " line 22", "-line two dozens", "+x", " line 24", " line 25")),
@@ -108,7 +108,7 @@ DOES_NOT_APPLY: dict[str, tuple[str, list[str]]] = {
     ),
     "a symbolic link itself": (
         edit("pkg/link", "@@ -1 +1 @@\n-sub\n\\ No newline at end of file\n+/etc\n"),
-        ["pkg/link is a symbolic link; a patch can change only files"],
+        ["pkg/link is a symbolic link, and a patch can change only files"],
     ),
 }
 

@@ -40,15 +40,15 @@ def refused(world: World, entry: object, error: type[Exception] = LockError) -> 
 @pytest.mark.parametrize(
     ("path", "says"),
     [
-        ("absent", "In its root there is: README, pkg, setup.py"),
-        ("pkg/absent/deeper", "In pkg there is: a.py, sub"),
-        ("pkg/sub/c.py", "In pkg/sub there is: b.py"),
+        ("absent", "Its root contains: README, pkg, setup.py"),
+        ("pkg/absent/deeper", "pkg contains: a.py, sub"),
+        ("pkg/sub/c.py", "pkg/sub contains: b.py"),
         ("setup.py/x", "setup.py is a file."),
     ],
 )
 def test_a_path_that_is_not_there(world: World, path: str, says: str) -> None:
     message = refused(world, component(plain(world), take=takes((path, "x"))))
-    assert f"up has no {path} at this pin" in message and says in message
+    assert f"up has no path {path} at this pin" in message and says in message
 
 
 def test_a_long_folder_is_listed_in_part(world: World) -> None:
@@ -234,9 +234,9 @@ def test_another_commit_of_a_submodule_is_told(world: World) -> None:
 def test_a_submodule_nobody_named(world: World) -> None:
     up, _, _ = with_module(world)
     message = refused(world, component(up))
-    assert "submodules that the manifest does not name" in message and "pkg/lib" in message
+    assert "submodules that the manifest does not list" in message and "pkg/lib" in message
     message = refused(world, component(up, take=takes(("pkg/lib", "lib"))))
-    assert "pkg/lib of up is a submodule that the manifest does not name" in message
+    assert "pkg/lib of up is a submodule that the manifest does not list" in message
     world.locked({"up": component(up, take=takes(("pkg/sub", "sub")))})  # elsewhere it does not matter
 
 
@@ -258,7 +258,7 @@ def test_a_part_of_a_submodule(world: World) -> None:
         up, take=takes(("pkg/lib/deep", "deep")), submodules={"pkg/lib": {"git": lib.url, "ref": oid}}
     )
     message = refused(world, entry)
-    assert "pkg/lib is a submodule" in message and "Take pkg/lib as a whole" in message
+    assert "pkg/lib is a submodule" in message and "Take all of pkg/lib" in message
 
 
 # -- symbolic links ------------------------------------------------------------------------------------

@@ -133,7 +133,7 @@ def test_a_failed_lock_leaves_the_old_one(world: World) -> None:
     before = (world.root / "project" / "m.lock.json").read_bytes()
     world.manifest({"up": component(up, take=takes(("absent", "x")))})
     done = run_cli(["lock", "-m", world.root / "project" / "m.yaml"], world.env)
-    assert done.returncode == 1 and "up has no absent at this pin" in done.stderr
+    assert done.returncode == 1 and "up has no path absent at this pin" in done.stderr
     assert sorted(p.name for p in (world.root / "project").iterdir()) == ["m.lock.json", "m.yaml"]
     assert (world.root / "project" / "m.lock.json").read_bytes() == before
 

@@ -338,7 +338,7 @@ def test_a_request_that_brings_a_submodule(world: World) -> None:
     base = up.commit({"pkg/a.py": "a\n"})
     pull(up, 1, {"pkg/lib": File(base, mode="160000")})
     world.manifest({"up": component(up, merge=[request(1)])})
-    with pytest.raises(LockError, match="submodules that the manifest does not name") as error:
+    with pytest.raises(LockError, match="submodules that the manifest does not list") as error:
         world.lock()
     assert "pkg/lib" in str(error.value)
 
