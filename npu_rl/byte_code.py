@@ -67,8 +67,8 @@ def run_key(receipt: str, interpreter: str, state: str) -> str:
     """The key of a run. state: tells the tree's files, as they were proven, from any later ones."""
     import hashlib
 
-    said = f"{interpreter}\0{state}".encode("utf-8", "surrogateescape")
-    return f"{receipt[:32]}-{hashlib.sha256(said).hexdigest()[:32]}"
+    identity = f"{interpreter}\0{state}".encode("utf-8", "surrogateescape")
+    return f"{receipt[:32]}-{hashlib.sha256(identity).hexdigest()[:32]}"
 
 
 def keep_only(key: str, state: Callable[[], str]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from npu_rl.errors import UsageError
 
-_LONGEST, _LONGEST_PART = 4095, 255  # bytes, on Linux and on all its file systems
+_MAXIMUM_PATH, _MAXIMUM_COMPONENT = 4095, 255  # bytes, on Linux and on all its file systems
 
 
 def user_path(text: str | Path, where: str | None = None) -> Path:
@@ -19,9 +19,11 @@ def user_path(text: str | Path, where: str | None = None) -> Path:
         if "\0" in str(text):
             raise RuntimeError("It contains a NUL character.")
         path = Path(text).expanduser()
-        if len(os.fsencode(path)) > _LONGEST or any(len(os.fsencode(p)) > _LONGEST_PART for p in path.parts):
+        if len(os.fsencode(path)) > _MAXIMUM_PATH or any(
+            len(os.fsencode(p)) > _MAXIMUM_COMPONENT for p in path.parts
+        ):
             raise RuntimeError(
-                f"It is longer than {_LONGEST} bytes, or a component is longer than {_LONGEST_PART} bytes."
+                f"It is longer than {_MAXIMUM_PATH} bytes, or a component is longer than {_MAXIMUM_COMPONENT} bytes."
             )
         return path
     except (RuntimeError, ValueError) as error:

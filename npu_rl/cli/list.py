@@ -29,7 +29,7 @@ def _manifests(as_json: bool) -> None:
     rows = []
     for name, path in bundled_manifests().items():
         try:
-            lock = lock_model.read(lock_model.file_for(path))
+            lock = lock_model.read(lock_model.lock_path(path))
         except LockError:
             rows.append(
                 {"name": name, "title": "(not locked)", "device": None, "tree": None, "path": str(path)}

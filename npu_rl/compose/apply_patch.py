@@ -20,7 +20,7 @@ from npu_rl.patches.hunk_match import Kind, Location, apply_exact, explain, loca
 from npu_rl.patches.patch_model import FilePatch, Hunk, Patch
 
 _REFRESH = "Refresh the patch for this pin. Nothing was changed."
-_MOST_TOLD = 20  # hunks that do not apply: the nearest place of each costs up to a tenth of a second
+_MAXIMUM_REPORTED = 20  # hunks that do not apply: the nearest place of each costs up to a tenth of a second
 _REAL_FILE = "Patch the file that the link points to. Nothing was changed."
 
 
@@ -85,43 +85,43 @@ def _offsets(
     """How far each hunk moves, for those that do. Raises PatchError for all that do not apply."""
     offsets: dict[int, int] = {}
     problems: list[str] = []
-    unsought = 0
-    kinds: set[Kind | _Stray] = set()
+    unchecked = 0
+    kinds: set[Kind | _Misplacement] = set()
     for file in patch.files:
         content = before[file.path]
         if content is None:
             continue
         for hunk in file.hunks:
-            if len(problems) == _MOST_TOLD:
-                unsought += 1
+            if len(problems) == _MAXIMUM_REPORTED:
+                unchecked += 1
                 continue
             location = locate(content, hunk)
-            flaw = _flaw(content, hunk, location, tolerance, file.path)
-            if flaw is None:
+            reason = _why_not(content, hunk, location, tolerance, file.path)
+            if reason is None:
                 if location.offset:
                     offsets[hunk.number] = location.offset
                 continue
-            kind, said = flaw
+            kind, explanation = reason
             kinds.add(kind)
-            problems.append(f"hunk {hunk.number} of {file.path} (patch line {hunk.line}):\n{said}")
-    if unsought:
-        problems.append(f"and {unsought} more hunks, which were not checked")
+            problems.append(f"hunk {hunk.number} of {file.path} (patch line {hunk.line}):\n{explanation}")
+    if unchecked:
+        problems.append(f"and {unchecked} more hunks, which were not checked")
     if problems:
         raise PatchError(
             f"{patch.name} does not apply to {component}",
             where=where,
             why="\n".join(problems),
-            hint=_next(kinds) + " Nothing was changed.",
+            hint=_hint(kinds) + " Nothing was changed.",
         )
     return offsets
 
 
-_Stray = Literal["heading", "twin", "too far"]
+_Misplacement = Literal["heading", "twin", "too far"]
 
 
-def _flaw(
+def _why_not(
     content: bytes, hunk: Hunk, location: Location, tolerance: Tolerance, path: str
-) -> tuple[Kind | _Stray, str] | None:
+) -> tuple[Kind | _Misplacement, str] | None:
     """Why a hunk may not apply where it was found, if it may not: the kind of reason, and its words."""
     if location.kind not in ("exact", "offset") or (location.kind == "offset" and tolerance.offset == 0):
         return location.kind, explain(content, hunk, location)
@@ -135,13 +135,13 @@ def _flaw(
     if elsewhere is not None:
         return "heading", elsewhere
     if location.offset and tolerance.offset is None:
-        twin = crosses_twins(content, hunk, location.offset, path)
-        if twin is not None:
-            return "twin", f"{twin} `offset: {abs(location.offset)}` would allow it."
+        crossing = crosses_twins(content, hunk, location.offset, path)
+        if crossing is not None:
+            return "twin", f"{crossing} `offset: {abs(location.offset)}` would allow it."
     return None
 
 
-def _next(kinds: set[Kind | _Stray]) -> str:
+def _hint(kinds: set[Kind | _Misplacement]) -> str:
     if kinds == {"already_applied"}:
         return "The change is already upstream at this pin: remove the patch."
     if kinds == {"offset"}:
@@ -163,16 +163,16 @@ def _check_result(
 ) -> None:
     """git and our own applier must agree: git may choose between twin places without a word."""
     touched = {path for path, _, _ in trees.changed(tree, result)}
-    odd = touched ^ set(after)
+    differing = touched ^ set(after)
     for path, content in after.items():
         entry = trees.find(result, path)
         if (None if entry is None else trees.blob(entry.oid)) != content:
-            odd.add(path)
-    if odd:
+            differing.add(path)
+    if differing:
         raise PatchError(
             "git apply and npu-rl applied the patch differently",
             where=where,
-            why=", ".join(sorted(odd)),
+            why=", ".join(sorted(differing)),
             hint="Please report this as a bug, with the patch and your git version. Nothing was changed.",
         )
 
@@ -199,7 +199,7 @@ def _content(trees: Trees, tree: str, file: FilePatch, where: str) -> bytes | No
         return PatchError(f"{file.path} {what}", where=f"{where}, line {file.line}", why=why, hint=hint)
 
     entry = None
-    for depth, entry in enumerate(trees.way(tree, file.path), start=1):
+    for depth, entry in enumerate(trees.entries_on_path(tree, file.path), start=1):
         link = "/".join(file.path.split("/")[:depth]) if entry and entry.mode == SYMLINK else file.path
         if link != file.path:
             raise refused(

@@ -40,11 +40,11 @@ def lay_components(trees: Trees, lock: Lock, current: dict[str, str]) -> str:
             try:
                 root = trees.lay(root, take.to, entry)
             except Collision as error:
-                raise _named(trees, lock, current, name, error.path) from error
+                raise _collision_error(trees, lock, current, name, error.path) from error
     return root
 
 
-def _named(trees: Trees, lock: Lock, current: dict[str, str], name: str, path: str) -> ComposeError:
+def _collision_error(trees: Trees, lock: Lock, current: dict[str, str], name: str, path: str) -> ComposeError:
     def lays(other: str) -> bool:
         upstream = upstream_paths(lock.components[other], path)
         return any(trees.find(current[other], p) is not None for p in upstream)
@@ -58,15 +58,15 @@ def _named(trees: Trees, lock: Lock, current: dict[str, str], name: str, path: s
 
 def upstream_paths(component: LockedComponent, path: str) -> list[str]:
     """The paths in the component that a path of the code tree may come from, if it comes from there at all."""
-    return [found for t in component.take if (found := _moved(path, t.to, t.path)) is not None]
+    return [found for t in component.take if (found := _rebased(path, t.to, t.path)) is not None]
 
 
 def code_paths(component: LockedComponent, path: str) -> list[str]:
     """Where a path of a component stands in the code tree."""
-    return [found for t in component.take if (found := _moved(path, t.path, t.to)) is not None]
+    return [found for t in component.take if (found := _rebased(path, t.path, t.to)) is not None]
 
 
-def _moved(path: str, start: str, to: str) -> str | None:
+def _rebased(path: str, start: str, to: str) -> str | None:
     """A path below `start` (or that itself), as it is below `to`; None for one that is elsewhere."""
     if start == ".":
         rest = path

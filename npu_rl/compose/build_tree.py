@@ -10,10 +10,10 @@ from typing import Any
 from npu_rl.compose import assemble
 from npu_rl.compose.apply_patch import AS_LOCKED, Applied, Tolerance, apply_patch
 from npu_rl.compose.git_trees import Trees, check_links, taken_tree
-from npu_rl.compose.replay_merge import contents, replay
+from npu_rl.compose.replay_merge import content_allowance, replay
 from npu_rl.compose.runtime_tree import write_runtime
 from npu_rl.errors import ComposeError
-from npu_rl.git.objects import TREE, Entry, nested, unfit_name
+from npu_rl.git.objects import TREE, Entry, invalid_name_reason, nested
 from npu_rl.lock.lock_model import Lock, LockedComponent, LockedPatch
 from npu_rl.patches.hunk_states import trace
 from npu_rl.patches.parse_patch import parse_patch
@@ -35,7 +35,7 @@ class Composition:
 
 def base_tree(trees: Trees, component: LockedComponent) -> str:
     """What is taken at the pin, submodules in place."""
-    tree = component.root or taken_tree(trees, component.at_pin())
+    tree = component.root or taken_tree(trees, component.entries_at_pin())
     for module in component.submodules:
         tree = trees.put(tree, module.path, Entry(TREE, module.root))
     return tree
@@ -43,42 +43,45 @@ def base_tree(trees: Trees, component: LockedComponent) -> str:
 
 def compose(trees: Trees, lock: Lock, text_of: TextOf) -> Composition:
     """Make every tree of the lock and prove each against it. Raises ComposeError, PatchError."""
-    made = Composition()
+    composition = Composition()
     results: dict[str, str] = {}
     stacks: dict[str, list[tuple[LockedPatch, ParsedPatch]]] = {}
-    allowance = contents()
+    allowance = content_allowance()
     for name, component in lock.components.items():
         tree = _expect(base_tree(trees, component), component.tree, f"what {name} takes")
         for merge in component.merges:
             what = f"{name}, {merge.how} of {merge.ref}"
             tree = _expect(replay(trees, tree, merge.records, what, allowance), merge.tree, what)
         for patch in component.patches:
-            data = made.texts[patch.sha256] = text_of(patch, results)
+            data = composition.texts[patch.sha256] = text_of(patch, results)
             parsed, applied = run_patch(trees, tree, patch, data, name, taken_paths(component), AS_LOCKED)
             _expect_offsets(patch, applied, name)
             tree = _expect(applied.tree, patch.tree, f"{name} after {patch.name}")
             stacks.setdefault(name, []).append((patch, parsed))
         results[name] = _expect(tree, component.result, f"{name} after its patches")
     if lock.runtime is not None:
-        _runtime(trees, lock.runtime)
+        _check_runtime(trees, lock.runtime)
     tree, _ = assemble.assemble(trees, lock, with_tree_patches=False)
     for patch in lock.tree_patches:
-        data = made.texts[patch.sha256] = text_of(patch, results)
+        data = composition.texts[patch.sha256] = text_of(patch, results)
         parsed, applied = run_patch(trees, tree, patch, data, "tree", (".",), AS_LOCKED)
         _expect_offsets(patch, applied, "tree")
         tree = _expect(applied.tree, patch.tree, f"the tree after {patch.name}")
         stacks.setdefault("tree", []).append((patch, parsed))
-    made.tree, made.commit = assemble.assemble(trees, lock)
+    composition.tree, composition.commit = assemble.assemble(trees, lock)
     for name, component in lock.components.items():
         if component.checkout == "full":
-            made.src[name] = assemble.component_commit(trees, name, component)
-    made.hunks = hunk_records(trees, lock, stacks)
-    return made
+            composition.src[name] = assemble.component_commit(trees, name, component)
+    composition.hunks = hunk_records(trees, lock, stacks)
+    return composition
 
 
-def list_files(trees: Trees, lock: Lock, made: Composition) -> dict[str, list[tuple[str, str, str]]]:
+def list_files(trees: Trees, lock: Lock, composition: Composition) -> dict[str, list[tuple[str, str, str]]]:
     """Root ("code", "src/NAME") to its files: path, mode, id. Raises ComposeError for links out of the tree."""
-    roots = {"code": made.tree, **{f"src/{name}": lock.components[name].result for name in made.src}}
+    roots = {
+        "code": composition.tree,
+        **{f"src/{name}": lock.components[name].result for name in composition.src},
+    }
     listing = {}
     for root, tree in roots.items():
         files = list(trees.files(tree))
@@ -98,7 +101,7 @@ def _check_names(files: list[tuple[str, Entry]], what: str) -> None:
         for name in path.split("/"):
             if name not in known:
                 known.add(name)
-                if why := unfit_name(name):
+                if why := invalid_name_reason(name):
                     raise ComposeError(
                         f"{what} has a path that git refuses to check out",
                         where=path[:1000],
@@ -109,13 +112,13 @@ def _check_names(files: list[tuple[str, Entry]], what: str) -> None:
 
 def _check_blobs(files: list[tuple[str, Entry]], trees: Trees, what: str) -> None:
     """A tree may call any object a file: git finds out only when it writes that file."""
-    odd = trees.not_blobs({entry.oid for _, entry in files})
-    path = next((path for path, entry in files if entry.oid in odd), None)
+    not_blobs_found = trees.not_blobs({entry.oid for _, entry in files})
+    path = next((path for path, entry in files if entry.oid in not_blobs_found), None)
     if path is not None:
         raise ComposeError(
             f"{what} has a file whose object is not a blob",
             where=path,
-            why=f"{odd[dict(files)[path].oid]} {dict(files)[path].oid}",
+            why=f"{not_blobs_found[dict(files)[path].oid]} {dict(files)[path].oid}",
             hint="Do not take that path.",
         )
 
@@ -135,7 +138,7 @@ def taken_paths(component: LockedComponent) -> tuple[str, ...]:
     """Where patches may reach."""
     if component.checkout == "full":
         return (".",)
-    return tuple(part.path for part in component.parts())
+    return tuple(part.path for part in component.delivered_paths())
 
 
 def parse_locked(patch: LockedPatch, data: bytes) -> ParsedPatch:
@@ -187,7 +190,7 @@ def _expect_offsets(patch: LockedPatch, applied: Applied, name: str) -> None:
         )
 
 
-def _runtime(trees: Trees, locked: str) -> None:
+def _check_runtime(trees: Trees, locked: str) -> None:
     if trees.has(locked):
         trees.adopt(locked)  # from the store, which keeps each runtime it has seen
         return
@@ -220,7 +223,7 @@ def hunk_records(
             code += [(f"tree/{patch.name}", parsed) for patch, parsed in stack]
             continue
         component = lock.components[name]
-        code += [(f"{name}/{patch.name}", _in_code(component, parsed)) for patch, parsed in stack]
+        code += [(f"{name}/{patch.name}", _with_code_paths(component, parsed)) for patch, parsed in stack]
         if component.checkout == "full":
             before = assemble.merged(component)
             own = [(f"{name}/{patch.name}", parsed) for patch, parsed in stack]
@@ -242,7 +245,7 @@ def _traced(
     return found
 
 
-def _in_code(component: LockedComponent, parsed: ParsedPatch) -> ParsedPatch:
+def _with_code_paths(component: LockedComponent, parsed: ParsedPatch) -> ParsedPatch:
     """The patch as if made against the code tree; files that aren't laid there are left out."""
     files = [
         replace(file, path=path)

@@ -19,8 +19,8 @@ from npu_rl.git.objects import (
     parse_tree,
 )
 
-_LONGEST_LINK = 4095  # bytes; Linux's PATH_MAX
-_MOST_LINKS = 40  # as Linux: a loop of links leads nowhere
+_MAXIMUM_TARGET = 4095  # bytes; Linux's PATH_MAX
+_MAXIMUM_LINKS = 40  # as Linux: a loop of links leads nowhere
 
 
 class Trees:
@@ -30,7 +30,7 @@ class Trees:
         self.repository = repository
         self._reader: ObjectReader | None = None
         self._trees: dict[str, dict[str, Entry]] = {EMPTY_TREE: {}}
-        self._made: set[str] = set()
+        self._written_ids: set[str] = set()
         self.write_object("tree", b"")  # git knows it without a file, but a pack of ours should hold it
 
     def close(self) -> None:
@@ -52,8 +52,8 @@ class Trees:
     def write_object(self, kind: str, data: bytes) -> str:
         """Write a loose object; its id."""
         oid = object_id(kind, data)
-        if oid not in self._made:
-            self._made.add(oid)
+        if oid not in self._written_ids:
+            self._written_ids.add(oid)
             path = self.repository.git_dir / "objects" / oid[:2] / oid[2:]
             if not path.exists():
                 path.parent.mkdir(exist_ok=True)
@@ -66,9 +66,9 @@ class Trees:
 
     def not_blobs(self, oids: Collection[str]) -> dict[str, str]:
         """Which of the objects are no blobs, and what they are instead ("missing" for one that isn't there)."""
-        asked = "".join(f"{oid}\n" for oid in sorted(oids)).encode()
-        told = self.repository.run("cat-file", "--batch-check=%(objectname) %(objecttype)", input=asked)
-        lines = (line.split(" ", 1) for line in told.text().splitlines())
+        ids = "".join(f"{oid}\n" for oid in sorted(oids)).encode()
+        result = self.repository.run("cat-file", "--batch-check=%(objectname) %(objecttype)", input=ids)
+        lines = (line.split(" ", 1) for line in result.text().splitlines())
         return {oid: kind for oid, kind in lines if kind != "blob"}
 
     def adopt(self, root: str) -> None:
@@ -103,11 +103,11 @@ class Trees:
     def find(self, root: str, path: str) -> Entry | None:
         """The entry at a path, or None. A symlink on the way is not followed."""
         entry: Entry | None = Entry(TREE, root)
-        for found in self.way(root, path):
+        for found in self.entries_on_path(root, path):
             entry = found
         return entry
 
-    def way(self, root: str, path: str) -> Iterator[Entry | None]:
+    def entries_on_path(self, root: str, path: str) -> Iterator[Entry | None]:
         """The entry of each folder on the way to a path and of the path itself; None ends it early."""
         entry = Entry(TREE, root)
         for name in path.split("/") if path != "." else ():
@@ -144,11 +144,11 @@ class Trees:
         check_depth(at)
         merged = dict(self.entries(left))
         for name, entry in self.entries(right).items():
-            mine = merged.get(name)
-            if mine is None:
+            present = merged.get(name)
+            if present is None:
                 merged[name] = entry
-            elif mine.is_tree and entry.is_tree:
-                merged[name] = Entry(TREE, self._union(mine.oid, entry.oid, f"{at}{name}/"))
+            elif present.is_tree and entry.is_tree:
+                merged[name] = Entry(TREE, self._union(present.oid, entry.oid, f"{at}{name}/"))
             else:
                 raise Collision(f"{at}{name}")
         return self.write_tree(merged)
@@ -203,7 +203,7 @@ class Draft:
         while rest and isinstance(at, dict):
             at = at.get(rest.pop(0))
         if isinstance(at, dict):
-            return Entry(TREE, self._written(at))
+            return Entry(TREE, self._write_folder(at))
         if at is None or not rest:
             return at
         return self._trees.find(at.oid, "/".join(rest)) if at.is_tree else None
@@ -234,11 +234,11 @@ class Draft:
 
     def write(self) -> str:
         """Write what was changed; the id of the root."""
-        return self._written(self._root)
+        return self._write_folder(self._root)
 
-    def _written(self, folder: _Folder) -> str:
+    def _write_folder(self, folder: _Folder) -> str:
         entries = {
-            name: Entry(TREE, self._written(found)) if isinstance(found, dict) else found
+            name: Entry(TREE, self._write_folder(found)) if isinstance(found, dict) else found
             for name, found in folder.items()
         }
         return self._trees.write_tree(entries)
@@ -280,7 +280,7 @@ def check_links(files: Iterable[tuple[str, Entry]], trees: Trees, what: str) -> 
             )
         if entry.mode == SYMLINK:
             links[path] = trees.blob(entry.oid).decode("utf-8", "surrogateescape")
-            if not 0 < len(links[path]) <= _LONGEST_LINK:
+            if not 0 < len(links[path]) <= _MAXIMUM_TARGET:
                 raise ComposeError(
                     f"{what} has a symbolic link that can't be created",
                     where=path,
@@ -288,7 +288,7 @@ def check_links(files: Iterable[tuple[str, Entry]], trees: Trees, what: str) -> 
                     hint="Do not take that path.",
                 )
     for path, target in links.items():
-        if _leaves(path, links):
+        if _leads_outside(path, links):
             raise ComposeError(
                 f"{what} has a symbolic link that points outside the tree",
                 where=f"{path} -> {target}",
@@ -296,7 +296,7 @@ def check_links(files: Iterable[tuple[str, Entry]], trees: Trees, what: str) -> 
             )
 
 
-def _leaves(path: str, links: Mapping[str, str]) -> bool:
+def _leads_outside(path: str, links: Mapping[str, str]) -> bool:
     """Whether following a path leads out of the tree, through links to other links too."""
     at: list[str] = []
     rest = path.split("/")[::-1]
@@ -314,7 +314,7 @@ def _leaves(path: str, links: Mapping[str, str]) -> bool:
             followed += 1
             if target.startswith("/") or "\0" in target:
                 return True
-            if followed > _MOST_LINKS:
+            if followed > _MAXIMUM_LINKS:
                 return False
             at.pop()
             rest.extend(target.split("/")[::-1])

@@ -16,7 +16,7 @@ MAXIMUM_SIZE = 16 * 1024 * 1024
 
 
 def locked_text(
-    patch: LockedPatch, beside: Path, store: Store, trees: Trees, results: dict[str, str]
+    patch: LockedPatch, manifest_folder: Path, store: Store, trees: Trees, results: dict[str, str]
 ) -> bytes:
     """The bytes the lock names, hash-checked.
 
@@ -27,7 +27,7 @@ def locked_text(
     kept = store.kept_file(patch.sha256)
     if kept is not None:
         return kept
-    found = _read(patch.file, beside, trees, results)
+    found = _read(patch.file, manifest_folder, trees, results)
     if found is not None and hashlib.sha256(found).hexdigest() == patch.sha256:
         store.keep_file(found)
         return found
@@ -39,12 +39,12 @@ def locked_text(
     )
 
 
-def _read(file: str, beside: Path, trees: Trees, results: dict[str, str]) -> bytes | None:
+def _read(file: str, manifest_folder: Path, trees: Trees, results: dict[str, str]) -> bytes | None:
     component, separator, path = file.partition(":")
     if separator and component in results:
         entry = trees.find(results[component], path)
         return trees.blob(entry.oid) if entry is not None and not entry.is_tree else None
-    place = beside / file if is_local(file) else data_root() / "patchsets" / file
+    place = manifest_folder / file if is_local(file) else data_root() / "patchsets" / file
     if not place.is_file() or place.stat().st_size > MAXIMUM_SIZE:
         return None
     return place.read_bytes()

@@ -30,7 +30,7 @@ def merge_file(trees: Trees, base: str, ours: str, theirs: str) -> tuple[bytes, 
     return done.stdout, done.code == 0
 
 
-def contents() -> Allowance:
+def content_allowance() -> Allowance:
     """How much merged content one lock may hold."""
     return Allowance(each=64 * MiB, total=512 * MiB)
 
@@ -42,24 +42,24 @@ def replay(
 
     allowance: what is left of `contents()` where several merges share it.
     """
-    allowance = allowance or contents()
+    allowance = allowance or content_allowance()
     draft = Draft(trees, tree)
     for record in records:
         if record.id is None or record.mode is None:
             draft.put(record.path, None)
             continue
-        _make(trees, record, what, allowance)
+        _write_merged_blob(trees, record, what, allowance)
         draft.put(record.path, Entry(record.mode, record.id))
     return draft.write()
 
 
-def _make(trees: Trees, record: Record, what: str, allowance: Allowance) -> None:
+def _write_merged_blob(trees: Trees, record: Record, what: str, allowance: Allowance) -> None:
     """Write the merged blob, unless the record names one that is there."""
     clean = True
     if record.three_way:
         merged, clean = merge_file(trees, *record.three_way)
     elif record.content is not None:
-        merged = _content(record.path, record.content, what, allowance)
+        merged = _unpack_content(record.path, record.content, what, allowance)
     else:
         return
     oid = trees.write_object("blob", merged)
@@ -71,7 +71,7 @@ def _make(trees: Trees, record: Record, what: str, allowance: Allowance) -> None
         )
 
 
-def _content(path: str, text: str, what: str, allowance: Allowance) -> bytes:
+def _unpack_content(path: str, text: str, what: str, allowance: Allowance) -> bytes:
     try:
         return allowance.unpack(text)
     except ValueError as error:

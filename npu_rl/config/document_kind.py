@@ -11,7 +11,7 @@ from npu_rl.errors import NpuRlError
 
 
 @dataclass(frozen=True)
-class Kind:
+class DocumentKind:
     """One kind of file a person writes.
 
     noun: its name in messages; with an s, its folder among the files shipped with npu-rl.

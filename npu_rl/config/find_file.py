@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from npu_rl.config.document_kind import Kind
+from npu_rl.config.document_kind import DocumentKind
 from npu_rl.config.problems import closest, shown
 from npu_rl.config.text_checks import is_manifest_path
 from npu_rl.user_path import user_path
 
 
-def find(kind: Kind, name_or_path: str) -> Path:
+def find(kind: DocumentKind, name_or_path: str) -> Path:
     """The file of a bundled name or of a path. Raises the kind's error if there is none."""
     if not is_manifest_path(name_or_path):
         return find_bundled(kind, name_or_path)
@@ -20,7 +20,7 @@ def find(kind: Kind, name_or_path: str) -> Path:
     return path
 
 
-def find_bundled(kind: Kind, name: str, where: str | None = None) -> Path:
+def find_bundled(kind: DocumentKind, name: str, where: str | None = None) -> Path:
     """The file of a bundled name. where: what names it, for the message. Raises the kind's error."""
     known = kind.bundled()
     if name in known:

@@ -28,23 +28,23 @@ def export_schema(root: type[BaseModel], title: str, *, appends: bool = False) -
     appends: whether a list of a file that extends another may be `{append: [...]}` (see `layers`).
     """
     definitions: dict[str, _Shape] = {}
-    whole = _model(root, definitions, part=False)
+    full = _model(root, definitions, part=False)
     part = _model(root, definitions, part=True)
     if appends:
-        _let_append(definitions)
+        _allow_append(definitions)
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": title,
         "type": "object",
         "if": {"required": ["extends"]},
         "then": part,
-        "else": whole,
+        "else": full,
         "$defs": definitions,
     }
     return json.dumps(schema, indent=2, sort_keys=True) + "\n"
 
 
-def _let_append(definitions: dict[str, _Shape]) -> None:
+def _allow_append(definitions: dict[str, _Shape]) -> None:
     """A list of a part may be `{append: [...]}` (see `layers`)."""
     for name in [name for name in definitions if name.endswith(_PART)]:
         for shape in definitions[name]["properties"].values():
@@ -91,10 +91,10 @@ def _object(model: type[BaseModel], definitions: dict[str, _Shape], part: bool) 
 
 
 def _field(field: FieldInfo, definitions: dict[str, _Shape], part: bool) -> _Shape:
-    given = next((item for item in field.metadata if isinstance(item, WithJsonSchema)), None)
+    explicit = next((item for item in field.metadata if isinstance(item, WithJsonSchema)), None)
     shape = _type(field.annotation, definitions, part)
-    if given:
-        shape = dict(given.json_schema or {})
+    if explicit:
+        shape = dict(explicit.json_schema or {})
     least = max((getattr(item, "min_length", 0) or 0 for item in field.metadata), default=0)
     if least and not (part and shape.get("type") == "object"):
         shape["minItems" if shape.get("type") == "array" else "minProperties"] = least

@@ -10,7 +10,7 @@ import re
 import unicodedata
 
 from npu_rl.config.problems import shown
-from npu_rl.git.objects import DEEPEST, is_dot_git, unfit_name
+from npu_rl.git.objects import MAXIMUM_DEPTH, invalid_name_reason, is_dot_git
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 PIN_PATTERN = r"^[0-9a-f]{40}$"
@@ -25,7 +25,7 @@ OBJECT_PATTERN = (
 _NAME_LIMIT = 100
 _RELATIVE = "write a relative path with '/' as the separator"
 # Variables that decide which code runs or which files the tools read: set by npu-rl or by nobody.
-_HIJACKING = re.compile(
+_CODE_VARIABLES = re.compile(
     r"PATH|HOME|IFS|ENV|BASH_ENV|SHELLOPTS|BASHOPTS|LD_AUDIT|GIT_.*"
     r"|PYTHON(PATH|HOME|STARTUP|USERBASE|PYCACHEPREFIX|EXECUTABLE|PLATLIBDIR|BREAKPOINT|INSPECT)"
 )
@@ -125,8 +125,8 @@ def check_path(value: str) -> str:
         raise ValueError(f"{shown(value)} contains a control or invisible character")
     for segment in value.split("/"):
         _check_segment(value, segment)
-    if value.count("/") > DEEPEST:
-        raise ValueError(f"{shown(value)} is more than {DEEPEST} folders deep")
+    if value.count("/") > MAXIMUM_DEPTH:
+        raise ValueError(f"{shown(value)} is more than {MAXIMUM_DEPTH} folders deep")
     return value
 
 
@@ -137,7 +137,7 @@ def _check_segment(path: str, segment: str) -> None:
         raise ValueError(f"{shown(path)} contains {segment!r}: write the path without it")
     if is_dot_git(segment):
         raise ValueError(f"{shown(path)} is inside git's own folder")
-    if why := unfit_name(segment):
+    if why := invalid_name_reason(segment):
         raise ValueError(f"{shown(path)}: {why}")
 
 
@@ -203,7 +203,7 @@ def check_variable(value: str) -> str:
         raise ValueError(
             f"{shown(value)} is not a valid variable name: use letters, digits and '_', and no digit first"
         )
-    if _HIJACKING.fullmatch(value):
+    if _CODE_VARIABLES.fullmatch(value):
         raise ValueError(f"{value} controls which code runs, so a manifest must not set it")
     return value
 

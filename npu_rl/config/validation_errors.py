@@ -29,23 +29,27 @@ def explain(
     known: key paths that have a problem already; what follows from those is left out.
     order: the files, each child before its parent.
     """
-    strangers: set[KeyPath] = set()  # entries that were meant for one of the parent's, by another name
+    misnamed: set[KeyPath] = set()  # entries that were meant for one of the parent's, by another name
     for detail in error.errors(include_url=False):
         if detail["loc"] in known:
             continue
         written = detail["loc"][:-1] if detail["loc"][-1:] == (_KEY,) else detail["loc"]
         path = layer.existing(written)
-        if path in strangers and path != written:
+        if path in misnamed and path != written:
             continue
         origin = layer.origins[path]
         message = _message(detail, model)
-        if detail["type"] == "missing" and (stranger := _stranger(detail["loc"], model, layer, order)):
-            strangers.add(path)
-            message = stranger
+        if detail["type"] == "missing" and (
+            renamed_message := _misnamed_entry(detail["loc"], model, layer, order)
+        ):
+            misnamed.add(path)
+            message = renamed_message
         yield Problem(origin.file, origin.line, path, message)
 
 
-def _stranger(missing: KeyPath, model: type[BaseModel], layer: Layer, order: Sequence[str]) -> str | None:
+def _misnamed_entry(
+    missing: KeyPath, model: type[BaseModel], layer: Layer, order: Sequence[str]
+) -> str | None:
     """What to say of an entry that lacks a key and has no namesake in the parent, which has others; else None."""
     *holder, name, _ = missing if len(missing) > 2 else ("", "")
     if not holder or not isinstance(name, str) or not _is_mapping_of_models(tuple(holder), model):
@@ -83,13 +87,13 @@ def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
     if kind == "missing":
         return f"required key {detail['loc'][-1]!r} is missing"
     if kind == "literal_error":
-        return f"must be {context['expected']}, not {_named(value)}"
+        return f"must be {context['expected']}, not {_type_shown(value)}"
     if kind == "string_type":
-        return f"must be text, not {_named(value)}"
+        return f"must be text, not {_type_shown(value)}"
     if kind == "list_type":
-        return f"must be a list, not {_named(value)}"
+        return f"must be a list, not {_type_shown(value)}"
     if kind in ("dict_type", "model_type", "model_attributes_type"):
-        return f"must be a mapping (key: value lines), not {_named(value)}"
+        return f"must be a mapping (key: value lines), not {_type_shown(value)}"
     if kind == "too_short":
         return "must not be empty"
     return detail["msg"]
@@ -122,7 +126,7 @@ def unknown_key(path: KeyPath, model: type[BaseModel]) -> str | None:
 
 
 def _unknown_key(path: KeyPath, model: type[BaseModel]) -> str:
-    meant = model.meant_by(path) if issubclass(model, Strict) else ""
+    meant = model.suggested_key(path) if issubclass(model, Strict) else ""
     if meant:
         return f"unknown key; did you mean {meant!r}?"
     holder = _model_at(model, path[:-1])
@@ -153,7 +157,7 @@ def _bare(annotation: Any) -> Any:
     return annotation
 
 
-def _named(value: object) -> str:
+def _type_shown(value: object) -> str:
     if isinstance(value, str):
         return shown(value)
     if isinstance(value, Mapping):

@@ -14,7 +14,7 @@ from typing import NoReturn, Union
 
 import yaml
 
-from npu_rl.config.document_kind import Kind
+from npu_rl.config.document_kind import DocumentKind
 from npu_rl.config.file_digests import SIZE_LIMIT
 from npu_rl.config.problems import KeyPath, shown
 from npu_rl.config.quoted_text import Quoted
@@ -25,7 +25,7 @@ NODE_LIMIT = 20_000
 Plain = Union[str, None, "list[Plain]", "dict[str, Plain]"]
 
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
-_UNFIT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class _Node:
     height: int
 
 
-def read_yaml(raw: bytes, name: str, kind: Kind) -> Document:
+def read_yaml(raw: bytes, name: str, kind: DocumentKind) -> Document:
     """Read one YAML mapping. Raises the kind's error, with file and line, for everything else."""
     try:
         root = _read(_decode(raw))
@@ -60,7 +60,7 @@ def read_yaml(raw: bytes, name: str, kind: Kind) -> Document:
         what = f"{name} can't be read as a {kind.noun}"
         raise kind.error(what, where=f"{name}:{error.line}", why=error.why, hint=error.hint) from error
     lines: dict[KeyPath, int] = {(): root.line}
-    data = _expand(root, (), lines)
+    data = _to_plain(root, (), lines)
     assert isinstance(data, dict)
     return Document(name, data, lines)
 
@@ -74,7 +74,7 @@ def read_value(text: str) -> tuple[Plain, list[KeyPath]]:
         return None, [()]
     root = _read(text)
     lines: dict[KeyPath, int] = {(): root.line}
-    data = _expand(root, (), lines)
+    data = _to_plain(root, (), lines)
     return data, list(lines)
 
 
@@ -176,7 +176,7 @@ class _Reader:
         value: str | None = event.value
         if event.style is None and event.value in _NULLS:
             value = None
-        elif _UNFIT.search(event.value):
+        elif _CONTROL.search(event.value):
             self._fail(event, "a value contains a control character or half a surrogate pair")
         elif event.style is not None:
             value = Quoted(event.value)
@@ -226,20 +226,20 @@ def _collection(value: list[_Node] | dict[str, tuple[int, _Node]], children: lis
     return _Node(value, line, size, height)
 
 
-def _expand(node: _Node, path: KeyPath, lines: dict[KeyPath, int]) -> Plain:
+def _to_plain(node: _Node, path: KeyPath, lines: dict[KeyPath, int]) -> Plain:
     """Plain data, aliases copied out; `lines` learns where each key or item stands."""
     if isinstance(node.value, dict):
         result: dict[str, Plain] = {}
         for key, (line, child) in node.value.items():
-            place = (*path, key)
-            lines[place] = line
-            result[key] = _expand(child, place, lines)
+            key_path = (*path, key)
+            lines[key_path] = line
+            result[key] = _to_plain(child, key_path, lines)
         return result
     if isinstance(node.value, list):
         items: list[Plain] = []
         for index, child in enumerate(node.value):
-            spot = (*path, index)
-            lines[spot] = child.line
-            items.append(_expand(child, spot, lines))
+            item_path = (*path, index)
+            lines[item_path] = child.line
+            items.append(_to_plain(child, item_path, lines))
         return items
     return node.value

@@ -23,7 +23,7 @@ from typing import IO
 
 from npu_rl.errors import HostError, NpuRlError
 from npu_rl.git.environment import Credentials, local_environment, network_environment
-from npu_rl.git.messages import GitError, GitStopped, News, check_disk
+from npu_rl.git.messages import GitError, GitStopped, MessageStream, check_disk
 
 __all__ = [
     "Git",
@@ -67,9 +67,9 @@ class Git:
     extra: Mapping[str, str] = field(default_factory=dict)
 
     def environment(self) -> dict[str, str]:
-        return self._placed(local_environment())
+        return self._with_locations(local_environment())
 
-    def _placed(self, env: dict[str, str]) -> dict[str, str]:
+    def _with_locations(self, env: dict[str, str]) -> dict[str, str]:
         env["GIT_DIR"] = str(self.git_dir)
         if self.work_tree is not None:
             env["GIT_WORK_TREE"] = str(self.work_tree)
@@ -91,7 +91,7 @@ class Git:
         Raises `GitError` for an exit status that is not in `ok`, HostError if the disk is full.
         """
         place = self.work_tree or self.git_dir
-        done = _spawn(args, self.environment(), input, cwd=place)
+        done = _run(args, self.environment(), input, cwd=place)
         if done.code:
             check_disk(done.stderr, place)
         if done.code not in ok:
@@ -123,8 +123,10 @@ class Git:
         stop: ends it early, with Stopped.
         Raises GitError (`stalled` is set when the watchdog ended it), HostError if the disk is full.
         """
-        env = self._placed(network_environment(config, credentials))
-        return _watched(args, env, input, self.git_dir, _Watch(stall, on_progress, stop or threading.Event()))
+        env = self._with_locations(network_environment(config, credentials))
+        return _run_watched(
+            args, env, input, self.git_dir, _Watch(stall, on_progress, stop or threading.Event())
+        )
 
 
 class ObjectReader:
@@ -204,10 +206,10 @@ def _start(
             restore_signals=False,  # at the limit on the size of files git then says so, and does not just die
         )
     except OSError as error:
-        raise _not_started(error) from error
+        raise _start_error(error) from error
 
 
-def _spawn(args: Sequence[str], env: Mapping[str, str], input: bytes | None, cwd: Path | None) -> Result:
+def _run(args: Sequence[str], env: Mapping[str, str], input: bytes | None, cwd: Path | None) -> Result:
     stdin = subprocess.DEVNULL if input is None else subprocess.PIPE
     with _start(args, env, cwd, stdin=stdin) as process:
         try:
@@ -217,12 +219,12 @@ def _spawn(args: Sequence[str], env: Mapping[str, str], input: bytes | None, cwd
     return Result(stdout, stderr.decode("utf-8", "replace"), process.returncode)
 
 
-_NO_ROOM_TO_START = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
+_RESOURCE_LIMITS = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 
 
-def _not_started(error: OSError) -> NpuRlError:
+def _start_error(error: OSError) -> NpuRlError:
     install = f"Install git {_dotted(MINIMUM_VERSION)} or newer (apt install git, yum install git)."
-    if error.errno in _NO_ROOM_TO_START:
+    if error.errno in _RESOURCE_LIMITS:
         return HostError(
             "git can't be started",
             why=error.strerror,
@@ -244,42 +246,48 @@ class _Watch:
     stop: threading.Event
 
 
-def _watched(
+def _run_watched(
     args: Sequence[str], env: Mapping[str, str], input: bytes | None, cwd: Path, watch: _Watch
 ) -> Result:
     if watch.stop.is_set():
         raise GitStopped
     import tempfile  # only a fetch pays for it
 
-    with tempfile.TemporaryFile(dir=cwd) as given:  # a pipe could fill up while nobody watches
-        given.write(input or b"")
-        given.seek(0)
+    with tempfile.TemporaryFile(dir=cwd) as stdin_file:  # a pipe could fill up while nobody watches
+        stdin_file.write(input or b"")
+        stdin_file.seek(0)
         # A session of its own: git starts helpers, which end with it, and none of them has a terminal to ask.
-        process = _start(args, env, cwd, stdin=given, new_session=True)
-    news = News(watch.on_progress)
+        process = _start(args, env, cwd, stdin=stdin_file, new_session=True)
+    messages_of_git = MessageStream(watch.on_progress)
     output: list[bytes] = []
     with process:
         try:
-            stalled = not _listen(process, watch, output, news)
+            stalled = not _read_output(process, watch, output, messages_of_git)
         finally:
-            _end(process)
+            _stop(process)
     if stalled or process.returncode != 0:
-        messages = news.text()
+        messages = messages_of_git.text()
         check_disk(messages, cwd)
-        heard = bool(output) or news.heard
+        received_data = bool(output) or messages_of_git.received_data
         raise GitError(
-            args, process.returncode, messages, stalled=watch.stall if stalled else None, heard=heard
+            args,
+            process.returncode,
+            messages,
+            stalled=watch.stall if stalled else None,
+            received_data=received_data,
         )
-    return Result(b"".join(output), news.text(), 0)
+    return Result(b"".join(output), messages_of_git.text(), 0)
 
 
-def _listen(process: subprocess.Popen[bytes], watch: _Watch, output: list[bytes], news: News) -> bool:
+def _read_output(
+    process: subprocess.Popen[bytes], watch: _Watch, output: list[bytes], messages_of_git: MessageStream
+) -> bool:
     """Take what the process says until it ends (True) or stalls (False)."""
     tick = min(_TICK, watch.stall / 4)
-    alive = time.monotonic()
+    last_data = time.monotonic()
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ, output.append)  # type: ignore[arg-type]
-        selector.register(process.stderr, selectors.EVENT_READ, news.feed)  # type: ignore[arg-type]
+        selector.register(process.stderr, selectors.EVENT_READ, messages_of_git.feed)  # type: ignore[arg-type]
         while True:
             if selector.get_map():
                 ready = selector.select(tick)
@@ -292,7 +300,7 @@ def _listen(process: subprocess.Popen[bytes], watch: _Watch, output: list[bytes]
             for key, _ in ready:
                 data = os.read(key.fd, 65536)
                 if data:
-                    alive = time.monotonic()
+                    last_data = time.monotonic()
                     key.data(data)
                 else:
                     selector.unregister(key.fileobj)
@@ -301,11 +309,11 @@ def _listen(process: subprocess.Popen[bytes], watch: _Watch, output: list[bytes]
             # The pipes may stay open longer: an ssh master or a credential cache that git started has them.
             if not ready and process.poll() is not None:
                 return True
-            if time.monotonic() - alive > watch.stall:
+            if time.monotonic() - last_data > watch.stall:
                 return False
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _stop(process: subprocess.Popen[bytes]) -> None:
     """Stop the process and all it started, unless it has ended by itself."""
     if process.poll() is not None:
         return
@@ -354,7 +362,7 @@ def _dotted(version: tuple[int, ...]) -> str:
 @lru_cache(maxsize=1)
 def git_version() -> tuple[int, int]:
     """Major and minor version of the git on PATH. Raises HostError if there is none or it is too old."""
-    done = _spawn(["version"], local_environment(), None, None)
+    done = _run(["version"], local_environment(), None, None)
     found = re.search(r"(\d+)\.(\d+)", done.stdout.decode("utf-8", "replace"))
     if done.code or not found:
         raise HostError(

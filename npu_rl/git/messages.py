@@ -10,8 +10,8 @@ from pathlib import Path
 from npu_rl.errors import HostError, NpuRlError
 from npu_rl.printable import printable
 
-_KEPT_LINES = 200  # of a remote's messages: more is chatter or worse
-_DISK = re.compile(
+_MAXIMUM_LINES = 200  # of a remote's messages: more is chatter or worse
+_DISK_FULL = re.compile(
     "No space left on device|Disk quota exceeded|Read-only file system|Out of diskspace|File too large"
     "|unable to (write|create) file",
     re.IGNORECASE,
@@ -33,20 +33,26 @@ class GitError(NpuRlError):
     """
 
     def __init__(
-        self, args: Sequence[str], code: int, stderr: str, *, stalled: float | None = None, heard: bool = True
+        self,
+        args: Sequence[str],
+        code: int,
+        stderr: str,
+        *,
+        stalled: float | None = None,
+        received_data: bool = True,
     ) -> None:
         self.command = "git " + " ".join(args[:6]) + (" …" if len(args) > 6 else "")
         self.code = code
         self.stderr = printable(redact(stderr)).strip()
         self.stalled = stalled
-        self.heard = heard
-        why = self.stderr or _ending(code)
+        self.received_data = received_data
+        why = self.stderr or _exit_reason(code)
         if stalled is not None:
             why = f"no data for {stalled:g} seconds"
         super().__init__(f"{redact(self.command)} failed", why=why)
 
 
-def _ending(code: int) -> str:
+def _exit_reason(code: int) -> str:
     """What an exit status means where git said nothing itself."""
     if code == -signal.SIGPIPE:
         return "the remote closed the connection before git sent its request"
@@ -65,7 +71,7 @@ class GitStopped(NpuRlError):
 def check_disk(stderr: str, place: Path) -> None:
     """Raise HostError if git's messages say that the disk (ours, not the remote's) gave no room."""
     lines = (line for line in stderr.splitlines() if not line.startswith("remote:"))
-    line = next((line for line in lines if _DISK.search(line)), None)
+    line = next((line for line in lines if _DISK_FULL.search(line)), None)
     if line is not None:
         what, hint = "The disk is full", "Free some space, then run again."
         if "read-only" in line.lower():
@@ -77,7 +83,7 @@ def check_disk(stderr: str, place: Path) -> None:
         raise HostError(what, where=str(place), why=printable(redact(line)), hint=hint)
 
 
-class News:
+class MessageStream:
     """git's messages, told apart from its progress lines."""
 
     _PROGRESS = re.compile(
@@ -86,15 +92,15 @@ class News:
     )
 
     def __init__(self, on_progress: Callable[[str], None] | None) -> None:
-        self.heard = False
+        self.received_data = False
         self._on_progress = on_progress
         self._lines: list[str] = []
-        self._rest = b""
+        self._unfinished = b""
 
     def feed(self, data: bytes) -> None:
-        self.heard = True
-        *lines, self._rest = re.split(rb"[\r\n]", self._rest + data)
-        self._rest = self._rest[-65536:]
+        self.received_data = True
+        *lines, self._unfinished = re.split(rb"[\r\n]", self._unfinished + data)
+        self._unfinished = self._unfinished[-65536:]
         for line in lines:
             self._line(line.decode("utf-8", "replace").strip())
 
@@ -106,9 +112,9 @@ class News:
                 self._on_progress(printable(line))
         else:
             self._lines.append(line)
-            del self._lines[:-_KEPT_LINES]
+            del self._lines[:-_MAXIMUM_LINES]
 
     def text(self) -> str:
-        self._line(self._rest.decode("utf-8", "replace").strip())
-        self._rest = b""
+        self._line(self._unfinished.decode("utf-8", "replace").strip())
+        self._unfinished = b""
         return "\n".join(self._lines)

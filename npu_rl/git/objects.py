@@ -19,8 +19,10 @@ EXECUTABLE = "100755"
 SYMLINK = "120000"
 GITLINK = "160000"
 
-DEEPEST = 200  # folders above a file; real trees have a dozen, and 2,000 fill the longest path Linux takes
-_LONGEST_NAME = 255  # bytes; what Linux and macOS file systems hold
+MAXIMUM_DEPTH = (
+    200  # folders above a file; real trees have a dozen, and 2,000 fill the longest path Linux takes
+)
+_MAXIMUM_NAME = 255  # bytes; what Linux and macOS file systems hold
 
 # Characters HFS+ ignores in names: git's own list (utf8.c, next_hfs_char).
 _HFS_IGNORES = re.compile(r"[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")
@@ -93,7 +95,7 @@ def format_tree(entries: Mapping[str, Entry]) -> bytes:
     )
 
 
-def unfit_name(name: str) -> str | None:
+def invalid_name_reason(name: str) -> str | None:
     """Why a file or folder of this name could not be checked out on every file system; None if it could."""
     if not name or name in (".", ".."):
         return f"a path component is '{name}'"
@@ -101,8 +103,8 @@ def unfit_name(name: str) -> str | None:
         size = len(name.encode("utf-8", "surrogateescape"))
     except UnicodeEncodeError:
         return "a path component is not valid text"
-    if size > _LONGEST_NAME:
-        return f"a path component is longer than {_LONGEST_NAME} bytes"
+    if size > _MAXIMUM_NAME:
+        return f"a path component is longer than {_MAXIMUM_NAME} bytes"
     if is_dot_git(name):
         return f"{name!a} is git's own folder on some file systems"
     return None
@@ -118,8 +120,8 @@ def is_dot_git(name: str) -> bool:
 
 def check_depth(path: str) -> None:
     """Raise MalformedObject for a path below more folders than any tree that is meant to be checked out has."""
-    if path.count("/") > DEEPEST:
-        raise MalformedObject(f"A tree is more than {DEEPEST} folders deep", why=f"{path[:80]}…")
+    if path.count("/") > MAXIMUM_DEPTH:
+        raise MalformedObject(f"A tree is more than {MAXIMUM_DEPTH} folders deep", why=f"{path[:80]}…")
 
 
 def nested(files: Iterable[tuple[str, Entry]]) -> Iterator[tuple[str, bytes]]:
@@ -140,20 +142,20 @@ def nested(files: Iterable[tuple[str, Entry]]) -> Iterator[tuple[str, bytes]]:
         if name in at:
             raise MalformedObject("A tree lists a path twice", why=path)
         at[name] = entry
-    made: list[tuple[str, bytes]] = []
-    _build(root, made)
-    yield from made
+    trees: list[tuple[str, bytes]] = []
+    _build(root, trees)
+    yield from trees
 
 
 _Folder = dict[str, "Entry | _Folder"]
 
 
-def _build(folder: _Folder, made: list[tuple[str, bytes]]) -> Entry:
+def _build(folder: _Folder, trees: list[tuple[str, bytes]]) -> Entry:
     """Append the folder's tree object, and before it those below."""
-    entries = {n: e if isinstance(e, Entry) else _build(e, made) for n, e in folder.items()}
+    entries = {n: e if isinstance(e, Entry) else _build(e, trees) for n, e in folder.items()}
     data = format_tree(entries)
-    made.append((object_id("tree", data), data))
-    return Entry(TREE, made[-1][0])
+    trees.append((object_id("tree", data), data))
+    return Entry(TREE, trees[-1][0])
 
 
 def format_commit(tree: str, parents: Iterable[str], author: str, seconds: int, message: str) -> bytes:

@@ -26,7 +26,7 @@ def check_proof(name: str, component: LockedComponent, where: str, allowance: Al
     if component.pin is None:
         return
     try:
-        why = _flaw(component, allowance)
+        why = _why_invalid(component, allowance)
     except (ValueError, MalformedObject) as error:  # no base64, an object cut short
         why = str(error)
     if why is not None:
@@ -38,7 +38,7 @@ def check_proof(name: str, component: LockedComponent, where: str, allowance: Al
         )
 
 
-def _flaw(component: LockedComponent, allowance: Allowance) -> str | None:
+def _why_invalid(component: LockedComponent, allowance: Allowance) -> str | None:
     objects = [allowance.unpack(text) for text in component.proof]
     if not objects or object_id("commit", objects[0]) != component.pin:
         return f"its first object is not the commit {component.pin}"
@@ -48,9 +48,9 @@ def _flaw(component: LockedComponent, allowance: Allowance) -> str | None:
         return f"the commit's tree is {root}, not {component.root}"
     if component.checkout == "full" and component.root is None:
         return "the lock has no root tree for `checkout: full`"
-    for part in component.parts():
+    for part in component.delivered_paths():
         found = _find(root, part.path, trees)
-        if part.entry is None and not _has_not(root, part.path, trees):
+        if part.entry is None and not _is_proven_absent(root, part.path, trees):
             return f"{part.path} is recorded as absent, and the proof does not show that"
         if found != part.entry:
             return f"{part.path} is {found.oid if found else 'missing'}, not {part.id}"
@@ -71,7 +71,7 @@ def _find(root: str, path: str, trees: Mapping[str, bytes]) -> Entry | None:
     return entry
 
 
-def _has_not(root: str, path: str, trees: Mapping[str, bytes]) -> bool:
+def _is_proven_absent(root: str, path: str, trees: Mapping[str, bytes]) -> bool:
     """Whether the objects show that a path is not there; one that they don't reach might be."""
     entry = Entry(TREE, root)
     for part in path.split("/"):

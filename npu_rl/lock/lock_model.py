@@ -25,7 +25,7 @@ from npu_rl.lock.strict_json import UnexpectedShape, build, plain
 LOCK_FORMAT = 1
 MAXIMUM_SIZE = 32 * MiB
 
-_AGAIN = "Restore it from version control, or make a new one: npu-rl lock --manifest M"
+_RESTORE = "Restore it from version control, or make a new one: npu-rl lock --manifest M"
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class LockedTake:
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldPath:
     """One path of a component at the pin that patches come from: delivered, and not laid into the code tree."""
 
     path: t.TreePath
@@ -190,28 +190,28 @@ class LockedComponent:
     submodules: tuple[LockedSubmodule, ...] = ()
     dist: LockedDist | None = None
     repository: t.Id | None = None
-    held: tuple[Held, ...] = ()
+    held: tuple[HeldPath, ...] = ()
 
-    def parts(self) -> tuple[LockedTake | Held, ...]:
+    def delivered_paths(self) -> tuple[LockedTake | HeldPath, ...]:
         """What is taken, and what is held beside it."""
         return (*self.take, *self.held)
 
-    def at_pin(self) -> tuple[tuple[str, Entry], ...]:
+    def entries_at_pin(self) -> tuple[tuple[str, Entry], ...]:
         """The paths that are delivered of the pin, and what is there."""
-        return tuple((part.path, part.entry) for part in self.parts() if part.entry is not None)
+        return tuple((part.path, part.entry) for part in self.delivered_paths() if part.entry is not None)
 
-    def wants(self) -> tuple[str, ...]:
+    def wanted_objects(self) -> tuple[str, ...]:
         """The object ids that the sources have to deliver: what upstream has, not what merging makes."""
-        taken = [self.root] if self.root else [e.oid for _, e in self.at_pin() if e.mode != GITLINK]
+        taken = [self.root] if self.root else [e.oid for _, e in self.entries_at_pin() if e.mode != GITLINK]
         wanted = dict.fromkeys(taken)
-        made: set[str] = set()
+        merged_ids: set[str] = set()
         for record in (r for merge in self.merges for r in merge.records):
             if record.three_way:
-                wanted.update(dict.fromkeys(i for i in record.three_way if i not in made))
-            elif record.id and record.content is None and record.id not in made:
+                wanted.update(dict.fromkeys(i for i in record.three_way if i not in merged_ids))
+            elif record.id and record.content is None and record.id not in merged_ids:
                 wanted[record.id] = None
             if record.id and (record.three_way or record.content is not None):
-                made.add(record.id)
+                merged_ids.add(record.id)
         return tuple(wanted)
 
     def shown_pin(self) -> str:
@@ -294,7 +294,7 @@ def read_text(path: Path) -> str:
             "This manifest has no lock", where=str(path), hint="Make one: npu-rl lock --manifest M"
         ) from error
     except (UnicodeDecodeError, OSError) as error:
-        raise LockError("The lock can't be read", where=str(path), why=str(error), hint=_AGAIN) from error
+        raise LockError("The lock can't be read", where=str(path), why=str(error), hint=_RESTORE) from error
 
 
 def parse(text: str, where: str) -> Lock:
@@ -305,7 +305,7 @@ def parse(text: str, where: str) -> Lock:
 def parse_with_digest(text: str, where: str) -> tuple[Lock, str]:
     """The same, and the lock's digest: a SHA-256 over all of its content, the last line of its text."""
 
-    def refused(what: str, why: str | None = None, hint: str = _AGAIN) -> LockError:
+    def refused(what: str, why: str | None = None, hint: str = _RESTORE) -> LockError:
         return LockError(what, where=where, why=why, hint=hint)
 
     try:
@@ -316,7 +316,7 @@ def parse_with_digest(text: str, where: str) -> tuple[Lock, str]:
             newer = body["lock_format"] > LOCK_FORMAT
             raise refused(
                 f"The lock has format {body['lock_format']}; this npu-rl reads format {LOCK_FORMAT}",
-                hint="Upgrade npu-rl." if newer else _AGAIN,
+                hint="Upgrade npu-rl." if newer else _RESTORE,
             )
         digest = _digest(body)
     except (ValueError, RecursionError) as error:
@@ -333,6 +333,6 @@ def parse_with_digest(text: str, where: str) -> tuple[Lock, str]:
     return lock, digest
 
 
-def file_for(manifest_path: Path) -> Path:
+def lock_path(manifest_path: Path) -> Path:
     """Where the lock of a manifest is: NAME.lock.json beside NAME.yaml."""
     return manifest_path.with_name(manifest_path.stem + ".lock.json")

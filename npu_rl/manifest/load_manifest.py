@@ -84,18 +84,20 @@ def _dropped(layer: Layer, lists: Lists) -> Iterator[str]:
     Of a component that was removed as a whole only the patches are told: the rest went with it by name.
     """
     for dropped in lists.dropped:
-        there: Plain = layer.data
+        current: Plain = layer.data
         for part in dropped.path:
-            holder, there = there, there.get(str(part)) if isinstance(there, dict) else None
+            holder, current = current, current.get(str(part)) if isinstance(current, dict) else None
         if not isinstance(holder, dict) and dropped.path[-1] != "patches":
             continue
-        again = there if isinstance(there, list) else []
-        gone = [item for item in dropped.items if plain(item) not in again]
-        if not gone:
+        present = current if isinstance(current, list) else []
+        removed = [item for item in dropped.items if plain(item) not in present]
+        if not removed:
             continue
-        entries = "".join(f"\n  {_entry(plain(item))} ({item.origin})" for item in gone)
-        count = "1 entry" if len(gone) == 1 else f"{len(gone)} entries"
-        ways = f"; write `{dropped.path[-1]}: {{append: [...]}}` to add to its list instead" if again else ""
+        entries = "".join(f"\n  {_entry(plain(item))} ({item.origin})" for item in removed)
+        count = "1 entry" if len(removed) == 1 else f"{len(removed)} entries"
+        ways = (
+            f"; write `{dropped.path[-1]}: {{append: [...]}}` to add to its list instead" if present else ""
+        )
         yield f"{dropped.at}: {dotted(dropped.path)} drops {count} of the parent{ways}:{entries}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from npu_rl.bundled import bundled_manifests
-from npu_rl.config.document_kind import Kind
+from npu_rl.config.document_kind import DocumentKind
 from npu_rl.config.find_file import find
 from npu_rl.config.problems import Invalid
 from npu_rl.errors import ManifestError
@@ -17,7 +17,7 @@ class InvalidManifest(Invalid, ManifestError):
     noun = "manifest"
 
 
-MANIFEST = Kind("manifest", bundled_manifests, ManifestError, InvalidManifest)
+MANIFEST = DocumentKind("manifest", bundled_manifests, ManifestError, InvalidManifest)
 
 
 def find_manifest(name_or_path: str) -> Path:

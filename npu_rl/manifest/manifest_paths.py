@@ -59,9 +59,9 @@ def _visit_patches(holder: Plain, path: KeyPath, visit: _Visit) -> None:
             if _is_local_patch(entry):
                 patches[index] = visit(entry, place)
         elif isinstance(entry, dict) and "from" not in entry:
-            own = entry.get("path")
-            if isinstance(own, str) and _is_local_patch(own):
-                entry["path"] = visit(own, (*place, "path"))
+            patch_path = entry.get("path")
+            if isinstance(patch_path, str) and _is_local_patch(patch_path):
+                entry["path"] = visit(patch_path, (*place, "path"))
 
 
 def _visit_bundles(component: Plain, path: KeyPath, visit: _Visit) -> None:

@@ -250,9 +250,9 @@ class Manifest(Strict):
             return
         for name in sorted(_RESERVED & set(components)):
             yield ("components", name), f"{name!r} is a reserved name: choose another"
-        yield from _twins(components)
+        yield from _duplicate_names(components)
         origins = list(_patch_origins(data, components))
-        yield from _useless(components, {name for _, name in origins})
+        yield from _unused_components(components, {name for _, name in origins})
         for path, name in origins:
             if name not in components:
                 names = ", ".join(map(str, components))
@@ -262,10 +262,10 @@ class Manifest(Strict):
                 )
 
 
-def _useless(components: Mapping[str, Any], holders: Container[str]) -> Iterator[Fault]:
+def _unused_components(components: Mapping[str, Any], patch_holders: Container[str]) -> Iterator[Fault]:
     """Components of which nothing is laid, and that hold no patches either."""
     for name, component in components.items():
-        if not isinstance(component, Mapping) or component.get("take") or name in holders:
+        if not isinstance(component, Mapping) or component.get("take") or name in patch_holders:
             continue
         if component.get("checkout") != "full":
             yield (
@@ -274,7 +274,7 @@ def _useless(components: Mapping[str, Any], holders: Container[str]) -> Iterator
             )
 
 
-def _twins(components: Mapping[str, Any]) -> Iterator[Fault]:
+def _duplicate_names(components: Mapping[str, Any]) -> Iterator[Fault]:
     from packaging.utils import canonicalize_name
 
     folders: defaultdict[str, list[str]] = defaultdict(list)
@@ -296,9 +296,9 @@ def _twins(components: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 def _patch_origins(data: Mapping[str, Any], components: Mapping[str, Any]) -> Iterator[tuple[Any, str]]:
-    holders: list[tuple[tuple[str, ...], Any]] = [(("tree",), data.get("tree"))]
-    holders.extend((("components", name), component) for name, component in components.items())
-    for path, holder in holders:
+    patch_holders: list[tuple[tuple[str, ...], Any]] = [(("tree",), data.get("tree"))]
+    patch_holders.extend((("components", name), component) for name, component in components.items())
+    for path, holder in patch_holders:
         patches = holder.get("patches") if isinstance(holder, Mapping) else None
         for index, entry in enumerate(_items(patches)):
             if isinstance(entry, Mapping) and isinstance(entry.get("from"), str):

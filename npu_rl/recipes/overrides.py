@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from npu_rl.config.layers import Node, lay_over
+from npu_rl.config.layers import Node, overlay
 from npu_rl.config.problems import KeyPath, Problem, shown
 from npu_rl.config.validation_errors import unknown_key
 from npu_rl.config.yaml_reader import DEPTH_LIMIT, Document, NotYaml, Plain, read_value
@@ -78,7 +78,7 @@ class CommandLineOverride:
         document = self.document()
         make_absolute(document)
         found: list[Problem] = []
-        result = lay_over(root, document, found, self._passed())
+        result = overlay(root, document, found, self._passed())
         if self.value is None:
             message = _NOTHING_TO_REMOVE + (_A_NULL if self.path[0] == OVERRIDES else "")
             found = [dataclasses.replace(problem, message=message) for problem in found]

@@ -49,7 +49,7 @@ def rehearse(prepared: Prepared, level: str, screen: Screen, tell: Tell) -> Rehe
     report.unproven = record.unproven
     if prepared.drift:
         prepared.drift.write(record.folder)
-    with record.alone():
+    with record.locked():
         if "imports" in wanted:
             report.imports = _imports(prepared, record, tell)
         if "layout" in wanted:
@@ -97,7 +97,7 @@ def _is_there(runs: Path, name: str) -> bool:
     """Whether the name is taken; the record of a rehearsal that was killed is completed then."""
     if (runs / name / "run.json").is_file():
         with contextlib.suppress(NpuRlError):  # it is going on, or can't be read
-            if RunRecord.look(runs, name).is_cut_off:
+            if RunRecord.load(runs, name).is_incomplete:
                 RunRecord.open(runs, name)
     return os.path.lexists(runs / name)
 

@@ -16,7 +16,7 @@ from npu_rl.git.objects import EMPTY_TREE, GITLINK, Entry
 from npu_rl.lock import lock_model
 from npu_rl.lock.inclusion_proof import pack
 from npu_rl.resolve import takes as taking
-from npu_rl.resolve.pull_request import Brought
+from npu_rl.resolve.pull_request import IncomingCommits
 from npu_rl.resolve.record_merge import merge_trees, record
 from npu_rl.resolve.release import check_releases, lock_release, sources_of
 from npu_rl.resolve.submodules import lock_submodules
@@ -37,11 +37,11 @@ class _Request:
     spec: MergeSpec
     head: str
     base_tip: str
-    brought: Brought
+    incoming: IncomingCommits
 
     @property
     def base(self) -> str:
-        return self.brought.merge_base
+        return self.incoming.merge_base
 
 
 def lock_component(
@@ -65,19 +65,19 @@ def _from_git(
     spec: Spec,
     held: Sequence[str],
     kept: lock_model.LockedComponent | None,
-    here: Git,
+    quarantine: Git,
 ) -> lock_model.LockedComponent:
     upstream = Upstream(context, name, spec)
     assert spec.ref is not None
-    ids = upstream.ids(here, kept)
+    ids = upstream.ids(quarantine, kept)
     pin = ids[spec.ref]
     requests = [
-        _Request(m, ids[m.ref], ids[m.base], brought)
-        for m, brought in zip(spec.merge, upstream.brought(ids), strict=True)
+        _Request(m, ids[m.ref], ids[m.base], incoming)
+        for m, incoming in zip(spec.merge, upstream.incoming(ids), strict=True)
     ]
     sides = list(dict.fromkeys([pin, *(r.head for r in requests), *(r.base for r in requests)]))
-    upstream.fetch(here, sides, contents="blob:none", depth=1)
-    trees = Trees(here)
+    upstream.fetch(quarantine, sides, contents="blob:none", depth=1)
+    trees = Trees(quarantine)
     try:
         roots = {oid: upstream.root(trees, oid) for oid in sides}
         component = _pinned(context, name, spec, held, kept, trees, pin, roots[pin])
@@ -85,8 +85,8 @@ def _from_git(
         changes = [_split(trees, taken_paths(component), roots[r.base], roots[r.head]) for r in requests]
     finally:
         trees.close()
-    units = _objects(context, name, component, [r.spec.ref for r in requests], parts)
-    with _scratch(context, [*(u.objects for u in units), here.git_dir / "objects"]) as trees:
+    units = _fetch_objects(context, name, component, [r.spec.ref for r in requests], parts)
+    with _scratch_trees(context, [*(u.objects for u in units), quarantine.git_dir / "objects"]) as trees:
         component = replace(component, tree=base_tree(trees, component))
         side_trees = {
             oid: taking.modules_in(trees, taken_tree(trees, part), component.submodules)
@@ -94,14 +94,14 @@ def _from_git(
         }
         merges = _merges(trees, name, component.tree, requests, side_trees, changes)
         tree = merges[-1].tree if merges else component.tree
-        taking.check_brought(trees, name, component.take, roots[pin], tree)
+        taking.check_merged_takes(trees, name, component.take, roots[pin], tree)
         taking.check_gitlinks(name, taking.gitlinks(trees, tree), ())
-        whole = None
+        merged_root = None
         if spec.expect is not None:
             pairs = [(roots[r.base], roots[r.head]) for r in requests]
-            whole = whole_tree(trees, roots[pin], pairs, taken_paths(component), tree)
-            _check_whole(name, spec.expect, whole)
-    return replace(component, merges=merges, result=tree, repository=whole)
+            merged_root = merged_repository_tree(trees, roots[pin], pairs, taken_paths(component), tree)
+            _check_expected_tree(name, spec.expect, merged_root)
+    return replace(component, merges=merges, result=tree, repository=merged_root)
 
 
 def _pinned(
@@ -116,7 +116,7 @@ def _pinned(
 ) -> lock_model.LockedComponent:
     """The component as it is at the pin; `tree` still has gitlinks where submodules will be."""
     takes = taking.look_up(trees, name, spec, root)
-    beside = taking.look_up_held(trees, name, held, root)
+    manifest_folder = taking.look_up_held(trees, name, held, root)
     tree = root if spec.checkout == "full" else taken_tree(trees, taking.parts_of(trees, spec, held, root))
     links = taking.gitlinks(trees, tree)
     modules = lock_submodules(context, name, spec, links)
@@ -125,9 +125,9 @@ def _pinned(
         ref=spec.ref,
         pin=pin,
         root=root if spec.checkout == "full" else None,
-        proof=proof(trees, pin, [*(t.path for t in takes), *(h.path for h in beside)]),
+        proof=proof(trees, pin, [*(t.path for t in takes), *(h.path for h in manifest_folder)]),
         take=takes,
-        held=beside,
+        held=manifest_folder,
         tree=tree,
         result="",
         checkout=spec.checkout,
@@ -167,9 +167,9 @@ def _merges(
             base_ref=r.spec.base,
             base_tip=r.base_tip,
             merge_base=r.base,
-            commits=r.brought.commits,
-            older=r.brought.older,
-            drift=r.brought.drift,
+            commits=r.incoming.commits,
+            older=r.incoming.older,
+            drift=r.incoming.drift,
             inside=inside,
             outside=outside,
             records=record(trees, base, tree, theirs, result, what),
@@ -191,7 +191,7 @@ def _split(
     return tuple(dict.fromkeys(inside)), tuple(dict.fromkeys(outside))
 
 
-def _check_whole(name: str, expected: str, found: str) -> None:
+def _check_expected_tree(name: str, expected: str, found: str) -> None:
     if found != expected:
         raise LockError(
             f"The repository of {name} does not have the expected tree after its merges",
@@ -203,7 +203,7 @@ def _check_whole(name: str, expected: str, found: str) -> None:
 # -- objects -------------------------------------------------------------------------------------------
 
 
-def _objects(
+def _fetch_objects(
     context: Context,
     name: str,
     component: lock_model.LockedComponent,
@@ -211,7 +211,7 @@ def _objects(
     parts: Mapping[str, taking.Parts],
 ) -> list[Unit]:
     """The taken content of every side of the merges (`parts`, by commit); of the pin alone if there are none."""
-    deliverer = Deliverer(context.store, context.network, context.beside, context.watcher)
+    deliverer = Deliverer(context.store, context.network, context.manifest_folder, context.watcher)
     if len(parts) == 1:
         return list(deliverer.component(name, component).units)
     modules = deliverer.component(name, replace(component, take=(), held=(), root=None)).units
@@ -223,9 +223,9 @@ def _objects(
 
 
 @contextlib.contextmanager
-def _scratch(context: Context, lent: Sequence[Path]) -> Iterator[Trees]:
+def _scratch_trees(context: Context, borrowed: Sequence[Path]) -> Iterator[Trees]:
     with context.store.quarantine() as folder:
-        trees = Trees(Git(folder, alternates=tuple(lent)))
+        trees = Trees(Git(folder, alternates=tuple(borrowed)))
         try:
             yield trees
         finally:
@@ -252,7 +252,7 @@ def proof(trees: Trees, commit: str, paths: Iterable[str]) -> tuple[str, ...]:
     return pack([data, *(trees.read_object(oid)[1] for oid in unique)])
 
 
-def whole_tree(
+def merged_repository_tree(
     trees: Trees, pin_root: str, requests: Iterable[tuple[str, str]], taken: Sequence[str], result: str
 ) -> str:
     """The repository's root tree after the merges.
@@ -264,10 +264,10 @@ def whole_tree(
     root = Draft(trees, pin_root)
     for base, head in requests:
         for path, before, after in trees.changed(base, head):
-            mine = root.find(path)
-            if mine == before:
+            current = root.find(path)
+            if current == before:
                 root.put(path, after)
-            elif mine != after and not _inside(path, taken):
+            elif current != after and not _inside(path, taken):
                 raise LockError(
                     f"`expect:` can't be checked: {path} was changed on both sides of a merge",
                     hint="Add that path to `take:`, or set `checkout: full`.",

@@ -14,11 +14,11 @@ from npu_rl.git.command import Git, GitError, commit_subjects
 from npu_rl.git.objects import EMPTY_TREE, format_commit
 from npu_rl.sources.git_fetch import short
 
-_MAX_STORY = 50
+_MAXIMUM_LINES = 50
 
 
 @dataclass(frozen=True)
-class Brought:
+class IncomingCommits:
     """What a merge or pick takes from a head. See `lock.Merge`."""
 
     merge_base: str
@@ -35,7 +35,7 @@ class History:
         self.current = pin
         self.component = component
 
-    def pick(self, ref: str, head: str, base_ref: str, base_tip: str) -> Brought:
+    def pick(self, ref: str, head: str, base_ref: str, base_tip: str) -> IncomingCommits:
         """merge-base(head, base)..head. Raises LockError when that is nothing."""
         base = self._merge_base(head, base_tip, ref)
         if base == head:
@@ -44,9 +44,11 @@ class History:
                 why=f"Its head {short(head)} is already in {base_ref}: it was merged.",
                 hint="Remove this entry, or set `base:` to the full id of the commit before it.",
             )
-        return Brought(base, *self._story(f"{base}..{head}"), drift=0)
+        return IncomingCommits(base, *self._commit_lines(f"{base}..{head}"), drift=0)
 
-    def merge(self, ref: str, head: str, base_ref: str, base_tip: str, *, allow_drift: bool) -> Brought:
+    def merge(
+        self, ref: str, head: str, base_ref: str, base_tip: str, *, allow_drift: bool
+    ) -> IncomingCommits:
         """A merge of head into all that was merged before. Raises DriftError, LockError."""
         base = self._merge_base(self.current, head, ref)
         if base == head:
@@ -66,11 +68,11 @@ class History:
                 hint="Write `how: pick` to apply only its own changes, or `drift: allow` to merge all commits,\n"
                 f"or pin {self.component} at the commit that the pull request starts from.",
             )
-        brought = Brought(base, *self._story(head, f"^{self.current}"), drift=drift)
-        self._join(head)
-        return brought
+        incoming = IncomingCommits(base, *self._commit_lines(head, f"^{self.current}"), drift=drift)
+        self._add_merge(head)
+        return incoming
 
-    def _join(self, head: str) -> None:
+    def _add_merge(self, head: str) -> None:
         # Only the shape of the history matters here: the merge commit's tree may be any.
         data = format_commit(EMPTY_TREE, [self.current, head], "npu-rl <npu-rl@invalid>", 0, "merged\n")
         self.current = self.repository.text("hash-object", "-t", "commit", "-w", "--stdin", input=data)
@@ -94,13 +96,13 @@ class History:
     def _count(self, *revisions: str) -> int:
         return int(self.repository.text("rev-list", "--count", *revisions))
 
-    def _story(self, *revisions: str) -> tuple[tuple[str, ...], int]:
+    def _commit_lines(self, *revisions: str) -> tuple[tuple[str, ...], int]:
         """ "id subject" of the newest commits, the oldest first, and how many there are before them."""
         ids = self.repository.text("rev-list", "--reverse", "--topo-order", *revisions).split()
-        shown = ids[-_MAX_STORY:]
+        shown = ids[-_MAXIMUM_LINES:]
         subjects = commit_subjects(self.repository, shown)
-        story = tuple(f"{oid[:12]} {subject}" for oid, subject in zip(shown, subjects, strict=True))
-        return story, len(ids) - len(shown)
+        lines = tuple(f"{oid[:12]} {subject}" for oid, subject in zip(shown, subjects, strict=True))
+        return lines, len(ids) - len(shown)
 
 
 def _commits(count: int) -> str:

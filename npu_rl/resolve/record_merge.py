@@ -12,7 +12,7 @@ from npu_rl.git.objects import Entry, format_commit, object_id
 from npu_rl.lock.lock_model import Record
 from npu_rl.lock.packed_bytes import pack_bytes
 
-_WHO = "npu-rl <npu-rl@invalid>"
+_AUTHOR = "npu-rl <npu-rl@invalid>"
 _RENAME_LIMIT = "-l7000"  # as merge-tree has it
 
 
@@ -24,7 +24,7 @@ def merge_trees(trees: Trees, base: str, ours: str, theirs: str, what: str) -> s
     require_git(MERGE_TREE_VERSION, "compute merges for a lock (git merge-tree --write-tree)")
 
     def commit(tree: str, parents: list[str]) -> str:
-        return trees.write_object("commit", format_commit(tree, parents, _WHO, 0, "side\n"))
+        return trees.write_object("commit", format_commit(tree, parents, _AUTHOR, 0, "side\n"))
 
     root = commit(base, [])
     # The parents' messages differ from each other by nothing: equal trees would give one commit, which is right.
@@ -38,10 +38,12 @@ def merge_trees(trees: Trees, base: str, ours: str, theirs: str, what: str) -> s
     fields = done.stdout.decode("utf-8", "surrogateescape").split("\0")
     if done.code == 1:
         files = list(takewhile(bool, fields[1:]))
-        told = [message.strip() for message in fields if message.startswith("CONFLICT") and "\n" in message]
+        conflicts = [
+            message.strip() for message in fields if message.startswith("CONFLICT") and "\n" in message
+        ]
         raise LockError(
             f"{what} has conflicts in {len(files)} {'file' if len(files) == 1 else 'files'}",
-            why="\n".join(told or files),
+            why="\n".join(conflicts or files),
             hint="Resolve the conflicts by hand and add the result as a patch, or choose another pin.",
         )
     return fields[0].strip()

@@ -20,7 +20,7 @@ from npu_rl.lock import lock_model
 from npu_rl.patches.patch_model import Patch as ParsedPatch
 from npu_rl.patches.scan_hunks import CrlfPatchError, Scanner
 from npu_rl.patches.series import PatchSource, read_patchset, read_patchset_text
-from npu_rl.resolve.refs import Tell
+from npu_rl.resolve.refs import Notify
 from npu_rl.store import Store
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Patching:
     loaded: LoadedManifest
     components: Mapping[str, lock_model.LockedComponent]
     results: Mapping[str, str]
-    tell: Tell
+    notify: Notify
 
     def entries(self, component: str) -> Sequence[PatchEntry]:
         """The entries of a component, or of the assembled tree."""
@@ -52,25 +52,25 @@ class Patching:
         return manifest.tree.patches if component == TREE else manifest.components[component].patches
 
 
-def lock_patches(here: Patching, component: str, tree: str) -> tuple[lock_model.LockedPatch, ...]:
+def lock_patches(context: Patching, component: str, tree: str) -> tuple[lock_model.LockedPatch, ...]:
     """Apply a component's entries, or the assembled tree's, one after the other to `tree`.
 
     The last patch's `tree` is the result. Told: files of a folder that look like patches and are none to apply.
     Raises PatchError, LockError, ManifestError.
     """
-    taken = (".",) if component == TREE else taken_paths(here.components[component])
-    done: list[lock_model.LockedPatch] = []
-    for entry in here.entries(component):
+    taken = (".",) if component == TREE else taken_paths(context.components[component])
+    locked: list[lock_model.LockedPatch] = []
+    for entry in context.entries(component):
         excluded: set[str] = set()
         try:
-            sources = _gather(here, entry, component)
+            sources = _find_patches(context, entry, component)
         except PatchError as error:
             raise _in_pinned_component(error, entry, f"{entry.from_}:{entry.path}") from error
         for source, file in sources:
             _check_size(source, component)
-            here.store.keep_file(source.data)
+            context.store.keep_file(source.data)
             patch = lock_model.LockedPatch(
-                name=_name(source.name, file, {p.name for p in done}),
+                name=_name(source.name, file, {p.name for p in locked}),
                 file=file,
                 sha256=hashlib.sha256(source.data).hexdigest(),
                 tree="",
@@ -83,20 +83,20 @@ def lock_patches(here: Patching, component: str, tree: str) -> tuple[lock_model.
                 eol="lf" if entry.eol == "lf" and _has_crlf(source) else "keep",
             )
             try:
-                _check_paths(here, parse_locked(patch, source.data), component, tree, taken)
+                _check_paths(context, parse_locked(patch, source.data), component, tree, taken)
                 parsed, applied = run_patch(
-                    here.trees, tree, patch, source.data, component, taken, _tolerance(entry)
+                    context.trees, tree, patch, source.data, component, taken, _tolerance(entry)
                 )
             except PatchError as error:
                 raise _in_pinned_component(error, entry, file) from error
             tree = applied.tree
             files = tuple(f.path for f in parsed.files)
             excluded.update(parsed.excluded)
-            done.append(
+            locked.append(
                 replace(patch, tree=tree, hunks=len(parsed.hunks), files=files, offsets=applied.offsets)
             )
         _check_excludes(entry, excluded, component)
-    return tuple(done)
+    return tuple(locked)
 
 
 def _tolerance(entry: PatchEntry) -> Tolerance:
@@ -144,14 +144,14 @@ def _in_pinned_component(error: PatchError, entry: PatchEntry, file: str) -> Pat
 
 
 def _check_paths(
-    here: Patching, parsed: ParsedPatch, component: str, tree: str, taken: Sequence[str]
+    context: Patching, parsed: ParsedPatch, component: str, tree: str, taken: Sequence[str]
 ) -> None:
     """Refuse a patch in the paths of the code tree for a component, or the other way round. Raises PatchError."""
     lines: list[str] = []
     for file in parsed.files:
         reached = any(t == "." or file.path == t or file.path.startswith(t + "/") for t in taken)
-        if not (reached and (file.old_path is None or here.trees.find(tree, file.path) is not None)):
-            lines += _other_name(here, component, file.path)
+        if not (reached and (file.old_path is None or context.trees.find(tree, file.path) is not None)):
+            lines += _likely_paths(context, component, file.path)
     if not lines:
         return
     if component == TREE:
@@ -170,39 +170,39 @@ def _check_paths(
     )
 
 
-def _other_name(here: Patching, component: str, path: str) -> Iterator[str]:
+def _likely_paths(context: Patching, component: str, path: str) -> Iterator[str]:
     """What a path that does not fit would be right for."""
-    for name, other in here.components.items():
+    for name, other in context.components.items():
         if component == TREE:
-            if here.trees.find(other.result, path) is not None:
+            if context.trees.find(other.result, path) is not None:
                 for laid in code_paths(other, path):
                     yield f"{path} of {name} is {laid} in the code tree."
         else:
             for own in upstream_paths(other, path):
-                if here.trees.find(other.result, own) is not None:
+                if context.trees.find(other.result, own) is not None:
                     yield f"{path} of the code tree is {own} of {name}."
 
 
-def check_line_ends(here: Patching) -> None:
+def check_line_ends(context: Patching) -> None:
     """Raise one PatchError that names every patch of the manifest with CRLF line ends and no `eol: lf`.
 
     `here.results` has every component, merged; what is wrong besides is left for when the patches are applied.
     """
     found: list[str] = []
-    hurt: dict[str, PatchEntry] = {}  # by component: the first of its entries
-    for component in [*here.components, TREE]:
-        for entry in here.entries(component):
-            names = [] if entry.eol == "lf" else _with_crlf(here, entry, component)
+    affected: dict[str, PatchEntry] = {}  # by component: the first of its entries
+    for component in [*context.components, TREE]:
+        for entry in context.entries(component):
+            names = [] if entry.eol == "lf" else _with_crlf(context, entry, component)
             if names:
                 place = f"{entry.from_}:{entry.path}" if entry.from_ else entry.path
                 found.append(f"{component}, {place}: {', '.join(names)}")
-                hurt.setdefault(component, entry)
+                affected.setdefault(component, entry)
     if found:
-        first = next(iter(hurt.values()))
+        first = next(iter(affected.values()))
         origin = f", from: {first.from_}" if first.from_ else ""
         raise PatchError(
             "Patches have CRLF line ends",
-            where=", ".join(hurt),
+            where=", ".join(affected),
             why="\n".join(found),
             hint=f"Add `eol: lf` to each of these entries, such as {{path: {first.path}{origin}, eol: lf}}, to convert "
             "CRLF to LF before the patch is applied.\n"
@@ -210,9 +210,9 @@ def check_line_ends(here: Patching) -> None:
         )
 
 
-def _with_crlf(here: Patching, entry: PatchEntry, component: str) -> list[str]:
+def _with_crlf(context: Patching, entry: PatchEntry, component: str) -> list[str]:
     try:
-        sources = _gather(here, entry, component)
+        sources = _find_patches(context, entry, component)
     except (PatchError, LockError):
         return []
     return [source.name for source, _ in sources if _has_crlf(source)]
@@ -231,11 +231,11 @@ def _has_crlf(source: PatchSource) -> bool:
 # -- where patches are -----------------------------------------------------------------------------------
 
 
-def _gather(here: Patching, entry: PatchEntry, component: str) -> list[tuple[PatchSource, str]]:
+def _find_patches(context: Patching, entry: PatchEntry, component: str) -> list[tuple[PatchSource, str]]:
     """The patches of an entry, and what the lock calls their files."""
     if entry.from_ is not None:
-        return _from_component(here, entry, component)
-    place = here.loaded.locate(entry.path)
+        return _from_component(context, entry, component)
+    place = context.loaded.locate(entry.path)
     own = entry.path.startswith((".", "/"))
     if place.is_dir():
         found = read_patchset(place, lint=not own)
@@ -249,30 +249,30 @@ def _gather(here: Patching, entry: PatchEntry, component: str) -> list[tuple[Pat
     )
 
 
-def _from_component(here: Patching, entry: PatchEntry, component: str) -> list[tuple[PatchSource, str]]:
+def _from_component(context: Patching, entry: PatchEntry, component: str) -> list[tuple[PatchSource, str]]:
     assert entry.from_ is not None
-    if entry.from_ not in here.results:
+    if entry.from_ not in context.results:
         raise LockError(
             f"{component} uses patches from {entry.from_}, which comes after it in the manifest",
             hint=f"Move {entry.from_} before {component}.",
         )
-    found = here.trees.find(here.results[entry.from_], entry.path)
+    found = context.trees.find(context.results[entry.from_], entry.path)
     if found is None:
         raise LockError(f"{entry.from_} has no path {entry.path} at its pin", where=component)
     if found.mode in _PLAIN:
         name = entry.path.rpartition("/")[2]
-        return [(PatchSource(name, None, here.trees.blob(found.oid)), f"{entry.from_}:{entry.path}")]
+        return [(PatchSource(name, None, context.trees.blob(found.oid)), f"{entry.from_}:{entry.path}")]
     if not found.is_tree:
         raise LockError(f"{entry.path} of {entry.from_} is neither a file nor a folder", where=component)
-    files = dict(here.trees.files(found.oid))
+    files = dict(context.trees.files(found.oid))
     folder = f"{entry.from_}:{entry.path}".removesuffix(":.")
     patches = read_patchset_text(
         {path: file.mode in _PLAIN for path, file in files.items()},
-        lambda path: here.trees.blob(files[path].oid),
+        lambda path: context.trees.blob(files[path].oid),
         where=folder,
     )
     if patches.passed_over:
-        here.tell(
+        context.notify(
             f"note: {component}: these files in {folder} look like patches but are not applied, because `series` "
             "does not list them or they are not plain .patch or .diff files:\n  "
             + "\n  ".join(patches.passed_over)

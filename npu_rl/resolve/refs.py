@@ -10,7 +10,7 @@ from npu_rl.errors import SourceError
 from npu_rl.git.command import Git
 from npu_rl.sources.git_fetch import Network, ls_remote, remote, short
 
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 _FULL_ID = re.compile(r"[0-9a-f]{40}")
 
 
@@ -19,7 +19,12 @@ def is_full_id(ref: str) -> bool:
 
 
 def resolve(
-    repository: Git, urls: Sequence[str], refs: Sequence[str], network: Network, component: str, tell: Tell
+    repository: Git,
+    urls: Sequence[str],
+    refs: Sequence[str],
+    network: Network,
+    component: str,
+    notify: Notify,
 ) -> dict[str, str]:
     """Commit ids of refs (full ids stay as they are), from the first mirror that has them all.
 
@@ -34,21 +39,21 @@ def resolve(
     reasons = []
     for url in urls:
         try:
-            there = ls_remote(repository, url, patterns, network, component)
+            remote_refs = ls_remote(repository, url, patterns, network, component)
         except SourceError as error:
             reasons.append(f"{error.what}: {error.why}")
             continue
-        lacking = [ref for ref in names if ref not in there]
-        if lacking:
-            reasons.append(f"{shown(url, network, component)} does not have {', '.join(lacking)}")
+        missing = [ref for ref in names if ref not in remote_refs]
+        if missing:
+            reasons.append(f"{shown(url, network, component)} does not have {', '.join(missing)}")
             continue
         for ref in names:
-            found[ref] = there.get(f"{ref}^{{}}", there[ref])
-            _tell_about(ref, there, component, tell)
+            found[ref] = remote_refs.get(f"{ref}^{{}}", remote_refs[ref])
+            _report_name(ref, remote_refs, component, notify)
         tags = {ref: found[ref] for ref in names if ref.startswith("refs/tags/")}
         if tags:
-            _compare(
-                repository, [other for other in urls if other != url], url, tags, network, component, tell
+            _compare_tags(
+                repository, [other for other in urls if other != url], url, tags, network, component, notify
             )
         return found
     raise SourceError(
@@ -64,62 +69,66 @@ def shown(url: str, network: Network, component: str) -> str:
     return remote(url, network, component).shown
 
 
-def _compare(
+def _compare_tags(
     repository: Git,
     others: Sequence[str],
     url: str,
     tags: Mapping[str, str],
     network: Network,
     component: str,
-    tell: Tell,
+    notify: Notify,
 ) -> None:
     """Hold a mirror's tags against those of every other source: a tag names one commit, or somebody moved it.
 
     Told: a source that can't be asked, or lacks a tag. Raises SourceError that names both answers.
     """
-    once = replace(network, retries=0)
-    mine = shown(url, network, component)
+    without_retries = replace(network, retries=0)
+    shown_url = shown(url, network, component)
     for other in others:
         place = shown(other, network, component)
-        if place == mine:
+        if place == shown_url:
             continue  # one mirror for both
         try:
-            there = ls_remote(
-                repository, other, [p for tag in tags for p in (tag, f"{tag}^{{}}")], once, component
+            remote_refs = ls_remote(
+                repository,
+                other,
+                [p for tag in tags for p in (tag, f"{tag}^{{}}")],
+                without_retries,
+                component,
             )
         except SourceError as error:
-            tell(f"note: {component}: the tags of {place} could not be compared: {error.why}")
+            notify(f"note: {component}: the tags of {place} could not be compared: {error.why}")
             continue
         for tag, oid in tags.items():
-            found = there.get(f"{tag}^{{}}", there.get(tag))
+            found = remote_refs.get(f"{tag}^{{}}", remote_refs.get(tag))
             if found is None:
-                tell(f"note: {component}: {place} does not have {tag}")
+                notify(f"note: {component}: {place} does not have {tag}")
             elif found != oid:
                 raise SourceError(
                     f"{tag} of {component} is a different commit in different sources",
-                    why=f"{mine} has {oid},\n{place} has {found}.",
+                    why=f"{shown_url} has {oid},\n{place} has {found}.",
                     hint="Find out which commit is right and set `ref:` to its full id, or remove the other source.",
                 )
 
 
 def _patterns(ref: str) -> list[str]:
-    twin = _twin(ref)
-    return [ref, f"{ref}^{{}}", *([twin, f"{twin}^{{}}"] if twin else [])]
+    other_ref = _same_name_ref(ref)
+    return [ref, f"{ref}^{{}}", *([other_ref, f"{other_ref}^{{}}"] if other_ref else [])]
 
 
-def _twin(ref: str) -> str | None:
-    for mine, other in (("refs/heads/", "refs/tags/"), ("refs/tags/", "refs/heads/")):
-        if ref.startswith(mine):
-            return other + ref[len(mine) :]
+def _same_name_ref(ref: str) -> str | None:
+    for shown_url, other in (("refs/heads/", "refs/tags/"), ("refs/tags/", "refs/heads/")):
+        if ref.startswith(shown_url):
+            return other + ref[len(shown_url) :]
     return None
 
 
-def _tell_about(ref: str, there: dict[str, str], component: str, tell: Tell) -> None:
-    twin = _twin(ref)
-    oid = there.get(f"{ref}^{{}}", there[ref])
-    if twin in there:
-        other = there.get(f"{twin}^{{}}", there[twin])
+def _report_name(ref: str, remote_refs: dict[str, str], component: str, notify: Notify) -> None:
+    other_ref = _same_name_ref(ref)
+    oid = remote_refs.get(f"{ref}^{{}}", remote_refs[ref])
+    if other_ref in remote_refs:
+        other = remote_refs.get(f"{other_ref}^{{}}", remote_refs[other_ref])
         same = "the same commit" if other == oid else f"a different commit, {short(other)}"
-        tell(f"{component}: {ref.split('/', 2)[2]} is both a branch and a tag; {twin} is {same}")
+        notify(f"{component}: {ref.split('/', 2)[2]} is both a branch and a tag; {other_ref} is {same}")
     if ref.startswith("refs/heads/"):
-        tell(f"{component}: {ref} is a branch, which can move; locked at {short(oid)}")
+        notify(f"{component}: {ref} is a branch, which can move; locked at {short(oid)}")

@@ -11,7 +11,7 @@ from npu_rl.git.command import Git
 from npu_rl.lock import lock_model
 from npu_rl.lock.lock_model import Lock, LockedComponent
 from npu_rl.manifest.load_manifest import LoadedManifest, load_manifest
-from npu_rl.resolve.refs import Tell
+from npu_rl.resolve.refs import Notify
 from npu_rl.resolve.resolve_lock import build_lock, check_lock
 from npu_rl.resolve.upstream_repository import Context, kept_ids
 from npu_rl.sources.git_fetch import Network, ls_remote, short
@@ -26,7 +26,7 @@ class Options:
     manifest: str
     network: Network
     watcher: Watcher
-    tell: Tell
+    notify: Notify
     jobs: int
     output: Path | None
 
@@ -56,12 +56,12 @@ def check(options: Options) -> tuple[Lock, Path]:
     target = _target(options, loaded)
     found = lock_model.read(target)
     context = _context(options, loaded)
-    made = build_lock(
+    computed = build_lock(
         context, loaded, earlier=found, keep=list(loaded.manifest.components), jobs=options.jobs
     )
-    check_lock(found, made)
+    check_lock(found, computed)
     if not options.network.offline:
-        _tell_moved(context, found)
+        _report_moved_refs(context, found)
     return found, target
 
 
@@ -69,12 +69,12 @@ def _load(options: Options) -> LoadedManifest:
     """The manifest; entries of a parent's lists that it drops are told."""
     loaded = load_manifest(options.manifest)
     for line in loaded.dropped:
-        options.tell(f"note: {line}")
+        options.notify(f"note: {line}")
     return loaded
 
 
 def _target(options: Options, loaded: LoadedManifest) -> Path:
-    return (options.output or lock_model.file_for(loaded.path)).absolute()
+    return (options.output or lock_model.lock_path(loaded.path)).absolute()
 
 
 def _check_target(loaded: LoadedManifest, target: Path, options: Options) -> None:
@@ -90,24 +90,24 @@ def _check_target(loaded: LoadedManifest, target: Path, options: Options) -> Non
 def _context(options: Options, loaded: LoadedManifest) -> Context:
     store = Store()
     store.sweep()
-    return Context(store, options.network, options.watcher, options.tell, loaded.path.parent)
+    return Context(store, options.network, options.watcher, options.notify, loaded.path.parent)
 
 
-def _tell_moved(context: Context, lock: Lock) -> None:
+def _report_moved_refs(context: Context, lock: Lock) -> None:
     """A pull request or branch that moved since does not harm the lock, but somebody should know."""
     for name, component in lock.components.items():
         ids = {ref: oid for ref, oid in kept_ids(component).items() if ref.startswith("refs/")}
-        there = _refs_now(context, name, component, list(ids)) if ids else None
-        if there is None:
+        remote_refs = _refs_now(context, name, component, list(ids)) if ids else None
+        if remote_refs is None:
             continue
         for ref, oid in ids.items():
-            now = there.get(f"{ref}^{{}}", there.get(ref))
+            now = remote_refs.get(f"{ref}^{{}}", remote_refs.get(ref))
             if now is None:
-                context.tell(
+                context.notify(
                     f"note: {name}: {ref} no longer exists upstream; the lock still names its commit"
                 )
             elif now != oid:
-                context.tell(f"note: {name}: {ref} moved from {short(oid)} to {short(now)} since the lock")
+                context.notify(f"note: {name}: {ref} moved from {short(oid)} to {short(now)} since the lock")
 
 
 def _refs_now(
@@ -124,5 +124,5 @@ def _refs_now(
                 return ls_remote(Git(folder), source.git, patterns, context.network, name)
         except SourceError as error:
             reasons.append(error.what)
-    context.tell(f"note: {name}: its refs could not be checked for changes: {'; '.join(reasons)}")
+    context.notify(f"note: {name}: its refs could not be checked for changes: {'; '.join(reasons)}")
     return None

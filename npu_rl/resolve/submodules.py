@@ -31,7 +31,7 @@ def lock_submodules(
     check_gitlinks(name, dict(links), found)
     for module in found:
         if module.pin != links[module.path]:
-            context.tell(
+            context.notify(
                 f"{name}: the submodule {module.path} is at {short(links[module.path])} in the repository; "
                 f"the manifest names {short(module.pin)}"
             )

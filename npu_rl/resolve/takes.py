@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Parts = list[tuple[str, Entry]]
 
 _GLOB = re.compile(r"[*?\[]")
-_NAME_IT = "List it under `submodules:` with its URL and commit id, or do not take that path."
+_LIST_SUBMODULE = "List it under `submodules:` with its URL and commit id, or do not take that path."
 
 
 def held_paths(manifest: Manifest, name: str) -> tuple[str, ...]:
@@ -43,39 +43,39 @@ def is_inside(path: str, taken: Iterable[str]) -> bool:
 def look_up(trees: Trees, name: str, spec: Spec, root: str) -> tuple[lock_model.LockedTake, ...]:
     """The takes with what is there at the pin.
 
-    Raises LockError for a path that isn't there, unless a merge may still bring it (see `check_brought`), or is
+    Raises LockError for a path that isn't there, unless a merge may still bring it (see `check_merged_takes`), or is
     no file or folder.
     """
     takes = []
     for take in spec.take:
         entry = trees.find(root, take.from_)
         if entry is None and not spec.merge:
-            raise _absent(trees, name, take.from_, root)
+            raise _missing_path(trees, name, take.from_, root)
         if entry is None:
             takes.append(lock_model.LockedTake(take.from_, take.to))
             continue
         if entry.mode == GITLINK and take.from_ not in spec.submodules:
             raise LockError(
-                f"{take.from_} of {name} is a submodule that the manifest does not list", hint=_NAME_IT
+                f"{take.from_} of {name} is a submodule that the manifest does not list", hint=_LIST_SUBMODULE
             )
         _check_kind(name, take.from_, take.to, entry)
         takes.append(lock_model.LockedTake(take.from_, take.to, entry.mode, entry.oid))
     return tuple(takes)
 
 
-def look_up_held(trees: Trees, name: str, paths: Iterable[str], root: str) -> tuple[lock_model.Held, ...]:
+def look_up_held(trees: Trees, name: str, paths: Iterable[str], root: str) -> tuple[lock_model.HeldPath, ...]:
     """The held paths with what is there at the pin. Raises LockError for one that isn't, or is no file or folder."""
     held = []
     for path in paths:
         entry = trees.find(root, path)
         if entry is None:
-            raise _absent(trees, name, path, root, key="path: ... from:")
+            raise _missing_path(trees, name, path, root, key="path: ... from:")
         _check_kind(name, path, None, entry)
-        held.append(lock_model.Held(path, entry.mode, entry.oid))
+        held.append(lock_model.HeldPath(path, entry.mode, entry.oid))
     return tuple(held)
 
 
-def check_brought(
+def check_merged_takes(
     trees: Trees, name: str, takes: Sequence[lock_model.LockedTake], root: str, merged: str
 ) -> None:
     """Raise LockError for a take that neither the pin (`root`) nor the merges (`merged`) have as it must be."""
@@ -84,7 +84,7 @@ def check_brought(
             continue
         entry = trees.find(merged, take.path)
         if entry is None:
-            raise _absent(trees, name, take.path, root)
+            raise _missing_path(trees, name, take.path, root)
         _check_kind(name, take.path, take.to, entry)
 
 
@@ -97,7 +97,7 @@ def _check_kind(name: str, path: str, to: str | None, entry: Entry) -> None:
         )
 
 
-def _absent(trees: Trees, name: str, path: str, root: str, key: str = "take:") -> LockError:
+def _missing_path(trees: Trees, name: str, path: str, root: str, key: str = "take:") -> LockError:
     """The error for a path that isn't there: it says what is, in the nearest folder above."""
     above, entry = path, None
     while entry is None:
@@ -109,14 +109,10 @@ def _absent(trees: Trees, name: str, path: str, root: str, key: str = "take:") -
     if entry.mode == GITLINK:
         why, hint = f"{above} is a submodule.", f"Take all of {above}, and list it under `submodules:`."
     elif entry.is_tree:
-        there = sorted(trees.entries(entry.oid))
-        more = f" and {len(there) - 20} more" if len(there) > 20 else ""
+        names = sorted(trees.entries(entry.oid))
+        more = f" and {len(names) - 20} more" if len(names) > 20 else ""
         where = "Its root" if above == "." else above
-        why = (
-            f"{where} contains: {', '.join(there[:20])}{more}"
-            if there
-            else f"{where} is empty."
-        )
+        why = f"{where} contains: {', '.join(names[:20])}{more}" if names else f"{where} is empty."
     else:
         why = f"{above} is a file."
     return LockError(f"{name} has no path {path} at this pin", why=why, hint=hint)
@@ -141,7 +137,9 @@ def check_gitlinks(name: str, links: dict[str, str], modules: Sequence[lock_mode
     unnamed = sorted(set(links) - named)
     if unnamed:
         raise LockError(
-            f"{name} has submodules that the manifest does not list", why=", ".join(unnamed), hint=_NAME_IT
+            f"{name} has submodules that the manifest does not list",
+            why=", ".join(unnamed),
+            hint=_LIST_SUBMODULE,
         )
     wrong = sorted(named - set(links))
     if wrong:

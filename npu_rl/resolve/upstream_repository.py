@@ -12,8 +12,8 @@ from npu_rl.errors import LockError, SourceError
 from npu_rl.git.command import Git, GitError
 from npu_rl.git.objects import commit_tree_id
 from npu_rl.lock import lock_model
-from npu_rl.resolve.pull_request import Brought, History
-from npu_rl.resolve.refs import Tell, is_full_id, resolve
+from npu_rl.resolve.pull_request import History, IncomingCommits
+from npu_rl.resolve.refs import Notify, is_full_id, resolve
 from npu_rl.sources.git_fetch import Network, check_bundle, fetch_commits, short
 from npu_rl.sources.progress import Watcher
 from npu_rl.sources.transfer_errors import Fault, NotDelivered, advice
@@ -30,8 +30,8 @@ class Context:
     store: Store
     network: Network
     watcher: Watcher
-    tell: Tell
-    beside: Path
+    notify: Notify
+    manifest_folder: Path
 
     def need_network(self, name: str) -> None:
         """Raise SourceError if only the local store may be used: a lock is made from what sources say."""
@@ -67,13 +67,13 @@ class Upstream:
                 hint="Write full commit ids.",
             )
         self.context.need_network(self.name)
-        return ids | resolve(repository, urls, unknown, self.context.network, self.name, self.context.tell)
+        return ids | resolve(repository, urls, unknown, self.context.network, self.name, self.context.notify)
 
     def _refs(self) -> list[str]:
         assert self.spec.ref is not None
         return [self.spec.ref, *(m.ref for m in self.spec.merge), *(m.base for m in self.spec.merge)]
 
-    def brought(self, ids: dict[str, str]) -> list[Brought]:
+    def incoming(self, ids: dict[str, str]) -> list[IncomingCommits]:
         """What each merge of the entry brings, in order."""
         if not self.spec.merge:
             return []
@@ -138,9 +138,9 @@ class Upstream:
         raise LockError(f"{oid} of {self.name} is a {kind}, not a commit", hint=hint)
 
     def _from_bundle(self, repository: Git, bundle: str, wanted: Sequence[str]) -> None:
-        place = str((self.context.beside / bundle).absolute())
-        check_bundle(Path(place), self.name)
-        repository.transfer("fetch", "--no-tags", "--", place, "+refs/*:refs/npu-rl/*", config={})
+        path = str((self.context.manifest_folder / bundle).absolute())
+        check_bundle(Path(path), self.name)
+        repository.transfer("fetch", "--no-tags", "--", path, "+refs/*:refs/npu-rl/*", config={})
         for oid in wanted:
             repository.run("cat-file", "-e", f"{oid}^{{commit}}")
 

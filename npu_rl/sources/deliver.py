@@ -33,20 +33,20 @@ class Deliverer:
 
     store: Store
     network: Network
-    beside: Path
+    manifest_folder: Path
     watcher: Watcher = Silent()  # noqa: RUF009  (stateless)
 
     def deliver(self, lock: Lock, jobs: int) -> dict[str, Delivery]:
         """Everything the lock needs, in parallel. Raises the first error after the others have stopped."""
         stop = threading.Event()
-        one = replace(self, network=replace(self.network, stop=stop))
-        tasks = {name: partial(one.component, name, c) for name, c in lock.components.items()}
+        stoppable = replace(self, network=replace(self.network, stop=stop))
+        tasks = {name: partial(stoppable.component, name, c) for name, c in lock.components.items()}
         return in_parallel(tasks, jobs, stop)
 
     def component(self, name: str, component: LockedComponent) -> Delivery:
         """One component, submodules included."""
         units, source, received = [], "", 0
-        if component.wants():
+        if component.wanted_objects():
             main = self._first(name, component)
             units, source, received = list(main.units), main.source, main.received
         for module in component.submodules:
@@ -63,7 +63,7 @@ class Deliverer:
         refs = [component.ref, *(m.ref for m in merges)]
         request = GitRequest(
             name,
-            component.wants(),
+            component.wanted_objects(),
             tuple(dict.fromkeys(c for c in commits if c)),
             tuple(dict.fromkeys(r for r in refs if r and r.startswith("refs/"))),
         )
@@ -118,7 +118,7 @@ class Deliverer:
         if source.git:
             return git_source.fetch_from(self.store, request, source.git, self.network, self.watcher)
         if source.bundle:
-            path = self.beside / source.bundle
+            path = self.manifest_folder / source.bundle
             return git_source.fetch_bundle(self.store, request, path, self.network, self.watcher)
         assert component is not None  # a submodule's only source is git
         from npu_rl.sources.sdist_unit import fetch_sdist

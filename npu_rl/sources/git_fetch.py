@@ -25,7 +25,7 @@ from npu_rl.errors import SourceError, UsageError
 from npu_rl.git.command import Git, GitError, GitStopped, Result, init_bare
 from npu_rl.git.environment import Credentials
 from npu_rl.sources.progress import Silent, Watcher
-from npu_rl.sources.transfer_errors import Fault, NotDelivered, fault_of, gist, may_pass
+from npu_rl.sources.transfer_errors import Fault, NotDelivered, fault_of, is_retryable, main_message
 from npu_rl.sources.url_rewriting import Rewrites, check_url, hide_credentials, split_credentials
 from npu_rl.store import Store, Unit, unit_key
 
@@ -144,8 +144,8 @@ def fetch_bundle(
     target = Remote(str(path.absolute()), path.name)
     steps = [FetchStep("from the bundle", ("+refs/*:refs/npu-rl/*",))]
     # A file does not get better by trying again.
-    once = replace(network, retries=0)
-    return _fetch_from(store, request, target, steps, once, watcher, path.name)
+    without_retries = replace(network, retries=0)
+    return _fetch_from(store, request, target, steps, without_retries, watcher, path.name)
 
 
 def check_bundle(path: Path, component: str) -> None:
@@ -208,7 +208,7 @@ class FetchStep:
 
 
 BY_OBJECT = "by object id"
-_NOT_THERE = "not our ref"
+_NOT_OUR_REF = "not our ref"
 
 
 @contextlib.contextmanager
@@ -236,25 +236,25 @@ def _first_that_delivers(
             except GitError as error:
                 fault = fault_of(error)
                 if fault in (Fault.ABSENT, Fault.DOWN):
-                    raise NotDelivered(component, target.shown, gist(error), fault) from error
-                failures.append(f"{step.name}: {gist(error)}")
+                    raise NotDelivered(component, target.shown, main_message(error), fault) from error
+                failures.append(f"{step.name}: {main_message(error)}")
                 faults.append(Fault.LACKING if fault is Fault.REFUSED else fault)
-                if step.decides and _NOT_THERE in error.stderr:
+                if step.decides and _NOT_OUR_REF in error.stderr:
                     break
                 continue
             lacking = missing(repository, wants)
             if not lacking:
                 yield step.name, repository
                 return
-            there = "".join(
+            refs_there = "".join(
                 f"; {ref} is at {short(oid)} there" for ref, oid in _named_there(repository, step)
             )
             failures.append(
-                f"{step.name}: the server sent other objects ({short(lacking[0])} is missing{there})"
+                f"{step.name}: the server sent other objects ({short(lacking[0])} is missing{refs_there})"
             )
             faults.append(Fault.LACKING)
-    worst = next((fault for fault in faults if fault is not Fault.LACKING), Fault.LACKING)
-    raise NotDelivered(component, target.shown, "; ".join(failures) or "nothing was requested", worst)
+    main_fault = next((fault for fault in faults if fault is not Fault.LACKING), Fault.LACKING)
+    raise NotDelivered(component, target.shown, "; ".join(failures) or "nothing was requested", main_fault)
 
 
 def _named_there(repository: Git, step: FetchStep) -> list[tuple[str, str]]:
@@ -262,8 +262,8 @@ def _named_there(repository: Git, step: FetchStep) -> list[tuple[str, str]]:
     if not step.refs:
         return []
     lines = repository.text("for-each-ref", "--format=%(refname) %(objectname)", "refs/npu-rl").splitlines()
-    there = dict(line.split() for line in lines)
-    found = [(ref, there.get(f"refs/npu-rl/{i}")) for i, ref in enumerate(step.refs)]
+    refs_there = dict(line.split() for line in lines)
+    found = [(ref, refs_there.get(f"refs/npu-rl/{i}")) for i, ref in enumerate(step.refs)]
     return [(ref, oid) for ref, oid in found if oid is not None]
 
 
@@ -283,12 +283,12 @@ def _by_ref(refs: Sequence[str], *options: str) -> FetchStep:
 
 def _everything(refs: Sequence[str], *options: str) -> FetchStep:
     # As patterns: a pull request that this mirror does not have is then no error, and may be merged by now.
-    special = (f"+{ref}*:refs/npu-rl/named/{i}*" for i, ref in enumerate(refs) if _special(ref))
+    special = (f"+{ref}*:refs/npu-rl/named/{i}*" for i, ref in enumerate(refs) if _is_other_ref(ref))
     branches_and_tags = ("+refs/heads/*:refs/npu-rl/heads/*", "+refs/tags/*:refs/npu-rl/tags/*")
     return FetchStep("everything", (*options, *branches_and_tags, *special))
 
 
-def _special(ref: str) -> bool:
+def _is_other_ref(ref: str) -> bool:
     return not ref.startswith(("refs/heads/", "refs/tags/"))
 
 
@@ -315,19 +315,19 @@ def transfer(
             stop=network.stop,
         )  # fmt: skip
 
-    _try(fetch, network, component, watcher)
+    _with_retries(fetch, network, component, watcher)
 
 
-def _try(action: Callable[[], T], network: Network, component: str, watcher: Watcher) -> T:
+def _with_retries(action: Callable[[], T], network: Network, component: str, watcher: Watcher) -> T:
     """Try again, after a growing pause, while the fault is one that may pass."""
     for attempt in range(network.retries):
         try:
             return action()
         except GitError as error:
-            if not may_pass(error):
+            if not is_retryable(error):
                 raise
             pause = network.backoff * 2**attempt
-            watcher.note(component, f"{gist(error)}; retrying in {pause:g} s")
+            watcher.note(component, f"{main_message(error)}; retrying in {pause:g} s")
             network.pause(pause)
     return action()
 
@@ -388,9 +388,9 @@ def ls_remote(
         )  # fmt: skip
 
     try:
-        done = _try(ask, network, component, Silent())
+        done = _with_retries(ask, network, component, Silent())
     except GitError as error:
-        raise SourceError(f"{component}: {target.shown} can't be read", why=gist(error)) from error
+        raise SourceError(f"{component}: {target.shown} can't be read", why=main_message(error)) from error
     refs = {}
     for line in done.stdout.decode("utf-8", "replace").splitlines():
         oid, _, name = line.partition("\t")

@@ -43,21 +43,21 @@ NOT_TRUSTED = "it does not use https and is not one of pip's trusted-host"
 _PAGE_BYTES = 32 * 1024**2
 _PAGE_ITEMS = 400_000
 _PAGE_READS = 8
-_REFUSAL_BYTES = 256 * 1024
+_ERROR_BODY_BYTES = 256 * 1024
 _TAG_OR_COMMENT = re.compile(rb"<!--|<(?:a|base)\s", re.IGNORECASE)
 _TAG = re.compile(rb"""<\w+(?:[^<>"']|"[^"]*"|'[^']*')*>""")
 _TAG_BYTES = 16 * 1024
-_UNFINISHED = 1000  # tags without an end that are passed over
+_MAXIMUM_UNFINISHED = 1000  # tags without an end that are passed over
 
 
-def _nothing(_record: logging.LogRecord) -> bool:
+def _drop_record(_record: logging.LogRecord) -> bool:
     return False
 
 
 # Its log lines name index URLs with their passwords (debug) and every folder that is not there (warning).
 # Whatever matters of them is in our own errors.
 for _name in ("auth", "collector", "evaluator", "finder", "preparer", "utils"):
-    logging.getLogger(f"unearth.{_name}").addFilter(_nothing)
+    logging.getLogger(f"unearth.{_name}").addFilter(_drop_record)
 
 
 class RefusedOrigin(Exception):
@@ -88,7 +88,7 @@ class _Deadline:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._sockets: list[Any] = []
-        self._over = False
+        self._expired = False
         self._timer = threading.Timer(seconds, self._end)
         self._timer.daemon = True
 
@@ -101,7 +101,7 @@ class _Deadline:
             self._sockets.append(facts["return_value"].get_extra_info("socket"))
 
     def _end(self) -> None:
-        self._over = True
+        self._expired = True
         for opened in self._sockets:
             with contextlib.suppress(OSError):  # of the plain socket below TLS nothing is left to shut
                 opened.shutdown(socket.SHUT_RDWR)
@@ -112,11 +112,11 @@ class _Deadline:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._timer.cancel()
-        if self._over and (error is None or isinstance(error, FAILURES)):
+        if self._expired and (error is None or isinstance(error, FAILURES)):
             raise RefusedPage(f"its page took longer than {self._seconds:g} seconds") from None
 
 
-class _Bounded(http.SyncByteStream):  # type: ignore[misc]
+class _BoundedStream(http.SyncByteStream):  # type: ignore[misc]
     """The body of an answer that is no page, such as a redirect's: nobody reads it, but the client must."""
 
     def __init__(self, stream: Any) -> None:
@@ -126,20 +126,20 @@ class _Bounded(http.SyncByteStream):  # type: ignore[misc]
         size = 0
         for chunk in self._stream:
             size += len(chunk)
-            if size > _REFUSAL_BYTES:
-                raise RefusedPage(f"its response body is larger than {_REFUSAL_BYTES // 1024} KiB")
+            if size > _ERROR_BODY_BYTES:
+                raise RefusedPage(f"its response body is larger than {_ERROR_BODY_BYTES // 1024} KiB")
             yield chunk
 
     def close(self) -> None:
         self._stream.close()
 
 
-def _bound_refusal(response: Any) -> None:
+def _bound_error_body(response: Any) -> None:
     if response.status_code != 200:
-        response.stream = _Bounded(response.stream)
+        response.stream = _BoundedStream(response.stream)
 
 
-def _whole(response: Any) -> Any:
+def _read_page(response: Any) -> Any:
     """The answer with its body read. Raises RefusedPage for one that is no page of an index, by its size."""
     body = bytearray()
     try:
@@ -204,7 +204,7 @@ def _links_only(page: bytes) -> bytes:
             links.append(tag[0])
             at = tag.end()
         unfinished += tag is None
-        if unfinished > _UNFINISHED or len(links) > _PAGE_ITEMS:
+        if unfinished > _MAXIMUM_UNFINISHED or len(links) > _PAGE_ITEMS:
             raise RefusedPage("its page has too many links or unfinished tags")
     return b"\n".join(links)
 
@@ -213,17 +213,19 @@ class IndexSession(PyPIClient):
     """unearth's client; `send` tries again what may pass, and remembers the last answer's status."""
 
     def __init__(self, settings: PipSettings, pause: Callable[[float], None]) -> None:
-        trusted, anyhow = _certificates(settings)
+        trusted, unverified = _certificates(settings)
         super().__init__(
             trusted_hosts=settings.trusted_hosts,
             verify=trusted,
             timeout=settings.timeout,
             proxy=settings.proxy,
             follow_redirects=True,
-            event_hooks={"request": [self._check_origin], "response": [_bound_refusal]},
+            event_hooks={"request": [self._check_origin], "response": [_bound_error_body]},
             # unearth's own way to a trusted host leaves proxies and client certificates out
             mounts={
-                f"{scheme}://{host}": http.HTTPTransport(verify=anyhow, proxy=_proxy(settings, scheme, host))
+                f"{scheme}://{host}": http.HTTPTransport(
+                    verify=unverified, proxy=_proxy(settings, scheme, host)
+                )
                 for host in settings.trusted_hosts
                 for scheme in ("http", "https")
             },
@@ -249,7 +251,7 @@ class IndexSession(PyPIClient):
                     deadline.watch(request)
                     response = super().send(request, stream=True, **options)
                     if not stream:
-                        response = _whole(response)
+                        response = _read_page(response)
             except _TRANSIENT as error:
                 if last or _is_certificate(error):
                     raise
@@ -297,10 +299,10 @@ def is_transient(error: Exception) -> bool:
     return isinstance(error, _TRANSIENT) and not _is_certificate(error)
 
 
-def delay(attempt: int, asked: str | None = None) -> float:
+def delay(attempt: int, retry_after: str | None = None) -> float:
     """Seconds to wait after failure number `attempt` (from 0); `asked` is the server's Retry-After."""
-    if asked and asked.isdecimal():
-        return min(float(asked), _LONGEST_DELAY)
+    if retry_after and retry_after.isdecimal():
+        return min(float(retry_after), _LONGEST_DELAY)
     return min(_FIRST_DELAY * 2.0**attempt, _LONGEST_DELAY)
 
 
@@ -319,13 +321,13 @@ def _certificates(settings: PipSettings) -> tuple[ssl.SSLContext, ssl.SSLContext
         trusted = ssl.create_default_context(
             cafile=None if is_folder else str(settings.cert), capath=str(settings.cert) if is_folder else None
         )
-    anyhow = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    anyhow.check_hostname = False
-    anyhow.verify_mode = ssl.CERT_NONE
+    unverified = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    unverified.check_hostname = False
+    unverified.verify_mode = ssl.CERT_NONE
     if settings.client_cert is not None:
-        for context in (trusted, anyhow):
+        for context in (trusted, unverified):
             _load_client_certificate(context, settings.client_cert)
-    return trusted, anyhow
+    return trusted, unverified
 
 
 def _load_client_certificate(context: ssl.SSLContext, path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from npu_rl.git.objects import DEEPEST, unfit_name
+from npu_rl.git.objects import MAXIMUM_DEPTH, invalid_name_reason
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
@@ -36,7 +36,7 @@ class PathLedger:
         return path
 
     def _below_top(self, name: str, *, top_itself: bool) -> str:
-        why = unsafe(name)
+        why = unsafe_reason(name)
         if why:
             raise ValueError(why)
         top, _, path = name.partition("/")
@@ -56,7 +56,7 @@ class PathLedger:
             path = path.rpartition("/")[0]
 
 
-def unsafe(name: str) -> str | None:
+def unsafe_reason(name: str) -> str | None:
     """Why this member name must not become a path (POSIX, from an archive); None if it may."""
     if not name:
         return "its name is empty"
@@ -73,10 +73,10 @@ def unsafe(name: str) -> str | None:
     for segment in name.split("/"):
         if segment in ("", ".", ".."):
             return f"its path has the component {segment!r}"
-        if why := unfit_name(segment):
+        if why := invalid_name_reason(segment):
             return why
-    if name.count("/") > DEEPEST:
-        return f"its path is more than {DEEPEST} folders deep"
+    if name.count("/") > MAXIMUM_DEPTH:
+        return f"its path is more than {MAXIMUM_DEPTH} folders deep"
     return None
 
 

@@ -19,13 +19,13 @@ def in_parallel(tasks: Mapping[str, Callable[[], T]], jobs: int, stop: threading
     with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
         futures: dict[str, Future[T]] = {name: pool.submit(task) for name, task in tasks.items()}
         failed: list[BaseException] = []
-        whole = False
+        succeeded = False
         try:
             done, waiting = wait(futures.values(), return_when=FIRST_EXCEPTION)
             failed = [error for future in done if (error := future.exception()) is not None]
-            whole = not failed and not waiting
+            succeeded = not failed and not waiting
         finally:
-            if not whole:
+            if not succeeded:
                 stop.set()
                 pool.shutdown(wait=False, cancel_futures=True)
     if failed:

@@ -33,9 +33,9 @@ Progress = Callable[[int, "int | None"], None]  # bytes so far, bytes in all if 
 Pause = Callable[[float], None]  # waits that many seconds
 
 _CHUNK = 256 * 1024
-_SLOWEST = 1000  # bytes per second on average, after the time of so many reads
-_READS = 8
-_LARGEST = 2 * 1024**3  # bytes of one archive
+_MINIMUM_RATE = 1000  # bytes per second on average, after the time of so many reads
+_RATE_AFTER_READS = 8
+_MAXIMUM_SIZE = 2 * 1024**3  # bytes of one archive
 
 
 @dataclass(frozen=True)
@@ -200,16 +200,16 @@ class _Fetch:
         """The sha256 and size of what was written."""
         digest = hashlib.sha256()
         size = 0
-        patience = time.monotonic() + _READS * self.settings.timeout
+        patience = time.monotonic() + _RATE_AFTER_READS * self.settings.timeout
         with _writing(part):
             file = part.open("wb")
         with file:
             for chunk in chunks:
                 size += len(chunk)
-                if size > _LARGEST:
-                    raise Undelivered(f"it is larger than {_LARGEST} bytes")
-                if (late := time.monotonic() - patience) > 0 and size < late * _SLOWEST:
-                    raise Undelivered(f"the transfer is slower than {_SLOWEST / 1000:g} kB/s")
+                if size > _MAXIMUM_SIZE:
+                    raise Undelivered(f"it is larger than {_MAXIMUM_SIZE} bytes")
+                if (late := time.monotonic() - patience) > 0 and size < late * _MINIMUM_RATE:
+                    raise Undelivered(f"the transfer is slower than {_MINIMUM_RATE / 1000:g} kB/s")
                 digest.update(chunk)
                 with _writing(part):
                     file.write(chunk)

@@ -50,15 +50,15 @@ def advice(faults: Iterable[Fault]) -> str:
     return "\n".join(dict.fromkeys(_ADVICE.get(fault, _NETWORK) for fault in faults))
 
 
-def _any(*patterns: str) -> re.Pattern[str]:
+def _any_of(*patterns: str) -> re.Pattern[str]:
     return re.compile("|".join(patterns), re.IGNORECASE)
 
 
 # The first that fits counts: a refusal is often followed by "the remote end hung up".
-_WORDS = (
+_PATTERNS = (
     (
         Fault.REFUSED,
-        _any(
+        _any_of(
             r"not our ref",
             r"unadvertised object",
             r"does not allow request",
@@ -72,7 +72,7 @@ _WORDS = (
     ),
     (
         Fault.DOWN,
-        _any(
+        _any_of(
             r"(HTTP|returned error:) (429|5\d\d)\b",
             r"(Failed|Couldn't|unable|could not) (to )?connect",
             r"Connection (refused|timed out)",
@@ -86,7 +86,7 @@ _WORDS = (
     ),
     (
         Fault.ABSENT,
-        _any(
+        _any_of(
             r"not found",
             r"does not exist",
             r"doesn't exist",
@@ -110,7 +110,7 @@ _WORDS = (
     ),
     (
         Fault.CUT,
-        _any(
+        _any_of(
             r"early EOF",
             r"unexpected disconnect",
             r"hung up",
@@ -145,28 +145,28 @@ def _read(error: GitError) -> tuple[Fault, str | None]:
     if error.stalled is not None:
         return Fault.DOWN, error.why
     lines = (error.stderr or error.why or "").splitlines()
-    for fault, words in _WORDS:
+    for fault, pattern in _PATTERNS:
         for line in lines:
-            if words.search(line):
+            if pattern.search(line):
                 return fault, line
     return Fault.OTHER, None
 
 
-def may_pass(error: GitError) -> bool:
+def is_retryable(error: GitError) -> bool:
     """Whether the same request may succeed a moment later.
 
     A remote that stayed silent from the first moment is not asked again: waiting for it once was long enough.
     """
     if error.stalled is not None:
-        return error.heard
+        return error.received_data
     return fault_of(error) in (Fault.DOWN, Fault.CUT)
 
 
-def gist(error: GitError) -> str:
+def main_message(error: GitError) -> str:
     """The one line of git's messages that says most."""
-    told = _read(error)[1]
-    if told is not None:
-        return told
+    matched = _read(error)[1]
+    if matched is not None:
+        return matched
     lines = [line for line in (error.why or error.what).splitlines() if line.strip()]
-    telling = [line for line in lines if line.startswith(("fatal:", "error:", "remote:"))]
-    return (telling or lines or [error.what])[0]
+    important = [line for line in lines if line.startswith(("fatal:", "error:", "remote:"))]
+    return (important or lines or [error.what])[0]

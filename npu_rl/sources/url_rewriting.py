@@ -79,7 +79,7 @@ def check_url(url: str, *, where: str | None = None) -> None:
     if not separator or "/" in scheme:
         scheme, rest = "", url
     if scheme in SCHEMES:
-        wrong = _wrong_rest(scheme, rest)
+        wrong = _invalid_part(scheme, rest)
     elif scheme or not _SCP_LIKE.fullmatch(url):
         wrong = "unknown scheme"
     else:
@@ -98,7 +98,7 @@ def check_url(url: str, *, where: str | None = None) -> None:
         )
 
 
-def _wrong_rest(scheme: str, rest: str) -> str | None:
+def _invalid_part(scheme: str, rest: str) -> str | None:
     if scheme == "file":
         return None if rest.startswith(("/", "localhost/")) else "a file URL needs an absolute path"
     authority, slash, _ = rest.partition("/")

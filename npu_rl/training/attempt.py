@@ -46,7 +46,7 @@ class Attempt:
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
-    def note_driver(self, pid: int) -> None:
+    def record_driver(self, pid: int) -> None:
         """Write down the driver's process id."""
         write_json(self.folder / _DRIVER, {"pid": pid})
 

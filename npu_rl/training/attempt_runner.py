@@ -15,7 +15,7 @@ from types import FrameType
 from npu_rl.disk import private
 from npu_rl.training.attempt import Attempt
 from npu_rl.training.monitor.explain_failure import Explanation, explain
-from npu_rl.training.monitor.log_lines import speaker_and_words
+from npu_rl.training.monitor.log_lines import speaker_and_message
 from npu_rl.training.monitor.metrics import MetricsWriter, parse_line, seconds
 from npu_rl.training.monitor.screen import Screen
 from npu_rl.training.monitor.watch import Alarm, Watch
@@ -38,7 +38,7 @@ _STAGES = (
 
 
 @dataclass
-class Ended:
+class AttemptResult:
     """How an attempt ended. signal: the one a person or the system sent npu-rl. fatal: the alarm that ended it."""
 
     code: int
@@ -68,19 +68,19 @@ def attempt_once(
     screen: Screen,
     ray: Path,
     grace: float = 15.0,
-) -> Ended:
+) -> AttemptResult:
     """Run the driver to its end, whatever ends it. No process of the run is left when this returns; how it ended is for
     the caller to write down.
 
     total: steps of the whole run. ray: Ray's own folder; its workers' logs are copied into the attempt.
     """
     began = time.monotonic()
-    with _signals() as asked, MetricsWriter(attempt.metrics) as writer:
+    with _signals() as received, MetricsWriter(attempt.metrics) as writer:
         child = start(argv, env=environment, cwd=attempt.folder, output=attempt.driver_log)
         follower = _Follower(attempt, writer, watch, screen, total)
         try:
-            attempt.note_driver(child.pid)
-            ended = follower.until_end(child, asked)
+            attempt.record_driver(child.pid)
+            ended = follower.until_end(child, received)
         finally:
             # A driver that is gone may have left workers; one that lives is asked first.
             killed = stop(child, run_id, grace) if child.poll() is None or processes_of(run_id) else []
@@ -111,17 +111,17 @@ class _Follower:
         self.alarms: list[Alarm] = []
         self.steps = 0
 
-    def until_end(self, child: Child, asked: list[int]) -> Ended:
+    def until_end(self, child: Child, received: list[int]) -> AttemptResult:
         """Until the driver has ended, a signal came, or an alarm was fatal."""
         while True:
             running = child.poll() is None
             self.look()
             fatal = next((alarm for alarm in self.alarms if alarm.fatal), None)
-            if asked:
+            if received:
                 self._screen.stage("stopping the run's processes")
-                return Ended(0, signal=asked[0])
+                return AttemptResult(0, signal=received[0])
             if fatal is not None or not running:
-                return Ended(0, fatal=fatal)
+                return AttemptResult(0, fatal=fatal)
             self._note(self._watch.tick(time.monotonic()))
             time.sleep(_PAUSE)
 
@@ -135,18 +135,18 @@ class _Follower:
             step, data = found
             self._writer.write(step, data)
             self.steps += 1
-            took = seconds(data)
-            if took is not None:
-                self._recent = [*self._recent[-9:], took]
+            duration = seconds(data)
+            if duration is not None:
+                self._recent = [*self._recent[-9:], duration]
             self._screen.step(step, self._total, data, self._eta(step))
             self._note(self._watch.point(step, data, time.monotonic()))
 
     def _stage(self, line: str) -> None:
         if self.steps:
             return
-        words = speaker_and_words(line)[1]
+        message = speaker_and_message(line)[1]
         for sign, stage in _STAGES:
-            if sign in words:
+            if sign in message:
                 self._screen.stage(stage)
 
     def _eta(self, step: int) -> float | None:
@@ -167,23 +167,23 @@ def _signals() -> Iterator[list[int]]:
 
     SIGHUP stays ignored where it is: that is what nohup is for.
     """
-    asked: list[int] = []
+    received: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
         del frame
-        if asked:
+        if received:
             raise KeyboardInterrupt
-        asked.append(number)
+        received.append(number)
 
     if threading.current_thread() is not threading.main_thread():
-        yield asked
+        yield received
         return
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
     before = {number: signal.signal(number, note) for number in numbers}
     try:
-        yield asked
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -203,6 +203,6 @@ def keep_worker_logs(ray: Path, target: Path) -> None:
                 shutil.copyfileobj(source, copy)
 
 
-def why(attempt: Attempt, code: int) -> Explanation | None:
+def explain_attempt(attempt: Attempt, code: int) -> Explanation | None:
     """Why an attempt failed, as far as its logs tell."""
     return explain([attempt.driver_log, *sorted(attempt.workers.rglob("*.err"))], code)

@@ -31,8 +31,8 @@ from npu_rl.training.attempt import Attempt, attempts_in, now, write_json, write
 from npu_rl.training.monitor.metrics import Point, curve
 from npu_rl.training.process import end_left, processes_of
 from npu_rl.training.record_masking import environment_to_write
-from npu_rl.training.settle_killed_run import settle
-from npu_rl.training.temporary_folders import left_by, remove_left
+from npu_rl.training.settle_killed_run import complete_record
+from npu_rl.training.temporary_folders import remaining_folders, remove_remaining
 
 _ID = re.compile(r"[0-9a-f]{32}")
 _LATEST = "latest_checkpointed_iteration.txt"  # verl writes the step of its newest checkpoint into it
@@ -77,9 +77,9 @@ class RunRecord:
             write_json(self.folder / "run.json", self.facts)
 
     @property
-    def is_cut_off(self) -> bool:
+    def is_incomplete(self) -> bool:
         """Whether it is going on, or its npu-rl was killed before it could complete the record."""
-        return any(attempt.outcome is None for attempt in self.attempts) or bool(left_by(self.id))
+        return any(attempt.outcome is None for attempt in self.attempts) or bool(remaining_folders(self.id))
 
     @property
     def latest_checkpoint(self) -> int | None:
@@ -118,11 +118,11 @@ class RunRecord:
         _check_name(name)
         folder = root / name
         if (folder / "run.json").is_file():
-            there = cls.look(root, name)
-            if there.is_cut_off:
+            there = cls.load(root, name)
+            if there.is_incomplete:
                 there = cls.open(root, name)
-            raise there._is_there()
-        whole = {
+            raise there._exists_error()
+        body = {
             **masked_data(_with_arguments(facts), known=secrets),
             "name": name,
             "id": uuid.uuid4().hex,
@@ -135,7 +135,7 @@ class RunRecord:
             try:
                 for part in ("tensorboard", "samples", "checkpoints", "attempts"):
                     (staged / part).mkdir(mode=0o700)
-                write_json(staged / "run.json", whole)
+                write_json(staged / "run.json", body)
                 if lock is not None:
                     write_private(staged / "lock.json", lock)
                 try:
@@ -143,10 +143,10 @@ class RunRecord:
                 except OSError as error:
                     if not os.path.lexists(folder):
                         raise
-                    raise _is_taken(folder, name) from error
+                    raise _name_taken_error(folder, name) from error
             finally:
                 shutil.rmtree(staged, ignore_errors=True)
-        return cls(folder, whole)
+        return cls(folder, body)
 
     @classmethod
     def open(cls, root: Path, name: str) -> RunRecord:
@@ -156,13 +156,13 @@ class RunRecord:
         processes left on disk, and its temporary folders are removed.
         Raises NpuRlError if there is no such run, or if it lives (with the processes' ids).
         """
-        record = cls.look(root, name)
-        with record.alone():
-            record._settle()
+        record = cls.load(root, name)
+        with record.locked():
+            record._complete_attempts()
         return record
 
     @classmethod
-    def look(cls, root: Path, name: str) -> RunRecord:
+    def load(cls, root: Path, name: str) -> RunRecord:
         """A run as it lies there, going on or not; nothing is changed."""
         _check_name(name)
         folder = root / name
@@ -190,7 +190,7 @@ class RunRecord:
         *,
         inherited: Mapping[str, str] | None = None,
         secrets: Secrets | None = None,
-        said: Mapping[str, Any] | None = None,
+        details: Mapping[str, Any] | None = None,
     ) -> Attempt:
         """The next attempt, with its folder and files; the run is this process's until its `end`.
 
@@ -201,10 +201,10 @@ class RunRecord:
         """
         known = Secrets.of(environment) if secrets is None else secrets
         held = contextlib.ExitStack()
-        held.enter_context(self.alone())
+        held.enter_context(self.locked())
         with held:
             self.attempts = attempts_in(self.folder)  # another process may have made one since
-            self._settle()
+            self._complete_attempts()
             number = self.attempts[-1].number + 1 if self.attempts else 1
             folder = self.folder / "attempts" / str(number)
             with disk_errors(folder):
@@ -217,7 +217,7 @@ class RunRecord:
                     "command": [known.mask(masked_argument(argument)) for argument in command],
                     "started": now(),
                     "launcher": os.getpid(),
-                    **masked_data(said or {}, known=known),
+                    **masked_data(details or {}, known=known),
                 }
                 write_json(folder / "command.json", begun)
                 write_json(folder / "environment.json", masked_data(shown, known=known))
@@ -233,9 +233,9 @@ class RunRecord:
         return curve(self.folder)
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Hold the run while no attempt does; raise if another holds it. On a file system without locks nobody does."""
-        self._demand_folders()
+        self._require_folders()
         path = self.folder / _LOCK
         with disk_errors(path):
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
@@ -245,34 +245,34 @@ class RunRecord:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError as error:
                     launcher = _launcher(self.attempts[-1].folder) if self.attempts else None
-                    raise self._lives([launcher] if launcher else []) from error
+                    raise self._running_error([launcher] if launcher else []) from error
             yield
         finally:
             os.close(handle)
 
-    def _settle(self) -> None:
+    def _complete_attempts(self) -> None:
         """Complete the record of an attempt whose npu-rl can't do it any more; raise if its driver lives on.
 
         What is left of a run without a driver, such as Ray's agents, is ended first.
         """
         pids = processes_of(self.id)
-        if pids and self._driver_lives(pids):
-            raise self._lives(pids)
+        if pids and self._driver_is_alive(pids):
+            raise self._running_error(pids)
         if pids:
             end_left(self.id)
         for attempt in self.attempts:
             if attempt.outcome is None:
-                settle(attempt, self.id, Secrets.of(os.environ))
-        remove_left(self.id)
+                complete_record(attempt, self.id, Secrets.of(os.environ))
+        remove_remaining(self.id)
 
-    def _driver_lives(self, pids: list[int]) -> bool:
+    def _driver_is_alive(self, pids: list[int]) -> bool:
         """Whether one of the run's processes is, or may be, its driver. What else is left has nobody to work for."""
         last = self.attempts[-1] if self.attempts else None
         if last is None or last.outcome is not None or not last.driver_log.exists():
             return False  # the log is there before the driver is
         return last.driver is None or last.driver in pids
 
-    def _demand_folders(self) -> None:
+    def _require_folders(self) -> None:
         """Nothing is written through a link."""
         for folder in (self.folder, self.folder / "attempts", *(attempt.folder for attempt in self.attempts)):
             if not stat.S_ISDIR(folder.lstat().st_mode):
@@ -283,7 +283,7 @@ class RunRecord:
                     hint="Replace it with the folder itself, or choose another name with name=…",
                 )
 
-    def _is_there(self) -> NpuRlError:
+    def _exists_error(self) -> NpuRlError:
         done = self.latest_checkpoint
         return NpuRlError(
             f"The run {self.name} already exists",
@@ -293,10 +293,10 @@ class RunRecord:
             + ("" if done is None else f", or continue from its checkpoint of step {done} with --resume"),
         )
 
-    def _lives(self, pids: list[int]) -> NpuRlError:
+    def _running_error(self, pids: list[int]) -> NpuRlError:
         them = " ".join(map(str, pids))
         driver = self.attempts[-1].driver if self.attempts else None
-        asked = str(driver) if driver in pids else them  # the others end with it
+        targets = str(driver) if driver in pids else them  # the others end with it
         return NpuRlError(
             f"Run {self.name} is still running",
             where=f"{self.folder}" + (f", pid {them}" if pids else ""),
@@ -304,7 +304,7 @@ class RunRecord:
             if pids
             else "Another npu-rl command has locked its folder.",
             hint="Wait until it has finished"
-            + (f" or stop it (`kill -INT {asked}`)" if pids else "")
+            + (f" or stop it (`kill -INT {targets}`)" if pids else "")
             + ", or choose another name with name=…",
         )
 
@@ -330,13 +330,13 @@ def _check_name(name: str) -> None:
 
 def _with_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
     """The facts with the secrets of the command line's KEY=VALUE masked."""
-    said = dict(facts)
-    if "overrides" in said:
-        said["overrides"] = [masked_argument(argument) for argument in said["overrides"]]
-    return said
+    details = dict(facts)
+    if "overrides" in details:
+        details["overrides"] = [masked_argument(argument) for argument in details["overrides"]]
+    return details
 
 
-def _is_taken(folder: Path, name: str) -> NpuRlError:
+def _name_taken_error(folder: Path, name: str) -> NpuRlError:
     if not (folder / "run.json").is_file():
         return NpuRlError(
             f"The folder of run {name} is taken by something that is not a run",

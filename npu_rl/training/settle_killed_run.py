@@ -15,12 +15,12 @@ from npu_rl.training.attempt import Attempt
 from npu_rl.training.attempt_runner import keep_worker_logs
 from npu_rl.training.monitor.metrics import MetricsWriter, parse_line, read_metrics
 from npu_rl.training.monitor.tail import follow
-from npu_rl.training.temporary_folders import left_by, remove_left
+from npu_rl.training.temporary_folders import remaining_folders, remove_remaining
 
 _Key = tuple[int, tuple[tuple[str, str], ...]]
 
 
-def settle(attempt: Attempt, run_id: str, secrets: Secrets) -> None:
+def complete_record(attempt: Attempt, run_id: str, secrets: Secrets) -> None:
     """Write down what the attempt came to, as `killed`; no process of the run may be alive.
 
     The driver may have gone on after npu-rl's end: its steps are read from its log, and its workers' logs are copied
@@ -28,12 +28,12 @@ def settle(attempt: Attempt, run_id: str, secrets: Secrets) -> None:
     values that the killed npu-rl knew are masked only where a name tells.
     """
     recover_metrics(attempt)
-    for folder in left_by(run_id):
+    for folder in remaining_folders(run_id):
         keep_worker_logs(folder, attempt.workers)
     attempt.hide(secrets)
-    _remove_makings(attempt)
-    remove_left(run_id)
-    attempt.end("killed", None, ended=_last_word(attempt))
+    _remove_unfinished_models(attempt)
+    remove_remaining(run_id)
+    attempt.end("killed", None, ended=_log_time(attempt))
 
 
 def recover_metrics(attempt: Attempt) -> int:
@@ -51,7 +51,7 @@ def recover_metrics(attempt: Attempt) -> int:
     if missing:
         with MetricsWriter(attempt.metrics) as writer:
             for step, data in missing:
-                writer.write(step, data, _last_word(attempt))
+                writer.write(step, data, _log_time(attempt))
     return len(missing)
 
 
@@ -59,7 +59,7 @@ def _key(step: int, data: dict[str, float]) -> _Key:
     return step, tuple(sorted((name, repr(value)) for name, value in data.items()))
 
 
-def _last_word(attempt: Attempt) -> float | None:
+def _log_time(attempt: Attempt) -> float | None:
     """When the driver last said something."""
     try:
         return attempt.driver_log.stat().st_mtime
@@ -67,13 +67,13 @@ def _last_word(attempt: Attempt) -> float | None:
         return None
 
 
-def _remove_makings(attempt: Attempt) -> None:
+def _remove_unfinished_models(attempt: Attempt) -> None:
     """A model that was being made: its folder has the number of the npu-rl that began it."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         launcher = int(json.loads((attempt.folder / "command.json").read_bytes())["launcher"])
         host = json.loads((attempt.folder / "host.json").read_bytes())["hostname"]
         place = attempt.folder.parents[2] / ".made"
-        if host != socket.gethostname() or _lives(launcher) or place.is_symlink():
+        if host != socket.gethostname() or _is_alive(launcher) or place.is_symlink():
             return
         begun = re.compile(rf"[0-9a-f]{{16}}(-checkpoint-[0-9a-f]{{16}})?\.{launcher}")
         for folder in place.iterdir():
@@ -81,7 +81,7 @@ def _remove_makings(attempt: Attempt) -> None:
                 remove_tree(folder)
 
 
-def _lives(pid: int) -> bool:
+def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -14,7 +14,7 @@ from npu_rl.errors import UsageError
 from npu_rl.lock.lock_model import Lock, LockedComponent
 from npu_rl.verification.diff import patch_of
 from npu_rl.verification.file_origin import upstream_path
-from npu_rl.verification.verify import Tell, verify
+from npu_rl.verification.verify import Notify, verify
 from npu_rl.workspace.layout import Layout
 
 _FILE = re.compile(rb"^diff --git ", re.MULTILINE)
@@ -22,13 +22,13 @@ _NAME = re.compile(rb"^(--- |\+\+\+ |diff --git )(.*)$", re.MULTILINE)
 _ODD = re.compile(rb'[\x00-\x1f"\\\x7f-\xff]')
 
 
-def component_changes(layout: Layout, name: str, tell: Tell) -> bytes:
+def component_changes(layout: Layout, name: str, notify: Notify) -> bytes:
     """The local changes of one component as one patch in its own paths; empty if there are none.
 
     Told: what else its files stand for, and what has no form as a patch.
     Raises UsageError for a component that the workspace does not have, WorkspaceError without the git folder.
     """
-    report = verify(layout, tell)
+    report = verify(layout, notify)
     component = report.lock.components.get(name)
     if component is None:
         raise UsageError(
@@ -46,15 +46,17 @@ def component_changes(layout: Layout, name: str, tell: Tell) -> bytes:
         if not paths:
             continue
         for path, text in _by_file(patch_of(layout, root, report.receipt.trees[root], paths), paths):
-            own = path if root != "code" else upstream_path(component, path)
-            if own is None:
-                tell(f"not shown: {root}/{path} (not a path of {name})")
+            component_path = path if root != "code" else upstream_path(component, path)
+            if component_path is None:
+                notify(f"not shown: {root}/{path} (not a path of {name})")
                 continue
-            _tell_of(report.lock, name, component, path, own, root, tell)
-            text = text if own == path else _renamed(text, own)
-            if parts.setdefault(own, text) != text:
-                tell(f"not shown: {root}/{path} (another copy of {own} of {name} has different changes)")
-    return b"".join(parts[own] for own in sorted(parts))
+            _note_other_effects(report.lock, name, component, path, component_path, root, notify)
+            text = text if component_path == path else _renamed(text, component_path)
+            if parts.setdefault(component_path, text) != text:
+                notify(
+                    f"not shown: {root}/{path} (another copy of {component_path} of {name} has different changes)"
+                )
+    return b"".join(parts[component_path] for component_path in sorted(parts))
 
 
 def _by_file(patch: bytes, paths: Iterable[str]) -> Iterator[tuple[str, bytes]]:
@@ -105,17 +107,25 @@ def _quoted(name: str) -> bytes:
     return b'"' + _ODD.sub(escaped, raw) + b'"'
 
 
-def _tell_of(
-    lock: Lock, name: str, component: LockedComponent, path: str, own: str, root: str, tell: Tell
+def _note_other_effects(
+    lock: Lock,
+    name: str,
+    component: LockedComponent,
+    path: str,
+    component_path: str,
+    root: str,
+    notify: Notify,
 ) -> None:
     if root != "code":
         return
-    others = [laid for laid in code_paths(component, own) if laid != path]
+    others = [laid for laid in code_paths(component, component_path) if laid != path]
     if others:
-        tell(f"note: {own} of {name} is also at {', '.join(others)}: the patch would change it there too")
+        notify(
+            f"note: {component_path} of {name} is also at {', '.join(others)}: the patch would change it there too"
+        )
     changing = [patch.name for patch in lock.tree_patches if path in patch.files]
     if changing:
-        tell(
+        notify(
             f"note: {path} is also changed by the tree patches {', '.join(changing)}, which are applied after those of "
             f"{name}: this patch may have to be a tree patch"
         )

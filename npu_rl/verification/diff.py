@@ -10,36 +10,36 @@ from pathlib import Path
 from npu_rl.errors import WorkspaceError
 from npu_rl.git.command import Git, init_bare
 from npu_rl.verification.file_origin import origins_comment
-from npu_rl.verification.verify import Drift, Report, Tell, verify
+from npu_rl.verification.verify import Drift, Notify, Report, verify
 from npu_rl.workspace.confined_changes import Confined, LinkOnTheWay
 from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.local_commits import foreign_part
+from npu_rl.workspace.local_commits import unsupported_file
 
 
-def local_changes(layout: Layout, tell: Tell) -> Iterator[bytes]:
+def local_changes(layout: Layout, notify: Notify) -> Iterator[bytes]:
     """A patch per root that has changes, in git's format. Raises WorkspaceError without the git folder.
 
     A root that was replaced as a whole, a git repository laid into it, and what setup lays around the trees have no
     such form: `tell` hears of them, and of untracked files that are no drift.
     """
-    yield from patches_of(layout, verify(layout, tell), tell)
+    yield from patches_of(layout, verify(layout, notify), notify)
 
 
 def patches_of(
-    layout: Layout, report: Report, tell: Tell, *, only: Container[str] | None = None
+    layout: Layout, report: Report, notify: Notify, *, only: Container[str] | None = None
 ) -> Iterator[bytes]:
     """`local_changes` of a workspace that was looked at. only: the drift's paths to show; by default all."""
     changed: dict[str, set[str]] = {}
     for drift in report.drift:
         place = place_in_tree(drift, report)
         if place is None or (only is not None and drift.path not in only):
-            tell(f"not shown: {drift.path} ({drift.kind})")
+            notify(f"not shown: {drift.path} ({drift.kind})")
         else:
             changed.setdefault(place[0], set()).add(place[1])
     for product in report.products[:20]:
-        tell(f"not shown: {product} (untracked)")
+        notify(f"not shown: {product} (untracked)")
     if len(report.products) > 20:
-        tell(f"not shown: and {len(report.products) - 20} more untracked files")
+        notify(f"not shown: and {len(report.products) - 20} more untracked files")
     for root, paths in changed.items():
         if root == "code":
             yield origins_comment(report.lock, paths)
@@ -64,12 +64,12 @@ def patch_of(layout: Layout, root: str, tree: str, paths: list[str]) -> bytes:
             where=str(objects),
             hint="`npu-rl verify` works without them.",
         )
-    odd = foreign_part(objects) or (
+    problem = unsupported_file(objects) or (
         "it uses the objects of another repository" if (objects / "info/alternates").exists() else None
     )
-    if odd is not None:
+    if problem is not None:
         raise WorkspaceError(
-            "The git objects of this workspace can't be used", where=str(objects), why=odd,
+            "The git objects of this workspace can't be used", where=str(objects), why=problem,
             hint="`npu-rl verify` works without them.",
         )  # fmt: skip
     # A repository of our own: the user's index, with whatever they staged, stays as it is, and no
@@ -77,12 +77,14 @@ def patch_of(layout: Layout, root: str, tree: str, paths: list[str]) -> bytes:
     with tempfile.TemporaryDirectory(prefix="npu-rl-diff-") as folder:
         repository = Path(folder, "git")
         init_bare(repository, bare=False)
-        here = Git(repository, work_tree=layout.root / root, alternates=(objects,))
-        here.run("read-tree", tree)
+        repository_view = Git(repository, work_tree=layout.root / root, alternates=(objects,))
+        repository_view.run("read-tree", tree)
         content = [p for p in paths if _has_content(layout.inside, layout.root / root / p)]
-        here.run("update-index", "--force-remove", "-z", "--stdin", input=_names(set(paths) - set(content)))
-        here.run("update-index", "--add", "-z", "--stdin", input=_names(content))
-        return here.run(
+        repository_view.run(
+            "update-index", "--force-remove", "-z", "--stdin", input=_names(set(paths) - set(content))
+        )
+        repository_view.run("update-index", "--add", "-z", "--stdin", input=_names(content))
+        return repository_view.run(
             "diff-index", "--cached", "-p", "--binary", "--no-renames", "--no-ext-diff", tree
         ).stdout
 

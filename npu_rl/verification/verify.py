@@ -22,7 +22,7 @@ from npu_rl.workspace.confined_changes import LinkOnTheWay
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.receipt import Receipt, read_lock, read_receipt
 
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 Progress = Callable[[int, int], None]  # files that were looked at, of how many
 
 
@@ -87,7 +87,7 @@ class Report:
 
 def verify(
     layout: Layout,
-    tell: Tell,
+    notify: Notify,
     *,
     deep: bool = False,
     expect: str | None = None,
@@ -114,7 +114,7 @@ def verify(
         pass  # it went away between two looks at it
     from npu_rl.workspace.workspace_lock import settled
 
-    with settled(layout, tell), disk_errors(layout.root):
+    with settled(layout, notify), disk_errors(layout.root):
         return _verify(layout, deep, expect, progress)
 
 
@@ -132,9 +132,9 @@ def _verify(layout: Layout, deep: bool, expect: str | None, progress: Progress |
     deep = deep or expect is not None
     lock, digest = read_lock(layout)
     if expect is not None:
-        from npu_rl.workspace.expected_digest import demand_lock
+        from npu_rl.workspace.expected_digest import require_lock
 
-        demand_lock(layout, digest, expect)
+        require_lock(layout, digest, expect)
     receipt = read_receipt(layout)
     _check_receipt(lock, digest, receipt, layout)
     known = {} if deep else file_check.read_stats(layout.stat, receipt.digest)
@@ -157,18 +157,18 @@ def _verify(layout: Layout, deep: bool, expect: str | None, progress: Progress |
             for d in findings.drift
         ]
     packs = known.get(laid_files.PACKS, {})
-    around = laid_files.look_around(layout.root, receipt.files, receipt.setup, packs, deep=deep)
+    around = laid_files.check_laid_files(layout.root, receipt.files, receipt.setup, packs, deep=deep)
     report.drift += [Drift(d.path, d.kind, None) for d in around.drift]
     if expect is not None:
-        from npu_rl.workspace.expected_digest import is_script_of
+        from npu_rl.workspace.expected_digest import is_expected_script
 
-        if not is_script_of(layout, lock) and not any(d.path == "activate" for d in around.drift):
+        if not is_expected_script(layout, lock) and not any(d.path == "activate" for d in around.drift):
             report.drift.append(Drift("activate", "modified", None))
-    report.byte_code += laid_files.byte_code_of_older(layout.root, receipt.setup)
+    report.byte_code += laid_files.older_byte_code(layout.root, receipt.setup)
     _judge_hunks(layout, receipt, lock, changed, report)
     if report.hashed or around.read:
         stats = {**report.stats, laid_files.PACKS: around.stats}
-        _remember(layout, stats, known, receipt.digest, time.monotonic_ns() - started)
+        _write_stats(layout, stats, known, receipt.digest, time.monotonic_ns() - started)
     if report.ok:
         byte_code.keep_only(byte_code.shell_key(receipt.digest), report.state)
     return report
@@ -268,7 +268,7 @@ def _judge_hunks(
     layout: Layout, receipt: Receipt, lock: Lock, changed: dict[str, set[str]], report: Report
 ) -> None:
     """The state of every hunk: read off the receipt for a file that is as locked, off the text otherwise."""
-    hit: list[Drift] = []
+    damaged_hunks: list[Drift] = []
     explained: set[str] = set()
     for record in receipt.hunks:
         root, file = record["root"], record["file"]
@@ -278,7 +278,7 @@ def _judge_hunks(
             if state not in ("in place", "superseded"):
                 path = f"{root}/{file}"
                 kind = next((d.kind for d in report.drift if d.path in (path, root)), "modified")
-                hit.append(Drift(path, kind, record["component"], record["patch"], record["hunk"]))
+                damaged_hunks.append(Drift(path, kind, record["component"], record["patch"], record["hunk"]))
                 explained.add(path)
         else:
             state, line = record["state"], record["line"]
@@ -287,7 +287,9 @@ def _judge_hunks(
     for component, patch in lock.patches():
         report.patches.setdefault((component, patch.name), [])
     rest = [d for d in report.drift if d.path not in explained]
-    report.drift = sorted(rest + hit, key=lambda d: (d.path, d.component or "", d.patch or "", d.hunk or 0))
+    report.drift = sorted(
+        rest + damaged_hunks, key=lambda d: (d.path, d.component or "", d.patch or "", d.hunk or 0)
+    )
 
 
 def _state(record: Mapping[str, Any], path: Path) -> tuple[str, int]:
@@ -302,7 +304,7 @@ def _state(record: Mapping[str, Any], path: Path) -> tuple[str, int]:
     return found.state, found.line
 
 
-def _remember(
+def _write_stats(
     layout: Layout,
     stats: Mapping[str, Mapping[str, file_check.Stat]],
     known: Mapping[str, Mapping[str, file_check.Stat]],

@@ -23,8 +23,8 @@ from npu_rl.errors import WorkspaceError
 
 # O_PATH needs no permission to list the folder; macOS has none.
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
-_CAREFUL = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _CAREFUL
+_NO_FOLLOW = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW
 
 
 class LinkOnTheWay(WorkspaceError):
@@ -92,7 +92,7 @@ class Confined:
         with self._parent(source) as (here, old):
             os.stat(old, dir_fd=here, follow_symlinks=False)
             with self._parent(target, make=True) as (there, new):
-                if _stands(new, there):
+                if _exists(new, there):
                     raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
                 os.rename(old, new, src_dir_fd=here, dst_dir_fd=there)
 
@@ -149,7 +149,7 @@ class Confined:
             at = self.root
             for part in path.relative_to(self.root).parts:
                 at = at / part
-                below = _step(handle, part, at, make)
+                below = _open_folder(handle, part, at, make)
                 os.close(handle)
                 handle = below
             yield handle
@@ -167,7 +167,7 @@ def first_link(folder: Path, depth: int) -> Path | None:
     return next((link for link in found if link is not None), None)
 
 
-def _step(handle: int, part: str, at: Path, make: bool) -> int:
+def _open_folder(handle: int, part: str, at: Path, make: bool) -> int:
     """The folder `part` in the folder `handle`, which is `at`."""
     if part == "..":
         raise ValueError(f"{at} leaves the workspace")
@@ -190,7 +190,7 @@ def _is_link(name: str, folder: int) -> bool:
         return False
 
 
-def _stands(name: str, folder: int) -> bool:
+def _exists(name: str, folder: int) -> bool:
     try:
         os.stat(name, dir_fd=folder, follow_symlinks=False)
         return True
@@ -200,16 +200,16 @@ def _stands(name: str, folder: int) -> bool:
 
 def _handle(name: str, folder: int, flags: int) -> int:
     with contextlib.suppress(FileNotFoundError):
-        _demand_file(name, os.stat(name, dir_fd=folder, follow_symlinks=False))
-    handle = os.open(name, flags | _CAREFUL, 0o666, dir_fd=folder)
+        _require_file(name, os.stat(name, dir_fd=folder, follow_symlinks=False))
+    handle = os.open(name, flags | _NO_FOLLOW, 0o666, dir_fd=folder)
     try:
-        _demand_file(name, os.fstat(handle))
+        _require_file(name, os.fstat(handle))
     except OSError:
         os.close(handle)
         raise
     return handle
 
 
-def _demand_file(name: str, status: os.stat_result) -> None:
+def _require_file(name: str, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "Not a regular file", name)

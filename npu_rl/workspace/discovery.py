@@ -17,14 +17,14 @@ from npu_rl.workspace.confined_changes import LinkOnTheWay
 from npu_rl.workspace.layout import DEFAULT_NAME, Layout
 
 
-def open_workspace(given: Path | None, tell: Callable[[str], None]) -> Layout:
+def open_workspace(named: Path | None, notify: Callable[[str], None]) -> Layout:
     """The workspace to look at: see `find_workspace`. A setup that is going on there is waited for.
 
     Raises WorkspaceError if there is none, if it is another user's, or if its setup was interrupted.
     """
-    layout = find_workspace(given)
+    layout = find_workspace(named)
     if layout is not None:
-        return _demand_settled(layout, tell)
+        return _wait_until_settled(layout, notify)
     raise WorkspaceError(
         "No workspace found here or in a parent folder",
         where=str(Path.cwd()),
@@ -32,22 +32,22 @@ def open_workspace(given: Path | None, tell: Callable[[str], None]) -> Layout:
     )
 
 
-def open_any(given: Path | None, tell: Callable[[str], None]) -> Layout | None:
+def open_workspace_if_any(named: Path | None, notify: Callable[[str], None]) -> Layout | None:
     """As `open_workspace`, for a command that can do without: None if none is named and none is found."""
-    layout = find_workspace(given)
-    return None if layout is None else _demand_settled(layout, tell)
+    layout = find_workspace(named)
+    return None if layout is None else _wait_until_settled(layout, notify)
 
 
-def find_workspace(given: Path | None) -> Layout | None:
+def find_workspace(named: Path | None) -> Layout | None:
     """The workspace that is named, else the nearest at or above the current folder, else ./npu-rl-workspace.
 
     None if none is named and there is none. Raises WorkspaceError if the named one is none, or if the one that was
     found is another user's and `safe_workspaces` does not name it.
     """
-    if given is not None:
-        layout = Layout(named_folder(given))
+    if named is not None:
+        layout = Layout(named_folder(named))
         with disk_errors(layout.root):
-            if _is_one(layout):
+            if _is_workspace(layout):
                 return layout
         raise WorkspaceError(
             f"{layout.root} is not a workspace",
@@ -57,18 +57,18 @@ def find_workspace(given: Path | None) -> Layout | None:
     here = Path.cwd()
     for folder in (here, *here.parents, here / DEFAULT_NAME):
         layout = Layout(folder)
-        if _is_reachable(layout) and _is_one(layout):
-            demand_trust(layout)
+        if _is_reachable(layout) and _is_workspace(layout):
+            require_trust(layout)
             return layout
     return None
 
 
-def named_folder(given: Path) -> Path:
+def named_folder(named: Path) -> Path:
     """The absolute path of a folder that a person named. Raises UsageError for the home of an unknown user."""
-    return user_path(given, "--workspace").absolute()
+    return user_path(named, "--workspace").absolute()
 
 
-def demand_trust(layout: Layout) -> None:
+def require_trust(layout: Layout) -> None:
     """Raise WorkspaceError for a workspace that nobody named and that is neither this user's nor called safe."""
     owner = _foreign_owner(layout)
     if owner is None:
@@ -85,23 +85,23 @@ def demand_trust(layout: Layout) -> None:
     line = json.dumps([*safe, root], ensure_ascii=False)
     raise WorkspaceError(
         f"The workspace {root} belongs to another user",
-        why=f"Its owner is {_user(owner)}, and this command runs as {_user(os.geteuid())}. Without --workspace, "
-        "npu-rl uses only your own workspaces: another user could have put this one into a shared folder.",
+        why=f"Its owner is {_user_name(owner)}, and this command runs as {_user_name(os.geteuid())}. Without "
+        "--workspace, npu-rl uses only your own workspaces: another user could have put this one into a shared folder.",
         hint=f"If you trust it, pass it: --workspace {shlex.quote(root)}\n"
         f"or add this line to {config_path()}:\nsafe_workspaces: {line}",
     )
 
 
-def _demand_settled(layout: Layout, tell: Callable[[str], None]) -> Layout:
+def _wait_until_settled(layout: Layout, notify: Callable[[str], None]) -> Layout:
     if layout.is_swapping:
         from npu_rl.workspace.workspace_lock import settled
 
-        with settled(layout, tell):
+        with settled(layout, notify):
             pass
     return layout
 
 
-def _is_one(layout: Layout) -> bool:
+def _is_workspace(layout: Layout) -> bool:
     found = layout.is_workspace or layout.is_swapping
     if found and layout.hidden.is_symlink():
         raise LinkOnTheWay(layout.hidden)
@@ -129,7 +129,7 @@ def _foreign_owner(layout: Layout) -> int | None:
     return None
 
 
-def _user(number: int) -> str:
+def _user_name(number: int) -> str:
     import pwd
 
     try:

@@ -26,7 +26,7 @@ def lock_digest(text: str) -> str:
     )
 
 
-def demand_lock(layout: Layout, found: str, expected: str) -> None:
+def require_lock(layout: Layout, found: str, expected: str) -> None:
     """Raise WorkspaceError unless the workspace's lock has the expected digest."""
     if found != expected:
         raise WorkspaceError(
@@ -37,7 +37,7 @@ def demand_lock(layout: Layout, found: str, expected: str) -> None:
         )
 
 
-def is_script_of(layout: Layout, lock: Lock) -> bool:
+def is_expected_script(layout: Layout, lock: Lock) -> bool:
     """Whether `activate` is what this npu-rl writes for the lock: the hash in the receipt can be forged."""
     from npu_rl.workspace.materialise import activate_script
 

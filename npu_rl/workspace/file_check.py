@@ -40,10 +40,10 @@ _IMPORTABLE = (".py", ".pyc", ".so", ".pyd", ".dylib", ".pth")
 _METADATA = (".dist-info", ".egg-info", ".egg", ".egg-link")
 _CACHED = r"(?P<module>[^.]+)\..+\.pyc(?P<unfinished>\.[0-9]+)?"  # between: the interpreter, and how it was optimised
 _CHUNK = 1 << 20
-_LARGEST_RECORD = 256 * 1024 * 1024
+_MAXIMUM_RECORD = 256 * 1024 * 1024
 _BATCH = 32  # files between two looks at how the reading goes
 _READERS = 8  # threads: a network file system answers several at a time
-OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 Stat = list[int]
 _Unproven = tuple["os.DirEntry[str]", str, "tuple[str, str]"]  # a file of ours, its path, what it should be
@@ -77,7 +77,7 @@ class Findings:
 Advance = Callable[[int], None]  # hears how many more files were read
 
 
-def _nobody(count: int) -> None:
+def _no_progress(count: int) -> None:
     del count
 
 
@@ -88,7 +88,7 @@ def examine_root(
     known: Mapping[str, Stat],
     *,
     deep: bool = False,
-    advance: Advance = _nobody,
+    advance: Advance = _no_progress,
 ) -> Findings:
     """`examine` for "code" or "src/NAME" under `home`; a symlink on the way there is drift of the root."""
     if root.startswith("src/") and (home / "src").is_symlink():
@@ -103,7 +103,7 @@ def examine(
     *,
     deep: bool = False,
     on_path: bool = True,
-    advance: Advance = _nobody,
+    advance: Advance = _no_progress,
 ) -> Findings:
     """Compare a folder with the receipt's (mode, blob id) by path. Nothing is written.
 
@@ -211,16 +211,16 @@ def _read_all(files: list[_Unproven], advance: Advance) -> list[_Compared]:
     waiting = deque(files)
     done: list[_Compared] = []
     while waiting:
-        before, count = _pauses(), min(_BATCH, len(waiting))
+        before, count = _waits(), min(_BATCH, len(waiting))
         for _ in range(count):
             done.append(_compare(*waiting.popleft()))
         advance(count)
-        if _pauses() - before > count // 2:
+        if _waits() - before > count // 2:
             _read_in_threads(waiting, done, advance)
     return done
 
 
-def _pauses() -> int:
+def _waits() -> int:
     """How often this process gave up its processor to wait for something; not how often it was taken away."""
     import resource  # most looks read nothing
 
@@ -243,7 +243,7 @@ def _read_in_threads(waiting: deque[_Unproven], done: list[_Compared], advance: 
             errors.append(error)
 
     started: list[threading.Thread] = []
-    told = len(done)
+    reported = len(done)
     try:
         for _ in range(_READERS):
             thread = threading.Thread(target=work, daemon=True)
@@ -258,9 +258,9 @@ def _read_in_threads(waiting: deque[_Unproven], done: list[_Compared], advance: 
             while thread.is_alive():
                 thread.join(0.1)
                 now = len(done)
-                advance(now - told)
-                told = now
-        advance(len(done) - told)
+                advance(now - reported)
+                reported = now
+        advance(len(done) - reported)
     finally:
         waiting.clear()  # a person's Ctrl-C: the threads end with what they have in hand
     if errors:
@@ -282,7 +282,7 @@ def _blob(full: str, regular: bool) -> tuple[Stat, tuple[str, str]]:
         if stat_module.S_ISLNK(status.st_mode):
             return stat_of(status), (SYMLINK, object_id("blob", os.fsencode(os.readlink(full))))
         return stat_of(status), ("?", "")
-    handle = os.open(full, OPEN)
+    handle = os.open(full, OPEN_FLAGS)
     try:
         status = os.fstat(handle)
         if not stat_module.S_ISREG(status.st_mode):
@@ -400,7 +400,7 @@ def read_stats(path: Path, receipt: str) -> dict[str, dict[str, Stat]]:
     describe the locked trees.
     """
     try:
-        body = parse_json(Confined(path.parent).read(path, _LARGEST_RECORD))
+        body = parse_json(Confined(path.parent).read(path, _MAXIMUM_RECORD))
         roots = body["roots"]
         fits = body["receipt"] == receipt and all(isinstance(stats, dict) for stats in roots.values())
         return roots if fits else {}

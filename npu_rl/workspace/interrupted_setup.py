@@ -11,20 +11,20 @@ from npu_rl.workspace import swap
 from npu_rl.workspace.layout import Layout
 
 
-def recover_held(layout: Layout, tell: Callable[[str], None]) -> None:
+def recover_interrupted(layout: Layout, notify: Callable[[str], None]) -> None:
     """Finish an interrupted swap, if there is one, and remove what a killed command left.
 
     Call with the workspace held. Raises WorkspaceError, HostError.
     """
-    interrupted, kept = swap.finish(layout, keep_edits(layout))
+    interrupted, kept = swap.finish(layout, edit_keeper(layout))
     if interrupted:
-        tell("Finished an interrupted setup.")
+        notify("Finished an interrupted setup.")
         if kept:
-            tell(f"Local changes were moved to {kept}")
+            notify(f"Local changes were moved to {kept}")
     swap.sweep(layout)
 
 
-def keep_edits(layout: Layout) -> Callable[[Path, Path], None]:
+def edit_keeper(layout: Layout) -> Callable[[Path, Path], None]:
     """Puts local work aside before the old parts are removed: what --discard was told to, and what came late.
 
     It happens after the swap, under the journal: a setup that fails has moved nothing.
@@ -37,12 +37,12 @@ def keep_edits(layout: Layout) -> Callable[[Path, Path], None]:
             coming = read_receipt(layout).files
         except WorkspaceError:
             coming = {}  # damaged since: then nothing of the old workspace is known to be in the new one
-        local_edits.keep(layout.inside, old, local_edits.find_edits(old, coming), target)
+        local_edits.move_edits(layout.inside, old, local_edits.find_edits(old, coming), target)
 
     return keep
 
 
-def interrupted(layout: Layout) -> WorkspaceError:
+def interrupted_error(layout: Layout) -> WorkspaceError:
     """What a command that changes nothing says of a workspace whose swap is not finished."""
     journal = swap.read_journal(layout)
     manifest = _manifest(layout, journal) if journal else None

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from npu_rl.workspace.file_check import OPEN, Difference, Stat, stat_of
+from npu_rl.workspace.file_check import OPEN_FLAGS, Difference, Stat, stat_of
 from npu_rl.workspace.layout import repository_name
 
 ALTERNATES = "../../objects\n"
@@ -24,7 +24,7 @@ _CHUNK = 1 << 17
 _SMALL = 1 << 20
 
 
-class Around:
+class LaidFilesReport:
     """drift: paths from the workspace. stats: of the packs that are whole, for the record of times. read: how many."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ def pack_stats(home: Path) -> dict[str, Stat]:
     return {path.name: stat_of(path.lstat()) for path in (home / PACKS).iterdir()}
 
 
-def look_around(
+def check_laid_files(
     home: Path,
     roots: Mapping[str, object],
     setup: Mapping[str, Any],
@@ -57,14 +57,14 @@ def look_around(
     *,
     deep: bool = False,
     without_git: bool = True,
-) -> Around:
+) -> LaidFilesReport:
     """Compare with a receipt's roots and `setup`. known: of the packs.
 
     without_git: a copy that has no git directory at all is fine. Raises OSError where something can't be read.
     """
-    found = Around()
+    found = LaidFilesReport()
     found.drift += _script(home, setup)
-    found.drift += _strangers(home, roots)
+    found.drift += _untracked_in_src(home, roots)
     has_git = os.path.lexists(home / ".npu-rl/git") or any(os.path.lexists(home / r / ".git") for r in roots)
     if has_git or not without_git:
         found.drift += _pointers(home, roots)
@@ -78,7 +78,7 @@ def local_work(home: Path, roots: Mapping[str, object], setup: Mapping[str, Any]
         yield "src/"  # whatever it leads to stays where it is
     elif _folder_kind(home / "src") == "type":
         yield "src"
-    for found in (*_script(home, setup), *_pointers(home, roots), *_strangers(home, roots)):
+    for found in (*_script(home, setup), *_pointers(home, roots), *_untracked_in_src(home, roots)):
         if found.kind not in ("missing", "mode"):
             yield found.path
 
@@ -104,7 +104,7 @@ def _pointers(home: Path, roots: Mapping[str, object]) -> Iterator[Difference]:
             yield Difference(f"{root}/.git" + _slash(home / root / ".git"), kind)
 
 
-def _strangers(home: Path, roots: Mapping[str, object]) -> Iterator[Difference]:
+def _untracked_in_src(home: Path, roots: Mapping[str, object]) -> Iterator[Difference]:
     """What stands in `src` beside the components laid there. A link in its place is drift of those, if any."""
     ours = {root for root in roots if root.startswith("src/")}
     kind = _folder_kind(home / "src")
@@ -117,16 +117,18 @@ def _strangers(home: Path, roots: Mapping[str, object]) -> Iterator[Difference]:
             yield Difference(f"src/{entry.name}" + _slash(Path(entry.path)), "untracked")
 
 
-def is_of_older(setup: Mapping[str, Any]) -> bool:
+def is_from_older_version(setup: Mapping[str, Any]) -> bool:
     """Whether a version laid the workspace whose `activate` keeps byte code in it, in `.npu-rl/pycache`."""
     return "packs" not in setup
 
 
-def byte_code_of_older(home: Path, setup: Mapping[str, Any]) -> list[str]:
+def older_byte_code(home: Path, setup: Mapping[str, Any]) -> list[str]:
     """That folder, if such an `activate` would read anything from it."""
     try:
         return (
-            [".npu-rl/pycache/"] if is_of_older(setup) and any(os.scandir(home / ".npu-rl/pycache")) else []
+            [".npu-rl/pycache/"]
+            if is_from_older_version(setup) and any(os.scandir(home / ".npu-rl/pycache"))
+            else []
         )
     except OSError:
         return []
@@ -141,7 +143,7 @@ def _repositories(
     setup: Mapping[str, Any],
     known: Mapping[str, Stat],
     deep: bool,
-    found: Around,
+    found: LaidFilesReport,
 ) -> None:
     for folder in (".npu-rl/git", ".npu-rl/git/objects", PACKS):
         kind = _folder_kind(home / folder)
@@ -155,37 +157,37 @@ def _repositories(
 
 
 def _packs(
-    folder: Path, setup: Mapping[str, Any], known: Mapping[str, Stat], deep: bool, found: Around
+    folder: Path, setup: Mapping[str, Any], known: Mapping[str, Stat], deep: bool, found: LaidFilesReport
 ) -> None:
     """By size and seal. A pack is one file with the store's, so its change time tells nothing: it moves with every
     other workspace that is set up."""
     laid = setup.get("packs")
-    for name, said in sorted(laid.items()) if isinstance(laid, dict) else ():
+    for name, recorded in sorted(laid.items()) if isinstance(laid, dict) else ():
         before = None if deep else known.get(name)
         try:
-            kind = _pack(folder / Path(name).name, name, said, before, found)
+            kind = _pack(folder / Path(name).name, name, recorded, before, found)
         except (FileNotFoundError, ValueError):
             kind = "missing"
         if kind:
             found.drift.append(Difference(f"{PACKS}/{name}", kind))
 
 
-def _pack(path: Path, name: str, said: object, before: Stat | None, found: Around) -> str | None:
+def _pack(path: Path, name: str, recorded: object, before: Stat | None, found: LaidFilesReport) -> str | None:
     """What is wrong with a pack. Raises FileNotFoundError if there is none, or none any more."""
     status = path.lstat()
     now = stat_of(status)
     if not stat_module.S_ISREG(status.st_mode):
         return "type"
-    if not _as_known(before, now):
+    if not _is_unchanged(before, now):
         found.read += 1
-        size, seal = said if isinstance(said, list) and len(said) == 2 else (None, None)
+        size, seal = recorded if isinstance(recorded, list) and len(recorded) == 2 else (None, None)
         if status.st_size != size or _proven_seal(path) != seal:
             return "modified"
     found.stats[name] = now
     return None
 
 
-def _as_known(before: Stat | None, now: Stat) -> bool:
+def _is_unchanged(before: Stat | None, now: Stat) -> bool:
     return isinstance(before, list) and (before[:2], before[3:]) == (now[:2], now[3:])
 
 
@@ -249,7 +251,7 @@ def _is_setting(line: str) -> bool:
 def _small_file(path: Path, limit: int = _SMALL) -> tuple[str | None, bytes]:
     """(None, content) of a regular file that was not made huge, or what it is instead."""
     try:
-        handle = os.open(path, OPEN)
+        handle = os.open(path, OPEN_FLAGS)
     except FileNotFoundError:
         return ("type" if path.is_symlink() else "missing"), b""
     except NotADirectoryError:
@@ -287,12 +289,12 @@ def _seal(path: Path) -> bytes:
 def _proven_seal(path: Path) -> str:
     """The SHA-1 of all before the seal; it is the seal in a file that is whole, which the size and it together name."""
     digest = hashlib.sha1(usedforsecurity=False)
-    handle = os.open(path, OPEN)
+    handle = os.open(path, OPEN_FLAGS)
     try:
-        left = os.fstat(handle).st_size - _SEAL
-        while left > 0 and (chunk := os.read(handle, min(_CHUNK, left))):
+        remaining = os.fstat(handle).st_size - _SEAL
+        while remaining > 0 and (chunk := os.read(handle, min(_CHUNK, remaining))):
             digest.update(chunk)
-            left -= len(chunk)
+            remaining -= len(chunk)
         seal = os.read(handle, _SEAL + 1)
     finally:
         os.close(handle)

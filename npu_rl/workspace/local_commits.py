@@ -21,10 +21,10 @@ from npu_rl.workspace.confined_changes import Confined, LinkOnTheWay
 from npu_rl.workspace.laid_files import ALTERNATES
 from npu_rl.workspace.layout import repository_name
 
-_LARGEST = 64 * 1024 * 1024  # of a file that is read here: packed-refs has a line per ref
-_SEEN_BY_GIT = ("refs", "packed-refs", "index", "reftable", "worktrees")
+_MAXIMUM_SIZE = 64 * 1024 * 1024  # of a file that is read here: packed-refs has a line per ref
+_SHARED_WITH_GIT = ("refs", "packed-refs", "index", "reftable", "worktrees")
 
-_NAMES = re.compile(r"[0-9a-f]{40}|ref: ")
+_REF_CONTENT = re.compile(r"[0-9a-f]{40}|ref: ")
 
 
 def own_history(git_home: Path, root: str, commit: str) -> list[str]:
@@ -36,20 +36,20 @@ def own_history(git_home: Path, root: str, commit: str) -> list[str]:
         Confined(git_home.parent.parent).exists(repository)
     except LinkOnTheWay:
         return []  # what it leads to stays where it is
-    odd = foreign_part(repository) or foreign_part(git_home / "objects")
-    if odd is not None:
-        return [_unreadable(root, odd)]
+    problem = unsupported_file(repository) or unsupported_file(git_home / "objects")
+    if problem is not None:
+        return [_unreadable(root, problem)]
     found = [
         f"{root}: {_kind(name)} at {oid[:12]}"
         for name, oid in _refs(repository)
         if not (name == "refs/heads/main" and oid == commit)
         and not name.startswith("refs/bisect/")
-        and _NAMES.match(oid)  # a damaged ref alone holds nothing
+        and _REF_CONTENT.match(oid)  # a damaged ref alone holds nothing
     ]
     if (repository / "reftable").is_dir() or _has_objects(repository / "objects"):
-        odd = _odd_loan(git_home, repository)
-        if odd is not None:
-            return [_unreadable(root, odd)]
+        problem = _changed_alternates(git_home, repository)
+        if problem is not None:
+            return [_unreadable(root, problem)]
         found += [line for line in _own_objects(git_home, repository, root, commit) if line not in found]
     return found
 
@@ -58,7 +58,7 @@ def _unreadable(root: str, why: object) -> str:
     return f"{root}: the git repository, which can't be read ({why})"
 
 
-def _odd_loan(git_home: Path, repository: Path) -> str | None:
+def _changed_alternates(git_home: Path, repository: Path) -> str | None:
     """What would lead git to objects that setup did not lay; None if it borrows from where it was laid."""
     if (git_home / "objects/info/alternates").exists():
         return "objects/info/alternates was not written by npu-rl"
@@ -69,7 +69,7 @@ def _odd_loan(git_home: Path, repository: Path) -> str | None:
     return None if borrowed == ALTERNATES.encode() else "objects/info/alternates was changed"
 
 
-def foreign_part(folder: Path) -> str | None:
+def unsupported_file(folder: Path) -> str | None:
     """What git would wait for, or be led away by: anything but files and folders. None if there is nothing."""
     pending = [os.fspath(folder)]
     while pending:
@@ -94,7 +94,7 @@ def _view(git_home: Path, repository: Path) -> Iterator[Path]:
     try:
         init_bare(view, bare=False)
         (view / "refs").rmdir()
-        for name in _SEEN_BY_GIT:
+        for name in _SHARED_WITH_GIT:
             if (repository / name).exists():
                 (view / name).symlink_to(repository.absolute() / name)
         if (repository / "logs").is_dir():  # git takes no link for this one
@@ -110,7 +110,7 @@ def _view(git_home: Path, repository: Path) -> Iterator[Path]:
 
 def _copy(source: str, target: str) -> None:
     path = Path(source)
-    Path(target).write_bytes(Confined(path.parent).read(path, _LARGEST))
+    Path(target).write_bytes(Confined(path.parent).read(path, _MAXIMUM_SIZE))
 
 
 def _kind(name: str) -> str:
@@ -123,7 +123,7 @@ def _kind(name: str) -> str:
 def _refs(repository: Path) -> Iterator[tuple[str, str]]:
     """Every ref with its id, read from files: no git process for a question asked on every setup."""
     try:
-        packed = Confined(repository).read(repository / "packed-refs", _LARGEST)
+        packed = Confined(repository).read(repository / "packed-refs", _MAXIMUM_SIZE)
     except FileNotFoundError:
         packed = b""
     lines = packed.decode("utf-8", "surrogateescape").splitlines()
@@ -142,15 +142,17 @@ def _own_objects(git_home: Path, repository: Path, root: str, commit: str) -> li
     """Commits and staged content that setup did not lay, if any ref, reflog or index still names them."""
     try:
         with _view(git_home, repository) as view:
-            here = Git(view, extra={"GIT_OBJECT_DIRECTORY": str(repository / "objects")})
+            repository_view = Git(view, extra={"GIT_OBJECT_DIRECTORY": str(repository / "objects")})
             laid = Git(view, extra={"GIT_OBJECT_DIRECTORY": str(git_home / "objects")})
-            named = here.run(
+            named = repository_view.run(
                 "rev-list", "--objects", "--no-object-names", "--all", "--reflog", "--indexed-objects",
                 "--not", commit,
             ).stdout  # fmt: skip
-            asked = laid.run("cat-file", "--batch-check=%(objectname)", input=named).stdout
-            own = [line.split()[0] for line in asked.splitlines() if line.endswith(b" missing")]
-            kinds = here.run("cat-file", "--batch-check=%(objecttype)", input=b"\n".join([*own, b""])).stdout
+            looked_up = laid.run("cat-file", "--batch-check=%(objectname)", input=named).stdout
+            own = [line.split()[0] for line in looked_up.splitlines() if line.endswith(b" missing")]
+            kinds = repository_view.run(
+                "cat-file", "--batch-check=%(objecttype)", input=b"\n".join([*own, b""])
+            ).stdout
     except (GitError, OSError) as error:
         why = error.why if isinstance(error, GitError) else error
         return [_unreadable(root, why)]

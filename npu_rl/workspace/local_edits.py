@@ -48,7 +48,7 @@ def find_edits(home: Path, wanted: FilesByRoot) -> Edits:
     try:
         receipt = read_receipt(Layout(home))
     except WorkspaceError as error:
-        return _everything(home, error)
+        return _all_files(home, error)
     found = sorted({*_files(home, receipt, wanted)})
     return Edits(tuple(found), tuple(_history(home, receipt)))
 
@@ -87,7 +87,7 @@ def _history(home: Path, receipt: Receipt) -> Iterator[str]:
         yield from own_history(Layout(home).git, root, commit)
 
 
-def _everything(home: Path, error: WorkspaceError) -> Edits:
+def _all_files(home: Path, error: WorkspaceError) -> Edits:
     found = [f"{n}/" if _is_folder(home / n) else n for n in ("code", "src", "activate")
              if os.path.lexists(home / n)]  # fmt: skip
     history = [f"all of the git repositories ({error.what[0].lower()}{error.what[1:]})"]
@@ -99,18 +99,18 @@ def _printable(line: str) -> str:
     return line if line.isprintable() else ascii(line)[1:-1]
 
 
-def keep(inside: Confined, home: Path, edits: Edits, target: Path) -> None:
+def move_edits(inside: Confined, home: Path, edits: Edits, target: Path) -> None:
     """Move edits from the folder `home` of a workspace to another. Only renames: nothing is copied or replaced.
 
     A call that was cut short is finished by another with what is left.
     """
     for path in edits.files:
-        _put(inside, home / path.rstrip("/"), target, path.rstrip("/"))
+        _move_aside(inside, home / path.rstrip("/"), target, path.rstrip("/"))
     if edits.history:
-        _put(inside, Layout(home).git, target, "git")
+        _move_aside(inside, Layout(home).git, target, "git")
 
 
-def _put(inside: Confined, source: Path, target: Path, name: str) -> None:
+def _move_aside(inside: Confined, source: Path, target: Path, name: str) -> None:
     """To the target, or beside what has the name there already."""
     try:
         if not inside.exists(source):

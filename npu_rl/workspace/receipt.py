@@ -84,11 +84,11 @@ def read_receipt(layout: Layout) -> Receipt:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise WorkspaceError(
-            "The receipt can't be read", where=str(layout.receipt), why=_told(error), hint=again
+            "The receipt can't be read", where=str(layout.receipt), why=_reason(error), hint=again
         ) from error
 
 
-def _told(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, OSError):
         return error.strerror or str(error)
     return f"{error} is missing" if isinstance(error, KeyError) else str(error)
@@ -105,7 +105,7 @@ def read_lock(layout: Layout) -> tuple[Lock, str]:
         text = layout.inside.read(layout.lock, lock_model.MAXIMUM_SIZE).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise LockError(
-            "The workspace's lock can't be read", where=where, why=_told(error),
+            "The workspace's lock can't be read", where=where, why=_reason(error),
             hint="Set the workspace up again: npu-rl setup --manifest NAME --workspace DIR",
         ) from error  # fmt: skip
     return lock_model.parse_with_digest(text, where)

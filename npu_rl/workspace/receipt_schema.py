@@ -16,7 +16,7 @@ from npu_rl.lock.lock_fields import check_upstream_path
 _MODES = {FILE, EXECUTABLE, SYMLINK, GITLINK}
 _STATES = ("in place", "superseded")  # how a locked tree can hold a hunk
 _TEXTS = ("npu_rl", "manifest", "python", "activate")
-_LATEST = 253402300799  # the last second of the year 9999
+_MAXIMUM_TIME = 253402300799  # the last second of the year 9999
 
 
 def check_receipt(body: Mapping[str, Any], files: Mapping[str, Mapping[str, tuple[str, str]]]) -> None:
@@ -25,19 +25,19 @@ def check_receipt(body: Mapping[str, Any], files: Mapping[str, Mapping[str, tupl
     files: those of the body, by root and path.
     """
     for root in files:
-        _demand(root == "code" or _is_source(root), f"{root!r} is not a root of a workspace")
+        _require(root == "code" or _is_source(root), f"{root!r} is not a root of a workspace")
         _check_listing(root, files[root])
     for key in ("trees", "commits"):
         ids = body[key]
-        _demand(isinstance(ids, dict) and set(ids) == set(files), f"{key}: not the same roots as in files")
-        _demand(all(_is_hex(i, 40) for i in ids.values()), f"{key}: not an object id")
-    _demand("code" in files, "files: the root `code` is missing")
+        _require(isinstance(ids, dict) and set(ids) == set(files), f"{key}: not the same roots as in files")
+        _require(all(_is_hex(i, 40) for i in ids.values()), f"{key}: not an object id")
+    _require("code" in files, "files: the root `code` is missing")
     _check_hunks(body["hunks"], files)
     _check_texts(body["texts"])
     _check_setup(body["setup"])
 
 
-def _demand(fine: bool, what: str) -> None:
+def _require(fine: bool, what: str) -> None:
     if not fine:
         raise ValueError(what)
 
@@ -48,10 +48,10 @@ def _is_source(root: str) -> bool:
 
 
 def _is_hex(value: object, length: int) -> bool:
-    return isinstance(value, str) and len(value) == length and _are_hex(value)
+    return isinstance(value, str) and len(value) == length and _is_hex_text(value)
 
 
-def _are_hex(digits: str) -> bool:
+def _is_hex_text(digits: str) -> bool:
     return bytes.fromhex(digits).hex() == digits  # ten times as fast as looking at each
 
 
@@ -62,29 +62,29 @@ def _is_count(value: object) -> bool:
 def _check_listing(root: str, listing: Mapping[str, tuple[str, str]]) -> None:
     _check_paths(root, listing)
     modes, ids = {m for m, _ in listing.values()}, [i for _, i in listing.values()]
-    _demand(modes <= _MODES, f"{root}: invalid file mode")
-    _demand(set(map(len, ids)) <= {40} and _are_hex("".join(ids)), f"{root}: not an object id")
+    _require(modes <= _MODES, f"{root}: invalid file mode")
+    _require(set(map(len, ids)) <= {40} and _is_hex_text("".join(ids)), f"{root}: not an object id")
 
 
 def _check_paths(root: str, paths: Collection[str]) -> None:
     """As `check_upstream_path`, and such that the system can be asked for them."""
     together = "/" + "/ /".join(paths) + "/"
     together.encode("utf-8", "surrogateescape")  # UnicodeEncodeError is a ValueError
-    _demand("\0" not in together, f"{root}: a path contains a NUL")
-    _demand(not paths or "//" not in together, f"{root}: a path has an empty component")
+    _require("\0" not in together, f"{root}: a path contains a NUL")
+    _require(not paths or "//" not in together, f"{root}: a path has an empty component")
     for path in [path for path in paths if "/." in path or path[0] == "."]:  # few
         check_upstream_path(path)
 
 
 def _check_hunks(hunks: object, roots: Collection[str]) -> None:
-    _demand(isinstance(hunks, list), "hunks: expected a list")
+    _require(isinstance(hunks, list), "hunks: expected a list")
     assert isinstance(hunks, list)
     for number, record in enumerate(hunks):
-        _demand(isinstance(record, dict) and record["root"] in roots, f"hunks[{number}]: unknown root")
+        _require(isinstance(record, dict) and record["root"] in roots, f"hunks[{number}]: unknown root")
         texts = (record["file"], record["patch"], record["component"])
         fine = all(isinstance(text, str) for text in texts) and record["state"] in _STATES
         fine = fine and _is_count(record["line"]) and _is_count(record["hunk"])
-        _demand(fine and _has_lines(record), f"hunks[{number}]: not a valid hunk record")
+        _require(fine and _has_lines(record), f"hunks[{number}]: not a valid hunk record")
         text_checks.check_name(record["component"])
         record["patch"].encode("utf-8", "surrogateescape")
     _check_paths("hunks", {record["file"] for record in hunks})
@@ -111,18 +111,18 @@ def _has_lines(record: Mapping[str, Any]) -> bool:
 
 
 def _check_texts(texts: object) -> None:
-    _demand(isinstance(texts, dict), "texts: expected a mapping")
+    _require(isinstance(texts, dict), "texts: expected a mapping")
     assert isinstance(texts, dict)
     for text in texts.values():
-        _demand(isinstance(text, str), "texts: expected text")
+        _require(isinstance(text, str), "texts: expected text")
         text.encode("utf-8", "surrogateescape")
 
 
 def _check_setup(setup: object) -> None:
-    _demand(isinstance(setup, dict), "setup: expected a mapping")
+    _require(isinstance(setup, dict), "setup: expected a mapping")
     assert isinstance(setup, dict)
     for key in _TEXTS:
-        _demand(isinstance(setup.get(key, ""), str), f"setup.{key}: expected text")
+        _require(isinstance(setup.get(key, ""), str), f"setup.{key}: expected text")
     made = setup.get("made", 0)
-    _demand(_is_count(made) and made <= _LATEST, "setup.made: expected a time in seconds")
-    _demand("lock" not in setup or _is_hex(setup["lock"], 64), "setup.lock: expected a digest")
+    _require(_is_count(made) and made <= _MAXIMUM_TIME, "setup.made: expected a time in seconds")
+    _require("lock" not in setup or _is_hex(setup["lock"], 64), "setup.lock: expected a digest")

@@ -19,7 +19,7 @@ from npu_rl.lock.lock_model import Lock
 from npu_rl.store import Store, Unit, disk_errors
 from npu_rl.workspace import file_check, laid_files, local_edits, materialise, swap
 from npu_rl.workspace.confined_changes import LinkOnTheWay
-from npu_rl.workspace.interrupted_setup import keep_edits, recover_held
+from npu_rl.workspace.interrupted_setup import edit_keeper, recover_interrupted
 from npu_rl.workspace.layout import Layout, repository_name
 from npu_rl.workspace.receipt import Receipt, digest_of, read_receipt
 from npu_rl.workspace.up_to_date import Outcome, up_to_date
@@ -59,7 +59,7 @@ class Delivered:
     sources: dict[str, str]
 
 
-def run(request: Request, tell: Callable[[str], None]) -> Outcome:
+def run(request: Request, notify: Callable[[str], None]) -> Outcome:
     """Set up, or say that nothing is to do.
 
     Raises WorkspaceError when local edits are in the way (they are listed, nothing is changed).
@@ -67,10 +67,10 @@ def run(request: Request, tell: Callable[[str], None]) -> Outcome:
     started = time.monotonic()
     layout = request.layout
     text = lock_model.dump(request.lock)
-    _check_place(layout)
+    _check_target(layout)
     git_version()
-    with disk_errors(layout.root), exclusive(layout, tell):
-        recover_held(layout, tell)
+    with disk_errors(layout.root), exclusive(layout, notify):
+        recover_interrupted(layout, notify)
         if up_to_date(layout, text, request.python):  # another process was faster
             return Outcome(False, seconds=time.monotonic() - started)
         delivered = _deliver(request)
@@ -84,14 +84,14 @@ def run(request: Request, tell: Callable[[str], None]) -> Outcome:
                 layout.root, files
             )  # with --discard too: what can't be read stops it here
             if found and not request.discard:
-                raise _in_the_way(layout, found)
+                raise _local_changes_error(layout, found)
         staging = layout.hidden / f"staging-{os.urandom(6).hex()}"
         try:
             _stage(staging, request, delivered, files, text)
         except BaseException:
             layout.inside.remove(staging)
             raise
-        outcome.kept = swap.swap(layout, staging, keep_edits(layout))
+        outcome.kept = swap.swap(layout, staging, edit_keeper(layout))
     outcome.seconds = time.monotonic() - started
     return outcome
 
@@ -103,13 +103,13 @@ def _deliver(request: Request) -> Delivered:
 
     store = Store()
     store.sweep()
-    beside = request.manifest.parent
-    deliverer = Deliverer(store, request.network, beside, request.watcher)
+    manifest_folder = request.manifest.parent
+    deliverer = Deliverer(store, request.network, manifest_folder, request.watcher)
     deliveries = deliverer.deliver(request.lock, request.jobs)
     units = list(dict.fromkeys(unit for delivery in deliveries.values() for unit in delivery.units))
     return Delivered(
         units=units,
-        composed=composed(store, request.lock, units, beside),
+        composed=composed(store, request.lock, units, manifest_folder),
         received=sum(delivery.received for delivery in deliveries.values()),
         sources={name: delivery.source for name, delivery in deliveries.items()},
     )
@@ -124,7 +124,7 @@ def _interpreter_before(layout: Layout) -> str | None:
     return named if isinstance(named, str) and Path(named).is_file() else None
 
 
-def _check_place(layout: Layout) -> None:
+def _check_target(layout: Layout) -> None:
     """Refuse a path that can't be imported from, and a folder whose content is not ours to replace."""
     check_path(layout.root)
     if layout.root.is_symlink() and not layout.root.exists():
@@ -149,7 +149,7 @@ def _check_place(layout: Layout) -> None:
         )
 
 
-def _in_the_way(layout: Layout, found: local_edits.Edits) -> WorkspaceError:
+def _local_changes_error(layout: Layout, found: local_edits.Edits) -> WorkspaceError:
     return WorkspaceError(
         f"The workspace has {len(found)} local change{'s' if len(found) > 1 else ''} that setup would replace",
         where=str(layout.root),

@@ -24,9 +24,9 @@ from npu_rl.workspace.layout import MOVED, Layout
 Keep = Callable[[Path, Path], None]
 
 _NAME = re.compile(r"(staging|old)-[0-9a-f]{12}")
-_KEPT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2}(\.[0-9]+)?")
+_KEPT_NAME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2}(\.[0-9]+)?")
 # What a killed command may leave in `.npu-rl`: our folders, and half-written files.
-_LEFT = re.compile(r"(staging|old)-[0-9a-f]{12}|\.clock-.*|\.[a-z]+\.json\.[0-9a-f]{12}")
+_LEFTOVER = re.compile(r"(staging|old)-[0-9a-f]{12}|\.clock-.*|\.[a-z]+\.json\.[0-9a-f]{12}")
 _MAXIMUM_SIZE = 64 * 1024
 
 
@@ -58,7 +58,7 @@ def read_journal(layout: Layout) -> Journal | None:
         body = parse_json(layout.inside.read(layout.journal, _MAXIMUM_SIZE))
         names = (body["staging"], body["old"])
         incoming = frozenset(body["in"])
-        ours = all(_NAME.fullmatch(name) for name in names) and _KEPT.fullmatch(body["kept"])
+        ours = all(_NAME.fullmatch(name) for name in names) and _KEPT_NAME.fullmatch(body["kept"])
         if not ours or not incoming <= set(MOVED):
             raise ValueError("it names paths that setup never uses")  # they would be removed
         staging, old = (layout.hidden / name for name in names)
@@ -126,14 +126,14 @@ def _move_all(layout: Layout, journal: Journal) -> None:
         comes = name in journal.incoming
         if inside.exists(place) and (inside.exists(new) or not comes):
             if inside.exists(old):
-                _clear(layout, name, journal)
+                _move_new_files_aside(layout, name, journal)
             else:
                 inside.move(place, old)
         if comes and inside.exists(new):
             inside.move(new, place)
 
 
-def _clear(layout: Layout, name: str, journal: Journal) -> None:
+def _move_new_files_aside(layout: Layout, name: str, journal: Journal) -> None:
     """Something was made in a place of ours while the swap lay unfinished. In `.npu-rl` it is only a cache."""
     if name.startswith(".npu-rl/"):
         layout.inside.remove(layout.root / name)
@@ -156,7 +156,7 @@ def _move_back(layout: Layout, journal: Journal) -> None:
 def leftovers(layout: Layout) -> list[Path]:
     """What a killed command left: to be removed with the workspace held, and without a journal."""
     try:
-        return [path for path in layout.hidden.iterdir() if _LEFT.fullmatch(path.name)]
+        return [path for path in layout.hidden.iterdir() if _LEFTOVER.fullmatch(path.name)]
     except (FileNotFoundError, NotADirectoryError):
         return []
 

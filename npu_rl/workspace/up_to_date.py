@@ -43,7 +43,7 @@ def up_to_date(layout: Layout, text: str, python: str | None = None) -> bool:
         return False  # damaged, or another setup is putting it in place: look again with the workspace held
     if python is not None and receipt.setup.get("python") != python:
         return False
-    if laid_files.is_of_older(receipt.setup):
+    if laid_files.is_from_older_version(receipt.setup):
         return False
     try:
         return _is_as_laid(layout, receipt)
@@ -53,7 +53,7 @@ def up_to_date(layout: Layout, text: str, python: str | None = None) -> bool:
 
 def _is_as_laid(layout: Layout, receipt: Receipt) -> bool:
     known = file_check.read_stats(layout.stat, receipt.digest)
-    around = laid_files.look_around(
+    around = laid_files.check_laid_files(
         layout.root, receipt.files, receipt.setup, known.get(laid_files.PACKS, {}), without_git=False
     )
     if around.drift:

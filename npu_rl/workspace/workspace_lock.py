@@ -15,7 +15,7 @@ from npu_rl.disk import disk_errors
 from npu_rl.errors import WorkspaceError
 from npu_rl.workspace.layout import Layout
 
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 
 _LOCK = "busy.lock"
 _POLL = 0.05
@@ -23,7 +23,7 @@ _ATTEMPTS = 100
 
 
 @contextlib.contextmanager
-def exclusive(layout: Layout, tell: Tell, wait: float = 600.0) -> Iterator[None]:
+def exclusive(layout: Layout, notify: Notify, wait: float = 600.0) -> Iterator[None]:
     """Hold the workspace, made if it isn't there. Works between hosts on a network file system that has locks.
 
     tell: hears it if another command has to be waited for. wait: for how many seconds at most. Folders that this
@@ -31,18 +31,18 @@ def exclusive(layout: Layout, tell: Tell, wait: float = 600.0) -> Iterator[None]
     Raises WorkspaceError after that time.
     """
     with disk_errors(layout.root):
-        made, handle = _take(layout, tell, wait)
+        created, handle = _acquire(layout, notify, wait)
     try:
         yield
     except BaseException:
-        _leave_nothing(layout, made)
+        _remove_created(layout, created)
         raise
     finally:
         os.close(handle)  # gives the lock back
 
 
 @contextlib.contextmanager
-def settled(layout: Layout, tell: Tell, wait: float = 600.0) -> Iterator[None]:
+def settled(layout: Layout, notify: Notify, wait: float = 600.0) -> Iterator[None]:
     """Wait for a setup that is going on, and keep others out for as long as this lasts. Nothing is written.
 
     Raises WorkspaceError if the setup takes longer than `wait` seconds, or if it was interrupted.
@@ -54,20 +54,20 @@ def settled(layout: Layout, tell: Tell, wait: float = 600.0) -> Iterator[None]:
             handle = None
         if handle is not None:
             stack.callback(os.close, handle)
-            _wait_for(layout, handle, fcntl.LOCK_SH, tell, wait)
+            _wait_for(layout, handle, fcntl.LOCK_SH, notify, wait)
         if layout.is_swapping:
-            from npu_rl.workspace.interrupted_setup import interrupted
+            from npu_rl.workspace.interrupted_setup import interrupted_error
 
-            raise interrupted(layout)
+            raise interrupted_error(layout)
         yield
 
 
-def _take(layout: Layout, tell: Tell, wait: float) -> tuple[list[Path], int]:
+def _acquire(layout: Layout, notify: Notify, wait: float) -> tuple[list[Path], int]:
     """The folders that were made, and a handle on the file that holds the workspace."""
     path = layout.hidden / _LOCK
     for attempt in itertools.count():
         try:
-            made = _make(layout)
+            created = _make(layout)
             handle = layout.inside.handle(path, os.O_RDWR | os.O_CREAT)
         except FileNotFoundError:
             if attempt == _ATTEMPTS:
@@ -80,10 +80,10 @@ def _take(layout: Layout, tell: Tell, wait: float) -> tuple[list[Path], int]:
                 ) from error
             raise
         try:
-            _wait_for(layout, handle, fcntl.LOCK_EX, tell, wait)
+            _wait_for(layout, handle, fcntl.LOCK_EX, notify, wait)
             now = layout.inside.status(path)
             if now is not None and os.path.samestat(now, os.fstat(handle)):
-                return made, handle
+                return created, handle
         except BaseException:
             os.close(handle)
             raise
@@ -94,28 +94,28 @@ def _take(layout: Layout, tell: Tell, wait: float) -> tuple[list[Path], int]:
 def _make(layout: Layout) -> list[Path]:
     """Make the workspace's folder and `.npu-rl`; those that were made, the outer ones first."""
     missing = [path for path in (layout.root, *layout.root.parents) if not path.exists()]
-    made = []
+    created = []
     for path in (*reversed(missing), layout.hidden):
         with contextlib.suppress(FileExistsError):
             path.mkdir()
-            made.append(path)
+            created.append(path)
     layout.inside.make(layout.hidden)  # raises if what is there is no folder
-    return made
+    return created
 
 
-def _leave_nothing(layout: Layout, made: list[Path]) -> None:
-    if layout.hidden not in made:
+def _remove_created(layout: Layout, created: list[Path]) -> None:
+    if layout.hidden not in created:
         return
     with contextlib.suppress(OSError):
         if [path.name for path in layout.hidden.iterdir()] == [_LOCK]:
             layout.inside.remove(layout.hidden / _LOCK)
-        for path in reversed(made):
+        for path in reversed(created):
             path.rmdir()
 
 
-def _wait_for(layout: Layout, handle: int, kind: int, tell: Tell, wait: float) -> None:
+def _wait_for(layout: Layout, handle: int, kind: int, notify: Notify, wait: float) -> None:
     end = time.monotonic() + wait
-    told = False
+    notified = False
     while True:
         try:
             return fcntl.flock(handle, kind | fcntl.LOCK_NB)
@@ -123,13 +123,13 @@ def _wait_for(layout: Layout, handle: int, kind: int, tell: Tell, wait: float) -
             pass
         except OSError:
             if kind == fcntl.LOCK_EX:
-                tell(
+                notify(
                     f"note: {layout.root} is on a file system without support for locks; run only one setup at a time."
                 )
             return None
-        if not told:
-            tell(f"Another npu-rl command is using {layout.root}; waiting for it to finish.")
-            told = True
+        if not notified:
+            notify(f"Another npu-rl command is using {layout.root}; waiting for it to finish.")
+            notified = True
         if time.monotonic() > end:
             raise WorkspaceError(
                 "Another npu-rl command is using this workspace",

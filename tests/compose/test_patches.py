@@ -300,7 +300,11 @@ def test_a_patch_of_a_patched_component(world: World) -> None:
     [
         ({"fixes/x.patch": GOOD}, "fixes/absent.patch", "recipe has no path fixes/absent.patch at its pin"),
         ({"fixes/x.patch": GOOD}, "else/y.patch", "recipe has no path else/y.patch at this pin"),
-        ({"fixes/x.patch": GOOD, "else/y.patch": GOOD}, "else/*", "`path: ... from:` does not support patterns"),
+        (
+            {"fixes/x.patch": GOOD, "else/y.patch": GOOD},
+            "else/*",
+            "`path: ... from:` does not support patterns",
+        ),
         ({"fixes/README": "r\n"}, "fixes", "No patch is there"),
         ({"fixes/x.patch": File("y", mode="120000")}, "fixes/x.patch", "neither a file nor a folder"),
         ({"fixes/series": "x.patch\n", "fixes/a.patch": GOOD}, "fixes", "The patch x.patch does not exist"),

@@ -54,7 +54,7 @@ class Stage:
         return self.home / f"{name}.yaml"
 
     def lock(self, name: str) -> Lock:
-        return lock_model.read(lock_model.file_for(self.manifest(name)))
+        return lock_model.read(lock_model.lock_path(self.manifest(name)))
 
 
 @dataclass(frozen=True)

@@ -464,7 +464,7 @@ def test_silence_ends_the_process_and_all_it_started(
     with pytest.raises(GitError) as caught:
         Git(tmp_path).transfer("fetch", config={}, stall=0.4)
     assert caught.value.stalled == 0.4
-    assert caught.value.heard
+    assert caught.value.received_data
     assert "no data for 0.4 seconds" in str(caught.value)
     assert _ended(fifo[1])
     assert time.monotonic() - started < 10
@@ -474,7 +474,7 @@ def test_silence_from_the_first_moment_is_told_apart(fake: Path, tmp_path: Path)
     _script(fake, "exec sleep 60")
     with pytest.raises(GitError) as caught:
         Git(tmp_path).transfer("fetch", config={}, stall=0.2)
-    assert not caught.value.heard
+    assert not caught.value.received_data
 
 
 def test_a_process_that_closes_its_pipes_and_goes_on_is_watched_too(fake: Path, tmp_path: Path) -> None:

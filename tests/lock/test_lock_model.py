@@ -405,5 +405,5 @@ def test_wants_are_what_upstream_has() -> None:
         ),
     )
     component = replace(sample().components["up"], merges=merges)
-    assert component.wants() == (ROOT[0], *map(oid, (1, 2, 3, 6, 7)))
-    assert replace(component, root=None).wants() == (FOLDER[0], *map(oid, (1, 2, 3, 6, 7)))
+    assert component.wanted_objects() == (ROOT[0], *map(oid, (1, 2, 3, 6, 7)))
+    assert replace(component, root=None).wanted_objects() == (FOLDER[0], *map(oid, (1, 2, 3, 6, 7)))

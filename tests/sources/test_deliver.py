@@ -123,7 +123,7 @@ def test_git_first_then_pypi(upstream: Upstream, store: Store, tmp_path: Path, i
     assert delivery.source == "up==1.0"
     assert "trying the next source" in notes.notes[0]
     init_bare(tmp_path / "scratch")
-    wants = lock.components["up"].wants()
+    wants = lock.components["up"].wanted_objects()
     assert reached(upstream.repo, *wants) <= set(objects_of(delivery.units[0], tmp_path / "scratch"))
 
 

@@ -24,7 +24,7 @@ from npu_rl.sources.git_fetch import (
     remote,
 )
 from npu_rl.sources.progress import Silent
-from npu_rl.sources.transfer_errors import Fault, NotDelivered, fault_of, gist, may_pass
+from npu_rl.sources.transfer_errors import Fault, NotDelivered, fault_of, is_retryable, main_message
 from npu_rl.sources.url_rewriting import Rewrites
 from npu_rl.store import Store, Unit
 from tests.sources.mirrors import (
@@ -427,7 +427,7 @@ WORDS = {
 def test_faults(words: str, fault: Fault) -> None:
     error = GitError(["fetch"], 128, words)
     assert fault_of(error) is fault
-    assert may_pass(error) is (fault in (Fault.DOWN, Fault.CUT))
+    assert is_retryable(error) is (fault in (Fault.DOWN, Fault.CUT))
 
 
 def test_the_line_that_says_most_is_shown() -> None:
@@ -437,8 +437,8 @@ def test_the_line_that_says_most_is_shown() -> None:
         "warning: x\nfatal: something new\nand more": "fatal: something new",
         "no idea": "no idea",
     }.items():
-        assert gist(GitError(["fetch"], 128, words)) == line
-    assert gist(GitError(["fetch"], 128, "")) == "exit status 128"
+        assert main_message(GitError(["fetch"], 128, words)) == line
+    assert main_message(GitError(["fetch"], 128, "")) == "exit status 128"
 
 
 # -- addresses -----------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ def launcher(root: Path) -> Iterator[subprocess.Popen[str]]:
         process.kill()
         process.wait()
         if (root / "demo").exists():
-            for pid in processes_of(RunRecord.look(root, "demo").id):
+            for pid in processes_of(RunRecord.load(root, "demo").id):
                 os.kill(pid, signal.SIGKILL)
 
 
@@ -93,7 +93,7 @@ def test_a_run_that_is_there_is_refused_with_the_ways_out(root: Path) -> None:
         RunRecord.create(root, "first", {})
     assert "--resume" not in str(caught.value), "the checkpoint's folder is not there"
     (root / "first/checkpoints/global_step_4").mkdir()
-    with pytest.raises(NpuRlError, match="go on from its checkpoint of step 4 with --resume"):
+    with pytest.raises(NpuRlError, match="continue from its checkpoint of step 4 with --resume"):
         RunRecord.create(root, "first", {})
     assert json.loads((root / "first/run.json").read_text())["mine"] is True
     assert os.listdir(root) == ["first"]
@@ -254,7 +254,7 @@ def test_while_an_attempt_lasts_no_other_process_gets_the_run(root: Path) -> Non
         "from pathlib import Path\n"
         "from npu_rl.errors import NpuRlError\n"
         "from npu_rl.training.run_record import RunRecord\n"
-        "look = RunRecord.look(Path(sys.argv[1]), 'demo')\n"
+        "look = RunRecord.load(Path(sys.argv[1]), 'demo')\n"
         "print(look.attempts[-1].outcome)\n"
         "for action in (lambda: RunRecord.open(Path(sys.argv[1]), 'demo'),\n"
         "               lambda: look.begin_attempt([], {}, {}, '')):\n"
@@ -290,7 +290,7 @@ def test_after_a_kill_of_npu_rl_its_driver_has_the_run_and_after_that_it_was_kil
         RunRecord.open(root, "demo")
     assert f"pid {driver}" in str(caught.value)
     assert lives(driver)  # it was only looked at
-    assert RunRecord.look(root, "demo").attempts[-1].outcome is None
+    assert RunRecord.load(root, "demo").attempts[-1].outcome is None
     os.kill(driver, signal.SIGKILL)
     wait_for(lambda: not lives(driver), "the driver's end")
     record = RunRecord.open(root, "demo")

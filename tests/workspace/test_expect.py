@@ -17,7 +17,7 @@ from tests.workspace.stack import Stack, receipt_with, verify_json
 @pytest.fixture(scope="module")
 def digest(stack: Stack) -> str:
     """As it stands in the lock that people commit."""
-    found: str = json.loads(lock_model.file_for(stack.old).read_text())["digest"]
+    found: str = json.loads(lock_model.lock_path(stack.old).read_text())["digest"]
     return found
 
 

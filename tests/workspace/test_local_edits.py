@@ -323,7 +323,7 @@ def test_history_stops_a_setup_and_discard_keeps_it(stack: Stack, layout: Layout
     assert git_in(layout.code, stack, "status", "--porcelain") == ""
 
 
-def look_around(layout: Layout, stack: Stack) -> None:
+def check_laid_files(layout: Layout, stack: Stack) -> None:
     git_in(layout.code, stack, "status")
     git_in(layout.code, stack, "log", "-p")
     git_in(layout.code, stack, "checkout", "-q", "HEAD~2")
@@ -348,7 +348,7 @@ def garbage_collection(layout: Layout, stack: Stack) -> None:
 
 
 @pytest.mark.parametrize(
-    "work", [look_around, bisect, stage_and_unstage, garbage_collection], ids=lambda work: work.__name__
+    "work", [check_laid_files, bisect, stage_and_unstage, garbage_collection], ids=lambda work: work.__name__
 )
 def test_what_leaves_nothing_to_lose_stops_nothing(stack: Stack, layout: Layout, work: Work) -> None:
     work(layout, stack)
@@ -413,7 +413,7 @@ def test_work_done_while_the_setup_ran_is_kept(stack: Stack, layout: Layout, wor
     work_found = local_edits.find_edits(old, {})
     assert work_found
     place = layout.kept / "now"
-    local_edits.keep(layout.inside, old, work_found, place)
+    local_edits.move_edits(layout.inside, old, work_found, place)
     for path in FILES[work]:
         assert os.path.lexists(place / path)
     assert not local_edits.find_edits(old, {}).files

@@ -46,7 +46,7 @@ def stage(layout: Layout, incoming: Layout) -> Path:
 
 def keep(old: Path, target: Path) -> None:
     """As setup does it: what a person did goes to `kept`."""
-    local_edits.keep(Confined(old.parent.parent), old, local_edits.find_edits(old, {}), target)
+    local_edits.move_edits(Confined(old.parent.parent), old, local_edits.find_edits(old, {}), target)
 
 
 def die_at(number: int, log: Path, action: Callable[[], object]) -> bool:

@@ -337,7 +337,7 @@ def test_a_forged_patch_text_is_found(layout: Layout) -> None:
 
 
 def test_receipt_and_lock_of_two_setups_do_not_go_together(stack: Stack, layout: Layout) -> None:
-    shutil.copy(lock_model.file_for(stack.new), layout.lock)
+    shutil.copy(lock_model.lock_path(stack.new), layout.lock)
     with pytest.raises(WorkspaceError, match="does not match its lock"):
         look(layout)
 

@@ -15,10 +15,10 @@ def without_colours(text: str) -> str:
     return _ANSI.sub("", text) if "\x1b" in text else text
 
 
-def speaker_and_words(line: str) -> tuple[str, str]:
+def speaker_and_message(line: str) -> tuple[str, str]:
     """Who said it (Ray's prefix, "" for the driver itself) and what was said; no colours, no repeat mark."""
     plain = without_colours(line)
     if " [repeated " in plain:
         plain = _REPEATED.sub("", plain)
-    said = _SPEAKER.match(plain)
-    return (said[1].strip(), plain[said.end() :]) if said else ("", plain)
+    prefix = _SPEAKER.match(plain)
+    return (prefix[1].strip(), plain[prefix.end() :]) if prefix else ("", plain)

@@ -17,12 +17,12 @@ class Tail:
     def __init__(self, path: Path, offset: int) -> None:
         self._path = path
         self._next = offset
-        self._part = b""
+        self._unfinished = b""
 
     @property
     def offset(self) -> int:
         """Where the first byte not given out yet lies: a later `follow` may go on from there."""
-        return self._next - len(self._part)
+        return self._next - len(self._unfinished)
 
     def lines(self) -> Iterator[str]:
         """The lines completed since the last look, without their ends; empty ones are left out."""
@@ -38,18 +38,18 @@ class Tail:
 
     def rest(self) -> str:
         """What stands after the last line end: a process that died in the middle of a line said this."""
-        part, self._part = self._part, b""
+        part, self._unfinished = self._unfinished, b""
         return part.decode("utf-8", "replace").strip("\r")
 
     def _take(self, chunk: bytes) -> list[str]:
-        data = self._part + chunk
+        data = self._unfinished + chunk
         # a \r that ends the data may be the first half of \r\n
         whole = data[:-1] if data.endswith(b"\r") else data
         *lines, last = _LINE_ENDS.split(whole)
-        self._part = last + data[len(whole) :]
-        if len(self._part) > _LONGEST_LINE:
-            lines.append(self._part)
-            self._part = b""
+        self._unfinished = last + data[len(whole) :]
+        if len(self._unfinished) > _LONGEST_LINE:
+            lines.append(self._unfinished)
+            self._unfinished = b""
         return [line.decode("utf-8", "replace") for line in lines if line]
 
 

@@ -85,24 +85,24 @@ class Watch:
         if unknown := self._fatal - set(KINDS):
             raise ValueError(f"unknown kinds of alarm: {', '.join(sorted(unknown))}")
         self._log = log
-        self._told: set[str] = set()
+        self._active: set[str] = set()
         self._last_sign = started
         self._step: int | None = None
         self._durations: deque[float] = deque(maxlen=_REMEMBERED)
-        self._same: tuple[float, int] = (math.nan, 0)  # a reward, and for how many steps
-        self._seen: tuple[float, float] = (math.inf, -math.inf)  # lowest and highest reward
+        self._repeated_reward: tuple[float, int] = (math.nan, 0)  # a reward, and for how many steps
+        self._reward_range: tuple[float, float] = (math.inf, -math.inf)  # lowest and highest reward
         self._empty = 0
         self._clipped: list[float] = []  # rewards of the latest steps whose answers were all cut off
 
     def point(self, step: int, data: Mapping[str, float], now: float) -> list[Alarm]:
         """Take a step's numbers. now: seconds of any one clock that runs evenly."""
-        took = seconds(data)
-        if took is None and self._step is not None and self._last_sign is not None:
-            took = now - self._last_sign
-        if took is not None and took > 0:
-            self._durations.append(took)
+        duration = seconds(data)
+        if duration is None and self._step is not None and self._last_sign is not None:
+            duration = now - self._last_sign
+        if duration is not None and duration > 0:
+            self._durations.append(duration)
         self._last_sign, self._step = now, step
-        self._told.discard("no-progress")
+        self._active.discard("no-progress")
         alarms = [self._nan(step, data), self._transfer(step, data)]
         value = reward(data)
         if value is not None and math.isfinite(value):
@@ -136,7 +136,7 @@ class Watch:
                 "A process is stuck or dead and the others wait for it in a collective operation, or a checkpoint is "
                 "being written to a slow disk."
             )
-        alarm = self._tell("no-progress", True, message, cause, self._log)
+        alarm = self._raise_alarm("no-progress", True, message, cause, self._log)
         return [alarm] if alarm else []
 
     def _patience(self) -> float | None:
@@ -152,18 +152,18 @@ class Watch:
         if not known:
             return None  # a validation, which says nothing about it
         bad = [key for key in known if not math.isfinite(data[key])]
-        told = ", ".join(f"{key} is {data[key]}" for key in bad)
+        listed = ", ".join(f"{key} is {data[key]}" for key in bad)
         cause = "The values overflow: the learning rate or the loss scale is too high, or a weight was not loaded."
         if any(key in REWARDS for key in bad):
             cause = "The reward function returned a value that is not finite for some response."
-        return self._tell("nan", bool(bad), f"Step {step}: {told}", cause, bad[0] if bad else "")
+        return self._raise_alarm("nan", bool(bad), f"Step {step}: {listed}", cause, bad[0] if bad else "")
 
     def _transfer(self, step: int, data: Mapping[str, float]) -> Alarm | None:
         limit = self._transfer_limit(data)
         difference = data.get(DIFFERENCE)
         if limit is None or difference is None:
             return None
-        return self._tell(
+        return self._raise_alarm(
             "transfer",
             not difference <= limit,  # NaN is an alarm too
             f"Step {step}: rollout and trainer give the response tokens different probabilities: mean difference "
@@ -185,14 +185,14 @@ class Watch:
         return (TRANSFER_FACTOR if uniform else TRANSFER_FACTOR_LEARNING) / choices
 
     def _constant(self, step: int, data: Mapping[str, float], value: float, learnt: bool) -> Alarm | None:
-        before, count = self._same
-        self._same = (value, count + 1 if value == before else 1)
-        low, high = self._seen
-        self._seen = (min(low, value), max(high, value))
-        count = self._same[1]
+        before, count = self._repeated_reward
+        self._repeated_reward = (value, count + 1 if value == before else 1)
+        low, high = self._reward_range
+        self._reward_range = (min(low, value), max(high, value))
+        count = self._repeated_reward[1]
         wrong = _reached(self._limits.constant_steps, count) and not learnt
         message = f"Step {step}: the mean reward has been {value:g} for {count} steps"
-        return self._tell(
+        return self._raise_alarm(
             "constant-reward", wrong, message, self._why_constant(data, value), _reward_key(data)
         )
 
@@ -204,8 +204,8 @@ class Watch:
                 "Responses get different rewards, but the mean does not change: the policy is not updated. "
                 "Check actor/grad_norm and actor/lr, and the weight sync to the rollout."
             )
-        varied = self._seen[0] < self._seen[1]
-        if varied and value >= self._seen[1]:
+        varied = self._reward_range[0] < self._reward_range[1]
+        if varied and value >= self._reward_range[1]:
             return "Every response gets the best reward so far: the task is learnt, or the reward is too easy to get."
         if varied:
             return "Training has collapsed: all responses get the same bad reward. The learning rate may be too high."
@@ -225,7 +225,7 @@ class Watch:
         window = self._limits.clipped_steps or 1
         self._clipped = [*self._clipped, value][-window:] if clipped else []
         if _reached(self._limits.empty_steps, self._empty):
-            return self._tell(
+            return self._raise_alarm(
                 "empty-answers",
                 not learnt,
                 f"Step {step}: responses have {length:g} tokens on average, for {self._empty} steps",
@@ -234,7 +234,7 @@ class Watch:
                 "response_length/mean",
             )
         cut = _reached(self._limits.clipped_steps, len(self._clipped)) and not _rises(self._clipped)
-        return self._tell(
+        return self._raise_alarm(
             "empty-answers",
             cut and not learnt,
             f"Step {step}: every response has reached the length limit for {len(self._clipped)} steps, and the "
@@ -244,13 +244,13 @@ class Watch:
             "response_length/clip_ratio",
         )
 
-    def _tell(self, kind: str, wrong: bool, message: str, cause: str, place: str) -> Alarm | None:
+    def _raise_alarm(self, kind: str, wrong: bool, message: str, cause: str, place: str) -> Alarm | None:
         if not wrong:
-            self._told.discard(kind)
+            self._active.discard(kind)
             return None
-        if kind in self._told:
+        if kind in self._active:
             return None
-        self._told.add(kind)
+        self._active.add(kind)
         return Alarm(kind, message, cause, place, kind in self._fatal)
 
 
