@@ -20,14 +20,14 @@ _SHAPE = (
 
 @dataclass(frozen=True)
 class Configuration:
-    """rewrite: URL prefixes and what is asked instead. safe_workspaces: folders, or "*" for any."""
+    """The user's settings: URL rewrites (FROM, TO), and folders of trusted workspaces or "*" for any."""
 
     rewrite: tuple[tuple[str, str], ...] = ()
     safe_workspaces: tuple[str, ...] = ()
 
 
 def config_path() -> Path:
-    """Where the configuration file is, or would be."""
+    """Return the path of the configuration file, which need not exist."""
     named = os.environ.get("NPU_RL_CONFIG")
     if named:
         return user_path(named, "NPU_RL_CONFIG")
@@ -37,7 +37,7 @@ def config_path() -> Path:
 
 
 def read_configuration() -> Configuration:
-    """What the file says; nothing if there is none. Raises UsageError if it is not as it should be."""
+    """Read the configuration file, empty if it does not exist. Raises UsageError if it is not valid."""
     path = config_path()
     if not path.is_file():
         return Configuration()

@@ -1,4 +1,4 @@
-"""A path as a person writes it."""
+"""Paths as the user writes them, with `~`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ _MAXIMUM_PATH, _MAXIMUM_COMPONENT = 4095, 255  # bytes, on Linux and on all its 
 
 
 def user_path(text: str | Path, where: str | None = None) -> Path:
-    """The path with `~` and `~USER` as home folders. where: the option or variable it comes from.
+    """Expand `~` and `~USER` in a path.
 
-    Raises UsageError for a user or home folder that this machine doesn't have, a NUL, and what is too long.
+    Args:
+        where: The option or variable it comes from.
+
+    Raises:
+        UsageError: For an unknown user or home folder, a NUL, and a path that is too long.
     """
     try:
         if "\0" in str(text):

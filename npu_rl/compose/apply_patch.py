@@ -1,7 +1,7 @@
-"""One patch onto one tree, with `git apply` in a temporary index: it applies exactly, or nothing happens.
+"""Applying a patch to a tree, exactly or not at all, with `git apply` in a temporary index.
 
-Every hunk is looked up first, because git alone says too little and does too much: it moved a hunk by
-200 lines between twin functions without a word. And its result is held against our own applier's.
+Every hunk is located first, because git alone reports too little and accepts too much: it moved a hunk by 200 lines
+between two similar functions without a message. Its result is compared with that of npu-rl's own applier.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from npu_rl.patches.hunk_match import Kind, Location, apply_exact, explain, loca
 from npu_rl.patches.patch_model import FilePatch, Hunk, Patch
 
 _REFRESH = "Refresh the patch for this pin. Nothing was changed."
-_MAXIMUM_REPORTED = 20  # hunks that do not apply: the nearest place of each costs up to a tenth of a second
+_MAXIMUM_REPORTED = 20  # failing hunks; finding the closest position of each takes up to 0.1 s
 _REAL_FILE = "Patch the file that the link points to. Nothing was changed."
 
 
@@ -28,7 +28,9 @@ _REAL_FILE = "Patch the file that the link points to. Nothing was changed."
 class Tolerance:
     """Where a hunk may apply.
 
-    offset: lines it may move at most (0: none, None: any number). headings: hold it against its heading too.
+    Attributes:
+        offset: By how many lines it may move (0: none, None: any number).
+        headings: Whether its position must also match the heading after the second @@.
     """
 
     offset: int | None = 0
@@ -36,12 +38,12 @@ class Tolerance:
 
 
 AS_LOCKED = Tolerance(None, headings=False)
-"""For what a lock accepted already: its trees prove the result, whatever a later npu-rl would refuse."""
+"""For patches of a lock: its trees prove the result, even if a later npu-rl would reject the position."""
 
 
 @dataclass(frozen=True)
 class Applied:
-    """The new tree; `offsets`: hunk number to lines it moved, for those that did."""
+    """The new tree, and by hunk number the lines that hunks moved."""
 
     tree: str
     offsets: dict[str, int] = field(default_factory=dict)
@@ -62,9 +64,12 @@ def apply_patch(
 ) -> Applied:
     """Apply `patch` (parsed from `data`) to a tree.
 
-    taken: upstream paths the component takes; a file outside them is refused.
-    tolerance: hunks that apply at one other place may move as far; the offsets are returned.
-    Raises PatchError that names the hunk, shows expected and found lines, and the nearest place.
+    Args:
+        taken: Upstream paths the component takes; a file outside them is an error.
+        tolerance: How far hunks may move if they apply at exactly one other position.
+
+    Raises:
+        PatchError: A hunk does not apply; it shows the expected and found lines, and the closest position.
     """
     where = f"{component}, patch {patch.name}"
     _check_taken(patch, taken, where)
@@ -82,7 +87,7 @@ def apply_patch(
 def _offsets(
     patch: Patch, before: Mapping[str, bytes | None], tolerance: Tolerance, where: str, component: str
 ) -> dict[int, int]:
-    """How far each hunk moves, for those that do. Raises PatchError for all that do not apply."""
+    """Return the offsets of the hunks that move. Raises PatchError with all hunks that do not apply."""
     offsets: dict[int, int] = {}
     problems: list[str] = []
     unchecked = 0
@@ -122,7 +127,7 @@ _Misplacement = Literal["heading", "twin", "too far"]
 def _why_not(
     content: bytes, hunk: Hunk, location: Location, tolerance: Tolerance, path: str
 ) -> tuple[Kind | _Misplacement, str] | None:
-    """Why a hunk may not apply where it was found, if it may not: the kind of reason, and its words."""
+    """Return why a hunk must not apply where it was found, as the kind of reason and its text; None if it may."""
     if location.kind not in ("exact", "offset") or (location.kind == "offset" and tolerance.offset == 0):
         return location.kind, explain(content, hunk, location)
     if tolerance.offset is not None and abs(location.offset) > tolerance.offset:
@@ -161,7 +166,7 @@ def _hint(kinds: set[Kind | _Misplacement]) -> str:
 def _check_result(
     trees: Trees, tree: str, result: str, after: Mapping[str, bytes | None], where: str
 ) -> None:
-    """git and our own applier must agree: git may choose between twin places without a word."""
+    """Raise PatchError if git and npu-rl's applier differ: git may silently choose between identical places."""
     touched = {path for path, _, _ in trees.changed(tree, result)}
     differing = touched ^ set(after)
     for path, content in after.items():
@@ -193,7 +198,7 @@ def _check_taken(patch: Patch, taken: Sequence[str], where: str) -> None:
 
 
 def _content(trees: Trees, tree: str, file: FilePatch, where: str) -> bytes | None:
-    """The file before the patch; None for one that the patch creates. Raises PatchError for any other state."""
+    """Return the file before the patch; None if the patch creates it. Raises PatchError for any other state."""
 
     def refused(what: str, why: str | None = None, hint: str = _REFRESH) -> PatchError:
         return PatchError(f"{file.path} {what}", where=f"{where}, line {file.line}", why=why, hint=hint)

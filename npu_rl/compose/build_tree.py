@@ -1,4 +1,4 @@
-"""Compose: from a lock and its objects to one tree. The same code runs under `lock` and `setup`."""
+"""Composing a lock and its objects to one tree; `lock` and `setup` run the same code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TextOf = Callable[[LockedPatch, dict[str, str]], bytes]
 
 @dataclass
 class Composition:
-    """What compose made. `hunks`: a record per hunk for verify; `texts`: patch bytes by SHA-256."""
+    """The result of composing: trees, commits, a record per hunk for verify, and patch texts by SHA-256."""
 
     tree: str = ""
     commit: str = ""
@@ -34,7 +34,7 @@ class Composition:
 
 
 def base_tree(trees: Trees, component: LockedComponent) -> str:
-    """What is taken at the pin, submodules in place."""
+    """Return the tree of the taken paths at the pin, submodules included."""
     tree = component.root or taken_tree(trees, component.entries_at_pin())
     for module in component.submodules:
         tree = trees.put(tree, module.path, Entry(TREE, module.root))
@@ -42,7 +42,7 @@ def base_tree(trees: Trees, component: LockedComponent) -> str:
 
 
 def compose(trees: Trees, lock: Lock, text_of: TextOf) -> Composition:
-    """Make every tree of the lock and prove each against it. Raises ComposeError, PatchError."""
+    """Build every tree of the lock and check its id. Raises ComposeError, PatchError."""
     composition = Composition()
     results: dict[str, str] = {}
     stacks: dict[str, list[tuple[LockedPatch, ParsedPatch]]] = {}
@@ -77,7 +77,7 @@ def compose(trees: Trees, lock: Lock, text_of: TextOf) -> Composition:
 
 
 def list_files(trees: Trees, lock: Lock, composition: Composition) -> dict[str, list[tuple[str, str, str]]]:
-    """Root ("code", "src/NAME") to its files: path, mode, id. Raises ComposeError for links out of the tree."""
+    """Return path, mode and id of the files of each root ("code", "src/NAME"). Raises ComposeError for bad links."""
     roots = {
         "code": composition.tree,
         **{f"src/{name}": lock.components[name].result for name in composition.src},
@@ -95,7 +95,7 @@ def list_files(trees: Trees, lock: Lock, composition: Composition) -> dict[str, 
 
 
 def _check_names(files: list[tuple[str, Entry]], what: str) -> None:
-    """Names that git stores and would not check out: better refused by `lock` than by every `setup`."""
+    """Raise ComposeError for names that git stores but refuses to check out, so that `lock` fails, not `setup`."""
     known: set[str] = set()
     for path, _ in files:
         for name in path.split("/"):
@@ -111,7 +111,7 @@ def _check_names(files: list[tuple[str, Entry]], what: str) -> None:
 
 
 def _check_blobs(files: list[tuple[str, Entry]], trees: Trees, what: str) -> None:
-    """A tree may call any object a file: git finds out only when it writes that file."""
+    """Raise ComposeError for a file whose object is not a blob, which git notices only when it writes the file."""
     not_blobs_found = trees.not_blobs({entry.oid for _, entry in files})
     path = next((path for path, entry in files if entry.oid in not_blobs_found), None)
     if path is not None:
@@ -124,7 +124,7 @@ def _check_blobs(files: list[tuple[str, Entry]], trees: Trees, what: str) -> Non
 
 
 def _check_modes(files: list[tuple[str, Entry]], tree: str, what: str) -> None:
-    """Old repositories hold modes that no checkout gives back (100664): such a tree could never be verified."""
+    """Raise ComposeError for modes that a checkout does not restore (100664 in old repositories)."""
     *_, (found, _) = nested(files)
     if found != tree:
         raise ComposeError(
@@ -135,14 +135,14 @@ def _check_modes(files: list[tuple[str, Entry]], tree: str, what: str) -> None:
 
 
 def taken_paths(component: LockedComponent) -> tuple[str, ...]:
-    """Where patches may reach."""
+    """Return the paths that patches may change."""
     if component.checkout == "full":
         return (".",)
     return tuple(part.path for part in component.delivered_paths())
 
 
 def parse_locked(patch: LockedPatch, data: bytes) -> ParsedPatch:
-    """The patch that a lock's entry makes of its text; errors name its file. Raises PatchError."""
+    """Parse a locked patch from its text. Raises PatchError with the name of its file."""
     parsed = parse_patch(
         patch.applied_text(data),
         name=patch.file,
@@ -192,7 +192,7 @@ def _expect_offsets(patch: LockedPatch, applied: Applied, name: str) -> None:
 
 def _check_runtime(trees: Trees, locked: str) -> None:
     if trees.has(locked):
-        trees.adopt(locked)  # from the store, which keeps each runtime it has seen
+        trees.adopt(locked)  # from the store, which keeps every version of the runtime
         return
     found = write_runtime(trees)
     if found != locked:
@@ -206,7 +206,7 @@ def _check_runtime(trees: Trees, locked: str) -> None:
 def hunk_records(
     trees: Trees, lock: Lock, stacks: dict[str, list[tuple[LockedPatch, ParsedPatch]]]
 ) -> list[dict[str, Any]]:
-    """Where every hunk stands in the code tree (and in `src/`), carried through all later patches.
+    """Return the final position of every hunk in the code tree and in `src/`, traced through all later patches.
 
     Each record is a `HunkRecord` as JSON, with `root`: "code" or "src/NAME".
     """
@@ -246,7 +246,7 @@ def _traced(
 
 
 def _with_code_paths(component: LockedComponent, parsed: ParsedPatch) -> ParsedPatch:
-    """The patch as if made against the code tree; files that aren't laid there are left out."""
+    """Return the patch with the paths of the code tree, without files that are not in it."""
     files = [
         replace(file, path=path)
         for file in parsed.files

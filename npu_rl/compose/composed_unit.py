@@ -1,4 +1,4 @@
-"""From delivered units to a sealed unit with the composed objects, made once per lock and kept in the store."""
+"""The composed objects of a lock as a unit of the store, made once per lock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COMPOSE_FORMAT = 1
 
 @dataclass(frozen=True)
 class ComposedUnit:
-    """The composed unit and what was learnt while making it (see `facts`)."""
+    """The composed unit, its tree and commit, and the facts that `composed` describes."""
 
     unit: Unit
     tree: str
@@ -29,7 +29,7 @@ class ComposedUnit:
 
 
 def composed(store: Store, lock: Lock, units: list[Unit], manifest_folder: Path) -> ComposedUnit:
-    """The composed objects of a lock, from the store or made now.
+    """Return the composed objects of a lock, from the store or composed now.
 
     facts: `files` (root, e.g. "code" or "src/NAME" → list of [path, mode, id]), `src` (component → commit),
     `hunks` (records for verify), `texts` (patch SHA-256 → text).
@@ -42,7 +42,7 @@ def composed(store: Store, lock: Lock, units: list[Unit], manifest_folder: Path)
 
 
 def _make(store: Store, lock: Lock, units: list[Unit], manifest_folder: Path, key: str) -> Unit:
-    # A setup from a warm store has no need of these.
+    # A setup from a warm store does not need these.
     from npu_rl.compose.build_tree import compose, list_files
     from npu_rl.compose.git_trees import Trees
     from npu_rl.compose.patch_texts import locked_text
@@ -84,7 +84,7 @@ def _check(composition: Composition, lock: Lock) -> None:
 
 
 def _runtime_unit(store: Store, lock: Lock) -> Unit | None:
-    """The store keeps each runtime it has seen: an old lock outlives an upgrade."""
+    """Return the unit of the locked runtime; the store keeps every version, so an old lock works after an upgrade."""
     if lock.runtime is None:
         return None
     key = unit_key("runtime", [lock.runtime])

@@ -1,4 +1,4 @@
-"""Where patch texts come from: beside the manifest, the bundled patchsets, a component's own files, the store."""
+"""Texts of locked patches, from the manifest's folder, bundled patchsets, a component's files, or the store."""
 
 from __future__ import annotations
 
@@ -18,11 +18,16 @@ MAXIMUM_SIZE = 16 * 1024 * 1024
 def locked_text(
     patch: LockedPatch, manifest_folder: Path, store: Store, trees: Trees, results: dict[str, str]
 ) -> bytes:
-    """The bytes the lock names, hash-checked.
+    """Return the locked bytes of a patch, checked by hash.
 
-    beside: the folder "./..." and "../..." paths start from. results: component trees so far, for "COMPONENT:path".
-    A file that was changed since the lock does not matter as long as the store has the locked bytes.
-    Raises PatchError when nobody has them.
+    A file may have changed since the lock was made, as long as the store has the locked bytes.
+
+    Args:
+        manifest_folder: The folder that "./..." and "../..." are relative to.
+        results: Component trees, for "COMPONENT:path".
+
+    Raises:
+        PatchError: If they are found nowhere.
     """
     kept = store.kept_file(patch.sha256)
     if kept is not None:

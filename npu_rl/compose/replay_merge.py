@@ -1,4 +1,4 @@
-"""Merges: replayed at set-up path by path, exactly as `lock` recorded them.
+"""Replaying of recorded merges, path by path.
 
 Replaying records instead of calling `git merge` gives one result with every git from 2.34 on
 (`read-tree -m` and `apply --3way` differ from merge-tree on renames) and needs no history.
@@ -18,7 +18,7 @@ from npu_rl.lock.packed_bytes import Allowance, MiB
 
 
 def merge_file(trees: Trees, base: str, ours: str, theirs: str) -> tuple[bytes, bool]:
-    """`git merge-file` on three blobs: the merged bytes, and whether it was free of conflicts."""
+    """Run `git merge-file` on three blobs; return the merged bytes, and whether there were no conflicts."""
     with tempfile.TemporaryDirectory(prefix="merge-", dir=trees.repository.git_dir) as folder:
         paths = []
         for name, oid in (("ours", ours), ("base", base), ("theirs", theirs)):
@@ -31,16 +31,20 @@ def merge_file(trees: Trees, base: str, ours: str, theirs: str) -> tuple[bytes, 
 
 
 def content_allowance() -> Allowance:
-    """How much merged content one lock may hold."""
+    """Return the limit on the merged content of one lock."""
     return Allowance(each=64 * MiB, total=512 * MiB)
 
 
 def replay(
     trees: Trees, tree: str, records: Iterable[Record], what: str, allowance: Allowance | None = None
 ) -> str:
-    """The tree after a recorded merge. Raises ComposeError if a record doesn't give its result.
+    """Return the tree after a recorded merge.
 
-    allowance: what is left of `contents()` where several merges share it.
+    Args:
+        allowance: The rest of `content_allowance()`, which the merges of a lock share.
+
+    Raises:
+        ComposeError: If a record does not give its result.
     """
     allowance = allowance or content_allowance()
     draft = Draft(trees, tree)
@@ -54,7 +58,7 @@ def replay(
 
 
 def _write_merged_blob(trees: Trees, record: Record, what: str, allowance: Allowance) -> None:
-    """Write the merged blob, unless the record names one that is there."""
+    """Write the merged blob, unless it is upstream's own or already exists."""
     clean = True
     if record.three_way:
         merged, clean = merge_file(trees, *record.three_way)

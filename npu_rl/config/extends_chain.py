@@ -1,4 +1,4 @@
-"""Which files make up a manifest or recipe: the one named, and each one it extends."""
+"""The chain of `extends:`: a manifest or recipe and each file that it extends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,12 @@ PARENT_LIMIT = 8
 
 @dataclass(frozen=True)
 class _FileRequest:
-    """A file to read. shown_as: its name in messages. where: what asks for it, or the name itself."""
+    """A file to read.
+
+    Attributes:
+        shown_as: Its name in messages.
+        where: The file and line that name it, or the name itself.
+    """
 
     path: Path
     bundled: bool
@@ -30,7 +35,12 @@ class _FileRequest:
 
 @dataclass(frozen=True)
 class ChainFile:
-    """One file of the chain. path: absolute. digest: sha256 of its bytes."""
+    """One file of the chain.
+
+    Attributes:
+        path: Absolute path.
+        digest: SHA-256 of its bytes.
+    """
 
     path: Path
     bundled: bool
@@ -40,10 +50,9 @@ class ChainFile:
 
 
 def read_chain(kind: DocumentKind, name_or_path: str) -> list[ChainFile]:
-    """Read the file named and its parents, the one named first, the oldest ancestor last.
+    """Read a file and its parents, the named file first, the oldest ancestor last.
 
-    Raises the kind's error if one is missing or malformed, the chain is longer than 8 parents, or it is a
-    cycle.
+    Raises the kind's error if a file is missing or malformed, there are more than 8 parents, or they form a cycle.
     """
     chain: list[ChainFile] = []
     request: _FileRequest | None = _first(kind, name_or_path)
@@ -132,7 +141,7 @@ def _same_file(one: Path, other: Path) -> bool:
 
 
 def recorded_names(kind: DocumentKind, chain: list[ChainFile]) -> Iterator[tuple[str, str]]:
-    """Portable name and sha256 of each file: relative to the first one's folder, or bundled:NAME.yaml."""
+    """Yield the portable name (relative to the first file's folder, or bundled:NAME.yaml) and SHA-256 of each file."""
     folder = chain[0].path.parent
     shipped = os.path.realpath(data_root() / kind.folder)
     for file in chain:

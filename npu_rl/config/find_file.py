@@ -1,4 +1,4 @@
-"""Where a manifest or recipe is, without reading it: a bundled name, or a path."""
+"""Finding a manifest or recipe by a bundled name or a path, without reading it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from npu_rl.user_path import user_path
 
 
 def find(kind: DocumentKind, name_or_path: str) -> Path:
-    """The file of a bundled name or of a path. Raises the kind's error if there is none."""
+    """Return the file of a bundled name or of a path. Raises the kind's error if it does not exist."""
     if not is_manifest_path(name_or_path):
         return find_bundled(kind, name_or_path)
     path = user_path(name_or_path).absolute()
@@ -21,7 +21,7 @@ def find(kind: DocumentKind, name_or_path: str) -> Path:
 
 
 def find_bundled(kind: DocumentKind, name: str, where: str | None = None) -> Path:
-    """The file of a bundled name. where: what names it, for the message. Raises the kind's error."""
+    """Return the file of a bundled name. Raises the kind's error; `where` is the file and line that name it."""
     known = kind.bundled()
     if name in known:
         return known[name]

@@ -1,4 +1,4 @@
-"""What is wrong or noteworthy in a recipe, as `recipes check`, `plan`, `train --dry-run` and `train` report it."""
+"""Findings in a recipe, as `recipes check`, `plan`, `train --dry-run` and `train` report them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Severity(str, Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault, reported once, on one line.
+    """One error, advice or note about a recipe, reported once and on one line.
 
     Attributes:
         rule: Stable id in kebab-case.

@@ -1,7 +1,8 @@
-"""Which addresses a git source may have.
+"""Validation of git URLs.
 
-git takes more than addresses there: options, and `ext::` or `fd::` remotes that run commands. So only known
-schemes pass, and a URL never carries a secret: it would end in the lock, the history and the run record.
+git accepts more than addresses in place of a URL: options, and `ext::` or `fd::` remotes that run commands. So only
+known schemes are valid, and no URL may contain a secret, since URLs are copied into the lock, the history and the run
+record.
 """
 
 from __future__ import annotations

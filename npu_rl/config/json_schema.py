@@ -25,7 +25,8 @@ _PART = "Part"
 def export_schema(root: type[BaseModel], title: str, *, appends: bool = False) -> str:
     """The schema of `root` as JSON text: keys sorted, indent 2, one newline at the end.
 
-    appends: whether a list of a file that extends another may be `{append: [...]}` (see `layers`).
+    Args:
+        appends: Whether lists of a file that extends another may be `{append: [...]}`.
     """
     definitions: dict[str, _Shape] = {}
     full = _model(root, definitions, part=False)
@@ -45,7 +46,7 @@ def export_schema(root: type[BaseModel], title: str, *, appends: bool = False) -
 
 
 def _allow_append(definitions: dict[str, _Shape]) -> None:
-    """A list of a part may be `{append: [...]}` (see `layers`)."""
+    """Allow `{append: [...]}` for every list of a file that extends another."""
     for name in [name for name in definitions if name.endswith(_PART)]:
         for shape in definitions[name]["properties"].values():
             choices = shape.get("anyOf", [])
@@ -102,7 +103,7 @@ def _field(field: FieldInfo, definitions: dict[str, _Shape], part: bool) -> _Sha
 
 
 def _or_one(shape: _Shape, metadata: Iterable[Any]) -> _Shape:
-    """A list that may be given as one of its items (`manifest.fields.OrOne`)."""
+    """Allow a single item in place of a list that is marked with `OrOne`."""
     return {"anyOf": [shape, shape["items"]]} if any(isinstance(i, OrOne) for i in metadata) else shape
 
 

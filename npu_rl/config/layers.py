@@ -1,8 +1,8 @@
-"""`extends:`: a child laid over its parent, each value remembering the file and line that wrote it.
+"""Merging of files along `extends:`, with the file and line of every value.
 
-Mappings merge key by key; lists and texts replace; an explicit null removes the parent's key. Where a list is
-expected, `{append: [...]}` adds to the parent's. What a list or a null takes away is recorded, since a patch
-that is gone says nothing.
+Mappings merge key by key; lists and texts replace the parent's; an explicit null removes the parent's key. Where a
+list is expected, `{append: [...]}` adds to the parent's. Items that a list or a null removes are recorded, since a
+patch that is no longer applied leaves no other trace.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NO_VALUE = "has no value, and no parent sets this key: write a value ([] or {} f
 
 @dataclass(frozen=True)
 class Origin:
-    """Who wrote a value. file: as messages show it. line: from 1, or 0 for what stands in no file."""
+    """Where a value was written: a file, as messages show it, and a line from 1 (0 if it is not in a file)."""
 
     file: str
     line: int
@@ -40,7 +40,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Dropped:
-    """Items of a parent's list that a child's list, or its null, took away. at: who did; items: with their origins."""
+    """Items of a parent's list that a child's list or null removes; `at` is where the child does so."""
 
     path: KeyPath
     at: Origin
@@ -49,7 +49,7 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Lists:
-    """What is known of lists while layers are laid. has: whether a list is expected at a key path."""
+    """State of lists during a merge: `is_list` returns whether the model expects a list at a key path."""
 
     is_list: Callable[[KeyPath], bool] = lambda _: False
     dropped: list[Dropped] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Layer:
     origins: dict[KeyPath, Origin]
 
     def existing(self, path: KeyPath) -> KeyPath:
-        """The longest beginning of `path` that was written somewhere."""
+        """Return the longest prefix of `path` that some file sets."""
         while path not in self.origins:
             path = path[:-1]
         return path
@@ -76,11 +76,13 @@ def overlay(
     intermediate: Collection[KeyPath] = (),
     lists: Lists | None = None,
 ) -> Node:
-    """The child's values over the parent's.
+    """Merge the child's values over the parent's.
 
     A null that removes nothing, or an `append:` without a parent's list, is added to `problems`.
-    passed: mappings the child only passes on its way to a value; where the parent has one, it stays the
-    parent's. lists: where `append:` adds; items that are gone are added to its `dropped`.
+
+    Args:
+        intermediate: Mappings that the child contains only as a path to a value; they keep the parent's origin.
+        lists: Where `append:` is allowed; removed items are added to its `dropped`.
     """
     return _Overlay(child, problems, intermediate, lists or Lists(), parent is not None).value(
         parent, child.data, ()
@@ -88,7 +90,7 @@ def overlay(
 
 
 def plain(node: Node) -> Plain:
-    """A value without its origins."""
+    """Return a value without its origins."""
     return _flatten(node, (), {})
 
 
@@ -134,7 +136,7 @@ class _Overlay:
         return [self.value(None, item, (*path, index)) for index, item in enumerate(replacement)]
 
     def _appended(self, inherited: Node | None, replacement: Plain, path: KeyPath) -> list[Node]:
-        """The parent's list with the child's items after it. A key the parent does not have is an empty list."""
+        """Return the parent's list (empty if it has none) followed by the child's items."""
         above = inherited.value if inherited is not None and isinstance(inherited.value, list) else []
         written = (*path, APPEND)
         if not isinstance(replacement, list):
@@ -145,7 +147,7 @@ class _Overlay:
         return [*above, *self._items(replacement, written)]
 
     def _drop(self, inherited: Node | None, kept: list[Node], path: KeyPath) -> None:
-        """Record what the parent has in its lists, at the path and below it, and `kept` has not."""
+        """Record the items of the parent's lists, at the path and below it, that are not in `kept`."""
         values = [plain(item) for item in kept]
         for at, items in _lists_in(inherited, path) if inherited is not None else ():
             removed = tuple(item for item in items if plain(item) not in values)

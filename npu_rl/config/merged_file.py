@@ -1,4 +1,4 @@
-"""A chain of files into one tree of values, and that tree into a checked model."""
+"""Merging a chain of files into one tree of values, and validating that tree as a model."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ Model = TypeVar("Model", bound=BaseModel)
 def merge(
     chain: Sequence[ChainFile], rebase: Rebase, problems: list[Problem], lists: Lists | None = None
 ) -> Node:
-    """Each file laid over its parent; faults go to `problems`.
+    """Merge each file over its parent; errors are added to `problems`.
 
-    rebase: makes a document's paths relative to another folder (None: the document is bundled).
-    lists: as `overlay` takes it.
+    Args:
+        rebase: Makes a document's paths relative to another folder (None: the document is bundled).
+        lists: As `overlay` takes it.
     """
     root: Node | None = None
     folder = chain[0].path.parent
@@ -42,10 +43,12 @@ def merge(
 def checked(
     model: type[Model], layer: Layer, problems: Sequence[Problem], kind: DocumentKind, order: Sequence[str]
 ) -> Model:
-    """The merged data as a model.
+    """Validate the merged data as a model.
 
-    order: names of the files, the one that was asked for first; faults are sorted by it. Raises the kind's
-    `invalid` with `problems` and whatever the model finds.
+    Raises the kind's `invalid` with `problems` and all errors of the model.
+
+    Args:
+        order: Names of the files, the requested one first; errors are sorted by it.
     """
     found = list(problems)
     try:

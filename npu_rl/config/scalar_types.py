@@ -1,7 +1,7 @@
-"""The scalar types of a manifest: text as YAML gives it, checked, with its shape for the JSON Schema.
+"""Scalar types of configuration files: validated text, with its shape for the JSON Schema.
 
-A person may write `version: 3.10` without quotes. The loader keeps it as text; an editor that follows the
-JSON Schema sees a number. So the shape of every text also admits numbers and booleans.
+`version: 3.10` may be written without quotes. The loader keeps it as text; an editor that follows the JSON Schema
+sees a number. So the shape of every text also accepts numbers and booleans.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class OrOne:
 
 
 def text_shape(pattern: str | None = None) -> dict[str, Any]:
-    """The JSON Schema of a text, which YAML may also show as a number or a boolean."""
+    """Return the JSON Schema of a text, which an editor may also see as a number or a boolean."""
     shape: dict[str, Any] = {"type": ["string", "number", "boolean"]}
     return {**shape, "pattern": pattern} if pattern else shape
 

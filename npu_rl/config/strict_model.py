@@ -1,4 +1,4 @@
-"""The base of the manifest's models: closed, frozen, and reporting every fault at once."""
+"""Base of the models of configuration files: no unknown keys, immutable, all errors at once."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ Fault = tuple[KeyPath, str]
 
 
 class Strict(BaseModel):
-    """A mapping with known keys only. `rules` adds what one field can't know about another."""
+    """A mapping with known keys only; `rules` adds checks across fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Fault]:
-        """Faults between fields, read from raw data that may itself be malformed: (path, message)."""
+        """Yield errors across fields (path, message), from raw data that may itself be malformed."""
         del data
         yield from ()
 
     @classmethod
     def suggested_key(cls, path: KeyPath) -> str:
-        """The key that an unknown one is in other words, dotted; "" if the model has none but near spellings."""
+        """Return the dotted key that replaces an unknown one; "" if only similar spellings are to be suggested."""
         del path
         return ""
 

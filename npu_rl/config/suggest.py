@@ -1,4 +1,4 @@
-"""The right name for one that nobody knows."""
+"""Suggestions for an unknown name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that was most likely meant: another spelling, the same words, or a few letters off."""
+    """Return the known name that is most similar: another spelling, the same words, or a few letters off."""
     names = sorted(set(known))
     for same in (_plain, _words):
         for candidate in names:
@@ -19,7 +19,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def alike(one: str, other: str) -> bool:
-    """Whether two names look like two spellings of one thing: all words of one but one are the other's."""
+    """Return whether one name has all words of the other and exactly one more."""
     first, second = set(_words(one)), set(_words(other))
     small, large = sorted((first, second), key=len)
     return len(small) > 2 and small < large and len(large) - len(small) == 1

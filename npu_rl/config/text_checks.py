@@ -1,7 +1,7 @@
-"""What one value may be: names, refs, paths, URLs, requirements.
+"""Checks of single values: names, refs, paths, requirements.
 
-Each check takes text and returns it, or raises ValueError saying what is wrong and what to write. No
-check imports pydantic or yaml, so other modules may use them on values of their own.
+Each check returns its text, or raises ValueError with what is wrong and what to write. No check imports pydantic or
+yaml, so that modules on the start-up path can use them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OBJECT_PATTERN = (
 
 _NAME_LIMIT = 100
 _RELATIVE = "write a relative path with '/' as the separator"
-# Variables that decide which code runs or which files the tools read: set by npu-rl or by nobody.
+# Variables that control which code runs or which files the tools read: only npu-rl sets them.
 _CODE_VARIABLES = re.compile(
     r"PATH|HOME|IFS|ENV|BASH_ENV|SHELLOPTS|BASHOPTS|LD_AUDIT|GIT_.*"
     r"|PYTHON(PATH|HOME|STARTUP|USERBASE|PYCACHEPREFIX|EXECUTABLE|PLATLIBDIR|BREAKPOINT|INSPECT)"
@@ -36,7 +36,7 @@ def _matches(pattern: str, value: str) -> bool:
 
 
 def check_text(value: str) -> str:
-    """One line of text that is not empty."""
+    """Check one line of text that is not empty."""
     if not value.strip():
         raise ValueError("must not be empty")
     if _unprintable(value):
@@ -45,7 +45,7 @@ def check_text(value: str) -> str:
 
 
 def check_name(value: str) -> str:
-    """The name of a manifest or component; it becomes part of file names and refs."""
+    """Check the name of a manifest or component, which becomes part of file names and refs."""
     if not _matches(NAME_PATTERN, value) or len(value) > _NAME_LIMIT:
         raise ValueError(
             f"{shown(value)} is not a valid name: begin with a letter or digit,"
@@ -59,7 +59,7 @@ def check_name(value: str) -> str:
 
 
 def check_full_ref(value: str) -> str:
-    """A full commit id (40 lower-case hex digits) or a full ref name (refs/...), by git's own rules."""
+    """Check a full commit id (40 lower-case hex digits) or a full ref name (refs/...), by git's own rules."""
     if _matches(PIN_PATTERN, value):
         return value
     if value.startswith("refs/"):
@@ -76,7 +76,7 @@ def check_full_ref(value: str) -> str:
 
 
 def check_pin(value: str) -> str:
-    """A full commit id: 40 lower-case hex digits."""
+    """Check a full commit id: 40 lower-case hex digits."""
     if not _matches(PIN_PATTERN, value):
         raise ValueError(f"{shown(value)} is not a full commit id: write its 40 lower-case hex digits")
     return value
@@ -91,7 +91,7 @@ def _short_ref(value: str) -> str:
 
 
 def _check_ref_format(ref: str) -> str:
-    """The rules of `git check-ref-format`, and no part that begins with '-'."""
+    """Check the rules of `git check-ref-format`, and that no component begins with '-'."""
     forbidden = re.search(r"[\x00-\x20\x7f~^:?*\[\\]", ref)
     if forbidden:
         raise ValueError(
@@ -110,7 +110,7 @@ def _check_ref_format(ref: str) -> str:
 
 
 def check_path(value: str) -> str:
-    """A relative POSIX path that stays inside its folder and never touches a `.git`."""
+    """Check a relative POSIX path that stays inside its folder and has no `.git` component."""
     if not value:
         raise ValueError("a path must not be empty; '.' means the root")
     if value == ".":
@@ -142,7 +142,7 @@ def _check_segment(path: str, segment: str) -> None:
 
 
 def check_local_path(value: str) -> str:
-    """A path relative to the manifest: may begin with './' or any number of '../'."""
+    """Check a path relative to the manifest, which may begin with './' or any number of '../'."""
     rest = value.removeprefix("./")
     while rest.startswith("../"):
         rest = rest.removeprefix("../")
@@ -153,12 +153,12 @@ def check_local_path(value: str) -> str:
 
 
 def is_local(value: str) -> bool:
-    """True for a patch path that is relative to the manifest, not the name of a bundled patchset."""
+    """Return whether a patch path is relative to the manifest, not the name of a bundled patchset."""
     return value.startswith(("./", "../"))
 
 
 def check_patch_path(value: str) -> str:
-    """A bundled patchset `component/version`, or a path that begins with './' or '../'."""
+    """Check a bundled patchset `component/version`, or a path that begins with './' or '../'."""
     if is_local(value):
         return check_local_path(value)
     if _matches(PATCHSET_PATTERN, value):
@@ -174,7 +174,7 @@ def check_patch_path(value: str) -> str:
 
 
 def check_bundle_path(value: str) -> str:
-    """A bundle file, relative to the manifest."""
+    """Check the path of a bundle file, relative to the manifest."""
     if "://" in value or not value.endswith(".bundle"):
         raise ValueError(
             f"{shown(value)} is not a bundle: write a path relative to the manifest, ending in .bundle"
@@ -183,7 +183,7 @@ def check_bundle_path(value: str) -> str:
 
 
 def check_glob(value: str) -> str:
-    """A pattern of paths, as `git apply --exclude` takes it."""
+    """Check a pattern of paths, as `git apply --exclude` accepts it."""
     check_text(value)
     if value.startswith(("-", "/")) or "\\" in value:
         raise ValueError(
@@ -193,12 +193,12 @@ def check_glob(value: str) -> str:
 
 
 def check_directory(value: str) -> str:
-    """The folder that patches are applied in; empty means the root."""
+    """Check the folder that patches are applied in; empty means the root."""
     return value if value == "" else check_path(value)
 
 
 def check_variable(value: str) -> str:
-    """The name of an environment variable that a manifest may set."""
+    """Check the name of an environment variable that a manifest may set."""
     if not _matches(VARIABLE_PATTERN, value):
         raise ValueError(
             f"{shown(value)} is not a valid variable name: use letters, digits and '_', and no digit first"
@@ -209,7 +209,7 @@ def check_variable(value: str) -> str:
 
 
 def check_requirement(value: str) -> str:
-    """One requirement in the form of PEP 508, without credentials."""
+    """Check one requirement (PEP 508) without credentials."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     try:
@@ -227,7 +227,7 @@ def check_requirement(value: str) -> str:
 
 
 def check_pypi(value: str) -> str:
-    """One release on a package index: name==version and nothing else."""
+    """Check one release on a package index: name==version."""
     name, _, version = value.partition("==")
     if not _matches(DISTRIBUTION_PATTERN, name):
         raise ValueError(f"{shown(value)} is not one release: write name==version, such as vllm==0.9.1")
@@ -241,7 +241,7 @@ def check_pypi(value: str) -> str:
 
 
 def check_version(value: str) -> str:
-    """A version in the form of PEP 440."""
+    """Check a version (PEP 440)."""
     from packaging.version import InvalidVersion, Version
 
     try:
@@ -254,7 +254,7 @@ def check_version(value: str) -> str:
 
 
 def check_distribution(value: str) -> str:
-    """The name of a distribution, as a package index knows it."""
+    """Check the name of a distribution on a package index."""
     if not _matches(DISTRIBUTION_PATTERN, value):
         raise ValueError(
             f"{shown(value)} is not a valid distribution name: use letters, digits, '.', '_' or '-'"
@@ -263,14 +263,14 @@ def check_distribution(value: str) -> str:
 
 
 def check_group(value: str) -> str:
-    """The name of an entry-point group."""
+    """Check the name of an entry-point group."""
     if not _matches(GROUP_PATTERN, value):
         raise ValueError(f"{shown(value)} is not an entry-point group, such as vllm.platform_plugins")
     return value
 
 
 def check_entry_name(value: str) -> str:
-    """The name of an entry point: one line without '=', not beginning with '['."""
+    """Check the name of an entry point: one line without '=', not beginning with '['."""
     check_text(value)
     if "=" in value or value.startswith("[") or value != value.strip():
         raise ValueError(
@@ -280,21 +280,21 @@ def check_entry_name(value: str) -> str:
 
 
 def check_object(value: str) -> str:
-    """What an entry point leads to: module:attribute."""
+    """Check the object of an entry point: module:attribute."""
     if not _matches(OBJECT_PATTERN, value):
         raise ValueError(f"{shown(value)} is not module:attribute, such as vllm_ascend:register")
     return value
 
 
 def check_extends(value: str) -> str:
-    """The manifest to start from: a bundled name, or a path relative to this one."""
+    """Check the value of `extends:`: a bundled name, or a path relative to the file."""
     if is_manifest_path(value):
         return check_local_path(value)
     return check_name(value)
 
 
 def is_manifest_path(value: str) -> bool:
-    """True if the text names a manifest file; else it is the name of a bundled manifest."""
+    """Return whether the text is the path of a manifest, not the name of a bundled one."""
     return "/" in value or value.endswith((".yaml", ".yml"))
 
 

@@ -1,4 +1,4 @@
-"""pydantic's faults into problems a person can act on: line, key, what is wrong, what is allowed."""
+"""Conversion of pydantic's errors into problems with a line, a key, what is wrong and what is allowed."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ def explain(
     known: Collection[KeyPath],
     order: Sequence[str],
 ) -> Iterator[Problem]:
-    """Yield each fault of `error` as a problem with the file and line that wrote it.
+    """Yield each error of `error` as a problem with the file and line of its value.
 
-    known: key paths that have a problem already; what follows from those is left out.
-    order: the files, each child before its parent.
+    Args:
+        known: Key paths that already have a problem; errors that follow from those are left out.
+        order: The files, each child before its parent.
     """
-    misnamed: set[KeyPath] = set()  # entries that were meant for one of the parent's, by another name
+    misnamed: set[KeyPath] = set()  # entries that look like a misspelt name of the parent
     for detail in error.errors(include_url=False):
         if detail["loc"] in known:
             continue
@@ -50,7 +51,7 @@ def explain(
 def _misnamed_entry(
     missing: KeyPath, model: type[BaseModel], layer: Layer, order: Sequence[str]
 ) -> str | None:
-    """What to say of an entry that lacks a key and has no namesake in the parent, which has others; else None."""
+    """Return the message for an incomplete entry whose name its parent lacks; None if the parent has no entries."""
     *holder, name, _ = missing if len(missing) > 2 else ("", "")
     if not holder or not isinstance(name, str) or not _is_mapping_of_models(tuple(holder), model):
         return None
@@ -76,7 +77,7 @@ def _is_mapping_of_models(path: KeyPath, model: type[BaseModel]) -> bool:
 
 
 def keys_of(model: type[BaseModel]) -> list[str]:
-    """The keys a mapping of this model may have, as they are written in YAML."""
+    """Return the keys of a model, as they are written in YAML."""
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
@@ -100,12 +101,12 @@ def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
 
 
 def model_of(annotation: Any) -> type[BaseModel] | None:
-    """The model a field holds, without `| None` and checks; None if it holds no single model."""
+    """Return the model that a field contains, without `| None` and checks; None if it is not a single model."""
     return _model_at(annotation, ())
 
 
 def expects_list(path: KeyPath, model: type[BaseModel]) -> bool:
-    """Whether a key of the model, in no list itself, holds a list."""
+    """Return whether a key path of the model, outside of lists, expects a list."""
     field = _field_at(path, model) if all(isinstance(part, str) for part in path) else None
     return field is not None and get_origin(_bare(field.annotation)) is list
 
@@ -117,7 +118,7 @@ def _field_at(path: KeyPath, model: type[BaseModel]) -> FieldInfo | None:
 
 
 def unknown_key(path: KeyPath, model: type[BaseModel]) -> str | None:
-    """What is wrong with a key path that the model has no place for; None if it has one."""
+    """Return the message for a key path that the model does not have; None if it has it."""
     for length in range(1, len(path) + 1):
         holder = _model_at(model, path[: length - 1])
         if holder is not None and path[length - 1] not in keys_of(holder):
@@ -135,7 +136,7 @@ def _unknown_key(path: KeyPath, model: type[BaseModel]) -> str:
 
 
 def _model_at(annotation: Any, path: KeyPath) -> type[BaseModel] | None:
-    """Follow a key path through the types of the models."""
+    """Return the model at a key path."""
     annotation = _bare(annotation)
     arguments = get_args(annotation)
     if path and arguments:  # a list or a mapping: its last argument is what it holds
@@ -149,7 +150,7 @@ def _model_at(annotation: Any, path: KeyPath) -> type[BaseModel] | None:
 
 
 def _bare(annotation: Any) -> Any:
-    """A type without its Annotated checks and without `| None`."""
+    """Return a type without its Annotated checks and without `| None`."""
     if get_origin(annotation) is Annotated:
         return _bare(get_args(annotation)[0])
     if get_origin(annotation) in (Union, types.UnionType):

@@ -1,8 +1,8 @@
-"""One YAML file into plain Python, with the line of every key, and nothing that could hurt.
+"""Reader of YAML files as plain Python data, with the line of every key and bounds on size and depth.
 
-Scalars stay text (YAML 1.1 would make 3.10 a 3.1) and remember whether they were quoted; an unquoted `~`,
-`null` or nothing is None. The tree is built from parse events, which PyYAML produces without recursion, so
-size, depth and aliases are bounded before any of them can cost memory or stack.
+Scalars stay text (YAML 1.1 reads 3.10 as 3.1) and record whether they were quoted; an unquoted `~`, `null` or nothing
+is None. The tree is built from parse events, which PyYAML produces without recursion, so size, depth and aliases are
+bounded before any of them can exhaust memory or stack.
 """
 
 from __future__ import annotations
@@ -30,9 +30,11 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class Document:
-    """A mapping read from one file. name: the file as messages show it. lines: key path -> line, from 1.
+    """A mapping read from one file.
 
-    What stands in no file, such as an argument of the command line, has line 0.
+    Attributes:
+        name: The file, as messages show it.
+        lines: Key path to line, from 1; 0 for a value that is not in a file, such as an argument.
     """
 
     name: str
@@ -42,7 +44,7 @@ class Document:
 
 @dataclass(frozen=True)
 class _Node:
-    """A value before aliases are expanded. size and height count the expanded nodes below and with it."""
+    """A value before aliases are expanded; `size` and `height` count its expanded nodes, itself included."""
 
     value: str | list[_Node] | dict[str, tuple[int, _Node]] | None
     line: int
@@ -51,7 +53,7 @@ class _Node:
 
 
 def read_yaml(raw: bytes, name: str, kind: DocumentKind) -> Document:
-    """Read one YAML mapping. Raises the kind's error, with file and line, for everything else."""
+    """Read one YAML mapping. Raises the kind's error, with file and line, for anything else."""
     try:
         root = _read(_decode(raw))
         if not isinstance(root.value, dict):
@@ -66,9 +68,9 @@ def read_yaml(raw: bytes, name: str, kind: DocumentKind) -> Document:
 
 
 def read_value(text: str) -> tuple[Plain, list[KeyPath]]:
-    """Read one value of any type, as it stands in a file after its key; with the paths of all in it.
+    """Read one value of any type, as written after a key; with the key paths of everything in it.
 
-    Raises NotYaml. Nothing at all, a comment or an unquoted null is None.
+    Empty text, a comment or an unquoted null is None. Raises NotYaml.
     """
     if not text.strip():
         return None, [()]
@@ -79,7 +81,7 @@ def read_value(text: str) -> tuple[Plain, list[KeyPath]]:
 
 
 class NotYaml(ValueError):
-    """Text that is not the YAML we read. line: from 1."""
+    """Text outside the supported subset of YAML, with the line (from 1)."""
 
     def __init__(self, line: int, why: str, hint: str | None = None) -> None:
         super().__init__(why)
@@ -119,7 +121,7 @@ def _decode(raw: bytes) -> str:
 
 
 class _Reader:
-    """Events in, one bounded tree of nodes out."""
+    """Builds a bounded tree of nodes from parse events."""
 
     def __init__(self, text: str) -> None:
         self._events: Iterator[yaml.Event] = yaml.parse(text, Loader=yaml.BaseLoader)
@@ -227,7 +229,7 @@ def _collection(value: list[_Node] | dict[str, tuple[int, _Node]], children: lis
 
 
 def _to_plain(node: _Node, path: KeyPath, lines: dict[KeyPath, int]) -> Plain:
-    """Plain data, aliases copied out; `lines` learns where each key or item stands."""
+    """Return plain data with aliases expanded; the line of each key or item is added to `lines`."""
     if isinstance(node.value, dict):
         result: dict[str, Plain] = {}
         for key, (line, child) in node.value.items():

@@ -1,7 +1,7 @@
-"""The only file that runs git.
+"""Git processes: the only module that starts git.
 
-Every call names its repository (GIT_DIR), sees none of the user's configuration unless it talks to
-a network, runs no hook, asks no question and speaks English (see `environment`).
+Each call sets its repository (GIT_DIR), ignores the user's configuration unless it uses the network, runs no hooks
+and prompts for nothing. Output is in English. `environment` has the settings.
 """
 
 from __future__ import annotations
@@ -40,25 +40,26 @@ __all__ = [
 MINIMUM_VERSION = (2, 34)  # Ubuntu 22.04
 MERGE_TREE_VERSION = (2, 38)  # the first `git merge-tree --write-tree`
 
-_TICK = 0.2  # seconds between looks at the clock while git says nothing
-_GRACE = 3.0  # seconds a stopped git has for tidying up
+_TICK = 0.2  # seconds between checks of the clock while git prints nothing
+_GRACE = 3.0  # seconds that git has to clean up after SIGTERM
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a git process left: raw output, its messages, its exit status."""
+    """Output, messages and exit status of a git process."""
 
     stdout: bytes
     stderr: str
     code: int
 
     def text(self) -> str:
+        """Return the output as text, without surrounding whitespace."""
         return self.stdout.decode("utf-8", "surrogateescape").strip()
 
 
 @dataclass(frozen=True)
 class Git:
-    """A repository, and how to look at it: `index`, `work_tree` and borrowed object folders are explicit."""
+    """A repository, with its index, work tree and alternate object folders given explicitly."""
 
     git_dir: Path
     work_tree: Path | None = None
@@ -67,6 +68,7 @@ class Git:
     extra: Mapping[str, str] = field(default_factory=dict)
 
     def environment(self) -> dict[str, str]:
+        """Return the environment of a local command in this repository."""
         return self._with_locations(local_environment())
 
     def _with_locations(self, env: dict[str, str]) -> dict[str, str]:
@@ -86,7 +88,7 @@ class Git:
         input: bytes | None = None,
         ok: Sequence[int] = (0,),
     ) -> Result:
-        """Run git and wait.
+        """Run git and wait for it to exit.
 
         Raises `GitError` for an exit status that is not in `ok`, HostError if the disk is full.
         """
@@ -99,10 +101,11 @@ class Git:
         return done
 
     def text(self, *args: str, input: bytes | None = None) -> str:
+        """Run git and return its output as text."""
         return self.run(*args, input=input).text()
 
     def lines(self, *args: str, input: bytes | None = None) -> list[bytes]:
-        """Output split at NUL: for the `-z` forms."""
+        """Run git and return its output split at NUL, for commands with `-z`."""
         return [line for line in self.run(*args, input=input).stdout.split(b"\0") if line]
 
     def transfer(
@@ -117,11 +120,13 @@ class Git:
     ) -> Result:
         """Run a git command that talks to a remote.
 
-        config, credentials: for this process only; nothing of them gets into a file or a command line.
-        stall: seconds without a sign of life before the process group is stopped.
-        on_progress: called with each progress line of git.
-        stop: ends it early, with Stopped.
         Raises GitError (`stalled` is set when the watchdog ended it), HostError if the disk is full.
+
+        Args:
+            config, credentials: For this process only; they are written to no file and no command line.
+            stall: Seconds without data after which the process group is stopped.
+            on_progress: Called with each progress line of git.
+            stop: Event that ends the transfer with GitStopped.
         """
         env = self._with_locations(network_environment(config, credentials))
         return _run_watched(
@@ -130,7 +135,7 @@ class Git:
 
 
 class ObjectReader:
-    """Objects by id through one `git cat-file --batch`: a process per read would cost 3 ms each."""
+    """Reader of objects by id, through one `git cat-file --batch`: a process per read costs 3 ms each."""
 
     def __init__(self, repository: Git) -> None:
         self._process = _start(
@@ -142,7 +147,7 @@ class ObjectReader:
         )
 
     def read(self, oid: str) -> tuple[str, bytes]:
-        """Kind and content. Raises GitError if the object isn't there, or isn't what its id says."""
+        """Return an object's type and content. Raises GitError if it is missing or damaged."""
         process = self._process
         assert process.stdin is not None and process.stdout is not None
         try:
@@ -163,6 +168,7 @@ class ObjectReader:
         return head[1].decode(), data[:-1]
 
     def close(self) -> None:
+        """Close the pipes and wait for the process to exit."""
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 try:
@@ -239,7 +245,7 @@ def _start_error(error: OSError) -> NpuRlError:
 
 @dataclass(frozen=True)
 class _Watch:
-    """How a transfer is watched; see `Git.transfer`."""
+    """Limits and callbacks of one transfer, as `Git.transfer` takes them."""
 
     stall: float
     on_progress: Callable[[str], None] | None
@@ -282,7 +288,7 @@ def _run_watched(
 def _read_output(
     process: subprocess.Popen[bytes], watch: _Watch, output: list[bytes], messages_of_git: MessageStream
 ) -> bool:
-    """Take what the process says until it ends (True) or stalls (False)."""
+    """Read the output of a process until it exits (True) or stalls (False)."""
     tick = min(_TICK, watch.stall / 4)
     last_data = time.monotonic()
     with selectors.DefaultSelector() as selector:
@@ -314,7 +320,7 @@ def _read_output(
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Stop the process and all it started, unless it has ended by itself."""
+    """Stop the process and its children, unless it has exited."""
     if process.poll() is not None:
         return
     for number in (signal.SIGTERM, signal.SIGKILL):
@@ -329,9 +335,9 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def commit_subjects(repository: Git, ids: Sequence[str]) -> list[str]:
-    """First lines of commit messages, by GitPython's object model over our own reader.
+    """Return the first lines of commit messages, by GitPython's object model over `ObjectReader`.
 
-    (Its own database would run git in the user's environment; the one that reads packs itself is deprecated.)
+    GitPython's own database would run git in the user's environment; its reader of packs is deprecated.
     """
     import io
 
@@ -361,7 +367,7 @@ def _dotted(version: tuple[int, ...]) -> str:
 
 @lru_cache(maxsize=1)
 def git_version() -> tuple[int, int]:
-    """Major and minor version of the git on PATH. Raises HostError if there is none or it is too old."""
+    """Return the major and minor version of git on PATH. Raises HostError if git is missing or too old."""
     done = _run(["version"], local_environment(), None, None)
     found = re.search(r"(\d+)\.(\d+)", done.stdout.decode("utf-8", "replace"))
     if done.code or not found:
@@ -391,12 +397,12 @@ def require_git(minimum: tuple[int, int], purpose: str) -> None:
         )
 
 
-# What stands in `info/attributes`, above any .gitattributes of an upstream: bytes are bytes.
+# Content of `info/attributes`, which overrides every .gitattributes of an upstream: no file is converted.
 ATTRIBUTES = "* -text -eol -ident -filter -working-tree-encoding -crlf !merge !diff !whitespace\n"
 
 
 def init_bare(path: Path, *, bare: bool = True) -> None:
-    """Write an empty repository: what `git init` would, less its template, hooks and one process."""
+    """Create an empty repository as `git init` does, without templates, hooks or a process."""
     for folder in ("objects/info", "objects/pack", "refs", "info"):
         (path / folder).mkdir(parents=True, exist_ok=True)
     (path / "HEAD").write_text("ref: refs/heads/main\n")

@@ -1,4 +1,4 @@
-"""What git says, made fit for a person: no secrets, no control characters, one error for each way to fail."""
+"""Messages of git as errors: without secrets and control characters, one error class per kind of failure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from npu_rl.errors import HostError, NpuRlError
 from npu_rl.printable import printable
 
-_MAXIMUM_LINES = 200  # of a remote's messages: more is chatter or worse
+_MAXIMUM_LINES = 200  # of a remote's messages
 _DISK_FULL = re.compile(
     "No space left on device|Disk quota exceeded|Read-only file system|Out of diskspace|File too large"
     "|unable to (write|create) file",
@@ -19,17 +19,18 @@ _DISK_FULL = re.compile(
 
 
 def redact(text: str) -> str:
-    """The text with passwords and tokens in URLs replaced."""
+    """Mask passwords and tokens in URLs."""
     from npu_rl.masking import without_passwords  # its patterns take milliseconds, and git rarely complains
 
     return without_passwords(text)
 
 
 class GitError(NpuRlError):
-    """git said no. `stderr` is fit for a person; `code` is its exit status (negative: killed by a signal).
+    """A git command failed; `stderr` has its printable messages, `code` its status (negative: killed by a signal).
 
-    stalled: seconds without a sign of life, if that is why it was stopped.
-    heard: whether the process had said anything until then.
+    Attributes:
+        stalled: Seconds without data, if that is why it was stopped.
+        received_data: Whether it had sent any data before.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class GitError(NpuRlError):
 
 
 def _exit_reason(code: int) -> str:
-    """What an exit status means where git said nothing itself."""
+    """Describe an exit status, for a git that printed no message."""
     if code == -signal.SIGPIPE:
         return "the remote closed the connection before git sent its request"
     if code < 0:
@@ -62,14 +63,14 @@ def _exit_reason(code: int) -> str:
 
 
 class GitStopped(NpuRlError):
-    """The work was given up because something else had failed, or a person said so."""
+    """A transfer was stopped because another one failed, or by the user."""
 
     def __init__(self) -> None:
         super().__init__("Stopped")
 
 
 def check_disk(stderr: str, place: Path) -> None:
-    """Raise HostError if git's messages say that the disk (ours, not the remote's) gave no room."""
+    """Raise HostError if git's messages report a full or read-only local disk (not the remote's)."""
     lines = (line for line in stderr.splitlines() if not line.startswith("remote:"))
     line = next((line for line in lines if _DISK_FULL.search(line)), None)
     if line is not None:
@@ -84,7 +85,7 @@ def check_disk(stderr: str, place: Path) -> None:
 
 
 class MessageStream:
-    """git's messages, told apart from its progress lines."""
+    """Splits the stderr of git into messages and progress lines."""
 
     _PROGRESS = re.compile(
         r"^(remote: )?(Receiving|Resolving|Counting|Compressing|Enumerating|Unpacking|Checking)\b"
@@ -98,6 +99,7 @@ class MessageStream:
         self._unfinished = b""
 
     def feed(self, data: bytes) -> None:
+        """Add output of git."""
         self.received_data = True
         *lines, self._unfinished = re.split(rb"[\r\n]", self._unfinished + data)
         self._unfinished = self._unfinished[-65536:]
@@ -115,6 +117,7 @@ class MessageStream:
             del self._lines[:-_MAXIMUM_LINES]
 
     def text(self) -> str:
+        """Return the messages, without progress lines."""
         self._line(self._unfinished.decode("utf-8", "replace").strip())
         self._unfinished = b""
         return "\n".join(self._lines)

@@ -1,6 +1,6 @@
-"""The proof in a lock: the pin's commit object and the trees on the way to what is taken.
+"""Inclusion proofs in a lock: the pin's commit object and the trees on the path to each taken path.
 
-Hashing them shows, off line, that this commit contains these trees. Writing one is `resolve`'s business.
+Hashing them proves, without network access, that the commit contains these trees. `resolve` writes them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def pack(objects: Iterable[bytes]) -> tuple[str, ...]:
-    """Objects (the pin's commit, its root tree, other trees) as text for the lock."""
+    """Return objects (the pin's commit, its root tree, other trees) as text for the lock."""
     return tuple(pack_bytes(data) for data in objects)
 
 
 def check_proof(name: str, component: LockedComponent, where: str, allowance: Allowance) -> None:
-    """Prove that the pin contains what is taken. allowance: of the whole lock. Raises LockError."""
+    """Prove that the pin contains the taken paths. Raises LockError; `allowance` bounds the whole lock."""
     if component.pin is None:
         return
     try:
@@ -72,7 +72,7 @@ def _find(root: str, path: str, trees: Mapping[str, bytes]) -> Entry | None:
 
 
 def _is_proven_absent(root: str, path: str, trees: Mapping[str, bytes]) -> bool:
-    """Whether the objects show that a path is not there; one that they don't reach might be."""
+    """Return whether the objects prove that a path does not exist."""
     entry = Entry(TREE, root)
     for part in path.split("/"):
         if not entry.is_tree:

@@ -1,6 +1,6 @@
-"""What the texts of a lock may be. They become paths, refs and arguments of git, so each is checked.
+"""Types of the text fields of a lock, which become paths, refs and arguments of git, and so are checked.
 
-Stricter than a manifest's where that is possible: a lock is written by a program.
+They are stricter than a manifest's where possible, since a program writes the lock.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _pattern(pattern: str, what: str) -> Callable[[str], str]:
 
 
 def check_upstream_path(value: str) -> str:
-    """A path out of an upstream tree: any name git stores, but none that leads elsewhere."""
+    """Check a path of an upstream tree: any name git stores, but none that points outside the tree."""
     why = next(filter(None, map(invalid_name_reason, value.split("/"))), None)
     if why or "\0" in value or value.count("/") > MAXIMUM_DEPTH:
         raise ValueError(f"{value[:80]!r} is not a path inside a repository" + (f": {why}" if why else ""))
@@ -34,14 +34,14 @@ def check_upstream_path(value: str) -> str:
 
 
 def _check_value(value: str) -> str:
-    """The value of a variable: what YAML takes for text. It goes into scripts and into environments."""
+    """Check the value of a variable, which goes into scripts and environments: any text that YAML accepts."""
     if _CONTROL.search(value):
         raise ValueError(f"{value[:80]!r} contains a control character")
     return value
 
 
 def _check_requirement(value: str) -> str:
-    """One line that pip reads as a requirement and not as an option."""
+    """Check one line that pip reads as a requirement, not as an option."""
     text_checks.check_text(value)
     if not value.strip()[0].isalnum():
         raise ValueError(f"{value[:80]!r} is not a requirement")

@@ -1,4 +1,4 @@
-"""What tells a manifest from other files that are found by name: its errors, and where the bundled ones are."""
+"""Manifests as a kind of configuration file: error classes and bundled files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from npu_rl.errors import ManifestError
 
 
 class InvalidManifest(Invalid, ManifestError):
-    """A manifest that was read, but does not follow the schema."""
+    """A manifest that does not follow the schema."""
 
     noun = "manifest"
 
@@ -21,5 +21,5 @@ MANIFEST = DocumentKind("manifest", bundled_manifests, ManifestError, InvalidMan
 
 
 def find_manifest(name_or_path: str) -> Path:
-    """The manifest's file. Raises ManifestError if there is none."""
+    """Return the manifest's file. Raises ManifestError if it does not exist."""
     return find(MANIFEST, name_or_path)

@@ -1,4 +1,4 @@
-"""One component of a manifest, locked: its pin, what is taken, its merges. Patches come after."""
+"""Locking of one component: its pin, taken paths and merges, without its patches."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Request:
-    """One merge of the manifest with all that is known of it. base, head: commits; base_tip: of its branch."""
+    """One merge of the manifest with its resolved commits; `base_tip` is the head of its base branch."""
 
     spec: MergeSpec
     head: str
@@ -47,10 +47,13 @@ class _Request:
 def lock_component(
     context: Context, name: str, spec: Spec, held: Sequence[str], kept: lock_model.LockedComponent | None
 ) -> lock_model.LockedComponent:
-    """The component without its patches. held: paths that patches come from, beside what is taken.
-    kept: an earlier lock of it whose ids are to stay.
+    """Lock a component without its patches.
 
     Raises SourceError, LockError, DriftError.
+
+    Args:
+        held: Paths that contain patches and are not taken.
+        kept: Its earlier lock, if its ids are to be kept.
     """
     if spec.ref is None:
         return lock_release(context, name, spec, held, kept, _dist(spec))
@@ -114,7 +117,7 @@ def _pinned(
     pin: str,
     root: str,
 ) -> lock_model.LockedComponent:
-    """The component as it is at the pin; `tree` still has gitlinks where submodules will be."""
+    """Return the component at its pin; `tree` still has gitlinks in place of submodules."""
     takes = taking.look_up(trees, name, spec, root)
     manifest_folder = taking.look_up_held(trees, name, held, root)
     tree = root if spec.checkout == "full" else taken_tree(trees, taking.parts_of(trees, spec, held, root))
@@ -154,7 +157,7 @@ def _merges(
     side_trees: Mapping[str, str],
     changes: Sequence[tuple[tuple[str, ...], tuple[str, ...]]],
 ) -> tuple[lock_model.LockedMerge, ...]:
-    """Each request merged into what the ones before it gave; `tree` is what is taken at the pin."""
+    """Merge the requests in order, beginning with `tree`, the taken paths at the pin."""
     merges = []
     for r, (inside, outside) in zip(requests, changes, strict=True):
         what = f"{name}, {r.spec.how} of {r.spec.ref}"
@@ -183,7 +186,7 @@ def _merges(
 def _split(
     trees: Trees, taken: Sequence[str], base: str, head: str
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Paths a request changes, inside and outside what is taken."""
+    """Return the paths a request changes, inside and outside the taken paths."""
     inside: list[str] = []
     outside: list[str] = []
     for path, _, _ in trees.changed(base, head):
@@ -210,7 +213,7 @@ def _fetch_objects(
     refs: Sequence[str],
     parts: Mapping[str, taking.Parts],
 ) -> list[Unit]:
-    """The taken content of every side of the merges (`parts`, by commit); of the pin alone if there are none."""
+    """Fetch the taken content of every side of the merges (`parts`, by commit), or of the pin if there are none."""
     deliverer = Deliverer(context.store, context.network, context.manifest_folder, context.watcher)
     if len(parts) == 1:
         return list(deliverer.component(name, component).units)
@@ -233,7 +236,7 @@ def _scratch_trees(context: Context, borrowed: Sequence[Path]) -> Iterator[Trees
 
 
 def proof(trees: Trees, commit: str, paths: Iterable[str]) -> tuple[str, ...]:
-    """The commit object and the trees on the way to each path, for the lock."""
+    """Return the inclusion proof: the commit object and the trees on the path to each taken path."""
     kind, data = trees.read_object(commit)
     assert kind == "commit", f"{commit} is a {kind}"
     root = data[5:45].decode()
@@ -255,11 +258,14 @@ def proof(trees: Trees, commit: str, paths: Iterable[str]) -> tuple[str, ...]:
 def merged_repository_tree(
     trees: Trees, pin_root: str, requests: Iterable[tuple[str, str]], taken: Sequence[str], result: str
 ) -> str:
-    """The repository's root tree after the merges.
+    """Return the repository's root tree after the merges.
 
-    requests: (root at the merge base, root at the head) of each merge, in order.
-    taken, result: the paths that were merged with their content, and the component tree that gave.
-    Raises LockError if a file outside what is taken was changed on both sides: its merge needs its content.
+    Args:
+        requests: (root at the merge base, root at the head) of each merge, in order.
+        taken, result: The taken paths, and the component tree after their merge.
+
+    Raises:
+        LockError: If a file outside the taken paths was changed on both sides: its merge needs its content.
     """
     root = Draft(trees, pin_root)
     for base, head in requests:

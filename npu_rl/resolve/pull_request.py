@@ -1,8 +1,8 @@
-"""What a pull request would bring: merge bases, its own commits, and drift.
+"""Commits of a pull request: merge bases, its own commits, and drift.
 
-*Drift* is the number of commits of the request's base branch that are new to the pin; the request's own do
-not count. Merging PR 3054 into verl 54c9b would have moved the pin by 537 commits without a word: a drift of 536,
-and the request's own commit.
+*Drift* is the number of commits of the base branch that are new to the pin; the pull request's own commits do not
+count. Merging PR 3054 into verl 54c9b would have moved the pin by 537 commits unnoticed: its own commit and a drift
+of 536.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MAXIMUM_LINES = 50
 
 @dataclass(frozen=True)
 class IncomingCommits:
-    """What a merge or pick takes from a head. See `lock.Merge`."""
+    """The commits that a merge or pick adds; the fields are those of `LockedMerge`."""
 
     merge_base: str
     commits: tuple[str, ...]
@@ -28,7 +28,7 @@ class IncomingCommits:
 
 
 class History:
-    """Commits of one repository, without their trees; merges made so far are part of it."""
+    """Commits of one repository, without their trees, including the merges made so far."""
 
     def __init__(self, repository: Git, pin: str, component: str) -> None:
         self.repository = repository
@@ -36,7 +36,7 @@ class History:
         self.component = component
 
     def pick(self, ref: str, head: str, base_ref: str, base_tip: str) -> IncomingCommits:
-        """merge-base(head, base)..head. Raises LockError when that is nothing."""
+        """Return the commits of merge-base(head, base)..head. Raises LockError if there are none."""
         base = self._merge_base(head, base_tip, ref)
         if base == head:
             raise LockError(
@@ -49,7 +49,7 @@ class History:
     def merge(
         self, ref: str, head: str, base_ref: str, base_tip: str, *, allow_drift: bool
     ) -> IncomingCommits:
-        """A merge of head into all that was merged before. Raises DriftError, LockError."""
+        """Merge head into the pin and the earlier merges. Raises DriftError, LockError."""
         base = self._merge_base(self.current, head, ref)
         if base == head:
             raise LockError(
@@ -97,7 +97,7 @@ class History:
         return int(self.repository.text("rev-list", "--count", *revisions))
 
     def _commit_lines(self, *revisions: str) -> tuple[tuple[str, ...], int]:
-        """ "id subject" of the newest commits, the oldest first, and how many there are before them."""
+        """Return "id subject" of the newest commits, oldest first, and the number of commits before them."""
         ids = self.repository.text("rev-list", "--reverse", "--topo-order", *revisions).split()
         shown = ids[-_MAXIMUM_LINES:]
         subjects = commit_subjects(self.repository, shown)

@@ -1,4 +1,4 @@
-"""The patches of a manifest: gathered, applied once, and recorded with their hashes and trees."""
+"""Locking of patches: they are found, applied once, and recorded with their hashes and trees."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _PLAIN = (FILE, EXECUTABLE)
 
 @dataclass(frozen=True)
 class Patching:
-    """Where patches come from and apply to.
+    """Sources and targets of patches.
 
-    components: locked, their patches not yet applied. results: the trees of those that `from:` may name by now.
+    components: the locked components, without their patches. results: trees of the components that `from:` may name.
     """
 
     trees: Trees
@@ -47,15 +47,15 @@ class Patching:
     notify: Notify
 
     def entries(self, component: str) -> Sequence[PatchEntry]:
-        """The entries of a component, or of the assembled tree."""
+        """Return the patch entries of a component, or of the assembled tree."""
         manifest = self.loaded.manifest
         return manifest.tree.patches if component == TREE else manifest.components[component].patches
 
 
 def lock_patches(context: Patching, component: str, tree: str) -> tuple[lock_model.LockedPatch, ...]:
-    """Apply a component's entries, or the assembled tree's, one after the other to `tree`.
+    """Apply the patch entries of a component, or of the assembled tree, to `tree` in order.
 
-    The last patch's `tree` is the result. Told: files of a folder that look like patches and are none to apply.
+    The last patch's `tree` is the result. Notifies of files in a folder that look like patches but are not applied.
     Raises PatchError, LockError, ManifestError.
     """
     taken = (".",) if component == TREE else taken_paths(context.components[component])
@@ -79,7 +79,7 @@ def lock_patches(context: Patching, component: str, tree: str) -> tuple[lock_mod
                 strip=entry.strip,
                 directory=entry.directory,
                 exclude=tuple(entry.exclude),
-                # Others of the folder may change files that have CRLF, and say so in their hunk lines only.
+                # Other patches of the folder may change files with CRLF, which only their hunk lines show.
                 eol="lf" if entry.eol == "lf" and _has_crlf(source) else "keep",
             )
             try:
@@ -106,7 +106,7 @@ def _tolerance(entry: PatchEntry) -> Tolerance:
 
 
 def _name(name: str, file: str, used: Container[str]) -> str:
-    """What people call the patch: its file's name, with its folder where two have the same."""
+    """Return the patch's name: that of its file, with the folder where two are the same."""
     stem = PurePosixPath(name).stem
     return stem if stem not in used else file.removeprefix("./").removesuffix(PurePosixPath(name).suffix)
 
@@ -129,7 +129,7 @@ def _check_excludes(entry: PatchEntry, excluded: Iterable[str], component: str) 
 
 
 def _in_pinned_component(error: PatchError, entry: PatchEntry, file: str) -> PatchError:
-    """The error with advice that can be followed: a file of a component can't be changed at its pin."""
+    """Add a usable hint to the error: a file of a component can't be edited at its pin."""
     if entry.from_ is None:
         return error
     copy = (
@@ -146,7 +146,7 @@ def _in_pinned_component(error: PatchError, entry: PatchEntry, file: str) -> Pat
 def _check_paths(
     context: Patching, parsed: ParsedPatch, component: str, tree: str, taken: Sequence[str]
 ) -> None:
-    """Refuse a patch in the paths of the code tree for a component, or the other way round. Raises PatchError."""
+    """Raise PatchError for paths of the code tree in a component's patch, or the other way round."""
     lines: list[str] = []
     for file in parsed.files:
         reached = any(t == "." or file.path == t or file.path.startswith(t + "/") for t in taken)
@@ -171,7 +171,7 @@ def _check_paths(
 
 
 def _likely_paths(context: Patching, component: str, path: str) -> Iterator[str]:
-    """What a path that does not fit would be right for."""
+    """Yield a line for each component, or the code tree, in which a wrong path exists."""
     for name, other in context.components.items():
         if component == TREE:
             if context.trees.find(other.result, path) is not None:
@@ -186,7 +186,7 @@ def _likely_paths(context: Patching, component: str, path: str) -> Iterator[str]
 def check_line_ends(context: Patching) -> None:
     """Raise one PatchError that names every patch of the manifest with CRLF line ends and no `eol: lf`.
 
-    `here.results` has every component, merged; what is wrong besides is left for when the patches are applied.
+    `context.results` has every merged component. Other errors show when the patches are applied.
     """
     found: list[str] = []
     affected: dict[str, PatchEntry] = {}  # by component: the first of its entries
@@ -232,7 +232,7 @@ def _has_crlf(source: PatchSource) -> bool:
 
 
 def _find_patches(context: Patching, entry: PatchEntry, component: str) -> list[tuple[PatchSource, str]]:
-    """The patches of an entry, and what the lock calls their files."""
+    """Return the patches of an entry, with the names of their files in the lock."""
     if entry.from_ is not None:
         return _from_component(context, entry, component)
     place = context.loaded.locate(entry.path)

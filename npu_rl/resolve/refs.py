@@ -1,4 +1,4 @@
-"""Refs to full commit ids, and what a person should be told about each name."""
+"""Resolving of refs to full commit ids, with notes about moving and ambiguous names."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ _FULL_ID = re.compile(r"[0-9a-f]{40}")
 
 
 def is_full_id(ref: str) -> bool:
+    """Return whether a ref is a full commit id."""
     return _FULL_ID.fullmatch(ref) is not None
 
 
@@ -26,10 +27,12 @@ def resolve(
     component: str,
     notify: Notify,
 ) -> dict[str, str]:
-    """Commit ids of refs (full ids stay as they are), from the first mirror that has them all.
+    """Resolve refs to commit ids (full ids are kept), from the first mirror that has all of them.
 
-    Told: a moving branch, and a name that is both a branch and a tag.
-    Raises SourceError that names each mirror and what it lacks.
+    Notifies of branches, and of names that are both a branch and a tag.
+
+    Raises:
+        SourceError: No mirror has all refs; it lists those that each one lacks.
     """
     names = [ref for ref in dict.fromkeys(refs) if not is_full_id(ref)]
     found = {ref: ref for ref in refs if is_full_id(ref)}
@@ -65,7 +68,7 @@ def resolve(
 
 
 def shown(url: str, network: Network, component: str) -> str:
-    """A URL as it is really asked, fit for a person."""
+    """Return the URL after rewriting, without credentials."""
     return remote(url, network, component).shown
 
 
@@ -78,9 +81,12 @@ def _compare_tags(
     component: str,
     notify: Notify,
 ) -> None:
-    """Hold a mirror's tags against those of every other source: a tag names one commit, or somebody moved it.
+    """Compare a mirror's tags with those of every other source: if they differ, somebody moved a tag.
 
-    Told: a source that can't be asked, or lacks a tag. Raises SourceError that names both answers.
+    Notifies of a source that can't be read or lacks a tag.
+
+    Raises:
+        SourceError: A tag differs; it has both commit ids.
     """
     without_retries = replace(network, retries=0)
     shown_url = shown(url, network, component)

@@ -1,4 +1,4 @@
-"""Source releases at lock time: as the only source of a component, or beside git, where they must equal the pin."""
+"""Locking of source releases: as the only source of a component, or next to git, where they must equal the pin."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAXIMUM_SHOWN = 15
 
 
 def sources_of(spec: Spec, kept: lock_model.LockedComponent | None) -> tuple[lock_model.LockedSource, ...]:
-    """The sources as written; a release keeps the hash an earlier lock has for it."""
+    """Return the sources of the manifest; a release keeps its hash from an earlier lock."""
     hashes = {(s.pypi, s.drop): s.sha256 for s in kept.sources} if kept is not None else {}
     return tuple(
         lock_model.LockedSource(
@@ -45,7 +45,7 @@ def lock_release(
     kept: lock_model.LockedComponent | None,
     dist: lock_model.LockedDist | None,
 ) -> lock_model.LockedComponent:
-    """A component that comes from a package index only. Raises SourceError, LockError."""
+    """Lock a component whose only sources are package indexes. Raises SourceError, LockError."""
     found: list[lock_model.LockedComponent] = []
     for source in sources_of(spec, kept):
         with context.store.quarantine() as folder:
@@ -78,7 +78,7 @@ def lock_release(
 def _publish_release(
     context: Context, name: str, component: lock_model.LockedComponent, folder: Path
 ) -> None:
-    """Spare the composition, and a later setup here, the second download."""
+    """Put the release into the store, to save composing and a later setup the download."""
     wants = component.wanted_objects()
     key = unit_key("objects", wants)
     if context.store.find(key) is None:
@@ -89,9 +89,9 @@ def _publish_release(
 def check_releases(
     context: Context, name: str, component: lock_model.LockedComponent
 ) -> tuple[lock_model.LockedSource, ...]:
-    """Beside git, a release is a source only if its tree after the drops is the pin's.
+    """Check that each release next to a git source has the pin's tree after the drops.
 
-    The sources with what is known of each release now. Raises SourceError, LockError.
+    Returns the sources, with file name, size and hash of each release. Raises SourceError, LockError.
     """
     releases = [source for source in component.sources if source.pypi]
     if releases and (component.merges or component.submodules or component.checkout == "full"):

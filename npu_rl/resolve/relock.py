@@ -1,4 +1,4 @@
-"""`lock` and `lock --check`: where the earlier lock is, which ids stay, what is written."""
+"""The commands `lock` and `lock --check`: the earlier lock, the ids to keep, the output file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from npu_rl.store import Store
 
 @dataclass(frozen=True)
 class Options:
-    """What a person asked for. output: where the lock goes, None for beside the manifest."""
+    """Options of the command; `output` None writes the lock next to the manifest."""
 
     manifest: str
     network: Network
@@ -32,7 +32,11 @@ class Options:
 
 
 def write(options: Options, update: list[str]) -> tuple[Lock, Path]:
-    """Make the lock and write it in one step. update: components to resolve anew, the others keep their ids."""
+    """Make the lock and write it atomically.
+
+    Args:
+        update: Components to resolve again; the others keep their ids.
+    """
     loaded = _load(options)
     target = _target(options, loaded)
     _check_target(loaded, target, options)
@@ -51,7 +55,7 @@ def write(options: Options, update: list[str]) -> tuple[Lock, Path]:
 
 
 def check(options: Options) -> tuple[Lock, Path]:
-    """Make the lock again from the ids it has; tell of refs that have moved. Raises LockError if it differs."""
+    """Make the lock again from its ids, and note refs that have moved. Raises LockError if it differs."""
     loaded = _load(options)
     target = _target(options, loaded)
     found = lock_model.read(target)
@@ -66,7 +70,7 @@ def check(options: Options) -> tuple[Lock, Path]:
 
 
 def _load(options: Options) -> LoadedManifest:
-    """The manifest; entries of a parent's lists that it drops are told."""
+    """Load the manifest, with a note for each list of a parent that lost entries."""
     loaded = load_manifest(options.manifest)
     for line in loaded.dropped:
         options.notify(f"note: {line}")
@@ -94,7 +98,7 @@ def _context(options: Options, loaded: LoadedManifest) -> Context:
 
 
 def _report_moved_refs(context: Context, lock: Lock) -> None:
-    """A pull request or branch that moved since does not harm the lock, but somebody should know."""
+    """Note pull requests and branches that have moved since; the lock remains valid."""
     for name, component in lock.components.items():
         ids = {ref: oid for ref, oid in kept_ids(component).items() if ref.startswith("refs/")}
         remote_refs = _refs_now(context, name, component, list(ids)) if ids else None
@@ -113,7 +117,7 @@ def _report_moved_refs(context: Context, lock: Lock) -> None:
 def _refs_now(
     context: Context, name: str, component: LockedComponent, refs: list[str]
 ) -> dict[str, str] | None:
-    """What the first mirror that answers says of the refs; None (and told) if none does."""
+    """Return the refs of the first mirror that can be read; None, with a note, if there is none."""
     patterns = [p for ref in refs for p in (ref, f"{ref}^{{}}")]
     reasons = []
     for source in component.sources:

@@ -1,4 +1,4 @@
-"""From a manifest to its lock."""
+"""Making the lock of a manifest."""
 
 from __future__ import annotations
 
@@ -37,9 +37,12 @@ def build_lock(
     keep: Collection[str] = (),
     jobs: int = 6,
 ) -> Lock:
-    """Resolve, merge, patch and assemble. keep: components whose ids stay as `earlier` has them.
+    """Resolve, merge, patch and assemble; only the store is written to.
 
-    Raises every NpuRlError; nothing is written but the store.
+    Raises any NpuRlError.
+
+    Args:
+        keep: Components that keep their ids from `earlier`.
     """
     manifest = loaded.manifest
     kept = {n: earlier.components.get(n) for n in keep} if earlier is not None else {}
@@ -72,7 +75,7 @@ def build_lock(
 
 
 def _compose(context: Context, loaded: LoadedManifest, unpatched: Lock, units: list[Unit]) -> Lock:
-    """The lock with its patches, trees and commit: made once to learn the ids, and once more as `setup` will."""
+    """Return the lock with its patches, trees and commit: composed to get the ids, then again as `setup` does."""
     with context.store.quarantine() as folder:
         trees = Trees(Git(folder, alternates=tuple(u.objects for u in units)))
 
@@ -108,11 +111,11 @@ def _patch(context: Context, loaded: LoadedManifest, unpatched: Lock, trees: Tre
 
 
 def _ignore(message: str) -> None:
-    """Hears what is told a second time."""
+    """Drop a message that is shown elsewhere."""
 
 
 def check_lock(found: Lock, expected: Lock) -> None:
-    """Raise LockError naming what differs between a lock and what its manifest gives now."""
+    """Raise LockError with the differences between a lock and the one its manifest gives now."""
     if lock_model.dump(found) == lock_model.dump(expected):
         return
     differing = []

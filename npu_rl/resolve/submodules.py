@@ -1,4 +1,4 @@
-"""Submodules that a manifest names: their commits, fetched to learn their trees."""
+"""Locking of the submodules that a manifest lists: their commits are fetched to get the tree ids."""
 
 from __future__ import annotations
 
@@ -23,9 +23,12 @@ if TYPE_CHECKING:
 def lock_submodules(
     context: Context, name: str, spec: Spec, links: Mapping[str, str]
 ) -> tuple[lock_model.LockedSubmodule, ...]:
-    """The submodules of a component. links: path to commit id of the gitlinks in what is taken.
+    """Lock the submodules of a component.
 
-    Told: a commit other than the repository's own. Raises SourceError, LockError.
+    Notifies of a commit other than the repository's own. Raises SourceError, LockError.
+
+    Args:
+        links: Path to commit id of the gitlinks in the taken paths.
     """
     found = tuple(_lock(context, name, path, module) for path, module in spec.submodules.items())
     check_gitlinks(name, dict(links), found)

@@ -1,7 +1,7 @@
-"""What a manifest takes of a component, looked up in its tree; submodules included.
+"""Taken paths of a component, looked up in its tree, submodules included.
 
-A path counts as it is after the merges: a pull request may bring a folder that the pin does not have. What only
-patches come from is *held*: delivered as what is taken is, and not laid into the code tree.
+A path may exist only after the merges: a pull request can add a folder that the pin does not have. A path that only
+contains patches is *held*: it is delivered, but not part of the code tree.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LIST_SUBMODULE = "List it under `submodules:` with its URL and commit id, or do
 
 
 def held_paths(manifest: Manifest, name: str) -> tuple[str, ...]:
-    """Paths of a component that patches come from, and that it does not take."""
+    """Return the paths of a component that contain patches and are not taken."""
     spec = manifest.components[name]
     if spec.checkout == "full":
         return ()
@@ -36,15 +36,16 @@ def held_paths(manifest: Manifest, name: str) -> tuple[str, ...]:
 
 
 def is_inside(path: str, taken: Iterable[str]) -> bool:
-    """Whether a path is one of those taken, or below one."""
+    """Return whether a path is one of the taken paths, or below one."""
     return any(t == "." or path == t or path.startswith(t + "/") for t in taken)
 
 
 def look_up(trees: Trees, name: str, spec: Spec, root: str) -> tuple[lock_model.LockedTake, ...]:
-    """The takes with what is there at the pin.
+    """Return the taken paths with their entries at the pin.
 
-    Raises LockError for a path that isn't there, unless a merge may still bring it (see `check_merged_takes`), or is
-    no file or folder.
+    Raises:
+        LockError: For a path that is not a file or folder, or does not exist while there is no merge that could
+            add it; `check_merged_takes` checks those after the merges.
     """
     takes = []
     for take in spec.take:
@@ -64,7 +65,7 @@ def look_up(trees: Trees, name: str, spec: Spec, root: str) -> tuple[lock_model.
 
 
 def look_up_held(trees: Trees, name: str, paths: Iterable[str], root: str) -> tuple[lock_model.HeldPath, ...]:
-    """The held paths with what is there at the pin. Raises LockError for one that isn't, or is no file or folder."""
+    """Return the held paths with their entries at the pin. Raises LockError for one that is not a file or folder."""
     held = []
     for path in paths:
         entry = trees.find(root, path)
@@ -78,7 +79,7 @@ def look_up_held(trees: Trees, name: str, paths: Iterable[str], root: str) -> tu
 def check_merged_takes(
     trees: Trees, name: str, takes: Sequence[lock_model.LockedTake], root: str, merged: str
 ) -> None:
-    """Raise LockError for a take that neither the pin (`root`) nor the merges (`merged`) have as it must be."""
+    """Raise LockError for a taken path that is valid neither at the pin (`root`) nor after the merges (`merged`)."""
     for take in takes:
         if take.entry is not None:
             continue
@@ -98,7 +99,7 @@ def _check_kind(name: str, path: str, to: str | None, entry: Entry) -> None:
 
 
 def _missing_path(trees: Trees, name: str, path: str, root: str, key: str = "take:") -> LockError:
-    """The error for a path that isn't there: it says what is, in the nearest folder above."""
+    """Return the error for a missing path, which lists the content of the closest parent folder."""
     above, entry = path, None
     while entry is None:
         above = above.rpartition("/")[0] or "."
@@ -119,7 +120,7 @@ def _missing_path(trees: Trees, name: str, path: str, root: str, key: str = "tak
 
 
 def parts_of(trees: Trees, spec: Spec, held: Iterable[str], root: str) -> Parts:
-    """What is taken and held of a commit that need not have all of it: a side of a merge."""
+    """Return the taken and held paths that exist in one side of a merge."""
     if spec.checkout == "full":
         return [(".", Entry(TREE, root))]
     found = [(path, trees.find(root, path)) for path in (*(t.from_ for t in spec.take), *held)]
@@ -127,12 +128,12 @@ def parts_of(trees: Trees, spec: Spec, held: Iterable[str], root: str) -> Parts:
 
 
 def gitlinks(trees: Trees, tree: str) -> dict[str, str]:
-    """Path to commit id of every submodule in a tree."""
+    """Return path and commit id of every submodule in a tree."""
     return {path: entry.oid for path, entry in trees.files(tree) if entry.mode == GITLINK}
 
 
 def check_gitlinks(name: str, links: dict[str, str], modules: Sequence[lock_model.LockedSubmodule]) -> None:
-    """Every gitlink in what is taken must be named, and every name must be one. Raises LockError."""
+    """Raise LockError unless the manifest lists exactly the gitlinks in the taken paths."""
     named = {module.path for module in modules}
     unnamed = sorted(set(links) - named)
     if unnamed:
@@ -151,7 +152,7 @@ def check_gitlinks(name: str, links: dict[str, str], modules: Sequence[lock_mode
 
 
 def modules_in(trees: Trees, tree: str, modules: Sequence[lock_model.LockedSubmodule]) -> str:
-    """The tree with the named submodules where it has gitlinks."""
+    """Return the tree with the listed submodules in place of its gitlinks."""
     for module in modules:
         found = trees.find(tree, module.path)
         if found is not None and found.mode == GITLINK:

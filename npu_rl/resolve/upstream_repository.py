@@ -1,4 +1,4 @@
-"""One component's git repository, as `lock` asks it: ids of refs, what requests bring, trees of commits."""
+"""A component's git repository, as `lock` reads it: ids of refs, commits of pull requests, trees of commits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Context:
-    """What locking needs besides the manifest. beside: the folder relative bundle paths start from."""
+    """What locking needs besides the manifest; bundle paths are relative to `manifest_folder`."""
 
     store: Store
     network: Network
@@ -34,7 +34,7 @@ class Context:
     manifest_folder: Path
 
     def need_network(self, name: str) -> None:
-        """Raise SourceError if only the local store may be used: a lock is made from what sources say."""
+        """Raise SourceError if the network may not be used: only sources can resolve refs."""
         if self.network.offline:
             raise SourceError(
                 f"Locking {name} needs its source",
@@ -45,14 +45,14 @@ class Context:
 
 @dataclass(frozen=True)
 class Upstream:
-    """`name` with the git and bundle sources of its manifest entry. Raises SourceError, LockError."""
+    """The git and bundle sources of the component `name`. Methods raise SourceError, LockError."""
 
     context: Context
     name: str
     spec: Spec
 
     def ids(self, repository: Git, kept: lock_model.LockedComponent | None) -> dict[str, str]:
-        """Commit ids of every ref of the entry; those of an earlier lock stay if it names the same refs."""
+        """Return the commit ids of every ref of the entry, from an earlier lock if it has the same refs."""
         refs = self._refs()
         known = kept_ids(kept)
         unknown = [ref for ref in refs if ref not in known and not is_full_id(ref)]
@@ -74,7 +74,7 @@ class Upstream:
         return [self.spec.ref, *(m.ref for m in self.spec.merge), *(m.base for m in self.spec.merge)]
 
     def incoming(self, ids: dict[str, str]) -> list[IncomingCommits]:
-        """What each merge of the entry brings, in order."""
+        """Return the commits that each merge of the entry adds, in order."""
         if not self.spec.merge:
             return []
         assert self.spec.ref is not None
@@ -93,7 +93,7 @@ class Upstream:
     def fetch(
         self, repository: Git, commits: Iterable[str], *, contents: str, depth: int | None = None
     ) -> None:
-        """Commits from the first source that has them all (see `sources.git.fetch_commits`)."""
+        """Fetch commits from the first source that has all of them."""
         if not any(source.bundle for source in self.spec.sources):
             self.context.need_network(self.name)
         wanted = list(dict.fromkeys(commits))
@@ -128,7 +128,7 @@ class Upstream:
         )
 
     def root(self, trees: Trees, oid: str) -> str:
-        """The tree of a fetched commit. Raises LockError for an object of another kind."""
+        """Return the tree of a fetched commit. Raises LockError for an object of another type."""
         kind, data = trees.read_object(oid)
         if kind == "commit":
             return commit_tree_id(data)
@@ -146,7 +146,7 @@ class Upstream:
 
 
 def kept_ids(kept: lock_model.LockedComponent | None) -> dict[str, str]:
-    """Ref to id, as an earlier lock has them."""
+    """Return the ids of refs in an earlier lock."""
     if kept is None:
         return {}
     ids = {m.ref: m.head for m in kept.merges} | {m.base_ref: m.base_tip for m in kept.merges}

@@ -1,4 +1,4 @@
-"""From a lock to objects: each component from the first of its sources that delivers what the lock names."""
+"""Delivery of a lock's objects: each component from the first of its sources that has them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from npu_rl.store import Store, Unit
 
 @dataclass(frozen=True)
 class Delivery:
-    """A component's objects: units to lend from, where they came from, bytes that crossed the wire."""
+    """The delivered objects of a component: units, source, and bytes received over the network."""
 
     units: tuple[Unit, ...]
     source: str
@@ -29,7 +29,7 @@ class Delivery:
 
 @dataclass(frozen=True)
 class Deliverer:
-    """How to fetch. `beside`: the folder that relative bundle paths start from."""
+    """Fetches components; bundle paths are relative to `manifest_folder`."""
 
     store: Store
     network: Network
@@ -37,14 +37,14 @@ class Deliverer:
     watcher: Watcher = Silent()  # noqa: RUF009  (stateless)
 
     def deliver(self, lock: Lock, jobs: int) -> dict[str, Delivery]:
-        """Everything the lock needs, in parallel. Raises the first error after the others have stopped."""
+        """Fetch all objects of a lock in parallel. Raises the first error after the other tasks have stopped."""
         stop = threading.Event()
         stoppable = replace(self, network=replace(self.network, stop=stop))
         tasks = {name: partial(stoppable.component, name, c) for name, c in lock.components.items()}
         return in_parallel(tasks, jobs, stop)
 
     def component(self, name: str, component: LockedComponent) -> Delivery:
-        """One component, submodules included."""
+        """Fetch one component, submodules included."""
         units, source, received = [], "", 0
         if component.wanted_objects():
             main = self._first(name, component)
@@ -72,9 +72,10 @@ class Deliverer:
     def request(
         self, request: GitRequest, sources: tuple[LockedSource, ...], component: LockedComponent | None
     ) -> Delivery:
-        """The wanted objects from the first source that has them (component: needed for sdists).
+        """Fetch the wanted objects from the first source that has them (component: needed for sdists).
 
-        Raises SourceError naming every source and why it failed.
+        Raises:
+            SourceError: No source has the objects; it lists every source and why it failed.
         """
         name = request.component
         unit = self.store.find(request.key)

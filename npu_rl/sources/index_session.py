@@ -1,4 +1,4 @@
-"""The connection to package indexes: unearth's client with pip's settings, retries and a watch on redirects.
+"""Connections to package indexes: unearth's client with pip's settings, retries and checks of redirects.
 
 Imports unearth, which takes a third of a second: import this module inside functions only.
 """
@@ -54,18 +54,18 @@ def _drop_record(_record: logging.LogRecord) -> bool:
     return False
 
 
-# Its log lines name index URLs with their passwords (debug) and every folder that is not there (warning).
-# Whatever matters of them is in our own errors.
+# unearth logs index URLs with their passwords (debug) and every missing folder (warning); our own errors have the
+# relevant part.
 for _name in ("auth", "collector", "evaluator", "finder", "preparer", "utils"):
     logging.getLogger(f"unearth.{_name}").addFilter(_drop_record)
 
 
 class RefusedOrigin(Exception):
-    """A request to a place that pip's settings do not trust."""
+    """A request to a host that pip's settings do not trust."""
 
 
 class RefusedPage(Exception):
-    """A page without bounds: too large, too slow, or of more links than any index has."""
+    """A page that exceeds the limits on size, time or number of links."""
 
 
 FAILURES: tuple[type[Exception], ...] = (
@@ -79,10 +79,10 @@ FAILURES: tuple[type[Exception], ...] = (
 
 
 class _Deadline:
-    """Ends a request that lasts, however alive it looks: its sockets are shut after so many seconds.
+    """Limit on the total time of a request, after which its sockets are shut down.
 
-    Each read is held to a timeout, but a server that sends a byte a second, of its headers already, is in time
-    for ever. Raises RefusedPage at the end of the block.
+    The timeout of a single read does not stop a server that sends a byte per second. Raises RefusedPage at the end of
+    the block.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -93,7 +93,7 @@ class _Deadline:
         self._timer.daemon = True
 
     def watch(self, request: Any) -> None:
-        """Learn of the sockets that a request opens."""
+        """Record the sockets that a request opens."""
         request.extensions = {**request.extensions, "trace": self._traced}
 
     def _traced(self, event: str, facts: Mapping[str, Any]) -> None:
@@ -117,7 +117,7 @@ class _Deadline:
 
 
 class _BoundedStream(http.SyncByteStream):  # type: ignore[misc]
-    """The body of an answer that is no page, such as a redirect's: nobody reads it, but the client must."""
+    """Bounded body of a response that is not a page, such as a redirect, which the client has to read."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -140,7 +140,7 @@ def _bound_error_body(response: Any) -> None:
 
 
 def _read_page(response: Any) -> Any:
-    """The answer with its body read. Raises RefusedPage for one that is no page of an index, by its size."""
+    """Return the response with its body read. Raises RefusedPage for a body that exceeds the limits."""
     body = bytearray()
     try:
         for chunk in response.iter_bytes():
@@ -163,7 +163,7 @@ def _read_page(response: Any) -> Any:
 
 
 def _files_only(page: bytes) -> bytes:
-    """A PEP 691 page with what is read of it, each value of the type it has there: unearth takes them on trust."""
+    """Reduce a PEP 691 page to the fields that are read, with their types checked, which unearth does not do."""
     if page.count(b"{") + page.count(b"[") > _PAGE_ITEMS:
         raise RefusedPage(f"its page has more than {_PAGE_ITEMS} items")
     try:
@@ -187,8 +187,10 @@ def _texts(pairs: object) -> dict[str, str]:
 
 
 def _links_only(page: bytes) -> bytes:
-    """An HTML page without what stands between its links: Python's parser needs hours for a megabyte of
-    unfinished tags (CVE-2025-6069), and all that is read are these two."""
+    """Reduce an HTML page to its <a> and <base> tags, the only ones that are read.
+
+    Python's parser needs hours for a megabyte of unfinished tags (CVE-2025-6069).
+    """
     links: list[bytes] = []
     at = unfinished = 0
     for start in _TAG_OR_COMMENT.finditer(page):
@@ -210,7 +212,7 @@ def _links_only(page: bytes) -> bytes:
 
 
 class IndexSession(PyPIClient):
-    """unearth's client; `send` tries again what may pass, and remembers the last answer's status."""
+    """unearth's client with retries of transient failures; `last_status` is the status of the last response."""
 
     def __init__(self, settings: PipSettings, pause: Callable[[float], None]) -> None:
         trusted, unverified = _certificates(settings)
@@ -238,9 +240,9 @@ class IndexSession(PyPIClient):
         self._local = False
 
     def send(self, request: Any, *, stream: bool = False, **options: Any) -> Any:
-        """One request, tried again after transient failures. Raises one of FAILURES if that does not help.
+        """Send a request, with retries of transient failures. Raises one of FAILURES if they do not help.
 
-        A page, that is without `stream`, has come as a whole and within bounds when this returns.
+        Without `stream`, the page is complete and within the limits when this returns.
         """
         self.last_status = None
         self._local = request.url.scheme == "file"
@@ -265,7 +267,7 @@ class IndexSession(PyPIClient):
         return response
 
     def trusts(self, url: str) -> bool:
-        """Whether pip would ask this URL: https, this machine, or a trusted host."""
+        """Return whether pip would use this URL: https, this machine, or a trusted host."""
         session: Any = self  # unearth's own client does not match unearth's protocol, to the type checker
         try:
             return is_secure_origin(session, Link(url))
@@ -273,7 +275,7 @@ class IndexSession(PyPIClient):
             return False
 
     def _check_origin(self, request: Any) -> None:
-        """Runs before each request, redirected ones too."""
+        """Check the target of each request, redirects included."""
         if request.url.scheme == "file":
             if not self._local:
                 raise RefusedOrigin("it redirects to a local file")
@@ -282,7 +284,7 @@ class IndexSession(PyPIClient):
 
 
 def open_session(settings: PipSettings, pause: Callable[[float], None]) -> IndexSession:
-    """A session to be used with `with`. Raises HostError if the settings can't be followed."""
+    """Open a session, a context manager. Raises HostError if pip's settings are invalid."""
     try:
         return IndexSession(settings, pause)
     except (ssl.SSLError, OSError, ValueError, http.InvalidURL) as error:
@@ -295,12 +297,12 @@ def open_session(settings: PipSettings, pause: Callable[[float], None]) -> Index
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether the same request may succeed a moment later."""
+    """Return whether a retry may succeed."""
     return isinstance(error, _TRANSIENT) and not _is_certificate(error)
 
 
 def delay(attempt: int, retry_after: str | None = None) -> float:
-    """Seconds to wait after failure number `attempt` (from 0); `asked` is the server's Retry-After."""
+    """Return the seconds to wait after failure number `attempt` (from 0), by Retry-After if the server sent it."""
     if retry_after and retry_after.isdecimal():
         return min(float(retry_after), _LONGEST_DELAY)
     return min(_FIRST_DELAY * 2.0**attempt, _LONGEST_DELAY)
@@ -311,7 +313,7 @@ def _is_certificate(error: Exception) -> bool:
 
 
 def _certificates(settings: PipSettings) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """How to meet an ordinary host, and one whose certificate is taken on trust."""
+    """Return the TLS contexts for ordinary hosts and for trusted hosts, whose certificates are not verified."""
     if settings.cert is None:
         trusted: ssl.SSLContext = http.create_ssl_context()
     elif not settings.cert.exists():

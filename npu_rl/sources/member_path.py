@@ -1,4 +1,4 @@
-"""Which names inside an archive may become paths in a tree."""
+"""Validation of the member names of an archive as paths of a tree."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class PathLedger:
-    """Takes the members of one archive, refuses what is unsafe, and gives paths below the one top folder."""
+    """The members of one archive: rejects unsafe names and returns paths below the single top folder."""
 
     def __init__(self) -> None:
         self.top: str | None = None
@@ -18,14 +18,14 @@ class PathLedger:
         self._folders: set[str] = set()
 
     def folder(self, name: str) -> None:
-        """A folder entry: nothing to keep, but it must be safe and must not be a file too."""
+        """Add a folder entry. Raises ValueError with the reason if it is unsafe or also a file."""
         path = self._below_top(name, top_itself=True)
         if path in self._files:
             raise ValueError("it is both a file and a folder")
         self._add_folders(path)
 
     def file(self, name: str) -> str:
-        """The file's path without the top folder. Raises ValueError with the reason if it is refused."""
+        """Add a file and return its path without the top folder. Raises ValueError with the reason if it is unsafe."""
         path = self._below_top(name, top_itself=False)
         if path in self._files:
             raise ValueError("it is in the archive twice")
@@ -57,7 +57,7 @@ class PathLedger:
 
 
 def unsafe_reason(name: str) -> str | None:
-    """Why this member name must not become a path (POSIX, from an archive); None if it may."""
+    """Return why a member name must not become a path; None if it may."""
     if not name:
         return "its name is empty"
     try:
@@ -81,5 +81,5 @@ def unsafe_reason(name: str) -> str | None:
 
 
 def shown(name: str) -> str:
-    """The name as plain ASCII, fit for a message."""
+    """Return the name as plain ASCII for a message."""
     return ascii(name)

@@ -1,4 +1,4 @@
-"""Finds and fetches source distributions from package indexes, as pip would; none of their code is run."""
+"""Source distributions from package indexes, found and downloaded as pip does, without running their code."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _MAXIMUM_SIZE = 2 * 1024**3  # bytes of one archive
 
 @dataclass(frozen=True)
 class DownloadedSdist:
-    """An sdist on disk, its hash checked. `size` in bytes; the rest as in SdistLink."""
+    """An sdist on disk with a checked hash; `size` is in bytes."""
 
     path: Path
     filename: str
@@ -52,15 +52,18 @@ class DownloadedSdist:
 
 
 class _CutOff(Exception):
-    """A transfer that broke in mid-file."""
+    """A transfer that was interrupted after it began."""
 
 
 def find_sdist(name: str, version: str, settings: PipSettings, *, pause: Pause = time.sleep) -> SdistLink:
-    """The first sdist of exactly this version: from find-links, then the index, then the extra indexes.
+    """Find the first sdist of exactly this version: in find-links, then the index, then the extra indexes.
 
-    A yanked release is taken, with a note. pause: waits between tries (seconds).
+    A yanked release is taken, with a note.
 
     Errors: SourceError if no place has it, or for a bad name; HostError for settings that can't be followed.
+
+    Args:
+        pause: Called to wait between tries, with seconds.
     """
     from npu_rl.sources.index_session import open_session
 
@@ -81,13 +84,16 @@ def download_sdist(
     on_progress: Progress | None = None,
     pause: Pause = time.sleep,
 ) -> DownloadedSdist:
-    """The sdist as a file in `folder` (made if need be), from the first place that delivers it.
+    """Download the sdist into `folder`, which is created if necessary, from the first index that delivers it.
 
-    sha256: what the file must have, in hex; with None, the index's word is enough, or nothing if it has none.
-    on_progress: called with bytes so far and in all; starts again from 0 with each try.
-    A file is renamed into place when complete and checked; nothing half done stays.
+    A file is renamed into place when it is complete and checked; partial files are removed.
+
+    sha256: the required digest in hex; None uses the index's digest, if it has one.
 
     Errors: SourceError with every place asked and its reason; HostError for settings or a folder that fail.
+
+    Args:
+        on_progress: Called with the received and the total bytes; starts again from 0 with each try.
     """
     from npu_rl.sources.index_session import open_session
 
@@ -127,7 +133,7 @@ def _host(url: str) -> str:
 
 @dataclass(frozen=True)
 class _Fetch:
-    """One link's file on its way into the folder."""
+    """The download of one link into the folder."""
 
     link: SdistLink
     expected: str | None
@@ -138,7 +144,7 @@ class _Fetch:
     pause: Pause
 
     def run(self) -> DownloadedSdist:
-        """Raises Undelivered with the reason."""
+        """Download the file. Raises Undelivered with the reason."""
         listed = self.link.sha256
         if self.expected and listed and listed != self.expected:
             raise Undelivered(_wrong_hash(self.expected, listed, "the index lists"))
@@ -179,7 +185,7 @@ class _Fetch:
             raise Undelivered(f"it can't be copied: {error.strerror}") from None
 
     def _transfer(self, url: str, part: Path) -> tuple[str, int]:
-        """One download. Raises _CutOff if it breaks in mid-file, Undelivered if it can't begin."""
+        """Download once. Raises _CutOff if the transfer is interrupted, Undelivered if it can't begin."""
         from npu_rl.sources.index_session import FAILURES, is_transient
 
         begun = False
@@ -197,7 +203,7 @@ class _Fetch:
             raise (_CutOff if begun and is_transient(error) else Undelivered)(why) from None
 
     def _write(self, chunks: Iterator[bytes], part: Path, total: int | None) -> tuple[str, int]:
-        """The sha256 and size of what was written."""
+        """Write the chunks and return their SHA-256 and size."""
         digest = hashlib.sha256()
         size = 0
         patience = time.monotonic() + _RATE_AFTER_READS * self.settings.timeout
@@ -221,7 +227,7 @@ class _Fetch:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """Tells a disk that fails from an index that does."""
+    """Turn an error of the disk into HostError, to separate it from errors of the index."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What a failed transfer means, read from git's words: try again, ask in another way, or ask somebody else."""
+"""Classification of failed transfers by git's messages: retry, use another request, or use the next mirror."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from npu_rl.git.command import GitError
 
 
 class Fault(Enum):
-    """Why a transfer failed, and so what is worth trying next."""
+    """Why a transfer failed, which decides what to try next."""
 
     REFUSED = "the server does not serve what was asked for"  # ask in another way
     ABSENT = "this mirror has no such repository, or not for us"  # ask the next mirror
@@ -22,7 +22,7 @@ class Fault(Enum):
 
 
 class NotDelivered(SourceError):
-    """One mirror failed. asked: its URL as it was really asked, fit for a person."""
+    """One mirror failed; `asked` is its URL after rewriting, without credentials."""
 
     def __init__(self, component: str, asked: str, why: str, fault: Fault) -> None:
         super().__init__(f"{component}: {asked}", why=why)
@@ -30,7 +30,7 @@ class NotDelivered(SourceError):
         self.fault = fault
 
     def reason(self, source: str) -> str:
-        """One line: who failed and why. source: the URL as the manifest has it."""
+        """Return one line with the mirror and the reason; `source` is the URL in the manifest."""
         rewritten = "" if source == self.asked else f" (rewritten from {source})"
         return f"{self.asked}{rewritten}: {self.why}"
 
@@ -46,7 +46,7 @@ _NETWORK = "Check the network, or point the URLs at a mirror: --rewrite FROM=TO"
 
 
 def advice(faults: Iterable[Fault]) -> str:
-    """What to do next, of all that is worth trying."""
+    """Return hints for these faults, each once."""
     return "\n".join(dict.fromkeys(_ADVICE.get(fault, _NETWORK) for fault in faults))
 
 
@@ -54,7 +54,7 @@ def _any_of(*patterns: str) -> re.Pattern[str]:
     return re.compile("|".join(patterns), re.IGNORECASE)
 
 
-# The first that fits counts: a refusal is often followed by "the remote end hung up".
+# The first match counts: a refusal is often followed by "the remote end hung up".
 _PATTERNS = (
     (
         Fault.REFUSED,
@@ -136,12 +136,12 @@ _PATTERNS = (
 
 
 def fault_of(error: GitError) -> Fault:
-    """The kind of a failed transfer."""
+    """Classify a failed transfer."""
     return _read(error)[0]
 
 
 def _read(error: GitError) -> tuple[Fault, str | None]:
-    """The kind, and the line that tells it."""
+    """Classify a failed transfer; return the line that decided, if any."""
     if error.stalled is not None:
         return Fault.DOWN, error.why
     lines = (error.stderr or error.why or "").splitlines()
@@ -153,9 +153,9 @@ def _read(error: GitError) -> tuple[Fault, str | None]:
 
 
 def is_retryable(error: GitError) -> bool:
-    """Whether the same request may succeed a moment later.
+    """Return whether a retry may succeed.
 
-    A remote that stayed silent from the first moment is not asked again: waiting for it once was long enough.
+    A remote that never sent any data is not retried: it has already used up the stall timeout once.
     """
     if error.stalled is not None:
         return error.received_data
@@ -163,7 +163,7 @@ def is_retryable(error: GitError) -> bool:
 
 
 def main_message(error: GitError) -> str:
-    """The one line of git's messages that says most."""
+    """Return the most informative line of git's messages."""
     matched = _read(error)[1]
     if matched is not None:
         return matched

@@ -1,4 +1,4 @@
-"""One attempt at a run: start the driver, follow what it says, stop it in order, write down how it ended."""
+"""Running one attempt: start the driver, follow its log, stop its processes, and return the outcome."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from npu_rl.training.monitor.watch import Alarm, Watch
 from npu_rl.training.node_reports import fetch_worker_logs
 from npu_rl.training.process import Child, follow, processes_of, start, stop
 
-_PAUSE = 0.1  # seconds between two looks at the log
+_PAUSE = 0.1  # seconds between reads of the log
 _LOG_LIMIT = 32 << 20  # bytes kept of one worker's log
 _MAXIMUM_LOGS = 4096
 
-# What the driver's log says when a stage begins (the driver itself; verl/trainer/main_ppo.py at 0.5.0).
+# Text in the driver's log at the beginning of a stage (from the driver; verl/trainer/main_ppo.py at 0.5.0).
 _STAGES = (
     ("npu-rl: starting Ray", "starting Ray"),
     ("npu-rl: comparing the nodes", "comparing the nodes"),
@@ -39,7 +39,7 @@ _STAGES = (
 
 @dataclass
 class AttemptResult:
-    """How an attempt ended. signal: the one a person or the system sent npu-rl. fatal: the alarm that ended it."""
+    """The result of an attempt; `signal` (received by npu-rl) or `fatal` (an alarm) is what stopped it, if any."""
 
     code: int
     signal: int | None = None
@@ -51,7 +51,7 @@ class AttemptResult:
 
     @property
     def outcome(self) -> str:
-        """As the record has it."""
+        """The outcome for the record."""
         if self.signal is not None or self.fatal is not None:
             return "stopped"
         return "done" if self.code == 0 else "failed"
@@ -69,10 +69,12 @@ def attempt_once(
     ray: Path,
     grace: float = 15.0,
 ) -> AttemptResult:
-    """Run the driver to its end, whatever ends it. No process of the run is left when this returns; how it ended is for
-    the caller to write down.
+    """Run the driver until it ends, and stop all processes of the run. The caller records the outcome.
 
-    total: steps of the whole run. ray: Ray's own folder; its workers' logs are copied into the attempt.
+    Args:
+        total: Steps of the whole run.
+        ray: Ray's folder, from which the workers' logs are copied into the attempt.
+        grace: Seconds the processes have to exit before they are killed.
     """
     began = time.monotonic()
     with _signals() as received, MetricsWriter(attempt.metrics) as writer:
@@ -82,7 +84,7 @@ def attempt_once(
             attempt.record_driver(child.pid)
             ended = follower.until_end(child, received)
         finally:
-            # A driver that is gone may have left workers; one that lives is asked first.
+            # An exited driver may have left workers; a running one is terminated first.
             killed = stop(child, run_id, grace) if child.poll() is None or processes_of(run_id) else []
             follower.look()
             keep_worker_logs(ray, attempt.workers)
@@ -96,7 +98,7 @@ def attempt_once(
 
 
 class _Follower:
-    """Reads the log while it grows: metrics into the file, stages, steps and alarms to the screen."""
+    """Reads the growing log: metrics go to the file; stages, steps and alarms go to the screen."""
 
     def __init__(
         self, attempt: Attempt, writer: MetricsWriter, watch: Watch, screen: Screen, total: int
@@ -112,7 +114,7 @@ class _Follower:
         self.steps = 0
 
     def until_end(self, child: Child, received: list[int]) -> AttemptResult:
-        """Until the driver has ended, a signal came, or an alarm was fatal."""
+        """Follow the log until the driver has exited, a signal came, or an alarm was fatal."""
         while True:
             running = child.poll() is None
             self.look()
@@ -126,7 +128,7 @@ class _Follower:
             time.sleep(_PAUSE)
 
     def look(self) -> None:
-        """Take in what the log has got since the last look."""
+        """Read the lines added to the log since the last call."""
         for line in self._tail.lines():
             found = parse_line(line)
             if found is None:
@@ -163,9 +165,9 @@ class _Follower:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[list[int]]:
-    """SIGINT, SIGTERM and SIGHUP are noted, not obeyed at once; a second one interrupts what is done then.
+    """Collect SIGINT, SIGTERM and SIGHUP; a second signal raises KeyboardInterrupt.
 
-    SIGHUP stays ignored where it is: that is what nohup is for.
+    SIGHUP stays ignored if it was, as under nohup.
     """
     received: list[int] = []
 
@@ -190,7 +192,7 @@ def _signals() -> Iterator[list[int]]:
 
 
 def keep_worker_logs(ray: Path, target: Path) -> None:
-    """Copy the logs of Ray's processes; of a very long one its end. What can't be read is left out."""
+    """Copy the logs of Ray's processes, of long ones only the end. Unreadable files are skipped."""
     found = [
         path for path in sorted(ray.glob("session_2*/logs/*")) if path.is_file() and not path.is_symlink()
     ]
@@ -204,5 +206,5 @@ def keep_worker_logs(ray: Path, target: Path) -> None:
 
 
 def explain_attempt(attempt: Attempt, code: int) -> Explanation | None:
-    """Why an attempt failed, as far as its logs tell."""
+    """Explain the failure of an attempt from its logs."""
     return explain([attempt.driver_log, *sorted(attempt.workers.rglob("*.err"))], code)

@@ -5,8 +5,8 @@
       attempts/1/{command,environment,host,driver,composed,nodes,end}.json, recipe.yaml, driver.log, workers/,
                  metrics.jsonl, usage/, alarms.jsonl, drift.json, drift.patch
 
-Every file is written whole or not at all; the two .jsonl files and the logs grow line by line. The folder is its
-owner's alone, and what is known to be a secret is masked in it.
+Every file is written atomically; the two .jsonl files and the logs grow line by line. Only the owner can access the
+folder, and known secrets are masked in it.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from npu_rl.training.temporary_folders import remaining_folders, remove_remainin
 _ID = re.compile(r"[0-9a-f]{32}")
 _LATEST = "latest_checkpointed_iteration.txt"  # verl writes the step of its newest checkpoint into it
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_LOCK = ".lock"  # held while an attempt lasts; the kernel frees it however npu-rl ends
+_LOCK = ".lock"  # locked during an attempt; the kernel releases it however npu-rl ends
 
 
 class RunRecord:
-    """A run's folder. Make one with `create`, find one with `open`."""
+    """The record of a run in its folder, from `create` or `open`."""
 
     def __init__(self, folder: Path, facts: dict[str, Any]) -> None:
         self.folder = folder
@@ -52,40 +52,44 @@ class RunRecord:
 
     @property
     def tensorboard(self) -> Path:
+        """Folder of TensorBoard's files."""
         return self.folder / "tensorboard"
 
     @property
     def samples(self) -> Path:
+        """Folder of sample responses."""
         return self.folder / "samples"
 
     @property
     def checkpoints(self) -> Path:
+        """Folder of the trainer's checkpoints."""
         return self.folder / "checkpoints"
 
     @property
     def unproven(self) -> str | None:
-        """Why the run's code is not proven, in a person's words; None if it is."""
+        """The user's reason for running code that is not as locked; None if the code is proven."""
         drift = self.facts.get("drift")
         if self.facts.get("proven", True):
             return None
         return str(drift.get("reason")) if isinstance(drift, dict) else "its record does not give the reason"
 
     def mark_unproven(self, drift: Mapping[str, Any]) -> None:
-        """Say in run.json that an attempt ran code that is not as locked. It stays: what it trained is in the run."""
+        """Record in run.json, permanently, that an attempt ran code that is not as locked."""
         if self.unproven is None:
             self.facts |= {"proven": False, "drift": dict(drift)}
             write_json(self.folder / "run.json", self.facts)
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether it is going on, or its npu-rl was killed before it could complete the record."""
+        """Whether the run is in progress, or its npu-rl was killed before it completed the record."""
         return any(attempt.outcome is None for attempt in self.attempts) or bool(remaining_folders(self.id))
 
     @property
     def latest_checkpoint(self) -> int | None:
-        """The step of the newest checkpoint; None without one, or if its folder is gone.
+        """The step of the newest checkpoint; None without one, or if its folder is missing.
 
-        Then verl would begin anew without a word (find_latest_ckpt_path, checkpoint_manager.py:167@55e3c5b).
+        In the latter case verl would start from step 0 without a message (find_latest_ckpt_path,
+        checkpoint_manager.py:167@55e3c5b).
         """
         step = self.named_checkpoint
         there = step is not None and (self.checkpoints / f"global_step_{step}").is_dir()
@@ -93,7 +97,7 @@ class RunRecord:
 
     @property
     def named_checkpoint(self) -> int | None:
-        """The step that the trainer wrote down as its newest checkpoint's."""
+        """The step that the trainer recorded as that of its newest checkpoint."""
         try:
             return int((self.checkpoints / _LATEST).read_text(encoding="ascii"))
         except (OSError, ValueError):
@@ -109,11 +113,16 @@ class RunRecord:
         lock: bytes | None = None,
         secrets: Secrets = Secrets(),  # noqa: B008  it can't be changed
     ) -> RunRecord:
-        """Begin the record of a new run in the folder `root`; of two at once, one gets the name.
+        """Create the record of a new run in the folder `root`, atomically.
 
-        facts: anything JSON can hold, for run.json; `id`, `name` and `created` are added. lock: the bytes of
-        the workspace's lock. secrets: masked in the facts. Raises UsageError for a name that can't be one, NpuRlError
-        if the run is there; if that one was killed, its record is now complete.
+        Args:
+            facts: JSON data for run.json; `id`, `name` and `created` are added.
+            lock: The bytes of the workspace's lock.
+            secrets: Masked in the facts.
+
+        Raises:
+            UsageError: For an invalid name.
+            NpuRlError: If the run exists; if that one was killed, its record is completed.
         """
         _check_name(name)
         folder = root / name
@@ -150,11 +159,13 @@ class RunRecord:
 
     @classmethod
     def open(cls, root: Path, name: str) -> RunRecord:
-        """A run that is there and not going on.
+        """Open a run that is not in progress.
 
-        If npu-rl itself was killed in its last attempt, that attempt is now written down as killed, with all that its
-        processes left on disk, and its temporary folders are removed.
-        Raises NpuRlError if there is no such run, or if it lives (with the processes' ids).
+        If npu-rl was killed during its last attempt, that attempt is completed as killed from its files, and
+        its temporary folders are removed.
+
+        Raises:
+            NpuRlError: If the run does not exist, or if it is in progress (with the process ids).
         """
         record = cls.load(root, name)
         with record.locked():
@@ -163,7 +174,7 @@ class RunRecord:
 
     @classmethod
     def load(cls, root: Path, name: str) -> RunRecord:
-        """A run as it lies there, going on or not; nothing is changed."""
+        """Read the record of a run, in progress or not, without changing it."""
         _check_name(name)
         folder = root / name
         try:
@@ -192,12 +203,19 @@ class RunRecord:
         secrets: Secrets | None = None,
         details: Mapping[str, Any] | None = None,
     ) -> Attempt:
-        """The next attempt, with its folder and files; the run is this process's until its `end`.
+        """Create the next attempt with its folder and files, and lock the run until its `end`.
 
-        environment: the driver's. Written are the variables that differ from `inherited` (by default this
-        process's own) and those known to shape training. secrets: masked in all that is written, now and by the
-        driver; by default those of the environment. said: more for command.json. The run's recipe.yaml is that of
-        the latest attempt. Raises NpuRlError if the run lives.
+        The run's recipe.yaml is that of the latest attempt.
+
+        Args:
+            environment: The driver's; only variables that differ from `inherited`, or that affect training, are
+                recorded.
+            inherited: By default the environment of this process.
+            secrets: Masked in all files, also in those of the driver; by default those of the environment.
+            details: Further keys of command.json.
+
+        Raises:
+            NpuRlError: If the run is in progress.
         """
         known = Secrets.of(environment) if secrets is None else secrets
         held = contextlib.ExitStack()
@@ -229,12 +247,12 @@ class RunRecord:
         return attempt
 
     def curve(self) -> list[Point]:
-        """The points of all attempts (see `metrics.curve`)."""
+        """Return the metrics of all attempts by step, as `metrics.curve` joins them."""
         return curve(self.folder)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the run while no attempt does; raise if another holds it. On a file system without locks nobody does."""
+        """Lock the run. Raises NpuRlError if another process has locked it, unless the file system has no locks."""
         self._require_folders()
         path = self.folder / _LOCK
         with disk_errors(path):
@@ -251,9 +269,12 @@ class RunRecord:
             os.close(handle)
 
     def _complete_attempts(self) -> None:
-        """Complete the record of an attempt whose npu-rl can't do it any more; raise if its driver lives on.
+        """Complete the record of attempts whose npu-rl was killed.
 
-        What is left of a run without a driver, such as Ray's agents, is ended first.
+        Processes that are left without a driver, such as Ray's agents, are stopped first.
+
+        Raises:
+            NpuRlError: If the driver is alive.
         """
         pids = processes_of(self.id)
         if pids and self._driver_is_alive(pids):
@@ -266,14 +287,14 @@ class RunRecord:
         remove_remaining(self.id)
 
     def _driver_is_alive(self, pids: list[int]) -> bool:
-        """Whether one of the run's processes is, or may be, its driver. What else is left has nobody to work for."""
+        """Return whether one of the run's processes is, or may be, its driver."""
         last = self.attempts[-1] if self.attempts else None
         if last is None or last.outcome is not None or not last.driver_log.exists():
-            return False  # the log is there before the driver is
+            return False  # the log is created before the driver starts
         return last.driver is None or last.driver in pids
 
     def _require_folders(self) -> None:
-        """Nothing is written through a link."""
+        """Raise WorkspaceError if a folder of the record is a link."""
         for folder in (self.folder, self.folder / "attempts", *(attempt.folder for attempt in self.attempts)):
             if not stat.S_ISDIR(folder.lstat().st_mode):
                 raise WorkspaceError(
@@ -313,7 +334,7 @@ class RunRecord:
 
 
 def _launcher(attempt: Path) -> int | None:
-    """The npu-rl that began an attempt."""
+    """Return the process id of the npu-rl that began an attempt."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         return int(read_json(attempt / "command.json")["launcher"])
     return None
@@ -329,7 +350,7 @@ def _check_name(name: str) -> None:
 
 
 def _with_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts with the secrets of the command line's KEY=VALUE masked."""
+    """Return the facts with secrets masked in the KEY=VALUE arguments."""
     details = dict(facts)
     if "overrides" in details:
         details["overrides"] = [masked_argument(argument) for argument in details["overrides"]]

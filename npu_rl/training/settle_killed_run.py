@@ -1,4 +1,4 @@
-"""Complete the record of an attempt whose npu-rl was killed, from what is on disk."""
+"""Completion of the record of an attempt whose npu-rl was killed, from its files."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ _Key = tuple[int, tuple[tuple[str, str], ...]]
 
 
 def complete_record(attempt: Attempt, run_id: str, secrets: Secrets) -> None:
-    """Write down what the attempt came to, as `killed`; no process of the run may be alive.
+    """Complete the record of an attempt as `killed`; no process of the run may be alive.
 
-    The driver may have gone on after npu-rl's end: its steps are read from its log, and its workers' logs are copied
-    from Ray's folder, which is then removed. It can be interrupted and done again. secrets: those known now; the
-    values that the killed npu-rl knew are masked only where a name tells.
+    The driver may have continued after npu-rl was killed: its steps are read from its log, and its workers'
+    logs are copied from Ray's folder, which is then removed. An interrupted call can be repeated.
+
+    Args:
+        secrets: Those known now; other values are masked only by name.
     """
     recover_metrics(attempt)
     for folder in remaining_folders(run_id):
@@ -37,7 +39,7 @@ def complete_record(attempt: Attempt, run_id: str, secrets: Secrets) -> None:
 
 
 def recover_metrics(attempt: Attempt) -> int:
-    """Add the steps that the driver's log has and metrics.jsonl hasn't; how many. Their time is the log's last."""
+    """Add the steps of the driver's log that metrics.jsonl lacks, with the log's time; return their number."""
     known = Counter(_key(point.step, point.data) for point in read_metrics(attempt.metrics))
     missing = []
     for line in follow(attempt.driver_log).lines():
@@ -60,7 +62,7 @@ def _key(step: int, data: dict[str, float]) -> _Key:
 
 
 def _log_time(attempt: Attempt) -> float | None:
-    """When the driver last said something."""
+    """Return when the driver's log was last written."""
     try:
         return attempt.driver_log.stat().st_mtime
     except OSError:
@@ -68,7 +70,7 @@ def _log_time(attempt: Attempt) -> float | None:
 
 
 def _remove_unfinished_models(attempt: Attempt) -> None:
-    """A model that was being made: its folder has the number of the npu-rl that began it."""
+    """Remove the folders of unfinished tiny models, which have the process id of their npu-rl in their name."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         launcher = int(json.loads((attempt.folder / "command.json").read_bytes())["launcher"])
         host = json.loads((attempt.folder / "host.json").read_bytes())["hostname"]

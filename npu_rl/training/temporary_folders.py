@@ -1,4 +1,4 @@
-"""A run's temporary folders: named after the run, so that what a killed run left is found and removed."""
+"""A run's temporary folders, named after the run, so that those of a killed run can be found and removed."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ _ID = re.compile(r"[0-9a-f]{32}")
 
 
 def folder_of(run_id: str, suffix: str = "") -> Path:
-    """Where the run's temporary folder is or will be. Its path is short: Ray's sockets in it may have 107 bytes."""
+    """Return the path of the run's temporary folder. It is short, since Ray's socket paths may have only 107 bytes."""
     return _parents()[0] / f"{_prefix(run_id)}{suffix}"
 
 
 @contextlib.contextmanager
 def run_folder(run_id: str, suffix: str = "") -> Iterator[Path]:
-    """A private folder of the run, at `folder_of`, which goes away again.
+    """Create the run's private folder at `folder_of`, which is removed at the end.
 
-    Raises HostError if it can't be made; one that a killed run left has to be removed before (`remove_remaining`).
+    Raises:
+        HostError: If it can't be created; `remove_remaining` has to remove that of a killed run first.
     """
     folder = folder_of(run_id, suffix)
     with disk_errors(folder):
@@ -38,7 +39,7 @@ def run_folder(run_id: str, suffix: str = "") -> Iterator[Path]:
 
 
 def remaining_folders(run_id: str) -> list[Path]:
-    """The run's temporary folders that are still there. A link, or another user's or run's folder, is none of it."""
+    """Return the run's remaining temporary folders, without links and folders of other users or runs."""
     if not _ID.fullmatch(run_id):
         return []
     found = {folder for base in _parents() for folder in base.glob(f"{_prefix(run_id)}*")}
@@ -46,7 +47,7 @@ def remaining_folders(run_id: str) -> list[Path]:
 
 
 def remove_remaining(run_id: str) -> None:
-    """Remove them. No process of the run may be alive."""
+    """Remove the run's remaining temporary folders. No process of the run may be alive."""
     for folder in remaining_folders(run_id):
         remove_tree(folder)
 
@@ -56,13 +57,13 @@ def _prefix(run_id: str) -> str:
 
 
 def _parents() -> list[Path]:
-    """Where they may lie, the one for new ones first."""
+    """Return the possible parent folders, that of new folders first."""
     named = Path(tempfile.gettempdir())
     return [Path("/tmp"), named] if os.access("/tmp", os.W_OK) else [named, Path("/tmp")]
 
 
 def _belongs_to(folder: Path, run_id: str) -> bool:
-    """Its name is known to all users of the machine, so it is not enough."""
+    """Return whether a folder is the run's, by owner and mark: any user could create its name."""
     try:
         status = folder.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():

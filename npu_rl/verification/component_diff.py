@@ -1,7 +1,7 @@
-"""Local changes in a component's own paths, as a patch for its `patches:` must name them.
+"""Local changes as a patch with a component's own paths, for its `patches:`.
 
-The code tree lays a component's files elsewhere: an edit of tools/converter.py may be one of verl's
-scripts/converter.py, and a patch of verl has to say so.
+Paths in the code tree differ from the component's: tools/converter.py may be verl's scripts/converter.py, and a patch
+of verl has to use the latter.
 """
 
 from __future__ import annotations
@@ -23,10 +23,13 @@ _ODD = re.compile(rb'[\x00-\x1f"\\\x7f-\xff]')
 
 
 def component_changes(layout: Layout, name: str, notify: Notify) -> bytes:
-    """The local changes of one component as one patch in its own paths; empty if there are none.
+    """Return the local changes of one component as one patch with its own paths; empty if there are none.
 
-    Told: what else its files stand for, and what has no form as a patch.
-    Raises UsageError for a component that the workspace does not have, WorkspaceError without the git folder.
+    Notifies of other effects of the patch, and of changes that a patch can't express.
+
+    Raises:
+        UsageError: For an unknown component.
+        WorkspaceError: Without the git folder.
     """
     report = verify(layout, notify)
     component = report.lock.components.get(name)
@@ -60,7 +63,7 @@ def component_changes(layout: Layout, name: str, notify: Notify) -> bytes:
 
 
 def _by_file(patch: bytes, paths: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-    """Each file's part of a patch as git writes it: one for each path that differs, in the order of bytes."""
+    """Yield each file's part of a patch, in git's order."""
     starts = [found.start() for found in _FILE.finditer(patch)]
     names = {_header(path): path for path in paths}
     for start, end in zip(starts, [*starts[1:], len(patch)], strict=True):
@@ -75,7 +78,7 @@ def _header(path: str) -> bytes:
 
 
 def _renamed(part: bytes, path: str) -> bytes:
-    """One file's part with another name. Only its header has names: up to the first hunk, or the binary data."""
+    """Return one file's part with another name, which only its header has, before the first hunk or binary data."""
     head, mark, body = part, b"", b""
     for candidate in (b"\n@@ ", b"\nGIT binary patch\n"):
         if candidate in head:
@@ -94,7 +97,7 @@ def _renamed(part: bytes, path: str) -> bytes:
 
 
 def _quoted(name: str) -> bytes:
-    """A name as git writes it in a patch."""
+    """Return a name as git writes it in a patch."""
     raw = name.encode("utf-8", "surrogateescape")
     if not _ODD.search(raw):
         return raw

@@ -1,4 +1,4 @@
-"""Local changes as a patch: what `git diff` says against the locked tree, new files included."""
+"""Local changes as a patch against the locked tree, new files included."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from npu_rl.workspace.local_commits import unsupported_file
 
 
 def local_changes(layout: Layout, notify: Notify) -> Iterator[bytes]:
-    """A patch per root that has changes, in git's format. Raises WorkspaceError without the git folder.
+    """Yield a patch in git's format for each root with changes. Raises WorkspaceError without the git folder.
 
-    A root that was replaced as a whole, a git repository laid into it, and what setup lays around the trees have no
-    such form: `tell` hears of them, and of untracked files that are no drift.
+    `notify` gets the changes that a patch can't express (a root that was replaced, a git repository in it, the files
+    that setup creates besides the trees), and untracked files that are not drift.
     """
     yield from patches_of(layout, verify(layout, notify), notify)
 
@@ -28,7 +28,11 @@ def local_changes(layout: Layout, notify: Notify) -> Iterator[bytes]:
 def patches_of(
     layout: Layout, report: Report, notify: Notify, *, only: Container[str] | None = None
 ) -> Iterator[bytes]:
-    """`local_changes` of a workspace that was looked at. only: the drift's paths to show; by default all."""
+    """Yield the patches of a verified workspace, as `local_changes` does.
+
+    Args:
+        only: The paths to show; by default all.
+    """
     changed: dict[str, set[str]] = {}
     for drift in report.drift:
         place = place_in_tree(drift, report)
@@ -47,7 +51,7 @@ def patches_of(
 
 
 def place_in_tree(drift: Drift, report: Report) -> tuple[str, str] | None:
-    """The root and the path in it, if a patch can show the drift."""
+    """Return the root and the path in it, if a patch can express the drift."""
     root = next((root for root in report.receipt.trees if drift.path.startswith(f"{root}/")), None)
     if root is None:
         return None
@@ -56,7 +60,7 @@ def place_in_tree(drift: Drift, report: Report) -> tuple[str, str] | None:
 
 
 def patch_of(layout: Layout, root: str, tree: str, paths: list[str]) -> bytes:
-    """What differs at some paths of a root, against its tree. Raises WorkspaceError without the git folder."""
+    """Return the differences of paths of a root from its tree. Raises WorkspaceError without the git folder."""
     objects = layout.git / "objects"
     if not objects.is_dir():
         raise WorkspaceError(
@@ -72,8 +76,8 @@ def patch_of(layout: Layout, root: str, tree: str, paths: list[str]) -> bytes:
             "The git objects of this workspace can't be used", where=str(objects), why=problem,
             hint="`npu-rl verify` works without them.",
         )  # fmt: skip
-    # A repository of our own: the user's index, with whatever they staged, stays as it is, and no
-    # setting or filter of theirs changes what is shown. Elsewhere: the workspace may be read-only.
+    # A temporary repository: the user's index stays unchanged, and their settings and filters have no effect.
+    # It is outside the workspace, which may be read-only.
     with tempfile.TemporaryDirectory(prefix="npu-rl-diff-") as folder:
         repository = Path(folder, "git")
         init_bare(repository, bare=False)
@@ -90,8 +94,10 @@ def patch_of(layout: Layout, root: str, tree: str, paths: list[str]) -> bytes:
 
 
 def _has_content(inside: Confined, path: Path) -> bool:
-    """Whether git can hold it: a folder, a pipe or a device in place of a file counts as its removal, and so does what
-    only a link on the way leads to."""
+    """Return whether git can store a path.
+
+    A folder, a pipe or a device in place of a file counts as removed, and so does a path through a link.
+    """
     try:
         status = inside.status(path)
     except LinkOnTheWay:

@@ -1,12 +1,11 @@
-"""Changes below one folder that follow no symbolic link and replace nothing.
+"""File changes below one folder that follow no symbolic link and overwrite nothing.
 
-A workspace may come from anybody, and a link in it must not lead a rename, a removal or a write elsewhere. So every
-folder on the way is opened as a handle, without following links (openat(2) with O_NOFOLLOW), and the change is made
-relative to that handle: what was looked at is what is changed, whoever puts a link there meanwhile. The folder
-itself was named by a person and may be a link.
+A workspace is untrusted, and a link in it must not redirect a rename, a removal or a write. So every parent folder is
+opened as a handle without following links (openat(2) with O_NOFOLLOW), and the change is made relative to that handle:
+a link created meanwhile has no effect. The folder itself is named by the user and may be a link.
 
-Python has no renameat2(RENAME_NOREPLACE), and NFS has none either. So `move` looks first: who makes the target
-between the look and the rename may lose that file, which is one of this folder too.
+Neither Python nor NFS has renameat2(RENAME_NOREPLACE). So `move` checks first: a target created between the check and
+the rename is overwritten, which affects only files of this folder.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW
 
 
 class LinkOnTheWay(WorkspaceError):
-    """A symbolic link stands where a folder of ours has to be."""
+    """A symbolic link is in place of a folder of the workspace."""
 
     def __init__(self, at: Path) -> None:
         super().__init__(
@@ -39,25 +38,25 @@ class LinkOnTheWay(WorkspaceError):
 
 
 class Confined:
-    """A folder. Paths are absolute and below it, as `root / name` gives them.
+    """Changes below the folder `root`; paths are absolute, as in `root / name`.
 
-    Every method raises LinkOnTheWay for a symbolic link on the way, and OSError with the whole path.
+    Every method raises LinkOnTheWay for a symbolic link among the parent folders, and OSError with the full path.
     """
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def exists(self, path: Path) -> bool:
-        """Whether anything stands there, a broken link too."""
+        """Return whether a path exists; a broken link does."""
         return self.status(path) is not None
 
     def is_folder(self, path: Path) -> bool:
-        """Whether a folder stands there, not a link to one."""
+        """Return whether a path is a folder, not a link to one."""
         status = self.status(path)
         return status is not None and stat.S_ISDIR(status.st_mode)
 
     def status(self, path: Path) -> os.stat_result | None:
-        """What lstat(2) says of it; None if nothing stands there."""
+        """Return the result of lstat(2); None if the path does not exist."""
         try:
             with self._parent(path) as (folder, name):
                 return os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -65,7 +64,7 @@ class Confined:
             return None
 
     def read(self, path: Path, limit: int) -> bytes:
-        """The bytes of a regular file. Raises OSError for anything else, and for one of more than `limit` bytes."""
+        """Return the bytes of a regular file. Raises OSError for anything else, and for more than `limit` bytes."""
         with self._parent(path) as (folder, name):
             with os.fdopen(_handle(name, folder, os.O_RDONLY), "rb") as file:
                 size = os.fstat(file.fileno()).st_size
@@ -75,20 +74,21 @@ class Confined:
         return data
 
     def handle(self, path: Path, flags: int) -> int:
-        """A handle on a regular file, to be closed by the caller. flags: perhaps with O_CREAT.
+        """Open a regular file and return its handle, which the caller has to close; `flags` may include O_CREAT.
 
-        Raises OSError for a link, a pipe or a device: to open one may block, or do harm.
+        Raises:
+            OSError: For a link, a pipe or a device, since opening one may block or have side effects.
         """
         with self._parent(path) as (folder, name):
             return _handle(name, folder, flags)
 
     def make(self, path: Path) -> None:
-        """Make a folder, and those on the way, unless they are there."""
+        """Create a folder and its parents, if they do not exist."""
         with self._opened(path, make=True):
             pass
 
     def move(self, source: Path, target: Path) -> None:
-        """Rename, with the target's folders made. Raises FileExistsError if anything stands at the target."""
+        """Rename, and create the target's parents. Raises FileExistsError if the target exists."""
         with self._parent(source) as (here, old):
             os.stat(old, dir_fd=here, follow_symlinks=False)
             with self._parent(target, make=True) as (there, new):
@@ -97,7 +97,7 @@ class Confined:
                 os.rename(old, new, src_dir_fd=here, dst_dir_fd=there)
 
     def write(self, path: Path, data: bytes, *, sync: bool = False) -> None:
-        """Write one of our own files so that it is either the old one or the new one, never a part."""
+        """Write a file atomically: readers see the old or the new content, never a part."""
         with self._parent(path) as (folder, name):
             temporary = f".{name}.{os.urandom(6).hex()}"
             handle = os.open(temporary, _NEW, 0o666, dir_fd=folder)
@@ -114,7 +114,7 @@ class Confined:
 
     @contextlib.contextmanager
     def new(self, path: Path) -> Iterator[int]:
-        """A handle on a new file that lasts as long as this does."""
+        """Create a temporary file and yield its handle; the file is removed at the end."""
         with self._parent(path) as (folder, name):
             handle = os.open(name, _NEW, 0o600, dir_fd=folder)
             try:
@@ -124,7 +124,7 @@ class Confined:
                 os.unlink(name, dir_fd=folder)
 
     def remove(self, path: Path) -> None:
-        """Remove a file, a link or a whole folder; see `disk.remove_tree`."""
+        """Remove a file, a link or a whole folder; a missing one is ignored."""
         try:
             with self._parent(path) as (folder, name):
                 remove_in(folder, name)
@@ -133,7 +133,7 @@ class Confined:
 
     @contextlib.contextmanager
     def _parent(self, path: Path, *, make: bool = False) -> Iterator[tuple[int, str]]:
-        """The folder a path stands in, as a handle, and its name there."""
+        """Yield a handle on the parent folder of a path, and the path's name."""
         with self._opened(path.parent, make=make) as handle:
             try:
                 yield handle, path.name
@@ -158,7 +158,7 @@ class Confined:
 
 
 def first_link(folder: Path, depth: int) -> Path | None:
-    """A symbolic link at `folder` or up to `depth` folders below it; None if there is none, or no such folder."""
+    """Return a symbolic link at `folder` or up to `depth` levels below it; None if there is none."""
     if folder.is_symlink():
         return folder
     if depth < 0 or not folder.is_dir():
@@ -168,7 +168,7 @@ def first_link(folder: Path, depth: int) -> Path | None:
 
 
 def _open_folder(handle: int, part: str, at: Path, make: bool) -> int:
-    """The folder `part` in the folder `handle`, which is `at`."""
+    """Open the folder `part`, whose path is `at`, in the folder `handle`."""
     if part == "..":
         raise ValueError(f"{at} leaves the workspace")
     if make:

@@ -1,7 +1,7 @@
-"""Which workspace a command works on: the one that is named, else one that is found and may be trusted.
+"""Finding the workspace of a command: the named one, else the closest one that can be trusted.
 
-A workspace decides what a command reads, says and, with `train`, runs. One that lies in a folder above, such as
-/tmp, may be anybody's, so one that was found and not named has to belong to this user, as with git's safe.directory.
+A workspace determines what a command reads, prints and, with `train`, runs. One in a parent folder such as /tmp may be
+anyone's, so a workspace that was not named has to belong to this user, as with git's safe.directory.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from npu_rl.workspace.layout import DEFAULT_NAME, Layout
 
 
 def open_workspace(named: Path | None, notify: Callable[[str], None]) -> Layout:
-    """The workspace to look at: see `find_workspace`. A setup that is going on there is waited for.
+    """Return the workspace that `find_workspace` finds, after waiting for a running setup.
 
-    Raises WorkspaceError if there is none, if it is another user's, or if its setup was interrupted.
+    Raises:
+        WorkspaceError: If there is none, if it is another user's, or if its setup was interrupted.
     """
     layout = find_workspace(named)
     if layout is not None:
@@ -33,16 +34,19 @@ def open_workspace(named: Path | None, notify: Callable[[str], None]) -> Layout:
 
 
 def open_workspace_if_any(named: Path | None, notify: Callable[[str], None]) -> Layout | None:
-    """As `open_workspace`, for a command that can do without: None if none is named and none is found."""
+    """Return the workspace as `open_workspace` does; None if none is named and none is found."""
     layout = find_workspace(named)
     return None if layout is None else _wait_until_settled(layout, notify)
 
 
 def find_workspace(named: Path | None) -> Layout | None:
-    """The workspace that is named, else the nearest at or above the current folder, else ./npu-rl-workspace.
+    """Return the named workspace, else the closest one at or above the current folder, else ./npu-rl-workspace.
 
-    None if none is named and there is none. Raises WorkspaceError if the named one is none, or if the one that was
-    found is another user's and `safe_workspaces` does not name it.
+    None if none is named and none is found.
+
+    Raises:
+        WorkspaceError: If the named folder is not a workspace, or if the found one is another user's and
+            `safe_workspaces` does not list it.
     """
     if named is not None:
         layout = Layout(named_folder(named))
@@ -64,12 +68,12 @@ def find_workspace(named: Path | None) -> Layout | None:
 
 
 def named_folder(named: Path) -> Path:
-    """The absolute path of a folder that a person named. Raises UsageError for the home of an unknown user."""
+    """Return the absolute path of a folder on the command line. Raises UsageError for the home of an unknown user."""
     return user_path(named, "--workspace").absolute()
 
 
 def require_trust(layout: Layout) -> None:
-    """Raise WorkspaceError for a workspace that nobody named and that is neither this user's nor called safe."""
+    """Raise WorkspaceError for a workspace of another user that `safe_workspaces` does not list."""
     owner = _foreign_owner(layout)
     if owner is None:
         return
@@ -109,12 +113,12 @@ def _is_workspace(layout: Layout) -> bool:
 
 
 def _is_reachable(layout: Layout) -> bool:
-    """Whether this user may look into `.npu-rl`: what is closed to us is no workspace of ours."""
+    """Return whether this user can access `.npu-rl`; a workspace without access is skipped."""
     return os.access(layout.hidden, os.X_OK)
 
 
 def _foreign_owner(layout: Layout) -> int | None:
-    """Who owns the workspace, if that is not this user (or, under sudo, the one who called it)."""
+    """Return the owner of the workspace if that is not this user (or, under sudo, the calling user)."""
     ours = {os.geteuid()}
     caller = os.environ.get("SUDO_UID", "")
     if os.geteuid() == 0 and caller.isascii() and caller.isdigit():

@@ -1,4 +1,4 @@
-"""The anchor outside a workspace: the digest of the lock that it has to be laid from."""
+"""Comparison of a workspace with an expected lock digest, which is kept outside the workspace."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def lock_digest(text: str) -> str:
-    """The value of `--expect`. Raises UsageError for what is no digest.
+    """Check the value of `--expect`.
 
-    A tree or commit id would not do: neither covers the environment, the sources or the requirements of a lock.
+    A tree or commit id is not enough: neither covers the environment, the sources or the requirements of a
+    lock.
+
+    Raises:
+        UsageError: If it is not a digest.
     """
     if _DIGEST.fullmatch(text):
         return text
@@ -38,7 +42,7 @@ def require_lock(layout: Layout, found: str, expected: str) -> None:
 
 
 def is_expected_script(layout: Layout, lock: Lock) -> bool:
-    """Whether `activate` is what this npu-rl writes for the lock: the hash in the receipt can be forged."""
+    """Return whether `activate` is what this npu-rl writes for the lock; the hash in the receipt can be forged."""
     from npu_rl.workspace.materialise import activate_script
 
     script = activate_script(lock.env).encode()

@@ -1,10 +1,10 @@
-"""What a person did with git in a workspace: commits, branches, stashes, staged changes.
+"""The user's work in a workspace's git repositories: commits, branches, stashes, staged changes.
 
-git writes new objects only into a repository's own object folder; what setup laid lies beside it, in
-the one it borrows. So an empty folder of its own means there is nothing to lose, and no process is needed.
+git writes new objects only into a repository's own object folder; those of setup are in its alternate. So an empty
+object folder means that there is no work to lose, and needs no git process.
 
-The repository may be anybody's. git sees its refs and objects below a folder of ours, so that nothing its
-configuration names is read or run, and only if it is made of files and folders, so that git waits for no pipe.
+The repository is untrusted. git gets its refs and objects below a repository of our own, so that nothing in its
+configuration is read or run, and only if it has nothing but files and folders, so that git can't block on a pipe.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ _REF_CONTENT = re.compile(r"[0-9a-f]{40}|ref: ")
 
 
 def own_history(git_home: Path, root: str, commit: str) -> list[str]:
-    """What of a root's repository only this workspace has, one line each. commit: what setup laid there."""
+    """Return the user's work in a root's repository, one line each.
+
+    Args:
+        commit: The one that setup created.
+    """
     repository = git_home / repository_name(root)
     if not repository.is_dir():
         return []
@@ -59,7 +63,7 @@ def _unreadable(root: str, why: object) -> str:
 
 
 def _changed_alternates(git_home: Path, repository: Path) -> str | None:
-    """What would lead git to objects that setup did not lay; None if it borrows from where it was laid."""
+    """Return why the repository's alternates are not those of setup; None if they are."""
     if (git_home / "objects/info/alternates").exists():
         return "objects/info/alternates was not written by npu-rl"
     try:
@@ -70,7 +74,7 @@ def _changed_alternates(git_home: Path, repository: Path) -> str | None:
 
 
 def unsupported_file(folder: Path) -> str | None:
-    """What git would wait for, or be led away by: anything but files and folders. None if there is nothing."""
+    """Return a path that is neither a file nor a folder, such as a link or a pipe; None if there is none."""
     pending = [os.fspath(folder)]
     while pending:
         with contextlib.suppress(FileNotFoundError), os.scandir(pending.pop()) as entries:
@@ -84,9 +88,9 @@ def unsupported_file(folder: Path) -> str | None:
 
 @contextlib.contextmanager
 def _view(git_home: Path, repository: Path) -> Iterator[Path]:
-    """A repository of ours with the refs, reflogs and index of another, and nothing of its configuration.
+    """Create a temporary repository with the refs, reflogs and index of another, without its configuration.
 
-    It stands where the next setup removes what a killed one left.
+    Its name is one that the next setup removes if this process is killed.
     """
     import shutil  # most setups find no history, and don't pay for this
 
@@ -121,7 +125,7 @@ def _kind(name: str) -> str:
 
 
 def _refs(repository: Path) -> Iterator[tuple[str, str]]:
-    """Every ref with its id, read from files: no git process for a question asked on every setup."""
+    """Yield every ref with its id, read from files, since every setup needs them and a git process is slow."""
     try:
         packed = Confined(repository).read(repository / "packed-refs", _MAXIMUM_SIZE)
     except FileNotFoundError:
@@ -139,7 +143,7 @@ def _has_objects(folder: Path) -> bool:
 
 
 def _own_objects(git_home: Path, repository: Path, root: str, commit: str) -> list[str]:
-    """Commits and staged content that setup did not lay, if any ref, reflog or index still names them."""
+    """Return the user's commits and staged content that a ref, reflog or index still refers to."""
     try:
         with _view(git_home, repository) as view:
             repository_view = Git(view, extra={"GIT_OBJECT_DIRECTORY": str(repository / "objects")})

@@ -1,7 +1,7 @@
-"""What a receipt may hold. Its paths become places that are read, moved and removed, its ids arguments of git.
+"""Validation of receipts, whose paths are read, moved and removed, and whose ids become arguments of git.
 
-The digest in a receipt says that nobody damaged it, not who wrote it. A receipt has thousands of files and every
-command reads it, so what all paths have in common is asked of all of them at once.
+The digest in a receipt detects damage, not forgery. A receipt has thousands of files and every command reads it, so
+all paths are checked at once where possible.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from npu_rl.git.objects import EXECUTABLE, FILE, GITLINK, SYMLINK
 from npu_rl.lock.lock_fields import check_upstream_path
 
 _MODES = {FILE, EXECUTABLE, SYMLINK, GITLINK}
-_STATES = ("in place", "superseded")  # how a locked tree can hold a hunk
+_STATES = ("in place", "superseded")  # states of hunks in a locked tree
 _TEXTS = ("npu_rl", "manifest", "python", "activate")
 _MAXIMUM_TIME = 253402300799  # the last second of the year 9999
 
 
 def check_receipt(body: Mapping[str, Any], files: Mapping[str, Mapping[str, tuple[str, str]]]) -> None:
-    """Raise ValueError, naming the place, unless a program can rely on the types and values of a receipt.
+    """Raise ValueError, with the key, unless the types and values of a receipt are valid.
 
-    files: those of the body, by root and path.
+    Args:
+        files: Those of the body, by root and path.
     """
     for root in files:
         _require(root == "code" or _is_source(root), f"{root!r} is not a root of a workspace")
@@ -67,7 +68,7 @@ def _check_listing(root: str, listing: Mapping[str, tuple[str, str]]) -> None:
 
 
 def _check_paths(root: str, paths: Collection[str]) -> None:
-    """As `check_upstream_path`, and such that the system can be asked for them."""
+    """Check paths as `check_upstream_path` does, and that the system can encode them."""
     together = "/" + "/ /".join(paths) + "/"
     together.encode("utf-8", "surrogateescape")  # UnicodeEncodeError is a ValueError
     _require("\0" not in together, f"{root}: a path contains a NUL")
@@ -91,7 +92,7 @@ def _check_hunks(hunks: object, roots: Collection[str]) -> None:
 
 
 def _has_lines(record: Mapping[str, Any]) -> bool:
-    """Whether the lines of a hunk, those around it, and how often each is there, fit each other."""
+    """Return whether the lines, the context and the counts in a hunk record are consistent."""
     before, lines, after, copies = (record[key] for key in ("before", "lines", "after", "copies"))
     if not all(isinstance(part, list) for part in (before, lines, after, copies)):
         return False

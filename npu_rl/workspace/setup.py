@@ -1,4 +1,4 @@
-"""`setup`: from a lock to a workspace that stands completely, or not at all."""
+"""The command `setup`: a workspace from a lock, completely or not at all."""
 
 from __future__ import annotations
 
@@ -34,9 +34,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """What to set up, and how. manifest: its file; "./" paths of the lock start at its folder.
+    """Options of a setup.
 
-    python: the training interpreter, for the receipt; None is the one npu-rl runs in, or the receipt's before.
+    Attributes:
+        manifest: Its file; "./" paths of the lock are relative to its folder.
+        python: The training interpreter; None keeps the receipt's, or uses the one that runs npu-rl.
     """
 
     lock: Lock
@@ -51,7 +53,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Delivered:
-    """Everything a workspace is made of, in the store."""
+    """The objects of a workspace in the store."""
 
     units: list[Unit]
     composed: ComposedUnit
@@ -60,9 +62,10 @@ class Delivered:
 
 
 def run(request: Request, notify: Callable[[str], None]) -> Outcome:
-    """Set up, or say that nothing is to do.
+    """Set up the workspace, unless it is up to date.
 
-    Raises WorkspaceError when local edits are in the way (they are listed, nothing is changed).
+    Raises:
+        WorkspaceError: If it would replace local changes, which it lists; then nothing is changed.
     """
     started = time.monotonic()
     layout = request.layout
@@ -116,7 +119,7 @@ def _deliver(request: Request) -> Delivered:
 
 
 def _interpreter_before(layout: Layout) -> str | None:
-    """The interpreter a workspace names that is about to be replaced."""
+    """Return the interpreter in the receipt of the workspace that is being replaced."""
     try:
         named = read_receipt(layout).setup.get("python")
     except WorkspaceError:
@@ -125,7 +128,7 @@ def _interpreter_before(layout: Layout) -> str | None:
 
 
 def _check_target(layout: Layout) -> None:
-    """Refuse a path that can't be imported from, and a folder whose content is not ours to replace."""
+    """Raise WorkspaceError for a path that Python can't import from, and a folder with files of others."""
     check_path(layout.root)
     if layout.root.is_symlink() and not layout.root.exists():
         raise WorkspaceError(
@@ -207,7 +210,7 @@ def _stage(
 
 
 def _stats(folder: Path, listing: Mapping[str, tuple[str, str]]) -> dict[str, file_check.Stat]:
-    """What `stat` says now. git wrote these files a moment ago from objects that were checked by hash."""
+    """Return the `stat` results of files that git has just written from verified objects."""
     stats = {}
     for path in listing:
         with contextlib.suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Is there anything to do? Asked first by every setup, so it imports no more than the answer needs."""
+"""Whether a setup has anything to do; every setup checks this first, so imports are few."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from npu_rl.workspace.receipt import Receipt, read_receipt
 
 @dataclass
 class Outcome:
-    """What a setup did, for people and as the documented JSON."""
+    """The result of a setup."""
 
     changed: bool
     kept: Path | None = None
@@ -24,14 +24,15 @@ class Outcome:
 
 
 def untouched(layout: Layout, text: str, python: str | None = None) -> bool:
-    """Whether a setup from the lock `text` has nothing to do, not even to clean up."""
+    """Return whether a setup from the lock `text` has nothing to do, not even to clean up."""
     return not swap.leftovers(layout) and up_to_date(layout, text, python)
 
 
 def up_to_date(layout: Layout, text: str, python: str | None = None) -> bool:
-    """Whether the workspace is from exactly this lock and untouched since.
+    """Return whether the workspace was set up from exactly this lock and is unchanged.
 
-    python: the training interpreter that was asked for; None is whichever the receipt names.
+    Args:
+        python: The requested training interpreter; None accepts the receipt's.
     """
     if layout.is_swapping or not layout.is_workspace:
         return False

@@ -1,4 +1,4 @@
-"""Who works in a workspace: a setup has it alone; a command that looks waits for one, and writes nothing to do so."""
+"""Locking of a workspace: exclusive for a setup; other commands wait for it, without writing anything."""
 
 from __future__ import annotations
 
@@ -24,11 +24,16 @@ _ATTEMPTS = 100
 
 @contextlib.contextmanager
 def exclusive(layout: Layout, notify: Notify, wait: float = 600.0) -> Iterator[None]:
-    """Hold the workspace, made if it isn't there. Works between hosts on a network file system that has locks.
+    """Lock the workspace exclusively, and create it if necessary; works across hosts if the file system has locks.
 
-    tell: hears it if another command has to be waited for. wait: for how many seconds at most. Folders that this
-    made are removed again if it is left by an error and nothing else came into them.
-    Raises WorkspaceError after that time.
+    After an error, folders created here are removed if they are empty.
+
+    Args:
+        notify: Called if another command has to be waited for.
+        wait: Maximum time in seconds.
+
+    Raises:
+        WorkspaceError: If the workspace is not free within `wait` seconds.
     """
     with disk_errors(layout.root):
         created, handle = _acquire(layout, notify, wait)
@@ -43,9 +48,10 @@ def exclusive(layout: Layout, notify: Notify, wait: float = 600.0) -> Iterator[N
 
 @contextlib.contextmanager
 def settled(layout: Layout, notify: Notify, wait: float = 600.0) -> Iterator[None]:
-    """Wait for a setup that is going on, and keep others out for as long as this lasts. Nothing is written.
+    """Wait for a running setup and block new ones meanwhile, without writing anything.
 
-    Raises WorkspaceError if the setup takes longer than `wait` seconds, or if it was interrupted.
+    Raises:
+        WorkspaceError: If the setup takes longer than `wait` seconds, or if it was interrupted.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -63,7 +69,7 @@ def settled(layout: Layout, notify: Notify, wait: float = 600.0) -> Iterator[Non
 
 
 def _acquire(layout: Layout, notify: Notify, wait: float) -> tuple[list[Path], int]:
-    """The folders that were made, and a handle on the file that holds the workspace."""
+    """Return the created folders, and the handle of the lock file."""
     path = layout.hidden / _LOCK
     for attempt in itertools.count():
         try:
@@ -92,7 +98,7 @@ def _acquire(layout: Layout, notify: Notify, wait: float) -> tuple[list[Path], i
 
 
 def _make(layout: Layout) -> list[Path]:
-    """Make the workspace's folder and `.npu-rl`; those that were made, the outer ones first."""
+    """Create the workspace's folder and `.npu-rl`; return the created folders, outer ones first."""
     missing = [path for path in (layout.root, *layout.root.parents) if not path.exists()]
     created = []
     for path in (*reversed(missing), layout.hidden):

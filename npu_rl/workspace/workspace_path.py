@@ -1,4 +1,4 @@
-"""Where a workspace may lie: its path goes into PYTHONPATH, into scripts and into messages."""
+"""Validation of a workspace's path, which goes into PYTHONPATH, scripts and messages."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from npu_rl.errors import WorkspaceError
 
 
 def check_path(root: Path) -> None:
-    """Raise WorkspaceError for a path that Python or a shell would read as another.
+    """Raise WorkspaceError for a path that Python or a shell would misread.
 
-    With a `:` in it the code would verify and could not be imported, or another of that name would be.
+    With a `:` in it, the code would verify, but Python would not import it.
     """
     text = os.fspath(root)
     why = None

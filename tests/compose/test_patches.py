@@ -462,5 +462,5 @@ def test_a_patch_in_the_paths_of_the_code_tree(world: World) -> None:
     world.write("y.patch", edit("setup.py", "@@ -1 +1 @@\n-s\n+t\n"))
     with pytest.raises(PatchError, match="are not those of the code tree") as error:
         world.locked({"up": entry}, tree={"patches": ["./y.patch"]})
-    assert "setup.py of up lies at tools/install.py in the code tree." in str(error.value)
+    assert "setup.py of up is tools/install.py in the code tree." in str(error.value)
     assert world.compose(locked(world, "./y.patch", entry=entry)).code["tools/install.py"] == b"t\n"

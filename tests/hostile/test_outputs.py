@@ -97,7 +97,7 @@ def test_ours_own_output_is_not_replaced(world: World, tmp_path: Path) -> None:
         done = subprocess.run(
             command, env=world.env, stdout=out, stderr=subprocess.PIPE, text=True, check=False
         )
-    assert_told(done, "own messages", code=2)  # type: ignore[arg-type]
+    assert_told(done, "messages are redirected", code=2)  # type: ignore[arg-type]
 
 
 # -- the store -----------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ def test_what_no_request_brings_is_refused(world: World) -> None:
     pull(up, 7, {"pkg/a.py": "A\n", "link": File("pkg", mode="120000"), "file": "f\n"})
     for take, says in (
         (("recipe/r1", "r"), "up has no path recipe/r1 at this pin"),
-        (("recipe/*", "r"), "`take:` has no patterns"),
+        (("recipe/*", "r"), "`take:` does not support patterns"),
         (("link", "link"), "link of up is a symbolic link"),
         (("file", "."), "file of up is a file"),
     ):

@@ -97,7 +97,7 @@ def test_a_stale_mirror_is_blamed_under_the_url_that_was_asked(world: World, mir
     pin = up.commit({"pkg/a.py": "a\n"})
     with pytest.raises(SourceError) as error:
         world.locked({"up": rewritten(up, pin)})
-    asked = f"file://{mirror}/up.git (asked for https://upstream.example/up.git): "
+    asked = f"file://{mirror}/up.git (rewritten from https://upstream.example/up.git): "
     assert str(error.value.why).startswith(asked)
     assert "Check the network" not in str(error.value) and "not at fault" in str(error.value.hint)
     lock = world.locked({"up": component(up, pin)})
@@ -112,7 +112,7 @@ def test_a_stale_mirror_is_blamed_under_the_url_that_was_asked(world: World, mir
 def test_a_mirror_that_lacks_a_ref_is_blamed_under_the_url_that_was_asked(world: World, mirror: Path) -> None:
     with pytest.raises(SourceError, match="can't be resolved") as error:
         world.locked({"up": rewritten(world.repo(), "refs/tags/v9")})
-    assert error.value.why == f"file://{mirror}/up.git has no refs/tags/v9"
+    assert error.value.why == f"file://{mirror}/up.git does not have refs/tags/v9"
 
 
 def test_a_request_that_was_pushed_over_and_pruned(world: World) -> None:
@@ -128,7 +128,7 @@ def test_a_request_that_was_pushed_over_and_pruned(world: World) -> None:
     with pytest.raises(SourceError, match="No source delivered up") as error:
         world.compose(lock)
     assert f"refs/pull/7/head is at {new[:12]} there" in str(error.value.why)
-    assert "pushed over" in str(error.value.hint) and "Check the network" not in str(error.value)
+    assert "force-pushed" in str(error.value.hint) and "Check the network" not in str(error.value)
 
 
 def test_a_mirror_that_is_gone_or_down(world: World) -> None:
@@ -182,4 +182,4 @@ def test_a_tag_that_is_the_same_elsewhere_and_sources_that_do_not_say(world: Wor
     world.locked({"up": component(up, "refs/tags/v1", sources=sources)})
     first, second = world.told
     assert first.startswith(f"note: up: the tags of {nowhere} could not be compared: ")
-    assert second == f"note: up: {bare.url} has no refs/tags/v1"
+    assert second == f"note: up: {bare.url} does not have refs/tags/v1"

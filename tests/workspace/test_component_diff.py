@@ -133,7 +133,7 @@ def test_a_file_that_lies_in_two_places(world: World) -> None:
     (world.root / "w/code/lib/a.py").write_text("A\n")
     done = run(world, "diff", "-w", "w", "--component", "up")
     assert done.stdout.count("diff --git a/pkg/a.py b/pkg/a.py") == 1
-    assert "pkg/a.py of up lies at tools/a.py too" in done.stderr
+    assert "pkg/a.py of up is also at tools/a.py" in done.stderr
     (world.root / "w/code/tools/a.py").write_text("B\n")
     done = run(world, "diff", "-w", "w", "--component", "up")
     assert "not shown: code/tools/a.py (another copy of pkg/a.py of up has different changes)" in done.stderr

@@ -361,7 +361,7 @@ def test_what_leaves_nothing_to_lose_stops_nothing(stack: Stack, layout: Layout,
 def test_a_repository_that_git_cannot_read_is_kept_whole(stack: Stack, layout: Layout) -> None:
     commit(layout, stack)
     (layout.git / "code/objects/info/alternates").write_text("/nowhere\n")
-    assert "can't read" in stack.lay(layout.root, stack.new).stderr
+    assert "can't be read" in stack.lay(layout.root, stack.new).stderr
     assert stack.lay(layout.root, stack.new, "--discard").returncode == 0
     assert (kept(layout) / "git/code/objects/info/alternates").is_file()
 

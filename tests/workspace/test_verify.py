@@ -464,7 +464,7 @@ def test_a_copy_has_no_diff_but_says_so(stack: Stack, layout: Layout, tmp_path: 
     edit(copy.code / "beta/b.py", "B = 1", "B = 2")
     done = stack.run("diff", "-w", copy.root)
     assert done.returncode == 3
-    assert "no git folder" in done.stderr
+    assert "no git objects" in done.stderr
 
 
 def test_a_moved_workspace(stack: Stack, layout: Layout, tmp_path: Path) -> None:

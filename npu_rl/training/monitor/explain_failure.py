@@ -1,7 +1,7 @@
-"""Why did a run fail? The last exception in its logs, and what is known about such failures.
+"""Explanation of a failed run: the last exception in its logs, and known symptoms.
 
-Worker lines stand in the driver's log with Ray's prefix, mixed with those of other workers: each speaker's
-tracebacks are read on their own. Of each log only the end is looked at, so memory is bounded.
+The driver's log has the lines of all workers, mixed and with Ray's prefix, so tracebacks are read per process. Only
+the end of each log is read, which bounds memory.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SECONDARY = {
     *("BrokenPipeError", "ConnectionResetError", "ConnectionRefusedError", "EOFError"),
     *("DistNetworkError", "DistBackendError", "CalledProcessError", "ChildFailedError"),
 }
-# Tracebacks of errors that were dealt with: Ray looks for a package of CANN, and objects that die late.
+# Tracebacks of handled errors: Ray's search for a package of CANN, and finalizers that run late.
 _HARMLESS = re.compile(
     r"Failed to detect NPU type|Exception ignored in|Exception in thread .*\(most likely raised"
 )
@@ -41,7 +41,12 @@ _HARMLESS = re.compile(
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why, as far as the logs tell. file and line (from 1): the place in the logs. source: of a known failure."""
+    """The likely cause of a failure.
+
+    Attributes:
+        file, line: Where the log shows it; lines count from 1.
+        source: The thread or source file of a known symptom, else "".
+    """
 
     cause: str
     hint: str
@@ -61,7 +66,7 @@ class _Role(Enum):
 
 @dataclass
 class _Traceback:
-    """A traceback: its lines, and the exception that ends it."""
+    """A traceback in a log, with the exception that ends it."""
 
     path: Path
     lines: list[str]
@@ -76,14 +81,14 @@ class _Traceback:
         return "\n".join((*self.lines, *self.after))
 
     def code(self) -> str | None:
-        """The place in the code that raised it."""
+        """Return file:line of the innermost frame."""
         frames = [found for line in self.lines if (found := _FRAME.match(line))]
         return f"{frames[-1]['file']}:{frames[-1]['line']}" if frames else None
 
 
 @dataclass(frozen=True)
 class _Sign:
-    """A known symptom and where a log shows it last."""
+    """The last occurrence of a known symptom in a log."""
 
     symptom: Symptom
     path: Path
@@ -92,10 +97,11 @@ class _Sign:
 
 
 def explain(logs: list[Path], code: int | None = None) -> Explanation | None:
-    """The likely cause of a failure; None if the logs show none.
+    """Find the likely cause of a failure; None if the logs do not show it.
 
-    logs: the driver's first, then the workers'; one that is not there is passed over. code: the driver's
-    exit status, for a death that left no words.
+    Args:
+        logs: The driver's first, then the workers'; missing files are skipped.
+        code: The driver's exit status, for a driver that was killed without an error message.
     """
     logs = [path for path in logs if path.is_file()]
     secondary: _Traceback | None = None
@@ -134,7 +140,7 @@ def _explain_traceback(block: _Traceback, logs: list[Path]) -> Explanation:
 
 
 def _strongest_sign(logs: list[Path]) -> _Sign | None:
-    """Of the known symptoms that the logs show, the most telling one; the driver's before a worker's."""
+    """Return the most specific known symptom in the logs; the driver's log counts before a worker's."""
     found: _Sign | None = None
     better = len(SYMPTOMS)
     for path in logs:
@@ -165,7 +171,7 @@ def _explain_signal(logs: list[Path], code: int | None) -> Explanation | None:
 
 
 def _tracebacks(path: Path) -> list[_Traceback]:
-    """The tracebacks at the end of a log that reach their exception, in order."""
+    """Return the complete tracebacks at the end of a log, in order."""
     number, data = _read_end(path)
     if _HEAD.encode() not in data:
         return []
@@ -173,7 +179,7 @@ def _tracebacks(path: Path) -> list[_Traceback]:
     open_tracebacks: dict[str, _Traceback] = {}
     before: dict[str, str] = {}
     for raw in data.split(b"\n"):
-        # of a progress bar's states the last
+        # the last state of a progress bar
         line = raw.rstrip(b"\r").rpartition(b"\r")[2].decode("utf-8", "replace")
         speaker, text = speaker_and_message(line)
         if logged := _LOGGER.match(text):
@@ -190,7 +196,7 @@ def _tracebacks(path: Path) -> list[_Traceback]:
 
 
 def _take_line(block: _Traceback, number: int, text: str) -> bool:
-    """Take one more line of a traceback's speaker; False if nothing more can belong to it."""
+    """Add a line of the same process to a traceback; return False if no more lines can belong to it."""
     if not block.open and _FRAME.match(text):
         block.open = True  # Ray puts the frames of the other process after its own exception
         block.lines += block.after
@@ -217,7 +223,7 @@ def _role_of(found: re.Match[str]) -> _Role:
 
 
 def _read_end(path: Path) -> tuple[int, bytes]:
-    """The end of a log from the beginning of a line, and that line's number."""
+    """Return the number of the first complete line in the last 4 MiB of a log, and the bytes from there."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         skip = max(size - _TAIL, 0)

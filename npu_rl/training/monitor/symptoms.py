@@ -1,4 +1,4 @@
-"""Known failures: what a log says, why, and what to do. Each row names the thread or the source it is from."""
+"""Known symptoms in logs, with cause, hint, and the issue thread or source file they are from."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Symptom:
-    """pattern: searched in the plain text of a log. source: OWNER#NUMBER of a thread, or path@version."""
+    """A known symptom.
+
+    Attributes:
+        pattern: Searched in the plain text of a log.
+        source: OWNER#NUMBER of an issue thread, or path@version.
+    """
 
     pattern: re.Pattern[str]
     cause: str
@@ -20,7 +25,7 @@ def _row(pattern: str, cause: str, hint: str, source: str) -> Symptom:
     return Symptom(re.compile(pattern), cause, hint, source)
 
 
-# The more telling come first: of several that a log shows, the first is told.
+# In order of precedence: of several symptoms in a log, the first is reported.
 SYMPTOMS = (
     # -- the tree and its settings
     _row(
@@ -207,7 +212,7 @@ SYMPTOMS = (
         "reason; wait until the machine is less busy, and start again.",
         "ray#21479",
     ),
-    # -- last, because it is only the messenger
+    # -- last, because these only report another failure
     _row(
         r"ActorDiedError|RayActorError|Worker unexpectedly exits|died or was killed while executing",
         "A worker process died without an error message: host memory ran out, or compiled code crashed.",

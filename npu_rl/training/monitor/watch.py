@@ -1,4 +1,4 @@
-"""What goes wrong without an error, seen while it happens: the trainer would end with exit status 0 all the same."""
+"""Alarms for failures without an error, after which the trainer would still exit with status 0."""
 
 from __future__ import annotations
 
@@ -31,9 +31,13 @@ _REMEMBERED = 50  # step durations for the median
 
 @dataclass(frozen=True)
 class Alarm:
-    """Something a person should know now. kind: one of KINDS. place: the metric or log to look at.
+    """An alarm during a run.
 
-    fatal: whether the caller wanted the run ended for it."""
+    Attributes:
+        kind: One of KINDS.
+        place: The metric or log to check.
+        fatal: Whether it ends the run.
+    """
 
     kind: str
     message: str
@@ -42,19 +46,23 @@ class Alarm:
     fatal: bool = False
 
     def to_json(self) -> dict[str, Any]:
+        """Return the alarm as JSON types."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """From where on it is an alarm. None switches a watch off.
+    """Limits of the alarms; None disables one.
 
-    constant_steps: steps with exactly the same mean reward. goal: a reward from which on none of the reward's
-    and answers' alarms is told, because the task is learnt. first_step, next_step: seconds without one;
-    next_step is stretched to slow_factor times the median step. transfer: the highest mean difference of
-    probabilities; by default TRANSFER_FACTOR over the vocabulary's size, so without `vocabulary` it is not watched.
-    empty_steps: steps whose answers have at most one token on average. clipped_steps: steps in which every
-    answer hits the length limit and the reward does not rise.
+    Attributes:
+        constant_steps: Steps with exactly the same mean reward.
+        goal: Reward at which the task counts as learnt, and alarms about rewards and responses are off.
+        first_step: Seconds until the first step.
+        next_step: Seconds between steps, at least slow_factor times the median step.
+        transfer: Highest mean difference of probabilities; by default TRANSFER_FACTOR over the size of the vocabulary,
+            so without `vocabulary` it is off.
+        empty_steps: Steps whose responses have at most one token on average.
+        clipped_steps: Steps in which every response reaches the length limit and the reward does not rise.
     """
 
     constant_steps: int | None = 10
@@ -69,7 +77,7 @@ class Limits:
 
 
 class Watch:
-    """Looks at every step and at the clock. An alarm is told once, and again only after it has been well."""
+    """Checks every step and the clock. An alarm is raised once, and again only after its condition has cleared."""
 
     def __init__(
         self,
@@ -79,7 +87,13 @@ class Watch:
         log: str = "driver.log",
         started: float | None = None,
     ) -> None:
-        """fatal: kinds that end the run. log: where to look when nothing moves. started: as `now` below."""
+        """Begin the checks.
+
+        Args:
+            fatal: Kinds that end the run.
+            log: The log to name when no step ends.
+            started: Time of the start, on the clock of `now` in `point`.
+        """
         self._limits = limits or Limits()
         self._fatal = frozenset(fatal)
         if unknown := self._fatal - set(KINDS):
@@ -92,10 +106,14 @@ class Watch:
         self._repeated_reward: tuple[float, int] = (math.nan, 0)  # a reward, and for how many steps
         self._reward_range: tuple[float, float] = (math.inf, -math.inf)  # lowest and highest reward
         self._empty = 0
-        self._clipped: list[float] = []  # rewards of the latest steps whose answers were all cut off
+        self._clipped: list[float] = []  # rewards of the latest steps whose responses were all clipped
 
     def point(self, step: int, data: Mapping[str, float], now: float) -> list[Alarm]:
-        """Take a step's numbers. now: seconds of any one clock that runs evenly."""
+        """Check the metrics of a step.
+
+        Args:
+            now: Seconds of a monotonic clock.
+        """
         duration = seconds(data)
         if duration is None and self._step is not None and self._last_sign is not None:
             duration = now - self._last_sign
@@ -114,7 +132,7 @@ class Watch:
         return [alarm for alarm in alarms if alarm is not None]
 
     def tick(self, now: float) -> list[Alarm]:
-        """Look at the clock; call it every few seconds."""
+        """Check the time since the last step; to be called every few seconds."""
         if self._last_sign is None:
             self._last_sign = now
         limit = self._patience()
@@ -150,7 +168,7 @@ class Watch:
     def _nan(self, step: int, data: Mapping[str, float]) -> Alarm | None:
         known = [key for key in _FINITE if key in data]
         if not known:
-            return None  # a validation, which says nothing about it
+            return None  # a validation step
         bad = [key for key in known if not math.isfinite(data[key])]
         listed = ", ".join(f"{key} is {data[key]}" for key in bad)
         cause = "The values overflow: the learning rate or the loss scale is too high, or a weight was not loaded."
@@ -263,6 +281,6 @@ def _reached(limit: int | None, count: int) -> bool:
 
 
 def _rises(values: list[float]) -> bool:
-    """Whether the later half of the values is higher on average."""
+    """Return whether the later half of the values is higher on average."""
     half = len(values) // 2
     return half > 0 and statistics.fmean(values[-half:]) > statistics.fmean(values[:half])
