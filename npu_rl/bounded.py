@@ -36,7 +36,7 @@ def read_file(path: Path, most: int = LARGEST) -> bytes:
     """Return the bytes of a regular file. Raises OSError; ValueError for more than `most` bytes."""
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
-        data = file.read(min(size, most) + 1)  # a read makes room for all it asks for
+        data = file.read(min(size, most) + 1)  # a read allocates all it requests
     if len(data) > most:
         raise ValueError(f"it is larger than {most} bytes")
     return data

@@ -85,7 +85,7 @@ def keep_only(key: str, state: Callable[[], str]) -> None:
             if file.read() == now:
                 return
     except (OSError, ValueError):
-        pass  # nobody has proven this state yet
+        pass  # no record of a state yet
     try:
         _remove(path)
         os.makedirs(path, mode=0o700)

@@ -65,7 +65,7 @@ def _parsed(path: Path) -> dict[Any, Any]:
 
     try:
         data = yaml.safe_load(read_file(path, _MAXIMUM_SIZE))
-    except yaml.MarkedYAMLError as error:  # its text quotes the line, and a token may stand there
+    except yaml.MarkedYAMLError as error:  # its text quotes the line, which may contain a token
         line = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise _error(path, "is not valid YAML", f"{error.problem}{line}") from None
     except (yaml.YAMLError, UnicodeDecodeError):

@@ -16,7 +16,7 @@ from npu_rl.errors import HostError, UsageError
 _FREE = "Free some space (`npu-rl store gc` may help), then run again."
 _OWNER = "Check who owns the folder, or choose another."
 _MORE_FILES = "Raise the limit: ulimit -n 1024"
-# ENOTCONN: the client of a FUSE file system died or lost its server. EBADFD (Linux only): the server began anew
+# ENOTCONN: the client of a FUSE file system died or lost its server. EBADFD (Linux only): the server restarted
 # and forgot our locks.
 _GONE = (errno.ENOTCONN, getattr(errno, "EBADFD", errno.ENOTCONN))
 _REASONS = {
@@ -280,7 +280,7 @@ class LockUse:
     def __init__(self, lock_file: Path) -> None:
         self.begun = False
         self._handle: int | None = None
-        with contextlib.suppress(OSError):  # a read-only folder can be used, and nobody will clear it
+        with contextlib.suppress(OSError):  # a read-only folder can be used, and no process can clear it
             self._handle = os.open(lock_file, os.O_RDWR | os.O_CREAT, 0o666)
 
     def begin(self) -> None:

@@ -61,7 +61,7 @@ _ASSIGNED = re.compile(
 _WORD = re.compile(r"[^\s,;)}\]]*")
 _QUOTES = re.compile(r"\\{0,3}['\"]")  # of JSON within JSON, too
 _LONGEST = 4096  # characters looked through for the end of the quotes
-_SHORTEST = 6  # characters; a shorter secret is masked where its name tells, not in every word that holds it
+_SHORTEST = 6  # characters; a shorter secret is masked by name, not in every word that contains it
 _SHORTEST_WORD = 8  # the same for one of small letters only
 
 Path = Sequence[str]
@@ -209,7 +209,7 @@ class Secrets:
 def _is_distinct(value: str) -> bool:
     """Return whether a value is specific enough to mask: `MY_KEY=data` must not mask every `data`."""
     if _PLAIN_VALUE.fullmatch(value) or (value.startswith("/") and os.path.lexists(value)):
-        return False  # a path, such as HF_TOKEN_PATH's, says where the secret is
+        return False  # a path, such as HF_TOKEN_PATH's, is not a secret itself
     return len(value) >= (_SHORTEST_WORD if _COLUMN.fullmatch(value) else _SHORTEST)
 
 

@@ -157,7 +157,7 @@ class Store:
             try:
                 body.rename(unit.path)
             except OSError:
-                if self.find(key) is None:  # what stood in the way was damaged, and is gone now
+                if self.find(key) is None:  # the existing unit was damaged and has been removed
                     body.rename(unit.path)
         return unit
 

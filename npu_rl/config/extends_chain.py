@@ -145,7 +145,7 @@ def recorded_names(kind: DocumentKind, chain: list[ChainFile]) -> Iterator[tuple
     folder = chain[0].path.parent
     shipped = os.path.realpath(data_root() / kind.folder)
     for file in chain:
-        # A bundled file has one name, whether it was asked for by name or by path.
+        # A bundled file has one name, whether it was requested by name or by path.
         if file.bundled or os.path.realpath(file.path.parent) == shipped:
             yield f"{BUNDLED}{file.path.name}", file.digest
         else:

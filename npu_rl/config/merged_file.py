@@ -33,7 +33,7 @@ def merge(
     for file in reversed(chain):
         problems.extend(rebase(file.document, None if file.bundled else file.path.parent, folder))
         if file is not chain[0] and file.extends is not None:
-            # A parent's own `extends` has been followed; it is no part of what the child inherits.
+            # A parent's own `extends` has been followed; the child does not inherit it.
             file.document.data.pop("extends", None)
         root = overlay(root, file.document, problems, lists=lists)
     assert root is not None

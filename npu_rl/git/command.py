@@ -209,7 +209,7 @@ def _start(
             stdout=subprocess.PIPE,
             stderr=stderr,
             start_new_session=new_session,
-            restore_signals=False,  # at the limit on the size of files git then says so, and does not just die
+            restore_signals=False,  # so that git reports the limit on file sizes instead of being killed
         )
     except OSError as error:
         raise _start_error(error) from error
@@ -259,10 +259,10 @@ def _run_watched(
         raise GitStopped
     import tempfile  # only a fetch pays for it
 
-    with tempfile.TemporaryFile(dir=cwd) as stdin_file:  # a pipe could fill up while nobody watches
+    with tempfile.TemporaryFile(dir=cwd) as stdin_file:  # a pipe could fill up and block
         stdin_file.write(input or b"")
         stdin_file.seek(0)
-        # A session of its own: git starts helpers, which end with it, and none of them has a terminal to ask.
+        # A session of its own: git's helpers can be stopped with it, and none of them has a terminal to prompt on.
         process = _start(args, env, cwd, stdin=stdin_file, new_session=True)
     messages_of_git = MessageStream(watch.on_progress)
     output: list[bytes] = []
@@ -326,7 +326,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)
-        except (ProcessLookupError, PermissionError):  # macOS says the latter of a group of zombies
+        except (ProcessLookupError, PermissionError):  # macOS raises the latter for a group of zombies
             return
         try:
             process.wait(timeout=_GRACE)

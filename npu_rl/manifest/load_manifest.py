@@ -65,7 +65,8 @@ class LoadedManifest:
 def load_manifest(name_or_path: str) -> LoadedManifest:
     """Load a bundled manifest by name, or a file: a text with '/' or ending in .yaml or .yml is a path.
 
-    Raises ManifestError: for a file that can't be read at once, for what is in it with every fault listed.
+    Raises:
+        ManifestError: If a file can't be read, or with all errors in the content.
     """
     chain = read_chain(MANIFEST, name_or_path)
     problems: list[Problem] = []

@@ -1,4 +1,4 @@
-"""The manifest's schema, version 1: what a person may write, typed.
+"""Schema of the manifest, version 1, as typed models.
 
 Texts arrive as YAML scalars kept as text. Unknown keys are refused; every fault is reported at once.
 """
@@ -178,7 +178,7 @@ def _take_rules(data: Mapping[str, Any]) -> Iterator[Fault]:
         origin, target = take.get("from"), take.get("to")
         if not isinstance(origin, str) or not isinstance(target, str):
             continue
-        # One file may be laid in two places: cann-recipes' launch scripts copy their trainer into verl.
+        # One file may be taken to two places: cann-recipes' launch scripts copy their trainer into verl.
         for other, other_target in seen:
             if target == other_target:
                 yield ("take", index, "to"), f"{shown(target)} is also the target of take[{other}]"
@@ -216,7 +216,7 @@ class Override(Strict):
     why: f.Text = Field(description="Why it is right to break it.")
 
 
-# What reports name beside components: the assembled tree, and the package that is laid into it.
+# Names that reports use besides those of components: the assembled tree, and the runtime package in it.
 _RESERVED = {"tree", "npu_rl_runtime"}
 
 
@@ -263,7 +263,7 @@ class Manifest(Strict):
 
 
 def _unused_components(components: Mapping[str, Any], patch_holders: Container[str]) -> Iterator[Fault]:
-    """Components of which nothing is laid, and that hold no patches either."""
+    """Yield an error for each component that has no taken paths and no patches for others."""
     for name, component in components.items():
         if not isinstance(component, Mapping) or component.get("take") or name in patch_holders:
             continue

@@ -36,7 +36,9 @@ _PLAIN = (FILE, EXECUTABLE)
 class Patching:
     """Sources and targets of patches.
 
-    components: the locked components, without their patches. results: trees of the components that `from:` may name.
+    Attributes:
+        components: The locked components, without their patches.
+        results: Trees of the components that `from:` may name.
     """
 
     trees: Trees

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from npu_rl.masking import MASK
 
 HIDDEN = MASK
-_USERINFO = re.compile(r"(?<=://)[^/?#\n]*@")  # a space is not allowed there, but people write it
+_USERINFO = re.compile(r"(?<=://)[^/?#\n]*@")  # a space is invalid there, but users write it
 _SHORTEST_SECRET = 3  # anything shorter would blank out ordinary words
 
 
@@ -17,12 +17,12 @@ def strip_credentials(url: str) -> str:
     """Return the URL without user, password, query and fragment; the query of a signed link is a secret."""
     try:
         parts = urlsplit(url)
-        _ = parts.port  # a stray "/" in a password leaves a host:port that is no port
+        _ = parts.port  # an unescaped "/" in a password gives an invalid port
     except ValueError:
         return HIDDEN
     host = parts.netloc.rpartition("@")[2]
     if host == parts.netloc and ":" in host and "@" in parts.path:
-        return HIDDEN  # may be a password with an unescaped "/"; can't tell, so show nothing
+        return HIDDEN  # possibly a password with an unescaped "/", so hide everything
     return urlunsplit((parts.scheme, host, parts.path, "", ""))
 
 

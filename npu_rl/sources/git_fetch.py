@@ -3,8 +3,8 @@
 The chain: the wanted objects by id (5.6 MB where full trees are 29 MB) → the commits by id at depth 1
 → the named refs at depth 1 → everything. Stock servers on protocol v2 accept the first step; older ones
 and protocol v0 refuse ids that no ref names. Each delivery lands in a quarantine of its own (parallel
-shallow fetches into one repository collide on shallow.lock) and becomes a sealed unit. What only `lock` asks,
-commits and their history, goes down the same chain.
+shallow fetches into one repository collide on shallow.lock) and becomes a sealed unit. `lock` fetches
+commits and their history by the same chain.
 """
 
 from __future__ import annotations

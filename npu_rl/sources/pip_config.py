@@ -30,8 +30,11 @@ _FALSE = {"n", "no", "f", "false", "off", "0"}
 class PipSettings:
     """pip's settings for indexes and the network; `repr` shows no credentials.
 
-    timeout: seconds per network operation. retries: further tries after the first.
-    find_links: folders, HTML files or URLs that list files. cert: a bundle of authorities (file or folder).
+    Attributes:
+        timeout: Seconds per network operation.
+        retries: Further tries after the first.
+        find_links: Folders, HTML files or URLs that list files.
+        cert: A bundle of certificate authorities (file or folder).
     """
 
     index_url: str = DEFAULT_INDEX
@@ -80,13 +83,14 @@ def read_pip_settings(
 ) -> PipSettings:
     """Read the settings that `pip install` and `pip download` use on this machine.
 
-    Errors: HostError for a file that is not valid, or a value that is not of its kind.
-
     Args:
         environ: The environment (default: this process's).
         prefix: The Python environment (default: sys.prefix).
         system: The folder that stands for `/` in the system-wide paths.
         platform: As in sys.platform.
+
+    Raises:
+        HostError: For a file that is not valid, or a value of the wrong type.
     """
     environ = os.environ if environ is None else environ
     prefix = Path(sys.prefix) if prefix is None else prefix

@@ -60,10 +60,12 @@ def find_sdist(name: str, version: str, settings: PipSettings, *, pause: Pause =
 
     A yanked release is taken, with a note.
 
-    Errors: SourceError if no place has it, or for a bad name; HostError for settings that can't be followed.
-
     Args:
         pause: Called to wait between tries, with seconds.
+
+    Raises:
+        SourceError: If no index has it, or for an invalid name.
+        HostError: For invalid settings.
     """
     from npu_rl.sources.index_session import open_session
 
@@ -88,12 +90,13 @@ def download_sdist(
 
     A file is renamed into place when it is complete and checked; partial files are removed.
 
-    sha256: the required digest in hex; None uses the index's digest, if it has one.
-
-    Errors: SourceError with every place asked and its reason; HostError for settings or a folder that fail.
-
     Args:
+        sha256: The required digest in hex; None uses the index's digest, if it has one.
         on_progress: Called with the received and the total bytes; starts again from 0 with each try.
+
+    Raises:
+        SourceError: No index delivers it; it lists each one with the reason.
+        HostError: For invalid settings, or a folder that can't be written.
     """
     from npu_rl.sources.index_session import open_session
 

@@ -60,7 +60,7 @@ def load_rewrites(options: Iterable[str] = ()) -> Rewrites:
 def _rule(text: str, where: str) -> tuple[str, str]:
     prefix, separator, target = text.partition("=")
     if not separator or not prefix or not target:
-        raise UsageError(  # without its text: what is no rule may be a token
+        raise UsageError(  # without its text, which may be a token
             "Invalid rewrite rule",
             where=where,
             why="FROM is empty."

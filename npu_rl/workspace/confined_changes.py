@@ -68,7 +68,7 @@ class Confined:
         with self._parent(path) as (folder, name):
             with os.fdopen(_handle(name, folder, os.O_RDONLY), "rb") as file:
                 size = os.fstat(file.fileno()).st_size
-                data = file.read(size + 1) if size <= limit else b""  # a read makes room for all it asks for
+                data = file.read(size + 1) if size <= limit else b""  # a read allocates all it requests
         if max(size, len(data)) > limit:
             raise OSError(errno.EFBIG, f"It is larger than {limit / 1e6:.1f} MB", str(path))
         return data

@@ -141,14 +141,14 @@ def examine(
             try:
                 now = stat_of(entry.stat(follow_symlinks=False))
             except FileNotFoundError:
-                continue  # gone while we looked
+                continue  # removed meanwhile
             if known.get(path) == now:
                 found.stats[path] = now
             else:
                 read.append((entry, path, want))
     for path, kind, now in _read_all(read, advance):
         if kind == "missing":
-            continue  # gone while we looked
+            continue  # removed meanwhile
         found.hashed += 1
         if kind is None:
             found.stats[path] = now
@@ -275,7 +275,7 @@ def _read_in_threads(waiting: deque[_Unproven], done: list[_Compared], advance: 
                 reported = now
         advance(len(done) - reported)
     finally:
-        waiting.clear()  # a person's Ctrl-C: the threads end with what they have in hand
+        waiting.clear()  # after Ctrl-C the threads end with their current file
     if errors:
         raise errors[0]
 
@@ -346,7 +346,7 @@ class _Tree:
         if _is_metadata(folder):
             return True
         names = folder.split("/")
-        ours = folder in self.folders or folder in self.expected  # told of as such
+        ours = folder in self.folders or folder in self.expected  # reported as such
         return self.on_path and not ours and all(name.isidentifier() for name in names)
 
 

@@ -48,7 +48,7 @@ def own_history(git_home: Path, root: str, commit: str) -> list[str]:
         for name, oid in _refs(repository)
         if not (name == "refs/heads/main" and oid == commit)
         and not name.startswith("refs/bisect/")
-        and _REF_CONTENT.match(oid)  # a damaged ref alone holds nothing
+        and _REF_CONTENT.match(oid)  # a damaged ref alone has no work in it
     ]
     if (repository / "reftable").is_dir() or _has_objects(repository / "objects"):
         problem = _changed_alternates(git_home, repository)

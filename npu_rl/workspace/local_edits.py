@@ -124,6 +124,6 @@ def _move_aside(inside: Confined, source: Path, target: Path, name: str) -> None
     for count in range(1000):
         try:
             return inside.move(source, target / f"again.{count}" / name if count else target / name)
-        except (FileExistsError, NotADirectoryError):  # a file may stand where a folder of the path is to be
+        except (FileExistsError, NotADirectoryError):  # a file may be in place of a folder of the path
             continue
     raise WorkspaceError("Local changes can't be moved aside: 1000 names are taken", where=str(target / name))

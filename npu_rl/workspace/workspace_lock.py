@@ -105,7 +105,7 @@ def _make(layout: Layout) -> list[Path]:
         with contextlib.suppress(FileExistsError):
             path.mkdir()
             created.append(path)
-    layout.inside.make(layout.hidden)  # raises if what is there is no folder
+    layout.inside.make(layout.hidden)  # raises if it is not a folder
     return created
 
 

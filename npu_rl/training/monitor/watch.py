@@ -19,7 +19,7 @@ KINDS = ("nan", "constant-reward", "no-progress", "transfer", "empty-answers")
 # the way to the rollout. While the policy learns, up to 0.041.
 TRANSFER_FACTOR = 0.035
 TRANSFER_FACTOR_LEARNING = 0.12
-_NEAR_UNIFORM = 0.8  # share of the vocabulary from which on the first factor holds
+_NEAR_UNIFORM = 0.8  # share of the vocabulary above which the first factor applies
 
 _FINITE = (
     *(*REWARDS, "actor/pg_loss", "actor/kl_loss", "actor/entropy", "actor/grad_norm"),
