@@ -121,8 +121,8 @@ def download_sdist(
         f"No index delivered the sdist of {name} {version}" + (" with the locked SHA-256" if sha256 else ""),
         where=f"{name}=={version}",
         why="\n".join([*reasons, *search.reasons]),
-        hint="A wrong SHA-256 means a different file of the same name. Use another index, or review the file before "
-        "you make a new lock.",
+        hint="If the SHA-256 is wrong, it is a different file of the same name: use another index, or review the file "
+        "before you make a new lock. Otherwise check the network and pip's settings.",
     )
 
 
