@@ -1,4 +1,4 @@
-"""Where the files shipped with npu-rl lie: manifests, patchsets, recipes and the runtime.
+"""Locations of the bundled files: manifests, patchsets, recipes and the runtime.
 
 A wheel carries them as `npu_rl/_data`; a checkout or an editable install has them beside the package.
 Standard library only: every command pays for this import.
@@ -16,7 +16,7 @@ _PATCHSET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*/[A-Za-z0-9][A-Za-z0-9._+-]*
 
 
 def data_root() -> Path:
-    """The folder that holds manifests/, patchsets/ and recipes/. Raises NpuRlError if there is none."""
+    """Return the folder with manifests/, patchsets/ and recipes/. Raises NpuRlError if it does not exist."""
     packed = _PACKAGE / "_data"
     if packed.is_dir():
         return packed
@@ -26,42 +26,42 @@ def data_root() -> Path:
     raise NpuRlError(
         "The files shipped with npu-rl are missing",
         where=str(packed),
-        why=f"neither this folder nor {checkout / 'manifests'} exists",
-        hint="install npu-rl again, from its wheel or from a whole checkout",
+        why=f"Neither this folder nor {checkout / 'manifests'} exists.",
+        hint="Reinstall npu-rl, from its wheel or from a full checkout.",
     )
 
 
 def bundled_manifests() -> dict[str, Path]:
-    """The manifests shipped with npu-rl: name -> file, sorted by name."""
+    """Return the files of the bundled manifests by name, sorted."""
     found = sorted((data_root() / "manifests").glob("*.yaml"))
-    return {path.stem: path for path in found if "." not in path.stem}  # NAME.imports.yaml is no manifest
+    return {path.stem: path for path in found if "." not in path.stem}  # NAME.imports.yaml is not a manifest
 
 
 def bundled_recipes() -> dict[str, Path]:
-    """The recipes shipped with npu-rl: name -> file, sorted by name."""
+    """Return the files of the bundled recipes by name, sorted."""
     return {path.stem: path for path in sorted((data_root() / "recipes").glob("*.yaml"))}
 
 
 def bundled_patchset(name: str) -> Path:
-    """The folder of the bundled patchset `component/version`. Raises ManifestError if there is none."""
+    """Return the folder of the bundled patchset `component/version`. Raises ManifestError if it does not exist."""
     root = data_root() / "patchsets"
     if not _PATCHSET.fullmatch(name):
         raise ManifestError(
-            f"{name!r} is not the name of a patchset",
-            why="a bundled patchset is named component/version, such as verl/0.5.0",
-            hint="write ./path for patches of your own",
+            f"Invalid patchset name {name!r}",
+            why="A bundled patchset is named component/version, such as verl/0.5.0.",
+            hint="Write ./path for your own patches.",
         )
     folder = root / name
     if folder.is_dir():
         return folder
     known = sorted(f"{path.parent.name}/{path.name}" for path in root.glob("*/*") if path.is_dir())
     raise ManifestError(
-        f"There is no bundled patchset {name!r}",
-        why=f"known patchsets: {', '.join(known) or 'none'}",
-        hint="name one of these, or write ./path for patches of your own",
+        f"Unknown bundled patchset {name!r}",
+        why=f"Bundled patchsets: {', '.join(known) or 'none'}",
+        hint="Use one of these names, or write ./path for your own patches.",
     )
 
 
 def runtime_root() -> Path:
-    """The folder that is laid into a code tree as the package `npu_rl_runtime`."""
+    """Return the folder that becomes the package `npu_rl_runtime` of a code tree."""
     return _PACKAGE / "runtime"

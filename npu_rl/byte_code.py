@@ -1,15 +1,15 @@
-"""Where Python keeps byte code of a run and of an activated shell: outside the workspace, per user, host and receipt.
+"""Byte code of runs and activated shells, kept outside the workspace per user, host and receipt.
 
-Beside its source, byte code can hide a change of the source; anywhere in the workspace, it comes along with a copy of
-it. So it lies in the user's own cache, and no other byte code of a workspace is read. Files of several interpreters lie
-side by side, each with the interpreter's tag in its name, as everywhere in Python.
+Next to its source, byte code can hide a change of the source; inside the workspace, it is copied along with it. So it
+is kept in the user's cache, and no other byte code of a workspace is read. Interpreters share a folder, with their tag
+in each file name, as everywhere in Python.
 
-Python takes byte code that has its source's size and time, in whole seconds, for current: an edit that was run and
-undone within a second leaves a wrong one. A run's key therefore holds what `stat` said of every file when the tree was
-proven, and verify empties a shell's folder if any file was touched since it last did.
+Python treats byte code with its source's size and time, in whole seconds, as current: an edit that was run and undone
+within a second leaves stale byte code. So a run's key includes the `stat` results of every file from when the tree was
+proven, and verify empties a shell's folder if any file was touched since.
 
-Only the standard library is imported: `sitecustomize` loads this file by its path in each process of a run.
-`activate` says the same in shell (`shell_lines`).
+Only the standard library is imported: `sitecustomize` loads this file by its path in each process of a run. `activate`
+has the same in shell (`shell_lines`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _STATE = ".npu-rl-state"
 
 
 def home() -> str:
-    """The folder of all byte code of this user."""
+    """Return the folder of all byte code of this user."""
     cache = os.environ.get("XDG_CACHE_HOME", "")
     if not cache.startswith("/"):
         cache = f"{os.environ.get('HOME') or '/dev/null'}/.cache"
@@ -39,7 +39,7 @@ def home() -> str:
 
 
 def place(key: str) -> str:
-    """The folder for `key` on this host, made if it isn't there; NOWHERE if there can be none of this user's alone."""
+    """Return the folder for `key` on this host, created if necessary; NOWHERE if it can't be private to this user."""
     path = _path(key)
     try:
         os.makedirs(home(), mode=0o700, exist_ok=True)
@@ -59,21 +59,23 @@ def adopt(key: str) -> None:
 
 
 def shell_key(receipt: str) -> str:
-    """The key of shells that sourced `activate`. receipt: its digest."""
+    """Return the key of shells that sourced `activate`, from the receipt's digest."""
     return f"{receipt[:32]}-shell"
 
 
 def run_key(receipt: str, interpreter: str, state: str) -> str:
-    """The key of a run. state: tells the tree's files, as they were proven, from any later ones."""
+    """Return the key of a run; `state` identifies the tree's files as they were proven."""
     import hashlib
 
-    said = f"{interpreter}\0{state}".encode("utf-8", "surrogateescape")
-    return f"{receipt[:32]}-{hashlib.sha256(said).hexdigest()[:32]}"
+    identity = f"{interpreter}\0{state}".encode("utf-8", "surrogateescape")
+    return f"{receipt[:32]}-{hashlib.sha256(identity).hexdigest()[:32]}"
 
 
 def keep_only(key: str, state: Callable[[], str]) -> None:
-    """Empty the folder for `key` unless its byte code is of files in this `state`, which is asked only where there is
-    such a folder. What can't be done is left."""
+    """Empty the folder for `key` unless its byte code is of files in this `state`; errors are ignored.
+
+    `state` is called only if the folder exists.
+    """
     path = _path(key)
     if not path or not os.path.isdir(path) or not _is_private(home()):
         return
@@ -83,7 +85,7 @@ def keep_only(key: str, state: Callable[[], str]) -> None:
             if file.read() == now:
                 return
     except (OSError, ValueError):
-        pass  # nobody has proven this state yet
+        pass  # no record of a state yet
     try:
         _remove(path)
         os.makedirs(path, mode=0o700)
@@ -94,7 +96,7 @@ def keep_only(key: str, state: Callable[[], str]) -> None:
 
 
 def remove_unused(days: float = UNUSED_DAYS) -> None:
-    """Remove what no run and no shell began to use for so long, of every host."""
+    """Remove the folders, of every host, that no run or shell has used for `days`."""
     limit = time.time() - days * 86400
     if not _is_private(home()):
         return
@@ -119,8 +121,7 @@ def _path(key: str) -> str | None:
 
 
 def _is_private(folder: str) -> bool:
-    """Whether it is a folder of this user's that nobody else can put anything into. Then neither can they below it:
-    all there is made with mode 700."""
+    """Return whether only this user can write into the folder; everything below it is created with mode 700."""
     try:
         found = os.lstat(folder)
     except OSError:
@@ -129,7 +130,7 @@ def _is_private(folder: str) -> bool:
 
 
 def _remove(path: str) -> None:
-    """Out of the way at once, so that nobody reads it while it goes."""
+    """Rename a folder, so that no process reads it during the removal, and remove it."""
     import shutil
 
     gone = f"{path}.gone-{os.urandom(6).hex()}"
@@ -138,7 +139,7 @@ def _remove(path: str) -> None:
 
 
 def shell_lines() -> list[str]:
-    """`place` of `shell_key` for bash and zsh, where NPU_RL_WORKSPACE is set: the last line exports the variable.
+    """Return `place` of `shell_key` as bash and zsh code, which needs NPU_RL_WORKSPACE and exports the variable.
 
     The receipt's digest is read when the script is sourced: the receipt holds the script's own hash.
     """

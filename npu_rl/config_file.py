@@ -12,23 +12,23 @@ from npu_rl.environment_variables import CONFIG
 from npu_rl.errors import UsageError
 from npu_rl.user_path import user_path
 
-_LARGEST = 1 << 20  # bytes
+_MAXIMUM_SIZE = 1 << 20  # bytes
 _SHAPE = (
-    "It holds two keys, both optional: `rewrite`, with FROM: TO pairs of text, and `safe_workspaces`, a list of "
-    'absolute paths, or "*".'
+    "It may have two keys: `rewrite`, a mapping FROM: TO of URL prefixes, and `safe_workspaces`, a list of absolute "
+    'paths, or "*".'
 )
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """rewrite: URL prefixes and what is asked instead. safe_workspaces: folders, or "*" for any."""
+    """The user's settings: URL rewrites (FROM, TO), and folders of trusted workspaces or "*" for any."""
 
     rewrite: tuple[tuple[str, str], ...] = ()
     safe_workspaces: tuple[str, ...] = ()
 
 
 def config_path() -> Path:
-    """Where the configuration file is, or would be."""
+    """Return the path of the configuration file, which need not exist."""
     named = os.environ.get(CONFIG.name)
     if named:
         return user_path(named, CONFIG.name)
@@ -38,26 +38,26 @@ def config_path() -> Path:
 
 
 def read_configuration() -> Configuration:
-    """What the file says; nothing if there is none. Raises UsageError if it is not as it should be."""
+    """Read the configuration file, empty if it does not exist. Raises UsageError if it is not valid."""
     path = config_path()
     if not path.is_file():
         return Configuration()
     data = _parsed(path)
     unknown = sorted(str(key) for key in data if key not in ("rewrite", "safe_workspaces"))
     if unknown:
-        raise _wrong(path, "is not as it should be", f"unknown keys: {', '.join(unknown)}", _SHAPE)
+        raise _error(path, "is not valid", f"Unknown keys: {', '.join(unknown)}", _SHAPE)
     rewrite, safe = data.get("rewrite") or {}, data.get("safe_workspaces") or []
     if not isinstance(rewrite, dict) or not all(
         isinstance(text, str) and text for pair in rewrite.items() for text in pair
     ):
-        raise _wrong(path, "is not as it should be", None, _SHAPE)
+        raise _error(path, "is not valid", "rewrite must be a mapping of text to text.", _SHAPE)
     safe = [safe] if safe == "*" else safe
-    if not isinstance(safe, list) or not all(_is_place(entry) for entry in safe):
-        raise _wrong(path, "is not as it should be", "safe_workspaces lists absolute paths", _SHAPE)
+    if not isinstance(safe, list) or not all(_is_absolute_path(entry) for entry in safe):
+        raise _error(path, "is not valid", "safe_workspaces must be a list of absolute paths.", _SHAPE)
     return Configuration(tuple(rewrite.items()), tuple(safe))
 
 
-def _is_place(entry: object) -> bool:
+def _is_absolute_path(entry: object) -> bool:
     return isinstance(entry, str) and "\0" not in entry and (entry == "*" or entry.startswith("/"))
 
 
@@ -65,22 +65,22 @@ def _parsed(path: Path) -> dict[Any, Any]:
     import yaml
 
     try:
-        data = yaml.safe_load(read_file(path, _LARGEST))
-    except yaml.MarkedYAMLError as error:  # its text quotes the line, and a token may stand there
+        data = yaml.safe_load(read_file(path, _MAXIMUM_SIZE))
+    except yaml.MarkedYAMLError as error:  # its text quotes the line, which may contain a token
         line = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise _wrong(path, "is not valid YAML", f"{error.problem}{line}") from None
+        raise _error(path, "is not valid YAML", f"{error.problem}{line}") from None
     except (yaml.YAMLError, UnicodeDecodeError):
-        raise _wrong(path, "is not valid YAML", "It holds characters that are not text.") from None
+        raise _error(path, "is not valid YAML", "It contains characters that are not text.") from None
     except RecursionError:
-        raise _wrong(path, "is not valid YAML", "It is nested too deep.") from None
+        raise _error(path, "is not valid YAML", "It is nested too deeply.") from None
     except ValueError as error:
-        raise _wrong(path, "is not valid YAML", str(error)) from None
+        raise _error(path, "is not valid YAML", str(error)) from None
     except OSError as error:
-        raise _wrong(path, "can't be read", error.strerror) from error
+        raise _error(path, "can't be read", error.strerror) from error
     if data is not None and not isinstance(data, dict):
-        raise _wrong(path, "is not as it should be", None, _SHAPE)
+        raise _error(path, "is not valid", "It is not a mapping.", _SHAPE)
     return data or {}
 
 
-def _wrong(path: Path, what: str, why: str | None, hint: str | None = None) -> UsageError:
+def _error(path: Path, what: str, why: str | None, hint: str | None = None) -> UsageError:
     return UsageError(f"The configuration file {what}", where=str(path), why=why, hint=hint)

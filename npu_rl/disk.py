@@ -1,4 +1,4 @@
-"""What a disk can do to a program, and what to do about it: errors, removal, whole writes, who is alive."""
+"""File-system operations: errors with hints, removal, atomic writes, and lock files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from npu_rl.errors import HostError, UsageError
 _FREE = "Free some space (`npu-rl store gc` may help), then run again."
 _OWNER = "Check who owns the folder, or choose another."
 _MORE_FILES = "Raise the limit: ulimit -n 1024"
-# ENOTCONN: the client of a FUSE file system died or lost its server. EBADFD (Linux only): the server began anew
+# ENOTCONN: the client of a FUSE file system died or lost its server. EBADFD (Linux only): the server restarted
 # and forgot our locks.
 _GONE = (errno.ENOTCONN, getattr(errno, "EBADFD", errno.ENOTCONN))
 _REASONS = {
@@ -26,15 +26,15 @@ _REASONS = {
     errno.EACCES: ("No permission", _OWNER),
     errno.EPERM: ("No permission", _OWNER),
     errno.EROFS: ("The file system is read-only", "Choose another folder."),
-    errno.ENOTDIR: ("A file is where a folder is needed", "Choose another folder."),
-    errno.EEXIST: ("A file is where a folder is needed", "Choose another folder."),
-    errno.ELOOP: ("A symbolic link leads in a circle", "Choose another folder."),
+    errno.ENOTDIR: ("A file exists where a folder is needed", "Choose another folder."),
+    errno.EEXIST: ("A file exists where a folder is needed", "Choose another folder."),
+    errno.ELOOP: ("A path has a loop of symbolic links", "Choose another folder."),
     errno.ENAMETOOLONG: ("A path is too long for this file system", "Choose a folder with a shorter path."),
     errno.EMFILE: ("Too many files are open", _MORE_FILES),
     errno.ENFILE: ("Too many files are open", _MORE_FILES),
-    errno.ENOLCK: ("The file system has no locks", "Choose a folder on a local disk."),
-    errno.ENXIO: ("A pipe or device is where a file is needed", "Choose another place."),
-    errno.EIO: ("The disk failed", "Look at the system's log, or choose another disk."),
+    errno.ENOLCK: ("The file system does not support locks", "Choose a folder on a local disk."),
+    errno.ENXIO: ("A pipe or device exists where a file is needed", "Choose another path."),
+    errno.EIO: ("The disk failed", "Check the system log, or choose another disk."),
     **dict.fromkeys(
         (errno.ESTALE, *_GONE), ("The file server failed", "Run again, or choose a folder on a local disk.")
     ),
@@ -43,7 +43,7 @@ _REASONS = {
 
 @contextlib.contextmanager
 def disk_errors(place: Path) -> Iterator[None]:
-    """Turn what a disk can say into an error a person can act on."""
+    """Turn errors of the disk into HostError with a hint."""
     try:
         yield
     except OSError as error:
@@ -55,7 +55,7 @@ def disk_errors(place: Path) -> Iterator[None]:
 
 
 def require_open_files(least: int = 32) -> None:
-    """Raise HostError where so few files may be open that Python fails to import what it has."""
+    """Raise HostError if the limit on open files is so low that imports fail."""
     import resource
 
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -66,9 +66,9 @@ def require_open_files(least: int = 32) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a folder or file, whatever its permissions; gone already is fine, and so is what can't be removed.
+    """Remove a folder or file, whatever its permissions; a missing or undeletable one is ignored.
 
-    Links in it are removed, not followed; those on the way to it are followed.
+    Symbolic links in it are removed, not followed; those in its parent path are followed.
     """
     try:
         folder = os.open(path.parent, getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -81,9 +81,9 @@ def remove_tree(path: Path) -> None:
 
 
 def remove_in(folder: int, name: str) -> None:
-    """`remove_tree` of a name in an opened folder.
+    """Remove a name in an opened folder, as `remove_tree` does.
 
-    A git process whose parent was killed may still be writing into it: try until it is gone.
+    A git process whose parent was killed may still write into it, so the removal is retried.
     """
     for attempt in range(50):
         try:
@@ -103,8 +103,10 @@ def remove_in(folder: int, name: str) -> None:
 
 
 def _remove_folder(folder: int, name: str) -> None:
-    """Through handles, so that no link is followed. Folders two levels down are moved up to the first: however deep
-    they are nested, it takes no recursion and three handles."""
+    """Remove a folder through handles, so that no link is followed.
+
+    Folders two levels down are moved up to the first, so any depth needs only three handles and no recursion.
+    """
     top = _enter(folder, name)
     try:
         while children := _emptied(top):
@@ -123,7 +125,7 @@ def _remove_folder(folder: int, name: str) -> None:
 
 
 def _emptied(folder: int) -> list[str]:
-    """Remove everything in it but the folders, which are returned."""
+    """Remove everything in a folder except its subfolders, whose names are returned."""
     with os.scandir(folder) as entries:
         found = list(entries)
     for entry in found:
@@ -138,16 +140,17 @@ def _enter(folder: int, name: str) -> int:
 
 
 def _let_in(folder: int, name: str) -> None:
-    """Let the owner into a folder."""
+    """Give the owner access to a folder."""
     if os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode & 0o700 != 0o700:
         os.chmod(name, 0o700, dir_fd=folder)
 
 
 def named_file(path: Path) -> Path:
-    """The file that writing to a path a person named would write: behind symbolic links, there or not yet.
+    """Return the file behind an output path, with symbolic links resolved; it need not exist.
 
-    Raises UsageError for what is no regular file: as root, a rename over /dev/null would replace the device.
-    Also for a file that this command's own output goes to: the rename would part the two.
+    Raises:
+        UsageError: For anything but a regular file, since as root a rename would replace /dev/null itself, and
+            for the file that this command's output is redirected to, since the rename would replace it.
     """
     with disk_errors(path):
         target = Path(os.path.realpath(path))
@@ -156,32 +159,34 @@ def named_file(path: Path) -> Path:
         except FileNotFoundError:
             if target.parent.is_dir():
                 return target
-            raise UsageError("There is no such folder", where=str(target.parent)) from None
-        if stat.S_ISDIR(found.st_mode):
             raise UsageError(
-                "A folder is where a file is to be written", where=str(path), hint="Name a file."
-            )
+                "The folder does not exist",
+                where=str(target.parent),
+                hint="Create it, or choose another path.",
+            ) from None
+        if stat.S_ISDIR(found.st_mode):
+            raise UsageError("The output path is a folder", where=str(path), hint="Pass the path of a file.")
         if not stat.S_ISREG(found.st_mode):
             raise UsageError(
-                "A device, pipe or socket is where a file is to be written",
+                "The output path is a device, pipe or socket",
                 where=str(path),
-                hint="Name a file. To see it, write one and print that: `cat FILE`.",
+                hint="Pass the path of a file. To print the result, write a file and run `cat FILE`.",
             )
         for stream in (1, 2):
             with contextlib.suppress(OSError):
                 if os.path.samestat(os.fstat(stream), found):
                     raise UsageError(
-                        "This command's own messages go to the file it is to write",
+                        "The output path is the file that this command's messages are redirected to",
                         where=str(path),
-                        hint="Name another file.",
+                        hint="Pass the path of another file.",
                     )
     return target
 
 
 def write_named(path: Path, data: bytes) -> None:
-    """Write a file that a person named, atomically; links stay links, and a file keeps its permissions.
+    """Write an output file atomically; links stay links, and a file keeps its permissions.
 
-    Raises UsageError as `named_file` does, HostError if the disk says no.
+    Raises UsageError as `named_file` does, HostError for errors of the disk.
     """
     target = named_file(path)
     with disk_errors(target):
@@ -191,9 +196,11 @@ def write_named(path: Path, data: bytes) -> None:
 def write_atomically(
     path: Path, data: bytes, *, folder: Path | None = None, sync: bool = False, like: Path | None = None
 ) -> None:
-    """Write a file of ours so that it is either the old one or the new one, never a part.
+    """Write a file atomically: readers see the old or the new content, never a part.
 
-    folder: where it is written before it is moved. like: a file whose mode and owner it gets, if it is there.
+    Args:
+        folder: Where the temporary file is written.
+        like: A file whose mode and owner are copied, if it exists.
     """
     temporary = (folder or path.parent) / f".{path.name[:60]}.{os.urandom(6).hex()}"
     try:
@@ -219,16 +226,16 @@ def _take_after(handle: int, like: Path) -> None:
 
 
 def private(path: str, flags: int) -> int:
-    """An opener for `open`: a file that it makes is the owner's alone, and a link in its place is not followed."""
+    """Open files with mode 600 and without following links; an `opener` for `open`."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 @contextlib.contextmanager
 def alive(lock_file: Path) -> Iterator[None]:
-    """Hold a lock file as a sign of life: it ends with this process, however that ends.
+    """Hold a lock file while this process lives, however it ends.
 
-    The file appears under its name only when it is locked, so nobody ever sees it free while its maker lives.
-    On a file system without locks there is no file.
+    The file gets its name only once it is locked, so no other process sees it unlocked. On a file system without locks
+    there is no file.
     """
     unseen = lock_file.with_name(f"new-{os.urandom(8).hex()}")
     handle = os.open(unseen, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
@@ -245,7 +252,7 @@ def alive(lock_file: Path) -> Iterator[None]:
 
 
 def take_over(lock_file: Path) -> int | None:
-    """A handle on the lock file of a process that is no more (close it when done); None if it lives."""
+    """Lock the lock file of a process that has ended; return its handle, to be closed, or None if it still runs."""
     try:
         handle = os.open(lock_file, os.O_RDWR | os.O_NOFOLLOW)
     except OSError:
@@ -257,7 +264,7 @@ def take_over(lock_file: Path) -> int | None:
 
 
 def _lock(handle: int, kind: int) -> bool | None:
-    """True: taken. False: another has it. None: this file system has no locks."""
+    """Try to lock: True if it succeeded, False if another process has the lock, None without support for locks."""
     try:
         fcntl.flock(handle, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -268,16 +275,16 @@ def _lock(handle: int, kind: int) -> bool | None:
 
 
 class LockUse:
-    """A folder that many processes use at the same time, and one may want for itself (see `use_of`)."""
+    """Shared use of a folder by many processes, with exclusive use by one."""
 
     def __init__(self, lock_file: Path) -> None:
         self.begun = False
         self._handle: int | None = None
-        with contextlib.suppress(OSError):  # a read-only folder can be used, and nobody will clear it
+        with contextlib.suppress(OSError):  # a read-only folder can be used, and no process can clear it
             self._handle = os.open(lock_file, os.O_RDWR | os.O_CREAT, 0o666)
 
     def begin(self) -> None:
-        """Use it together with others, until this process ends. Waits while another has it alone."""
+        """Use the folder together with other processes until this one ends; wait while another uses it exclusively."""
         if not self.begun and self._handle is not None:
             self.begun = True
             with contextlib.suppress(OSError):  # a file system without locks
@@ -285,7 +292,7 @@ class LockUse:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[bool]:
-        """Whether no other process uses it; while this lasts, none begins to."""
+        """Try to use the folder exclusively; yields whether no other process uses it."""
         if self._handle is None:
             yield True
             return
@@ -300,7 +307,7 @@ _uses: dict[Path, LockUse] = {}
 
 
 def use_of(lock_file: Path) -> LockUse:
-    """This process's use of a folder: the one that holds the lock file."""
+    """Return this process's use of the folder with this lock file."""
     if lock_file not in _uses:
         _uses[lock_file] = LockUse(lock_file)
     return _uses[lock_file]

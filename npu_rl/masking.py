@@ -1,7 +1,7 @@
-"""Secrets kept out of files and messages: which names hold one, and what of a text may be shown.
+"""Masking of secrets in files and messages.
 
-Three rules, each of which is enough. A value is masked where its name says that it is a secret; the user and password
-of a URL always; and a value that is known to be a secret (see `Secrets`) wherever it stands.
+Three independent rules: a value is masked if its name is that of a secret; the user and password of a URL always; and
+a value that is known to be a secret (`Secrets`) wherever it appears.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _ASSIGNED = re.compile(
 _WORD = re.compile(r"[^\s,;)}\]]*")
 _QUOTES = re.compile(r"\\{0,3}['\"]")  # of JSON within JSON, too
 _LONGEST = 4096  # characters looked through for the end of the quotes
-_SHORTEST = 6  # characters; a shorter secret is masked where its name tells, not in every word that holds it
+_SHORTEST = 6  # characters; a shorter secret is masked by name, not in every word that contains it
 _SHORTEST_WORD = 8  # the same for one of small letters only
 
 Path = Sequence[str]
@@ -71,14 +71,15 @@ Path = Sequence[str]
 
 
 def masked_value(name: str, value: str) -> str:
-    """The value of an environment variable, unless its name says it is a secret; URLs without their passwords."""
+    """Mask the value of an environment variable if its name is that of a secret; else only passwords in URLs."""
     return MASK if _is_secret_variable(name, value) else masked_text(value)
 
 
 def masked_data(data: Any, path: Path = (), *, known: Secrets | None = None) -> Any:
-    """Plain data (mappings, lists, scalars) with its secrets masked; what holds none is the same object.
+    """Mask the secrets in plain data (mappings, lists, scalars); data without secrets is returned as the same object.
 
-    path: the keys above it. What stands under a key that is a secret's is masked as a whole.
+    Args:
+        path: The keys above it. The value of a secret's key is masked as a whole.
     """
     if data is None or isinstance(data, bool) or data in ({}, [], ()):
         return data
@@ -97,7 +98,7 @@ def masked_data(data: Any, path: Path = (), *, known: Secrets | None = None) -> 
 
 
 def masked_argument(argument: str) -> str:
-    """A command's argument: of KEY=VALUE the value is masked if the key is a secret's."""
+    """Mask the value of a command's argument KEY=VALUE if the key is that of a secret."""
     key, equals, value = argument.partition("=")
     if equals and _is_secret(key.lstrip("+~-").split("."), value):
         return f"{key}={MASK}"
@@ -105,13 +106,15 @@ def masked_argument(argument: str) -> str:
 
 
 def masked_text(text: str) -> str:
-    """Running text, such as a message or a log: passwords in URLs are masked, and the values of names that are a
-    secret's: to the end of the quotes, or of the line, since a secret may hold spaces."""
+    """Mask passwords in URLs and the values of secrets' names in text, such as a message or a log.
+
+    Such a value ends with its quotes, or else with the line, since a secret may contain spaces.
+    """
     return _masked_assignments(without_passwords(text))
 
 
 def without_passwords(text: str) -> str:
-    """The text with user and password of its URLs masked, and signatures and tokens of their queries."""
+    """Mask users, passwords, and signatures and tokens in queries in the URLs of a text."""
     if "://" not in text:
         return text
     return _QUERY.sub(rf"\g<name>{MASK}", _USERINFO.sub(f"://{MASK}@", text))
@@ -136,8 +139,10 @@ def _masked_assignments(text: str) -> str:
 
 
 def _value(text: str, start: int, line: int) -> tuple[str, str, int]:
-    """What a value begins with if it is quoted, the value, and where it ends: a secret without quotes may hold spaces,
-    so there the value is its first word, and the end that of the line."""
+    """Return the opening quote of a value (or ""), the value, and where it ends.
+
+    A secret without quotes may contain spaces: there the value is its first word, and the end that of the line.
+    """
     quotes = _QUOTES.match(text, start)
     if quotes is None:
         word = _WORD.match(text, start, line)
@@ -148,7 +153,7 @@ def _value(text: str, start: int, line: int) -> tuple[str, str, int]:
 
 
 def _is_secret(path: Path, value: str) -> bool:
-    """Whether what stands under these keys is a secret. Below `env` they are variables, as are names in capitals."""
+    """Return whether the value of these keys is a secret. Keys below `env` or in capitals are variables."""
     variables = "env" in path[:-1]
     return any(
         _is_secret_variable(name, value) and len(name) > 3
@@ -178,13 +183,13 @@ def _is_secret_key(name: str, value: str) -> bool:
 
 @dataclass(frozen=True)
 class Secrets:
-    """Values that are known to be secret, in every form in which a file may hold them; the longest first."""
+    """Known secrets, in every encoding that files may contain, longest first."""
 
     forms: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, environment: Mapping[str, str], data: Any = None) -> Secrets:
-        """The secrets of an environment, and of a recipe's or configuration's plain data."""
+        """Collect the secrets of an environment, and of a recipe's or configuration's plain data."""
         values = {value for name, value in environment.items() if _is_secret_variable(name, value)}
         values.update(_secret_scalars(data, ()))
         for text in (*environment.values(), *_texts(data)):
@@ -194,7 +199,7 @@ class Secrets:
         return cls(tuple(sorted(forms, key=lambda form: (-len(form), form))))
 
     def mask(self, text: str) -> str:
-        """The text with these values masked."""
+        """Mask these values in a text."""
         for form in self.forms:
             if form in text:
                 text = text.replace(form, MASK)
@@ -202,9 +207,9 @@ class Secrets:
 
 
 def _is_distinct(value: str) -> bool:
-    """Whether a text that holds it holds the secret: `MY_KEY=data` must not mask every `data`."""
+    """Return whether a value is specific enough to mask: `MY_KEY=data` must not mask every `data`."""
     if _PLAIN_VALUE.fullmatch(value) or (value.startswith("/") and os.path.lexists(value)):
-        return False  # a path, such as HF_TOKEN_PATH's, says where the secret is
+        return False  # a path, such as HF_TOKEN_PATH's, is not a secret itself
     return len(value) >= (_SHORTEST_WORD if _COLUMN.fullmatch(value) else _SHORTEST)
 
 
@@ -244,7 +249,7 @@ def _texts(data: Any) -> Iterator[str]:
 
 
 def _passwords(text: str) -> Iterable[str]:
-    """What stands for a password in the URLs of a text: as written and decoded."""
+    """Yield the passwords in the URLs of a text, as written and decoded."""
     if "://" not in text:
         return
     for found in _USERINFO.finditer(text):

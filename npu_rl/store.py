@@ -1,10 +1,9 @@
 """The local object database: a folder of sealed units.
 
-A *unit* is what one delivery brought: an object folder with one pack, named by what was asked for.
-A unit is built in a quarantine and published by a single rename, so readers never see half of one
-and two processes that fetch the same thing can't harm each other. Before a unit is used its pack is
-hashed; one that fails is thrown away and fetched again. Nothing here is needed once a workspace
-stands: workspaces have objects of their own, so deleting the whole store costs only a download.
+A *unit* is the result of one delivery: an object folder with one pack, named by the request. It is built in a
+quarantine and published by a single rename, so readers never see a partial unit and two processes can fetch the same
+objects. Before a unit is used, its pack is hashed; a damaged one is removed and fetched again. Workspaces have objects
+of their own, so deleting the whole store costs only a download.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _SEAL = hashlib.sha1(usedforsecurity=False).digest_size
 
 
 def default_root() -> Path:
-    """`NPU_RL_STORE`, else the user's cache folder."""
+    """Return the store's folder: `NPU_RL_STORE`, else one in the user's cache folder."""
     named = os.environ.get(STORE.name)
     if named:
         return user_path(named, STORE.name).absolute()
@@ -52,44 +51,46 @@ def default_root() -> Path:
 
 @dataclass(frozen=True)
 class Unit:
-    """A published delivery. `objects` may be lent to git as an alternate."""
+    """A published delivery, whose `objects` can be an alternate of a git repository."""
 
     key: str
     path: Path
 
     @property
     def objects(self) -> Path:
+        """The object folder."""
         return self.path / "objects"
 
     def packs(self) -> list[Path]:
+        """Return the unit's packs."""
         return sorted(self.objects.glob("pack/*.pack"))
 
     def facts(self) -> dict[str, Any]:
-        """What was recorded at publication. Raises ValueError if that was changed since."""
+        """Return the facts recorded at publication. Raises ValueError if they were changed."""
         facts: dict[str, Any] = parse_json(self.record())["facts"]
         return facts
 
     def record(self) -> str:
-        """The text of `unit.json`, which begins with the digest of the rest. Raises ValueError, OSError."""
+        """Return the text of `unit.json`, which begins with the digest of the rest. Raises ValueError, OSError."""
         text = read_file(self.path / "unit.json", most=1 << 30).decode("utf-8")
         end = len(_HEAD) + 64
         if text[:end] != _HEAD + hashlib.sha256(text[end:].encode()).hexdigest():
-            raise ValueError("its digest does not fit")
+            raise ValueError("its digest does not match")
         return text
 
     def size(self) -> int:
-        """Bytes of its packs."""
+        """Return the size of its packs in bytes."""
         return sum(pack.stat().st_size for pack in self.packs())
 
 
 def unit_key(kind: str, names: Iterable[str]) -> str:
-    """The key of the unit that holds exactly what `names` ask for."""
+    """Return the key of the unit for a request of `names`."""
     digest = hashlib.sha256("\0".join([kind, *sorted(names)]).encode("utf-8", "surrogateescape"))
     return digest.hexdigest()[:40]
 
 
 class Store:
-    """See the module. Methods raise HostError when the disk says no."""
+    """The store in one folder. Methods raise HostError for errors of the disk."""
 
     def __init__(self, root: Path | None = None) -> None:
         self.root = root if root is not None else default_root()
@@ -105,7 +106,7 @@ class Store:
     # -- units ---------------------------------------------------------------------------------
 
     def find(self, key: str) -> Unit | None:
-        """The unit, or None if it isn't here or is damaged (a damaged one is removed)."""
+        """Return the unit, or None if it is missing or damaged; a damaged one is removed."""
         unit = Unit(key, self.units / key)
         self._use.begin()
         with disk_errors(unit.path):
@@ -117,7 +118,7 @@ class Store:
         return unit
 
     def discard(self, unit: Unit) -> None:
-        """Remove a unit; readers that hold its files open keep them."""
+        """Remove a unit; processes that have its files open can continue to read them."""
         grave = self.temporary / f"gone-{os.urandom(8).hex()}"
         with contextlib.suppress(FileNotFoundError):
             unit.path.rename(grave)
@@ -125,7 +126,7 @@ class Store:
 
     @contextlib.contextmanager
     def quarantine(self) -> Iterator[Path]:
-        """An empty bare repository that disappears at the end unless it was published."""
+        """Create an empty bare repository, which is removed at the end unless it was published."""
         self._use.begin()
         folder = self.temporary / f"q-{os.urandom(8).hex()}"
         with disk_errors(self.root), alive(folder.with_name(f"{folder.name}.lock")):
@@ -137,9 +138,9 @@ class Store:
                 remove_tree(folder)
 
     def publish(self, quarantine: Path, key: str, facts: Mapping[str, Any]) -> Unit:
-        """Seal what the quarantine's object folder holds as the unit `key`.
+        """Publish the object folder of the quarantine as the unit `key`.
 
-        If another process was first, its unit is kept and ours dropped: same key, same objects.
+        If another process was first, its unit is kept: the same key means the same objects.
         """
         unit = Unit(key, self.units / key)
         with disk_errors(self.root):
@@ -155,14 +156,14 @@ class Store:
             try:
                 body.rename(unit.path)
             except OSError:
-                if self.find(key) is None:  # what stood in the way was damaged, and is gone now
+                if self.find(key) is None:  # the existing unit was damaged and has been removed
                     body.rename(unit.path)
         return unit
 
     # -- files ---------------------------------------------------------------------------------
 
     def keep_file(self, data: bytes) -> str:
-        """Keep bytes by their SHA-256 (patch texts: an old lock outlives an upgrade)."""
+        """Store bytes by their SHA-256, such as patch texts, so that an old lock works after an upgrade."""
         digest = hashlib.sha256(data).hexdigest()
         if self.kept_file(digest) is None:
             with disk_errors(self.root):
@@ -171,7 +172,7 @@ class Store:
         return digest
 
     def kept_file(self, digest: str) -> bytes | None:
-        """The bytes with that SHA-256, or None; bytes that changed on disk are not returned."""
+        """Return the bytes with that SHA-256; None if they are missing or were changed on disk."""
         try:
             with disk_errors(self.files):
                 data = read_file(self.files / digest)
@@ -186,9 +187,9 @@ class Store:
     # -- housekeeping --------------------------------------------------------------------------
 
     def sweep(self) -> int:
-        """Remove what killed processes left in `tmp`; how many things that were.
+        """Remove leftovers of killed processes from `tmp` and return their number.
 
-        What can't be removed (another user's, a read-only store) stays.
+        Those that can't be removed (another user's, a read-only store) are left.
         """
         removed = 0
         for lock_file in sorted(self.temporary.glob("*.lock")):
@@ -213,9 +214,10 @@ class Store:
         return removed
 
     def gc(self, *, days: float, dry_run: bool = False) -> tuple[list[Unit], int]:
-        """Drop units unused for `days`; which ones, and how many bytes that frees.
+        """Remove units that were unused for `days`; return them and the bytes this frees.
 
-        Raises HostError while another process uses the store.
+        Raises:
+            HostError: If another process is using the store.
         """
         limit = time.time() - days * DAY
         with disk_errors(self.root), self._use.alone() as alone:
@@ -223,7 +225,7 @@ class Store:
                 raise HostError(
                     "Another npu-rl command is using the store",
                     where=str(self.root),
-                    hint="Wait until it has ended, then run again.",
+                    hint="Wait until it has finished, then run again.",
                 )
             old = [
                 Unit(path.name, path)
@@ -250,8 +252,7 @@ def _bytes_in(folder: Path) -> int:
 
 
 def intact(unit: Unit) -> bool:
-    """Whether the unit is whole: its record is as written, every pack and index is what git sealed with a SHA-1,
-    and they belong together."""
+    """Return whether the unit is intact: unchanged record, packs and indexes with valid SHA-1 trailers that match."""
     try:
         packs = unit.packs()
         unit.record()
@@ -275,7 +276,7 @@ def _sealed(pack: Path) -> bool:
 
 
 def _seal(path: Path) -> bytes | None:
-    """The SHA-1 at the end of a file, if it is that of everything before it."""
+    """Return the SHA-1 at the end of a file if it matches the content before it."""
     digest = hashlib.sha1(usedforsecurity=False)
     with open_file(path) as file:
         left = os.fstat(file.fileno()).st_size - _SEAL
@@ -292,7 +293,7 @@ def _seal(path: Path) -> bytes | None:
 
 
 def pack_loose(repository: Git) -> None:
-    """Move the loose objects of a repository into one pack, so that it can be sealed."""
+    """Move the loose objects of a repository into one pack."""
     objects = repository.git_dir / "objects"
     loose = [p for p in objects.glob("[0-9a-f][0-9a-f]/*") if len(p.name) == 38]
     wanted = [p.parent.name + p.name for p in loose]

@@ -1,4 +1,4 @@
-"""A path as a person writes it."""
+"""Paths as the user writes them, with `~`."""
 
 from __future__ import annotations
 
@@ -7,20 +7,28 @@ from pathlib import Path
 
 from npu_rl.errors import UsageError
 
-_LONGEST, _LONGEST_PART = 4095, 255  # bytes, on Linux and on all its file systems
+_MAXIMUM_PATH, _MAXIMUM_COMPONENT = 4095, 255  # bytes, on Linux and on all its file systems
 
 
 def user_path(text: str | Path, where: str | None = None) -> Path:
-    """The path with `~` and `~USER` as home folders. where: the option or variable it comes from.
+    """Expand `~` and `~USER` in a path.
 
-    Raises UsageError for a user or home folder that this machine doesn't have, a NUL, and what is too long.
+    Args:
+        where: The option or variable it comes from.
+
+    Raises:
+        UsageError: For an unknown user or home folder, a NUL, and a path that is too long.
     """
     try:
         if "\0" in str(text):
-            raise RuntimeError("It holds a NUL character.")
+            raise RuntimeError("It contains a NUL character.")
         path = Path(text).expanduser()
-        if len(os.fsencode(path)) > _LONGEST or any(len(os.fsencode(p)) > _LONGEST_PART for p in path.parts):
-            raise RuntimeError("It is longer than a file system takes.")
+        if len(os.fsencode(path)) > _MAXIMUM_PATH or any(
+            len(os.fsencode(p)) > _MAXIMUM_COMPONENT for p in path.parts
+        ):
+            raise RuntimeError(
+                f"It is longer than {_MAXIMUM_PATH} bytes, or a component is longer than {_MAXIMUM_COMPONENT} bytes."
+            )
         return path
     except (RuntimeError, ValueError) as error:
         shown = ascii(str(text))
@@ -28,5 +36,5 @@ def user_path(text: str | Path, where: str | None = None) -> Path:
             f"Invalid path {shown[:80]}…" if len(shown) > 80 else f"Invalid path {shown}",
             where=where,
             why=str(error),
-            hint="Write ./~name for a file whose name begins with ~.",
+            hint="For a file whose name begins with ~, write ./~name.",
         ) from error

@@ -29,12 +29,12 @@ def test_a_checkout_is_its_own_root() -> None:
     "name", ["", "verl", "../x", "verl/..", "verl/../..", "/etc/x", "verl/a/b", ".git/x", "a/\0"]
 )
 def test_a_patchset_is_named_component_and_version(name: str) -> None:
-    with pytest.raises(ManifestError, match="is not the name of a patchset"):
+    with pytest.raises(ManifestError, match="Invalid patchset name"):
         bundled_patchset(name)
 
 
 def test_an_unknown_patchset_lists_the_known_ones() -> None:
-    with pytest.raises(ManifestError, match="known patchsets: "):
+    with pytest.raises(ManifestError, match="Bundled patchsets: "):
         bundled_patchset("verl/no-such-version")
 
 
@@ -117,7 +117,7 @@ for name in ('minmal', 'own-files', 'by-path'):
 def test_what_a_bundled_manifest_may_not_do(wheel: Path, tmp_path: Path) -> None:
     unknown, own_files, by_path = run(wheel, REFUSE, tmp_path)
     assert "did you mean 'minimal'?" in unknown and "bigger, by-path, minimal, own-files" in unknown
-    assert "bundled:own-files.yaml:2: tree.patches[0]: a bundled manifest can't name files" in own_files
+    assert "bundled:own-files.yaml:2: tree.patches[0]: a bundled manifest can't use files" in own_files
     assert "can only extend another bundled manifest" in by_path and "bundled:by-path.yaml:1" in by_path
 
 

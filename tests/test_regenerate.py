@@ -125,7 +125,7 @@ def _context(manifest: Path, env: dict[str, str]) -> Context:
 
 def test_pins_stay_and_a_changed_patch_is_recorded(stack: tuple[Path, dict[str, str]]) -> None:
     manifest, env = stack
-    earlier = lock_model.read(lock_model.file_for(manifest))
+    earlier = lock_model.read(lock_model.lock_path(manifest))
     context = _context(manifest, env)
     assert rebuild_lock(context, load_manifest(str(manifest)), earlier) == earlier
     patch = manifest.parent / "patches/0001-two.patch"
@@ -139,7 +139,7 @@ def test_pins_stay_and_a_changed_patch_is_recorded(stack: tuple[Path, dict[str, 
 
 def test_a_manifest_that_has_changed_is_refused(stack: tuple[Path, dict[str, str]]) -> None:
     manifest, env = stack
-    earlier = lock_model.read(lock_model.file_for(manifest))
+    earlier = lock_model.read(lock_model.lock_path(manifest))
     other = dataclasses.replace(earlier, manifest_digest="0" * 64)
     with pytest.raises(LockError, match="has changed since its lock was made"):
         rebuild_lock(_context(manifest, env), load_manifest(str(manifest)), other)

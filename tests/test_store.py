@@ -411,11 +411,11 @@ WHAT = {
     errno.EACCES: "No permission",
     errno.EPERM: "No permission",
     errno.EROFS: "read-only",
-    errno.ENOTDIR: "A file is where a folder is needed",
+    errno.ENOTDIR: "A file exists where a folder is needed",
     errno.EIO: "The disk failed",
     errno.ESTALE: "file server",
     errno.ENAMETOOLONG: "too long",
-    errno.ELOOP: "circle",
+    errno.ELOOP: "loop",
 }
 
 

@@ -37,10 +37,10 @@ def load(name: str, overrides: Sequence[str], as_json: bool) -> LoadedRecipe:
 def tree_of(workspace: Path | None) -> AssembledTree | None:
     """The tree of the workspace named, or of the one that is found; None if there is none."""
     from npu_rl.judgement.judge import AssembledTree
-    from npu_rl.workspace.discovery import open_any
+    from npu_rl.workspace.discovery import open_workspace_if_any
     from npu_rl.workspace.receipt import read_lock
 
-    layout = open_any(workspace, tell)
+    layout = open_workspace_if_any(workspace, tell)
     return None if layout is None else AssembledTree(layout.code, read_lock(layout)[0].manifest)
 
 

@@ -33,7 +33,7 @@ def list_manifests(json: Json = False) -> None:
     for name, path in bundled_manifests().items():
         row = {"name": name, "title": "(not locked)", "device": None, "tree": None, "path": str(path)}
         try:
-            lock = lock_model.read(lock_model.file_for(path))
+            lock = lock_model.read(lock_model.lock_path(path))
             row.update(title=lock.title, device=lock.device, tree=lock.tree)
         except LockError:
             pass
@@ -61,7 +61,7 @@ def show(manifest: NamedManifest, json: Json = False) -> None:
     from npu_rl.workspace.lock_summary import manifest_changed, stack_json, stack_lines
 
     path = find_manifest(manifest)
-    lock = lock_model.read(lock_model.file_for(path))
+    lock = lock_model.read(lock_model.lock_path(path))
     if manifest_changed(lock, path):
         tell(f"note: {path.name} has changed since its lock was made; the lock is what is shown.")
     digest = lock_model.digest_of(lock)

@@ -51,20 +51,20 @@ def setup(
     from npu_rl.cli.show import print_json, tell
     from npu_rl.lock import lock_model
     from npu_rl.manifest.manifest_kind import find_manifest
-    from npu_rl.workspace.discovery import demand_trust, named_folder
+    from npu_rl.workspace.discovery import named_folder, require_trust
     from npu_rl.workspace.layout import DEFAULT_NAME, Layout
     from npu_rl.workspace.lock_summary import manifest_changed, setup_json
     from npu_rl.workspace.up_to_date import Outcome, untouched
 
     path = find_manifest(manifest)
-    place = lock or lock_model.file_for(path)
+    place = lock or lock_model.lock_path(path)
     text = lock_model.read_text(place)
     found, digest = lock_model.parse_with_digest(text, str(place))
     if manifest_changed(found, path):
         tell(f"note: {path.name} has changed since its lock was made; the lock is what is set up.")
     layout = Layout(named_folder(workspace or Path(DEFAULT_NAME)))
     if workspace is None:
-        demand_trust(layout)
+        require_trust(layout)
     started = time.monotonic()
     python = _absolute(python)
     if untouched(layout, text, python):

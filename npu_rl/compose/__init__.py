@@ -1,1 +1,1 @@
-"""Trees in, one tree out: merges, patches, assembly. No step touches a work tree."""
+"""Composing the code tree: merges, patches and assembly, as operations on git trees without a work tree."""

@@ -1,7 +1,7 @@
-"""One patch onto one tree, with `git apply` in a temporary index: it applies exactly, or nothing happens.
+"""Applying a patch to a tree, exactly or not at all, with `git apply` in a temporary index.
 
-Every hunk is looked up first, because git alone says too little and does too much: it moved a hunk by
-200 lines between twin functions without a word. And its result is held against our own applier's.
+Every hunk is located first, because git alone reports too little and accepts too much: it moved a hunk by 200 lines
+between two similar functions without a message. Its result is compared with that of npu-rl's own applier.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ from npu_rl.patches.hunk_match import Kind, Location, apply_exact, explain, loca
 from npu_rl.patches.patch_model import FilePatch, Hunk, Patch
 
 _REFRESH = "Refresh the patch for this pin. Nothing was changed."
-_MOST_TOLD = 20  # hunks that do not apply: the nearest place of each costs up to a tenth of a second
-_REAL_FILE = "Patch the file the link leads to. Nothing was changed."
+_MAXIMUM_REPORTED = 20  # failing hunks; finding the closest position of each takes up to 0.1 s
+_REAL_FILE = "Patch the file that the link points to. Nothing was changed."
 
 
 @dataclass(frozen=True)
 class Tolerance:
     """Where a hunk may apply.
 
-    offset: lines it may move at most (0: none, None: any number). headings: hold it against its heading too.
+    Attributes:
+        offset: By how many lines it may move (0: none, None: any number).
+        headings: Whether its position must also match the heading after the second @@.
     """
 
     offset: int | None = 0
@@ -37,12 +39,12 @@ class Tolerance:
 
 
 AS_LOCKED = Tolerance(None, headings=False)
-"""For what a lock accepted already: its trees prove the result, whatever a later npu-rl would refuse."""
+"""For patches of a lock: its trees prove the result, even if a later npu-rl would reject the position."""
 
 
 @dataclass(frozen=True)
 class Applied:
-    """The new tree; `offsets`: hunk number to lines it moved, for those that did."""
+    """The new tree, and by hunk number the lines that hunks moved."""
 
     tree: str
     offsets: dict[str, int] = field(default_factory=dict)
@@ -63,9 +65,12 @@ def apply_patch(
 ) -> Applied:
     """Apply `patch` (parsed from `data`) to a tree.
 
-    taken: upstream paths the component takes; a file outside them is refused.
-    tolerance: hunks that apply at one other place may move as far; the offsets are returned.
-    Raises PatchError that names the hunk, shows expected and found lines, and the nearest place.
+    Args:
+        taken: Upstream paths the component takes; a file outside them is an error.
+        tolerance: How far hunks may move if they apply at exactly one other position.
+
+    Raises:
+        PatchError: A hunk does not apply; it shows the expected and found lines, and the closest position.
     """
     where = f"{component}, patch {patch.name}"
     _check_taken(patch, taken, where)
@@ -83,51 +88,51 @@ def apply_patch(
 def _offsets(
     patch: Patch, before: Mapping[str, bytes | None], tolerance: Tolerance, where: str, component: str
 ) -> dict[int, int]:
-    """How far each hunk moves, for those that do. Raises PatchError for all that do not apply."""
+    """Return the offsets of the hunks that move. Raises PatchError with all hunks that do not apply."""
     offsets: dict[int, int] = {}
     problems: list[str] = []
-    unsought = 0
-    kinds: set[Kind | _Stray] = set()
+    unchecked = 0
+    kinds: set[Kind | _Misplacement] = set()
     for file in patch.files:
         content = before[file.path]
         if content is None:
             continue
         for hunk in file.hunks:
-            if len(problems) == _MOST_TOLD:
-                unsought += 1
+            if len(problems) == _MAXIMUM_REPORTED:
+                unchecked += 1
                 continue
             location = locate(content, hunk)
-            flaw = _flaw(content, hunk, location, tolerance, file.path)
-            if flaw is None:
+            reason = _why_not(content, hunk, location, tolerance, file.path)
+            if reason is None:
                 if location.offset:
                     offsets[hunk.number] = location.offset
                 continue
-            kind, said = flaw
+            kind, explanation = reason
             kinds.add(kind)
-            problems.append(f"hunk {hunk.number} of {file.path} (patch line {hunk.line}):\n{said}")
-    if unsought:
-        problems.append(f"{unsought} more hunks were not looked at")
+            problems.append(f"hunk {hunk.number} of {file.path} (patch line {hunk.line}):\n{explanation}")
+    if unchecked:
+        problems.append(f"and {unchecked} more hunks, which were not checked")
     if problems:
         raise PatchError(
             f"{patch.name} does not apply to {component}",
             where=where,
             why="\n".join(problems),
-            hint=_next(kinds) + " Nothing was changed.",
+            hint=_hint(kinds) + " Nothing was changed.",
         )
     return offsets
 
 
-_Stray = Literal["heading", "twin", "too far"]
+_Misplacement = Literal["heading", "twin", "too far"]
 
 
-def _flaw(
+def _why_not(
     content: bytes, hunk: Hunk, location: Location, tolerance: Tolerance, path: str
-) -> tuple[Kind | _Stray, str] | None:
-    """Why a hunk may not apply where it was found, if it may not: the kind of reason, and its words."""
+) -> tuple[Kind | _Misplacement, str] | None:
+    """Return why a hunk must not apply where it was found, as the kind of reason and its text; None if it may."""
     if location.kind not in ("exact", "offset") or (location.kind == "offset" and tolerance.offset == 0):
         return location.kind, explain(content, hunk, location)
     if tolerance.offset is not None and abs(location.offset) > tolerance.offset:
-        bound = f"`offset: {tolerance.offset}` allows fewer."
+        bound = f"`offset: {tolerance.offset}` does not allow that."
         return "too far", f"{explain(content, hunk, location)} {bound}"
     if not tolerance.headings:
         return None
@@ -136,48 +141,45 @@ def _flaw(
     if elsewhere is not None:
         return "heading", elsewhere
     if location.offset and tolerance.offset is None:
-        twin = crosses_twins(content, hunk, location.offset, path)
-        if twin is not None:
-            return "twin", f"{twin} `offset: {abs(location.offset)}` would allow it."
+        crossing = crosses_twins(content, hunk, location.offset, path)
+        if crossing is not None:
+            return "twin", f"{crossing} `offset: {abs(location.offset)}` would allow it."
     return None
 
 
-def _next(kinds: set[Kind | _Stray]) -> str:
+def _hint(kinds: set[Kind | _Misplacement]) -> str:
     if kinds == {"already_applied"}:
-        return "The change is upstream at this pin: drop the patch."
+        return "The change is already upstream at this pin: remove the patch."
     if kinds == {"offset"}:
         return (
-            "Refresh the patch for this pin, or write `offset: N` to let its hunks move by N lines at most "
+            "Refresh the patch for this pin, or set `offset: N` to let its hunks move by at most N lines "
             "(`offset: allow`: by any number)."
         )
     if kinds == {"too far"}:
-        return "Look at the place: refresh the patch for this pin, or write a larger `offset:`."
+        return "Review the new position, then refresh the patch for this pin or set a larger `offset:`."
     if kinds == {"twin"}:
-        return "Look at the place: refresh the patch for this pin, or write the number of lines as `offset:`."
+        return "Review the new position, then refresh the patch for this pin or set `offset:` to that number."
     if kinds == {"heading"}:
-        return (
-            "Refresh the patch for this pin. If the place is right, remove the heading after the second @@ "
-            "of the hunk."
-        )
+        return "Refresh the patch for this pin. If the place is right, remove the heading after the hunk's second @@."
     return "The pin or the patch has changed: refresh the patch for this pin."
 
 
 def _check_result(
     trees: Trees, tree: str, result: str, after: Mapping[str, bytes | None], where: str
 ) -> None:
-    """git and our own applier must agree: git may choose between twin places without a word."""
+    """Raise PatchError if git and npu-rl's applier differ: git may silently choose between identical places."""
     touched = {path for path, _, _ in trees.changed(tree, result)}
-    odd = touched ^ set(after)
+    differing = touched ^ set(after)
     for path, content in after.items():
         entry = trees.find(result, path)
         if (None if entry is None else trees.blob(entry.oid)) != content:
-            odd.add(path)
-    if odd:
+            differing.add(path)
+    if differing:
         raise PatchError(
-            "git apply did something else than the patch says",
+            "git apply and npu-rl applied the patch differently",
             where=where,
-            why=", ".join(sorted(odd)),
-            hint="Please report this with the patch and your git version. Nothing was changed.",
+            why=", ".join(sorted(differing)),
+            hint="Please report this as a bug, with the patch and your git version. Nothing was changed.",
         )
 
 
@@ -189,35 +191,40 @@ def _check_taken(patch: Patch, taken: Sequence[str], where: str) -> None:
     ]
     if outside:
         raise PatchError(
-            f"{patch.name} touches paths outside what is taken",
+            f"{patch.name} changes paths that the component does not take",
             where=where,
             why=", ".join(outside),
-            hint="Take those paths, name them under `exclude:` of the patch, or set `checkout: full`.",
+            hint="Add those paths to `take:`, list them under `exclude:` of the patch, or set `checkout: full`.",
         )
 
 
 def _content(trees: Trees, tree: str, file: FilePatch, where: str) -> bytes | None:
-    """The file before the patch; None for one that the patch creates. Raises PatchError for any other state."""
+    """Return the file before the patch; None if the patch creates it. Raises PatchError for any other state."""
 
     def refused(what: str, why: str | None = None, hint: str = _REFRESH) -> PatchError:
         return PatchError(f"{file.path} {what}", where=f"{where}, line {file.line}", why=why, hint=hint)
 
     entry = None
-    for depth, entry in enumerate(trees.way(tree, file.path), start=1):
+    for depth, entry in enumerate(trees.entries_on_path(tree, file.path), start=1):
         link = "/".join(file.path.split("/")[:depth]) if entry and entry.mode == SYMLINK else file.path
         if link != file.path:
-            raise refused("would be written through a symbolic link", f"{link} is one.", _REAL_FILE)
+            raise refused(
+                "would be written through a symbolic link", f"{link} is a symbolic link.", _REAL_FILE
+            )
     if file.old_path is None:
         if entry is not None:
-            raise refused("is to be created but is there already", hint="Drop the patch, or refresh it.")
+            raise refused(
+                "is created by the patch but already exists",
+                hint="Remove the patch, or refresh it for this pin.",
+            )
         return None
     if entry is None or entry.is_tree:
         raise refused(
             "is not in the tree",
-            "The file the patch changes was moved or removed upstream, or `strip:` is wrong.",
+            "The file was moved or removed upstream, or `strip:` is wrong.",
         )
     if entry.mode == SYMLINK:
-        raise refused("is a symbolic link; patches change files only", hint=_REAL_FILE)
+        raise refused("is a symbolic link, and a patch can change only files", hint=_REAL_FILE)
     return trees.blob(entry.oid)
 
 
@@ -236,7 +243,7 @@ def _git_apply(
         return temporary.text("write-tree")
     except GitError as error:
         raise PatchError(
-            "git apply refused the patch",
+            "git apply rejected the patch",
             where=where,
             why=error.stderr,
             hint=_REFRESH,

@@ -1,7 +1,7 @@
-"""Assembly: component trees into one code tree, and the linear, synthetic history that tells its story.
+"""Assembly of component trees into one code tree, with a linear, synthetic history.
 
-The ids depend on the lock alone: authors, dates and message templates are fixed by `lock_format`.
-One commit per pinned component, per merge, per patch, so `git log`, `blame` and `bisect` work on the stack.
+The ids depend on the lock alone: `lock_format` fixes authors, dates and message templates. There is one commit per
+pinned component, merge and patch, so `git log`, `blame` and `bisect` work on the stack.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EPOCH = 1577836800  # 2020-01-01 00:00 UTC; each commit is a second later, so th
 
 @dataclass(frozen=True)
 class HistoryStep:
-    """One commit to be: a message, and which component tree is new (None: something beside them)."""
+    """One commit of the history: a message, and the component and tree that are new (None for other content)."""
 
     message: str
     component: str | None = None
@@ -30,7 +30,7 @@ class HistoryStep:
 
 
 def lay_components(trees: Trees, lock: Lock, current: dict[str, str]) -> str:
-    """The code tree of the components in `current` (name to component tree). Raises ComposeError."""
+    """Return the code tree of the components in `current` (name to tree). Raises ComposeError."""
     root = EMPTY_TREE
     for name, tree in current.items():
         for take in lock.components[name].take:
@@ -40,11 +40,11 @@ def lay_components(trees: Trees, lock: Lock, current: dict[str, str]) -> str:
             try:
                 root = trees.lay(root, take.to, entry)
             except Collision as error:
-                raise _named(trees, lock, current, name, error.path) from error
+                raise _collision_error(trees, lock, current, name, error.path) from error
     return root
 
 
-def _named(trees: Trees, lock: Lock, current: dict[str, str], name: str, path: str) -> ComposeError:
+def _collision_error(trees: Trees, lock: Lock, current: dict[str, str], name: str, path: str) -> ComposeError:
     def lays(other: str) -> bool:
         upstream = upstream_paths(lock.components[other], path)
         return any(trees.find(current[other], p) is not None for p in upstream)
@@ -52,22 +52,22 @@ def _named(trees: Trees, lock: Lock, current: dict[str, str], name: str, path: s
     owner = next((other for other in current if other != name and lays(other)), name)
     what = f"{owner} and {name} both take {path}" if owner != name else f"{name} takes {path} twice"
     return ComposeError(
-        what, hint="Change `take:` of one of them; two components may share a folder, never a path."
+        what, hint="Change `take:` of one of them: two components may share a folder, but not a file."
     )
 
 
 def upstream_paths(component: LockedComponent, path: str) -> list[str]:
-    """The paths in the component that a path of the code tree may come from, if it comes from there at all."""
-    return [found for t in component.take if (found := _moved(path, t.to, t.path)) is not None]
+    """Return the paths of the component that a path of the code tree may come from."""
+    return [found for t in component.take if (found := _rebased(path, t.to, t.path)) is not None]
 
 
 def code_paths(component: LockedComponent, path: str) -> list[str]:
-    """Where a path of a component stands in the code tree."""
-    return [found for t in component.take if (found := _moved(path, t.path, t.to)) is not None]
+    """Return the paths in the code tree of a path of a component."""
+    return [found for t in component.take if (found := _rebased(path, t.path, t.to)) is not None]
 
 
-def _moved(path: str, start: str, to: str) -> str | None:
-    """A path below `start` (or that itself), as it is below `to`; None for one that is elsewhere."""
+def _rebased(path: str, start: str, to: str) -> str | None:
+    """Return a path at or below `start` with `start` replaced by `to`; None for any other path."""
     if start == ".":
         rest = path
     elif path == start:
@@ -80,7 +80,7 @@ def _moved(path: str, start: str, to: str) -> str | None:
 
 
 def component_steps(name: str, component: LockedComponent) -> Iterator[HistoryStep]:
-    """The story of one component."""
+    """Yield the commits of one component."""
     yield HistoryStep(_pin_message(name, component), name, component.tree)
     for merge in component.merges:
         yield HistoryStep(_merge_message(name, merge), name, merge.tree)
@@ -89,7 +89,7 @@ def component_steps(name: str, component: LockedComponent) -> Iterator[HistorySt
 
 
 def assemble(trees: Trees, lock: Lock, *, with_tree_patches: bool = True) -> tuple[str, str]:
-    """The code tree and its commit. Every component tree the lock names must be in the object database."""
+    """Return the code tree and its commit. The component trees of the lock must be in the object database."""
     current: dict[str, str] = {}
     root, commit, count = EMPTY_TREE, "", 0
 
@@ -119,7 +119,7 @@ def assemble(trees: Trees, lock: Lock, *, with_tree_patches: bool = True) -> tup
 
 
 def lay_dists(trees: Trees, lock: Lock, root: str) -> str:
-    """The code tree with the dist-info of every component that has one. Raises ComposeError."""
+    """Return the code tree with the dist-info of every component that has one. Raises ComposeError."""
     for name, component in lock.components.items():
         for path, data in dist_info(component.dist).items() if component.dist else ():
             entry = Entry(FILE, trees.write_object("blob", data))
@@ -128,19 +128,19 @@ def lay_dists(trees: Trees, lock: Lock, root: str) -> str:
 
 
 def lay_runtime(trees: Trees, runtime: str, root: str) -> str:
-    """The code tree with the runtime package. Raises ComposeError."""
+    """Return the code tree with npu_rl_runtime. Raises ComposeError."""
     return _lay(trees, root, RUNTIME, Entry(TREE, runtime), "the runtime")
 
 
 def unpatched(trees: Trees, lock: Lock) -> str:
-    """The code tree as it is before the first patch."""
+    """Return the code tree before the first patch."""
     root = lay_components(trees, lock, {name: merged(c) for name, c in lock.components.items()})
     root = lay_dists(trees, lock, root)
     return root if lock.runtime is None else lay_runtime(trees, lock.runtime, root)
 
 
 def merged(component: LockedComponent) -> str:
-    """The component's tree after its merges, before its patches."""
+    """Return the component's tree after its merges, before its patches."""
     return component.merges[-1].tree if component.merges else component.tree
 
 
@@ -148,11 +148,11 @@ def _lay(trees: Trees, root: str, path: str, entry: Entry, what: str) -> str:
     try:
         return trees.lay(root, path, entry)
     except Collision as error:
-        raise ComposeError(f"{what} needs the path {error.path}, which a component takes") from error
+        raise ComposeError(f"{what} needs the path {error.path}, which a component also takes") from error
 
 
 def component_commit(trees: Trees, name: str, component: LockedComponent) -> str:
-    """The history of a component on its own, for `src/`. Its last commit."""
+    """Write the history of a single component, for `src/`, and return its last commit."""
     commit = ""
     for count, step in enumerate(component_steps(name, component)):
         assert step.tree is not None

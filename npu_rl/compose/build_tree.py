@@ -1,4 +1,4 @@
-"""Compose: from a lock and its objects to one tree. The same code runs under `lock` and `setup`."""
+"""Composing a lock and its objects to one tree; `lock` and `setup` run the same code."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 from npu_rl.compose import assemble
 from npu_rl.compose.apply_patch import AS_LOCKED, Applied, Tolerance, apply_patch
 from npu_rl.compose.git_trees import Trees, check_links, taken_tree
-from npu_rl.compose.replay_merge import contents, replay
+from npu_rl.compose.replay_merge import content_allowance, replay
 from npu_rl.compose.runtime_tree import write_runtime
 from npu_rl.errors import ComposeError
-from npu_rl.git.objects import TREE, Entry, nested, short, unfit_name
+from npu_rl.git.objects import TREE, Entry, invalid_name_reason, nested, short
 from npu_rl.lock.lock_model import Lock, LockedComponent, LockedPatch
 from npu_rl.patches.carry_hunks import trace
 from npu_rl.patches.parse_patch import parse_patch
@@ -24,7 +24,7 @@ TextOf = Callable[[LockedPatch, dict[str, str]], bytes]
 
 @dataclass
 class Composition:
-    """What compose made. `hunks`: a record per hunk for verify; `texts`: patch bytes by SHA-256."""
+    """The result of composing: trees, commits, a record per hunk for verify, and patch texts by SHA-256."""
 
     tree: str = ""
     commit: str = ""
@@ -34,51 +34,54 @@ class Composition:
 
 
 def base_tree(trees: Trees, component: LockedComponent) -> str:
-    """What is taken at the pin, submodules in place."""
-    tree = component.root or taken_tree(trees, component.at_pin())
+    """Return the tree of the taken paths at the pin, submodules included."""
+    tree = component.root or taken_tree(trees, component.entries_at_pin())
     for module in component.submodules:
         tree = trees.put(tree, module.path, Entry(TREE, module.root))
     return tree
 
 
 def compose(trees: Trees, lock: Lock, text_of: TextOf) -> Composition:
-    """Make every tree of the lock and prove each against it. Raises ComposeError, PatchError."""
-    made = Composition()
+    """Build every tree of the lock and check its id. Raises ComposeError, PatchError."""
+    composition = Composition()
     results: dict[str, str] = {}
     stacks: dict[str, list[tuple[LockedPatch, ParsedPatch]]] = {}
-    allowance = contents()
+    allowance = content_allowance()
     for name, component in lock.components.items():
         tree = _expect(base_tree(trees, component), component.tree, f"what {name} takes")
         for merge in component.merges:
             what = f"{name}, {merge.how} of {merge.ref}"
             tree = _expect(replay(trees, tree, merge.records, what, allowance), merge.tree, what)
         for patch in component.patches:
-            data = made.texts[patch.sha256] = text_of(patch, results)
+            data = composition.texts[patch.sha256] = text_of(patch, results)
             parsed, applied = run_patch(trees, tree, patch, data, name, taken_paths(component), AS_LOCKED)
             _expect_offsets(patch, applied, name)
             tree = _expect(applied.tree, patch.tree, f"{name} after {patch.name}")
             stacks.setdefault(name, []).append((patch, parsed))
         results[name] = _expect(tree, component.result, f"{name} after its patches")
     if lock.runtime is not None:
-        _runtime(trees, lock.runtime)
+        _check_runtime(trees, lock.runtime)
     tree, _ = assemble.assemble(trees, lock, with_tree_patches=False)
     for patch in lock.tree_patches:
-        data = made.texts[patch.sha256] = text_of(patch, results)
+        data = composition.texts[patch.sha256] = text_of(patch, results)
         parsed, applied = run_patch(trees, tree, patch, data, "tree", (".",), AS_LOCKED)
         _expect_offsets(patch, applied, "tree")
         tree = _expect(applied.tree, patch.tree, f"the tree after {patch.name}")
         stacks.setdefault("tree", []).append((patch, parsed))
-    made.tree, made.commit = assemble.assemble(trees, lock)
+    composition.tree, composition.commit = assemble.assemble(trees, lock)
     for name, component in lock.components.items():
         if component.checkout == "full":
-            made.src[name] = assemble.component_commit(trees, name, component)
-    made.hunks = hunk_records(trees, lock, stacks)
-    return made
+            composition.src[name] = assemble.component_commit(trees, name, component)
+    composition.hunks = hunk_records(trees, lock, stacks)
+    return composition
 
 
-def list_files(trees: Trees, lock: Lock, made: Composition) -> dict[str, list[tuple[str, str, str]]]:
-    """Root ("code", "src/NAME") to its files: path, mode, id. Raises ComposeError for links out of the tree."""
-    roots = {"code": made.tree, **{f"src/{name}": lock.components[name].result for name in made.src}}
+def list_files(trees: Trees, lock: Lock, composition: Composition) -> dict[str, list[tuple[str, str, str]]]:
+    """Return path, mode and id of the files of each root ("code", "src/NAME"). Raises ComposeError for bad links."""
+    roots = {
+        "code": composition.tree,
+        **{f"src/{name}": lock.components[name].result for name in composition.src},
+    }
     listing = {}
     for root, tree in roots.items():
         files = list(trees.files(tree))
@@ -92,15 +95,15 @@ def list_files(trees: Trees, lock: Lock, made: Composition) -> dict[str, list[tu
 
 
 def _check_names(files: list[tuple[str, Entry]], what: str) -> None:
-    """Names that git stores and would not check out: better refused by `lock` than by every `setup`."""
+    """Raise ComposeError for names that git stores but refuses to check out, so that `lock` fails, not `setup`."""
     known: set[str] = set()
     for path, _ in files:
         for name in path.split("/"):
             if name not in known:
                 known.add(name)
-                if why := unfit_name(name):
+                if why := invalid_name_reason(name):
                     raise ComposeError(
-                        f"{what} has a path that git would not check out",
+                        f"{what} has a path that git refuses to check out",
                         where=path[:1000],
                         why=why,
                         hint="Do not take that path.",
@@ -108,38 +111,38 @@ def _check_names(files: list[tuple[str, Entry]], what: str) -> None:
 
 
 def _check_blobs(files: list[tuple[str, Entry]], trees: Trees, what: str) -> None:
-    """A tree may call any object a file: git finds out only when it writes that file."""
-    odd = trees.not_blobs({entry.oid for _, entry in files})
-    path = next((path for path, entry in files if entry.oid in odd), None)
+    """Raise ComposeError for a file whose object is not a blob, which git notices only when it writes the file."""
+    not_blobs_found = trees.not_blobs({entry.oid for _, entry in files})
+    path = next((path for path, entry in files if entry.oid in not_blobs_found), None)
     if path is not None:
         raise ComposeError(
-            f"{what} has a file whose content is no file",
+            f"{what} has a file whose object is not a blob",
             where=path,
-            why=f"{odd[dict(files)[path].oid]} {dict(files)[path].oid}",
+            why=f"{not_blobs_found[dict(files)[path].oid]} {dict(files)[path].oid}",
             hint="Do not take that path.",
         )
 
 
 def _check_modes(files: list[tuple[str, Entry]], tree: str, what: str) -> None:
-    """Old repositories hold modes that no checkout gives back (100664): such a tree could never be verified."""
+    """Raise ComposeError for modes that a checkout does not restore (100664 in old repositories)."""
     *_, (found, _) = nested(files)
     if found != tree:
         raise ComposeError(
             f"{what} is not a tree that git would write",
-            why=f"Its files give {found}, not {tree}: a file has an odd mode, or a folder is empty.",
+            why=f"Its files give {found}, not {tree}: a file has an unusual mode, or a folder is empty.",
             hint="Do not take that path.",
         )
 
 
 def taken_paths(component: LockedComponent) -> tuple[str, ...]:
-    """Where patches may reach."""
+    """Return the paths that patches may change."""
     if component.checkout == "full":
         return (".",)
-    return tuple(part.path for part in component.parts())
+    return tuple(part.path for part in component.delivered_paths())
 
 
 def parse_locked(patch: LockedPatch, data: bytes) -> ParsedPatch:
-    """The patch that a lock's entry makes of its text; errors name its file. Raises PatchError."""
+    """Parse a locked patch from its text. Raises PatchError with the name of its file."""
     parsed = parse_patch(
         patch.applied_text(data),
         name=patch.file,
@@ -172,9 +175,9 @@ def run_patch(
 def _expect(found: str, locked: str, what: str) -> str:
     if found != locked:
         raise ComposeError(
-            f"{what} is not what the lock says",
+            f"{what} does not match the lock",
             why=f"Expected tree {locked}, found {found}.",
-            hint="If you changed the lock or a patch, make a new lock. Otherwise please report this.",
+            hint="If you changed the lock or a patch, make a new lock. Otherwise please report this as a bug.",
         )
     return found
 
@@ -182,20 +185,20 @@ def _expect(found: str, locked: str, what: str) -> str:
 def _expect_offsets(patch: LockedPatch, applied: Applied, name: str) -> None:
     if applied.offsets != patch.offsets:
         raise ComposeError(
-            f"{patch.name} of {name} applies on other lines than the lock accepted",
-            why=f"Locked offsets {patch.offsets or 'none'}, found {applied.offsets or 'none'}.",
+            f"{patch.name} of {name} applies at other offsets than the lock records",
+            why=f"Locked offsets: {patch.offsets or 'none'}; found: {applied.offsets or 'none'}.",
         )
 
 
-def _runtime(trees: Trees, locked: str) -> None:
+def _check_runtime(trees: Trees, locked: str) -> None:
     if trees.has(locked):
-        trees.adopt(locked)  # from the store, which keeps each runtime it has seen
+        trees.adopt(locked)  # from the store, which keeps every version of the runtime
         return
     found = write_runtime(trees)
     if found != locked:
         raise ComposeError(
-            "The lock was made with another version of npu-rl's runtime",
-            why=f"Locked {short(locked)}, installed {short(found)}, and the store has not kept the old one.",
+            "The lock was made with another version of npu_rl_runtime",
+            why=f"Locked {short(locked)}, installed {short(found)}, and the store does not have the locked one.",
             hint="Install the npu-rl that made the lock, or make a new lock: npu-rl lock --manifest M",
         )
 
@@ -203,7 +206,7 @@ def _runtime(trees: Trees, locked: str) -> None:
 def hunk_records(
     trees: Trees, lock: Lock, stacks: dict[str, list[tuple[LockedPatch, ParsedPatch]]]
 ) -> list[dict[str, Any]]:
-    """Where every hunk stands in the code tree (and in `src/`), carried through all later patches.
+    """Return the final position of every hunk in the code tree and in `src/`, traced through all later patches.
 
     Each record is a `HunkRecord` as JSON, with `root`: "code" or "src/NAME".
     """
@@ -220,7 +223,7 @@ def hunk_records(
             code += [(f"tree/{patch.name}", parsed) for patch, parsed in stack]
             continue
         component = lock.components[name]
-        code += [(f"{name}/{patch.name}", _in_code(component, parsed)) for patch, parsed in stack]
+        code += [(f"{name}/{patch.name}", _with_code_paths(component, parsed)) for patch, parsed in stack]
         if component.checkout == "full":
             before = assemble.merged(component)
             own = [(f"{name}/{patch.name}", parsed) for patch, parsed in stack]
@@ -242,8 +245,8 @@ def _traced(
     return found
 
 
-def _in_code(component: LockedComponent, parsed: ParsedPatch) -> ParsedPatch:
-    """The patch as if made against the code tree; files that aren't laid there are left out."""
+def _with_code_paths(component: LockedComponent, parsed: ParsedPatch) -> ParsedPatch:
+    """Return the patch with the paths of the code tree, without files that are not in it."""
     files = [
         replace(file, path=path)
         for file in parsed.files

@@ -1,4 +1,4 @@
-"""From delivered units to a sealed unit with the composed objects, made once per lock and kept in the store."""
+"""The composed objects of a lock as a unit of the store, made once per lock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COMPOSE_FORMAT = 1
 
 @dataclass(frozen=True)
 class ComposedUnit:
-    """The composed unit and what was learnt while making it (see `facts`)."""
+    """The composed unit, its tree and commit, and the facts that `composed` describes."""
 
     unit: Unit
     tree: str
@@ -28,59 +28,63 @@ class ComposedUnit:
     facts: Mapping[str, Any]
 
 
-def composed(store: Store, lock: Lock, units: list[Unit], beside: Path) -> ComposedUnit:
-    """The composed objects of a lock, from the store or made now.
+def composed(store: Store, lock: Lock, units: list[Unit], manifest_folder: Path) -> ComposedUnit:
+    """Return the composed objects of a lock, from the store or composed now.
 
     facts: `files` (root, e.g. "code" or "src/NAME" → list of [path, mode, id]), `src` (component → commit),
     `hunks` (records for verify), `texts` (patch SHA-256 → text).
     Raises ComposeError, PatchError.
     """
     key = unit_key("composed", [lock.content_id(), str(COMPOSE_FORMAT)])
-    unit = store.find(key) or _make(store, lock, units, beside, key)
+    unit = store.find(key) or _make(store, lock, units, manifest_folder, key)
     facts = unit.facts()
     return ComposedUnit(unit, facts["tree"], facts["commit"], facts)
 
 
-def _make(store: Store, lock: Lock, units: list[Unit], beside: Path, key: str) -> Unit:
-    # A setup from a warm store has no need of these.
+def _make(store: Store, lock: Lock, units: list[Unit], manifest_folder: Path, key: str) -> Unit:
+    # A setup from a warm store does not need these.
     from npu_rl.compose.build_tree import compose, list_files
     from npu_rl.compose.git_trees import Trees
     from npu_rl.compose.patch_texts import locked_text
 
-    kept = _runtime_unit(store, lock)
-    lent = [u.objects for u in units] + ([kept.objects] if kept else [])
+    runtime_unit = _runtime_unit(store, lock)
+    borrowed = [u.objects for u in units] + ([runtime_unit.objects] if runtime_unit else [])
     with store.quarantine() as folder:
-        repository = Git(folder, alternates=tuple(lent))
+        repository = Git(folder, alternates=tuple(borrowed))
         trees = Trees(repository)
         try:
-            made = compose(trees, lock, lambda patch, done: locked_text(patch, beside, store, trees, done))
-            _check(made, lock)
-            files = list_files(trees, lock, made)
+            composition = compose(
+                trees, lock, lambda patch, done: locked_text(patch, manifest_folder, store, trees, done)
+            )
+            _check(composition, lock)
+            files = list_files(trees, lock, composition)
         finally:
             trees.close()
         pack_loose(repository)
         facts = {
-            "tree": made.tree,
-            "commit": made.commit,
-            "src": made.src,
-            "hunks": made.hunks,
-            "texts": {sha: data.decode("utf-8", "surrogateescape") for sha, data in made.texts.items()},
+            "tree": composition.tree,
+            "commit": composition.commit,
+            "src": composition.src,
+            "hunks": composition.hunks,
+            "texts": {
+                sha: data.decode("utf-8", "surrogateescape") for sha, data in composition.texts.items()
+            },
             "files": files,
         }
         return store.publish(folder, key, facts)
 
 
-def _check(made: Composition, lock: Lock) -> None:
-    if (made.tree, made.commit) != (lock.tree, lock.commit):
+def _check(composition: Composition, lock: Lock) -> None:
+    if (composition.tree, composition.commit) != (lock.tree, lock.commit):
         raise ComposeError(
-            "The composed tree is not what the lock says",
-            why=f"Locked {lock.tree} (commit {lock.commit}), found {made.tree} (commit {made.commit}).",
-            hint="Please report this with your git version.",
+            "The composed tree does not match the lock",
+            why=f"Locked {lock.tree} (commit {lock.commit}), found {composition.tree} (commit {composition.commit}).",
+            hint="Please report this as a bug, with your git version.",
         )
 
 
 def _runtime_unit(store: Store, lock: Lock) -> Unit | None:
-    """The store keeps each runtime it has seen: an old lock outlives an upgrade."""
+    """Return the unit of the locked runtime; the store keeps every version, so an old lock works after an upgrade."""
     if lock.runtime is None:
         return None
     key = unit_key("runtime", [lock.runtime])

@@ -1,7 +1,7 @@
-"""dist-info for packages that are copied into the tree: without it importlib.metadata finds neither
-their version (verl asks) nor their entry points (vLLM finds vllm-ascend through one).
+"""Metadata (dist-info) of packages that are copied into the tree.
 
-Format: the "Recording installed projects" and "Core metadata" specifications of PyPA.
+Without it importlib.metadata finds neither their version, which verl reads, nor their entry points, through which vLLM
+finds vllm-ascend. Format: the "Recording installed projects" and "Core metadata" specifications of PyPA.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from npu_rl.lock.lock_model import LockedDist
 
 
 def dist_info(dist: LockedDist) -> dict[str, bytes]:
-    """Files by path from the root of the code tree; a pure function of its argument."""
+    """Return the dist-info files by path in the code tree."""
     name = re.sub(r"[-_.]+", "_", dist.name).lower()
     folder = f"{name}-{dist.version}.dist-info"
     files = {

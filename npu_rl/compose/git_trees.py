@@ -1,4 +1,4 @@
-"""Trees as values: read, change, combine; every change gives a new id and leaves the old tree alone."""
+"""Operations on git trees as immutable values: reading, changing and combining give new ids."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ from npu_rl.git.objects import (
     short,
 )
 
-_LONGEST_LINK = 4095  # bytes; Linux's PATH_MAX
-_MOST_LINKS = 40  # as Linux: a loop of links leads nowhere
+_MAXIMUM_TARGET = 4095  # bytes; Linux's PATH_MAX
+_MAXIMUM_LINKS = 40  # as Linux: a loop of links leads nowhere
 
 
 class Trees:
-    """The objects of one composition: what the units lent, and what is made on top (loose, in `git_dir`)."""
+    """The objects of one composition: those borrowed from units, and new loose ones in `git_dir`."""
 
     def __init__(self, repository: Git) -> None:
         self.repository = repository
         self._reader: ObjectReader | None = None
         self._trees: dict[str, dict[str, Entry]] = {EMPTY_TREE: {}}
-        self._made: set[str] = set()
+        self._written_ids: set[str] = set()
         self.write_object("tree", b"")  # git knows it without a file, but a pack of ours should hold it
 
     def close(self) -> None:
+        """Stop the reader of objects."""
         if self._reader is not None:
             self._reader.close()
             self._reader = None
@@ -42,19 +43,20 @@ class Trees:
     # -- objects -------------------------------------------------------------------------------
 
     def read_object(self, oid: str) -> tuple[str, bytes]:
-        """Kind and content. Raises GitError if it isn't there."""
+        """Return an object's type and content. Raises GitError if it is missing."""
         if self._reader is None:
             self._reader = ObjectReader(self.repository)
         return self._reader.read(oid)
 
     def blob(self, oid: str) -> bytes:
+        """Return the content of a blob."""
         return self.read_object(oid)[1]
 
     def write_object(self, kind: str, data: bytes) -> str:
-        """Write a loose object; its id."""
+        """Write a loose object and return its id."""
         oid = object_id(kind, data)
-        if oid not in self._made:
-            self._made.add(oid)
+        if oid not in self._written_ids:
+            self._written_ids.add(oid)
             path = self.repository.git_dir / "objects" / oid[:2] / oid[2:]
             if not path.exists():
                 path.parent.mkdir(exist_ok=True)
@@ -63,17 +65,18 @@ class Trees:
         return oid
 
     def has(self, oid: str) -> bool:
+        """Return whether an object exists."""
         return self.repository.run("cat-file", "-e", oid, ok=range(256)).code == 0
 
     def not_blobs(self, oids: Collection[str]) -> dict[str, str]:
-        """Which of the objects are no blobs, and what they are instead ("missing" for one that isn't there)."""
-        asked = "".join(f"{oid}\n" for oid in sorted(oids)).encode()
-        told = self.repository.run("cat-file", "--batch-check=%(objectname) %(objecttype)", input=asked)
-        lines = (line.split(" ", 1) for line in told.text().splitlines())
+        """Return the objects that are not blobs, with their type ("missing" if they do not exist)."""
+        ids = "".join(f"{oid}\n" for oid in sorted(oids)).encode()
+        result = self.repository.run("cat-file", "--batch-check=%(objectname) %(objecttype)", input=ids)
+        lines = (line.split(" ", 1) for line in result.text().splitlines())
         return {oid: kind for oid, kind in lines if kind != "blob"}
 
     def adopt(self, root: str) -> None:
-        """Copy a borrowed tree and all it holds, so that what is made here has it too."""
+        """Copy a borrowed tree with all its objects into this repository."""
         folders = [root]
         while folders:
             folder = folders.pop()
@@ -87,29 +90,30 @@ class Trees:
     # -- trees ---------------------------------------------------------------------------------
 
     def entries(self, oid: str) -> dict[str, Entry]:
-        """The lines of a tree (do not change the returned mapping)."""
+        """Return the entries of a tree; the mapping must not be changed."""
         known = self._trees.get(oid)
         if known is None:
             kind, data = self.read_object(oid)
             if kind != "tree":
-                raise ComposeError(f"{short(oid)} is a {kind}, where a tree was expected")
+                raise ComposeError(f"Object {short(oid)} is a {kind}, not a tree")
             known = self._trees[oid] = parse_tree(data)
         return known
 
     def write_tree(self, entries: dict[str, Entry]) -> str:
+        """Write a tree and return its id."""
         oid = self.write_object("tree", format_tree(entries))
         self._trees.setdefault(oid, entries)
         return oid
 
     def find(self, root: str, path: str) -> Entry | None:
-        """The entry at a path, or None. A symlink on the way is not followed."""
+        """Return the entry at a path, or None. Symlinks are not followed."""
         entry: Entry | None = Entry(TREE, root)
-        for found in self.way(root, path):
+        for found in self.entries_on_path(root, path):
             entry = found
         return entry
 
-    def way(self, root: str, path: str) -> Iterator[Entry | None]:
-        """The entry of each folder on the way to a path and of the path itself; None ends it early."""
+    def entries_on_path(self, root: str, path: str) -> Iterator[Entry | None]:
+        """Yield the entry of each parent folder and of the path itself; None ends it early."""
         entry = Entry(TREE, root)
         for name in path.split("/") if path != "." else ():
             found = self.entries(entry.oid).get(name) if entry.is_tree else None
@@ -119,18 +123,18 @@ class Trees:
             entry = found
 
     def put(self, root: str, path: str, entry: Entry | None) -> str:
-        """A tree with `entry` at `path` (None removes it; folders left empty go too)."""
+        """Return a tree with `entry` at `path`; None removes the path and folders that become empty."""
         return self.put_all(root, [(path, entry)])
 
     def put_all(self, root: str, changes: Iterable[tuple[str, Entry | None]]) -> str:
-        """A tree with many changes, in order, each as in `put`; every folder is written once."""
+        """Return a tree with many changes, in order, each as in `put`; every folder is written once."""
         draft = Draft(self, root)
         for path, entry in changes:
             draft.put(path, entry)
         return draft.write()
 
     def lay(self, root: str, path: str, entry: Entry) -> str:
-        """A tree with `entry` laid at `path` beside what is there. Raises Collision where both have a path."""
+        """Return a tree with `entry` added at `path`. Raises Collision where both have a file at one path."""
         if path != ".":
             name, _, rest = path.partition("/")
             wrapped = entry
@@ -145,27 +149,27 @@ class Trees:
         check_depth(at)
         merged = dict(self.entries(left))
         for name, entry in self.entries(right).items():
-            mine = merged.get(name)
-            if mine is None:
+            present = merged.get(name)
+            if present is None:
                 merged[name] = entry
-            elif mine.is_tree and entry.is_tree:
-                merged[name] = Entry(TREE, self._union(mine.oid, entry.oid, f"{at}{name}/"))
+            elif present.is_tree and entry.is_tree:
+                merged[name] = Entry(TREE, self._union(present.oid, entry.oid, f"{at}{name}/"))
             else:
                 raise Collision(f"{at}{name}")
         return self.write_tree(merged)
 
     def files(self, root: str) -> Iterator[tuple[str, Entry]]:
-        """All paths of a tree that are not folders, in git's order."""
+        """Yield all paths of a tree that are not folders, in git's order."""
         for line in self.repository.lines("ls-tree", "-r", "-z", "--full-tree", root):
             facts, _, path = line.partition(b"\t")
             mode, _, oid = facts.decode().split(" ")
             yield path.decode("utf-8", "surrogateescape"), Entry(mode, oid)
 
     def changed(self, old: str, new: str) -> Iterator[tuple[str, Entry | None, Entry | None]]:
-        """Paths that differ between two trees, with the entry on each side.
+        """Yield the paths that differ between two trees, with the entry on each side.
 
-        Where a file became a folder, or a folder a file, what goes is told before what comes: whoever
-        replays the changes in this order never needs a path that is still taken.
+        Where a file became a folder or a folder a file, the removal comes first, so that the changes can be replayed
+        in this order.
         """
         yield from self._changed(old, new, "")
 
@@ -188,7 +192,7 @@ class Trees:
 
 
 class Draft:
-    """A tree being changed: folders are read when first needed and written once, at the end.
+    """A tree under change, whose folders are read when needed and written once, at the end.
 
     Writing a folder of 20,000 files after each of its changes took minutes and 14 GB.
     """
@@ -198,19 +202,19 @@ class Draft:
         self._root: _Folder = dict(trees.entries(root))
 
     def find(self, path: str) -> Entry | None:
-        """The entry at a path as it is now, or None; a folder that was changed is written for it."""
+        """Return the current entry at a path, or None; a changed folder is written first."""
         at: Entry | _Folder | None = self._root
         rest = path.split("/")
         while rest and isinstance(at, dict):
             at = at.get(rest.pop(0))
         if isinstance(at, dict):
-            return Entry(TREE, self._written(at))
+            return Entry(TREE, self._write_folder(at))
         if at is None or not rest:
             return at
         return self._trees.find(at.oid, "/".join(rest)) if at.is_tree else None
 
     def put(self, path: str, entry: Entry | None) -> None:
-        """Change one path (None removes it). Raises ComposeError where a file stands in its way."""
+        """Change one path (None removes it). Raises ComposeError where a parent folder is a file."""
         *folders, name = path.split("/")
         check_depth(path)
         folder = self._root
@@ -234,12 +238,12 @@ class Draft:
             del folder[part]
 
     def write(self) -> str:
-        """Write what was changed; the id of the root."""
-        return self._written(self._root)
+        """Write all changes and return the id of the root."""
+        return self._write_folder(self._root)
 
-    def _written(self, folder: _Folder) -> str:
+    def _write_folder(self, folder: _Folder) -> str:
         entries = {
-            name: Entry(TREE, self._written(found)) if isinstance(found, dict) else found
+            name: Entry(TREE, self._write_folder(found)) if isinstance(found, dict) else found
             for name, found in folder.items()
         }
         return self._trees.write_tree(entries)
@@ -255,7 +259,7 @@ def _tree_or_file(entry: Entry | None) -> tuple[str | None, Entry | None]:
 
 
 class Collision(ComposeError):
-    """Two things want one path."""
+    """Two components have a file at one path."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f"Two components take the path {path}")
@@ -263,42 +267,42 @@ class Collision(ComposeError):
 
 
 def taken_tree(trees: Trees, parts: Iterable[tuple[str, Entry]]) -> str:
-    """The *taken tree* of a component: what it takes, at the paths it has upstream."""
+    """Return the *taken tree* of a component: the taken paths at their upstream locations."""
     listed = list(parts)
     whole = next((entry.oid for path, entry in listed if path == "."), None)
     return whole or trees.put_all(EMPTY_TREE, listed)
 
 
 def check_links(files: Iterable[tuple[str, Entry]], trees: Trees, what: str) -> None:
-    """Raise ComposeError for a symlink that leaves the tree, or a gitlink."""
+    """Raise ComposeError for a symlink that points outside the tree, or a gitlink."""
     links: dict[str, str] = {}
     for path, entry in files:
         if entry.mode == GITLINK:
             raise ComposeError(
-                f"{what} has a submodule at {path} that the manifest does not name",
-                why=f"A gitlink ({short(entry.oid)}) holds no files, only a pointer to another repository.",
-                hint="Name it under `submodules:` with its URL and commit id, or do not take that path.",
+                f"{what} has a submodule at {path} that the manifest does not list",
+                why=f"A gitlink ({short(entry.oid)}) has no files, only a commit id of another repository.",
+                hint="List it under `submodules:` with its URL and commit id, or do not take that path.",
             )
         if entry.mode == SYMLINK:
             links[path] = trees.blob(entry.oid).decode("utf-8", "surrogateescape")
-            if not 0 < len(links[path]) <= _LONGEST_LINK:
+            if not 0 < len(links[path]) <= _MAXIMUM_TARGET:
                 raise ComposeError(
-                    f"{what} has a symbolic link that no system can make",
+                    f"{what} has a symbolic link that can't be created",
                     where=path,
                     why=f"Its target is {len(links[path])} bytes long.",
                     hint="Do not take that path.",
                 )
     for path, target in links.items():
-        if _leaves(path, links):
+        if _leads_outside(path, links):
             raise ComposeError(
-                f"{what} has a symbolic link that leaves the tree",
+                f"{what} has a symbolic link that points outside the tree",
                 where=f"{path} -> {target}",
                 hint="Do not take that path.",
             )
 
 
-def _leaves(path: str, links: Mapping[str, str]) -> bool:
-    """Whether following a path leads out of the tree, through links to other links too."""
+def _leads_outside(path: str, links: Mapping[str, str]) -> bool:
+    """Return whether following a path, through any number of links, leads outside the tree."""
     at: list[str] = []
     rest = path.split("/")[::-1]
     followed = 0
@@ -315,7 +319,7 @@ def _leaves(path: str, links: Mapping[str, str]) -> bool:
             followed += 1
             if target.startswith("/") or "\0" in target:
                 return True
-            if followed > _MOST_LINKS:
+            if followed > _MAXIMUM_LINKS:
                 return False
             at.pop()
             rest.extend(target.split("/")[::-1])

@@ -1,4 +1,4 @@
-"""Where patch texts come from: beside the manifest, the bundled patchsets, a component's own files, the store."""
+"""Texts of locked patches, from the manifest's folder, bundled patchsets, a component's files, or the store."""
 
 from __future__ import annotations
 
@@ -16,35 +16,40 @@ MAXIMUM_SIZE = 16 * 1024 * 1024
 
 
 def locked_text(
-    patch: LockedPatch, beside: Path, store: Store, trees: Trees, results: dict[str, str]
+    patch: LockedPatch, manifest_folder: Path, store: Store, trees: Trees, results: dict[str, str]
 ) -> bytes:
-    """The bytes the lock names, hash-checked.
+    """Return the locked bytes of a patch, checked by hash.
 
-    beside: the folder "./..." and "../..." paths start from. results: component trees so far, for "COMPONENT:path".
-    A file that was changed since the lock does not matter as long as the store has the locked bytes.
-    Raises PatchError when nobody has them.
+    A file may have changed since the lock was made, as long as the store has the locked bytes.
+
+    Args:
+        manifest_folder: The folder that "./..." and "../..." are relative to.
+        results: Component trees, for "COMPONENT:path".
+
+    Raises:
+        PatchError: If they are found nowhere.
     """
     kept = store.kept_file(patch.sha256)
     if kept is not None:
         return kept
-    found = _read(patch.file, beside, trees, results)
+    found = _read(patch.file, manifest_folder, trees, results)
     if found is not None and hashlib.sha256(found).hexdigest() == patch.sha256:
         store.keep_file(found)
         return found
     raise PatchError(
-        f"The text of {patch.name} is not the one that was locked",
+        f"The locked text of {patch.name} is not available",
         where=patch.file,
-        why="The file is not there." if found is None else "The file was changed after the lock was made.",
-        hint="Restore it, or make a new lock: npu-rl lock --manifest M",
+        why="The file does not exist." if found is None else "The file was changed after the lock was made.",
+        hint="Restore the file, or make a new lock: npu-rl lock --manifest M",
     )
 
 
-def _read(file: str, beside: Path, trees: Trees, results: dict[str, str]) -> bytes | None:
+def _read(file: str, manifest_folder: Path, trees: Trees, results: dict[str, str]) -> bytes | None:
     component, separator, path = file.partition(":")
     if separator and component in results:
         entry = trees.find(results[component], path)
         return trees.blob(entry.oid) if entry is not None and not entry.is_tree else None
-    place = beside / file if is_local(file) else data_root() / "patchsets" / file
+    place = manifest_folder / file if is_local(file) else data_root() / "patchsets" / file
     if not place.is_file() or place.stat().st_size > MAXIMUM_SIZE:
         return None
     return place.read_bytes()

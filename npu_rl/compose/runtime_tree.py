@@ -1,4 +1,4 @@
-"""The runtime package as a tree: what our patches call, laid into the code tree as `npu_rl_runtime`."""
+"""The runtime package as a tree, part of the code tree as `npu_rl_runtime`, which the bundled patches call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NAME = "npu_rl_runtime"
 
 
 def runtime_files() -> dict[str, bytes]:
-    """Its files by relative path: Python sources only, no byte code."""
+    """Return the runtime's Python sources by relative path."""
     root = runtime_root()
     return {
         path.relative_to(root).as_posix(): path.read_bytes()
@@ -20,7 +20,7 @@ def runtime_files() -> dict[str, bytes]:
 
 
 def write_runtime(trees: Trees) -> str:
-    """Write the installed runtime into the object database; its tree id."""
+    """Write the installed runtime into the object database and return its tree id."""
     files = [(path, Entry(FILE, trees.write_object("blob", data))) for path, data in runtime_files().items()]
     made = [trees.write_object("tree", data) for _, data in nested(files)]
     return made[-1]

@@ -1,1 +1,1 @@
-"""Files that people write: YAML with `extends:`, a line for every value, and every fault at once."""
+"""Configuration files in YAML: `extends:`, the source line of every value, and all errors in one report."""

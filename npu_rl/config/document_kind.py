@@ -1,4 +1,4 @@
-"""What tells manifests from recipes when their files are found, read and laid over each other."""
+"""Kinds of configuration file, manifest and recipe: their names, bundled files and error classes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from npu_rl.errors import NpuRlError
 
 
 @dataclass(frozen=True)
-class Kind:
-    """One kind of file a person writes.
+class DocumentKind:
+    """One kind of configuration file.
 
-    noun: its name in messages; with an s, its folder among the files shipped with npu-rl.
-    bundled: name -> file of the shipped ones. error: raised for a file that can't be read.
-    invalid: raised for what is in it, with every fault.
+    Attributes:
+        noun: Its name in messages; with an s, its folder among the bundled files.
+        bundled: Returns the bundled files by name.
+        error: Raised for a file that can't be read.
+        invalid: Raised for invalid content, with all errors.
     """
 
     noun: str
@@ -26,5 +28,5 @@ class Kind:
 
     @property
     def folder(self) -> str:
-        """Name of the folder the shipped ones lie in."""
+        """Name of the folder of the bundled files."""
         return f"{self.noun}s"

@@ -1,4 +1,4 @@
-"""Which files make up a manifest or recipe: the one named, and each one it extends."""
+"""The chain of `extends:`: a manifest or recipe and each file that it extends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from npu_rl.bundled import data_root
 from npu_rl.config import text_checks
-from npu_rl.config.document_kind import Kind
+from npu_rl.config.document_kind import DocumentKind
 from npu_rl.config.file_digests import BUNDLED, read_bounded, sha256
 from npu_rl.config.find_file import find_bundled
 from npu_rl.config.problems import Problem, shown
@@ -19,8 +19,13 @@ PARENT_LIMIT = 8
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    """A file to read. shown_as: its name in messages. where: what asks for it, or the name itself."""
+class _FileRequest:
+    """A file to read.
+
+    Attributes:
+        shown_as: Its name in messages.
+        where: The file and line that name it, or the name itself.
+    """
 
     path: Path
     bundled: bool
@@ -30,7 +35,12 @@ class _Wanted:
 
 @dataclass(frozen=True)
 class ChainFile:
-    """One file of the chain. path: absolute. digest: sha256 of its bytes."""
+    """One file of the chain.
+
+    Attributes:
+        path: Absolute path.
+        digest: SHA-256 of its bytes.
+    """
 
     path: Path
     bundled: bool
@@ -39,55 +49,54 @@ class ChainFile:
     extends: str | None
 
 
-def read_chain(kind: Kind, name_or_path: str) -> list[ChainFile]:
-    """Read the file named and its parents, the one named first, the oldest ancestor last.
+def read_chain(kind: DocumentKind, name_or_path: str) -> list[ChainFile]:
+    """Read a file and its parents, the named file first, the oldest ancestor last.
 
-    Raises the kind's error if one is missing or malformed, the chain is longer than 8 parents, or it is a
-    cycle.
+    Raises the kind's error if a file is missing or malformed, there are more than 8 parents, or they form a cycle.
     """
     chain: list[ChainFile] = []
-    wanted: _Wanted | None = _first(kind, name_or_path)
-    while wanted is not None:
-        file = _read(kind, wanted)
+    request: _FileRequest | None = _first(kind, name_or_path)
+    while request is not None:
+        file = _read(kind, request)
         chain.append(file)
-        wanted = _parent(kind, chain)
+        request = _parent(kind, chain)
     return chain
 
 
-def _first(kind: Kind, name_or_path: str) -> _Wanted:
+def _first(kind: DocumentKind, name_or_path: str) -> _FileRequest:
     if text_checks.is_manifest_path(name_or_path):
-        return _Wanted(Path(name_or_path), False, name_or_path, name_or_path)
+        return _FileRequest(Path(name_or_path), False, name_or_path, name_or_path)
     name = f"{BUNDLED}{name_or_path}.yaml"
-    return _Wanted(find_bundled(kind, name_or_path), True, name, name)
+    return _FileRequest(find_bundled(kind, name_or_path), True, name, name)
 
 
-def _read(kind: Kind, wanted: _Wanted) -> ChainFile:
+def _read(kind: DocumentKind, request: _FileRequest) -> ChainFile:
     try:
         # Links in the folder are followed so that '..' means the same to us and to the file system.
-        path = wanted.path.parent.resolve() / wanted.path.name
+        path = request.path.parent.resolve() / request.path.name
         raw = read_bounded(path)
     except (OSError, ValueError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        what = f"The {kind.noun} {shown(wanted.shown_as)} can't be read"
-        raise kind.error(what, where=wanted.where, why=reason, hint="check the path") from error
-    document = read_yaml(raw, wanted.shown_as, kind)
-    return ChainFile(path, wanted.bundled, sha256(raw), document, _extends(kind, document))
+        what = f"The {kind.noun} {shown(request.shown_as)} can't be read"
+        raise kind.error(what, where=request.where, why=reason, hint="Check the path.") from error
+    document = read_yaml(raw, request.shown_as, kind)
+    return ChainFile(path, request.bundled, sha256(raw), document, _extends(kind, document))
 
 
-def _extends(kind: Kind, document: Document) -> str | None:
+def _extends(kind: DocumentKind, document: Document) -> str | None:
     value: Plain = document.data.get("extends")
     if value is None:
         return None
     try:
         if not isinstance(value, str):
-            raise ValueError("must be text: a bundled name or a relative path")
+            raise ValueError("must be text: the name of a bundled file or a relative path")
         return text_checks.check_extends(value)
     except ValueError as error:
         problem = Problem(document.name, document.lines[("extends",)], ("extends",), str(error))
         raise kind.invalid(document.name, [problem]) from None
 
 
-def _parent(kind: Kind, chain: list[ChainFile]) -> _Wanted | None:
+def _parent(kind: DocumentKind, chain: list[ChainFile]) -> _FileRequest | None:
     child = chain[-1]
     if child.extends is None:
         return None
@@ -95,35 +104,35 @@ def _parent(kind: Kind, chain: list[ChainFile]) -> _Wanted | None:
     if text_checks.is_manifest_path(child.extends):
         if child.bundled:
             raise kind.error(
-                f"{child.document.name} extends a path",
+                f"The bundled {kind.noun} {child.document.name} extends a path",
                 where=where,
-                why=f"a bundled {kind.noun} can only extend another bundled {kind.noun}, by its name",
+                why=f"A bundled {kind.noun} can only extend another bundled {kind.noun}, by name.",
             )
         path = child.path.parent / child.extends
-        beside = os.path.normpath(Path(child.document.name).parent / child.extends)
-        wanted = _Wanted(path, False, beside, where)
+        shown_path = os.path.normpath(Path(child.document.name).parent / child.extends)
+        request = _FileRequest(path, False, shown_path, where)
     else:
         name = f"{BUNDLED}{child.extends}.yaml"
-        wanted = _Wanted(find_bundled(kind, child.extends, where), True, name, where)
-    _refuse_endless(kind, chain, wanted.path, where)
-    return wanted
+        request = _FileRequest(find_bundled(kind, child.extends, where), True, name, where)
+    _check_length(kind, chain, request.path, where)
+    return request
 
 
-def _refuse_endless(kind: Kind, chain: list[ChainFile], parent: Path, where: str) -> None:
+def _check_length(kind: DocumentKind, chain: list[ChainFile], parent: Path, where: str) -> None:
     names = [file.document.name for file in chain]
     if any(_same_file(file.path, parent) for file in chain):
         raise kind.error(
             f"{names[0]} extends itself",
             where=where,
             why=f"{' -> '.join(names)} -> {parent.name} is a cycle",
-            hint="remove one `extends:` line",
+            hint="Remove one `extends:` line.",
         )
     if len(chain) > PARENT_LIMIT:
         raise kind.error(
-            f"{names[0]} extends more than {PARENT_LIMIT} {kind.folder}, one after the other",
+            f"{names[0]} has more than {PARENT_LIMIT} levels of `extends:`",
             where=where,
             why=" -> ".join(names),
-            hint="write what is shared into one parent",
+            hint="Merge some of these files into one parent.",
         )
 
 
@@ -131,12 +140,12 @@ def _same_file(one: Path, other: Path) -> bool:
     return os.path.realpath(one) == os.path.realpath(other)
 
 
-def recorded_names(kind: Kind, chain: list[ChainFile]) -> Iterator[tuple[str, str]]:
-    """Portable name and sha256 of each file: relative to the first one's folder, or bundled:NAME.yaml."""
+def recorded_names(kind: DocumentKind, chain: list[ChainFile]) -> Iterator[tuple[str, str]]:
+    """Yield the portable name (relative to the first file's folder, or bundled:NAME.yaml) and SHA-256 of each file."""
     folder = chain[0].path.parent
     shipped = os.path.realpath(data_root() / kind.folder)
     for file in chain:
-        # A bundled file has one name, whether it was asked for by name or by path.
+        # A bundled file has one name, whether it was requested by name or by path.
         if file.bundled or os.path.realpath(file.path.parent) == shipped:
             yield f"{BUNDLED}{file.path.name}", file.digest
         else:

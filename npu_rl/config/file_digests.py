@@ -1,4 +1,4 @@
-"""Did a manifest change? Answered from raw bytes, without yaml or pydantic.
+"""Digests of a manifest's files, compared without importing yaml or pydantic.
 
 A lock records `files`: the manifest and each file it extends, by a portable name (relative to the
 manifest's folder, or `bundled:NAME.yaml`), with the sha256 of the bytes.
@@ -28,15 +28,17 @@ def read_bounded(path: Path) -> bytes:
 
 
 def sha256(raw: bytes) -> str:
-    """The digest under which a manifest file is recorded: 64 hex digits."""
+    """Return the SHA-256 of the bytes of a manifest file, as 64 hex digits."""
     return hashlib.sha256(raw).hexdigest()
 
 
 def unchanged(files: Mapping[str, str], manifest_path: Path) -> bool:
-    """True if the manifest and every file it extends still have the recorded bytes.
+    """Return whether the manifest and every file it extends still have the recorded bytes.
 
-    files: portable name -> sha256, as `LoadedManifest.files` has them. Anything that can't be read, or a
-    record that doesn't name this manifest, counts as changed; nothing is raised.
+    Anything that can't be read, or a record without this manifest, counts as changed; nothing is raised.
+
+    Args:
+        files: SHA-256 by portable name, as in `LoadedManifest.files`.
     """
     try:
         folder = manifest_path.parent.resolve()

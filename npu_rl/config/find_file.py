@@ -1,34 +1,34 @@
-"""Where a manifest or recipe is, without reading it: a bundled name, or a path."""
+"""Finding a manifest or recipe by a bundled name or a path, without reading it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from npu_rl.config.document_kind import Kind
+from npu_rl.config.document_kind import DocumentKind
 from npu_rl.config.problems import shown
 from npu_rl.config.suggest import did_you_mean
 from npu_rl.config.text_checks import is_manifest_path
 from npu_rl.user_path import user_path
 
 
-def find(kind: Kind, name_or_path: str) -> Path:
-    """The file of a bundled name or of a path. Raises the kind's error if there is none."""
+def find(kind: DocumentKind, name_or_path: str) -> Path:
+    """Return the file of a bundled name or of a path. Raises the kind's error if it does not exist."""
     if not is_manifest_path(name_or_path):
         return find_bundled(kind, name_or_path)
     path = user_path(name_or_path).absolute()
     if not path.is_file():
-        raise kind.error(f"There is no such {kind.noun}", where=str(path), hint="check the path")
+        raise kind.error(f"No such {kind.noun} file", where=str(path), hint="Check the path.")
     return path
 
 
-def find_bundled(kind: Kind, name: str, where: str | None = None) -> Path:
-    """The file of a bundled name. where: what names it, for the message. Raises the kind's error."""
+def find_bundled(kind: DocumentKind, name: str, where: str | None = None) -> Path:
+    """Return the file of a bundled name. Raises the kind's error; `where` is the file and line that name it."""
     known = kind.bundled()
     if name in known:
         return known[name]
     raise kind.error(
-        f"There is no bundled {kind.noun} {shown(name)}{did_you_mean(name, list(known))}",
+        f"Unknown bundled {kind.noun} {shown(name)}{did_you_mean(name, list(known))}",
         where=where,
         why=f"bundled {kind.folder}: {', '.join(known) or 'none'}",
-        hint="name one of these, or give the path of a file: a path holds '/' or ends in .yaml",
+        hint="Pass one of these names, or the path of a file (it contains '/' or ends in .yaml).",
     )

@@ -1,4 +1,4 @@
-"""What is wrong or noteworthy in a recipe, as `recipes check`, `plan`, `train --dry-run` and `train` report it."""
+"""Findings in a recipe, as `recipes check`, `plan`, `train --dry-run` and `train` report them."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class Severity(str, Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault, reported once, on one line.
+    """One error, advice or note about a recipe, reported once and on one line.
 
     Attributes:
         rule: Stable id in kebab-case.
         severity: What it means for a run.
         path: The recipe's key to edit; empty if there is none.
         trainer_key: The trainer's (Hydra) key, "" if there is none.
-        message: The fact, with its figures and the code that says so (file:line).
+        message: The fact, with its figures and the code it is from (file:line).
         fix: What to write, in the recipe's words; "" where nothing helps.
         where: "file:line", or the command line's argument.
-        certain: Whether nobody may overrule it by `plan: {except: {ID: reason}}`.
+        certain: Whether `plan: {except: {ID: reason}}` can't override it.
     """
 
     rule: str
@@ -43,7 +43,7 @@ class Finding:
 
     @property
     def key(self) -> str:
-        """The recipe's key as a person writes it, else the trainer's."""
+        """The recipe's key as it is written, else the trainer's."""
         return dotted(self.path) if self.path else self.trainer_key
 
     def __str__(self) -> str:

@@ -1,7 +1,8 @@
-"""Which addresses a git source may have.
+"""Validation of git URLs.
 
-git takes more than addresses there: options, and `ext::` or `fd::` remotes that run commands. So only known
-schemes pass, and a URL never carries a secret: it would end in the lock, the history and the run record.
+git accepts more than addresses in place of a URL: options, and `ext::` or `fd::` remotes that run commands. So only
+known schemes are valid, and no URL may contain a secret, since URLs are copied into the lock, the history and the run
+record.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ URL_PATTERN = (
 def check_git_url(value: str) -> str:
     """Return the URL, or raise ValueError with the reason and what to write. Secrets are never echoed."""
     if value.startswith("-"):
-        raise ValueError("a URL can't begin with '-': git would take it for an option")
+        raise ValueError("a URL must not begin with '-': git would read it as an option")
     if re.search(r"[\x00-\x20\x7f-\xa0\u2028\u2029]", value):
-        raise ValueError("a URL can't hold spaces or control characters")
+        raise ValueError("a URL must not contain spaces or control characters")
     if re.match(r"[A-Za-z0-9+.-]*::", value):
         helper = value.split("::")[0]
         raise ValueError(f"the remote helper {shown(helper + '::')} can run commands: {_allowed()}")
@@ -38,7 +39,7 @@ def check_git_url(value: str) -> str:
     if _SCP.fullmatch(value):
         return value
     if value.startswith(("/", "./", "../", "~")):
-        raise ValueError(f"a local repository is written file:///absolute/path; {_allowed()}")
+        raise ValueError(f"write a local repository as file:///absolute/path; {_allowed()}")
     raise ValueError(f"this is not a git URL: {_allowed()}")
 
 
@@ -47,19 +48,21 @@ def _check_scheme(value: str, scheme: str, rest: str) -> str:
         raise ValueError(f"the scheme {shown(scheme)} is not allowed: {_allowed()}")
     if scheme == "file":
         if not re.fullmatch(r"(?:localhost)?/[^/].*", rest):
-            raise ValueError("a file URL has an absolute path: file:///absolute/path")
+            raise ValueError("a file URL needs an absolute path: file:///absolute/path")
         return value
     authority = rest.split("/")[0]
     user, at, _ = authority.rpartition("@")
     if at and (":" in user or scheme in ("http", "https")):
         raise ValueError(
-            "a URL can't hold a user, password or token, which would be copied into the lock:"
-            " use a credential helper, netrc or a --rewrite"
+            "a URL must not contain a user, password or token, since it is copied into the lock:"
+            " use a credential helper, netrc or --rewrite"
         )
     if re.search(r"[?#]", rest):
-        raise ValueError("a git URL has no '?' or '#' part: leave it out, and give credentials to a helper")
+        raise ValueError(
+            "a git URL must not contain '?' or '#': remove that part, and use a credential helper for secrets"
+        )
     if not _REMOTE.fullmatch(rest):
-        raise ValueError(f"this URL lacks a plain host or a path: write {scheme}://host/path")
+        raise ValueError(f"the URL has no valid host or no path: write {scheme}://host/path")
     return value
 
 

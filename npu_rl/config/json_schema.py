@@ -25,27 +25,28 @@ _PART = "Part"
 def export_schema(root: type[BaseModel], title: str, *, appends: bool = False) -> str:
     """The schema of `root` as JSON text: keys sorted, indent 2, one newline at the end.
 
-    appends: whether a list of a file that extends another may be `{append: [...]}` (see `layers`).
+    Args:
+        appends: Whether lists of a file that extends another may be `{append: [...]}`.
     """
     definitions: dict[str, _Shape] = {}
-    whole = _model(root, definitions, part=False)
+    full = _model(root, definitions, part=False)
     part = _model(root, definitions, part=True)
     if appends:
-        _let_append(definitions)
+        _allow_append(definitions)
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": title,
         "type": "object",
         "if": {"required": ["extends"]},
         "then": part,
-        "else": whole,
+        "else": full,
         "$defs": definitions,
     }
     return json.dumps(schema, indent=2, sort_keys=True) + "\n"
 
 
-def _let_append(definitions: dict[str, _Shape]) -> None:
-    """A list of a part may be `{append: [...]}` (see `layers`)."""
+def _allow_append(definitions: dict[str, _Shape]) -> None:
+    """Allow `{append: [...]}` for every list of a file that extends another."""
     for name in [name for name in definitions if name.endswith(_PART)]:
         for shape in definitions[name]["properties"].values():
             choices = shape.get("anyOf", [])
@@ -91,10 +92,10 @@ def _object(model: type[BaseModel], definitions: dict[str, _Shape], part: bool) 
 
 
 def _field(field: FieldInfo, definitions: dict[str, _Shape], part: bool) -> _Shape:
-    given = next((item for item in field.metadata if isinstance(item, WithJsonSchema)), None)
+    explicit = next((item for item in field.metadata if isinstance(item, WithJsonSchema)), None)
     shape = _type(field.annotation, definitions, part)
-    if given:
-        shape = dict(given.json_schema or {})
+    if explicit:
+        shape = dict(explicit.json_schema or {})
     least = max((getattr(item, "min_length", 0) or 0 for item in field.metadata), default=0)
     if least and not (part and shape.get("type") == "object"):
         shape["minItems" if shape.get("type") == "array" else "minProperties"] = least
@@ -102,7 +103,7 @@ def _field(field: FieldInfo, definitions: dict[str, _Shape], part: bool) -> _Sha
 
 
 def _or_one(shape: _Shape, metadata: Iterable[Any]) -> _Shape:
-    """A list that may be given as one of its items (`manifest.fields.OrOne`)."""
+    """Allow a single item in place of a list that is marked with `OrOne`."""
     return {"anyOf": [shape, shape["items"]]} if any(isinstance(i, OrOne) for i in metadata) else shape
 
 

@@ -1,8 +1,8 @@
-"""`extends:`: a child laid over its parent, each value remembering the file and line that wrote it.
+"""Merging of files along `extends:`, with the file and line of every value.
 
-Mappings merge key by key; lists and texts replace; an explicit null removes the parent's key. Where a list is
-expected, `{append: [...]}` adds to the parent's. What a list or a null takes away is recorded, since a patch
-that is gone says nothing.
+Mappings merge key by key; lists and texts replace the parent's; an explicit null removes the parent's key. Where a
+list is expected, `{append: [...]}` adds to the parent's. Items that a list or a null removes are recorded, since a
+patch that is no longer applied leaves no other trace.
 """
 
 from __future__ import annotations
@@ -14,16 +14,14 @@ from npu_rl.config.problems import KeyPath, Problem, place
 from npu_rl.config.yaml_reader import Document, Plain
 
 APPEND = "append"
-NO_PARENT = "there is no parent whose list this could add to: write the list itself"
+NO_PARENT = f"`{APPEND}:` needs a parent (`extends:`) whose list it adds to: write the list itself"
 NO_LIST = f"`{APPEND}:` must be a list"
-NO_VALUE = (
-    "has no value, and there is nothing it could remove: write a value ([] or {} for none), or drop the line"
-)
+NO_VALUE = "has no value, and no parent sets this key: write a value ([] or {} for none), or remove the line"
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Who wrote a value. file: as messages show it. line: from 1, or 0 for what stands in no file."""
+    """Where a value was written: a file, as messages show it, and a line from 1 (0 if it is not in a file)."""
 
     file: str
     line: int
@@ -42,7 +40,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Dropped:
-    """Items of a parent's list that a child's list, or its null, took away. at: who did; items: with their origins."""
+    """Items of a parent's list that a child's list or null removes; `at` is where the child does so."""
 
     path: KeyPath
     at: Origin
@@ -51,9 +49,9 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Lists:
-    """What is known of lists while layers are laid. has: whether a list is expected at a key path."""
+    """State of lists during a merge: `is_list` returns whether the model expects a list at a key path."""
 
-    has: Callable[[KeyPath], bool] = lambda _: False
+    is_list: Callable[[KeyPath], bool] = lambda _: False
     dropped: list[Dropped] = field(default_factory=list)
 
 
@@ -65,32 +63,34 @@ class Layer:
     origins: dict[KeyPath, Origin]
 
     def existing(self, path: KeyPath) -> KeyPath:
-        """The longest beginning of `path` that was written somewhere."""
+        """Return the longest prefix of `path` that some file sets."""
         while path not in self.origins:
             path = path[:-1]
         return path
 
 
-def lay_over(
+def overlay(
     parent: Node | None,
     child: Document,
     problems: list[Problem],
-    passed: Collection[KeyPath] = (),
+    intermediate: Collection[KeyPath] = (),
     lists: Lists | None = None,
 ) -> Node:
-    """The child's values over the parent's.
+    """Merge the child's values over the parent's.
 
     A null that removes nothing, or an `append:` without a parent's list, is added to `problems`.
-    passed: mappings the child only passes on its way to a value; where the parent has one, it stays the
-    parent's. lists: where `append:` adds; items that are gone are added to its `dropped`.
+
+    Args:
+        intermediate: Mappings that the child contains only as a path to a value; they keep the parent's origin.
+        lists: Where `append:` is allowed; removed items are added to its `dropped`.
     """
-    return _Overlay(child, problems, passed, lists or Lists(), parent is not None).value(
+    return _Overlay(child, problems, intermediate, lists or Lists(), parent is not None).value(
         parent, child.data, ()
     )
 
 
 def plain(node: Node) -> Plain:
-    """A value without its origins."""
+    """Return a value without its origins."""
     return _flatten(node, (), {})
 
 
@@ -106,58 +106,58 @@ class _Overlay:
         self,
         child: Document,
         problems: list[Problem],
-        passed: Collection[KeyPath],
+        intermediate: Collection[KeyPath],
         lists: Lists,
         has_parent: bool,
     ) -> None:
         self._child = child
         self._problems = problems
-        self._passed = passed
+        self._passed = intermediate
         self._lists = lists
         self._has_parent = has_parent
 
-    def value(self, under: Node | None, over: Plain, path: KeyPath) -> Node:
+    def value(self, inherited: Node | None, replacement: Plain, path: KeyPath) -> Node:
         origin = Origin(self._child.name, self._child.lines[path])
-        if isinstance(over, dict) and list(over) == [APPEND] and self._lists.has(path):
-            return Node(origin, self._appended(under, over[APPEND], path))
-        if isinstance(over, dict):
-            if path in self._passed and under is not None and isinstance(under.value, dict):
-                origin = under.origin
-            return Node(origin, self._mapping(under.value if under else None, over, path))
-        if isinstance(over, list):
-            items = self._items(over, path)
-            self._drop(under, items, path)
+        if isinstance(replacement, dict) and list(replacement) == [APPEND] and self._lists.is_list(path):
+            return Node(origin, self._appended(inherited, replacement[APPEND], path))
+        if isinstance(replacement, dict):
+            if path in self._passed and inherited is not None and isinstance(inherited.value, dict):
+                origin = inherited.origin
+            return Node(origin, self._mapping(inherited.value if inherited else None, replacement, path))
+        if isinstance(replacement, list):
+            items = self._items(replacement, path)
+            self._drop(inherited, items, path)
             return Node(origin, items)
-        if over is None:
+        if replacement is None:
             self._problem(path, NO_VALUE)
-        return Node(origin, over)
+        return Node(origin, replacement)
 
-    def _items(self, over: list[Plain], path: KeyPath) -> list[Node]:
-        return [self.value(None, item, (*path, index)) for index, item in enumerate(over)]
+    def _items(self, replacement: list[Plain], path: KeyPath) -> list[Node]:
+        return [self.value(None, item, (*path, index)) for index, item in enumerate(replacement)]
 
-    def _appended(self, under: Node | None, over: Plain, path: KeyPath) -> list[Node]:
-        """The parent's list with the child's items after it. A key the parent does not have is an empty list."""
-        above = under.value if under is not None and isinstance(under.value, list) else []
+    def _appended(self, inherited: Node | None, replacement: Plain, path: KeyPath) -> list[Node]:
+        """Return the parent's list (empty if it has none) followed by the child's items."""
+        above = inherited.value if inherited is not None and isinstance(inherited.value, list) else []
         written = (*path, APPEND)
-        if not isinstance(over, list):
+        if not isinstance(replacement, list):
             self._problem(written, NO_LIST)
             return above
         if not self._has_parent:
             self._problem(written, NO_PARENT)
-        return [*above, *self._items(over, written)]
+        return [*above, *self._items(replacement, written)]
 
-    def _drop(self, under: Node | None, kept: list[Node], path: KeyPath) -> None:
-        """Record what the parent has in its lists, at the path and below it, and `kept` has not."""
+    def _drop(self, inherited: Node | None, kept: list[Node], path: KeyPath) -> None:
+        """Record the items of the parent's lists, at the path and below it, that are not in `kept`."""
         values = [plain(item) for item in kept]
-        for at, items in _lists_in(under, path) if under is not None else ():
-            gone = tuple(item for item in items if plain(item) not in values)
-            if gone:
+        for at, items in _lists_in(inherited, path) if inherited is not None else ():
+            removed = tuple(item for item in items if plain(item) not in values)
+            if removed:
                 origin = Origin(self._child.name, self._child.lines[path])
-                self._lists.dropped.append(Dropped(at, origin, gone))
+                self._lists.dropped.append(Dropped(at, origin, removed))
 
-    def _mapping(self, under: object, over: dict[str, Plain], path: KeyPath) -> dict[str, Node]:
-        result: dict[str, Node] = dict(under) if isinstance(under, dict) else {}
-        for key, value in over.items():
+    def _mapping(self, inherited: object, replacement: dict[str, Plain], path: KeyPath) -> dict[str, Node]:
+        result: dict[str, Node] = dict(inherited) if isinstance(inherited, dict) else {}
+        for key, value in replacement.items():
             if value is not None:
                 result[key] = self.value(result.get(key), value, (*path, key))
             elif key in result:

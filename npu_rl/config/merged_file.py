@@ -1,4 +1,4 @@
-"""A chain of files into one tree of values, and that tree into a checked model."""
+"""Merging a chain of files into one tree of values, and validating that tree as a model."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from npu_rl.config.document_kind import Kind
+from npu_rl.config.document_kind import DocumentKind
 from npu_rl.config.extends_chain import ChainFile
-from npu_rl.config.layers import Layer, Lists, Node, lay_over
+from npu_rl.config.layers import Layer, Lists, Node, overlay
 from npu_rl.config.problems import Problem
 from npu_rl.config.validation_errors import explain
 from npu_rl.config.yaml_reader import Document
@@ -22,30 +22,33 @@ Model = TypeVar("Model", bound=BaseModel)
 def merge(
     chain: Sequence[ChainFile], rebase: Rebase, problems: list[Problem], lists: Lists | None = None
 ) -> Node:
-    """Each file laid over its parent; faults go to `problems`.
+    """Merge each file over its parent; errors are added to `problems`.
 
-    rebase: makes a document's paths relative to another folder (None: the document is bundled).
-    lists: as `lay_over` takes it.
+    Args:
+        rebase: Makes a document's paths relative to another folder (None: the document is bundled).
+        lists: As `overlay` takes it.
     """
     root: Node | None = None
-    onto = chain[0].path.parent
+    folder = chain[0].path.parent
     for file in reversed(chain):
-        problems.extend(rebase(file.document, None if file.bundled else file.path.parent, onto))
+        problems.extend(rebase(file.document, None if file.bundled else file.path.parent, folder))
         if file is not chain[0] and file.extends is not None:
-            # A parent's own `extends` has been followed; it is no part of what the child inherits.
+            # A parent's own `extends` has been followed; the child does not inherit it.
             file.document.data.pop("extends", None)
-        root = lay_over(root, file.document, problems, lists=lists)
+        root = overlay(root, file.document, problems, lists=lists)
     assert root is not None
     return root
 
 
 def checked(
-    model: type[Model], layer: Layer, problems: Sequence[Problem], kind: Kind, order: Sequence[str]
+    model: type[Model], layer: Layer, problems: Sequence[Problem], kind: DocumentKind, order: Sequence[str]
 ) -> Model:
-    """The merged data as a model.
+    """Validate the merged data as a model.
 
-    order: names of the files, the one that was asked for first; faults are sorted by it. Raises the kind's
-    `invalid` with `problems` and whatever the model finds.
+    Raises the kind's `invalid` with `problems` and all errors of the model.
+
+    Args:
+        order: Names of the files, the requested one first; errors are sorted by it.
     """
     found = list(problems)
     try:

@@ -1,4 +1,4 @@
-"""One problem in a manifest or recipe, and the one error that carries all of them."""
+"""Problems in a manifest or recipe, and the one error that lists all of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHOWN = 80
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong, where a person wrote it, and under which key. line: 0 for what stands in no file."""
+    """One problem, with its file, line (0 if the value is not in a file) and key."""
 
     file: str
     line: int
@@ -30,7 +30,7 @@ class Problem:
 
 
 class Invalid(NpuRlError):
-    """What was read, but does not follow its schema. `problems` has every fault found."""
+    """A file that does not follow its schema; `problems` has every error found."""
 
     noun: ClassVar[str]
 
@@ -41,17 +41,17 @@ class Invalid(NpuRlError):
             f"{name} is not a valid {self.noun}: {count}",
             where=place(self.problems[0].file, self.problems[0].line),
             why="\n".join(str(problem) for problem in self.problems),
-            hint="correct these lines and run the command again",
+            hint="Correct these lines and run the command again.",
         )
 
 
 def place(file: str, line: int) -> str:
-    """`file:line`, or only the first part for what stands in no file, such as a command line."""
+    """Return `file:line`, or only `file` for a value that is not in a file, such as an argument."""
     return f"{file}:{line}" if line else file
 
 
 def dotted(path: KeyPath) -> str:
-    """A key path as people write it: components.verl.sources[0].git."""
+    """Return a key path as text: components.verl.sources[0].git."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -64,7 +64,7 @@ def dotted(path: KeyPath) -> str:
 
 
 def shown(value: str) -> str:
-    """A value as it may be printed: quoted, escaped, short, and without credentials of a URL."""
+    """Return a value for a message: quoted, escaped, shortened, and without the credentials of a URL."""
     from npu_rl.masking import without_passwords  # its patterns take milliseconds, and few values are shown
 
     text = repr(without_passwords(value))

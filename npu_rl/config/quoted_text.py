@@ -1,12 +1,12 @@
-"""A text that remembers its quotes."""
+"""Text that was quoted in YAML."""
 
 from __future__ import annotations
 
 
 class Quoted(str):
-    """A text that was written in quotes or as a block: where a type is guessed, it is not a number.
+    """Text in quotes or a block, which is never read as a number where the type is not declared.
 
-    Equal to the plain text. Only values in open mappings keep it; a field of a model gets the plain text.
+    It equals the plain text. Only values in open mappings keep it; a field of a model gets the plain text.
     """
 
     __slots__ = ()

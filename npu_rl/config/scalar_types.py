@@ -1,7 +1,7 @@
-"""The scalar types of a manifest: text as YAML gives it, checked, with its shape for the JSON Schema.
+"""Scalar types of configuration files: validated text, with its shape for the JSON Schema.
 
-A person may write `version: 3.10` without quotes. The loader keeps it as text; an editor that follows the
-JSON Schema sees a number. So the shape of every text also admits numbers and booleans.
+`version: 3.10` may be written without quotes. The loader keeps it as text; an editor that follows the JSON Schema
+sees a number. So the shape of every text also accepts numbers and booleans.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class OrOne:
 
 
 def text_shape(pattern: str | None = None) -> dict[str, Any]:
-    """The JSON Schema of a text, which YAML may also show as a number or a boolean."""
+    """Return the JSON Schema of a text, which an editor may also see as a number or a boolean."""
     shape: dict[str, Any] = {"type": ["string", "number", "boolean"]}
     return {**shape, "pattern": pattern} if pattern else shape
 
@@ -57,14 +57,14 @@ def _read_offset(value: object) -> object:
         return int(value)
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 9_999_999:
         return value
-    raise ValueError("must be 'refuse', 'allow' or the number of lines a hunk may move, from 1 on")
+    raise ValueError("must be 'refuse', 'allow' or the number of lines a hunk may move (1 or more)")
 
 
 def _read_schema(value: object) -> object:
     if value in ("1", 1) and not isinstance(value, bool):
         return 1
     got = f", not {shown(value)}" if isinstance(value, str) else ""
-    raise ValueError(f"must be 1, the only schema this npu-rl knows{got}")
+    raise ValueError(f"must be 1, the only schema version this npu-rl supports{got}")
 
 
 SchemaVersion = Annotated[Literal[1], BeforeValidator(_read_schema), WithJsonSchema({"enum": [1, "1"]})]

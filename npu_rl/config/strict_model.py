@@ -1,4 +1,4 @@
-"""The base of the manifest's models: closed, frozen, and reporting every fault at once."""
+"""Base of the models of configuration files: no unknown keys, immutable, all errors at once."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ Fault = tuple[KeyPath, str]
 
 
 class Strict(BaseModel):
-    """A mapping with known keys only. `rules` adds what one field can't know about another."""
+    """A mapping with known keys only; `rules` adds checks across fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Fault]:
-        """Faults between fields, read from raw data that may itself be malformed: (path, message)."""
+        """Yield errors across fields (path, message), from raw data that may itself be malformed."""
         del data
         yield from ()
 
     @classmethod
-    def meant_by(cls, path: KeyPath) -> str:
-        """The key that an unknown one is in other words, dotted; "" if the model has none but near spellings."""
+    def suggested_key(cls, path: KeyPath) -> str:
+        """Return the dotted key that replaces an unknown one; "" if only similar spellings are to be suggested."""
         del path
         return ""
 
     @model_validator(mode="wrap")
     @classmethod
-    def _every_fault(cls, data: Any, handler: Callable[[Any], Self]) -> Self:
+    def _collect_faults(cls, data: Any, handler: Callable[[Any], Self]) -> Self:
         # An ordinary model validator runs only once every field is right, so a person would see these
         # faults one run later than the others.
         data = _unquoted(data)
@@ -45,7 +45,7 @@ class Strict(BaseModel):
         try:
             model = handler(data)
         except ValidationError as error:
-            found.extend(_kept(error))
+            found.extend(_copied_details(error))
         if isinstance(data, Mapping):
             found.extend(_detail("value_error", text, path, data) for path, text in cls.rules(data))
         if found or model is None:
@@ -60,7 +60,7 @@ def _unquoted(data: Any) -> Any:
     return data
 
 
-def _kept(error: ValidationError) -> Iterator[InitErrorDetails]:
+def _copied_details(error: ValidationError) -> Iterator[InitErrorDetails]:
     for entry in error.errors(include_url=False):
         context = entry.get("ctx", {})
         text = str(context["error"]) if "error" in context else entry["msg"]

@@ -1,4 +1,4 @@
-"""The right name for one that nobody knows."""
+"""Suggestions for an unknown name."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def question(names: Sequence[str]) -> str:
 
 
 def alike(one: str, other: str) -> bool:
-    """Whether two names look like two spellings of one thing: all words of one but one are the other's."""
+    """Return whether one name has all words of the other and exactly one more."""
     first, second = set(_words(one)), set(_words(other))
     small, large = sorted((first, second), key=len)
     return len(small) > 2 and small < large and len(large) - len(small) == 1

@@ -1,7 +1,7 @@
-"""What one value may be: names, refs, paths, URLs, requirements.
+"""Checks of single values: names, refs, paths, requirements.
 
-Each check takes text and returns it, or raises ValueError saying what is wrong and what to write. No
-check imports pydantic or yaml, so other modules may use them on values of their own.
+Each check returns its text, or raises ValueError with what is wrong and what to write. No check imports pydantic or
+yaml, so that modules on the start-up path can use them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 import unicodedata
 
 from npu_rl.config.problems import shown
-from npu_rl.git.objects import DEEPEST, is_dot_git, unfit_name
+from npu_rl.git.objects import MAXIMUM_DEPTH, invalid_name_reason, is_dot_git
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 PIN_PATTERN = r"^[0-9a-f]{40}$"
@@ -23,9 +23,9 @@ OBJECT_PATTERN = (
 )
 
 _NAME_LIMIT = 100
-_RELATIVE = "a path is relative, with / between its parts"
-# Variables that decide which code runs or which files the tools read: set by npu-rl or by nobody.
-_HIJACKING = re.compile(
+_RELATIVE = "write a relative path with '/' as the separator"
+# Variables that control which code runs or which files the tools read: only npu-rl sets them.
+_CODE_VARIABLES = re.compile(
     r"PATH|HOME|IFS|ENV|BASH_ENV|SHELLOPTS|BASHOPTS|LD_AUDIT|GIT_.*"
     r"|PYTHON(PATH|HOME|STARTUP|USERBASE|PYCACHEPREFIX|EXECUTABLE|PLATLIBDIR|BREAKPOINT|INSPECT)"
 )
@@ -36,7 +36,7 @@ def _matches(pattern: str, value: str) -> bool:
 
 
 def check_text(value: str) -> str:
-    """One line of text that is not empty."""
+    """Check one line of text that is not empty."""
     if not value.strip():
         raise ValueError("must not be empty")
     if _unprintable(value):
@@ -45,19 +45,21 @@ def check_text(value: str) -> str:
 
 
 def check_name(value: str) -> str:
-    """The name of a manifest or component; it becomes part of file names and refs."""
+    """Check the name of a manifest or component, which becomes part of file names and refs."""
     if not _matches(NAME_PATTERN, value) or len(value) > _NAME_LIMIT:
         raise ValueError(
-            f"{shown(value)} is not a name: begin with a letter or digit,"
+            f"{shown(value)} is not a valid name: begin with a letter or digit,"
             f" then letters, digits, '.', '_' or '-', at most {_NAME_LIMIT} characters"
         )
     if ".." in value or value.endswith((".", ".lock")):
-        raise ValueError(f"{shown(value)} is not a name: no '..', and no '.' or '.lock' at the end")
+        raise ValueError(
+            f"{shown(value)} is not a valid name: it must not contain '..' or end in '.' or '.lock'"
+        )
     return value
 
 
 def check_full_ref(value: str) -> str:
-    """A full commit id (40 lower-case hex digits) or a full ref name (refs/...), by git's own rules."""
+    """Check a full commit id (40 lower-case hex digits) or a full ref name (refs/...), by git's own rules."""
     if _matches(PIN_PATTERN, value):
         return value
     if value.startswith("refs/"):
@@ -74,14 +76,14 @@ def check_full_ref(value: str) -> str:
 
 
 def check_pin(value: str) -> str:
-    """A full commit id: 40 lower-case hex digits."""
+    """Check a full commit id: 40 lower-case hex digits."""
     if not _matches(PIN_PATTERN, value):
         raise ValueError(f"{shown(value)} is not a full commit id: write its 40 lower-case hex digits")
     return value
 
 
 def _short_ref(value: str) -> str:
-    why = f"{shown(value)} is a short name, and a branch and a tag can share it"
+    why = f"{shown(value)} is a short ref name, which a branch and a tag can share"
     if value.startswith(("heads/", "tags/", "remotes/", "pull/")):
         return f"{why}: write refs/{value}"
     bare = value.removeprefix("origin/")
@@ -89,70 +91,74 @@ def _short_ref(value: str) -> str:
 
 
 def _check_ref_format(ref: str) -> str:
-    """The rules of `git check-ref-format`, and no part that begins with '-'."""
+    """Check the rules of `git check-ref-format`, and that no component begins with '-'."""
     forbidden = re.search(r"[\x00-\x20\x7f~^:?*\[\\]", ref)
     if forbidden:
-        raise ValueError(f"a ref can't hold {shown(forbidden.group())}: write a full commit id or refs/...")
+        raise ValueError(
+            f"a ref must not contain {shown(forbidden.group())}: write a full commit id or refs/..."
+        )
     if ".." in ref or "@{" in ref:
-        raise ValueError("a ref can't hold '..' or '@{': write one full commit id or refs/...")
+        raise ValueError("a ref must not contain '..' or '@{': write one full commit id or refs/...")
     for part in ref.split("/"):
         if not part:
-            raise ValueError("a ref has no empty part: no '//' and no '/' at either end")
+            raise ValueError(
+                "a ref must not have an empty component: remove the '//', or the '/' at its start or end"
+            )
         if part.startswith((".", "-")) or part.endswith((".", ".lock")):
-            raise ValueError("no part of a ref begins with '.' or '-', or ends with '.' or '.lock'")
+            raise ValueError("no component of a ref may begin with '.' or '-', or end with '.' or '.lock'")
     return ref
 
 
 def check_path(value: str) -> str:
-    """A relative POSIX path that stays inside its folder and never touches a `.git`."""
+    """Check a relative POSIX path that stays inside its folder and has no `.git` component."""
     if not value:
-        raise ValueError("a path must not be empty; '.' is the whole root")
+        raise ValueError("a path must not be empty; '.' means the root")
     if value == ".":
         return value
     if value.startswith(("/", "~")):
         raise ValueError(f"{shown(value)} is absolute: {_RELATIVE}")
     if value.startswith("-"):
-        raise ValueError(f"{shown(value)} begins with '-' and could be taken for an option")
+        raise ValueError(f"{shown(value)} begins with '-', so git would read it as an option")
     if "\\" in value:
-        raise ValueError(f"{shown(value)} holds a backslash: {_RELATIVE}")
+        raise ValueError(f"{shown(value)} contains a backslash: {_RELATIVE}")
     if _unprintable(value):
-        raise ValueError(f"{shown(value)} holds a control or invisible character")
+        raise ValueError(f"{shown(value)} contains a control or invisible character")
     for segment in value.split("/"):
         _check_segment(value, segment)
-    if value.count("/") > DEEPEST:
-        raise ValueError(f"{shown(value)} is more than {DEEPEST} folders deep")
+    if value.count("/") > MAXIMUM_DEPTH:
+        raise ValueError(f"{shown(value)} is more than {MAXIMUM_DEPTH} folders deep")
     return value
 
 
 def _check_segment(path: str, segment: str) -> None:
     if not segment:
-        raise ValueError(f"{shown(path)} has an empty part: no '//' and no '/' at the end")
+        raise ValueError(f"{shown(path)} has an empty component: remove the '//', or the '/' at its end")
     if segment in (".", ".."):
-        raise ValueError(f"{shown(path)} holds {segment!r}: a path names its place directly")
+        raise ValueError(f"{shown(path)} contains {segment!r}: write the path without it")
     if is_dot_git(segment):
-        raise ValueError(f"{shown(path)} leads into git's own folder")
-    if why := unfit_name(segment):
+        raise ValueError(f"{shown(path)} is inside git's own folder")
+    if why := invalid_name_reason(segment):
         raise ValueError(f"{shown(path)}: {why}")
 
 
 def check_local_path(value: str) -> str:
-    """A path relative to the manifest: may begin with './' or any number of '../'."""
+    """Check a path relative to the manifest, which may begin with './' or any number of '../'."""
     rest = value.removeprefix("./")
     while rest.startswith("../"):
         rest = rest.removeprefix("../")
     if rest in ("", ".."):
-        raise ValueError(f"{shown(value)} names no file or folder of its own")
+        raise ValueError(f"{shown(value)} does not name a file or folder")
     check_path(rest.removesuffix("/"))
     return value
 
 
 def is_local(value: str) -> bool:
-    """True for a patch path that is relative to the manifest, not the name of a bundled patchset."""
+    """Return whether a patch path is relative to the manifest, not the name of a bundled patchset."""
     return value.startswith(("./", "../"))
 
 
 def check_patch_path(value: str) -> str:
-    """A bundled patchset `component/version`, or a path that begins with './' or '../'."""
+    """Check a bundled patchset `component/version`, or a path that begins with './' or '../'."""
     if is_local(value):
         return check_local_path(value)
     if _matches(PATCHSET_PATTERN, value):
@@ -168,7 +174,7 @@ def check_patch_path(value: str) -> str:
 
 
 def check_bundle_path(value: str) -> str:
-    """A bundle file, relative to the manifest."""
+    """Check the path of a bundle file, relative to the manifest."""
     if "://" in value or not value.endswith(".bundle"):
         raise ValueError(
             f"{shown(value)} is not a bundle: write a path relative to the manifest, ending in .bundle"
@@ -177,33 +183,33 @@ def check_bundle_path(value: str) -> str:
 
 
 def check_glob(value: str) -> str:
-    """A pattern of paths, as `git apply --exclude` takes it."""
+    """Check a pattern of paths, as `git apply --exclude` accepts it."""
     check_text(value)
     if value.startswith(("-", "/")) or "\\" in value:
         raise ValueError(
-            f"{shown(value)} is not a pattern of relative paths: no '-' or '/' first, no backslash"
+            f"{shown(value)} is not a valid pattern: it must not begin with '-' or '/' or contain a backslash"
         )
     return value
 
 
 def check_directory(value: str) -> str:
-    """The folder that patches are applied in; empty means the root."""
+    """Check the folder that patches are applied in; empty means the root."""
     return value if value == "" else check_path(value)
 
 
 def check_variable(value: str) -> str:
-    """The name of an environment variable that a manifest may set."""
+    """Check the name of an environment variable that a manifest may set."""
     if not _matches(VARIABLE_PATTERN, value):
         raise ValueError(
-            f"{shown(value)} is not the name of a variable: letters, digits and '_', no digit first"
+            f"{shown(value)} is not a valid variable name: use letters, digits and '_', and no digit first"
         )
-    if _HIJACKING.fullmatch(value):
-        raise ValueError(f"{value} decides which code runs, so a manifest can't set it")
+    if _CODE_VARIABLES.fullmatch(value):
+        raise ValueError(f"{value} controls which code runs, so a manifest must not set it")
     return value
 
 
 def check_requirement(value: str) -> str:
-    """One requirement in the form of PEP 508, without credentials."""
+    """Check one requirement (PEP 508) without credentials."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     try:
@@ -214,12 +220,14 @@ def check_requirement(value: str) -> str:
             f"{shown(value)} is not a requirement (PEP 508), such as ray==2.42.1: {reason}"
         ) from None
     if requirement.url and re.match(r"[^/]*//[^/@]*@", requirement.url):
-        raise ValueError(f"{shown(value)} holds a user or password: use netrc or the index's own settings")
+        raise ValueError(
+            f"{shown(value)} contains a user or password: put it into netrc or pip's configuration"
+        )
     return value
 
 
 def check_pypi(value: str) -> str:
-    """One release on a package index: name==version and nothing else."""
+    """Check one release on a package index: name==version."""
     name, _, version = value.partition("==")
     if not _matches(DISTRIBUTION_PATTERN, name):
         raise ValueError(f"{shown(value)} is not one release: write name==version, such as vllm==0.9.1")
@@ -233,7 +241,7 @@ def check_pypi(value: str) -> str:
 
 
 def check_version(value: str) -> str:
-    """A version in the form of PEP 440."""
+    """Check a version (PEP 440)."""
     from packaging.version import InvalidVersion, Version
 
     try:
@@ -246,47 +254,47 @@ def check_version(value: str) -> str:
 
 
 def check_distribution(value: str) -> str:
-    """The name of a distribution, as a package index knows it."""
+    """Check the name of a distribution on a package index."""
     if not _matches(DISTRIBUTION_PATTERN, value):
         raise ValueError(
-            f"{shown(value)} is not the name of a distribution: letters, digits, '.', '_' or '-'"
+            f"{shown(value)} is not a valid distribution name: use letters, digits, '.', '_' or '-'"
         )
     return value
 
 
 def check_group(value: str) -> str:
-    """The name of an entry-point group."""
+    """Check the name of an entry-point group."""
     if not _matches(GROUP_PATTERN, value):
         raise ValueError(f"{shown(value)} is not an entry-point group, such as vllm.platform_plugins")
     return value
 
 
 def check_entry_name(value: str) -> str:
-    """The name of an entry point: one line without '=', not beginning with '['."""
+    """Check the name of an entry point: one line without '=', not beginning with '['."""
     check_text(value)
     if "=" in value or value.startswith("[") or value != value.strip():
         raise ValueError(
-            f"{shown(value)} is not the name of an entry point: no '=', no '[' first, no outer spaces"
+            f"{shown(value)} is not a valid entry-point name: no '=', no leading '[', no surrounding spaces"
         )
     return value
 
 
 def check_object(value: str) -> str:
-    """What an entry point leads to: module:attribute."""
+    """Check the object of an entry point: module:attribute."""
     if not _matches(OBJECT_PATTERN, value):
         raise ValueError(f"{shown(value)} is not module:attribute, such as vllm_ascend:register")
     return value
 
 
 def check_extends(value: str) -> str:
-    """The manifest to start from: a bundled name, or a path relative to this one."""
+    """Check the value of `extends:`: a bundled name, or a path relative to the file."""
     if is_manifest_path(value):
         return check_local_path(value)
     return check_name(value)
 
 
 def is_manifest_path(value: str) -> bool:
-    """True if the text names a manifest file; else it is the name of a bundled manifest."""
+    """Return whether the text is the path of a manifest, not the name of a bundled one."""
     return "/" in value or value.endswith((".yaml", ".yml"))
 
 

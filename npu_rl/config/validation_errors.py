@@ -1,4 +1,4 @@
-"""pydantic's faults into problems a person can act on: line, key, what is wrong, what is allowed."""
+"""Conversion of pydantic's errors into problems with a line, a key, what is wrong and what is allowed."""
 
 from __future__ import annotations
 
@@ -25,29 +25,34 @@ def explain(
     known: Collection[KeyPath],
     order: Sequence[str],
 ) -> Iterator[Problem]:
-    """Yield each fault of `error` as a problem with the file and line that wrote it.
+    """Yield each error of `error` as a problem with the file and line of its value.
 
-    known: key paths that have a problem already; what follows from those is left out.
-    order: the files, each child before its parent.
+    Args:
+        known: Key paths that already have a problem; errors that follow from those are left out.
+        order: The files, each child before its parent.
     """
-    strangers: set[KeyPath] = set()  # entries that were meant for one of the parent's, by another name
+    misnamed: set[KeyPath] = set()  # entries that look like a misspelt name of the parent
     for detail in error.errors(include_url=False):
         if detail["loc"] in known:
             continue
         written = detail["loc"][:-1] if detail["loc"][-1:] == (_KEY,) else detail["loc"]
         path = layer.existing(written)
-        if path in strangers and path != written:
+        if path in misnamed and path != written:
             continue
         origin = layer.origins[path]
         message = _message(detail, model)
-        if detail["type"] == "missing" and (stranger := _stranger(detail["loc"], model, layer, order)):
-            strangers.add(path)
-            message = stranger
+        if detail["type"] == "missing" and (
+            renamed_message := _misnamed_entry(detail["loc"], model, layer, order)
+        ):
+            misnamed.add(path)
+            message = renamed_message
         yield Problem(origin.file, origin.line, path, message)
 
 
-def _stranger(missing: KeyPath, model: type[BaseModel], layer: Layer, order: Sequence[str]) -> str | None:
-    """What to say of an entry that lacks a key and has no namesake in the parent, which has others; else None."""
+def _misnamed_entry(
+    missing: KeyPath, model: type[BaseModel], layer: Layer, order: Sequence[str]
+) -> str | None:
+    """Return the message for an incomplete entry whose name its parent lacks; None if the parent has no entries."""
     *holder, name, _ = missing if len(missing) > 2 else ("", "")
     if not holder or not isinstance(name, str) or not _is_mapping_of_models(tuple(holder), model):
         return None
@@ -61,7 +66,7 @@ def _stranger(missing: KeyPath, model: type[BaseModel], layer: Layer, order: Seq
     if not inherited or name in inherited:
         return None
     near = did_you_mean(name, list(inherited))
-    new = "" if near else f", and a new one needs {missing[-1]!r}"
+    new = "" if near else f"; to add it, set its {missing[-1]!r}"
     return f"the parent has no {shown(name)}{near} (its {holder[-1]}: {', '.join(inherited)}){new}"
 
 
@@ -73,7 +78,7 @@ def _is_mapping_of_models(path: KeyPath, model: type[BaseModel]) -> bool:
 
 
 def keys_of(model: type[BaseModel]) -> list[str]:
-    """The keys a mapping of this model may have, as they are written in YAML."""
+    """Return the keys of a model, as they are written in YAML."""
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
@@ -84,25 +89,25 @@ def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
     if kind == "missing":
         return f"required key {detail['loc'][-1]!r} is missing"
     if kind == "literal_error":
-        return f"must be {context['expected']}, not {_named(value)}"
+        return f"must be {context['expected']}, not {_type_shown(value)}"
     if kind == "string_type":
-        return f"must be text, not {_named(value)}"
+        return f"must be text, not {_type_shown(value)}"
     if kind == "list_type":
-        return f"must be a list, not {_named(value)}"
+        return f"must be a list, not {_type_shown(value)}"
     if kind in ("dict_type", "model_type", "model_attributes_type"):
-        return f"must be a mapping (key: value lines), not {_named(value)}"
+        return f"must be a mapping (key: value lines), not {_type_shown(value)}"
     if kind == "too_short":
         return "must not be empty"
     return detail["msg"]
 
 
 def model_of(annotation: Any) -> type[BaseModel] | None:
-    """The model a field holds, without `| None` and checks; None if it holds no single model."""
+    """Return the model that a field contains, without `| None` and checks; None if it is not a single model."""
     return _model_at(annotation, ())
 
 
 def expects_list(path: KeyPath, model: type[BaseModel]) -> bool:
-    """Whether a key of the model, in no list itself, holds a list."""
+    """Return whether a key path of the model, outside of lists, expects a list."""
     field = _field_at(path, model) if all(isinstance(part, str) for part in path) else None
     return field is not None and get_origin(_bare(field.annotation)) is list
 
@@ -114,7 +119,7 @@ def _field_at(path: KeyPath, model: type[BaseModel]) -> FieldInfo | None:
 
 
 def unknown_key(path: KeyPath, model: type[BaseModel]) -> str | None:
-    """What is wrong with a key path that the model has no place for; None if it has one."""
+    """Return the message for a key path that the model does not have; None if it has it."""
     for length in range(1, len(path) + 1):
         holder = _model_at(model, path[: length - 1])
         if holder is not None and path[length - 1] not in keys_of(holder):
@@ -123,7 +128,7 @@ def unknown_key(path: KeyPath, model: type[BaseModel]) -> str | None:
 
 
 def _unknown_key(path: KeyPath, model: type[BaseModel]) -> str:
-    meant = model.meant_by(path) if issubclass(model, Strict) else ""
+    meant = model.suggested_key(path) if issubclass(model, Strict) else ""
     if meant:
         return f"unknown key{question([meant])}"
     holder = _model_at(model, path[:-1])
@@ -132,7 +137,7 @@ def _unknown_key(path: KeyPath, model: type[BaseModel]) -> str:
 
 
 def _model_at(annotation: Any, path: KeyPath) -> type[BaseModel] | None:
-    """Follow a key path through the types of the models."""
+    """Return the model at a key path."""
     annotation = _bare(annotation)
     arguments = get_args(annotation)
     if path and arguments:  # a list or a mapping: its last argument is what it holds
@@ -146,7 +151,7 @@ def _model_at(annotation: Any, path: KeyPath) -> type[BaseModel] | None:
 
 
 def _bare(annotation: Any) -> Any:
-    """A type without its Annotated checks and without `| None`."""
+    """Return a type without its Annotated checks and without `| None`."""
     if get_origin(annotation) is Annotated:
         return _bare(get_args(annotation)[0])
     if get_origin(annotation) in (Union, types.UnionType):
@@ -154,7 +159,7 @@ def _bare(annotation: Any) -> Any:
     return annotation
 
 
-def _named(value: object) -> str:
+def _type_shown(value: object) -> str:
     if isinstance(value, str):
         return shown(value)
     if isinstance(value, Mapping):

@@ -1,8 +1,8 @@
-"""One YAML file into plain Python, with the line of every key, and nothing that could hurt.
+"""Reader of YAML files as plain Python data, with the line of every key and bounds on size and depth.
 
-Scalars stay text (YAML 1.1 would make 3.10 a 3.1) and remember whether they were quoted; an unquoted `~`,
-`null` or nothing is None. The tree is built from parse events, which PyYAML produces without recursion, so
-size, depth and aliases are bounded before any of them can cost memory or stack.
+Scalars stay text (YAML 1.1 reads 3.10 as 3.1) and record whether they were quoted; an unquoted `~`, `null` or nothing
+is None. The tree is built from parse events, which PyYAML produces without recursion, so size, depth and aliases are
+bounded before any of them can exhaust memory or stack.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NoReturn, Union
 
 import yaml
 
-from npu_rl.config.document_kind import Kind
+from npu_rl.config.document_kind import DocumentKind
 from npu_rl.config.file_digests import SIZE_LIMIT
 from npu_rl.config.problems import KeyPath, shown
 from npu_rl.config.quoted_text import Quoted
@@ -25,14 +25,16 @@ NODE_LIMIT = 20_000
 Plain = Union[str, None, "list[Plain]", "dict[str, Plain]"]
 
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
-_UNFIT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
 class Document:
-    """A mapping read from one file. name: the file as messages show it. lines: key path -> line, from 1.
+    """A mapping read from one file.
 
-    What stands in no file, such as an argument of the command line, has line 0.
+    Attributes:
+        name: The file, as messages show it.
+        lines: Key path to line, from 1; 0 for a value that is not in a file, such as an argument.
     """
 
     name: str
@@ -42,7 +44,7 @@ class Document:
 
 @dataclass(frozen=True)
 class _Node:
-    """A value before aliases are expanded. size and height count the expanded nodes below and with it."""
+    """A value before aliases are expanded; `size` and `height` count its expanded nodes, itself included."""
 
     value: str | list[_Node] | dict[str, tuple[int, _Node]] | None
     line: int
@@ -50,36 +52,36 @@ class _Node:
     height: int
 
 
-def read_yaml(raw: bytes, name: str, kind: Kind) -> Document:
-    """Read one YAML mapping. Raises the kind's error, with file and line, for everything else."""
+def read_yaml(raw: bytes, name: str, kind: DocumentKind) -> Document:
+    """Read one YAML mapping. Raises the kind's error, with file and line, for anything else."""
     try:
         root = _read(_decode(raw))
         if not isinstance(root.value, dict):
-            raise NotYaml(root.line, "the file must hold one mapping (key: value lines)")
+            raise NotYaml(root.line, "the file must contain one mapping (key: value lines)")
     except NotYaml as error:
         what = f"{name} can't be read as a {kind.noun}"
         raise kind.error(what, where=f"{name}:{error.line}", why=error.why, hint=error.hint) from error
     lines: dict[KeyPath, int] = {(): root.line}
-    data = _expand(root, (), lines)
+    data = _to_plain(root, (), lines)
     assert isinstance(data, dict)
     return Document(name, data, lines)
 
 
 def read_value(text: str) -> tuple[Plain, list[KeyPath]]:
-    """Read one value of any type, as it stands in a file after its key; with the paths of all in it.
+    """Read one value of any type, as written after a key; with the key paths of everything in it.
 
-    Raises NotYaml. Nothing at all, a comment or an unquoted null is None.
+    Empty text, a comment or an unquoted null is None. Raises NotYaml.
     """
     if not text.strip():
         return None, [()]
     root = _read(text)
     lines: dict[KeyPath, int] = {(): root.line}
-    data = _expand(root, (), lines)
+    data = _to_plain(root, (), lines)
     return data, list(lines)
 
 
 class NotYaml(ValueError):
-    """Text that is not the YAML we read. line: from 1."""
+    """Text outside the supported subset of YAML, with the line (from 1)."""
 
     def __init__(self, line: int, why: str, hint: str | None = None) -> None:
         super().__init__(why)
@@ -102,24 +104,24 @@ def _read(text: str) -> _Node:
         raise
     except (ValueError, OverflowError):
         # PyYAML turns the number of a \U escape or a %YAML directive straight into a character or an int.
-        raise NotYaml(1, "an escape or a directive names a number that is out of range") from None
+        raise NotYaml(1, "an escape or a directive contains a number that is out of range") from None
 
 
 def _decode(raw: bytes) -> str:
     if len(raw) > SIZE_LIMIT:
         why = f"it is larger than {SIZE_LIMIT // 1024} KB"
-        raise NotYaml(1, why, "this file names things; keep data in files of their own")
+        raise NotYaml(1, why, "Keep data in files of their own.")
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise NotYaml(1, "it is UTF-16", "save it as UTF-8")
+        raise NotYaml(1, "it is UTF-16", "Save it as UTF-8.")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise NotYaml(line, "it is not UTF-8", "save it as UTF-8") from None
+        raise NotYaml(line, "it is not UTF-8", "Save it as UTF-8.") from None
 
 
 class _Reader:
-    """Events in, one bounded tree of nodes out."""
+    """Builds a bounded tree of nodes from parse events."""
 
     def __init__(self, text: str) -> None:
         self._events: Iterator[yaml.Event] = yaml.parse(text, Loader=yaml.BaseLoader)
@@ -130,12 +132,12 @@ class _Reader:
         next(self._events)  # StreamStart
         event = next(self._events)
         if isinstance(event, yaml.StreamEndEvent):
-            raise NotYaml(1, "it is empty", "start with `schema: 1`")
+            raise NotYaml(1, "it is empty", "Start with `schema: 1`.")
         root = self._node(next(self._events), 1)
         next(self._events)  # DocumentEnd
         event = next(self._events)
         if not isinstance(event, yaml.StreamEndEvent):
-            self._fail(event, "it holds several documents", "keep one; drop the `---` line")
+            self._fail(event, "it contains several documents", "Keep one, and remove the `---` line.")
         return root
 
     def _node(self, event: yaml.Event, depth: int) -> _Node:
@@ -151,7 +153,7 @@ class _Reader:
             return self._alias(event)
         assert isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent)
         if event.tag is not None:
-            hint = "drop the tag; quote a value that must stay as it is"
+            hint = "Remove the tag; quote a value that must stay text."
             self._fail(event, f"YAML tags are not allowed ({shown(event.tag)})", hint)
         self._count(event, 1)
         if isinstance(event, yaml.ScalarEvent):
@@ -167,7 +169,7 @@ class _Reader:
     def _alias(self, event: yaml.AliasEvent) -> _Node:
         node = self._anchors.get(event.anchor or "")
         if node is None:
-            why = f"the alias *{event.anchor} names nothing above it, or something that holds it"
+            why = f"the alias *{event.anchor} refers to no anchor above it, or to a value that contains it"
             self._fail(event, why)
         self._count(event, node.size)
         return node
@@ -176,8 +178,8 @@ class _Reader:
         value: str | None = event.value
         if event.style is None and event.value in _NULLS:
             value = None
-        elif _UNFIT.search(event.value):
-            self._fail(event, "a value holds a control character or half a surrogate pair")
+        elif _CONTROL.search(event.value):
+            self._fail(event, "a value contains a control character or half a surrogate pair")
         elif event.style is not None:
             value = Quoted(event.value)
         return _Node(value, self._line(event), 1, 1)
@@ -194,7 +196,7 @@ class _Reader:
             key = self._key(event)
             if key in entries:
                 why = f"the key {shown(key)} is given twice, first on line {entries[key][0]}"
-                self._fail(event, why, "keep one of the two")
+                self._fail(event, why, "Keep one of the two.")
             entries[key] = (self._line(event), self._node(next(self._events), depth + 1))
         return _collection(entries, [node for _, node in entries.values()], self._line(start))
 
@@ -205,13 +207,13 @@ class _Reader:
         if not isinstance(node.value, str):
             self._fail(event, "a key is empty")
         if node.value == "<<" and not isinstance(node.value, Quoted):
-            self._fail(event, "the merge key << is not supported", "use `extends:`, or write the lines out")
+            self._fail(event, "the merge key << is not supported", "Use `extends:`, or write the lines out.")
         return str(node.value)
 
     def _count(self, event: yaml.Event, size: int) -> None:
         self._nodes += size
         if self._nodes > NODE_LIMIT:
-            self._fail(event, f"it holds more than {NODE_LIMIT} values once aliases are expanded")
+            self._fail(event, f"it contains more than {NODE_LIMIT} values once aliases are expanded")
 
     def _line(self, event: yaml.Event) -> int:
         return event.start_mark.line + 1 if event.start_mark else 1
@@ -226,20 +228,20 @@ def _collection(value: list[_Node] | dict[str, tuple[int, _Node]], children: lis
     return _Node(value, line, size, height)
 
 
-def _expand(node: _Node, path: KeyPath, lines: dict[KeyPath, int]) -> Plain:
-    """Plain data, aliases copied out; `lines` learns where each key or item stands."""
+def _to_plain(node: _Node, path: KeyPath, lines: dict[KeyPath, int]) -> Plain:
+    """Return plain data with aliases expanded; the line of each key or item is added to `lines`."""
     if isinstance(node.value, dict):
         result: dict[str, Plain] = {}
         for key, (line, child) in node.value.items():
-            place = (*path, key)
-            lines[place] = line
-            result[key] = _expand(child, place, lines)
+            key_path = (*path, key)
+            lines[key_path] = line
+            result[key] = _to_plain(child, key_path, lines)
         return result
     if isinstance(node.value, list):
         items: list[Plain] = []
         for index, child in enumerate(node.value):
-            spot = (*path, index)
-            lines[spot] = child.line
-            items.append(_expand(child, spot, lines))
+            item_path = (*path, index)
+            lines[item_path] = child.line
+            items.append(_to_plain(child, item_path, lines))
         return items
     return node.value

@@ -1,1 +1,1 @@
-"""Git: the processes that run it, and its object model."""
+"""Git: running its processes, its messages and environment, and its object model."""

@@ -1,7 +1,7 @@
-"""The only file that runs git.
+"""Git processes: the only module that starts git.
 
-Every call names its repository (GIT_DIR), sees none of the user's configuration unless it talks to
-a network, runs no hook, asks no question and speaks English (see `environment`).
+Each call sets its repository (GIT_DIR), ignores the user's configuration unless it uses the network, runs no hooks
+and prompts for nothing. Output is in English. `environment` has the settings.
 """
 
 from __future__ import annotations
@@ -24,31 +24,32 @@ from typing import IO
 from npu_rl.errors import HostError
 from npu_rl.git import command_log
 from npu_rl.git.environment import Credentials, local_environment, network_environment
-from npu_rl.git.messages import GitError, GitStopped, News, check_disk, not_started
+from npu_rl.git.messages import GitError, GitStopped, MessageStream, check_disk, not_started
 
 MINIMUM_VERSION = (2, 34)  # Ubuntu 22.04
 MERGE_TREE_VERSION = (2, 38)  # the first `git merge-tree --write-tree`
 
-_TICK = 0.2  # seconds between looks at the clock while git says nothing
+_TICK = 0.2  # seconds between checks of the clock while git prints nothing
 _CAT_FILE = ("cat-file", "--batch")
-_GRACE = 3.0  # seconds a stopped git has for tidying up
+_GRACE = 3.0  # seconds that git has to clean up after SIGTERM
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a git process left: raw output, its messages, its exit status."""
+    """Output, messages and exit status of a git process."""
 
     stdout: bytes
     stderr: str
     code: int
 
     def text(self) -> str:
+        """Return the output as text, without surrounding whitespace."""
         return self.stdout.decode("utf-8", "surrogateescape").strip()
 
 
 @dataclass(frozen=True)
 class Git:
-    """A repository, and how to look at it: `index`, `work_tree` and borrowed object folders are explicit."""
+    """A repository, with its index, work tree and alternate object folders given explicitly."""
 
     git_dir: Path
     work_tree: Path | None = None
@@ -57,9 +58,10 @@ class Git:
     extra: Mapping[str, str] = field(default_factory=dict)
 
     def environment(self) -> dict[str, str]:
-        return self._placed(local_environment())
+        """Return the environment of a local command in this repository."""
+        return self._with_locations(local_environment())
 
-    def _placed(self, env: dict[str, str]) -> dict[str, str]:
+    def _with_locations(self, env: dict[str, str]) -> dict[str, str]:
         env["GIT_DIR"] = str(self.git_dir)
         if self.work_tree is not None:
             env["GIT_WORK_TREE"] = str(self.work_tree)
@@ -76,12 +78,12 @@ class Git:
         input: bytes | None = None,
         ok: Sequence[int] = (0,),
     ) -> Result:
-        """Run git and wait.
+        """Run git and wait for it to exit.
 
         Raises `GitError` for an exit status that is not in `ok`, HostError if the disk is full.
         """
         place = self.work_tree or self.git_dir
-        done = _spawn(args, self.environment(), input, cwd=place)
+        done = _run(args, self.environment(), input, cwd=place)
         if done.code:
             check_disk(done.stderr, place)
         if done.code not in ok:
@@ -89,10 +91,11 @@ class Git:
         return done
 
     def text(self, *args: str, input: bytes | None = None) -> str:
+        """Run git and return its output as text."""
         return self.run(*args, input=input).text()
 
     def lines(self, *args: str, input: bytes | None = None) -> list[bytes]:
-        """Output split at NUL: for the `-z` forms."""
+        """Run git and return its output split at NUL, for commands with `-z`."""
         return [line for line in self.run(*args, input=input).stdout.split(b"\0") if line]
 
     def transfer(
@@ -107,20 +110,22 @@ class Git:
     ) -> Result:
         """Run a git command that talks to a remote.
 
-        config, credentials: for this process only; nothing of them gets into a file or a command line.
-        stall: seconds without a sign of life before the process group is stopped.
-        on_progress: called with each progress line of git.
-        stop: ends it early, with Stopped.
         Raises GitError (`stalled` is set when the watchdog ended it), HostError if the disk is full.
+
+        Args:
+            config, credentials: For this process only; they are written to no file and no command line.
+            stall: Seconds without data after which the process group is stopped.
+            on_progress: Called with each progress line of git.
+            stop: Event that ends the transfer with GitStopped.
         """
-        env = self._placed(network_environment(config, credentials))
+        env = self._with_locations(network_environment(config, credentials))
         with command_log.recorded(args, self.git_dir, credentials) as outcome:
             watch = _Watch(stall, on_progress, stop or threading.Event(), outcome)
-            return _watched(args, env, input, self.git_dir, watch)
+            return _run_watched(args, env, input, self.git_dir, watch)
 
 
 class ObjectReader:
-    """Objects by id through one `git cat-file --batch`: a process per read would cost 3 ms each."""
+    """Reader of objects by id, through one `git cat-file --batch`: a process per read costs 3 ms each."""
 
     def __init__(self, repository: Git) -> None:
         self._ended = contextlib.ExitStack()
@@ -134,14 +139,16 @@ class ObjectReader:
         )
 
     def read(self, oid: str) -> tuple[str, bytes]:
-        """Kind and content. Raises GitError if the object isn't there, or isn't what its id says."""
+        """Return an object's type and content. Raises GitError if it is missing or damaged."""
         process = self._process
         assert process.stdin is not None and process.stdout is not None
         try:
             process.stdin.write(oid.encode() + b"\n")
             process.stdin.flush()
         except BrokenPipeError:
-            raise GitError(["cat-file", oid], process.wait(), "git ended at an earlier object") from None
+            raise GitError(
+                ["cat-file", oid], process.wait(), "git exited while reading an earlier object"
+            ) from None
         head = process.stdout.readline().split()
         if len(head) != 3:
             damaged = "is damaged" if not head else "is missing"
@@ -153,6 +160,7 @@ class ObjectReader:
         return head[1].decode(), data[:-1]
 
     def close(self) -> None:
+        """Close the pipes and wait for the process to exit."""
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 try:
@@ -194,13 +202,13 @@ def _start(
             stdout=subprocess.PIPE,
             stderr=stderr,
             start_new_session=new_session,
-            restore_signals=False,  # at the limit on the size of files git then says so, and does not just die
+            restore_signals=False,  # so that git reports the limit on file sizes instead of being killed
         )
     except OSError as error:
         raise not_started(error, _dotted(MINIMUM_VERSION)) from error
 
 
-def _spawn(args: Sequence[str], env: Mapping[str, str], input: bytes | None, cwd: Path | None) -> Result:
+def _run(args: Sequence[str], env: Mapping[str, str], input: bytes | None, cwd: Path | None) -> Result:
     stdin = subprocess.DEVNULL if input is None else subprocess.PIPE
     with command_log.recorded(args, cwd) as outcome:
         with _start(args, env, cwd, stdin=stdin) as process:
@@ -214,7 +222,7 @@ def _spawn(args: Sequence[str], env: Mapping[str, str], input: bytes | None, cwd
 
 @dataclass(frozen=True)
 class _Watch:
-    """How a transfer is watched; see `Git.transfer`."""
+    """Limits and callbacks of one transfer, as `Git.transfer` takes them."""
 
     stall: float
     on_progress: Callable[[str], None] | None
@@ -222,43 +230,49 @@ class _Watch:
     outcome: command_log.CommandOutcome
 
 
-def _watched(
+def _run_watched(
     args: Sequence[str], env: Mapping[str, str], input: bytes | None, cwd: Path, watch: _Watch
 ) -> Result:
     if watch.stop.is_set():
         raise GitStopped
     import tempfile  # only a fetch pays for it
 
-    with tempfile.TemporaryFile(dir=cwd) as given:  # a pipe could fill up while nobody watches
-        given.write(input or b"")
-        given.seek(0)
-        # A session of its own: git starts helpers, which end with it, and none of them has a terminal to ask.
-        process = _start(args, env, cwd, stdin=given, new_session=True)
-    news = News(watch.on_progress)
+    with tempfile.TemporaryFile(dir=cwd) as stdin_file:  # a pipe could fill up and block
+        stdin_file.write(input or b"")
+        stdin_file.seek(0)
+        # A session of its own: git's helpers can be stopped with it, and none of them has a terminal to prompt on.
+        process = _start(args, env, cwd, stdin=stdin_file, new_session=True)
+    messages_of_git = MessageStream(watch.on_progress)
     output: list[bytes] = []
     with process:
         try:
-            stalled = not _listen(process, watch, output, news)
+            stalled = not _read_output(process, watch, output, messages_of_git)
         finally:
-            _end(process)
-            watch.outcome.stderr, watch.outcome.code = news.text(), process.returncode
+            _stop(process)
+            watch.outcome.stderr, watch.outcome.code = messages_of_git.text(), process.returncode
     if stalled or process.returncode != 0:
-        messages = news.text()
+        messages = messages_of_git.text()
         check_disk(messages, cwd)
-        heard = bool(output) or news.heard
+        received_data = bool(output) or messages_of_git.received_data
         raise GitError(
-            args, process.returncode, messages, stalled=watch.stall if stalled else None, heard=heard
+            args,
+            process.returncode,
+            messages,
+            stalled=watch.stall if stalled else None,
+            received_data=received_data,
         )
-    return Result(b"".join(output), news.text(), 0)
+    return Result(b"".join(output), messages_of_git.text(), 0)
 
 
-def _listen(process: subprocess.Popen[bytes], watch: _Watch, output: list[bytes], news: News) -> bool:
-    """Take what the process says until it ends (True) or stalls (False)."""
+def _read_output(
+    process: subprocess.Popen[bytes], watch: _Watch, output: list[bytes], messages_of_git: MessageStream
+) -> bool:
+    """Read the output of a process until it exits (True) or stalls (False)."""
     tick = min(_TICK, watch.stall / 4)
-    alive = time.monotonic()
+    last_data = time.monotonic()
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ, output.append)  # type: ignore[arg-type]
-        selector.register(process.stderr, selectors.EVENT_READ, news.feed)  # type: ignore[arg-type]
+        selector.register(process.stderr, selectors.EVENT_READ, messages_of_git.feed)  # type: ignore[arg-type]
         while True:
             if selector.get_map():
                 ready = selector.select(tick)
@@ -271,7 +285,7 @@ def _listen(process: subprocess.Popen[bytes], watch: _Watch, output: list[bytes]
             for key, _ in ready:
                 data = os.read(key.fd, 65536)
                 if data:
-                    alive = time.monotonic()
+                    last_data = time.monotonic()
                     key.data(data)
                 else:
                     selector.unregister(key.fileobj)
@@ -280,18 +294,18 @@ def _listen(process: subprocess.Popen[bytes], watch: _Watch, output: list[bytes]
             # The pipes may stay open longer: an ssh master or a credential cache that git started has them.
             if not ready and process.poll() is not None:
                 return True
-            if time.monotonic() - alive > watch.stall:
+            if time.monotonic() - last_data > watch.stall:
                 return False
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Stop the process and all it started, unless it has ended by itself."""
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Stop the process and its children, unless it has exited."""
     if process.poll() is not None:
         return
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)
-        except (ProcessLookupError, PermissionError):  # macOS says the latter of a group of zombies
+        except (ProcessLookupError, PermissionError):  # macOS raises the latter for a group of zombies
             return
         try:
             process.wait(timeout=_GRACE)
@@ -300,9 +314,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def commit_subjects(repository: Git, ids: Sequence[str]) -> list[str]:
-    """First lines of commit messages, by GitPython's object model over our own reader.
+    """Return the first lines of commit messages, by GitPython's object model over `ObjectReader`.
 
-    (Its own database would run git in the user's environment; the one that reads packs itself is deprecated.)
+    GitPython's own database would run git in the user's environment; its reader of packs is deprecated.
     """
     import io
 
@@ -332,11 +346,15 @@ def _dotted(version: tuple[int, ...]) -> str:
 
 @lru_cache(maxsize=1)
 def git_version() -> tuple[int, int]:
-    """Major and minor version of the git on PATH. Raises HostError if there is none or it is too old."""
-    done = _spawn(["version"], local_environment(), None, None)
+    """Return the major and minor version of git on PATH. Raises HostError if git is missing or too old."""
+    done = _run(["version"], local_environment(), None, None)
     found = re.search(r"(\d+)\.(\d+)", done.stdout.decode("utf-8", "replace"))
     if done.code or not found:
-        raise HostError("git does not tell its version", why=done.stderr.strip() or None)
+        raise HostError(
+            "The version of git can't be determined",
+            why=done.stderr.strip() or None,
+            hint="Check that `git version` works in this shell.",
+        )
     number = (int(found[1]), int(found[2]))
     if number < MINIMUM_VERSION:
         raise HostError(
@@ -358,12 +376,12 @@ def require_git(minimum: tuple[int, int], purpose: str) -> None:
         )
 
 
-# What stands in `info/attributes`, above any .gitattributes of an upstream: bytes are bytes.
+# Content of `info/attributes`, which overrides every .gitattributes of an upstream: no file is converted.
 ATTRIBUTES = "* -text -eol -ident -filter -working-tree-encoding -crlf !merge !diff !whitespace\n"
 
 
 def init_bare(path: Path, *, bare: bool = True) -> None:
-    """Write an empty repository: what `git init` would, less its template, hooks and one process."""
+    """Create an empty repository as `git init` does, without templates, hooks or a process."""
     for folder in ("objects/info", "objects/pack", "refs", "info"):
         (path / folder).mkdir(parents=True, exist_ok=True)
     (path / "HEAD").write_text("ref: refs/heads/main\n")

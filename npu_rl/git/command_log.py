@@ -48,7 +48,7 @@ def begin(arguments: Sequence[str]) -> None:
 
 
 def end(seconds: float) -> None:
-    """Tell, and log if a git command was logged, how long the whole command took."""
+    """Notify, and log if a git command was logged, how long the whole command took."""
     global echo
     if echo is not None:
         echo(f"npu-rl: {seconds:.3f} s in all")

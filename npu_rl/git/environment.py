@@ -1,8 +1,8 @@
-"""What a git process gets to see: its whole environment and configuration.
+"""Environment and configuration of git processes.
 
-Local work sees nothing of the user's: ids and bytes must not depend on who runs it. Work on the network
-sees how the user reaches a host (proxies, certificates, ssh, credential helpers, `insteadOf`), and no
-more. Each line below once failed without its setting.
+Local commands use none of the user's configuration: ids and bytes must not depend on who runs them. Network commands
+use the user's way to reach a host (proxies, certificates, ssh, credential helpers, `insteadOf`) and nothing else.
+Each setting below fixes a failure that was seen without it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ALLOWED_PROTOCOLS = "https:http:ssh:git:file"
 
 _NULL = os.devnull
 
-# What decides ids and bytes. Set for every call, network or not.
+# Settings that affect ids and bytes; set for every call.
 _CONFIG: dict[str, str] = {
     "core.hooksPath": _NULL,
     "core.attributesFile": _NULL,
@@ -75,8 +75,8 @@ _ALWAYS = {
     "GIT_EDITOR": ":",
 }
 
-# Nobody sits there to answer. (BatchMode would do for ssh, but setting GIT_SSH_COMMAND would put aside
-# the user's own core.sshCommand; without a terminal ssh asks only through these.)
+# No prompts. (ssh has BatchMode, but setting GIT_SSH_COMMAND would override the user's own core.sshCommand; without a
+# terminal ssh prompts only through these.)
 _NO_QUESTIONS = {"SSH_ASKPASS_REQUIRE": "never", "GCM_INTERACTIVE": "never"}
 
 # Settings of the user's that a fetch must honour: how to reach a host and who one is.
@@ -89,11 +89,10 @@ _KEPT_VARIABLES = ("PATH", "TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "GI
 
 @dataclass(frozen=True)
 class Credentials:
-    """Who to be at one place ("https://host:port").
+    """User and password for one host ("https://host:port").
 
-    git gets them from a helper that reads its own environment: a URL would show them in the command line
-    of git's transport helpers, in messages, in configuration files, and to the user's other helpers,
-    which may store them.
+    git gets them from a helper that reads its own environment: in a URL they would appear in the command lines of
+    git's transport helpers, in messages and configuration files, and the user's other helpers might store them.
     """
 
     place: str
@@ -101,10 +100,12 @@ class Credentials:
     password: str = field(repr=False)
 
     def configuration(self) -> list[tuple[str, str]]:
+        """Return the settings that make the helper below the only one for this host."""
         key = f"credential.{self.place}.helper"
         return [(key, ""), (key, _HELPER)]  # the first one forgets every helper named before
 
     def environment(self) -> dict[str, str]:
+        """Return the variables that the helper reads."""
         return {"NPU_RL_GIT_USERNAME": self.username, "NPU_RL_GIT_PASSWORD": self.password}
 
 
@@ -117,7 +118,7 @@ _HELPER = (
 
 
 def local_environment() -> dict[str, str]:
-    """The whole environment of a git process that touches no network."""
+    """Return the complete environment of a git process that does not use the network."""
     env = {k: os.environ[k] for k in _KEPT_VARIABLES if k in os.environ}
     env.update(_ALWAYS)
     env.update(
@@ -134,10 +135,10 @@ def local_environment() -> dict[str, str]:
 def network_environment(
     extra: Mapping[str, str] | None = None, credentials: Credentials | None = None
 ) -> dict[str, str]:
-    """As local, but with the user's own proxies, certificates, credential helpers and `insteadOf`.
+    """Return the environment of a network command: the user's proxies, certificates, credential helpers, `insteadOf`.
 
-    A helper may be a Python program, and in an activated workspace PYTHONPATH leads into the tree: a stray file
-    there would see the credentials. No PYTHON* variable goes on.
+    No PYTHON* variable is passed on: a credential helper may be a Python program, and in an activated workspace
+    PYTHONPATH points into the tree, where a stray file would see the credentials.
     """
     env = {
         k: v
@@ -157,7 +158,7 @@ def network_environment(
 
 
 def _users_settings() -> list[tuple[str, str]]:
-    """What the user set through GIT_CONFIG_COUNT: CI systems give credentials and `insteadOf` that way."""
+    """Return the user's settings in GIT_CONFIG_COUNT, with which CI systems pass credentials and `insteadOf`."""
     count = os.environ.get("GIT_CONFIG_COUNT", "")
     if not count.isdecimal():
         return []
@@ -169,7 +170,7 @@ def _users_settings() -> list[tuple[str, str]]:
 
 
 def _configuration(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Settings as environment variables: nothing in a file, nothing on a command line that `ps` shows."""
+    """Return settings as environment variables, which appear neither in a file nor in the output of `ps`."""
     variables: dict[str, str] = {}
     count = 0
     for key, value in pairs:

@@ -1,4 +1,4 @@
-"""What git says, made fit for a person: no secrets, no control characters, one error for each way to fail."""
+"""Messages of git as errors: without secrets and control characters, one error class per kind of failure."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 from npu_rl.errors import HostError, NpuRlError
 from npu_rl.printable import printable
 
-_KEPT_LINES = 200  # of a remote's messages: more is chatter or worse
-_DISK = re.compile(
+_MAXIMUM_LINES = 200  # of a remote's messages
+_DISK_FULL = re.compile(
     "No space left on device|Disk quota exceeded|Read-only file system|Out of diskspace|File too large"
     "|unable to (write|create) file",
     re.IGNORECASE,
@@ -20,53 +20,60 @@ _DISK = re.compile(
 
 
 def redact(text: str) -> str:
-    """The text with passwords and tokens in URLs replaced."""
+    """Mask passwords and tokens in URLs."""
     from npu_rl.masking import without_passwords  # its patterns take milliseconds, and git rarely complains
 
     return without_passwords(text)
 
 
 class GitError(NpuRlError):
-    """git said no. `stderr` is fit for a person; `code` is its exit status (negative: killed by a signal).
+    """A git command failed; `stderr` has its printable messages, `code` its status (negative: killed by a signal).
 
-    stalled: seconds without a sign of life, if that is why it was stopped.
-    heard: whether the process had said anything until then.
+    Attributes:
+        stalled: Seconds without data, if that is why it was stopped.
+        received_data: Whether it had sent any data before.
     """
 
     def __init__(
-        self, args: Sequence[str], code: int, stderr: str, *, stalled: float | None = None, heard: bool = True
+        self,
+        args: Sequence[str],
+        code: int,
+        stderr: str,
+        *,
+        stalled: float | None = None,
+        received_data: bool = True,
     ) -> None:
         self.command = "git " + " ".join(args[:6]) + (" …" if len(args) > 6 else "")
         self.code = code
         self.stderr = printable(redact(stderr)).strip()
         self.stalled = stalled
-        self.heard = heard
-        why = self.stderr or _ending(code)
+        self.received_data = received_data
+        why = self.stderr or _exit_reason(code)
         if stalled is not None:
             why = f"no data for {stalled:g} seconds"
         super().__init__(f"{redact(self.command)} failed", why=why)
 
 
-def _ending(code: int) -> str:
-    """What an exit status means where git said nothing itself."""
+def _exit_reason(code: int) -> str:
+    """Describe an exit status, for a git that printed no message."""
     if code == -signal.SIGPIPE:
-        return "the remote closed the connection before git had asked"
+        return "the remote closed the connection before git sent its request"
     if code < 0:
-        return f"git was ended by signal {-code}"
+        return f"git was killed by signal {-code}"
     return f"exit status {code}"
 
 
 class GitStopped(NpuRlError):
-    """The work was given up because something else had failed, or a person said so."""
+    """A transfer was stopped because another one failed, or by the user."""
 
     def __init__(self) -> None:
         super().__init__("Stopped")
 
 
 def check_disk(stderr: str, place: Path) -> None:
-    """Raise HostError if git's messages say that the disk (ours, not the remote's) gave no room."""
+    """Raise HostError if git's messages report a full or read-only local disk (not the remote's)."""
     lines = (line for line in stderr.splitlines() if not line.startswith("remote:"))
-    line = next((line for line in lines if _DISK.search(line)), None)
+    line = next((line for line in lines if _DISK_FULL.search(line)), None)
     if line is not None:
         what, hint = "The disk is full", "Free some space, then run again."
         if "read-only" in line.lower():
@@ -74,7 +81,7 @@ def check_disk(stderr: str, place: Path) -> None:
         elif "too large" in line:
             what, hint = "A file is too large for this disk, or for `ulimit -f`", "Choose another folder."
         elif "unable to" in line and "No space" not in line:  # git does not say why
-            what = "The disk is full, or does not take a file"
+            what = "git could not write a file: the disk may be full"
         raise HostError(what, where=str(place), why=printable(redact(line)), hint=hint)
 
 
@@ -88,17 +95,17 @@ def not_started(error: OSError, minimum: str) -> NpuRlError:
         return HostError(
             "git can't be started",
             why=error.strerror,
-            hint="Raise the limits of this shell (ulimit -n 1024, ulimit -u), or end other programs.",
+            hint="Raise the limits of this shell (ulimit -n 1024, ulimit -u), or stop other programs.",
         )
     if not isinstance(error, FileNotFoundError):
         return HostError("git can't be started", why=error.strerror, hint=install)
     if error.filename and str(error.filename) != "git":
-        return HostError(f"The folder {error.filename} is gone", hint="Run the command again.")
+        return HostError(f"The folder {error.filename} no longer exists", hint="Run the command again.")
     return HostError("git is not installed, or not on PATH", hint=install)
 
 
-class News:
-    """git's messages, told apart from its progress lines."""
+class MessageStream:
+    """Splits the stderr of git into messages and progress lines."""
 
     _PROGRESS = re.compile(
         r"^(remote: )?(Receiving|Resolving|Counting|Compressing|Enumerating|Unpacking|Checking)\b"
@@ -106,15 +113,16 @@ class News:
     )
 
     def __init__(self, on_progress: Callable[[str], None] | None) -> None:
-        self.heard = False
+        self.received_data = False
         self._on_progress = on_progress
         self._lines: list[str] = []
-        self._rest = b""
+        self._unfinished = b""
 
     def feed(self, data: bytes) -> None:
-        self.heard = True
-        *lines, self._rest = re.split(rb"[\r\n]", self._rest + data)
-        self._rest = self._rest[-65536:]
+        """Add output of git."""
+        self.received_data = True
+        *lines, self._unfinished = re.split(rb"[\r\n]", self._unfinished + data)
+        self._unfinished = self._unfinished[-65536:]
         for line in lines:
             self._line(line.decode("utf-8", "replace").strip())
 
@@ -126,9 +134,10 @@ class News:
                 self._on_progress(printable(line))
         else:
             self._lines.append(line)
-            del self._lines[:-_KEPT_LINES]
+            del self._lines[:-_MAXIMUM_LINES]
 
     def text(self) -> str:
-        self._line(self._rest.decode("utf-8", "replace").strip())
-        self._rest = b""
+        """Return the messages, without progress lines."""
+        self._line(self._unfinished.decode("utf-8", "replace").strip())
+        self._unfinished = b""
         return "\n".join(self._lines)

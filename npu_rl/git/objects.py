@@ -1,7 +1,7 @@
-"""git's object model in a few lines: what an id is, what a tree and a commit look like.
+"""Git's object model: ids, trees and commits as bytes.
 
-Ids are computed here and checked by git wherever git writes or reads the object, so a slip in this
-file can't go unnoticed. Format: git's Documentation/gitformat-pack and "Git Internals - Git Objects".
+git checks the ids computed here wherever it reads or writes the objects, so a bug in this module shows at once.
+Format: git's Documentation/gitformat-pack and "Git Internals - Git Objects".
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ EXECUTABLE = "100755"
 SYMLINK = "120000"
 GITLINK = "160000"
 
-DEEPEST = 200  # folders above a file; real trees have a dozen, and 2,000 fill the longest path Linux takes
-_LONGEST_NAME = 255  # bytes; what Linux and macOS file systems hold
+MAXIMUM_DEPTH = (
+    200  # folders above a file; real trees have a dozen, and 2,000 fill the longest path Linux takes
+)
+_MAXIMUM_NAME = 255  # bytes; what Linux and macOS file systems hold
 
 # Characters HFS+ ignores in names: git's own list (utf8.c, next_hfs_char).
 _HFS_IGNORES = re.compile(r"[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")
@@ -29,7 +31,7 @@ EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
 
 def object_id(kind: str, data: bytes) -> str:
-    """The id of an object: SHA-1 over its kind, length and content. Identity, not secrecy."""
+    """Return the id of an object: SHA-1 over its type, length and content."""
     digest = hashlib.sha1(f"{kind} {len(data)}\0".encode(), usedforsecurity=False)
     digest.update(data)
     return digest.hexdigest()
@@ -42,25 +44,27 @@ def short(oid: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of a tree: a mode (git's octal text) and an object id."""
+    """One entry of a tree: a mode (git's octal text) and an object id."""
 
     mode: str
     oid: str
 
     @property
     def is_tree(self) -> bool:
+        """Whether the entry is a folder."""
         return self.mode == TREE
 
 
 class MalformedObject(NpuRlError):
-    """An object that hashes to its id, and still is not what git would have written."""
+    """An object that matches its id but that git would not have written."""
 
 
 def parse_tree(data: bytes) -> dict[str, Entry]:
-    """Entries of a tree object by name. Names are bytes on disk; odd ones survive as surrogates.
+    """Return the entries of a tree object by name; bytes that are not UTF-8 become surrogates.
 
-    Raises MalformedObject for data that is cut off or names something twice: two readers could see
-    two different trees in it.
+    Raises:
+        MalformedObject: For data that is truncated or lists a name twice, which two readers could read
+            differently.
     """
     entries: dict[str, Entry] = {}
     at = 0
@@ -69,11 +73,11 @@ def parse_tree(data: bytes) -> dict[str, Entry]:
         null = data.find(b"\0", space)
         end = null + 21
         if space < 0 or null < 0 or end > len(data):
-            raise MalformedObject("A tree object is cut off")
+            raise MalformedObject("A tree object is truncated")
         name = data[space + 1 : null].decode("utf-8", "surrogateescape")
         if not name or name in entries:
             raise MalformedObject(
-                f"A tree object has {name!r} twice" if name else "A tree has a nameless entry"
+                f"A tree object lists {name!r} twice" if name else "A tree object has an entry without a name"
             )
         mode = data[at:space].decode("ascii", "replace").lstrip("0")
         entries[name] = Entry(mode, data[null + 1 : end].hex())
@@ -82,7 +86,7 @@ def parse_tree(data: bytes) -> dict[str, Entry]:
 
 
 def format_tree(entries: Mapping[str, Entry]) -> bytes:
-    """The inverse of `parse_tree`, in git's order (a folder sorts as if its name ended in a slash)."""
+    """Return the tree object of entries, in git's order (a folder sorts as if its name ended in a slash)."""
 
     def key(item: tuple[str, Entry]) -> bytes:
         name, entry = item
@@ -98,39 +102,43 @@ def format_tree(entries: Mapping[str, Entry]) -> bytes:
     )
 
 
-def unfit_name(name: str) -> str | None:
-    """Why a file or folder of this name could not be checked out on every file system; None if it could."""
+def invalid_name_reason(name: str) -> str | None:
+    """Return why a name can't be checked out on every file system; None if it can."""
     if not name or name in (".", ".."):
-        return "a path has the part '" + name + "'"
+        return f"a path component is '{name}'"
     try:
         size = len(name.encode("utf-8", "surrogateescape"))
     except UnicodeEncodeError:
-        return "a part of its name is no text"
-    if size > _LONGEST_NAME:
-        return f"a part of its name is longer than {_LONGEST_NAME} bytes"
+        return "a path component is not valid text"
+    if size > _MAXIMUM_NAME:
+        return f"a path component is longer than {_MAXIMUM_NAME} bytes"
     if is_dot_git(name):
-        return f"{name!a} is, or passes for, git's own folder"
+        return f"{name!a} is git's own folder on some file systems"
     return None
 
 
 def is_dot_git(name: str) -> bool:
-    """`.git` as some file system may read it: any case, characters that HFS+ ignores, and of NTFS trailing dots
-    and spaces, streams, backslashes and the short name."""
+    """Return whether some file system reads the name as `.git`.
+
+    That is: any case, characters that HFS+ ignores, and on NTFS trailing dots and spaces, streams, backslashes and the
+    short name.
+    """
     plain = name if name.isascii() else _HFS_IGNORES.sub("", name)
     plain = re.split(r"[:\\]", plain, maxsplit=1)[0].rstrip(" .").lower()
     return plain in (".git", "git~1")
 
 
 def check_depth(path: str) -> None:
-    """Raise MalformedObject for a path below more folders than any tree that is meant to be checked out has."""
-    if path.count("/") > DEEPEST:
-        raise MalformedObject(f"A tree is more than {DEEPEST} folders deep", why=f"{path[:80]}…")
+    """Raise MalformedObject for a path that is nested more than MAXIMUM_DEPTH folders deep."""
+    if path.count("/") > MAXIMUM_DEPTH:
+        raise MalformedObject(f"A tree is more than {MAXIMUM_DEPTH} folders deep", why=f"{path[:80]}…")
 
 
 def nested(files: Iterable[tuple[str, Entry]]) -> Iterator[tuple[str, bytes]]:
-    """Tree objects (id, data) for flat (path, entry) pairs, inner ones first; the last is the root.
+    """Yield the tree objects (id, data) of flat (path, entry) pairs, inner ones first; the last is the root.
 
-    Raises MalformedObject if a path is there twice, is a file and a folder, or is too deep.
+    Raises:
+        MalformedObject: If a path is listed twice, is both a file and a folder, or is too deep.
     """
     root: _Folder = {}
     for path, entry in files:
@@ -140,36 +148,36 @@ def nested(files: Iterable[tuple[str, Entry]]) -> Iterator[tuple[str, bytes]]:
         for folder in folders:
             below = at.setdefault(folder, {})
             if isinstance(below, Entry):
-                raise MalformedObject(f"A tree has {folder!r} as a file and as a folder", why=path)
+                raise MalformedObject(f"A tree has both a file and a folder named {folder!r}", why=path)
             at = below
         if name in at:
-            raise MalformedObject("A tree has a path twice", why=path)
+            raise MalformedObject("A tree lists a path twice", why=path)
         at[name] = entry
-    made: list[tuple[str, bytes]] = []
-    _build(root, made)
-    yield from made
+    trees: list[tuple[str, bytes]] = []
+    _build(root, trees)
+    yield from trees
 
 
 _Folder = dict[str, "Entry | _Folder"]
 
 
-def _build(folder: _Folder, made: list[tuple[str, bytes]]) -> Entry:
-    """Append the folder's tree object, and before it those below."""
-    entries = {n: e if isinstance(e, Entry) else _build(e, made) for n, e in folder.items()}
+def _build(folder: _Folder, trees: list[tuple[str, bytes]]) -> Entry:
+    """Append the folder's tree object, after those of its subfolders."""
+    entries = {n: e if isinstance(e, Entry) else _build(e, trees) for n, e in folder.items()}
     data = format_tree(entries)
-    made.append((object_id("tree", data), data))
-    return Entry(TREE, made[-1][0])
+    trees.append((object_id("tree", data), data))
+    return Entry(TREE, trees[-1][0])
 
 
 def format_commit(tree: str, parents: Iterable[str], author: str, seconds: int, message: str) -> bytes:
-    """A commit object; author and committer are the same, the zone is UTC."""
+    """Return a commit object whose author and committer are the same, in UTC."""
     lines = [f"tree {tree}", *(f"parent {p}" for p in parents)]
     lines += [f"author {author} {seconds} +0000", f"committer {author} {seconds} +0000", "", message]
     return "\n".join(lines).encode("utf-8", "surrogateescape")
 
 
 def commit_tree_id(data: bytes) -> str:
-    """The root tree a commit object names. Raises MalformedObject."""
+    """Return the id of a commit object's root tree. Raises MalformedObject."""
     if not re.match(rb"tree [0-9a-f]{40}\n", data):
         raise MalformedObject("A commit object names no tree")
     return data[5:45].decode()

@@ -1,1 +1,1 @@
-"""The lock: what a manifest was resolved to, as one file that says everything and proves its pins."""
+"""Locks: the resolved manifest as one file, with an inclusion proof for each pin."""

@@ -1,6 +1,6 @@
-"""The proof in a lock: the pin's commit object and the trees on the way to what is taken.
+"""Inclusion proofs in a lock: the pin's commit object and the trees on the path to each taken path.
 
-Hashing them shows, off line, that this commit contains these trees. Writing one is `resolve`'s business.
+Hashing them proves, without network access, that the commit contains these trees. `resolve` writes them.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
 
 
 def pack(objects: Iterable[bytes]) -> tuple[str, ...]:
-    """Objects (the pin's commit, its root tree, other trees) as text for the lock."""
+    """Return objects (the pin's commit, its root tree, other trees) as text for the lock."""
     return tuple(pack_bytes(data) for data in objects)
 
 
 def check_proof(name: str, component: LockedComponent, where: str, allowance: Allowance) -> None:
-    """Prove that the pin contains what is taken. allowance: of the whole lock. Raises LockError."""
+    """Prove that the pin contains the taken paths. Raises LockError; `allowance` bounds the whole lock."""
     if component.pin is None:
         return
     try:
-        why = _flaw(component, allowance)
+        why = _why_invalid(component, allowance)
     except (ValueError, MalformedObject) as error:  # no base64, an object cut short
         why = str(error)
     if why is not None:
         raise LockError(
-            f"The lock does not prove what it says about {name}",
+            f"The inclusion proof of {name} in the lock is invalid",
             where=where,
             why=why,
-            hint="Make it anew: npu-rl lock --manifest M",
+            hint="Make a new lock: npu-rl lock --manifest M",
         )
 
 
-def _flaw(component: LockedComponent, allowance: Allowance) -> str | None:
+def _why_invalid(component: LockedComponent, allowance: Allowance) -> str | None:
     objects = [allowance.unpack(text) for text in component.proof]
     if not objects or object_id("commit", objects[0]) != component.pin:
         return f"its first object is not the commit {component.pin}"
@@ -47,13 +47,13 @@ def _flaw(component: LockedComponent, allowance: Allowance) -> str | None:
     if component.root is not None and component.root != root:
         return f"the commit's tree is {root}, not {component.root}"
     if component.checkout == "full" and component.root is None:
-        return "it names no root tree"
-    for part in component.parts():
+        return "the lock has no root tree for `checkout: full`"
+    for part in component.delivered_paths():
         found = _find(root, part.path, trees)
-        if part.entry is None and not _has_not(root, part.path, trees):
-            return f"{part.path} may be there, and is said not to be"
+        if part.entry is None and not _is_proven_absent(root, part.path, trees):
+            return f"{part.path} is recorded as absent, and the proof does not show that"
         if found != part.entry:
-            return f"{part.path} is {found.oid if found else 'not there'}, not {part.id}"
+            return f"{part.path} is {found.oid if found else 'missing'}, not {part.id}"
     for module in component.submodules:
         commits = [allowance.unpack(text) for text in module.proof[:1]]
         if not commits or object_id("commit", commits[0]) != module.pin:
@@ -71,8 +71,8 @@ def _find(root: str, path: str, trees: Mapping[str, bytes]) -> Entry | None:
     return entry
 
 
-def _has_not(root: str, path: str, trees: Mapping[str, bytes]) -> bool:
-    """Whether the objects show that a path is not there; one that they don't reach might be."""
+def _is_proven_absent(root: str, path: str, trees: Mapping[str, bytes]) -> bool:
+    """Return whether the objects prove that a path does not exist."""
     entry = Entry(TREE, root)
     for part in path.split("/"):
         if not entry.is_tree:

@@ -1,6 +1,6 @@
-"""What the texts of a lock may be. They become paths, refs and arguments of git, so each is checked.
+"""Types of the text fields of a lock, which become paths, refs and arguments of git, and so are checked.
 
-Stricter than a manifest's where that is possible: a lock is written by a program.
+They are stricter than a manifest's where possible, since a program writes the lock.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Annotated
 
 from npu_rl.config import text_checks
 from npu_rl.config.git_url import check_git_url
-from npu_rl.git.objects import DEEPEST, unfit_name
+from npu_rl.git.objects import MAXIMUM_DEPTH, invalid_name_reason
 
 
 def _pattern(pattern: str, what: str) -> Callable[[str], str]:
@@ -26,29 +26,29 @@ def _pattern(pattern: str, what: str) -> Callable[[str], str]:
 
 
 def check_upstream_path(value: str) -> str:
-    """A path out of an upstream tree: any name git stores, but none that leads elsewhere."""
-    why = next(filter(None, map(unfit_name, value.split("/"))), None)
-    if why or "\0" in value or value.count("/") > DEEPEST:
+    """Check a path of an upstream tree: any name git stores, but none that points outside the tree."""
+    why = next(filter(None, map(invalid_name_reason, value.split("/"))), None)
+    if why or "\0" in value or value.count("/") > MAXIMUM_DEPTH:
         raise ValueError(f"{value[:80]!r} is not a path inside a repository" + (f": {why}" if why else ""))
     return value
 
 
 def _check_value(value: str) -> str:
-    """The value of a variable: what YAML takes for text. It goes into scripts and into environments."""
-    if _UNFIT.search(value):
-        raise ValueError(f"{value[:80]!r} holds a control character")
+    """Check the value of a variable, which goes into scripts and environments: any text that YAML accepts."""
+    if _CONTROL.search(value):
+        raise ValueError(f"{value[:80]!r} contains a control character")
     return value
 
 
 def _check_requirement(value: str) -> str:
-    """One line that pip reads as a requirement and not as an option."""
+    """Check one line that pip reads as a requirement, not as an option."""
     text_checks.check_text(value)
     if not value.strip()[0].isalnum():
         raise ValueError(f"{value[:80]!r} is not a requirement")
     return value
 
 
-_UNFIT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 
 Text = Annotated[str, text_checks.check_text]
 Device = Annotated[str, _pattern("npu|cuda|cpu", "a device")]

@@ -1,8 +1,7 @@
-"""The lock: everything `setup` and `verify` need to know, and nothing they would have to resolve.
+"""Model of the lock: everything that `setup` and `verify` need, fully resolved.
 
-A machine writes it, people commit it. It is plain JSON with a digest over itself; the chain from each
-pin to the taken trees is in it as git objects (`proof`), so it proves itself by hashing, off line.
-No heavy imports here: this file is on the way of every `verify`.
+A lock is JSON with a digest of its content. It has the git objects from each pin to the taken trees (`proof`), so
+hashing proves it without network access. No heavy imports here: every `verify` imports this module.
 """
 
 from __future__ import annotations
@@ -25,14 +24,15 @@ from npu_rl.lock.strict_json import UnexpectedShape, build, plain
 LOCK_FORMAT = 1
 MAXIMUM_SIZE = 32 * MiB
 
-_AGAIN = "Restore it from version control, or make it anew: npu-rl lock --manifest M"
+_RESTORE = "Restore it from version control, or make a new one: npu-rl lock --manifest M"
 
 
 @dataclass(frozen=True)
 class LockedTake:
-    """One path of a component, as it is upstream at the pin, and where it goes. `path` "." is the root.
+    """One taken path of a component at the pin ("." is the root), and its target in the code tree.
 
-    mode, id: None where the pin does not have the path, and a merge brings it.
+    Attributes:
+        mode, id: None where the pin does not have the path and a merge adds it.
     """
 
     path: t.TreePath
@@ -42,12 +42,13 @@ class LockedTake:
 
     @property
     def entry(self) -> Entry | None:
+        """The path's entry at the pin, if it exists there."""
         return Entry(self.mode, self.id) if self.mode is not None and self.id is not None else None
 
 
 @dataclass(frozen=True)
-class Held:
-    """One path of a component at the pin that patches come from: delivered, and not laid into the code tree."""
+class HeldPath:
+    """One path of a component at the pin that contains patches; it is delivered but not part of the code tree."""
 
     path: t.TreePath
     mode: t.Mode
@@ -55,12 +56,13 @@ class Held:
 
     @property
     def entry(self) -> Entry:
+        """The path's entry at the pin."""
         return Entry(self.mode, self.id)
 
 
 @dataclass(frozen=True)
 class LockedSource:
-    """One place a component may come from: exactly one of git, pypi, bundle."""
+    """One source of a component: exactly one of git, pypi, bundle."""
 
     git: t.Url | None = None
     pypi: t.Release | None = None
@@ -71,17 +73,20 @@ class LockedSource:
     drop: tuple[t.TreePath, ...] = ()
 
     def shown(self) -> str:
+        """Return the source for messages."""
         return self.git or self.pypi or self.bundle or "?"
 
 
 @dataclass(frozen=True)
 class Record:
-    """What a merge does to one path: `id` None takes it away, else it becomes that blob.
+    """The effect of a merge on one path: removal (`id` is None), or a new blob.
 
-    Without three_way or content the blob is upstream's own, or an earlier record of the component made it.
-    three_way: base, ours, theirs; `git merge-file` makes the blob of them.
-    content: the blob itself (zlib, base64), where merge-file does not give what the merge gave: git merges
-    with the histogram diff, merge-file with Myers', and now and then that matters.
+    Without three_way or content the blob is upstream's own, or an earlier record of the component creates it.
+
+    Attributes:
+        three_way: Base, ours and theirs, from which `git merge-file` creates the blob.
+        content: The blob itself (zlib, base64), where merge-file gives another result than the merge: git merges with
+            the histogram diff, merge-file with Myers'.
     """
 
     path: t.UpstreamPath
@@ -95,9 +100,11 @@ class Record:
 class LockedMerge:
     """A pull request, as it was when the lock was made.
 
-    commits: "id subject" of what it brought, the oldest first; of many, the newest, with `older` more before.
-    drift: how many of them are the base branch's, and not the request's own.
-    inside, outside: the paths it changes, in what is taken and elsewhere.
+    Attributes:
+        commits: "id subject" of its commits, oldest first; only the newest if there are many.
+        older: How many commits precede these.
+        drift: How many of the commits are the base branch's, not the pull request's own.
+        inside, outside: The paths it changes, among the taken paths and elsewhere.
     """
 
     ref: t.Ref
@@ -116,7 +123,7 @@ class LockedMerge:
 
     @property
     def count(self) -> int:
-        """How many commits it brought."""
+        """How many commits it adds."""
         return self.older + len(self.commits)
 
 
@@ -124,9 +131,12 @@ class LockedMerge:
 class LockedPatch:
     """One patch of a component, or of the assembled tree.
 
-    file: where its text is: a bundled patchset path, "./..." or "../..." from the manifest's folder, or
-    "COMPONENT:path". sha256: of its bytes as they are there. offsets: hunk number to the lines it moved, as
-    accepted. eol: "lf" if its CRLF line ends become LF before it is applied.
+    Attributes:
+        file: Where its text is: a bundled patchset path, "./..." or "../..." from the manifest's folder, or
+            "COMPONENT:path".
+        sha256: Digest of the bytes of that file.
+        offsets: Hunk number to the accepted offset in lines.
+        eol: "lf" if CRLF line ends are converted to LF before the patch is applied.
     """
 
     name: str
@@ -142,13 +152,13 @@ class LockedPatch:
     eol: t.Eol = "keep"
 
     def applied_text(self, data: bytes) -> bytes:
-        """What is applied, of the bytes that `sha256` names."""
+        """Return the text to apply, given the bytes of the file."""
         return data.replace(b"\r\n", b"\n") if self.eol == "lf" else data
 
 
 @dataclass(frozen=True)
 class LockedSubmodule:
-    """A gitlink that the manifest names: its repository stands at `path`. proof: the pin's commit object."""
+    """A submodule that the manifest lists, whose content is at `path`; `proof` is the pin's commit object."""
 
     path: t.TreePath
     git: t.Url
@@ -159,7 +169,7 @@ class LockedSubmodule:
 
 @dataclass(frozen=True)
 class LockedDist:
-    """What importlib.metadata is to find for a package that is copied, not installed."""
+    """The dist-info of a package that is copied, not installed, for importlib.metadata."""
 
     name: t.Distribution
     version: t.Version
@@ -170,10 +180,12 @@ class LockedDist:
 class LockedComponent:
     """One upstream at one pin.
 
-    tree: what is taken, submodules in place; `result`: that after merges and patches.
-    held: what patches come from beside what is taken; it is part of these trees.
-    root: with `checkout: full`, the pin's own tree, which is what has to be delivered.
-    repository: the whole repository's tree after the merges, if the manifest expects one.
+    Attributes:
+        tree: Tree id of the taken paths, submodules included.
+        result: The same after merges and patches.
+        held: Paths with patches that are not taken; they are part of these trees.
+        root: With `checkout: full`, the pin's root tree, which has to be delivered.
+        repository: Tree id of the whole repository after the merges, if the manifest sets `expect`.
     """
 
     sources: tuple[LockedSource, ...]
@@ -190,32 +202,32 @@ class LockedComponent:
     submodules: tuple[LockedSubmodule, ...] = ()
     dist: LockedDist | None = None
     repository: t.Id | None = None
-    held: tuple[Held, ...] = ()
+    held: tuple[HeldPath, ...] = ()
 
-    def parts(self) -> tuple[LockedTake | Held, ...]:
-        """What is taken, and what is held beside it."""
+    def delivered_paths(self) -> tuple[LockedTake | HeldPath, ...]:
+        """Return the taken and the held paths."""
         return (*self.take, *self.held)
 
-    def at_pin(self) -> tuple[tuple[str, Entry], ...]:
-        """The paths that are delivered of the pin, and what is there."""
-        return tuple((part.path, part.entry) for part in self.parts() if part.entry is not None)
+    def entries_at_pin(self) -> tuple[tuple[str, Entry], ...]:
+        """Return the delivered paths that exist at the pin, with their entries."""
+        return tuple((part.path, part.entry) for part in self.delivered_paths() if part.entry is not None)
 
-    def wants(self) -> tuple[str, ...]:
-        """The object ids that the sources have to deliver: what upstream has, not what merging makes."""
-        taken = [self.root] if self.root else [e.oid for _, e in self.at_pin() if e.mode != GITLINK]
+    def wanted_objects(self) -> tuple[str, ...]:
+        """Return the ids of the objects that the sources have to deliver; merging creates the others."""
+        taken = [self.root] if self.root else [e.oid for _, e in self.entries_at_pin() if e.mode != GITLINK]
         wanted = dict.fromkeys(taken)
-        made: set[str] = set()
+        merged_ids: set[str] = set()
         for record in (r for merge in self.merges for r in merge.records):
             if record.three_way:
-                wanted.update(dict.fromkeys(i for i in record.three_way if i not in made))
-            elif record.id and record.content is None and record.id not in made:
+                wanted.update(dict.fromkeys(i for i in record.three_way if i not in merged_ids))
+            elif record.id and record.content is None and record.id not in merged_ids:
                 wanted[record.id] = None
             if record.id and (record.three_way or record.content is not None):
-                made.add(record.id)
+                merged_ids.add(record.id)
         return tuple(wanted)
 
     def shown_pin(self) -> str:
-        """The pin, for people: a commit id, or what PyPI delivers."""
+        """Return the pin for messages: a commit id, or a release with its SHA-256."""
         if self.pin:
             return self.pin
         source = self.sources[0]
@@ -224,7 +236,15 @@ class LockedComponent:
 
 @dataclass(frozen=True)
 class Lock:
-    """See the module."""
+    """A resolved manifest: components at their pins, patches, requirements, and the ids of the result.
+
+    Attributes:
+        manifest_digest: SHA-256 of the manifest's merged data.
+        manifest_files: SHA-256 of each file of the manifest, by portable name.
+        tree, commit: Ids of the code tree and of its last commit.
+        runtime: Tree id of npu_rl_runtime, if it is part of the code tree.
+        tree_patches: Patches of the assembled tree.
+    """
 
     lock_format: int
     manifest: t.Name
@@ -242,12 +262,12 @@ class Lock:
     env: dict[t.Variable, t.Value] = field(default_factory=dict)
 
     def patches(self) -> list[tuple[str, LockedPatch]]:
-        """Every patch with the component it belongs to ("tree" for the assembled one), in order."""
+        """Return every patch with its component ("tree" for the assembled tree), in order."""
         pairs = [(name, p) for name, c in self.components.items() for p in c.patches]
         return pairs + [("tree", p) for p in self.tree_patches]
 
     def content_id(self) -> str:
-        """A short name for exactly this lock, for caches."""
+        """Return a short id of exactly this lock, for caches."""
         return hashlib.sha256(dump(self).encode()).hexdigest()[:40]
 
 
@@ -255,7 +275,7 @@ class Lock:
 
 
 def dump(lock: Lock) -> str:
-    """The lock as JSON text, with its digest; the same lock always gives the same text, which is UTF-8."""
+    """Return the lock as JSON text (UTF-8) with its digest; equal locks give equal text."""
     body = plain(lock)
     body["digest"] = _digest(body)
     text = json.dumps(body, indent=1, ensure_ascii=False) + "\n"
@@ -264,7 +284,7 @@ def dump(lock: Lock) -> str:
 
 
 def digest_of(lock: Lock) -> str:
-    """The digest that `dump` writes into the lock's text."""
+    """Return the digest that `dump` writes into the lock's text."""
     return _digest(plain(lock))
 
 
@@ -280,59 +300,59 @@ def read(path: Path) -> Lock:
 
 
 def read_text(path: Path) -> str:
-    """The text of a lock file. Raises LockError if there is none that can be read."""
+    """Return the text of a lock file. Raises LockError if it does not exist or can't be read."""
     try:
         if path.exists() and not path.is_file():  # reading a device might never end
-            raise LockError("The lock is not a file", where=str(path))
+            raise LockError("The lock is not a regular file", where=str(path))
         with path.open("rb") as file:
             data = file.read(MAXIMUM_SIZE + 1)
         if len(data) > MAXIMUM_SIZE:
-            raise LockError("The lock is too large to be one", where=str(path), why="It is over 32 MiB.")
+            raise LockError("The lock file is too large", where=str(path), why="It is larger than 32 MiB.")
         return data.decode("utf-8")
     except FileNotFoundError as error:
         raise LockError(
-            "There is no lock for this manifest", where=str(path), hint="Make one: npu-rl lock --manifest M"
+            "This manifest has no lock", where=str(path), hint="Make one: npu-rl lock --manifest M"
         ) from error
     except (UnicodeDecodeError, OSError) as error:
-        raise LockError("The lock can't be read", where=str(path), why=str(error), hint=_AGAIN) from error
+        raise LockError("The lock can't be read", where=str(path), why=str(error), hint=_RESTORE) from error
 
 
 def parse(text: str, where: str) -> Lock:
-    """A lock from its text; checks format, digest, shape, and the proof of every pin. Raises LockError."""
+    """Parse a lock; check its format, digest, schema, and the proof of every pin. Raises LockError."""
     return parse_with_digest(text, where)[0]
 
 
 def parse_with_digest(text: str, where: str) -> tuple[Lock, str]:
-    """The same, and the lock's digest: a SHA-256 over all of its content, the last line of its text."""
+    """Parse a lock and return it with its digest, the SHA-256 of its content. Raises LockError."""
 
-    def refused(what: str, why: str | None = None, hint: str = _AGAIN) -> LockError:
+    def refused(what: str, why: str | None = None, hint: str = _RESTORE) -> LockError:
         return LockError(what, where=where, why=why, hint=hint)
 
     try:
         body = parse_json(text)
         if not isinstance(body, dict) or type(body.get("lock_format")) is not int:
-            raise refused("This is not a lock")
+            raise refused("The file is not a lock", "It is not a JSON object with an integer `lock_format`.")
         if body["lock_format"] != LOCK_FORMAT:
             newer = body["lock_format"] > LOCK_FORMAT
             raise refused(
                 f"The lock has format {body['lock_format']}; this npu-rl reads format {LOCK_FORMAT}",
-                hint="Upgrade npu-rl." if newer else _AGAIN,
+                hint="Upgrade npu-rl." if newer else _RESTORE,
             )
         digest = _digest(body)
     except (ValueError, RecursionError) as error:
         raise refused("The lock is not valid JSON", str(error)) from error
     if body.pop("digest", None) != digest:
-        raise refused("The lock was changed by hand or damaged", "Its digest does not fit its content.")
+        raise refused("The lock was edited by hand or damaged", "Its digest does not match its content.")
     try:
         lock: Lock = build(Lock, body, "lock")
     except UnexpectedShape as error:
-        raise refused("The lock is not as this npu-rl writes it", str(error)) from error
+        raise refused("The lock does not follow its schema", str(error)) from error
     allowance = Allowance(each=8 * MiB, total=64 * MiB)  # the proofs of the bundled locks have 0.1 MB
     for name, component in lock.components.items():
         check_proof(name, component, where, allowance)
     return lock, digest
 
 
-def file_for(manifest_path: Path) -> Path:
-    """Where the lock of a manifest is: NAME.lock.json beside NAME.yaml."""
+def lock_path(manifest_path: Path) -> Path:
+    """Return the path of a manifest's lock: NAME.lock.json next to NAME.yaml."""
     return manifest_path.with_name(manifest_path.stem + ".lock.json")

@@ -1,4 +1,4 @@
-"""Bytes as text of a lock (zlib, base64), and back without letting a small text become a large memory."""
+"""Bytes as text of a lock (zlib, base64), with bounds on the unpacked size."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MiB = 1024 * 1024
 
 
 class Allowance:
-    """How much a lock may unpack to: 24 GB of zeros fit 32 MB of text. Sizes in bytes.
+    """Limit on what a lock unpacks to, in bytes: 32 MB of text can contain 24 GB of zeros.
 
     each: of one text. total: of all that are unpacked under one allowance.
     """
@@ -18,14 +18,14 @@ class Allowance:
         self._each, self._total, self._left = each, total, total
 
     def unpack(self, text: str) -> bytes:
-        """The inverse of `pack_bytes`. Raises ValueError for text that is none, or that grows too large."""
+        """Unpack the text of `pack_bytes`. Raises ValueError for invalid text, or text that unpacks to too much."""
         unpacking = zlib.decompressobj()
         try:
             data = unpacking.decompress(base64.b64decode(text), self._each)
         except zlib.error as error:
             raise ValueError(str(error)) from error
         if not unpacking.eof:
-            raise ValueError(f"it unpacks to more than {self._each} bytes" if data else "it is cut off")
+            raise ValueError(f"it unpacks to more than {self._each} bytes" if data else "it is truncated")
         self._left -= len(data)
         if self._left < 0:
             raise ValueError(f"the lock unpacks to more than {self._total} bytes")
@@ -33,5 +33,5 @@ class Allowance:
 
 
 def pack_bytes(data: bytes) -> str:
-    """Bytes as text for a lock."""
+    """Return bytes as text for a lock."""
     return base64.b64encode(zlib.compress(data, 9)).decode()

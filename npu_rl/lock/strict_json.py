@@ -1,7 +1,7 @@
-"""Frozen dataclasses to JSON and back, strictly: unknown keys, other types and unfit texts are refused.
+"""Strict conversion between frozen dataclasses and JSON: unknown keys, wrong types and invalid texts are errors.
 
-A field's texts may be typed `Annotated[str, check]`, where `check` raises ValueError for one that is not fit:
-what a lock says becomes paths and arguments, and a lock may come from anybody.
+Text fields may be typed `Annotated[str, check]`, where `check` raises ValueError for invalid text: values of a lock
+become paths and arguments, and a lock may come from anyone.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _HINTS: dict[type, dict[str, Any]] = {}
 
 
 class UnexpectedShape(Exception):
-    """The JSON has another shape than the dataclass. The message says where in it."""
+    """JSON that does not match the dataclass; the message has the path in it."""
 
 
 def plain(value: Any) -> Any:
-    """A dataclass as JSON types. What is as by default is left out: short locks, short diffs."""
+    """Return a dataclass as JSON types. Default values are left out, to keep locks and their diffs short."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         out = {}
         for f in dataclasses.fields(value):
@@ -38,7 +38,13 @@ def plain(value: Any) -> Any:
 
 
 def build(kind: Any, data: Any, at: str) -> Any:
-    """The inverse of `plain`. at: where `data` stands, for messages. Raises Shape."""
+    """Build a value of type `kind` from JSON data; the inverse of `plain`.
+
+    Raises UnexpectedShape.
+
+    Args:
+        at: The path of `data`, for messages.
+    """
     origin = typing.get_origin(kind)
     arguments = typing.get_args(kind)
     if origin is Annotated:
@@ -51,12 +57,12 @@ def build(kind: Any, data: Any, at: str) -> Any:
         return _build_tuple(arguments, data, at)
     if origin is dict:
         if not isinstance(data, dict):
-            raise UnexpectedShape(f"{at}: a mapping was expected")
+            raise UnexpectedShape(f"{at}: expected a mapping")
         return {build(arguments[0], k, at): build(arguments[1], v, f"{at}.{k}") for k, v in data.items()}
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         return _build_dataclass(kind, data, at)
     if not isinstance(data, kind) or isinstance(data, bool):
-        raise UnexpectedShape(f"{at}: {kind.__name__} was expected")
+        raise UnexpectedShape(f"{at}: expected {kind.__name__}")
     return data
 
 
@@ -71,17 +77,17 @@ def _checked(value: Any, checks: tuple[Any, ...], at: str) -> Any:
 
 def _build_tuple(arguments: tuple[Any, ...], data: Any, at: str) -> tuple[Any, ...]:
     if not isinstance(data, list):
-        raise UnexpectedShape(f"{at}: a list was expected")
+        raise UnexpectedShape(f"{at}: expected a list")
     if len(arguments) == 2 and arguments[1] is Ellipsis:
         return tuple(build(arguments[0], d, f"{at}[{i}]") for i, d in enumerate(data))
     if len(arguments) != len(data):
-        raise UnexpectedShape(f"{at}: {len(arguments)} items were expected")
+        raise UnexpectedShape(f"{at}: expected {len(arguments)} items")
     return tuple(build(a, d, f"{at}[{i}]") for i, (a, d) in enumerate(zip(arguments, data, strict=True)))
 
 
 def _build_dataclass(kind: type[T], data: Any, at: str) -> T:
     if not isinstance(data, dict):
-        raise UnexpectedShape(f"{at}: a mapping was expected")
+        raise UnexpectedShape(f"{at}: expected a mapping")
     hints = _HINTS.get(kind)
     if hints is None:
         hints = _HINTS[kind] = typing.get_type_hints(kind, include_extras=True)

@@ -1,4 +1,4 @@
-"""The manifest: what a person writes. `load` reads one, `schema` types it, `fingerprint` tells if it changed.
+"""Manifests: schema, loading, and the paths in them.
 
-Importing this package costs nothing: pydantic and yaml are loaded by the modules that use them.
+Importing this package is cheap: only the modules that need pydantic and yaml import them.
 """

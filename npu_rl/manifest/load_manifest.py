@@ -1,4 +1,4 @@
-"""A manifest, from its name or path to typed, merged, checked data."""
+"""Loading of a manifest, from its name or path to validated, merged data."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ from npu_rl.manifest.schema import Manifest
 
 @dataclass(frozen=True)
 class LoadedManifest:
-    """A valid manifest and where it came from.
+    """A valid manifest and its source.
 
-    path: the file, absolute. bundled: it was named, not given as a path.
-    files: the manifest and each file it extends, portable name -> sha256 of the bytes (see `fingerprint`).
-    digest: sha256 of the merged data; equal data in another order of keys or another file has the same.
-    origins: key path -> the file and line that wrote it.
-    dropped: a line for each list of a parent of which entries are gone, saying which and who dropped them.
+    Attributes:
+        path: The absolute path of the file.
+        bundled: Whether it was requested by its bundled name.
+        files: SHA-256 of the manifest and each file it extends, by portable name.
+        digest: SHA-256 of the merged data, which does not depend on the order of keys or on the files.
+        origins: Key path to the file and line that set it.
+        dropped: One line per list of a parent that lost entries, with these entries and where they were dropped.
     """
 
     manifest: Manifest
@@ -42,15 +44,18 @@ class LoadedManifest:
     dropped: tuple[str, ...] = ()
 
     def where(self, *path: str | int) -> str:
-        """`file:line` of a key, or of the nearest key above it that was written."""
+        """Return `file:line` of a key, or of the closest parent key that a file sets."""
         while path not in self.origins:
             path = path[:-1]
         return str(self.origins[path])
 
     def locate(self, path: str) -> Path:
-        """The file or folder that a patch path (without `from`) or a bundle path names.
+        """Return the file or folder of a patch path (without `from`) or a bundle path.
 
-        Raises ManifestError for an unknown bundled patchset. A local path need not exist.
+        A local path need not exist.
+
+        Raises:
+            ManifestError: For an unknown bundled patchset.
         """
         if text_checks.is_local(path):
             return self.path.parent / path
@@ -60,7 +65,8 @@ class LoadedManifest:
 def load_manifest(name_or_path: str) -> LoadedManifest:
     """Load a bundled manifest by name, or a file: a text with '/' or ending in .yaml or .yml is a path.
 
-    Raises ManifestError: for a file that can't be read at once, for what is in it with every fault listed.
+    Raises:
+        ManifestError: If a file can't be read, or with all errors in the content.
     """
     chain = read_chain(MANIFEST, name_or_path)
     problems: list[Problem] = []
@@ -79,28 +85,30 @@ def load_manifest(name_or_path: str) -> LoadedManifest:
 
 
 def _dropped(layer: Layer, lists: Lists) -> Iterator[str]:
-    """What a child's lists took away of a parent's, less what stands there again.
+    """Yield a line per list of a parent whose items are missing from the merged manifest.
 
-    Of a component that was removed as a whole only the patches are told: the rest went with it by name.
+    Of a component that was removed entirely, only the patches are listed.
     """
     for dropped in lists.dropped:
-        there: Plain = layer.data
+        current: Plain = layer.data
         for part in dropped.path:
-            holder, there = there, there.get(str(part)) if isinstance(there, dict) else None
+            holder, current = current, current.get(str(part)) if isinstance(current, dict) else None
         if not isinstance(holder, dict) and dropped.path[-1] != "patches":
             continue
-        again = there if isinstance(there, list) else []
-        gone = [item for item in dropped.items if plain(item) not in again]
-        if not gone:
+        present = current if isinstance(current, list) else []
+        removed = [item for item in dropped.items if plain(item) not in present]
+        if not removed:
             continue
-        entries = "".join(f"\n  {_entry(plain(item))} ({item.origin})" for item in gone)
-        count = "1 entry" if len(gone) == 1 else f"{len(gone)} entries"
-        ways = f"; `{dropped.path[-1]}: {{append: [...]}}` would add to the list" if again else ""
-        yield f"{dropped.at}: {dotted(dropped.path)} drops {count} of the parent's{ways}:{entries}"
+        entries = "".join(f"\n  {_entry(plain(item))} ({item.origin})" for item in removed)
+        count = "1 entry" if len(removed) == 1 else f"{len(removed)} entries"
+        ways = (
+            f"; write `{dropped.path[-1]}: {{append: [...]}}` to add to its list instead" if present else ""
+        )
+        yield f"{dropped.at}: {dotted(dropped.path)} drops {count} of the parent{ways}:{entries}"
 
 
 def _entry(value: Plain) -> str:
-    """An item of a list, on one line."""
+    """Return an item of a list on one line."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {_entry(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
@@ -109,7 +117,7 @@ def _entry(value: Plain) -> str:
 
 
 def data_digest(data: Mapping[str, Plain]) -> str:
-    """sha256 of a manifest's merged data. Keys are sorted; the order of lists and of components counts."""
+    """Return the SHA-256 of a manifest's merged data. Keys are sorted; the order of lists and components counts."""
     content = {key: value for key, value in data.items() if key != "extends"}
     components = content.get("components")
     if isinstance(components, dict):

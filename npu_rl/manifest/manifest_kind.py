@@ -1,25 +1,25 @@
-"""What tells a manifest from other files that are found by name: its errors, and where the bundled ones are."""
+"""Manifests as a kind of configuration file: error classes and bundled files."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from npu_rl.bundled import bundled_manifests
-from npu_rl.config.document_kind import Kind
+from npu_rl.config.document_kind import DocumentKind
 from npu_rl.config.find_file import find
 from npu_rl.config.problems import Invalid
 from npu_rl.errors import ManifestError
 
 
 class InvalidManifest(Invalid, ManifestError):
-    """A manifest that was read, but does not follow the schema."""
+    """A manifest that does not follow the schema."""
 
     noun = "manifest"
 
 
-MANIFEST = Kind("manifest", bundled_manifests, ManifestError, InvalidManifest)
+MANIFEST = DocumentKind("manifest", bundled_manifests, ManifestError, InvalidManifest)
 
 
 def find_manifest(name_or_path: str) -> Path:
-    """The manifest's file. Raises ManifestError if there is none."""
+    """Return the manifest's file. Raises ManifestError if it does not exist."""
     return find(MANIFEST, name_or_path)

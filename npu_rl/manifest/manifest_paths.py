@@ -1,4 +1,4 @@
-"""Paths beside a manifest, made relative to the manifest that extends it."""
+"""Paths of a manifest's own files, rewritten relative to the manifest that extends it."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ _Visit = Callable[[str, KeyPath], str]
 def rebase(document: Document, folder: Path | None, onto: Path) -> list[Problem]:
     """Make every local patch and bundle path in the document relative to `onto`, in place.
 
-    folder: where the document lies; None for a bundled manifest, which may not name files of its own.
-    onto: the folder of the manifest that is loaded. Paths that are not valid stay as they are, for the
-    schema to refuse. Returns the problems found.
+    Invalid paths are left for the schema to reject. Returns the problems found.
+
+    Args:
+        folder: The document's folder; None for a bundled manifest, which must not use files of its own.
+        onto: The folder of the manifest that is loaded.
     """
     problems: list[Problem] = []
 
     def moved(value: str, path: KeyPath) -> str:
         if folder is None:
             message = (
-                "a bundled manifest can't name files beside it: use a bundled patchset, component/version"
+                "a bundled manifest can't use files beside it: name a bundled patchset (component/version)"
             )
             problems.append(Problem(document.name, document.lines[path], path, message))
             return value
@@ -37,7 +39,7 @@ def rebase(document: Document, folder: Path | None, onto: Path) -> list[Problem]
 
 
 def moved_path(value: str, folder: Path, onto: Path) -> str:
-    """A path relative to `folder`, made relative to `onto`; begins with ./ or ../"""
+    """Return a path relative to `onto` (beginning with ./ or ../) for one relative to `folder`."""
     relative = Path(os.path.relpath(folder / value, onto)).as_posix()
     return relative if relative.startswith("../") else f"./{relative}"
 
@@ -59,9 +61,9 @@ def _visit_patches(holder: Plain, path: KeyPath, visit: _Visit) -> None:
             if _is_local_patch(entry):
                 patches[index] = visit(entry, place)
         elif isinstance(entry, dict) and "from" not in entry:
-            own = entry.get("path")
-            if isinstance(own, str) and _is_local_patch(own):
-                entry["path"] = visit(own, (*place, "path"))
+            patch_path = entry.get("path")
+            if isinstance(patch_path, str) and _is_local_patch(patch_path):
+                entry["path"] = visit(patch_path, (*place, "path"))
 
 
 def _visit_bundles(component: Plain, path: KeyPath, visit: _Visit) -> None:
@@ -77,7 +79,7 @@ def _visit_bundles(component: Plain, path: KeyPath, visit: _Visit) -> None:
 
 
 def _list_of(holder: Plain, path: KeyPath) -> tuple[list[Plain], KeyPath]:
-    """A list of a mapping, or what it appends to the parent's, and where that stands."""
+    """Return a list of a mapping, or the items it appends to the parent's, and the key path of that list."""
     value = holder.get(str(path[-1])) if isinstance(holder, dict) else None
     if isinstance(value, dict) and list(value) == [APPEND]:
         path, value = (*path, APPEND), value[APPEND]

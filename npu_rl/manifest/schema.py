@@ -1,4 +1,4 @@
-"""The manifest's schema, version 1: what a person may write, typed.
+"""Schema of the manifest, version 1, as typed models.
 
 Texts arrive as YAML scalars kept as text. Unknown keys are refused; every fault is reported at once.
 """
@@ -38,11 +38,11 @@ class Source(Strict):
         kinds = [kind for kind in ("git", "pypi", "bundle") if kind in data]
         if len(kinds) != 1:
             got = f", not {' and '.join(kinds)}" if kinds else ""
-            yield (), f"a source has exactly one of git, pypi, bundle{got}"
+            yield (), f"a source must have exactly one of git, pypi, bundle{got}"
         if data.get("drop") and "pypi" not in data:
             yield (
                 ("drop",),
-                "only a pypi source can drop paths: a git or bundle source delivers its tree as it is",
+                "`drop` works with a pypi source only: a git or bundle source delivers its tree unchanged",
             )
 
 
@@ -163,7 +163,7 @@ def _source_rules(data: Mapping[str, Any]) -> Iterator[Fault]:
         return
     only = "all sources are pypi, and a release has no commits"
     if "ref" in data:
-        yield ("ref",), f"must not be given: {only}; the release is named by its version"
+        yield ("ref",), f"must not be set: {only}; the version names the release"
     for key in ("merge", "submodules", "expect"):
         if data.get(key):
             yield (key,), f"needs a git or bundle source: {only}"
@@ -179,10 +179,10 @@ def _take_rules(data: Mapping[str, Any]) -> Iterator[Fault]:
         origin, target = take.get("from"), take.get("to")
         if not isinstance(origin, str) or not isinstance(target, str):
             continue
-        # One file may be laid in two places: cann-recipes' launch scripts copy their trainer into verl.
+        # One file may be taken to two places: cann-recipes' launch scripts copy their trainer into verl.
         for other, other_target in seen:
             if target == other_target:
-                yield ("take", index, "to"), f"{shown(target)} is where take[{other}] goes"
+                yield ("take", index, "to"), f"{shown(target)} is also the target of take[{other}]"
         seen.append((index, target))
 
 
@@ -217,7 +217,7 @@ class Override(Strict):
     why: f.Text = Field(description="Why it is right to break it.")
 
 
-# What reports name beside components: the assembled tree, and the package that is laid into it.
+# Names that reports use besides those of components: the assembled tree, and the runtime package in it.
 _RESERVED = {"tree", "npu_rl_runtime"}
 
 
@@ -250,32 +250,32 @@ class Manifest(Strict):
         if not isinstance(components, Mapping):
             return
         for name in sorted(_RESERVED & set(components)):
-            yield ("components", name), f"{name!r} is what npu-rl calls a part of its own: take another name"
-        yield from _twins(components)
+            yield ("components", name), f"{name!r} is a reserved name: choose another"
+        yield from _duplicate_names(components)
         origins = list(_patch_origins(data, components))
-        yield from _useless(components, {name for _, name in origins})
+        yield from _unused_components(components, {name for _, name in origins})
         for path, name in origins:
             if name not in components:
                 names = ", ".join(map(str, components))
                 yield (
                     path,
-                    f"there is no component {shown(name)}{did_you_mean(name, list(components))} (known: {names})",
+                    f"unknown component {shown(name)}{did_you_mean(name, list(components))} (components: {names})",
                 )
 
 
-def _useless(components: Mapping[str, Any], holders: Container[str]) -> Iterator[Fault]:
-    """Components of which nothing is laid, and that hold no patches either."""
+def _unused_components(components: Mapping[str, Any], patch_holders: Container[str]) -> Iterator[Fault]:
+    """Yield an error for each component that has no taken paths and no patches for others."""
     for name, component in components.items():
-        if not isinstance(component, Mapping) or component.get("take") or name in holders:
+        if not isinstance(component, Mapping) or component.get("take") or name in patch_holders:
             continue
         if component.get("checkout") != "full":
             yield (
                 ("components", name, "take"),
-                "take at least one path (`take`), set `checkout: full`, or let patches come `from` it",
+                "the component is unused: set `take` or `checkout: full`, or name it in a patch's `from`",
             )
 
 
-def _twins(components: Mapping[str, Any]) -> Iterator[Fault]:
+def _duplicate_names(components: Mapping[str, Any]) -> Iterator[Fault]:
     from packaging.utils import canonicalize_name
 
     folders: defaultdict[str, list[str]] = defaultdict(list)
@@ -297,9 +297,9 @@ def _twins(components: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 def _patch_origins(data: Mapping[str, Any], components: Mapping[str, Any]) -> Iterator[tuple[Any, str]]:
-    holders: list[tuple[tuple[str, ...], Any]] = [(("tree",), data.get("tree"))]
-    holders.extend((("components", name), component) for name, component in components.items())
-    for path, holder in holders:
+    patch_holders: list[tuple[tuple[str, ...], Any]] = [(("tree",), data.get("tree"))]
+    patch_holders.extend((("components", name), component) for name, component in components.items())
+    for path, holder in patch_holders:
         patches = holder.get("patches") if isinstance(holder, Mapping) else None
         for index, entry in enumerate(_items(patches)):
             if isinstance(entry, Mapping) and isinstance(entry.get("from"), str):

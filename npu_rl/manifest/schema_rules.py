@@ -1,7 +1,4 @@
-"""Rules between the fields of one mapping, in the words of JSON Schema.
-
-They say what the `rules` of the models say, as far as JSON Schema can.
-"""
+"""Rules across the fields of one mapping as JSON Schema, as far as it can express the models' `rules`."""
 
 from __future__ import annotations
 
@@ -51,5 +48,5 @@ MANIFEST: dict[str, Any] = {
 
 
 def patch(text: dict[str, Any]) -> dict[str, Any]:
-    """A patch entry: a mapping, or only its path as text."""
+    """Return the schema of a patch entry: a mapping, or only its path as text."""
     return {"anyOf": [text, {"$ref": "#/$defs/PatchEntry"}]}

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from npu_rl.config.layers import Node, lay_over
+from npu_rl.config.layers import Node, overlay
 from npu_rl.config.problems import KeyPath, Problem, shown
 from npu_rl.config.suggest import nearest, question
 from npu_rl.config.validation_errors import unknown_key
@@ -95,7 +95,7 @@ class CommandLineOverride:
         document = self.document()
         make_absolute(document)
         found: list[Problem] = []
-        result = lay_over(root, document, found, self._passed())
+        result = overlay(root, document, found, self._passed())
         if self.value is None:
             message = _NOTHING_TO_REMOVE + (_A_NULL if self.path[0] == OVERRIDES else "")
             found = [dataclasses.replace(problem, message=message) for problem in found]

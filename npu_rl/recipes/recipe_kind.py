@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from npu_rl.bundled import bundled_recipes
-from npu_rl.config.document_kind import Kind
+from npu_rl.config.document_kind import DocumentKind
 from npu_rl.config.problems import Invalid
 from npu_rl.errors import RecipeError
 
@@ -14,4 +14,4 @@ class InvalidRecipe(Invalid, RecipeError):
     noun = "recipe"
 
 
-RECIPE = Kind("recipe", bundled_recipes, RecipeError, InvalidRecipe)
+RECIPE = DocumentKind("recipe", bundled_recipes, RecipeError, InvalidRecipe)

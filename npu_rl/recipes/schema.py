@@ -520,7 +520,7 @@ class Recipe(Strict):
     )
 
     @classmethod
-    def meant_by(cls, path: KeyPath) -> str:
+    def suggested_key(cls, path: KeyPath) -> str:
         """The recipe's word for the trainer's name of a key."""
         from npu_rl.recipes.key_map import meant_by  # it reads this schema
 

@@ -22,7 +22,7 @@ from npu_rl.rehearsal.rehearsal_report import RehearsalReport
 from npu_rl.rehearsal.scale_recipe import scaled
 from npu_rl.rehearsal.scale_rollout import CASES
 from npu_rl.sizing.parallelism import layout_of
-from npu_rl.sources.progress import Tell
+from npu_rl.sources.progress import Notify
 from npu_rl.standins import INJECTED, NPU, VLLM
 from npu_rl.training.attempt import dump
 from npu_rl.training.monitor.screen import Screen
@@ -34,7 +34,7 @@ LEVELS = ("imports", "layout", "train", "rollout")
 RUNTIME = "npu_rl_runtime"
 
 
-def rehearse(prepared: Prepared, level: str, screen: Screen, tell: Tell) -> RehearsalReport:
+def rehearse(prepared: Prepared, level: str, screen: Screen, tell: Notify) -> RehearsalReport:
     """Rehearse at one level, or at "all". The report is also written to the rehearsal's folder among the runs.
 
     Raises UsageError for a level that doesn't exist; Stopped if a person ends it.
@@ -51,7 +51,7 @@ def rehearse(prepared: Prepared, level: str, screen: Screen, tell: Tell) -> Rehe
     report.unproven = record.unproven
     if prepared.drift:
         prepared.drift.write(record.folder)
-    with record.alone():
+    with record.locked():
         if "imports" in wanted:
             report.imports = _imports(prepared, record, tell)
         if "layout" in wanted:
@@ -99,12 +99,12 @@ def _is_there(runs: Path, name: str) -> bool:
     """Whether the name is taken; the record of a rehearsal that was killed is completed then."""
     if (runs / name / "run.json").is_file():
         with contextlib.suppress(NpuRlError):  # it is going on, or can't be read
-            if RunRecord.look(runs, name).is_cut_off:
+            if RunRecord.load(runs, name).is_incomplete:
                 RunRecord.open(runs, name)
     return os.path.lexists(runs / name)
 
 
-def _imports(prepared: Prepared, record: RunRecord, tell: Tell) -> ImportReport:
+def _imports(prepared: Prepared, record: RunRecord, tell: Notify) -> ImportReport:
     return rehearse_imports(
         prepared.layout.code,
         patched_packages(prepared),
@@ -152,7 +152,7 @@ def _expected(prepared: Prepared) -> dict[str, tuple[str, ...]] | None:
     return read_expected(place.read_text(encoding="utf-8"), str(place)) if place.is_file() else None
 
 
-def _layout(prepared: Prepared, record: RunRecord, tell: Tell) -> LayoutReport:
+def _layout(prepared: Prepared, record: RunRecord, tell: Notify) -> LayoutReport:
     return rehearse_layout(
         layout_of(prepared.loaded),
         prepared.layout.code,

@@ -1,1 +1,1 @@
-"""`lock` thinks: refs to ids, pull requests to records, patches to trees. `setup` then only does."""
+"""Resolving a manifest to its lock: refs to ids, pull requests to merge records, patches to trees."""

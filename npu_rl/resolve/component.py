@@ -1,4 +1,4 @@
-"""One component of a manifest, locked: its pin, what is taken, its merges. Patches come after."""
+"""Locking of one component: its pin, taken paths and merges, without its patches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from npu_rl.git.objects import EMPTY_TREE, GITLINK, Entry
 from npu_rl.lock import lock_model
 from npu_rl.lock.inclusion_proof import pack
 from npu_rl.resolve import takes as taking
-from npu_rl.resolve.pull_request import Brought
+from npu_rl.resolve.pull_request import IncomingCommits
 from npu_rl.resolve.record_merge import merge_trees, record
 from npu_rl.resolve.release import check_releases, lock_release, sources_of
 from npu_rl.resolve.submodules import lock_submodules
@@ -32,25 +32,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Request:
-    """One merge of the manifest with all that is known of it. base, head: commits; base_tip: of its branch."""
+    """One merge of the manifest with its resolved commits; `base_tip` is the head of its base branch."""
 
     spec: MergeSpec
     head: str
     base_tip: str
-    brought: Brought
+    incoming: IncomingCommits
 
     @property
     def base(self) -> str:
-        return self.brought.merge_base
+        return self.incoming.merge_base
 
 
 def lock_component(
     context: Context, name: str, spec: Spec, held: Sequence[str], kept: lock_model.LockedComponent | None
 ) -> lock_model.LockedComponent:
-    """The component without its patches. held: paths that patches come from, beside what is taken.
-    kept: an earlier lock of it whose ids are to stay.
+    """Lock a component without its patches.
 
     Raises SourceError, LockError, DriftError.
+
+    Args:
+        held: Paths that contain patches and are not taken.
+        kept: Its earlier lock, if its ids are to be kept.
     """
     if spec.ref is None:
         return lock_release(context, name, spec, held, kept, _dist(spec))
@@ -65,19 +68,19 @@ def _from_git(
     spec: Spec,
     held: Sequence[str],
     kept: lock_model.LockedComponent | None,
-    here: Git,
+    quarantine: Git,
 ) -> lock_model.LockedComponent:
     upstream = Upstream(context, name, spec)
     assert spec.ref is not None
-    ids = upstream.ids(here, kept)
+    ids = upstream.ids(quarantine, kept)
     pin = ids[spec.ref]
     requests = [
-        _Request(m, ids[m.ref], ids[m.base], brought)
-        for m, brought in zip(spec.merge, upstream.brought(ids), strict=True)
+        _Request(m, ids[m.ref], ids[m.base], incoming)
+        for m, incoming in zip(spec.merge, upstream.incoming(ids), strict=True)
     ]
     sides = list(dict.fromkeys([pin, *(r.head for r in requests), *(r.base for r in requests)]))
-    upstream.fetch(here, sides, contents="blob:none", depth=1)
-    trees = Trees(here)
+    upstream.fetch(quarantine, sides, contents="blob:none", depth=1)
+    trees = Trees(quarantine)
     try:
         roots = {oid: upstream.root(trees, oid) for oid in sides}
         component = _pinned(context, name, spec, held, kept, trees, pin, roots[pin])
@@ -85,8 +88,8 @@ def _from_git(
         changes = [_split(trees, taken_paths(component), roots[r.base], roots[r.head]) for r in requests]
     finally:
         trees.close()
-    units = _objects(context, name, component, [r.spec.ref for r in requests], parts)
-    with _scratch(context, [*(u.objects for u in units), here.git_dir / "objects"]) as trees:
+    units = _fetch_objects(context, name, component, [r.spec.ref for r in requests], parts)
+    with _scratch_trees(context, [*(u.objects for u in units), quarantine.git_dir / "objects"]) as trees:
         component = replace(component, tree=base_tree(trees, component))
         side_trees = {
             oid: taking.modules_in(trees, taken_tree(trees, part), component.submodules)
@@ -94,14 +97,14 @@ def _from_git(
         }
         merges = _merges(trees, name, component.tree, requests, side_trees, changes)
         tree = merges[-1].tree if merges else component.tree
-        taking.check_brought(trees, name, component.take, roots[pin], tree)
+        taking.check_merged_takes(trees, name, component.take, roots[pin], tree)
         taking.check_gitlinks(name, taking.gitlinks(trees, tree), ())
-        whole = None
+        merged_root = None
         if spec.expect is not None:
             pairs = [(roots[r.base], roots[r.head]) for r in requests]
-            whole = whole_tree(trees, roots[pin], pairs, taken_paths(component), tree)
-            _check_whole(name, spec.expect, whole)
-    return replace(component, merges=merges, result=tree, repository=whole)
+            merged_root = merged_repository_tree(trees, roots[pin], pairs, taken_paths(component), tree)
+            _check_expected_tree(name, spec.expect, merged_root)
+    return replace(component, merges=merges, result=tree, repository=merged_root)
 
 
 def _pinned(
@@ -114,9 +117,9 @@ def _pinned(
     pin: str,
     root: str,
 ) -> lock_model.LockedComponent:
-    """The component as it is at the pin; `tree` still has gitlinks where submodules will be."""
+    """Return the component at its pin; `tree` still has gitlinks in place of submodules."""
     takes = taking.look_up(trees, name, spec, root)
-    beside = taking.look_up_held(trees, name, held, root)
+    manifest_folder = taking.look_up_held(trees, name, held, root)
     tree = root if spec.checkout == "full" else taken_tree(trees, taking.parts_of(trees, spec, held, root))
     links = taking.gitlinks(trees, tree)
     modules = lock_submodules(context, name, spec, links)
@@ -125,9 +128,9 @@ def _pinned(
         ref=spec.ref,
         pin=pin,
         root=root if spec.checkout == "full" else None,
-        proof=proof(trees, pin, [*(t.path for t in takes), *(h.path for h in beside)]),
+        proof=proof(trees, pin, [*(t.path for t in takes), *(h.path for h in manifest_folder)]),
         take=takes,
-        held=beside,
+        held=manifest_folder,
         tree=tree,
         result="",
         checkout=spec.checkout,
@@ -154,7 +157,7 @@ def _merges(
     side_trees: Mapping[str, str],
     changes: Sequence[tuple[tuple[str, ...], tuple[str, ...]]],
 ) -> tuple[lock_model.LockedMerge, ...]:
-    """Each request merged into what the ones before it gave; `tree` is what is taken at the pin."""
+    """Merge the requests in order, beginning with `tree`, the taken paths at the pin."""
     merges = []
     for r, (inside, outside) in zip(requests, changes, strict=True):
         what = f"{name}, {r.spec.how} of {r.spec.ref}"
@@ -167,9 +170,9 @@ def _merges(
             base_ref=r.spec.base,
             base_tip=r.base_tip,
             merge_base=r.base,
-            commits=r.brought.commits,
-            older=r.brought.older,
-            drift=r.brought.drift,
+            commits=r.incoming.commits,
+            older=r.incoming.older,
+            drift=r.incoming.drift,
             inside=inside,
             outside=outside,
             records=record(trees, base, tree, theirs, result, what),
@@ -183,7 +186,7 @@ def _merges(
 def _split(
     trees: Trees, taken: Sequence[str], base: str, head: str
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Paths a request changes, inside and outside what is taken."""
+    """Return the paths a request changes, inside and outside the taken paths."""
     inside: list[str] = []
     outside: list[str] = []
     for path, _, _ in trees.changed(base, head):
@@ -191,27 +194,27 @@ def _split(
     return tuple(dict.fromkeys(inside)), tuple(dict.fromkeys(outside))
 
 
-def _check_whole(name: str, expected: str, found: str) -> None:
+def _check_expected_tree(name: str, expected: str, found: str) -> None:
     if found != expected:
         raise LockError(
-            f"The repository of {name} is not the expected tree after its merges",
+            f"The repository of {name} does not have the expected tree after its merges",
             why=f"Expected {expected}, found {found}.",
-            hint="A pull request may have moved since; look at it before you change `expect:`.",
+            hint="A pull request may have moved since. Review it before you change `expect:`.",
         )
 
 
 # -- objects -------------------------------------------------------------------------------------------
 
 
-def _objects(
+def _fetch_objects(
     context: Context,
     name: str,
     component: lock_model.LockedComponent,
     refs: Sequence[str],
     parts: Mapping[str, taking.Parts],
 ) -> list[Unit]:
-    """The taken content of every side of the merges (`parts`, by commit); of the pin alone if there are none."""
-    deliverer = Deliverer(context.store, context.network, context.beside, context.watcher)
+    """Fetch the taken content of every side of the merges (`parts`, by commit), or of the pin if there are none."""
+    deliverer = Deliverer(context.store, context.network, context.manifest_folder, context.watcher)
     if len(parts) == 1:
         return list(deliverer.component(name, component).units)
     modules = deliverer.component(name, replace(component, take=(), held=(), root=None)).units
@@ -223,9 +226,9 @@ def _objects(
 
 
 @contextlib.contextmanager
-def _scratch(context: Context, lent: Sequence[Path]) -> Iterator[Trees]:
+def _scratch_trees(context: Context, borrowed: Sequence[Path]) -> Iterator[Trees]:
     with context.store.quarantine() as folder:
-        trees = Trees(Git(folder, alternates=tuple(lent)))
+        trees = Trees(Git(folder, alternates=tuple(borrowed)))
         try:
             yield trees
         finally:
@@ -233,7 +236,7 @@ def _scratch(context: Context, lent: Sequence[Path]) -> Iterator[Trees]:
 
 
 def proof(trees: Trees, commit: str, paths: Iterable[str]) -> tuple[str, ...]:
-    """The commit object and the trees on the way to each path, for the lock."""
+    """Return the inclusion proof: the commit object and the trees on the path to each taken path."""
     kind, data = trees.read_object(commit)
     assert kind == "commit", f"{commit} is a {kind}"
     root = data[5:45].decode()
@@ -252,25 +255,28 @@ def proof(trees: Trees, commit: str, paths: Iterable[str]) -> tuple[str, ...]:
     return pack([data, *(trees.read_object(oid)[1] for oid in unique)])
 
 
-def whole_tree(
+def merged_repository_tree(
     trees: Trees, pin_root: str, requests: Iterable[tuple[str, str]], taken: Sequence[str], result: str
 ) -> str:
-    """The repository's root tree after the merges.
+    """Return the repository's root tree after the merges.
 
-    requests: (root at the merge base, root at the head) of each merge, in order.
-    taken, result: the paths that were merged with their content, and the component tree that gave.
-    Raises LockError if a file outside what is taken was changed on both sides: its merge needs its content.
+    Args:
+        requests: (root at the merge base, root at the head) of each merge, in order.
+        taken, result: The taken paths, and the component tree after their merge.
+
+    Raises:
+        LockError: If a file outside the taken paths was changed on both sides: its merge needs its content.
     """
     root = Draft(trees, pin_root)
     for base, head in requests:
         for path, before, after in trees.changed(base, head):
-            mine = root.find(path)
-            if mine == before:
+            current = root.find(path)
+            if current == before:
                 root.put(path, after)
-            elif mine != after and not _inside(path, taken):
+            elif current != after and not _inside(path, taken):
                 raise LockError(
-                    f"`expect:` can't be checked: {path} was changed on both sides",
-                    hint="Take that path too, or set `checkout: full`.",
+                    f"`expect:` can't be checked: {path} was changed on both sides of a merge",
+                    hint="Add that path to `take:`, or set `checkout: full`.",
                 )
     if "." in taken:
         return result

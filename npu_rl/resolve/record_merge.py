@@ -1,4 +1,4 @@
-"""A merge as records: `git merge-tree` computes it once, here; every set-up replays it path by path."""
+"""Recording of a merge: `git merge-tree` computes it once; every setup replays the records path by path."""
 
 from __future__ import annotations
 
@@ -13,22 +13,25 @@ from npu_rl.git.objects import Entry, format_commit, object_id
 from npu_rl.lock.lock_model import Record
 from npu_rl.lock.packed_bytes import pack_bytes
 
-_WHO = "npu-rl <npu-rl@invalid>"
+_AUTHOR = "npu-rl <npu-rl@invalid>"
 _RENAME_LIMIT = "-l7000"  # as merge-tree has it
 
 
 def merge_trees(trees: Trees, base: str, ours: str, theirs: str, what: str) -> str:
-    """The three-way merge of taken trees. Raises LockError that lists the conflicts.
+    """Merge taken trees with a three-way merge.
 
     The parents are synthetic, so that the merge base is the one given and no history is needed.
+
+    Raises:
+        LockError: The merge has conflicts, which it lists.
     """
     require_git(MERGE_TREE_VERSION, "compute merges for a lock (git merge-tree --write-tree)")
 
     def commit(tree: str, parents: list[str]) -> str:
-        return trees.write_object("commit", format_commit(tree, parents, _WHO, 0, "side\n"))
+        return trees.write_object("commit", format_commit(tree, parents, _AUTHOR, 0, "side\n"))
 
     root = commit(base, [])
-    # The parents' messages differ from each other by nothing: equal trees would give one commit, which is right.
+    # Both parents have the same message: equal trees give one commit, which is correct.
     left, right = commit(ours, [root]), commit(theirs, [root])
     try:
         done = trees.repository.run(
@@ -39,17 +42,19 @@ def merge_trees(trees: Trees, base: str, ours: str, theirs: str, what: str) -> s
     fields = done.stdout.decode("utf-8", "surrogateescape").split("\0")
     if done.code == 1:
         files = list(takewhile(bool, fields[1:]))
-        told = [message.strip() for message in fields if message.startswith("CONFLICT") and "\n" in message]
+        conflicts = [
+            message.strip() for message in fields if message.startswith("CONFLICT") and "\n" in message
+        ]
         raise LockError(
             f"{what} has conflicts in {len(files)} {'file' if len(files) == 1 else 'files'}",
-            why="\n".join(told or files),
-            hint="Resolve it once by hand and carry the result as a patch, or choose another pin.",
+            why="\n".join(conflicts or files),
+            hint="Resolve the conflicts by hand and add the result as a patch, or choose another pin.",
         )
     return fields[0].strip()
 
 
 def record(trees: Trees, base: str, ours: str, theirs: str, result: str, what: str) -> tuple[Record, ...]:
-    """What turns `ours` into `result`, and proof that replaying it does. Raises LockError."""
+    """Return the records that turn `ours` into `result`, after replaying them as a check. Raises LockError."""
     known = {e.oid for side in (base, ours, theirs) for _, e in trees.files(side)}
     other_names = _Renames(trees, base, ours, theirs)
     records = []
@@ -61,14 +66,16 @@ def record(trees: Trees, base: str, ours: str, theirs: str, result: str, what: s
         else:
             records.append(_merged(trees, (base, ours, theirs), path, after, other_names))
     if replay(trees, ours, records, what) != result:
-        raise LockError(f"{what}: replaying the merge gives another tree", hint="Please report this.")
+        raise LockError(
+            f"{what}: replaying the merge gives a different tree", hint="Please report this as a bug."
+        )
     return tuple(records)
 
 
 def _merged(
     trees: Trees, sides: tuple[str, str, str], path: str, after: Entry, other_names: _Renames
 ) -> Record:
-    """The three blobs whose merge is the result, also where one side renamed the file; else the result itself."""
+    """Return a record with three blobs that merge to the result, across renames, or with the result itself."""
     names = [path, *other_names.of(path)]
     candidates = []
     for side in sides:
@@ -82,7 +89,7 @@ def _merged(
 
 
 class _Renames:
-    """Which other names the files of a merge have, on either side; looked up when first asked."""
+    """Renames of the files of a merge, on either side; computed on first use."""
 
     def __init__(self, trees: Trees, base: str, *sides: str) -> None:
         self._trees, self._base, self._sides = trees, base, sides

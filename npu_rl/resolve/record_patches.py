@@ -1,4 +1,4 @@
-"""The patches of a manifest: gathered, applied once, and recorded with their hashes and trees."""
+"""Locking of patches: they are found, applied once, and recorded with their hashes and trees."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from npu_rl.lock import lock_model
 from npu_rl.patches.patch_model import Patch as ParsedPatch
 from npu_rl.patches.scan_hunks import CrlfPatchError, Scanner
 from npu_rl.patches.series import PatchSource, read_patchset, read_patchset_text
-from npu_rl.sources.progress import Tell
+from npu_rl.sources.progress import Notify
 from npu_rl.store import Store
 
 if TYPE_CHECKING:
@@ -34,9 +34,11 @@ _PLAIN = (FILE, EXECUTABLE)
 
 @dataclass(frozen=True)
 class Patching:
-    """Where patches come from and apply to.
+    """Sources and targets of patches.
 
-    components: locked, their patches not yet applied. results: the trees of those that `from:` may name by now.
+    Attributes:
+        components: The locked components, without their patches.
+        results: Trees of the components that `from:` may name.
     """
 
     trees: Trees
@@ -44,33 +46,33 @@ class Patching:
     loaded: LoadedManifest
     components: Mapping[str, lock_model.LockedComponent]
     results: Mapping[str, str]
-    tell: Tell
+    notify: Notify
 
     def entries(self, component: str) -> Sequence[PatchEntry]:
-        """The entries of a component, or of the assembled tree."""
+        """Return the patch entries of a component, or of the assembled tree."""
         manifest = self.loaded.manifest
         return manifest.tree.patches if component == TREE else manifest.components[component].patches
 
 
-def lock_patches(here: Patching, component: str, tree: str) -> tuple[lock_model.LockedPatch, ...]:
-    """Apply a component's entries, or the assembled tree's, one after the other to `tree`.
+def lock_patches(context: Patching, component: str, tree: str) -> tuple[lock_model.LockedPatch, ...]:
+    """Apply the patch entries of a component, or of the assembled tree, to `tree` in order.
 
-    The last patch's `tree` is the result. Told: files of a folder that look like patches and are none to apply.
+    The last patch's `tree` is the result. Notifies of files in a folder that look like patches but are not applied.
     Raises PatchError, LockError, ManifestError.
     """
-    taken = (".",) if component == TREE else taken_paths(here.components[component])
-    done: list[lock_model.LockedPatch] = []
-    for entry in here.entries(component):
+    taken = (".",) if component == TREE else taken_paths(context.components[component])
+    locked: list[lock_model.LockedPatch] = []
+    for entry in context.entries(component):
         excluded: set[str] = set()
         try:
-            sources = _gather(here, entry, component)
+            sources = _find_patches(context, entry, component)
         except PatchError as error:
             raise _in_pinned_component(error, entry, f"{entry.from_}:{entry.path}") from error
         for source, file in sources:
             _check_size(source, component)
-            here.store.keep_file(source.data)
+            context.store.keep_file(source.data)
             patch = lock_model.LockedPatch(
-                name=_name(source.name, file, {p.name for p in done}),
+                name=_name(source.name, file, {p.name for p in locked}),
                 file=file,
                 sha256=hashlib.sha256(source.data).hexdigest(),
                 tree="",
@@ -79,24 +81,24 @@ def lock_patches(here: Patching, component: str, tree: str) -> tuple[lock_model.
                 strip=entry.strip,
                 directory=entry.directory,
                 exclude=tuple(entry.exclude),
-                # Others of the folder may change files that have CRLF, and say so in their hunk lines only.
+                # Other patches of the folder may change files with CRLF, which only their hunk lines show.
                 eol="lf" if entry.eol == "lf" and _has_crlf(source) else "keep",
             )
             try:
-                _check_paths(here, parse_locked(patch, source.data), component, tree, taken)
+                _check_paths(context, parse_locked(patch, source.data), component, tree, taken)
                 parsed, applied = run_patch(
-                    here.trees, tree, patch, source.data, component, taken, _tolerance(entry)
+                    context.trees, tree, patch, source.data, component, taken, _tolerance(entry)
                 )
             except PatchError as error:
                 raise _in_pinned_component(error, entry, file) from error
             tree = applied.tree
             files = tuple(f.path for f in parsed.files)
             excluded.update(parsed.excluded)
-            done.append(
+            locked.append(
                 replace(patch, tree=tree, hunks=len(parsed.hunks), files=files, offsets=applied.offsets)
             )
         _check_excludes(entry, excluded, component)
-    return tuple(done)
+    return tuple(locked)
 
 
 def _tolerance(entry: PatchEntry) -> Tolerance:
@@ -106,7 +108,7 @@ def _tolerance(entry: PatchEntry) -> Tolerance:
 
 
 def _name(name: str, file: str, used: Container[str]) -> str:
-    """What people call the patch: its file's name, with its folder where two have the same."""
+    """Return the patch's name: that of its file, with the folder where two are the same."""
     stem = PurePosixPath(name).stem
     return stem if stem not in used else file.removeprefix("./").removesuffix(PurePosixPath(name).suffix)
 
@@ -114,7 +116,7 @@ def _name(name: str, file: str, used: Container[str]) -> str:
 def _check_size(source: PatchSource, component: str) -> None:
     if len(source.data) > MAXIMUM_SIZE:
         raise PatchError(
-            f"{source.name} is too large to be a patch", where=component, why="It is over 16 MiB."
+            f"The patch {source.name} is too large", where=component, why="It is larger than 16 MiB."
         )
 
 
@@ -122,19 +124,19 @@ def _check_excludes(entry: PatchEntry, excluded: Iterable[str], component: str) 
     unused = [glob for glob in entry.exclude if not any(fnmatchcase(path, glob) for path in excluded)]
     if unused:
         raise LockError(
-            f"`exclude:` of {entry.path} leaves nothing out: {', '.join(unused)}",
+            f"`exclude:` of {entry.path} matches no file: {', '.join(unused)}",
             where=component,
-            hint="Patterns are matched with whole paths, after `strip:` and `directory:`. Mend or remove it.",
+            hint="Patterns match whole paths, after `strip:` and `directory:`. Correct or remove them.",
         )
 
 
 def _in_pinned_component(error: PatchError, entry: PatchEntry, file: str) -> PatchError:
-    """The error with advice that can be followed: a file of a component can't be changed at its pin."""
+    """Add a usable hint to the error: a file of a component can't be edited at its pin."""
     if entry.from_ is None:
         return error
     copy = (
-        f"{file.partition(':')[2]} belongs to {entry.from_} at its pin: to change it, copy it beside the manifest "
-        "and name the copy in `patches:` (of a folder, name the patches one by one)."
+        f"{file.partition(':')[2]} is a file of {entry.from_} at its pin: to change it, copy it next to the manifest "
+        "and name the copy in `patches:` (for a folder, name each patch)."
     )
     hint = f"{error.hint}\n{copy}" if error.hint else copy
     return PatchError(error.what, where=error.where, why=error.why, hint=hint)
@@ -144,75 +146,75 @@ def _in_pinned_component(error: PatchError, entry: PatchEntry, file: str) -> Pat
 
 
 def _check_paths(
-    here: Patching, parsed: ParsedPatch, component: str, tree: str, taken: Sequence[str]
+    context: Patching, parsed: ParsedPatch, component: str, tree: str, taken: Sequence[str]
 ) -> None:
-    """Refuse a patch in the paths of the code tree for a component, or the other way round. Raises PatchError."""
+    """Raise PatchError for paths of the code tree in a component's patch, or the other way round."""
     lines: list[str] = []
     for file in parsed.files:
         reached = any(t == "." or file.path == t or file.path.startswith(t + "/") for t in taken)
-        if not (reached and (file.old_path is None or here.trees.find(tree, file.path) is not None)):
-            lines += _other_name(here, component, file.path)
+        if not (reached and (file.old_path is None or context.trees.find(tree, file.path) is not None)):
+            lines += _likely_paths(context, component, file.path)
     if not lines:
         return
     if component == TREE:
-        hint = "Give the paths as in the code tree, or make it a patch of that component."
+        hint = "Use the paths of the code tree, or list the patch under that component."
     else:
         hint = (
-            "`npu-rl diff --component NAME` in a workspace writes local changes in a component's own paths;\n"
-            "a patch in the paths of the code tree is one of `tree: {patches: [...]}`."
+            "`npu-rl diff --component NAME` in a workspace writes local changes with a component's own paths;\n"
+            "list a patch with paths of the code tree under `tree: {patches: [...]}`."
         )
     target = "the code tree" if component == TREE else component
     raise PatchError(
-        f"{parsed.name} names files by other paths than {target} has",
+        f"The paths in {parsed.name} are not those of {target}",
         where=f"{component}, patch {parsed.name}",
         why="\n".join(lines),
         hint=hint,
     )
 
 
-def _other_name(here: Patching, component: str, path: str) -> Iterator[str]:
-    """What a path that does not fit would be right for."""
-    for name, other in here.components.items():
+def _likely_paths(context: Patching, component: str, path: str) -> Iterator[str]:
+    """Yield a line for each component, or the code tree, in which a wrong path exists."""
+    for name, other in context.components.items():
         if component == TREE:
-            if here.trees.find(other.result, path) is not None:
+            if context.trees.find(other.result, path) is not None:
                 for laid in code_paths(other, path):
-                    yield f"{path} of {name} lies at {laid} in the code tree."
+                    yield f"{path} of {name} is {laid} in the code tree."
         else:
             for own in upstream_paths(other, path):
-                if here.trees.find(other.result, own) is not None:
+                if context.trees.find(other.result, own) is not None:
                     yield f"{path} of the code tree is {own} of {name}."
 
 
-def check_line_ends(here: Patching) -> None:
+def check_line_ends(context: Patching) -> None:
     """Raise one PatchError that names every patch of the manifest with CRLF line ends and no `eol: lf`.
 
-    `here.results` has every component, merged; what is wrong besides is left for when the patches are applied.
+    `context.results` has every merged component. Other errors show when the patches are applied.
     """
     found: list[str] = []
-    hurt: dict[str, PatchEntry] = {}  # by component: the first of its entries
-    for component in [*here.components, TREE]:
-        for entry in here.entries(component):
-            names = [] if entry.eol == "lf" else _with_crlf(here, entry, component)
+    affected: dict[str, PatchEntry] = {}  # by component: the first of its entries
+    for component in [*context.components, TREE]:
+        for entry in context.entries(component):
+            names = [] if entry.eol == "lf" else _with_crlf(context, entry, component)
             if names:
                 place = f"{entry.from_}:{entry.path}" if entry.from_ else entry.path
                 found.append(f"{component}, {place}: {', '.join(names)}")
-                hurt.setdefault(component, entry)
+                affected.setdefault(component, entry)
     if found:
-        first = next(iter(hurt.values()))
+        first = next(iter(affected.values()))
         origin = f", from: {first.from_}" if first.from_ else ""
         raise PatchError(
             "Patches have CRLF line ends",
-            where=", ".join(hurt),
+            where=", ".join(affected),
             why="\n".join(found),
-            hint=f"Write `eol: lf` on each of these entries, such as {{path: {first.path}{origin}, eol: lf}}: "
-            "their CRLF becomes LF before they are applied.\n"
-            "If the files they patch have CRLF themselves, only the diff's headers must be converted.",
+            hint=f"Add `eol: lf` to each of these entries, such as {{path: {first.path}{origin}, eol: lf}}, to convert "
+            "CRLF to LF before the patch is applied.\n"
+            "If the patched files have CRLF line ends themselves, convert only the headers of the diff.",
         )
 
 
-def _with_crlf(here: Patching, entry: PatchEntry, component: str) -> list[str]:
+def _with_crlf(context: Patching, entry: PatchEntry, component: str) -> list[str]:
     try:
-        sources = _gather(here, entry, component)
+        sources = _find_patches(context, entry, component)
     except (PatchError, LockError):
         return []
     return [source.name for source, _ in sources if _has_crlf(source)]
@@ -231,11 +233,11 @@ def _has_crlf(source: PatchSource) -> bool:
 # -- where patches are -----------------------------------------------------------------------------------
 
 
-def _gather(here: Patching, entry: PatchEntry, component: str) -> list[tuple[PatchSource, str]]:
-    """The patches of an entry, and what the lock calls their files."""
+def _find_patches(context: Patching, entry: PatchEntry, component: str) -> list[tuple[PatchSource, str]]:
+    """Return the patches of an entry, with the names of their files in the lock."""
     if entry.from_ is not None:
-        return _from_component(here, entry, component)
-    place = here.loaded.locate(entry.path)
+        return _from_component(context, entry, component)
+    place = context.loaded.locate(entry.path)
     own = entry.path.startswith((".", "/"))
     if place.is_dir():
         found = read_patchset(place, lint=not own)
@@ -243,38 +245,38 @@ def _gather(here: Patching, entry: PatchEntry, component: str) -> list[tuple[Pat
     if place.is_file():
         return [(PatchSource(place.name, place, place.read_bytes()), entry.path)]
     raise LockError(
-        f"There is no patch {entry.path}",
+        f"The patch {entry.path} does not exist",
         where=component,
-        hint="Paths that begin with ./ start at the manifest's folder.",
+        hint="Paths that begin with ./ are relative to the manifest's folder.",
     )
 
 
-def _from_component(here: Patching, entry: PatchEntry, component: str) -> list[tuple[PatchSource, str]]:
+def _from_component(context: Patching, entry: PatchEntry, component: str) -> list[tuple[PatchSource, str]]:
     assert entry.from_ is not None
-    if entry.from_ not in here.results:
+    if entry.from_ not in context.results:
         raise LockError(
-            f"{component} takes patches from {entry.from_}, which is not above it in the manifest",
-            hint=f"Put {entry.from_} before {component}.",
+            f"{component} uses patches from {entry.from_}, which comes after it in the manifest",
+            hint=f"Move {entry.from_} before {component}.",
         )
-    found = here.trees.find(here.results[entry.from_], entry.path)
+    found = context.trees.find(context.results[entry.from_], entry.path)
     if found is None:
-        raise LockError(f"{entry.from_} has no {entry.path} at its pin", where=component)
+        raise LockError(f"{entry.from_} has no path {entry.path} at its pin", where=component)
     if found.mode in _PLAIN:
         name = entry.path.rpartition("/")[2]
-        return [(PatchSource(name, None, here.trees.blob(found.oid)), f"{entry.from_}:{entry.path}")]
+        return [(PatchSource(name, None, context.trees.blob(found.oid)), f"{entry.from_}:{entry.path}")]
     if not found.is_tree:
         raise LockError(f"{entry.path} of {entry.from_} is neither a file nor a folder", where=component)
-    files = dict(here.trees.files(found.oid))
+    files = dict(context.trees.files(found.oid))
     folder = f"{entry.from_}:{entry.path}".removesuffix(":.")
     patches = read_patchset_text(
         {path: file.mode in _PLAIN for path, file in files.items()},
-        lambda path: here.trees.blob(files[path].oid),
+        lambda path: context.trees.blob(files[path].oid),
         where=folder,
     )
     if patches.passed_over:
-        here.tell(
-            f"note: {component}: these files of {folder} look like patches and are not applied, because its `series` "
-            "does not name them or they are no plain .patch or .diff files:\n  "
+        context.notify(
+            f"note: {component}: these files in {folder} look like patches but are not applied, because `series` "
+            "does not list them or they are not plain .patch or .diff files:\n  "
             + "\n  ".join(patches.passed_over)
         )
     prefix = f"{entry.from_}:" + ("" if entry.path == "." else f"{entry.path}/")

@@ -1,4 +1,4 @@
-"""Refs to full commit ids, and what a person should be told about each name."""
+"""Resolving of refs to full commit ids, with notes about moving and ambiguous names."""
 
 from __future__ import annotations
 
@@ -10,22 +10,30 @@ from npu_rl.errors import SourceError
 from npu_rl.git.command import Git
 from npu_rl.git.objects import short
 from npu_rl.sources.git_fetch import Network, ls_remote, remote
-from npu_rl.sources.progress import Tell
+from npu_rl.sources.progress import Notify
 
 _FULL_ID = re.compile(r"[0-9a-f]{40}")
 
 
 def is_full_id(ref: str) -> bool:
+    """Return whether a ref is a full commit id."""
     return _FULL_ID.fullmatch(ref) is not None
 
 
 def resolve(
-    repository: Git, urls: Sequence[str], refs: Sequence[str], network: Network, component: str, tell: Tell
+    repository: Git,
+    urls: Sequence[str],
+    refs: Sequence[str],
+    network: Network,
+    component: str,
+    notify: Notify,
 ) -> dict[str, str]:
-    """Commit ids of refs (full ids stay as they are), from the first mirror that has them all.
+    """Resolve refs to commit ids (full ids are kept), from the first mirror that has all of them.
 
-    Told: a moving branch, and a name that is both a branch and a tag.
-    Raises SourceError that names each mirror and what it lacks.
+    Notifies of branches, and of names that are both a branch and a tag.
+
+    Raises:
+        SourceError: No mirror has all refs; it lists those that each one lacks.
     """
     names = [ref for ref in dict.fromkeys(refs) if not is_full_id(ref)]
     found = {ref: ref for ref in refs if is_full_id(ref)}
@@ -35,92 +43,99 @@ def resolve(
     reasons = []
     for url in urls:
         try:
-            there = ls_remote(repository, url, patterns, network, component)
+            remote_refs = ls_remote(repository, url, patterns, network, component)
         except SourceError as error:
             reasons.append(f"{error.what}: {error.why}")
             continue
-        lacking = [ref for ref in names if ref not in there]
-        if lacking:
-            reasons.append(f"{shown(url, network, component)} has no {', '.join(lacking)}")
+        missing = [ref for ref in names if ref not in remote_refs]
+        if missing:
+            reasons.append(f"{shown(url, network, component)} does not have {', '.join(missing)}")
             continue
         for ref in names:
-            found[ref] = there.get(f"{ref}^{{}}", there[ref])
-            _tell_about(ref, there, component, tell)
+            found[ref] = remote_refs.get(f"{ref}^{{}}", remote_refs[ref])
+            _report_name(ref, remote_refs, component, notify)
         tags = {ref: found[ref] for ref in names if ref.startswith("refs/tags/")}
         if tags:
-            _compare(
-                repository, [other for other in urls if other != url], url, tags, network, component, tell
+            _compare_tags(
+                repository, [other for other in urls if other != url], url, tags, network, component, notify
             )
         return found
     raise SourceError(
         f"The refs of {component} can't be resolved",
         why="\n".join(reasons),
-        hint="Check the name where a source answered that it has none; elsewhere the network, or point the URLs at a\n"
+        hint="If a source does not have the ref, check its name. Otherwise check the network, or point the URLs at a\n"
         "mirror: --rewrite FROM=TO",
     )
 
 
 def shown(url: str, network: Network, component: str) -> str:
-    """A URL as it is really asked, fit for a person."""
+    """Return the URL after rewriting, without credentials."""
     return remote(url, network, component).shown
 
 
-def _compare(
+def _compare_tags(
     repository: Git,
     others: Sequence[str],
     url: str,
     tags: Mapping[str, str],
     network: Network,
     component: str,
-    tell: Tell,
+    notify: Notify,
 ) -> None:
-    """Hold a mirror's tags against those of every other source: a tag names one commit, or somebody moved it.
+    """Compare a mirror's tags with those of every other source: if they differ, somebody moved a tag.
 
-    Told: a source that can't be asked, or lacks a tag. Raises SourceError that names both answers.
+    Notifies of a source that can't be read or lacks a tag.
+
+    Raises:
+        SourceError: A tag differs; it has both commit ids.
     """
-    once = replace(network, retries=0)
-    mine = shown(url, network, component)
+    without_retries = replace(network, retries=0)
+    shown_url = shown(url, network, component)
     for other in others:
         place = shown(other, network, component)
-        if place == mine:
+        if place == shown_url:
             continue  # one mirror for both
         try:
-            there = ls_remote(
-                repository, other, [p for tag in tags for p in (tag, f"{tag}^{{}}")], once, component
+            remote_refs = ls_remote(
+                repository,
+                other,
+                [p for tag in tags for p in (tag, f"{tag}^{{}}")],
+                without_retries,
+                component,
             )
         except SourceError as error:
-            tell(f"note: {component}: {place} can't be asked whether its tags are the same: {error.why}")
+            notify(f"note: {component}: the tags of {place} could not be compared: {error.why}")
             continue
         for tag, oid in tags.items():
-            found = there.get(f"{tag}^{{}}", there.get(tag))
+            found = remote_refs.get(f"{tag}^{{}}", remote_refs.get(tag))
             if found is None:
-                tell(f"note: {component}: {place} has no {tag}")
+                notify(f"note: {component}: {place} does not have {tag}")
             elif found != oid:
                 raise SourceError(
-                    f"{tag} of {component} is not the same commit in all of its sources",
-                    why=f"{mine} has {oid},\n{place} has {found}.",
-                    hint="Find out which is right, and write that full id as `ref:`, or remove the other source.",
+                    f"{tag} of {component} is a different commit in different sources",
+                    why=f"{shown_url} has {oid},\n{place} has {found}.",
+                    hint="Find out which commit is right and set `ref:` to its full id, or remove the other source.",
                 )
 
 
 def _patterns(ref: str) -> list[str]:
-    twin = _twin(ref)
-    return [ref, f"{ref}^{{}}", *([twin, f"{twin}^{{}}"] if twin else [])]
+    other_ref = _same_name_ref(ref)
+    return [ref, f"{ref}^{{}}", *([other_ref, f"{other_ref}^{{}}"] if other_ref else [])]
 
 
-def _twin(ref: str) -> str | None:
-    for mine, other in (("refs/heads/", "refs/tags/"), ("refs/tags/", "refs/heads/")):
-        if ref.startswith(mine):
-            return other + ref[len(mine) :]
+def _same_name_ref(ref: str) -> str | None:
+    for shown_url, other in (("refs/heads/", "refs/tags/"), ("refs/tags/", "refs/heads/")):
+        if ref.startswith(shown_url):
+            return other + ref[len(shown_url) :]
     return None
 
 
-def _tell_about(ref: str, there: dict[str, str], component: str, tell: Tell) -> None:
-    twin = _twin(ref)
-    oid = there.get(f"{ref}^{{}}", there[ref])
-    if twin in there:
-        other = there.get(f"{twin}^{{}}", there[twin])
-        same = "the same commit" if other == oid else f"another commit, {short(other)}"
-        tell(f"{component}: {ref.split('/', 2)[2]} is both a branch and a tag; {twin} is {same}")
+def _report_name(ref: str, remote_refs: dict[str, str], component: str, notify: Notify) -> None:
+    other_ref = _same_name_ref(ref)
+    oid = remote_refs.get(f"{ref}^{{}}", remote_refs[ref])
+    if other_ref in remote_refs:
+        other = remote_refs.get(f"{other_ref}^{{}}", remote_refs[other_ref])
+        same = "the same commit" if other == oid else f"a different commit, {short(other)}"
+        notify(f"{component}: {ref.split('/', 2)[2]} is both a branch and a tag; {other_ref} is {same}")
     if ref.startswith("refs/heads/"):
-        tell(f"{component}: {ref} is a moving branch; locked at {short(oid)}")
+        notify(f"{component}: {ref} is a branch, which can move; locked at {short(oid)}")

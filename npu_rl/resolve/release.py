@@ -1,4 +1,4 @@
-"""Source releases at lock time: as the only source of a component, or beside git, where they must equal the pin."""
+"""Locking of source releases: as the only source of a component, or next to git, where they must equal the pin."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from npu_rl.store import unit_key
 if TYPE_CHECKING:
     from npu_rl.manifest.schema import Component as Spec
 
-_SHOWN = 15
+_MAXIMUM_SHOWN = 15
 
 
 def sources_of(spec: Spec, kept: lock_model.LockedComponent | None) -> tuple[lock_model.LockedSource, ...]:
-    """The sources as written; a release keeps the hash an earlier lock has for it."""
+    """Return the sources of the manifest; a release keeps its hash from an earlier lock."""
     hashes = {(s.pypi, s.drop): s.sha256 for s in kept.sources} if kept is not None else {}
     return tuple(
         lock_model.LockedSource(
@@ -45,16 +45,18 @@ def lock_release(
     kept: lock_model.LockedComponent | None,
     dist: lock_model.LockedDist | None,
 ) -> lock_model.LockedComponent:
-    """A component that comes from a package index only. Raises SourceError, LockError."""
+    """Lock a component whose only sources are package indexes. Raises SourceError, LockError."""
     found: list[lock_model.LockedComponent] = []
     for source in sources_of(spec, kept):
         with context.store.quarantine() as folder:
             repository = Git(folder)
-            done, tree = _import(context, name, source, [*(t.from_ for t in spec.take), *held], repository)
+            locked_source, tree = _import(
+                context, name, source, [*(t.from_ for t in spec.take), *held], repository
+            )
             trees = Trees(repository)
             try:
                 component = lock_model.LockedComponent(
-                    (done,),
+                    (locked_source,),
                     look_up(trees, name, spec, tree),
                     tree,
                     tree,
@@ -63,19 +65,21 @@ def lock_release(
                 )
             finally:
                 trees.close()
-            _keep(context, name, component, folder)
+            _publish_release(context, name, component, folder)
         found.append(component)
     different = dict.fromkeys(component.tree for component in found)
     if len(different) > 1:
         raise LockError(
-            f"The sources of {name} give different trees", why=", ".join(different), hint="Keep one of them."
+            f"The sources of {name} have different trees", why=", ".join(different), hint="Keep one source."
         )
     return replace(found[0], sources=tuple(c.sources[0] for c in found))
 
 
-def _keep(context: Context, name: str, component: lock_model.LockedComponent, folder: Path) -> None:
-    """Spare the composition, and a later setup here, the second download."""
-    wants = component.wants()
+def _publish_release(
+    context: Context, name: str, component: lock_model.LockedComponent, folder: Path
+) -> None:
+    """Put the release into the store, to save composing and a later setup the download."""
+    wants = component.wanted_objects()
     key = unit_key("objects", wants)
     if context.store.find(key) is None:
         facts = {"component": name, "wants": list(wants), "source": component.sources[0].pypi}
@@ -85,45 +89,47 @@ def _keep(context: Context, name: str, component: lock_model.LockedComponent, fo
 def check_releases(
     context: Context, name: str, component: lock_model.LockedComponent
 ) -> tuple[lock_model.LockedSource, ...]:
-    """Beside git, a release is a source only if its tree after the drops is the pin's.
+    """Check that each release next to a git source has the pin's tree after the drops.
 
-    The sources with what is known of each release now. Raises SourceError, LockError.
+    Returns the sources, with file name, size and hash of each release. Raises SourceError, LockError.
     """
     releases = [source for source in component.sources if source.pypi]
     if releases and (component.merges or component.submodules or component.checkout == "full"):
         raise LockError(
             f"{releases[0].pypi} can't be a source of {name}",
-            why="A release holds neither the commits to merge, nor submodules, nor the whole repository.",
+            why="A release contains neither the commits to merge, nor submodules, nor the whole repository.",
             hint="Remove that source.",
         )
-    return tuple(_held_against(context, name, component, s) if s.pypi else s for s in component.sources)
+    return tuple(_compared_with_pin(context, name, component, s) if s.pypi else s for s in component.sources)
 
 
-def _held_against(
+def _compared_with_pin(
     context: Context, name: str, component: lock_model.LockedComponent, source: lock_model.LockedSource
 ) -> lock_model.LockedSource:
-    deliverer = Deliverer(context.store, context.network, context.beside, context.watcher)
+    deliverer = Deliverer(context.store, context.network, context.manifest_folder, context.watcher)
     from_git = replace(component, sources=tuple(s for s in component.sources if not s.pypi))
     units = deliverer.component(name, from_git).units
     with context.store.quarantine() as folder:
         repository = Git(folder, alternates=tuple(u.objects for u in units))
-        done, tree = _import(context, name, source, [path for path, _ in component.at_pin()], repository)
+        locked_source, tree = _import(
+            context, name, source, [path for path, _ in component.entries_at_pin()], repository
+        )
         trees = Trees(repository)
         try:
             differing = [
                 f"{'only in the release' if a is None else 'differs' if b else 'not in the release'}: {path}"
-                for path, a, b in trees.changed(taken_tree(trees, component.at_pin()), tree)
+                for path, a, b in trees.changed(taken_tree(trees, component.entries_at_pin()), tree)
             ]
         finally:
             trees.close()
     if differing:
-        more = [f"and {len(differing) - _SHOWN} more"] if len(differing) > _SHOWN else []
+        more = [f"and {len(differing) - _MAXIMUM_SHOWN} more"] if len(differing) > _MAXIMUM_SHOWN else []
         raise LockError(
-            f"{source.pypi} does not stand for {name} at {component.pin}",
-            why="\n".join(differing[:_SHOWN] + more),
-            hint="Name generated files under `drop:` of that source, or remove the source.",
+            f"{source.pypi} differs from {name} at {component.pin}",
+            why="\n".join(differing[:_MAXIMUM_SHOWN] + more),
+            hint="List generated files under `drop:` of that source, or remove the source.",
         )
-    return done
+    return locked_source
 
 
 def _import(

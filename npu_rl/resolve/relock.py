@@ -1,4 +1,4 @@
-"""`lock` and `lock --check`: where the earlier lock is, which ids stay, what is written."""
+"""The commands `lock` and `lock --check`: the earlier lock, the ids to keep, the output file."""
 
 from __future__ import annotations
 
@@ -15,31 +15,35 @@ from npu_rl.manifest.load_manifest import LoadedManifest, load_manifest
 from npu_rl.resolve.resolve_lock import build_lock, check_lock
 from npu_rl.resolve.upstream_repository import Context, kept_ids
 from npu_rl.sources.git_fetch import Network, ls_remote
-from npu_rl.sources.progress import Tell, Watcher
+from npu_rl.sources.progress import Notify, Watcher
 from npu_rl.store import Store
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a person asked for. output: where the lock goes, None for beside the manifest."""
+    """Options of the command; `output` None writes the lock next to the manifest."""
 
     manifest: str
     network: Network
     watcher: Watcher
-    tell: Tell
+    notify: Notify
     jobs: int
     output: Path | None
 
 
 def write(options: Options, update: list[str]) -> tuple[Lock, Path]:
-    """Make the lock and write it in one step. update: components to resolve anew, the others keep their ids."""
+    """Make the lock and write it atomically.
+
+    Args:
+        update: Components to resolve again; the others keep their ids.
+    """
     loaded = _load(options)
     target = _target(options, loaded)
     _check_target(loaded, target, options)
     unknown = [name for name in update if name not in loaded.manifest.components]
     if unknown:
         raise UsageError(
-            f"{loaded.manifest.name} has no component {', '.join(unknown)}",
+            f"Unknown component of {loaded.manifest.name}: {', '.join(unknown)}",
             hint=f"Components: {', '.join(loaded.manifest.components)}",
         )
     earlier = lock_model.read(target) if update else None
@@ -51,38 +55,38 @@ def write(options: Options, update: list[str]) -> tuple[Lock, Path]:
 
 
 def check(options: Options) -> tuple[Lock, Path]:
-    """Make the lock again from the ids it has; tell of refs that have moved. Raises LockError if it differs."""
+    """Make the lock again from its ids, and note refs that have moved. Raises LockError if it differs."""
     loaded = _load(options)
     target = _target(options, loaded)
     found = lock_model.read(target)
     context = _context(options, loaded)
-    made = build_lock(
+    computed = build_lock(
         context, loaded, earlier=found, keep=list(loaded.manifest.components), jobs=options.jobs
     )
-    check_lock(found, made)
+    check_lock(found, computed)
     if not options.network.offline:
-        _tell_moved(context, found)
+        _report_moved_refs(context, found)
     return found, target
 
 
 def _load(options: Options) -> LoadedManifest:
-    """The manifest; entries of a parent's lists that it drops are told."""
+    """Load the manifest, with a note for each list of a parent that lost entries."""
     loaded = load_manifest(options.manifest)
     for line in loaded.dropped:
-        options.tell(f"note: {line}")
+        options.notify(f"note: {line}")
     return loaded
 
 
 def _target(options: Options, loaded: LoadedManifest) -> Path:
-    return (options.output or lock_model.file_for(loaded.path)).absolute()
+    return (options.output or lock_model.lock_path(loaded.path)).absolute()
 
 
 def _check_target(loaded: LoadedManifest, target: Path, options: Options) -> None:
     if loaded.bundled and options.output is None:
         raise UsageError(
-            f"{loaded.manifest.name} is a bundled manifest, and those come with their locks",
-            hint="Write a lock of your own with --output F (then: npu-rl setup --manifest M --lock F),\n"
-            "or copy the manifest and give its path.",
+            f"{loaded.manifest.name} is a bundled manifest, whose lock can't be overwritten",
+            hint="Write your own lock with --output F (then: npu-rl setup --manifest M --lock F),\n"
+            "or copy the manifest and pass its path.",
         )
     named_file(target)
 
@@ -90,28 +94,30 @@ def _check_target(loaded: LoadedManifest, target: Path, options: Options) -> Non
 def _context(options: Options, loaded: LoadedManifest) -> Context:
     store = Store()
     store.sweep()
-    return Context(store, options.network, options.watcher, options.tell, loaded.path.parent)
+    return Context(store, options.network, options.watcher, options.notify, loaded.path.parent)
 
 
-def _tell_moved(context: Context, lock: Lock) -> None:
-    """A pull request or branch that moved since does not harm the lock, but somebody should know."""
+def _report_moved_refs(context: Context, lock: Lock) -> None:
+    """Note pull requests and branches that have moved since; the lock remains valid."""
     for name, component in lock.components.items():
         ids = {ref: oid for ref, oid in kept_ids(component).items() if ref.startswith("refs/")}
-        there = _refs_now(context, name, component, list(ids)) if ids else None
-        if there is None:
+        remote_refs = _refs_now(context, name, component, list(ids)) if ids else None
+        if remote_refs is None:
             continue
         for ref, oid in ids.items():
-            now = there.get(f"{ref}^{{}}", there.get(ref))
+            now = remote_refs.get(f"{ref}^{{}}", remote_refs.get(ref))
             if now is None:
-                context.tell(f"note: {name}: {ref} is gone upstream; the lock has its content by id")
+                context.notify(
+                    f"note: {name}: {ref} no longer exists upstream; the lock still names its commit"
+                )
             elif now != oid:
-                context.tell(f"note: {name}: {ref} moved from {short(oid)} to {short(now)} since the lock")
+                context.notify(f"note: {name}: {ref} moved from {short(oid)} to {short(now)} since the lock")
 
 
 def _refs_now(
     context: Context, name: str, component: LockedComponent, refs: list[str]
 ) -> dict[str, str] | None:
-    """What the first mirror that answers says of the refs; None (and told) if none does."""
+    """Return the refs of the first mirror that can be read; None, with a note, if there is none."""
     patterns = [p for ref in refs for p in (ref, f"{ref}^{{}}")]
     reasons = []
     for source in component.sources:
@@ -122,5 +128,5 @@ def _refs_now(
                 return ls_remote(Git(folder), source.git, patterns, context.network, name)
         except SourceError as error:
             reasons.append(error.what)
-    context.tell(f"note: {name}: whether its refs moved is not known: {'; '.join(reasons)}")
+    context.notify(f"note: {name}: its refs could not be checked for changes: {'; '.join(reasons)}")
     return None

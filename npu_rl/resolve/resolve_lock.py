@@ -1,4 +1,4 @@
-"""From a manifest to its lock."""
+"""Making the lock of a manifest."""
 
 from __future__ import annotations
 
@@ -37,9 +37,12 @@ def build_lock(
     keep: Collection[str] = (),
     jobs: int = 6,
 ) -> Lock:
-    """Resolve, merge, patch and assemble. keep: components whose ids stay as `earlier` has them.
+    """Resolve, merge, patch and assemble; only the store is written to.
 
-    Raises every NpuRlError; nothing is written but the store.
+    Raises any NpuRlError.
+
+    Args:
+        keep: Components that keep their ids from `earlier`.
     """
     manifest = loaded.manifest
     kept = {n: earlier.components.get(n) for n in keep} if earlier is not None else {}
@@ -79,7 +82,7 @@ def _finished(
 ) -> Lock:
     """The lock of components that are merged and not yet patched."""
     manifest = loaded.manifest
-    unfinished = Lock(
+    unpatched = Lock(
         lock_format=lock_model.LOCK_FORMAT,
         manifest=manifest.name,
         title=manifest.title,
@@ -93,55 +96,55 @@ def _finished(
         host={k: v for k, v in manifest.host.model_dump().items() if v is not None},
         env=dict(manifest.env),
     )
-    deliveries = Deliverer(context.store, context.network, context.beside, context.watcher).deliver(
-        unfinished, jobs
+    deliveries = Deliverer(context.store, context.network, context.manifest_folder, context.watcher).deliver(
+        unpatched, jobs
     )
     units = [unit for delivery in deliveries.values() for unit in delivery.units]
-    return _compose(context, loaded, unfinished, units)
+    return _compose(context, loaded, unpatched, units)
 
 
-def _compose(context: Context, loaded: LoadedManifest, unfinished: Lock, units: list[Unit]) -> Lock:
-    """The lock with its patches, trees and commit: made once to learn the ids, and once more as `setup` will."""
+def _compose(context: Context, loaded: LoadedManifest, unpatched: Lock, units: list[Unit]) -> Lock:
+    """Return the lock with its patches, trees and commit: composed to get the ids, then again as `setup` does."""
     with context.store.quarantine() as folder:
         trees = Trees(Git(folder, alternates=tuple(u.objects for u in units)))
 
         def text_of(patch: lock_model.LockedPatch, results: dict[str, str]) -> bytes:
-            return locked_text(patch, context.beside, context.store, trees, results)
+            return locked_text(patch, context.manifest_folder, context.store, trees, results)
 
         try:
-            compose(trees, unfinished, text_of)  # the merged trees, in this object database
-            patched = _patch(context, loaded, unfinished, trees)
+            compose(trees, unpatched, text_of)  # the merged trees, in this object database
+            patched = _patch(context, loaded, unpatched, trees)
             tree, commit = assemble.assemble(trees, patched)
-            done = replace(patched, tree=tree, commit=commit)
-            list_files(trees, done, compose(trees, done, text_of))
+            complete = replace(patched, tree=tree, commit=commit)
+            list_files(trees, complete, compose(trees, complete, text_of))
         finally:
             trees.close()
-    return done
+    return complete
 
 
-def _patch(context: Context, loaded: LoadedManifest, unfinished: Lock, trees: Trees) -> Lock:
-    merged = {name: component.result for name, component in unfinished.components.items()}
+def _patch(context: Context, loaded: LoadedManifest, unpatched: Lock, trees: Trees) -> Lock:
+    merged = {name: component.result for name, component in unpatched.components.items()}
     results: dict[str, str] = {}
-    here = Patching(trees, context.store, loaded, unfinished.components, results, context.tell)
-    check_line_ends(replace(here, results=merged, tell=_nobody))
+    context_of_patches = Patching(trees, context.store, loaded, unpatched.components, results, context.notify)
+    check_line_ends(replace(context_of_patches, results=merged, notify=_ignore))
     components: dict[str, lock_model.LockedComponent] = {}
-    for name, component in unfinished.components.items():
-        patches = lock_patches(here, name, component.result)
+    for name, component in unpatched.components.items():
+        patches = lock_patches(context_of_patches, name, component.result)
         results[name] = patches[-1].tree if patches else component.result
         components[name] = replace(component, patches=patches, result=results[name])
     runtime = write_runtime(trees) if loaded.manifest.runtime else None
-    patched = replace(unfinished, components=components, runtime=runtime)
+    patched = replace(unpatched, components=components, runtime=runtime)
     tree, _ = assemble.assemble(trees, patched, with_tree_patches=False)
-    whole = lock_patches(replace(here, components=components), TREE, tree)
-    return replace(patched, tree_patches=whole)
+    patches_of_tree = lock_patches(replace(context_of_patches, components=components), TREE, tree)
+    return replace(patched, tree_patches=patches_of_tree)
 
 
-def _nobody(message: str) -> None:
-    """Hears what is told a second time."""
+def _ignore(message: str) -> None:
+    """Drop a message that is shown elsewhere."""
 
 
 def check_lock(found: Lock, expected: Lock) -> None:
-    """Raise LockError naming what differs between a lock and what its manifest gives now."""
+    """Raise LockError with the differences between a lock and the one its manifest gives now."""
     if lock_model.dump(found) == lock_model.dump(expected):
         return
     differing = []
@@ -153,9 +156,9 @@ def check_lock(found: Lock, expected: Lock) -> None:
             differing.append(f"{name}: {', '.join(_differing(a, b))}")
     differing += [key for key in _differing(found, expected) if key != "components"]
     raise LockError(
-        "The lock is not what its manifest gives",
+        "The lock does not match its manifest",
         why="These differ:\n" + "\n".join(differing or ["the order of components"]),
-        hint="Make it anew and commit it: npu-rl lock --manifest M",
+        hint="Make a new lock and commit it: npu-rl lock --manifest M",
     )
 
 

@@ -1,4 +1,4 @@
-"""Submodules that a manifest names: their commits, fetched to learn their trees."""
+"""Locking of the submodules that a manifest lists: their commits are fetched to get the tree ids."""
 
 from __future__ import annotations
 
@@ -24,15 +24,18 @@ if TYPE_CHECKING:
 def lock_submodules(
     context: Context, name: str, spec: Spec, links: Mapping[str, str]
 ) -> tuple[lock_model.LockedSubmodule, ...]:
-    """The submodules of a component. links: path to commit id of the gitlinks in what is taken.
+    """Lock the submodules of a component.
 
-    Told: a commit other than the repository's own. Raises SourceError, LockError.
+    Notifies of a commit other than the repository's own. Raises SourceError, LockError.
+
+    Args:
+        links: Path to commit id of the gitlinks in the taken paths.
     """
     found = tuple(_lock(context, name, path, module) for path, module in spec.submodules.items())
     check_gitlinks(name, dict(links), found)
     for module in found:
         if module.pin != links[module.path]:
-            context.tell(
+            context.notify(
                 f"{name}: the submodule {module.path} is at {short(links[module.path])} in the repository; "
                 f"the manifest names {short(module.pin)}"
             )
@@ -54,13 +57,13 @@ def _lock(context: Context, name: str, path: str, module: ModuleSpec) -> lock_mo
                 f"The submodule {path} of {name} can't be fetched",
                 where=module.ref,
                 why=error.reason(module.git),
-                hint="Its `ref:` is the full id of a commit in that repository.",
+                hint="Set its `ref:` to the full id of a commit in that repository.",
             ) from error
         except GitError as error:
             raise SourceError(
-                f"The submodule {path} of {name} is at no commit",
+                f"The submodule {path} of {name} is not pinned to a commit",
                 where=module.ref,
                 why=error.why,
-                hint="Its `ref:` is the full id of a commit in that repository.",
+                hint="Set its `ref:` to the full id of a commit in that repository.",
             ) from error
     return lock_model.LockedSubmodule(path, module.git, module.ref, commit_tree_id(data), pack([data]))

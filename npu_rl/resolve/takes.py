@@ -1,7 +1,7 @@
-"""What a manifest takes of a component, looked up in its tree; submodules included.
+"""Taken paths of a component, looked up in its tree, submodules included.
 
-A path counts as it is after the merges: a pull request may bring a folder that the pin does not have. What only
-patches come from is *held*: delivered as what is taken is, and not laid into the code tree.
+A path may exist only after the merges: a pull request can add a folder that the pin does not have. A path that only
+contains patches is *held*: it is delivered, but not part of the code tree.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 Parts = list[tuple[str, Entry]]
 
 _GLOB = re.compile(r"[*?\[]")
-_NAME_IT = "Name it under `submodules:` with its URL and commit id, or do not take that path."
+_LIST_SUBMODULE = "List it under `submodules:` with its URL and commit id, or do not take that path."
 
 
 def held_paths(manifest: Manifest, name: str) -> tuple[str, ...]:
-    """Paths of a component that patches come from, and that it does not take."""
+    """Return the paths of a component that contain patches and are not taken."""
     spec = manifest.components[name]
     if spec.checkout == "full":
         return ()
@@ -36,88 +36,91 @@ def held_paths(manifest: Manifest, name: str) -> tuple[str, ...]:
 
 
 def is_inside(path: str, taken: Iterable[str]) -> bool:
-    """Whether a path is one of those taken, or below one."""
+    """Return whether a path is one of the taken paths, or below one."""
     return any(t == "." or path == t or path.startswith(t + "/") for t in taken)
 
 
 def look_up(trees: Trees, name: str, spec: Spec, root: str) -> tuple[lock_model.LockedTake, ...]:
-    """The takes with what is there at the pin.
+    """Return the taken paths with their entries at the pin.
 
-    Raises LockError for a path that isn't there, unless a merge may still bring it (see `check_brought`), or is
-    no file or folder.
+    Raises:
+        LockError: For a path that is not a file or folder, or does not exist while there is no merge that could
+            add it; `check_merged_takes` checks those after the merges.
     """
     takes = []
     for take in spec.take:
         entry = trees.find(root, take.from_)
         if entry is None and not spec.merge:
-            raise _absent(trees, name, take.from_, root)
+            raise _missing_path(trees, name, take.from_, root)
         if entry is None:
             takes.append(lock_model.LockedTake(take.from_, take.to))
             continue
         if entry.mode == GITLINK and take.from_ not in spec.submodules:
             raise LockError(
-                f"{take.from_} of {name} is a submodule that the manifest does not name", hint=_NAME_IT
+                f"{take.from_} of {name} is a submodule that the manifest does not list", hint=_LIST_SUBMODULE
             )
         _check_kind(name, take.from_, take.to, entry)
         takes.append(lock_model.LockedTake(take.from_, take.to, entry.mode, entry.oid))
     return tuple(takes)
 
 
-def look_up_held(trees: Trees, name: str, paths: Iterable[str], root: str) -> tuple[lock_model.Held, ...]:
-    """The held paths with what is there at the pin. Raises LockError for one that isn't, or is no file or folder."""
+def look_up_held(trees: Trees, name: str, paths: Iterable[str], root: str) -> tuple[lock_model.HeldPath, ...]:
+    """Return the held paths with their entries at the pin. Raises LockError for one that is not a file or folder."""
     held = []
     for path in paths:
         entry = trees.find(root, path)
         if entry is None:
-            raise _absent(trees, name, path, root, key="path: ... from:")
+            raise _missing_path(trees, name, path, root, key="path: ... from:")
         _check_kind(name, path, None, entry)
-        held.append(lock_model.Held(path, entry.mode, entry.oid))
+        held.append(lock_model.HeldPath(path, entry.mode, entry.oid))
     return tuple(held)
 
 
-def check_brought(
+def check_merged_takes(
     trees: Trees, name: str, takes: Sequence[lock_model.LockedTake], root: str, merged: str
 ) -> None:
-    """Raise LockError for a take that neither the pin (`root`) nor the merges (`merged`) have as it must be."""
+    """Raise LockError for a taken path that is valid neither at the pin (`root`) nor after the merges (`merged`)."""
     for take in takes:
         if take.entry is not None:
             continue
         entry = trees.find(merged, take.path)
         if entry is None:
-            raise _absent(trees, name, take.path, root)
+            raise _missing_path(trees, name, take.path, root)
         _check_kind(name, take.path, take.to, entry)
 
 
 def _check_kind(name: str, path: str, to: str | None, entry: Entry) -> None:
     if entry.mode == SYMLINK:
-        raise LockError(f"{path} of {name} is a symbolic link", hint="Take what it leads to.")
+        raise LockError(f"{path} of {name} is a symbolic link", hint="Take the path it points to.")
     if to == "." and entry.mode not in (TREE, GITLINK):
-        raise LockError(f"{path} of {name} is a file", hint="Give it a name in `to:`.")
+        raise LockError(
+            f"{path} of {name} is a file, and `to: .` needs a folder", hint="Name the file in `to:`."
+        )
 
 
-def _absent(trees: Trees, name: str, path: str, root: str, key: str = "take:") -> LockError:
-    """The error for a path that isn't there: it says what is, in the nearest folder above."""
+def _missing_path(trees: Trees, name: str, path: str, root: str, key: str = "take:") -> LockError:
+    """Return the error for a missing path, which lists the content of the closest parent folder."""
     above, entry = path, None
     while entry is None:
         above = above.rpartition("/")[0] or "."
         entry = trees.find(root, above)
-    hint = f"Mend `{key}`."
+    hint = f"Correct `{key}`."
     if _GLOB.search(path):
-        hint = f"`{key}` has no patterns, and * ? [ stand for themselves: name a folder, or each file."
+        hint = f"`{key}` does not support patterns: name a folder, or each file."
     if entry.mode == GITLINK:
-        why, hint = f"{above} is a submodule.", f"Take {above} as a whole, and name it under `submodules:`."
+        why, hint = f"{above} is a submodule.", f"Take all of {above}, and list it under `submodules:`."
     elif entry.is_tree:
-        there = sorted(trees.entries(entry.oid))
-        more = f" and {len(there) - 20} more" if len(there) > 20 else ""
-        where = "its root" if above == "." else above
-        why = f"In {where} there is: {', '.join(there[:20])}{more}"
+        names = sorted(trees.entries(entry.oid))
+        more = f" and {len(names) - 20} more" if len(names) > 20 else ""
+        where = "Its root" if above == "." else above
+        why = f"{where} contains: {', '.join(names[:20])}{more}" if names else f"{where} is empty."
     else:
         why = f"{above} is a file."
-    return LockError(f"{name} has no {path} at this pin", why=why, hint=hint)
+    return LockError(f"{name} has no path {path} at this pin", why=why, hint=hint)
 
 
 def parts_of(trees: Trees, spec: Spec, held: Iterable[str], root: str) -> Parts:
-    """What is taken and held of a commit that need not have all of it: a side of a merge."""
+    """Return the taken and held paths that exist in one side of a merge."""
     if spec.checkout == "full":
         return [(".", Entry(TREE, root))]
     found = [(path, trees.find(root, path)) for path in (*(t.from_ for t in spec.take), *held)]
@@ -125,29 +128,31 @@ def parts_of(trees: Trees, spec: Spec, held: Iterable[str], root: str) -> Parts:
 
 
 def gitlinks(trees: Trees, tree: str) -> dict[str, str]:
-    """Path to commit id of every submodule in a tree."""
+    """Return path and commit id of every submodule in a tree."""
     return {path: entry.oid for path, entry in trees.files(tree) if entry.mode == GITLINK}
 
 
 def check_gitlinks(name: str, links: dict[str, str], modules: Sequence[lock_model.LockedSubmodule]) -> None:
-    """Every gitlink in what is taken must be named, and every name must be one. Raises LockError."""
+    """Raise LockError unless the manifest lists exactly the gitlinks in the taken paths."""
     named = {module.path for module in modules}
     unnamed = sorted(set(links) - named)
     if unnamed:
         raise LockError(
-            f"{name} has submodules that the manifest does not name", why=", ".join(unnamed), hint=_NAME_IT
+            f"{name} has submodules that the manifest does not list",
+            why=", ".join(unnamed),
+            hint=_LIST_SUBMODULE,
         )
     wrong = sorted(named - set(links))
     if wrong:
         raise LockError(
-            f"{name} has no submodule at {', '.join(wrong)} in what is taken",
-            why=f"Its submodules there: {', '.join(sorted(links)) or 'none'}",
-            hint="Mend `submodules:`.",
+            f"{name} has no submodule at {', '.join(wrong)} in the taken paths",
+            why=f"Submodules in the taken paths: {', '.join(sorted(links)) or 'none'}",
+            hint="Correct `submodules:`.",
         )
 
 
 def modules_in(trees: Trees, tree: str, modules: Sequence[lock_model.LockedSubmodule]) -> str:
-    """The tree with the named submodules where it has gitlinks."""
+    """Return the tree with the listed submodules in place of its gitlinks."""
     for module in modules:
         found = trees.find(tree, module.path)
         if found is not None and found.mode == GITLINK:

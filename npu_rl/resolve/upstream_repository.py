@@ -1,4 +1,4 @@
-"""One component's git repository, as `lock` asks it: ids of refs, what requests bring, trees of commits."""
+"""A component's git repository, as `lock` reads it: ids of refs, commits of pull requests, trees of commits."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from npu_rl.git.command import Git
 from npu_rl.git.messages import GitError
 from npu_rl.git.objects import commit_tree_id, short
 from npu_rl.lock import lock_model
-from npu_rl.resolve.pull_request import Brought, History
+from npu_rl.resolve.pull_request import History, IncomingCommits
 from npu_rl.resolve.refs import is_full_id, resolve
 from npu_rl.sources.git_fetch import Network, check_bundle, fetch_commits
-from npu_rl.sources.progress import Tell, Watcher
+from npu_rl.sources.progress import Notify, Watcher
 from npu_rl.sources.transfer_errors import Fault, NotDelivered, advice
 from npu_rl.store import Store
 
@@ -26,34 +26,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Context:
-    """What locking needs besides the manifest. beside: the folder relative bundle paths start from."""
+    """What locking needs besides the manifest; bundle paths are relative to `manifest_folder`."""
 
     store: Store
     network: Network
     watcher: Watcher
-    tell: Tell
-    beside: Path
+    notify: Notify
+    manifest_folder: Path
 
     def need_network(self, name: str) -> None:
-        """Raise SourceError if only the local store may be used: a lock is made from what sources say."""
+        """Raise SourceError if the network may not be used: only sources can resolve refs."""
         if self.network.offline:
             raise SourceError(
-                f"Locking {name} has to ask its source",
-                why="--offline forbids it.",
-                hint="Run lock without --offline. (`setup` and `verify` work from the lock alone.)",
+                f"Locking {name} needs its source",
+                why="--offline does not allow network access.",
+                hint="Run lock without --offline. (`setup` and `verify` work offline from the lock.)",
             )
 
 
 @dataclass(frozen=True)
 class Upstream:
-    """`name` with the git and bundle sources of its manifest entry. Raises SourceError, LockError."""
+    """The git and bundle sources of the component `name`. Methods raise SourceError, LockError."""
 
     context: Context
     name: str
     spec: Spec
 
     def ids(self, repository: Git, kept: lock_model.LockedComponent | None) -> dict[str, str]:
-        """Commit ids of every ref of the entry; those of an earlier lock stay if it names the same refs."""
+        """Return the commit ids of every ref of the entry, from an earlier lock if it has the same refs."""
         refs = self._refs()
         known = kept_ids(kept)
         unknown = [ref for ref in refs if ref not in known and not is_full_id(ref)]
@@ -63,19 +63,19 @@ class Upstream:
         urls = [s.git for s in self.spec.sources if s.git]
         if not urls:
             raise LockError(
-                f"{self.name} comes from a bundle only, so its refs can't be asked for",
+                f"{self.name} has only a bundle as its source, so refs can't be resolved",
                 why=", ".join(unknown),
                 hint="Write full commit ids.",
             )
         self.context.need_network(self.name)
-        return ids | resolve(repository, urls, unknown, self.context.network, self.name, self.context.tell)
+        return ids | resolve(repository, urls, unknown, self.context.network, self.name, self.context.notify)
 
     def _refs(self) -> list[str]:
         assert self.spec.ref is not None
         return [self.spec.ref, *(m.ref for m in self.spec.merge), *(m.base for m in self.spec.merge)]
 
-    def brought(self, ids: dict[str, str]) -> list[Brought]:
-        """What each merge of the entry brings, in order."""
+    def incoming(self, ids: dict[str, str]) -> list[IncomingCommits]:
+        """Return the commits that each merge of the entry adds, in order."""
         if not self.spec.merge:
             return []
         assert self.spec.ref is not None
@@ -94,7 +94,7 @@ class Upstream:
     def fetch(
         self, repository: Git, commits: Iterable[str], *, contents: str, depth: int | None = None
     ) -> None:
-        """Commits from the first source that has them all (see `sources.git.fetch_commits`)."""
+        """Fetch commits from the first source that has all of them."""
         if not any(source.bundle for source in self.spec.sources):
             self.context.need_network(self.name)
         wanted = list(dict.fromkeys(commits))
@@ -129,25 +129,25 @@ class Upstream:
         )
 
     def root(self, trees: Trees, oid: str) -> str:
-        """The tree of a fetched commit. Raises LockError for an object of another kind."""
+        """Return the tree of a fetched commit. Raises LockError for an object of another type."""
         kind, data = trees.read_object(oid)
         if kind == "commit":
             return commit_tree_id(data)
         hint = "Write the id of a commit."
         if kind == "tag" and data.startswith(b"object "):
-            hint = f"It is a tag of {data[7:47].decode('ascii', 'replace')}: write that id, or refs/tags/..."
+            hint = f"It is a tag of {data[7:47].decode('ascii', 'replace')}: write that id or refs/tags/..."
         raise LockError(f"{oid} of {self.name} is a {kind}, not a commit", hint=hint)
 
     def _from_bundle(self, repository: Git, bundle: str, wanted: Sequence[str]) -> None:
-        place = str((self.context.beside / bundle).absolute())
-        check_bundle(Path(place), self.name)
-        repository.transfer("fetch", "--no-tags", "--", place, "+refs/*:refs/npu-rl/*", config={})
+        path = str((self.context.manifest_folder / bundle).absolute())
+        check_bundle(Path(path), self.name)
+        repository.transfer("fetch", "--no-tags", "--", path, "+refs/*:refs/npu-rl/*", config={})
         for oid in wanted:
             repository.run("cat-file", "-e", f"{oid}^{{commit}}")
 
 
 def kept_ids(kept: lock_model.LockedComponent | None) -> dict[str, str]:
-    """Ref to id, as an earlier lock has them."""
+    """Return the ids of refs in an earlier lock."""
     if kept is None:
         return {}
     ids = {m.ref: m.head for m in kept.merges} | {m.base_ref: m.base_tip for m in kept.merges}

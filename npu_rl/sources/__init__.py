@@ -1,1 +1,1 @@
-"""Sources bring objects into the store. They deliver; they decide nothing."""
+"""Sources of objects: git repositories, bundles and package indexes, from which objects go into the store."""

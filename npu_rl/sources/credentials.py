@@ -1,4 +1,4 @@
-"""Keeps passwords and tokens out of everything a person or a file gets to see."""
+"""Removal of passwords and tokens from URLs and messages."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from npu_rl.masking import MASK
 
 HIDDEN = MASK
-_USERINFO = re.compile(r"(?<=://)[^/?#\n]*@")  # a space is not allowed there, but people write it
+_USERINFO = re.compile(r"(?<=://)[^/?#\n]*@")  # a space is invalid there, but users write it
 _SHORTEST_SECRET = 3  # anything shorter would blank out ordinary words
 
 
 def strip_credentials(url: str) -> str:
-    """The URL without user, password, query and fragment: signed links carry secrets in the query."""
+    """Return the URL without user, password, query and fragment; the query of a signed link is a secret."""
     try:
         parts = urlsplit(url)
-        _ = parts.port  # a stray "/" in a password leaves a host:port that is no port
+        _ = parts.port  # an unescaped "/" in a password gives an invalid port
     except ValueError:
         return HIDDEN
     host = parts.netloc.rpartition("@")[2]
     if host == parts.netloc and ":" in host and "@" in parts.path:
-        return HIDDEN  # may be a password with an unescaped "/"; can't tell, so show nothing
+        return HIDDEN  # possibly a password with an unescaped "/", so hide everything
     return urlunsplit((parts.scheme, host, parts.path, "", ""))
 
 
 def secrets_in(urls: Iterable[str]) -> tuple[str, ...]:
-    """The passwords in these URLs, and user names that stand alone (tokens); as written and decoded."""
+    """Return the passwords in these URLs, and user names without a password (tokens), as written and decoded."""
     found: set[str] = set()
     for url in urls:
         match = _USERINFO.search(url)
@@ -39,7 +39,7 @@ def secrets_in(urls: Iterable[str]) -> tuple[str, ...]:
 
 
 def scrub(text: str, secrets: Iterable[str] = ()) -> str:
-    """One printable line of `text`, with user:password@ and the given secrets taken out."""
+    """Return `text` as one printable line, without user:password@ and the given secrets."""
     text = _USERINFO.sub("", text)
     for secret in secrets:
         text = text.replace(secret, HIDDEN)

@@ -1,4 +1,4 @@
-"""From a lock to objects: each component from the first of its sources that delivers what the lock names."""
+"""Delivery of a lock's objects: each component from the first of its sources that has them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from npu_rl.store import Store, Unit
 
 @dataclass(frozen=True)
 class Delivery:
-    """A component's objects: units to lend from, where they came from, bytes that crossed the wire."""
+    """The delivered objects of a component: units, source, and bytes received over the network."""
 
     units: tuple[Unit, ...]
     source: str
@@ -29,24 +29,24 @@ class Delivery:
 
 @dataclass(frozen=True)
 class Deliverer:
-    """How to fetch. `beside`: the folder that relative bundle paths start from."""
+    """Fetches components; bundle paths are relative to `manifest_folder`."""
 
     store: Store
     network: Network
-    beside: Path
+    manifest_folder: Path
     watcher: Watcher = Silent()  # noqa: RUF009  (stateless)
 
     def deliver(self, lock: Lock, jobs: int) -> dict[str, Delivery]:
-        """Everything the lock needs, in parallel. Raises the first error after the others have stopped."""
+        """Fetch all objects of a lock in parallel. Raises the first error after the other tasks have stopped."""
         stop = threading.Event()
-        one = replace(self, network=replace(self.network, stop=stop))
-        tasks = {name: partial(one.component, name, c) for name, c in lock.components.items()}
+        stoppable = replace(self, network=replace(self.network, stop=stop))
+        tasks = {name: partial(stoppable.component, name, c) for name, c in lock.components.items()}
         return in_parallel(tasks, jobs, stop)
 
     def component(self, name: str, component: LockedComponent) -> Delivery:
-        """One component, submodules included."""
+        """Fetch one component, submodules included."""
         units, source, received = [], "", 0
-        if component.wants():
+        if component.wanted_objects():
             main = self._first(name, component)
             units, source, received = list(main.units), main.source, main.received
         for module in component.submodules:
@@ -63,7 +63,7 @@ class Deliverer:
         refs = [component.ref, *(m.ref for m in merges)]
         request = GitRequest(
             name,
-            component.wants(),
+            component.wanted_objects(),
             tuple(dict.fromkeys(c for c in commits if c)),
             tuple(dict.fromkeys(r for r in refs if r and r.startswith("refs/"))),
         )
@@ -72,9 +72,10 @@ class Deliverer:
     def request(
         self, request: GitRequest, sources: tuple[LockedSource, ...], component: LockedComponent | None
     ) -> Delivery:
-        """The wanted objects from the first source that has them (component: needed for sdists).
+        """Fetch the wanted objects from the first source that has them (component: needed for sdists).
 
-        Raises SourceError naming every source and why it failed.
+        Raises:
+            SourceError: No source has the objects; it lists every source and why it failed.
         """
         name = request.component
         unit = self.store.find(request.key)
@@ -85,7 +86,7 @@ class Deliverer:
         if not sources:
             raise SourceError(
                 f"{name} is not in the local store",
-                why="--offline forbids fetching it.",
+                why="--offline does not allow fetching it.",
                 hint="Run the same command once without --offline.",
             )
         reasons: list[str] = []
@@ -105,7 +106,7 @@ class Deliverer:
                 reason = hide_credentials(reason)
                 reasons.append(reason)
                 if source is not sources[-1]:
-                    self.watcher.note(name, f"{reason.splitlines()[0]}; asking the next source")
+                    self.watcher.note(name, f"{reason.splitlines()[0]}; trying the next source")
         raise SourceError(
             f"No source delivered {name}",
             why="\n".join(reasons),
@@ -118,7 +119,7 @@ class Deliverer:
         if source.git:
             return git_source.fetch_from(self.store, request, source.git, self.network, self.watcher)
         if source.bundle:
-            path = self.beside / source.bundle
+            path = self.manifest_folder / source.bundle
             return git_source.fetch_bundle(self.store, request, path, self.network, self.watcher)
         assert component is not None  # a submodule's only source is git
         from npu_rl.sources.sdist_unit import fetch_sdist

@@ -1,10 +1,10 @@
-"""Objects from git repositories: the narrowest request a server accepts, from one mirror.
+"""Fetching of objects from git repositories, with the narrowest request that a server accepts.
 
 The chain: the wanted objects by id (5.6 MB where full trees are 29 MB) → the commits by id at depth 1
 → the named refs at depth 1 → everything. Stock servers on protocol v2 accept the first step; older ones
 and protocol v0 refuse ids that no ref names. Each delivery lands in a quarantine of its own (parallel
-shallow fetches into one repository collide on shallow.lock) and becomes a sealed unit. What only `lock` asks,
-commits and their history, goes down the same chain.
+shallow fetches into one repository collide on shallow.lock) and becomes a sealed unit. `lock` fetches
+commits and their history by the same chain.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from npu_rl.git.environment import Credentials
 from npu_rl.git.messages import GitError, GitStopped
 from npu_rl.git.objects import short
 from npu_rl.sources.progress import Silent, Watcher
-from npu_rl.sources.transfer_errors import Fault, NotDelivered, fault_of, gist, may_pass
+from npu_rl.sources.transfer_errors import Fault, NotDelivered, fault_of, is_retryable, main_message
 from npu_rl.sources.url_rewriting import Rewrites, check_url, hide_credentials, split_credentials
 from npu_rl.store import Store, Unit, unit_key
 
@@ -39,7 +39,7 @@ _FETCH = (
     "--no-write-fetch-head",
     "--no-recurse-submodules",
     "--no-auto-maintenance",
-    "--stdin",  # what is wanted: hundreds of ids do not fit every command line
+    "--stdin",  # the wanted ids: hundreds of them can exceed the limit of a command line
 )
 _LOCAL_SERVER = "git -c uploadpack.allowFilter=true -c uploadpack.allowAnySHA1InWant=true upload-pack"
 _PERCENT = re.compile(r"(?P<what>Receiving objects|Resolving deltas):\s+(?P<percent>\d+)%")
@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Network:
-    """How to behave towards remotes. Times in seconds. stop: when set, all that goes on ends with GitStopped."""
+    """Settings for remotes, times in seconds; setting `stop` ends all transfers with GitStopped."""
 
     rewrites: Rewrites = field(default_factory=Rewrites)
     stall: float = 60.0
@@ -60,9 +60,10 @@ class Network:
 
     @staticmethod
     def from_environment(rewrites: Rewrites, *, offline: bool = False) -> Network:
-        """`NPU_RL_STALL` (seconds without data), `NPU_RL_RETRIES` and `NPU_RL_BACKOFF` (seconds) override.
+        """Return the settings with `NPU_RL_STALL` (seconds without data), `NPU_RL_RETRIES`, `NPU_RL_BACKOFF` (seconds).
 
-        Raises UsageError for one that is no number.
+        Raises:
+            UsageError: For a value that is not a number.
         """
         return Network(
             rewrites=rewrites,
@@ -73,7 +74,7 @@ class Network:
         )
 
     def pause(self, seconds: float) -> None:
-        """Wait. Raises GitStopped if that is to end."""
+        """Wait. Raises GitStopped if `stop` is set."""
         if self.stop.wait(seconds):
             raise GitStopped
 
@@ -85,16 +86,19 @@ def _number(variable: Variable) -> float:
     except ValueError:
         value = math.nan
     if not 0 <= value <= 86400:
-        raise UsageError(f"{variable.name} is not a number from 0 to 86400", why=f"It is {text!r}.")
+        raise UsageError(
+            f"Invalid value of {variable.name}: not a number from 0 to 86400", why=f"It is {text!r}."
+        )
     return value
 
 
 @dataclass(frozen=True)
 class GitRequest:
-    """What is wanted of one component's repository.
+    """A request for objects of one component's repository.
 
-    wants: ids that must arrive with everything they reach.
-    commits, refs: where those objects are known to stand, for servers that won't serve bare ids.
+    Attributes:
+        wants: Ids to fetch, with everything that is reachable from them.
+        commits, refs: Commits and refs that contain them, for servers that do not serve ids.
     """
 
     component: str
@@ -104,12 +108,13 @@ class GitRequest:
 
     @property
     def key(self) -> str:
+        """The key of the unit with these objects."""
         return unit_key("objects", self.wants)
 
 
 @dataclass(frozen=True)
 class Remote:
-    """One mirror as git is to be told of it. `shown` is for people; `url` holds no credentials either."""
+    """One mirror; neither `url` nor `shown`, which is for messages, contains credentials."""
 
     url: str
     shown: str
@@ -118,7 +123,7 @@ class Remote:
 
 
 def remote(url: str, network: Network, component: str) -> Remote:
-    """Apply the rewrites. Raises UsageError if they lead to what git may not be given."""
+    """Apply the rewrites to a URL. Raises UsageError if the result is not a valid git URL."""
     real = network.rewrites.apply(url)
     check_url(real, where=component)
     options = (f"--upload-pack={_LOCAL_SERVER}",) if real.startswith("file://") else ()
@@ -129,9 +134,10 @@ def remote(url: str, network: Network, component: str) -> Remote:
 def fetch_from(
     store: Store, request: GitRequest, url: str, network: Network, watcher: Watcher
 ) -> tuple[Unit, int]:
-    """Bring the wanted objects from one mirror into the store; the unit, and the bytes received.
+    """Fetch the wanted objects from one mirror into the store; return the unit and the bytes received.
 
-    Raises NotDelivered with the reason each step of the chain failed.
+    Raises:
+        NotDelivered: All steps of the chain failed; it has the reason of each.
     """
     target = remote(url, network, request.component)
     watcher.begin(request.component, target.shown)
@@ -141,29 +147,29 @@ def fetch_from(
 def fetch_bundle(
     store: Store, request: GitRequest, path: Path, network: Network, watcher: Watcher
 ) -> tuple[Unit, int]:
-    """As `fetch_from`, out of a bundle file. It needs no network."""
+    """Fetch the wanted objects from a bundle file, as `fetch_from` does from a mirror."""
     check_bundle(path, request.component)
     watcher.begin(request.component, path.name)
     target = Remote(str(path.absolute()), path.name)
     steps = [FetchStep("from the bundle", ("+refs/*:refs/npu-rl/*",))]
-    # A file does not get better by trying again.
-    once = replace(network, retries=0)
-    return _fetch_from(store, request, target, steps, once, watcher, path.name)
+    # Retrying does not help with a file.
+    without_retries = replace(network, retries=0)
+    return _fetch_from(store, request, target, steps, without_retries, watcher, path.name)
 
 
 def check_bundle(path: Path, component: str) -> None:
-    """Raise SourceError for what is no bundle: git would follow a text file `gitdir: /elsewhere` as a repository."""
+    """Raise SourceError unless a file is a bundle: git would follow `gitdir: /elsewhere` in a text file."""
     try:
         with open_file(path) as file:
             head = file.read(64)
     except OSError as error:
-        raise SourceError(f"{component}: there is no bundle {path} ({error.strerror})") from error
+        raise SourceError(f"{component}: can't open the bundle {path} ({error.strerror})") from error
     if not re.match(rb"# v[0-9] git bundle\n", head):
         raise SourceError(
             f"{component}: {path.name} is not a git bundle",
             where=str(path),
             why="It does not begin with `# v2 git bundle`.",
-            hint="Make one: git bundle create FILE --all",
+            hint="Create one: git bundle create FILE --all",
         )
 
 
@@ -198,10 +204,12 @@ def _fetch_from(
 
 @dataclass(frozen=True)
 class FetchStep:
-    """One way to ask.
+    """One form of the request.
 
-    arguments: options and refspecs of `git fetch`. refs: what refs/npu-rl/0, 1, ... stand for.
-    decides: where the server itself says that it has not one of the ids, a wider step would only cost its megabytes.
+    Attributes:
+        arguments: Options and refspecs of `git fetch`.
+        refs: The refs that are fetched as refs/npu-rl/0, 1, ...
+        decides: Whether a server's answer that it lacks an id ends the chain: a wider step would only transfer more.
     """
 
     name: str
@@ -211,7 +219,7 @@ class FetchStep:
 
 
 BY_OBJECT = "by object id"
-_NOT_THERE = "not our ref"
+_NOT_OUR_REF = "not our ref"
 
 
 @contextlib.contextmanager
@@ -224,10 +232,13 @@ def _first_that_delivers(
     watcher: Watcher,
     fresh: Callable[[], contextlib.AbstractContextManager[Path]],
 ) -> Iterator[tuple[str, Git]]:
-    """The first step after which all that is wanted is there, and the repository it filled.
+    """Return the first step that delivers all wanted objects, and its repository.
 
-    fresh: makes an empty repository for one step, which disappears again.
-    Raises NotDelivered with the reason each step failed.
+    Args:
+        fresh: Creates a temporary empty repository for one step.
+
+    Raises:
+        NotDelivered: All steps failed; it has the reason of each.
     """
     failures: list[str] = []
     faults: list[Fault] = []
@@ -239,32 +250,34 @@ def _first_that_delivers(
             except GitError as error:
                 fault = fault_of(error)
                 if fault in (Fault.ABSENT, Fault.DOWN):
-                    raise NotDelivered(component, target.shown, gist(error), fault) from error
-                failures.append(f"{step.name}: {gist(error)}")
+                    raise NotDelivered(component, target.shown, main_message(error), fault) from error
+                failures.append(f"{step.name}: {main_message(error)}")
                 faults.append(Fault.LACKING if fault is Fault.REFUSED else fault)
-                if step.decides and _NOT_THERE in error.stderr:
+                if step.decides and _NOT_OUR_REF in error.stderr:
                     break
                 continue
             lacking = missing(repository, wants)
             if not lacking:
                 yield step.name, repository
                 return
-            there = "".join(
+            refs_there = "".join(
                 f"; {ref} is at {short(oid)} there" for ref, oid in _named_there(repository, step)
             )
-            failures.append(f"{step.name}: it served other content ({short(lacking[0])} is not in it{there})")
+            failures.append(
+                f"{step.name}: the server sent other objects ({short(lacking[0])} is missing{refs_there})"
+            )
             faults.append(Fault.LACKING)
-    worst = next((fault for fault in faults if fault is not Fault.LACKING), Fault.LACKING)
-    raise NotDelivered(component, target.shown, "; ".join(failures) or "nothing was asked for", worst)
+    main_fault = next((fault for fault in faults if fault is not Fault.LACKING), Fault.LACKING)
+    raise NotDelivered(component, target.shown, "; ".join(failures) or "nothing was requested", main_fault)
 
 
 def _named_there(repository: Git, step: FetchStep) -> list[tuple[str, str]]:
-    """The refs of a step and where this mirror has them."""
+    """Return the refs of a step with their commit ids at this mirror."""
     if not step.refs:
         return []
     lines = repository.text("for-each-ref", "--format=%(refname) %(objectname)", "refs/npu-rl").splitlines()
-    there = dict(line.split() for line in lines)
-    found = [(ref, there.get(f"refs/npu-rl/{i}")) for i, ref in enumerate(step.refs)]
+    refs_there = dict(line.split() for line in lines)
+    found = [(ref, refs_there.get(f"refs/npu-rl/{i}")) for i, ref in enumerate(step.refs)]
     return [(ref, oid) for ref, oid in found if oid is not None]
 
 
@@ -284,12 +297,12 @@ def _by_ref(refs: Sequence[str], *options: str) -> FetchStep:
 
 def _everything(refs: Sequence[str], *options: str) -> FetchStep:
     # As patterns: a pull request that this mirror does not have is then no error, and may be merged by now.
-    special = (f"+{ref}*:refs/npu-rl/named/{i}*" for i, ref in enumerate(refs) if _special(ref))
+    special = (f"+{ref}*:refs/npu-rl/named/{i}*" for i, ref in enumerate(refs) if _is_other_ref(ref))
     branches_and_tags = ("+refs/heads/*:refs/npu-rl/heads/*", "+refs/tags/*:refs/npu-rl/tags/*")
     return FetchStep("everything", (*options, *branches_and_tags, *special))
 
 
-def _special(ref: str) -> bool:
+def _is_other_ref(ref: str) -> bool:
     return not ref.startswith(("refs/heads/", "refs/tags/"))
 
 
@@ -316,19 +329,19 @@ def transfer(
             stop=network.stop,
         )  # fmt: skip
 
-    _try(fetch, network, component, watcher)
+    _with_retries(fetch, network, component, watcher)
 
 
-def _try(action: Callable[[], T], network: Network, component: str, watcher: Watcher) -> T:
-    """Try again, after a growing pause, while the fault is one that may pass."""
+def _with_retries(action: Callable[[], T], network: Network, component: str, watcher: Watcher) -> T:
+    """Retry transient failures, with growing pauses."""
     for attempt in range(network.retries):
         try:
             return action()
         except GitError as error:
-            if not may_pass(error):
+            if not is_retryable(error):
                 raise
             pause = network.backoff * 2**attempt
-            watcher.note(component, f"{gist(error)}; trying again in {pause:g} s")
+            watcher.note(component, f"{main_message(error)}; retrying in {pause:g} s")
             network.pause(pause)
     return action()
 
@@ -340,7 +353,7 @@ def _progress(line: str, component: str, watcher: Watcher) -> None:
 
 
 def missing(repository: Git, ids: Sequence[str]) -> list[str]:
-    """Which of the objects are not there."""
+    """Return the objects that are missing."""
     if not ids:
         return []
     wanted = "\n".join(ids).encode() + b"\n"
@@ -349,7 +362,7 @@ def missing(repository: Git, ids: Sequence[str]) -> list[str]:
 
 
 def _keep_only(repository: Git, wants: Sequence[str]) -> None:
-    """Repack so that a unit holds just what was asked for, whichever step delivered it."""
+    """Repack so that the unit has only the requested objects, whichever step delivered them."""
     packs = repository.git_dir / "objects" / "pack"
     old = list(packs.iterdir())
     wanted = "\n".join(wants).encode() + b"\n"
@@ -364,16 +377,19 @@ def _keep_only(repository: Git, wants: Sequence[str]) -> None:
         path.unlink()
 
 
-# -- what only `lock` asks ---------------------------------------------------------------------------
+# -- requests of `lock` only ---------------------------------------------------------------------------
 
 
 def ls_remote(
     repository: Git, url: str, patterns: Sequence[str], network: Network, component: str
 ) -> dict[str, str]:
-    """Refs of a remote by full name; an annotated tag's own entry and its peeled `^{}` both stand there.
+    """Return the refs of a remote by full name, annotated tags also peeled (`^{}`).
 
-    repository: any; git only needs a place to stand in.
-    Raises SourceError when the remote can't be asked.
+    Args:
+        repository: Any repository, since git needs one to run in.
+
+    Raises:
+        SourceError: If the remote can't be read.
     """
     target = remote(url, network, component)
 
@@ -384,9 +400,9 @@ def ls_remote(
         )  # fmt: skip
 
     try:
-        done = _try(ask, network, component, Silent())
+        done = _with_retries(ask, network, component, Silent())
     except GitError as error:
-        raise SourceError(f"{component}: {target.shown} can't be asked", why=gist(error)) from error
+        raise SourceError(f"{component}: {target.shown} can't be read", why=main_message(error)) from error
     refs = {}
     for line in done.stdout.decode("utf-8", "replace").splitlines():
         oid, _, name = line.partition("\t")
@@ -399,12 +415,15 @@ def fetch_commits(
     watcher: Watcher | None = None, *, depth: int | None = None, contents: str = "tree:0",
     refs: Sequence[str] = (),
 ) -> None:  # fmt: skip
-    """Fetch commits with their history (or to `depth`), leaving out what the filter names.
+    """Fetch commits with their history (or to `depth`), without the objects that the filter excludes.
 
-    contents: a git object filter ("tree:0": commits only, "blob:none": commits and trees) or "all".
-    refs: where the commits are known to stand, for servers that won't serve bare ids.
-    A server without filters delivers everything instead; nothing here depends on what it adds.
+    A server without filters sends all objects instead, which has no effect on the result.
+
     Raises NotDelivered.
+
+    Args:
+        contents: A git object filter ("tree:0": commits only, "blob:none": commits and trees) or "all".
+        refs: Refs that contain the commits, for servers that do not serve ids.
     """
     target = remote(url, network, component)
     filtered = () if contents == "all" else (f"--filter={contents}",)
@@ -431,7 +450,7 @@ def fetch_commits(
 
 
 def _adopt(repository: Git, delivered: Git) -> None:
-    """Move what a step brought into a repository that has nothing yet."""
+    """Move the objects that a step fetched into an empty repository."""
     objects = delivered.git_dir / "objects"
     for path in [p for p in objects.rglob("*") if p.is_file() and p.parent.name != "info"]:
         target = repository.git_dir / "objects" / path.relative_to(objects)

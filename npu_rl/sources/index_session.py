@@ -1,4 +1,4 @@
-"""The connection to package indexes: unearth's client with pip's settings, retries and a watch on redirects.
+"""Connections to package indexes: unearth's client with pip's settings, retries and checks of redirects.
 
 Imports unearth, which takes a third of a second: import this module inside functions only.
 """
@@ -35,7 +35,7 @@ TRANSIENT_STATUS = frozenset({408, 429, 500, 502, 503, 504, 520, 524, 527})
 _TRANSIENT: tuple[type[Exception], ...] = (http.TimeoutException, http.NetworkError, http.RemoteProtocolError)
 _FIRST_DELAY = 0.25  # seconds, doubled each time, as pip has it
 _LONGEST_DELAY = 8.0
-NOT_TRUSTED = "it is not https, and pip's trusted-host does not name it"
+NOT_TRUSTED = "it does not use https and is not one of pip's trusted-host"
 
 
 # A page of an index: bytes unpacked, links, and seconds as a multiple of pip's timeout for one read. The page of
@@ -43,29 +43,29 @@ NOT_TRUSTED = "it is not https, and pip's trusted-host does not name it"
 _PAGE_BYTES = 32 * 1024**2
 _PAGE_ITEMS = 400_000
 _PAGE_READS = 8
-_REFUSAL_BYTES = 256 * 1024
+_ERROR_BODY_BYTES = 256 * 1024
 _TAG_OR_COMMENT = re.compile(rb"<!--|<(?:a|base)\s", re.IGNORECASE)
 _TAG = re.compile(rb"""<\w+(?:[^<>"']|"[^"]*"|'[^']*')*>""")
 _TAG_BYTES = 16 * 1024
-_UNFINISHED = 1000  # tags without an end that are passed over
+_MAXIMUM_UNFINISHED = 1000  # tags without an end that are passed over
 
 
-def _nothing(_record: logging.LogRecord) -> bool:
+def _drop_record(_record: logging.LogRecord) -> bool:
     return False
 
 
-# Its log lines name index URLs with their passwords (debug) and every folder that is not there (warning).
-# Whatever matters of them is in our own errors.
+# unearth logs index URLs with their passwords (debug) and every missing folder (warning); our own errors have the
+# relevant part.
 for _name in ("auth", "collector", "evaluator", "finder", "preparer", "utils"):
-    logging.getLogger(f"unearth.{_name}").addFilter(_nothing)
+    logging.getLogger(f"unearth.{_name}").addFilter(_drop_record)
 
 
 class RefusedOrigin(Exception):
-    """A request to a place that pip's settings do not trust."""
+    """A request to a host that pip's settings do not trust."""
 
 
 class RefusedPage(Exception):
-    """A page without bounds: too large, too slow, or of more links than any index has."""
+    """A page that exceeds the limits on size, time or number of links."""
 
 
 FAILURES: tuple[type[Exception], ...] = (
@@ -79,21 +79,21 @@ FAILURES: tuple[type[Exception], ...] = (
 
 
 class _Deadline:
-    """Ends a request that lasts, however alive it looks: its sockets are shut after so many seconds.
+    """Limit on the total time of a request, after which its sockets are shut down.
 
-    Each read is held to a timeout, but a server that sends a byte a second, of its headers already, is in time
-    for ever. Raises RefusedPage at the end of the block.
+    The timeout of a single read does not stop a server that sends a byte per second. Raises RefusedPage at the end of
+    the block.
     """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._sockets: list[Any] = []
-        self._over = False
+        self._expired = False
         self._timer = threading.Timer(seconds, self._end)
         self._timer.daemon = True
 
     def watch(self, request: Any) -> None:
-        """Learn of the sockets that a request opens."""
+        """Record the sockets that a request opens."""
         request.extensions = {**request.extensions, "trace": self._traced}
 
     def _traced(self, event: str, facts: Mapping[str, Any]) -> None:
@@ -101,7 +101,7 @@ class _Deadline:
             self._sockets.append(facts["return_value"].get_extra_info("socket"))
 
     def _end(self) -> None:
-        self._over = True
+        self._expired = True
         for opened in self._sockets:
             with contextlib.suppress(OSError):  # of the plain socket below TLS nothing is left to shut
                 opened.shutdown(socket.SHUT_RDWR)
@@ -112,12 +112,12 @@ class _Deadline:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._timer.cancel()
-        if self._over and (error is None or isinstance(error, FAILURES)):
+        if self._expired and (error is None or isinstance(error, FAILURES)):
             raise RefusedPage(f"its page took longer than {self._seconds:g} seconds") from None
 
 
-class _Bounded(http.SyncByteStream):  # type: ignore[misc]
-    """The body of an answer that is no page, such as a redirect's: nobody reads it, but the client must."""
+class _BoundedStream(http.SyncByteStream):  # type: ignore[misc]
+    """Bounded body of a response that is not a page, such as a redirect, which the client has to read."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -126,21 +126,21 @@ class _Bounded(http.SyncByteStream):  # type: ignore[misc]
         size = 0
         for chunk in self._stream:
             size += len(chunk)
-            if size > _REFUSAL_BYTES:
-                raise RefusedPage("its refusal has no end")
+            if size > _ERROR_BODY_BYTES:
+                raise RefusedPage(f"its response body is larger than {_ERROR_BODY_BYTES // 1024} KiB")
             yield chunk
 
     def close(self) -> None:
         self._stream.close()
 
 
-def _bound_refusal(response: Any) -> None:
+def _bound_error_body(response: Any) -> None:
     if response.status_code != 200:
-        response.stream = _Bounded(response.stream)
+        response.stream = _BoundedStream(response.stream)
 
 
-def _whole(response: Any) -> Any:
-    """The answer with its body read. Raises RefusedPage for one that is no page of an index, by its size."""
+def _read_page(response: Any) -> Any:
+    """Return the response with its body read. Raises RefusedPage for a body that exceeds the limits."""
     body = bytearray()
     try:
         for chunk in response.iter_bytes():
@@ -163,7 +163,7 @@ def _whole(response: Any) -> Any:
 
 
 def _files_only(page: bytes) -> bytes:
-    """A PEP 691 page with what is read of it, each value of the type it has there: unearth takes them on trust."""
+    """Reduce a PEP 691 page to the fields that are read, with their types checked, which unearth does not do."""
     if page.count(b"{") + page.count(b"[") > _PAGE_ITEMS:
         raise RefusedPage(f"its page has more than {_PAGE_ITEMS} items")
     try:
@@ -187,8 +187,10 @@ def _texts(pairs: object) -> dict[str, str]:
 
 
 def _links_only(page: bytes) -> bytes:
-    """An HTML page without what stands between its links: Python's parser needs hours for a megabyte of
-    unfinished tags (CVE-2025-6069), and all that is read are these two."""
+    """Reduce an HTML page to its <a> and <base> tags, the only ones that are read.
+
+    Python's parser needs hours for a megabyte of unfinished tags (CVE-2025-6069).
+    """
     links: list[bytes] = []
     at = unfinished = 0
     for start in _TAG_OR_COMMENT.finditer(page):
@@ -204,26 +206,28 @@ def _links_only(page: bytes) -> bytes:
             links.append(tag[0])
             at = tag.end()
         unfinished += tag is None
-        if unfinished > _UNFINISHED or len(links) > _PAGE_ITEMS:
-            raise RefusedPage("its page has more links than any index, or they have no end")
+        if unfinished > _MAXIMUM_UNFINISHED or len(links) > _PAGE_ITEMS:
+            raise RefusedPage("its page has too many links or unfinished tags")
     return b"\n".join(links)
 
 
 class IndexSession(PyPIClient):
-    """unearth's client; `send` tries again what may pass, and remembers the last answer's status."""
+    """unearth's client with retries of transient failures; `last_status` is the status of the last response."""
 
     def __init__(self, settings: PipSettings, pause: Callable[[float], None]) -> None:
-        trusted, anyhow = _certificates(settings)
+        trusted, unverified = _certificates(settings)
         super().__init__(
             trusted_hosts=settings.trusted_hosts,
             verify=trusted,
             timeout=settings.timeout,
             proxy=settings.proxy,
             follow_redirects=True,
-            event_hooks={"request": [self._check_origin], "response": [_bound_refusal]},
+            event_hooks={"request": [self._check_origin], "response": [_bound_error_body]},
             # unearth's own way to a trusted host leaves proxies and client certificates out
             mounts={
-                f"{scheme}://{host}": http.HTTPTransport(verify=anyhow, proxy=_proxy(settings, scheme, host))
+                f"{scheme}://{host}": http.HTTPTransport(
+                    verify=unverified, proxy=_proxy(settings, scheme, host)
+                )
                 for host in settings.trusted_hosts
                 for scheme in ("http", "https")
             },
@@ -236,9 +240,9 @@ class IndexSession(PyPIClient):
         self._local = False
 
     def send(self, request: Any, *, stream: bool = False, **options: Any) -> Any:
-        """One request, tried again after transient failures. Raises one of FAILURES if that does not help.
+        """Send a request, with retries of transient failures. Raises one of FAILURES if they do not help.
 
-        A page, that is without `stream`, has come as a whole and within bounds when this returns.
+        Without `stream`, the page is complete and within the limits when this returns.
         """
         self.last_status = None
         self._local = request.url.scheme == "file"
@@ -249,7 +253,7 @@ class IndexSession(PyPIClient):
                     deadline.watch(request)
                     response = super().send(request, stream=True, **options)
                     if not stream:
-                        response = _whole(response)
+                        response = _read_page(response)
             except _TRANSIENT as error:
                 if last or _is_certificate(error):
                     raise
@@ -263,7 +267,7 @@ class IndexSession(PyPIClient):
         return response
 
     def trusts(self, url: str) -> bool:
-        """Whether pip would ask this URL: https, this machine, or a trusted host."""
+        """Return whether pip would use this URL: https, this machine, or a trusted host."""
         session: Any = self  # unearth's own client does not match unearth's protocol, to the type checker
         try:
             return is_secure_origin(session, Link(url))
@@ -271,7 +275,7 @@ class IndexSession(PyPIClient):
             return False
 
     def _check_origin(self, request: Any) -> None:
-        """Runs before each request, redirected ones too."""
+        """Check the target of each request, redirects included."""
         if request.url.scheme == "file":
             if not self._local:
                 raise RefusedOrigin("it redirects to a local file")
@@ -280,27 +284,27 @@ class IndexSession(PyPIClient):
 
 
 def open_session(settings: PipSettings, pause: Callable[[float], None]) -> IndexSession:
-    """A session to be used with `with`. Raises HostError if the settings can't be followed."""
+    """Open a session, a context manager. Raises HostError if pip's settings are invalid."""
     try:
         return IndexSession(settings, pause)
     except (ssl.SSLError, OSError, ValueError, http.InvalidURL) as error:
         raise HostError(
-            "pip's network settings can't be followed",
+            "pip's network settings are invalid",
             where="certificate, proxy or trusted-host in pip's configuration",
             why=scrub(f"{type(error).__name__}: {error}", settings.secrets),
-            hint="See `pip config debug` for where they are set.",
+            hint="Run `pip config debug` to see where they are set.",
         ) from None
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether the same request may succeed a moment later."""
+    """Return whether a retry may succeed."""
     return isinstance(error, _TRANSIENT) and not _is_certificate(error)
 
 
-def delay(attempt: int, asked: str | None = None) -> float:
-    """Seconds to wait after failure number `attempt` (from 0); `asked` is the server's Retry-After."""
-    if asked and asked.isdecimal():
-        return min(float(asked), _LONGEST_DELAY)
+def delay(attempt: int, retry_after: str | None = None) -> float:
+    """Return the seconds to wait after failure number `attempt` (from 0), by Retry-After if the server sent it."""
+    if retry_after and retry_after.isdecimal():
+        return min(float(retry_after), _LONGEST_DELAY)
     return min(_FIRST_DELAY * 2.0**attempt, _LONGEST_DELAY)
 
 
@@ -309,28 +313,28 @@ def _is_certificate(error: Exception) -> bool:
 
 
 def _certificates(settings: PipSettings) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """How to meet an ordinary host, and one whose certificate is taken on trust."""
+    """Return the TLS contexts for ordinary hosts and for trusted hosts, whose certificates are not verified."""
     if settings.cert is None:
         trusted: ssl.SSLContext = http.create_ssl_context()
     elif not settings.cert.exists():
-        raise FileNotFoundError(f"there is no certificate bundle {settings.cert}")
+        raise FileNotFoundError(f"the certificate bundle {settings.cert} does not exist")
     else:
         is_folder = settings.cert.is_dir()
         trusted = ssl.create_default_context(
             cafile=None if is_folder else str(settings.cert), capath=str(settings.cert) if is_folder else None
         )
-    anyhow = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    anyhow.check_hostname = False
-    anyhow.verify_mode = ssl.CERT_NONE
+    unverified = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    unverified.check_hostname = False
+    unverified.verify_mode = ssl.CERT_NONE
     if settings.client_cert is not None:
-        for context in (trusted, anyhow):
+        for context in (trusted, unverified):
             _load_client_certificate(context, settings.client_cert)
-    return trusted, anyhow
+    return trusted, unverified
 
 
 def _load_client_certificate(context: ssl.SSLContext, path: Path) -> None:
     if not path.exists():
-        raise FileNotFoundError(f"there is no client certificate {path}")
+        raise FileNotFoundError(f"the client certificate {path} does not exist")
     context.load_cert_chain(str(path))
 
 

@@ -1,4 +1,4 @@
-"""Several components at once, all or none."""
+"""Parallel tasks that all succeed or all stop."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ T = TypeVar("T")
 
 
 def in_parallel(tasks: Mapping[str, Callable[[], T]], jobs: int, stop: threading.Event) -> dict[str, T]:
-    """The results of all tasks, in their order.
+    """Run tasks in threads and return their results in order.
 
-    When one raises, or a person interrupts, `stop` is set (the others are expected to end soon with an
-    error of their own), and that first error is raised after all have ended.
+    If one raises, or the user interrupts, `stop` is set, at which the others have to end. The first error is raised
+    after all have ended.
     """
     with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
         futures: dict[str, Future[T]] = {name: pool.submit(task) for name, task in tasks.items()}
         failed: list[BaseException] = []
-        whole = False
+        succeeded = False
         try:
             done, waiting = wait(futures.values(), return_when=FIRST_EXCEPTION)
             failed = [error for future in done if (error := future.exception()) is not None]
-            whole = not failed and not waiting
+            succeeded = not failed and not waiting
         finally:
-            if not whole:
+            if not succeeded:
                 stop.set()
                 pool.shutdown(wait=False, cancel_futures=True)
     if failed:

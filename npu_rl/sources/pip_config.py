@@ -1,4 +1,4 @@
-"""Reads the user's pip configuration the way pip does, without running pip.
+"""Reader of the user's pip configuration by pip's rules, without running pip.
 
 The rules are those of pip's `_internal/configuration.py` and `cli/parser.py`: files from the least to the
 most specific (system, user, environment, PIP_CONFIG_FILE), then PIP_* variables; a section beats a file, so
@@ -28,10 +28,13 @@ _FALSE = {"n", "no", "f", "false", "off", "0"}
 
 @dataclass(frozen=True)
 class PipSettings:
-    """Where to look for packages, and how to get there. `repr` shows no credentials.
+    """pip's settings for indexes and the network; `repr` shows no credentials.
 
-    timeout: seconds per network operation. retries: further tries after the first.
-    find_links: folders, HTML files or URLs that list files. cert: a bundle of authorities (file or folder).
+    Attributes:
+        timeout: Seconds per network operation.
+        retries: Further tries after the first.
+        find_links: Folders, HTML files or URLs that list files.
+        cert: A bundle of certificate authorities (file or folder).
     """
 
     index_url: str = DEFAULT_INDEX
@@ -48,12 +51,12 @@ class PipSettings:
 
     @property
     def index_urls(self) -> tuple[str, ...]:
-        """The indexes to ask, in order; none with `no-index`."""
+        """The indexes in order; none with `no-index`."""
         return () if self.no_index else (self.index_url, *self.extra_index_urls)
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must never be shown: see `credentials.scrub`."""
+        """Passwords and tokens in the settings, to be removed from messages."""
         return secrets_in((self.index_url, *self.extra_index_urls, *self.find_links, self.proxy or ""))
 
     def __repr__(self) -> str:
@@ -78,12 +81,16 @@ def read_pip_settings(
     system: Path = Path("/"),
     platform: str = sys.platform,
 ) -> PipSettings:
-    """What `pip install` and `pip download` would use on this machine.
+    """Read the settings that `pip install` and `pip download` use on this machine.
 
-    environ: the environment (default: this process's). prefix: the Python environment (default: sys.prefix).
-    system: the folder that stands for `/` in the system-wide paths. platform: as in sys.platform.
+    Args:
+        environ: The environment (default: this process's).
+        prefix: The Python environment (default: sys.prefix).
+        system: The folder that stands for `/` in the system-wide paths.
+        platform: As in sys.platform.
 
-    Errors: HostError for a file that is not valid, or a value that is not of its kind.
+    Raises:
+        HostError: For a file that is not valid, or a value of the wrong type.
     """
     environ = os.environ if environ is None else environ
     prefix = Path(sys.prefix) if prefix is None else prefix
@@ -102,7 +109,7 @@ def read_pip_settings(
 def _configuration_files(
     environ: Mapping[str, str], prefix: Path, system: Path, platform: str
 ) -> Iterator[Path]:
-    """Every place pip looks, least specific first."""
+    """Yield the files that pip reads, least specific first."""
     chosen = environ.get("PIP_CONFIG_FILE")
     if chosen == os.devnull:
         return
@@ -130,7 +137,7 @@ def _home(environ: Mapping[str, str]) -> Path:
 
 
 def _expand(path: str, home: Path) -> Path:
-    """`~` by the environment that was given, not by this process's."""
+    """Expand `~` by the given environment, not by that of this process."""
     return home / path[2:] if path.startswith("~/") else home if path == "~" else Path(path)
 
 
@@ -160,9 +167,9 @@ def _reason(error: configparser.Error) -> str:
     if isinstance(error, configparser.MissingSectionHeaderError):
         return f"line {error.lineno}: a value before the first [section]"
     if isinstance(error, configparser.DuplicateSectionError):
-        return f"line {error.lineno}: [{error.section}] is there twice"
+        return f"line {error.lineno}: [{error.section}] appears twice"
     if isinstance(error, configparser.DuplicateOptionError):
-        return f"line {error.lineno}: {error.option} is there twice in [{error.section}]"
+        return f"line {error.lineno}: {error.option} appears twice in [{error.section}]"
     if isinstance(error, configparser.ParsingError) and error.errors:
         return f"line {error.errors[0][0]} is neither [section] nor name = value"
     return "it can't be parsed"
@@ -173,12 +180,12 @@ def _malformed(path: Path, why: str) -> HostError:
         "pip's configuration can't be read",
         where=str(path),
         why=why,
-        hint="Repair the file, or set PIP_CONFIG_FILE=/dev/null to leave all of pip's files out.",
+        hint="Correct the file, or set PIP_CONFIG_FILE=/dev/null to ignore all of pip's configuration files.",
     )
 
 
 def _ordered(merged: Mapping[tuple[str, str], _Value]) -> dict[str, _Value]:
-    """One value per key: by section, the last one wins. pip ignores values that are empty."""
+    """Return one value per key: the last one by section. pip ignores empty values."""
     return {
         key: value
         for wanted in _SECTIONS
@@ -244,8 +251,8 @@ def _number(key: str, value: _Value | None, default: float, *, whole: bool = Fal
 
 def _bad_value(key: str, value: _Value, kind: str) -> HostError:
     return HostError(
-        f"pip's setting {key} is not valid",
+        f"Invalid value of pip's setting {key}",
         where=value.origin,
         why=f"{value.text.strip()!r} is not {kind}",
-        hint="Correct it there, or take it out.",
+        hint="Correct it there, or remove it.",
     )

@@ -1,31 +1,31 @@
-"""What a source tells about its work while it goes on."""
+"""Progress of sources while they fetch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Protocol
 
-Tell = Callable[[str], None]  # shows a line of news
+Notify = Callable[[str], None]  # shows a line of news
 
 
 class Watcher(Protocol):
-    """Somebody who shows progress. Called from several threads; must not block."""
+    """Receiver of progress. It is called from several threads and must not block."""
 
     def begin(self, component: str, source: str) -> None:
-        """A source is asked. `source` is fit for a person: no credentials."""
+        """Report that a source is used; `source` has no credentials."""
 
     def advance(self, component: str, text: str, fraction: float | None) -> None:
-        """A line of news, and how much is done (0 to 1) if that is known."""
+        """Report a line of progress, and the completed fraction (0 to 1) if it is known."""
 
     def note(self, component: str, message: str) -> None:
-        """Something worth keeping on screen: a mirror that failed, a retry."""
+        """Report an event that should stay on screen, such as a failed mirror or a retry."""
 
     def end(self, component: str, size: int) -> None:
-        """The component is here; `size` bytes came over the wire (0: it was in the store)."""
+        """Report that the component is complete; `size` bytes were received (0: it was in the store)."""
 
 
 class Silent:
-    """Shows nothing."""
+    """A watcher that shows nothing."""
 
     def begin(self, component: str, source: str) -> None:
         pass

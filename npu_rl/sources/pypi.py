@@ -1,4 +1,4 @@
-"""Finds and fetches source distributions from package indexes, as pip would; none of their code is run."""
+"""Source distributions from package indexes, found and downloaded as pip does, without running their code."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ Progress = Callable[[int, "int | None"], None]  # bytes so far, bytes in all if 
 Pause = Callable[[float], None]  # waits that many seconds
 
 _CHUNK = 256 * 1024
-_SLOWEST = 1000  # bytes per second on average, after the time of so many reads
-_READS = 8
-_LARGEST = 2 * 1024**3  # bytes of one archive
+_MINIMUM_RATE = 1000  # bytes per second on average, after the time of so many reads
+_RATE_AFTER_READS = 8
+_MAXIMUM_SIZE = 2 * 1024**3  # bytes of one archive
 
 
 @dataclass(frozen=True)
 class DownloadedSdist:
-    """An sdist on disk, its hash checked. `size` in bytes; the rest as in SdistLink."""
+    """An sdist on disk with a checked hash; `size` is in bytes."""
 
     path: Path
     filename: str
@@ -51,15 +51,20 @@ class DownloadedSdist:
 
 
 class _CutOff(Exception):
-    """A transfer that broke in mid-file."""
+    """A transfer that was interrupted after it began."""
 
 
 def find_sdist(name: str, version: str, settings: PipSettings, *, pause: Pause = time.sleep) -> SdistLink:
-    """The first sdist of exactly this version: from find-links, then the index, then the extra indexes.
+    """Find the first sdist of exactly this version: in find-links, then the index, then the extra indexes.
 
-    A yanked release is taken, with a note. pause: waits between tries (seconds).
+    A yanked release is taken, with a note.
 
-    Errors: SourceError if no place has it, or for a bad name; HostError for settings that can't be followed.
+    Args:
+        pause: Called to wait between tries, with seconds.
+
+    Raises:
+        SourceError: If no index has it, or for an invalid name.
+        HostError: For invalid settings.
     """
     from npu_rl.sources.index_session import open_session
 
@@ -80,18 +85,24 @@ def download_sdist(
     on_progress: Progress | None = None,
     pause: Pause = time.sleep,
 ) -> DownloadedSdist:
-    """The sdist as a file in `folder` (made if need be), from the first place that delivers it.
+    """Download the sdist into `folder`, which is created if necessary, from the first index that delivers it.
 
-    sha256: what the file must have, in hex; with None, the index's word is enough, or nothing if it has none.
-    on_progress: called with bytes so far and in all; starts again from 0 with each try.
-    A file is renamed into place when complete and checked; nothing half done stays.
+    A file is renamed into place when it is complete and checked; partial files are removed.
 
-    Errors: SourceError with every place asked and its reason; HostError for settings or a folder that fail.
+    Args:
+        sha256: The required digest in hex; None uses the index's digest, if it has one.
+        on_progress: Called with the received and the total bytes; starts again from 0 with each try.
+
+    Raises:
+        SourceError: No index delivers it; it lists each one with the reason.
+        HostError: For invalid settings, or a folder that can't be written.
     """
     from npu_rl.sources.index_session import open_session
 
     if sha256 is not None and not SHA256.fullmatch(sha256):
-        raise SourceError("Not a sha256", where=f"{name}=={version}", why=f"{sha256!a} is not 64 hex digits")
+        raise SourceError(
+            "Invalid SHA-256", where=f"{name}=={version}", why=f"{sha256!a} is not 64 hex digits"
+        )
     with _writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with open_session(settings, pause) as session:
@@ -106,11 +117,11 @@ def download_sdist(
     if not reasons:
         raise search.not_found()
     raise SourceError(
-        f"No place delivered the sdist of {name} {version}" + (" that was asked for" if sha256 else ""),
+        f"No index delivered the sdist of {name} {version}" + (" with the locked SHA-256" if sha256 else ""),
         where=f"{name}=={version}",
         why="\n".join([*reasons, *search.reasons]),
-        hint="A wrong hash means another file under the same name: trust the lock, ask a different index, "
-        "or look at the file before you lock it anew.",
+        hint="If the SHA-256 is wrong, it is a different file of the same name: use another index, or review the file "
+        "before you make a new lock. Otherwise check the network and pip's settings.",
     )
 
 
@@ -124,7 +135,7 @@ def _host(url: str) -> str:
 
 @dataclass(frozen=True)
 class _Fetch:
-    """One link's file on its way into the folder."""
+    """The download of one link into the folder."""
 
     link: SdistLink
     expected: str | None
@@ -135,7 +146,7 @@ class _Fetch:
     pause: Pause
 
     def run(self) -> DownloadedSdist:
-        """Raises Undelivered with the reason."""
+        """Download the file. Raises Undelivered with the reason."""
         listed = self.link.sha256
         if self.expected and listed and listed != self.expected:
             raise Undelivered(_wrong_hash(self.expected, listed, "the index lists"))
@@ -176,7 +187,7 @@ class _Fetch:
             raise Undelivered(f"it can't be copied: {error.strerror}") from None
 
     def _transfer(self, url: str, part: Path) -> tuple[str, int]:
-        """One download. Raises _CutOff if it breaks in mid-file, Undelivered if it can't begin."""
+        """Download once. Raises _CutOff if the transfer is interrupted, Undelivered if it can't begin."""
         from npu_rl.sources.index_session import FAILURES, is_transient
 
         begun = False
@@ -194,19 +205,19 @@ class _Fetch:
             raise (_CutOff if begun and is_transient(error) else Undelivered)(why) from None
 
     def _write(self, chunks: Iterator[bytes], part: Path, total: int | None) -> tuple[str, int]:
-        """The sha256 and size of what was written."""
+        """Write the chunks and return their SHA-256 and size."""
         digest = hashlib.sha256()
         size = 0
-        patience = time.monotonic() + _READS * self.settings.timeout
+        patience = time.monotonic() + _RATE_AFTER_READS * self.settings.timeout
         with _writing(part):
             file = part.open("wb")
         with file:
             for chunk in chunks:
                 size += len(chunk)
-                if size > _LARGEST:
-                    raise Undelivered(f"it is larger than {_LARGEST} bytes")
-                if (late := time.monotonic() - patience) > 0 and size < late * _SLOWEST:
-                    raise Undelivered(f"it comes at less than {_SLOWEST / 1000:g} kB/s")
+                if size > _MAXIMUM_SIZE:
+                    raise Undelivered(f"it is larger than {_MAXIMUM_SIZE} bytes")
+                if (late := time.monotonic() - patience) > 0 and size < late * _MINIMUM_RATE:
+                    raise Undelivered(f"the transfer is slower than {_MINIMUM_RATE / 1000:g} kB/s")
                 digest.update(chunk)
                 with _writing(part):
                     file.write(chunk)
@@ -218,15 +229,15 @@ class _Fetch:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """Tells a disk that fails from an index that does."""
+    """Turn an error of the disk into HostError, to separate it from errors of the index."""
     try:
         yield
     except OSError as error:
         raise HostError(
-            "A download can't be written",
+            "The download can't be written",
             where=str(path),
             why=error.strerror,
-            hint="Make room, or the folder writable.",
+            hint="Free some space, or make the folder writable.",
         ) from error
 
 

@@ -208,7 +208,7 @@ def fetch_sdist(
     """
     with store.quarantine() as folder:
         repository = Git(folder)
-        keep = [path for path, _ in component.at_pin()]
+        keep = [path for path, _ in component.entries_at_pin()]
         imported = import_sdist(
             repository, request.component, source, keep, network, watcher, store=store, ask=False
         )

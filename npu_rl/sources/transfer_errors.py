@@ -1,4 +1,4 @@
-"""What a failed transfer means, read from git's words: try again, ask in another way, or ask somebody else."""
+"""Classification of failed transfers by git's messages: retry, use another request, or use the next mirror."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from npu_rl.git.messages import GitError
 
 
 class Fault(Enum):
-    """Why a transfer failed, and so what is worth trying next."""
+    """Why a transfer failed, which decides what to try next."""
 
-    REFUSED = "the server does not serve what was asked for"  # ask in another way
-    ABSENT = "this mirror has no such repository, or not for us"  # ask the next mirror
+    REFUSED = "the server does not serve what was asked for"  # use another request
+    ABSENT = "this mirror has no such repository, or not for us"  # use the next mirror
     DOWN = "this mirror can't be reached now"  # try again, then the next mirror
     CUT = "the answer broke off"  # try again, then in another way: some servers just hang up
-    OTHER = "git gave up"  # ask in another way
-    LACKING = "the server answers, and does not have what is locked"  # ask the next mirror
+    OTHER = "git gave up"  # use another request
+    LACKING = "the server answers, and does not have what is locked"  # use the next mirror
 
 
 class NotDelivered(SourceError):
-    """One mirror failed. asked: its URL as it was really asked, fit for a person."""
+    """One mirror failed; `asked` is its URL after rewriting, without credentials."""
 
     def __init__(self, component: str, asked: str, why: str, fault: Fault) -> None:
         super().__init__(f"{component}: {asked}", why=why)
@@ -30,15 +30,15 @@ class NotDelivered(SourceError):
         self.fault = fault
 
     def reason(self, source: str) -> str:
-        """One line: who failed and why. source: the URL as the manifest has it."""
-        rewritten = "" if source == self.asked else f" (asked for {source})"
+        """Return one line with the mirror and the reason; `source` is the URL in the manifest."""
+        rewritten = "" if source == self.asked else f" (rewritten from {source})"
         return f"{self.asked}{rewritten}: {self.why}"
 
 
 _ADVICE = {
-    Fault.LACKING: "The network is not at fault: a server answered, and does not have these ids.\n"
-    "Bring that mirror up to date, or point the URLs at another one: --rewrite FROM=TO\n"
-    "A pull request that was pushed over may have lost them: look at what changed, then "
+    Fault.LACKING: "The server was reached, but does not have these objects.\n"
+    "Update that mirror, or point the URLs at another one: --rewrite FROM=TO\n"
+    "If a pull request was force-pushed, its old commits may be gone: review what changed, then run "
     "npu-rl lock --manifest M --update NAME",
     Fault.ABSENT: "Check the URL and your access to it, or point the URLs at another mirror: --rewrite FROM=TO",
 }
@@ -46,19 +46,19 @@ _NETWORK = "Check the network, or point the URLs at a mirror: --rewrite FROM=TO"
 
 
 def advice(faults: Iterable[Fault]) -> str:
-    """What to do next, of all that is worth trying."""
+    """Return hints for these faults, each once."""
     return "\n".join(dict.fromkeys(_ADVICE.get(fault, _NETWORK) for fault in faults))
 
 
-def _any(*patterns: str) -> re.Pattern[str]:
+def _any_of(*patterns: str) -> re.Pattern[str]:
     return re.compile("|".join(patterns), re.IGNORECASE)
 
 
-# The first that fits counts: a refusal is often followed by "the remote end hung up".
-_WORDS = (
+# The first match counts: a refusal is often followed by "the remote end hung up".
+_PATTERNS = (
     (
         Fault.REFUSED,
-        _any(
+        _any_of(
             r"not our ref",
             r"unadvertised object",
             r"does not allow request",
@@ -72,7 +72,7 @@ _WORDS = (
     ),
     (
         Fault.DOWN,
-        _any(
+        _any_of(
             r"(HTTP|returned error:) (429|5\d\d)\b",
             r"(Failed|Couldn't|unable|could not) (to )?connect",
             r"Connection (refused|timed out)",
@@ -86,7 +86,7 @@ _WORDS = (
     ),
     (
         Fault.ABSENT,
-        _any(
+        _any_of(
             r"not found",
             r"does not exist",
             r"doesn't exist",
@@ -110,7 +110,7 @@ _WORDS = (
     ),
     (
         Fault.CUT,
-        _any(
+        _any_of(
             r"early EOF",
             r"unexpected disconnect",
             r"hung up",
@@ -136,37 +136,37 @@ _WORDS = (
 
 
 def fault_of(error: GitError) -> Fault:
-    """The kind of a failed transfer."""
+    """Classify a failed transfer."""
     return _read(error)[0]
 
 
 def _read(error: GitError) -> tuple[Fault, str | None]:
-    """The kind, and the line that tells it."""
+    """Classify a failed transfer; return the line that decided, if any."""
     if error.stalled is not None:
         return Fault.DOWN, error.why
     lines = (error.stderr or error.why or "").splitlines()
-    for fault, words in _WORDS:
+    for fault, pattern in _PATTERNS:
         for line in lines:
-            if words.search(line):
+            if pattern.search(line):
                 return fault, line
     return Fault.OTHER, None
 
 
-def may_pass(error: GitError) -> bool:
-    """Whether the same request may succeed a moment later.
+def is_retryable(error: GitError) -> bool:
+    """Return whether a retry may succeed.
 
-    A remote that stayed silent from the first moment is not asked again: waiting for it once was long enough.
+    A remote that never sent any data is not retried: it has already used up the stall timeout once.
     """
     if error.stalled is not None:
-        return error.heard
+        return error.received_data
     return fault_of(error) in (Fault.DOWN, Fault.CUT)
 
 
-def gist(error: GitError) -> str:
-    """The one line of git's messages that says most."""
-    told = _read(error)[1]
-    if told is not None:
-        return told
+def main_message(error: GitError) -> str:
+    """Return the most informative line of git's messages."""
+    matched = _read(error)[1]
+    if matched is not None:
+        return matched
     lines = [line for line in (error.why or error.what).splitlines() if line.strip()]
-    telling = [line for line in lines if line.startswith(("fatal:", "error:", "remote:"))]
-    return (telling or lines or [error.what])[0]
+    important = [line for line in lines if line.startswith(("fatal:", "error:", "remote:"))]
+    return (important or lines or [error.what])[0]

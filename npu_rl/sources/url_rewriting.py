@@ -1,8 +1,8 @@
-"""URL rewriting: how an air-gapped site points every manifest at its own mirrors.
+"""URL rewriting, by which a site without internet access points all manifests at its own mirrors.
 
 Rules come from the command line (`--rewrite FROM=TO`), from `NPU_RL_REWRITE` (one FROM=TO per line)
 and from the configuration file (`rewrite:` in `config.yaml`). The longest FROM that begins a URL wins;
-of equal ones, the command line's, then the variable's. Credentials may stand in TO, never elsewhere.
+of equal ones, the command line's, then the variable's. Only TO may contain credentials.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 @dataclass(frozen=True)
 class Rewrites:
-    """Prefix rules, the strongest first."""
+    """Prefix rules in order of precedence."""
 
     rules: tuple[tuple[str, str], ...] = ()
 
     def apply(self, url: str) -> str:
-        """The URL to ask instead. Raises UsageError if a rule leads to a scheme that is not allowed."""
+        """Return the rewritten URL. Raises UsageError if the result is not a valid git URL."""
         best: tuple[str, str] | None = None
         for prefix, target in self.rules:
             if url.startswith(prefix) and (best is None or len(prefix) > len(best[0])):
@@ -49,7 +49,7 @@ class Rewrites:
 
 
 def load_rewrites(options: Iterable[str] = ()) -> Rewrites:
-    """All rules in force. Raises UsageError for one that is not FROM=TO, naming where it stands."""
+    """Return all active rules. Raises UsageError, with its source, for one that is not FROM=TO."""
     rules = [_rule(text, f"--rewrite, number {number}") for number, text in enumerate(options, 1)]
     for number, line in enumerate(os.environ.get(REWRITE.name, "").splitlines(), 1):
         if line.strip():
@@ -61,8 +61,8 @@ def load_rewrites(options: Iterable[str] = ()) -> Rewrites:
 def _rule(text: str, where: str) -> tuple[str, str]:
     prefix, separator, target = text.partition("=")
     if not separator or not prefix or not target:
-        raise UsageError(  # without its text: what is no rule may be a token
-            "Not a rewrite rule",
+        raise UsageError(  # without its text, which may be a token
+            "Invalid rewrite rule",
             where=where,
             why="FROM is empty."
             if separator and not prefix
@@ -75,12 +75,12 @@ def _rule(text: str, where: str) -> tuple[str, str]:
 
 
 def check_url(url: str, *, where: str | None = None) -> None:
-    """Raise UsageError unless git may be given this URL: it runs no command and is no option."""
+    """Raise UsageError unless the URL is safe for git: not an option, and not a remote that runs commands."""
     scheme, separator, rest = url.partition("://")
     if not separator or "/" in scheme:
         scheme, rest = "", url
     if scheme in SCHEMES:
-        wrong = _wrong_rest(scheme, rest)
+        wrong = _invalid_part(scheme, rest)
     elif scheme or not _SCP_LIKE.fullmatch(url):
         wrong = "unknown scheme"
     else:
@@ -91,32 +91,32 @@ def check_url(url: str, *, where: str | None = None) -> None:
         wrong = "spaces"
     if wrong is not None:
         raise UsageError(
-            f"Not a URL npu-rl gives to git: {hide_credentials(url)!r}",
+            f"Unsupported git URL: {hide_credentials(url)!r}",
             where=where,
             why=wrong,
             hint=f"Allowed: {', '.join(s + '://' for s in SCHEMES)} and user@host:path. "
-            "Special characters in a user or password are written as %XX.",
+            "Write special characters in a user or password as %XX.",
         )
 
 
-def _wrong_rest(scheme: str, rest: str) -> str | None:
+def _invalid_part(scheme: str, rest: str) -> str | None:
     if scheme == "file":
-        return None if rest.startswith(("/", "localhost/")) else "a file URL has an absolute path"
+        return None if rest.startswith(("/", "localhost/")) else "a file URL needs an absolute path"
     authority, slash, _ = rest.partition("/")
     user, at, place = authority.rpartition("@")
     if not slash or not _PLACE.fullmatch(place):
-        return "no plain host, or no path"
+        return "no valid host, or no path"
     if scheme in ("http", "https"):
         return "control characters" if _CONTROL.search(unquote(user)) else None
     if at and not _USER.fullmatch(user):
-        return f"{scheme} takes no password in a URL"
+        return f"{scheme} does not accept a password in a URL"
     return None
 
 
 def split_credentials(url: str) -> tuple[str, Credentials | None]:
-    """The URL without its user and password, and those two; only http and https have any.
+    """Split an http or https URL into the URL without credentials, and the credentials.
 
-    A user name that stands alone is taken for a token: that is what servers take it for.
+    A user name without a password counts as a token, as servers treat it.
     """
     scheme, _, rest = url.partition("://")
     authority, slash, path = rest.partition("/")
@@ -129,9 +129,10 @@ def split_credentials(url: str) -> tuple[str, Credentials | None]:
 
 
 def hide_credentials(url: str) -> str:
-    """The URL, or rule of URLs, fit for a message. Rather too much is hidden than too little.
+    """Mask the credentials of a URL or rewrite rule for a message, in doubt too much.
 
-    All before the last @ is, from the first :// on; without one, what isn't the user of user@host:path."""
+    Everything from the first :// to the last @ is masked; without ://, all but the user of user@host:path.
+    """
     before, at, host = url.rpartition("@")
     scheme, separator, _ = before.partition("://")
     if separator:

@@ -1,4 +1,4 @@
-"""One go at a run: its folder, its files, how it ended."""
+"""One attempt of a run: its folder, files and outcome."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OUTCOMES = ("done", "failed", "stopped", "killed")
 
 @dataclass
 class Attempt:
-    """One go at a run: its files, and how it ended (`outcome` is None while it lasts)."""
+    """One attempt of a run; `outcome` is None while it is running."""
 
     folder: Path
     number: int
@@ -36,56 +36,63 @@ class Attempt:
 
     @property
     def driver_log(self) -> Path:
+        """Output of the driver."""
         return self.folder / "driver.log"
 
     @property
     def driver(self) -> int | None:
-        """The driver's process id; None if it was not started, or npu-rl was killed before it could write it."""
+        """The driver's process id; None if it was not started or not recorded."""
         try:
             return int(json.loads((self.folder / _DRIVER).read_bytes())["pid"])
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
-    def note_driver(self, pid: int) -> None:
-        """Write down the driver's process id."""
+    def record_driver(self, pid: int) -> None:
+        """Record the driver's process id."""
         write_json(self.folder / _DRIVER, {"pid": pid})
 
     @property
     def workers(self) -> Path:
+        """Folder of the workers' logs."""
         return self.folder / "workers"
 
     @property
     def nodes(self) -> Path:
+        """Report of the nodes of the run."""
         return self.folder / "nodes.json"
 
     @property
     def metrics(self) -> Path:
+        """Metrics, one JSON line per step."""
         return self.folder / "metrics.jsonl"
 
     @property
     def usage(self) -> Path:
+        """Folder in which the patches record that they were used."""
         return self.folder / "usage"
 
     @property
     def alarms(self) -> Path:
+        """Alarms, one JSON line each."""
         return self.folder / "alarms.jsonl"
 
     def add_alarm(self, alarm: Mapping[str, Any]) -> None:
-        """Append one alarm, with the time."""
+        """Append an alarm with the current time."""
         line = json.dumps({"time": round(time.time(), 3), **alarm}, ensure_ascii=False) + "\n"
         with disk_errors(self.alarms), open(self.alarms, "ab", opener=private) as file:
             file.write(line.encode())
 
     def hide(self, secrets: Secrets | None = None) -> None:
-        """Mask the secrets in what the driver and its workers wrote into the folder. The driver has to be gone.
+        """Mask the secrets in the files of the driver and its workers. The driver must have exited.
 
-        secrets: those known; by default the ones the attempt was begun with.
+        Args:
+            secrets: By default those that the attempt began with.
         """
         with disk_errors(self.folder):
             mask_files(self.folder, self.secrets if secrets is None else secrets)
 
     def close(self, outcome: str, code: int | None, *, signal: int | None = None) -> None:
-        """`hide`, then `end`: a disk that is full changes nothing about how it ended."""
+        """Mask the secrets, then record the outcome even if that fails, such as on a full disk."""
         try:
             self.hide()
         finally:
@@ -101,14 +108,18 @@ class Attempt:
         signal: int | None = None,
         ended: float | None = None,
     ) -> None:
-        """Write how it ended and let others have the run. The first end counts; a second one is ignored.
+        """Record the outcome and unlock the run. Only the first call has an effect.
 
-        outcome: done, failed, stopped (a person or an alarm ended it) or killed (npu-rl was; its driver may have gone
-        on to the last step). code: the driver's exit status. first_step, last_step: by default those of
-        metrics.jsonl. signal: the one npu-rl was sent. ended: seconds since the epoch, by default now.
+        Args:
+            outcome: Done, failed, stopped (by the user or an alarm) or killed (npu-rl was; its driver may have
+                continued).
+            code: The driver's exit status.
+            first_step, last_step: By default those of metrics.jsonl.
+            signal: The signal that npu-rl received.
+            ended: Seconds since the epoch, by default now.
         """
         if outcome not in OUTCOMES:
-            raise ValueError(f"{outcome!r} is none of {', '.join(OUTCOMES)}")
+            raise ValueError(f"{outcome!r} is not one of {', '.join(OUTCOMES)}")
         try:
             if self.outcome is None:
                 steps = [point.step for point in read_metrics(self.metrics)]
@@ -130,7 +141,7 @@ class Attempt:
 
 
 def attempts_in(folder: Path) -> list[Attempt]:
-    """The attempts on disk, in order."""
+    """Return the attempts on disk, in order."""
     numbers = sorted(int(p.name) for p in (folder / "attempts").glob("[0-9]*") if p.name.isdigit())
     return [_attempt(folder / "attempts" / str(number), number) for number in numbers]
 
@@ -150,16 +161,21 @@ def dump(value: object) -> str:
 
 
 def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file of the record atomically, with mode 600."""
     write_private(path, dump(value).encode())
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Write a file of the record, whole, for this user alone."""
+    """Write a file of the record atomically, with mode 600."""
     with disk_errors(path):
         write_atomically(path, data)
         path.chmod(0o600)
 
 
 def now(seconds: float | None = None) -> str:
-    """The time for people and machines, in UTC. seconds: since the epoch, if it is another than now."""
+    """Return a time in UTC as text.
+
+    Args:
+        seconds: Since the epoch, by default now.
+    """
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

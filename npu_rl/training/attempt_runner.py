@@ -1,4 +1,4 @@
-"""One attempt at a run: start the driver, follow what it says, stop it in order, write down how it ended."""
+"""Running one attempt: start the driver, follow its log, stop its processes, and return the outcome."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from types import FrameType
 from npu_rl.disk import private
 from npu_rl.training.attempt import Attempt
 from npu_rl.training.monitor.explain_failure import Explanation, explain
-from npu_rl.training.monitor.log_lines import speaker_and_words
+from npu_rl.training.monitor.log_lines import speaker_and_message
 from npu_rl.training.monitor.metrics import MetricsWriter, parse_line, seconds
 from npu_rl.training.monitor.screen import Screen
 from npu_rl.training.monitor.tail import follow
@@ -23,11 +23,11 @@ from npu_rl.training.monitor.watch import Alarm, Watch
 from npu_rl.training.node_reports import fetch_worker_logs
 from npu_rl.training.process import Child, processes_of, start, stop
 
-_PAUSE = 0.1  # seconds between two looks at the log
+_PAUSE = 0.1  # seconds between reads of the log
 _LOG_LIMIT = 32 << 20  # bytes kept of one worker's log
 _MAXIMUM_LOGS = 4096
 
-# What the driver's log says when a stage begins (the driver itself; verl/trainer/main_ppo.py at 0.5.0).
+# Text in the driver's log at the beginning of a stage (from the driver; verl/trainer/main_ppo.py at 0.5.0).
 _STAGES = (
     ("npu-rl: starting Ray", "starting Ray"),
     ("npu-rl: comparing the nodes", "comparing the nodes"),
@@ -39,8 +39,8 @@ _STAGES = (
 
 
 @dataclass
-class Ended:
-    """How an attempt ended. signal: the one a person or the system sent npu-rl. fatal: the alarm that ended it."""
+class AttemptResult:
+    """The result of an attempt; `signal` (received by npu-rl) or `fatal` (an alarm) is what stopped it, if any."""
 
     code: int
     signal: int | None = None
@@ -52,7 +52,7 @@ class Ended:
 
     @property
     def outcome(self) -> str:
-        """As the record has it."""
+        """The outcome for the record."""
         if self.signal is not None or self.fatal is not None:
             return "stopped"
         return "done" if self.code == 0 else "failed"
@@ -69,21 +69,23 @@ def attempt_once(
     screen: Screen,
     ray: Path,
     grace: float = 15.0,
-) -> Ended:
-    """Run the driver to its end, whatever ends it. No process of the run is left when this returns; how it ended is for
-    the caller to write down.
+) -> AttemptResult:
+    """Run the driver until it ends, and stop all processes of the run. The caller records the outcome.
 
-    total: steps of the whole run. ray: Ray's own folder; its workers' logs are copied into the attempt.
+    Args:
+        total: Steps of the whole run.
+        ray: Ray's folder, from which the workers' logs are copied into the attempt.
+        grace: Seconds the processes have to exit before they are killed.
     """
     began = time.monotonic()
-    with _signals() as asked, MetricsWriter(attempt.metrics) as writer:
+    with _signals() as received, MetricsWriter(attempt.metrics) as writer:
         child = start(argv, env=environment, cwd=attempt.folder, output=attempt.driver_log)
         follower = _Follower(attempt, writer, watch, screen, total)
         try:
-            attempt.note_driver(child.pid)
-            ended = follower.until_end(child, asked)
+            attempt.record_driver(child.pid)
+            ended = follower.until_end(child, received)
         finally:
-            # A driver that is gone may have left workers; one that lives is asked first.
+            # An exited driver may have left workers; a running one is terminated first.
             killed = stop(child, run_id, grace) if child.poll() is None or processes_of(run_id) else []
             follower.look()
             keep_worker_logs(ray, attempt.workers)
@@ -97,7 +99,7 @@ def attempt_once(
 
 
 class _Follower:
-    """Reads the log while it grows: metrics into the file, stages, steps and alarms to the screen."""
+    """Reads the growing log: metrics go to the file; stages, steps and alarms go to the screen."""
 
     def __init__(
         self, attempt: Attempt, writer: MetricsWriter, watch: Watch, screen: Screen, total: int
@@ -112,22 +114,22 @@ class _Follower:
         self.alarms: list[Alarm] = []
         self.steps = 0
 
-    def until_end(self, child: Child, asked: list[int]) -> Ended:
-        """Until the driver has ended, a signal came, or an alarm was fatal."""
+    def until_end(self, child: Child, received: list[int]) -> AttemptResult:
+        """Follow the log until the driver has exited, a signal came, or an alarm was fatal."""
         while True:
             running = child.poll() is None
             self.look()
             fatal = next((alarm for alarm in self.alarms if alarm.fatal), None)
-            if asked:
+            if received:
                 self._screen.stage("stopping the run's processes")
-                return Ended(0, signal=asked[0])
+                return AttemptResult(0, signal=received[0])
             if fatal is not None or not running:
-                return Ended(0, fatal=fatal)
+                return AttemptResult(0, fatal=fatal)
             self._note(self._watch.tick(time.monotonic()))
             time.sleep(_PAUSE)
 
     def look(self) -> None:
-        """Take in what the log has got since the last look."""
+        """Read the lines added to the log since the last call."""
         for line in self._tail.lines():
             found = parse_line(line)
             if found is None:
@@ -136,18 +138,18 @@ class _Follower:
             step, data = found
             self._writer.write(step, data)
             self.steps += 1
-            took = seconds(data)
-            if took is not None:
-                self._recent = [*self._recent[-9:], took]
+            duration = seconds(data)
+            if duration is not None:
+                self._recent = [*self._recent[-9:], duration]
             self._screen.step(step, self._total, data, self._eta(step))
             self._note(self._watch.point(step, data, time.monotonic()))
 
     def _stage(self, line: str) -> None:
         if self.steps:
             return
-        words = speaker_and_words(line)[1]
+        message = speaker_and_message(line)[1]
         for sign, stage in _STAGES:
-            if sign in words:
+            if sign in message:
                 self._screen.stage(stage)
 
     def _eta(self, step: int) -> float | None:
@@ -164,34 +166,34 @@ class _Follower:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[list[int]]:
-    """SIGINT, SIGTERM and SIGHUP are noted, not obeyed at once; a second one interrupts what is done then.
+    """Collect SIGINT, SIGTERM and SIGHUP; a second signal raises KeyboardInterrupt.
 
-    SIGHUP stays ignored where it is: that is what nohup is for.
+    SIGHUP stays ignored if it was, as under nohup.
     """
-    asked: list[int] = []
+    received: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
         del frame
-        if asked:
+        if received:
             raise KeyboardInterrupt
-        asked.append(number)
+        received.append(number)
 
     if threading.current_thread() is not threading.main_thread():
-        yield asked
+        yield received
         return
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
     before = {number: signal.signal(number, note) for number in numbers}
     try:
-        yield asked
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 def keep_worker_logs(ray: Path, target: Path) -> None:
-    """Copy the logs of Ray's processes; of a very long one its end. What can't be read is left out."""
+    """Copy the logs of Ray's processes, of long ones only the end. Unreadable files are skipped."""
     found = [
         path for path in sorted(ray.glob("session_2*/logs/*")) if path.is_file() and not path.is_symlink()
     ]
@@ -204,6 +206,6 @@ def keep_worker_logs(ray: Path, target: Path) -> None:
                 shutil.copyfileobj(source, copy)
 
 
-def why(attempt: Attempt, code: int) -> Explanation | None:
-    """Why an attempt failed, as far as its logs tell."""
+def explain_attempt(attempt: Attempt, code: int) -> Explanation | None:
+    """Explain the failure of an attempt from its logs."""
     return explain([attempt.driver_log, *sorted(attempt.workers.rglob("*.err"))], code)

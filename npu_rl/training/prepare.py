@@ -22,7 +22,7 @@ from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_command import Command, Folders, render
 from npu_rl.sizing.machine import Machine
-from npu_rl.sources.progress import Tell
+from npu_rl.sources.progress import Notify
 from npu_rl.training import host_facts, interpreter, tiny_model
 from npu_rl.training.allow_drift import AllowedDrift, allow, reason_of
 from npu_rl.training.interpreter import Interpreter
@@ -137,7 +137,7 @@ def prepare(
     loaded: LoadedRecipe,
     layout: Layout,
     python: str | None,
-    tell: Tell,
+    tell: Notify,
     *,
     rehearse: bool,
     dry_run: bool = False,
@@ -220,7 +220,7 @@ def _demand_device(recipe: Recipe, root: Path) -> None:
 
 
 def _judged(
-    layout: Layout, reason: str | None, tell: Tell, expect: str | None, progress: Progress | None
+    layout: Layout, reason: str | None, tell: Notify, expect: str | None, progress: Progress | None
 ) -> Report:
     """Every byte of the workspace is read: what quick looks can miss must not stand in a record."""
     report = verify(layout, tell, deep=True, expect=expect, progress=progress)
@@ -280,7 +280,12 @@ class RefusedRecipe(RecipeError):
 
 
 def _judged_recipe(
-    loaded: LoadedRecipe, layout: Layout, report: Report, tell: Tell, rehearse: bool, machine: Machine | None
+    loaded: LoadedRecipe,
+    layout: Layout,
+    report: Report,
+    tell: Notify,
+    rehearse: bool,
+    machine: Machine | None,
 ) -> Judgement:
     """The judgement, told. rehearse: sizes are scaled down, so what `plan` refuses is told and does not refuse.
     machine: this one, if it will run the recipe."""

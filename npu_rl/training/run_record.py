@@ -5,8 +5,8 @@
       attempts/1/{command,environment,host,driver,composed,nodes,end}.json, recipe.yaml, driver.log, workers/,
                  metrics.jsonl, usage/, alarms.jsonl, drift.json, drift.patch
 
-Every file is written whole or not at all; the two .jsonl files and the logs grow line by line. The folder is its
-owner's alone, and what is known to be a secret is masked in it.
+Every file is written atomically; the two .jsonl files and the logs grow line by line. Only the owner can access the
+folder, and known secrets are masked in it.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from npu_rl.training.attempt import Attempt, attempts_in, now, write_json, write
 from npu_rl.training.monitor.metrics import Point, curve
 from npu_rl.training.process import end_left, processes_of
 from npu_rl.training.record_masking import environment_to_write
-from npu_rl.training.settle_killed_run import settle
-from npu_rl.training.temporary_folders import left_by, remove_left
+from npu_rl.training.settle_killed_run import complete_record
+from npu_rl.training.temporary_folders import remaining_folders, remove_remaining
 
 _ID = re.compile(r"[0-9a-f]{32}")
 _LATEST = "latest_checkpointed_iteration.txt"  # verl writes the step of its newest checkpoint into it
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_LOCK = ".lock"  # held while an attempt lasts; the kernel frees it however npu-rl ends
+_LOCK = ".lock"  # locked during an attempt; the kernel releases it however npu-rl ends
 
 
 class RunRecord:
-    """A run's folder. Make one with `create`, find one with `open`."""
+    """The record of a run in its folder, from `create` or `open`."""
 
     def __init__(self, folder: Path, facts: dict[str, Any]) -> None:
         self.folder = folder
@@ -52,40 +52,44 @@ class RunRecord:
 
     @property
     def tensorboard(self) -> Path:
+        """Folder of TensorBoard's files."""
         return self.folder / "tensorboard"
 
     @property
     def samples(self) -> Path:
+        """Folder of sample responses."""
         return self.folder / "samples"
 
     @property
     def checkpoints(self) -> Path:
+        """Folder of the trainer's checkpoints."""
         return self.folder / "checkpoints"
 
     @property
     def unproven(self) -> str | None:
-        """Why the run's code is not proven, in a person's words; None if it is."""
+        """The user's reason for running code that is not as locked; None if the code is proven."""
         drift = self.facts.get("drift")
         if self.facts.get("proven", True):
             return None
-        return str(drift.get("reason")) if isinstance(drift, dict) else "its record does not say why"
+        return str(drift.get("reason")) if isinstance(drift, dict) else "its record does not give the reason"
 
     def mark_unproven(self, drift: Mapping[str, Any]) -> None:
-        """Say in run.json that an attempt ran code that is not as locked. It stays: what it trained is in the run."""
+        """Record in run.json, permanently, that an attempt ran code that is not as locked."""
         if self.unproven is None:
             self.facts |= {"proven": False, "drift": dict(drift)}
             write_json(self.folder / "run.json", self.facts)
 
     @property
-    def is_cut_off(self) -> bool:
-        """Whether it is going on, or its npu-rl was killed before it could complete the record."""
-        return any(attempt.outcome is None for attempt in self.attempts) or bool(left_by(self.id))
+    def is_incomplete(self) -> bool:
+        """Whether the run is in progress, or its npu-rl was killed before it completed the record."""
+        return any(attempt.outcome is None for attempt in self.attempts) or bool(remaining_folders(self.id))
 
     @property
     def latest_checkpoint(self) -> int | None:
-        """The step of the newest checkpoint; None without one, or if its folder is gone.
+        """The step of the newest checkpoint; None without one, or if its folder is missing.
 
-        Then verl would begin anew without a word (find_latest_ckpt_path, checkpoint_manager.py:167@55e3c5b).
+        In the latter case verl would start from step 0 without a message (find_latest_ckpt_path,
+        checkpoint_manager.py:167@55e3c5b).
         """
         step = self.named_checkpoint
         there = step is not None and (self.checkpoints / f"global_step_{step}").is_dir()
@@ -93,7 +97,7 @@ class RunRecord:
 
     @property
     def named_checkpoint(self) -> int | None:
-        """The step that the trainer wrote down as its newest checkpoint's."""
+        """The step that the trainer recorded as that of its newest checkpoint."""
         try:
             return int((self.checkpoints / _LATEST).read_text(encoding="ascii"))
         except (OSError, ValueError):
@@ -109,20 +113,25 @@ class RunRecord:
         lock: bytes | None = None,
         secrets: Secrets = Secrets(),  # noqa: B008  it can't be changed
     ) -> RunRecord:
-        """Begin the record of a new run in the folder `root`; of two at once, one gets the name.
+        """Create the record of a new run in the folder `root`, atomically.
 
-        facts: anything JSON can hold, for run.json; `id`, `name` and `created` are added. lock: the bytes of
-        the workspace's lock. secrets: masked in the facts. Raises UsageError for a name that can't be one, NpuRlError
-        if the run is there; if that one was killed, its record is now complete.
+        Args:
+            facts: JSON data for run.json; `id`, `name` and `created` are added.
+            lock: The bytes of the workspace's lock.
+            secrets: Masked in the facts.
+
+        Raises:
+            UsageError: For an invalid name.
+            NpuRlError: If the run exists; if that one was killed, its record is completed.
         """
         _check_name(name)
         folder = root / name
         if (folder / "run.json").is_file():
-            there = cls.look(root, name)
-            if there.is_cut_off:
+            there = cls.load(root, name)
+            if there.is_incomplete:
                 there = cls.open(root, name)
-            raise there._is_there()
-        whole = {
+            raise there._exists_error()
+        body = {
             **masked_data(_with_arguments(facts), known=secrets),
             "name": name,
             "id": uuid.uuid4().hex,
@@ -135,7 +144,7 @@ class RunRecord:
             try:
                 for part in ("tensorboard", "samples", "checkpoints", "attempts"):
                     (staged / part).mkdir(mode=0o700)
-                write_json(staged / "run.json", whole)
+                write_json(staged / "run.json", body)
                 if lock is not None:
                     write_private(staged / "lock.json", lock)
                 try:
@@ -143,33 +152,35 @@ class RunRecord:
                 except OSError as error:
                     if not os.path.lexists(folder):
                         raise
-                    raise _is_taken(folder, name) from error
+                    raise _name_taken_error(folder, name) from error
             finally:
                 shutil.rmtree(staged, ignore_errors=True)
-        return cls(folder, whole)
+        return cls(folder, body)
 
     @classmethod
     def open(cls, root: Path, name: str) -> RunRecord:
-        """A run that is there and not going on.
+        """Open a run that is not in progress.
 
-        If npu-rl itself was killed in its last attempt, that attempt is now written down as killed, with all that its
-        processes left on disk, and its temporary folders are removed.
-        Raises NpuRlError if there is no such run, or if it lives (with the processes' ids).
+        If npu-rl was killed during its last attempt, that attempt is completed as killed from its files, and
+        its temporary folders are removed.
+
+        Raises:
+            NpuRlError: If the run does not exist, or if it is in progress (with the process ids).
         """
-        record = cls.look(root, name)
-        with record.alone():
-            record._settle()
+        record = cls.load(root, name)
+        with record.locked():
+            record._complete_attempts()
         return record
 
     @classmethod
-    def look(cls, root: Path, name: str) -> RunRecord:
-        """A run as it lies there, going on or not; nothing is changed."""
+    def load(cls, root: Path, name: str) -> RunRecord:
+        """Read the record of a run, in progress or not, without changing it."""
         _check_name(name)
         folder = root / name
         try:
             facts = dict(read_json(folder / "run.json"))
             if not _ID.fullmatch(facts["id"]):
-                raise ValueError("Its id is none of ours.")
+                raise ValueError("Its id is invalid.")
             return cls(folder, facts)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise _no_such_run(root, name) from error
@@ -190,21 +201,28 @@ class RunRecord:
         *,
         inherited: Mapping[str, str] | None = None,
         secrets: Secrets | None = None,
-        said: Mapping[str, Any] | None = None,
+        details: Mapping[str, Any] | None = None,
     ) -> Attempt:
-        """The next attempt, with its folder and files; the run is this process's until its `end`.
+        """Create the next attempt with its folder and files, and lock the run until its `end`.
 
-        environment: the driver's. Written are the variables that differ from `inherited` (by default this
-        process's own) and those known to shape training. secrets: masked in all that is written, now and by the
-        driver; by default those of the environment. said: more for command.json. The run's recipe.yaml is that of
-        the latest attempt. Raises NpuRlError if the run lives.
+        The run's recipe.yaml is that of the latest attempt.
+
+        Args:
+            environment: The driver's; only variables that differ from `inherited`, or that affect training, are
+                recorded.
+            inherited: By default the environment of this process.
+            secrets: Masked in all files, also in those of the driver; by default those of the environment.
+            details: Further keys of command.json.
+
+        Raises:
+            NpuRlError: If the run is in progress.
         """
         known = Secrets.of(environment) if secrets is None else secrets
         held = contextlib.ExitStack()
-        held.enter_context(self.alone())
+        held.enter_context(self.locked())
         with held:
             self.attempts = attempts_in(self.folder)  # another process may have made one since
-            self._settle()
+            self._complete_attempts()
             number = self.attempts[-1].number + 1 if self.attempts else 1
             folder = self.folder / "attempts" / str(number)
             with disk_errors(folder):
@@ -217,7 +235,7 @@ class RunRecord:
                     "command": [known.mask(masked_argument(argument)) for argument in command],
                     "started": now(),
                     "launcher": os.getpid(),
-                    **masked_data(said or {}, known=known),
+                    **masked_data(details or {}, known=known),
                 }
                 write_json(folder / "command.json", begun)
                 write_json(folder / "environment.json", masked_data(shown, known=known))
@@ -229,13 +247,13 @@ class RunRecord:
         return attempt
 
     def curve(self) -> list[Point]:
-        """The points of all attempts (see `metrics.curve`)."""
+        """Return the metrics of all attempts by step, as `metrics.curve` joins them."""
         return curve(self.folder)
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
-        """Hold the run while no attempt does; raise if another holds it. On a file system without locks nobody does."""
-        self._demand_folders()
+    def locked(self) -> Iterator[None]:
+        """Lock the run. Raises NpuRlError if another process has locked it, unless the file system has no locks."""
+        self._require_folders()
         path = self.folder / _LOCK
         with disk_errors(path):
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
@@ -245,65 +263,70 @@ class RunRecord:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError as error:
                     launcher = _launcher(self.attempts[-1].folder) if self.attempts else None
-                    raise self._lives([launcher] if launcher else []) from error
+                    raise self._running_error([launcher] if launcher else []) from error
             yield
         finally:
             os.close(handle)
 
-    def _settle(self) -> None:
-        """Complete the record of an attempt whose npu-rl can't do it any more; raise if its driver lives on.
+    def _complete_attempts(self) -> None:
+        """Complete the record of attempts whose npu-rl was killed.
 
-        What is left of a run without a driver, such as Ray's agents, is ended first.
+        Processes that are left without a driver, such as Ray's agents, are stopped first.
+
+        Raises:
+            NpuRlError: If the driver is alive.
         """
         pids = processes_of(self.id)
-        if pids and self._driver_lives(pids):
-            raise self._lives(pids)
+        if pids and self._driver_is_alive(pids):
+            raise self._running_error(pids)
         if pids:
             end_left(self.id)
         for attempt in self.attempts:
             if attempt.outcome is None:
-                settle(attempt, self.id, Secrets.of(os.environ))
-        remove_left(self.id)
+                complete_record(attempt, self.id, Secrets.of(os.environ))
+        remove_remaining(self.id)
 
-    def _driver_lives(self, pids: list[int]) -> bool:
-        """Whether one of the run's processes is, or may be, its driver. What else is left has nobody to work for."""
+    def _driver_is_alive(self, pids: list[int]) -> bool:
+        """Return whether one of the run's processes is, or may be, its driver."""
         last = self.attempts[-1] if self.attempts else None
         if last is None or last.outcome is not None or not last.driver_log.exists():
-            return False  # the log is there before the driver is
+            return False  # the log is created before the driver starts
         return last.driver is None or last.driver in pids
 
-    def _demand_folders(self) -> None:
-        """Nothing is written through a link."""
+    def _require_folders(self) -> None:
+        """Raise WorkspaceError if a folder of the record is a link."""
         for folder in (self.folder, self.folder / "attempts", *(attempt.folder for attempt in self.attempts)):
             if not stat.S_ISDIR(folder.lstat().st_mode):
                 raise WorkspaceError(
-                    f"The record of run {self.name} is not a folder of its own",
+                    f"The record of run {self.name} has something else in place of a folder",
                     where=str(folder),
-                    why="A record is written only in folders, not through links to them.",
-                    hint="Put the folder itself in its place, or choose another name with name=…",
+                    why="npu-rl does not write a record through symbolic links.",
+                    hint="Replace it with the folder itself, or choose another name with name=…",
                 )
 
-    def _is_there(self) -> NpuRlError:
+    def _exists_error(self) -> NpuRlError:
         done = self.latest_checkpoint
         return NpuRlError(
-            f"There is a run {self.name} already",
+            f"The run {self.name} already exists",
             where=str(self.folder),
-            why="A run's record is never overwritten.",
+            why="npu-rl never overwrites the record of a run.",
             hint="Choose another name with name=…"
-            + ("" if done is None else f", or go on from its checkpoint of step {done} with --resume"),
+            + ("" if done is None else f", or continue from its checkpoint of step {done} with --resume"),
         )
 
-    def _lives(self, pids: list[int]) -> NpuRlError:
+    def _running_error(self, pids: list[int]) -> NpuRlError:
         them = " ".join(map(str, pids))
         driver = self.attempts[-1].driver if self.attempts else None
-        asked = str(driver) if driver in pids else them  # the others end with it
+        targets = str(driver) if driver in pids else them  # the others end with it
         return NpuRlError(
-            f"Run {self.name} is going on",
+            f"Run {self.name} is still running",
             where=f"{self.folder}" + (f", pid {them}" if pids else ""),
-            why="Processes of it live on this machine." if pids else "Another npu-rl holds its folder.",
-            hint="Wait for its end"
-            + (f" or stop it (`kill -INT {asked}`)" if pids else "")
-            + "; or choose another name with name=…",
+            why="Its processes are running on this machine."
+            if pids
+            else "Another npu-rl command has locked its folder.",
+            hint="Wait until it has finished"
+            + (f" or stop it (`kill -INT {targets}`)" if pids else "")
+            + ", or choose another name with name=…",
         )
 
 
@@ -311,7 +334,7 @@ class RunRecord:
 
 
 def _launcher(attempt: Path) -> int | None:
-    """The npu-rl that began an attempt."""
+    """Return the process id of the npu-rl that began an attempt."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         return int(read_json(attempt / "command.json")["launcher"])
     return None
@@ -320,40 +343,43 @@ def _launcher(attempt: Path) -> int | None:
 def _check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise UsageError(
-            f"{name!r} can't be the name of a run",
-            why="It becomes a folder: letters, digits, `.`, `_` and `-`, up to 100, the first a letter or digit.",
+            f"Invalid run name {name!r}",
+            why="A run name has up to 100 letters, digits, `.`, `_` and `-`, and begins with a letter or digit.",
             hint="Choose another with name=…",
         )
 
 
 def _with_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts with the secrets of the command line's KEY=VALUE masked."""
-    said = dict(facts)
-    if "overrides" in said:
-        said["overrides"] = [masked_argument(argument) for argument in said["overrides"]]
-    return said
+    """Return the facts with secrets masked in the KEY=VALUE arguments."""
+    details = dict(facts)
+    if "overrides" in details:
+        details["overrides"] = [masked_argument(argument) for argument in details["overrides"]]
+    return details
 
 
-def _is_taken(folder: Path, name: str) -> NpuRlError:
+def _name_taken_error(folder: Path, name: str) -> NpuRlError:
     if not (folder / "run.json").is_file():
         return NpuRlError(
-            f"There is something else where run {name} would be recorded",
+            f"The folder of run {name} is taken by something that is not a run",
             where=str(folder),
             hint="Move it away, or choose another name with name=…",
         )
     return NpuRlError(  # another command began it at this moment
-        f"There is a run {name} already",
+        f"The run {name} already exists",
         where=str(folder),
-        why="A run's record is never overwritten.",
+        why="npu-rl never overwrites the record of a run.",
         hint="Choose another name with name=…",
     )
 
 
 def _no_such_run(root: Path, name: str) -> NpuRlError:
     known = sorted(path.parent.name for path in root.glob("*/run.json"))
-    near = nearest_names(name, known, 3) or known[:5]
+    near = nearest_names(name, known, 3)
+    more = "" if near or len(known) <= 5 else f" and {len(known) - 5} more"
     return NpuRlError(
         f"There is no run {name}",
         where=str(root),
-        hint="There are: " + ", ".join(near) if near else "Start it without --resume.",
+        hint=f"Existing runs: {', '.join(near or known[:5])}{more}"
+        if known
+        else "Start it without --resume.",
     )

@@ -1,4 +1,4 @@
-"""Complete the record of an attempt whose npu-rl was killed, from what is on disk."""
+"""Completion of the record of an attempt whose npu-rl was killed, from its files."""
 
 from __future__ import annotations
 
@@ -15,29 +15,31 @@ from npu_rl.training.attempt import Attempt
 from npu_rl.training.attempt_runner import keep_worker_logs
 from npu_rl.training.monitor.metrics import MetricsWriter, parse_line, read_metrics
 from npu_rl.training.monitor.tail import follow
-from npu_rl.training.temporary_folders import left_by, remove_left
+from npu_rl.training.temporary_folders import remaining_folders, remove_remaining
 
 _Key = tuple[int, tuple[tuple[str, str], ...]]
 
 
-def settle(attempt: Attempt, run_id: str, secrets: Secrets) -> None:
-    """Write down what the attempt came to, as `killed`; no process of the run may be alive.
+def complete_record(attempt: Attempt, run_id: str, secrets: Secrets) -> None:
+    """Complete the record of an attempt as `killed`; no process of the run may be alive.
 
-    The driver may have gone on after npu-rl's end: its steps are read from its log, and its workers' logs are copied
-    from Ray's folder, which is then removed. It can be interrupted and done again. secrets: those known now; the
-    values that the killed npu-rl knew are masked only where a name tells.
+    The driver may have continued after npu-rl was killed: its steps are read from its log, and its workers'
+    logs are copied from Ray's folder, which is then removed. An interrupted call can be repeated.
+
+    Args:
+        secrets: Those known now; other values are masked only by name.
     """
     recover_metrics(attempt)
-    for folder in left_by(run_id):
+    for folder in remaining_folders(run_id):
         keep_worker_logs(folder, attempt.workers)
     attempt.hide(secrets)
-    _remove_makings(attempt)
-    remove_left(run_id)
-    attempt.end("killed", None, ended=_last_word(attempt))
+    _remove_unfinished_models(attempt)
+    remove_remaining(run_id)
+    attempt.end("killed", None, ended=_log_time(attempt))
 
 
 def recover_metrics(attempt: Attempt) -> int:
-    """Add the steps that the driver's log has and metrics.jsonl hasn't; how many. Their time is the log's last."""
+    """Add the steps of the driver's log that metrics.jsonl lacks, with the log's time; return their number."""
     known = Counter(_key(point.step, point.data) for point in read_metrics(attempt.metrics))
     missing = []
     for line in follow(attempt.driver_log).lines():
@@ -51,7 +53,7 @@ def recover_metrics(attempt: Attempt) -> int:
     if missing:
         with MetricsWriter(attempt.metrics) as writer:
             for step, data in missing:
-                writer.write(step, data, _last_word(attempt))
+                writer.write(step, data, _log_time(attempt))
     return len(missing)
 
 
@@ -59,21 +61,21 @@ def _key(step: int, data: dict[str, float]) -> _Key:
     return step, tuple(sorted((name, repr(value)) for name, value in data.items()))
 
 
-def _last_word(attempt: Attempt) -> float | None:
-    """When the driver last said something."""
+def _log_time(attempt: Attempt) -> float | None:
+    """Return when the driver's log was last written."""
     try:
         return attempt.driver_log.stat().st_mtime
     except OSError:
         return None
 
 
-def _remove_makings(attempt: Attempt) -> None:
-    """A model that was being made: its folder has the number of the npu-rl that began it."""
+def _remove_unfinished_models(attempt: Attempt) -> None:
+    """Remove the folders of unfinished tiny models, which have the process id of their npu-rl in their name."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         launcher = int(json.loads((attempt.folder / "command.json").read_bytes())["launcher"])
         host = json.loads((attempt.folder / "host.json").read_bytes())["hostname"]
         place = attempt.folder.parents[2] / ".made"
-        if host != socket.gethostname() or _lives(launcher) or place.is_symlink():
+        if host != socket.gethostname() or _is_alive(launcher) or place.is_symlink():
             return
         begun = re.compile(rf"[0-9a-f]{{16}}(-checkpoint-[0-9a-f]{{16}})?\.{launcher}")
         for folder in place.iterdir():
@@ -81,7 +83,7 @@ def _remove_makings(attempt: Attempt) -> None:
                 remove_tree(folder)
 
 
-def _lives(pid: int) -> bool:
+def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""A run's temporary folders: named after the run, so that what a killed run left is found and removed."""
+"""A run's temporary folders, named after the run, so that those of a killed run can be found and removed."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ _MARK = "npu-rl-run"  # a file that holds the id of the run the folder belongs t
 _ID = re.compile(r"[0-9a-f]{32}")
 
 
-def place_of(run_id: str, suffix: str = "") -> Path:
-    """Where the run's temporary folder is or will be. Its path is short: Ray's sockets in it may have 107 bytes."""
-    return _bases()[0] / f"{_prefix(run_id)}{suffix}"
+def folder_of(run_id: str, suffix: str = "") -> Path:
+    """Return the path of the run's temporary folder. It is short, since Ray's socket paths may have only 107 bytes."""
+    return _parents()[0] / f"{_prefix(run_id)}{suffix}"
 
 
 @contextlib.contextmanager
 def run_folder(run_id: str, suffix: str = "") -> Iterator[Path]:
-    """A private folder of the run, at `place_of`, which goes away again.
+    """Create the run's private folder at `folder_of`, which is removed at the end.
 
-    Raises HostError if it can't be made; one that a killed run left has to be removed before (`remove_left`).
+    Raises:
+        HostError: If it can't be created; `remove_remaining` has to remove that of a killed run first.
     """
-    folder = place_of(run_id, suffix)
+    folder = folder_of(run_id, suffix)
     with disk_errors(folder):
         folder.mkdir(mode=0o700)
     try:
@@ -37,17 +38,17 @@ def run_folder(run_id: str, suffix: str = "") -> Iterator[Path]:
         remove_tree(folder)
 
 
-def left_by(run_id: str) -> list[Path]:
-    """The run's temporary folders that are still there. A link, or another user's or run's folder, is none of it."""
+def remaining_folders(run_id: str) -> list[Path]:
+    """Return the run's remaining temporary folders, without links and folders of other users or runs."""
     if not _ID.fullmatch(run_id):
         return []
-    found = {folder for base in _bases() for folder in base.glob(f"{_prefix(run_id)}*")}
-    return sorted(folder for folder in found if _is_of(folder, run_id))
+    found = {folder for base in _parents() for folder in base.glob(f"{_prefix(run_id)}*")}
+    return sorted(folder for folder in found if _belongs_to(folder, run_id))
 
 
-def remove_left(run_id: str) -> None:
-    """Remove them. No process of the run may be alive."""
-    for folder in left_by(run_id):
+def remove_remaining(run_id: str) -> None:
+    """Remove the run's remaining temporary folders. No process of the run may be alive."""
+    for folder in remaining_folders(run_id):
         remove_tree(folder)
 
 
@@ -55,14 +56,14 @@ def _prefix(run_id: str) -> str:
     return f"nrl-{run_id[:16]}"
 
 
-def _bases() -> list[Path]:
-    """Where they may lie, the one for new ones first."""
+def _parents() -> list[Path]:
+    """Return the possible parent folders, that of new folders first."""
     named = Path(tempfile.gettempdir())
     return [Path("/tmp"), named] if os.access("/tmp", os.W_OK) else [named, Path("/tmp")]
 
 
-def _is_of(folder: Path, run_id: str) -> bool:
-    """Its name is known to all users of the machine, so it is not enough."""
+def _belongs_to(folder: Path, run_id: str) -> bool:
+    """Return whether a folder is the run's, by owner and mark: any user could create its name."""
     try:
         status = folder.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():

@@ -15,13 +15,13 @@ from npu_rl.recipes.dump_recipe import recipe_yaml
 from npu_rl.recipes.trainer_command import Command
 from npu_rl.training import dry_run, host_facts, node_reports, tiny_model
 from npu_rl.training.attempt import Attempt, write_json
-from npu_rl.training.attempt_runner import Ended, attempt_once, why
+from npu_rl.training.attempt_runner import AttemptResult, attempt_once, explain_attempt
 from npu_rl.training.monitor.metrics import Point, rewards
 from npu_rl.training.monitor.screen import Screen
 from npu_rl.training.monitor.watch import Limits, Watch
 from npu_rl.training.prepare import Prepared, compose, facts, runs_folder
 from npu_rl.training.run_record import RunRecord
-from npu_rl.training.temporary_folders import place_of, run_folder
+from npu_rl.training.temporary_folders import folder_of, run_folder
 
 _GOAL_WINDOW = 5  # steps at the end whose mean reward is held against the goal
 
@@ -63,7 +63,7 @@ class Trained:
 
     record: RunRecord
     attempt: Attempt
-    ended: Ended
+    ended: AttemptResult
     points: list[Point]
     final: float | None
 
@@ -110,7 +110,7 @@ def attempt_run(
     recipe = prepared.recipe
     runs = record.folder.parent
     number = record.attempts[-1].number + 1 if record.attempts else 1
-    command = prepared.command(runs, record.id, number, place_of(record.id), resume=resume, rollout=rollout)
+    command = prepared.command(runs, record.id, number, folder_of(record.id), resume=resume, rollout=rollout)
     environment = {**os.environ, **command.environment}
     secrets = prepared.secrets(environment)
     drift = prepared.drift
@@ -121,7 +121,7 @@ def attempt_run(
         host_facts.facts(),
         recipe_yaml(prepared.loaded),
         secrets=secrets,
-        said=said,
+        details=said,
     )
     try:
         if drift:
@@ -241,7 +241,7 @@ def _vocabulary(prepared: Prepared) -> int | None:
     return int(size) if size else None
 
 
-def _judged(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: Ended) -> Trained:
+def _judged(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: AttemptResult) -> Trained:
     if ended.signal is not None:
         raise RunStopped(ended.signal, record, prepared.recipe.checkpoint.every)
     if ended.fatal is not None:
@@ -276,7 +276,7 @@ def _judged(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: Ende
 
 def _failed(attempt: Attempt, code: int) -> RunFailed:
     status = f"signal {-code}" if code < 0 else f"exit status {code}"
-    found = why(attempt, code)
+    found = explain_attempt(attempt, code)
     if found is None:
         return RunFailed(f"The trainer failed ({status})", where=str(attempt.driver_log))
     return RunFailed(

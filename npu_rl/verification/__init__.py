@@ -1,1 +1,1 @@
-"""The proof that a workspace equals its lock; where it does not, what differs and whose it is."""
+"""Verification that a workspace equals its lock, with the component and hunk of every difference."""

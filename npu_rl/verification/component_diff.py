@@ -1,7 +1,7 @@
-"""Local changes in a component's own paths, as a patch for its `patches:` must name them.
+"""Local changes as a patch with a component's own paths, for its `patches:`.
 
-The code tree lays a component's files elsewhere: an edit of tools/converter.py may be one of verl's
-scripts/converter.py, and a patch of verl has to say so.
+Paths in the code tree differ from the component's: tools/converter.py may be verl's scripts/converter.py, and a patch
+of verl has to use the latter.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from npu_rl.compose.assemble import code_paths
 from npu_rl.errors import UsageError
 from npu_rl.lock.lock_model import Lock, LockedComponent
-from npu_rl.sources.progress import Tell
+from npu_rl.sources.progress import Notify
 from npu_rl.verification.diff import patch_of
 from npu_rl.verification.file_origin import upstream_path
 from npu_rl.verification.verify import verify
@@ -23,17 +23,20 @@ _NAME = re.compile(rb"^(--- |\+\+\+ |diff --git )(.*)$", re.MULTILINE)
 _ODD = re.compile(rb'[\x00-\x1f"\\\x7f-\xff]')
 
 
-def component_changes(layout: Layout, name: str, tell: Tell) -> bytes:
-    """The local changes of one component as one patch in its own paths; empty if there are none.
+def component_changes(layout: Layout, name: str, notify: Notify) -> bytes:
+    """Return the local changes of one component as one patch with its own paths; empty if there are none.
 
-    Told: what else its files stand for, and what has no form as a patch.
-    Raises UsageError for a component that the workspace does not have, WorkspaceError without the git folder.
+    Notifies of other effects of the patch, and of changes that a patch can't express.
+
+    Raises:
+        UsageError: For an unknown component.
+        WorkspaceError: Without the git folder.
     """
-    report = verify(layout, tell)
+    report = verify(layout, notify)
     component = report.lock.components.get(name)
     if component is None:
         raise UsageError(
-            f"The workspace has no component {name!r}",
+            f"Unknown component {name!r}",
             hint=f"Components: {', '.join(report.lock.components)}",
         )
     parts: dict[str, bytes] = {}  # by path in the component
@@ -47,19 +50,21 @@ def component_changes(layout: Layout, name: str, tell: Tell) -> bytes:
         if not paths:
             continue
         for path, text in _by_file(patch_of(layout, root, report.receipt.trees[root], paths), paths):
-            own = path if root != "code" else upstream_path(component, path)
-            if own is None:
-                tell(f"not shown: {root}/{path} (no path of {name})")
+            component_path = path if root != "code" else upstream_path(component, path)
+            if component_path is None:
+                notify(f"not shown: {root}/{path} (not a path of {name})")
                 continue
-            _tell_of(report.lock, name, component, path, own, root, tell)
-            text = text if own == path else _renamed(text, own)
-            if parts.setdefault(own, text) != text:
-                tell(f"not shown: {root}/{path} ({own} of {name} was changed in another way elsewhere)")
-    return b"".join(parts[own] for own in sorted(parts))
+            _note_other_effects(report.lock, name, component, path, component_path, root, notify)
+            text = text if component_path == path else _renamed(text, component_path)
+            if parts.setdefault(component_path, text) != text:
+                notify(
+                    f"not shown: {root}/{path} (another copy of {component_path} of {name} has different changes)"
+                )
+    return b"".join(parts[component_path] for component_path in sorted(parts))
 
 
 def _by_file(patch: bytes, paths: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-    """Each file's part of a patch as git writes it: one for each path that differs, in the order of bytes."""
+    """Yield each file's part of a patch, in git's order."""
     starts = [found.start() for found in _FILE.finditer(patch)]
     names = {_header(path): path for path in paths}
     for start, end in zip(starts, [*starts[1:], len(patch)], strict=True):
@@ -74,7 +79,7 @@ def _header(path: str) -> bytes:
 
 
 def _renamed(part: bytes, path: str) -> bytes:
-    """One file's part with another name. Only its header has names: up to the first hunk, or the binary data."""
+    """Return one file's part with another name, which only its header has, before the first hunk or binary data."""
     head, mark, body = part, b"", b""
     for candidate in (b"\n@@ ", b"\nGIT binary patch\n"):
         if candidate in head:
@@ -93,7 +98,7 @@ def _renamed(part: bytes, path: str) -> bytes:
 
 
 def _quoted(name: str) -> bytes:
-    """A name as git writes it in a patch."""
+    """Return a name as git writes it in a patch."""
     raw = name.encode("utf-8", "surrogateescape")
     if not _ODD.search(raw):
         return raw
@@ -106,17 +111,25 @@ def _quoted(name: str) -> bytes:
     return b'"' + _ODD.sub(escaped, raw) + b'"'
 
 
-def _tell_of(
-    lock: Lock, name: str, component: LockedComponent, path: str, own: str, root: str, tell: Tell
+def _note_other_effects(
+    lock: Lock,
+    name: str,
+    component: LockedComponent,
+    path: str,
+    component_path: str,
+    root: str,
+    notify: Notify,
 ) -> None:
     if root != "code":
         return
-    others = [laid for laid in code_paths(component, own) if laid != path]
+    others = [laid for laid in code_paths(component, component_path) if laid != path]
     if others:
-        tell(f"note: {own} of {name} lies at {', '.join(others)} too, and the patch would change it there")
+        notify(
+            f"note: {component_path} of {name} is also at {', '.join(others)}: the patch would change it there too"
+        )
     changing = [patch.name for patch in lock.tree_patches if path in patch.files]
     if changing:
-        tell(
-            f"note: {path} is also changed by {', '.join(changing)} of the tree, which come after {name}'s own "
-            "patches: this patch may have to be one of the tree"
+        notify(
+            f"note: {path} is also changed by the tree patches {', '.join(changing)}, which are applied after those of "
+            f"{name}: this patch may have to be a tree patch"
         )

@@ -1,4 +1,4 @@
-"""Local changes as a patch: what `git diff` says against the locked tree, new files included."""
+"""Local changes as a patch against the locked tree, new files included."""
 
 from __future__ import annotations
 
@@ -9,38 +9,42 @@ from pathlib import Path
 
 from npu_rl.errors import WorkspaceError
 from npu_rl.git.command import Git, init_bare
-from npu_rl.sources.progress import Tell
+from npu_rl.sources.progress import Notify
 from npu_rl.verification.file_origin import origins_comment
 from npu_rl.verification.verify import Drift, Report, verify
 from npu_rl.workspace.confined_changes import Confined, LinkOnTheWay
 from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.local_commits import foreign_part
+from npu_rl.workspace.local_commits import unsupported_file
 
 
-def local_changes(layout: Layout, tell: Tell) -> Iterator[bytes]:
-    """A patch per root that has changes, in git's format. Raises WorkspaceError without the git folder.
+def local_changes(layout: Layout, notify: Notify) -> Iterator[bytes]:
+    """Yield a patch in git's format for each root with changes. Raises WorkspaceError without the git folder.
 
-    A root that was replaced as a whole, a git repository laid into it, and what setup lays around the trees have no
-    such form: `tell` hears of them, and of untracked files that are no drift.
+    `notify` gets the changes that a patch can't express (a root that was replaced, a git repository in it, the files
+    that setup creates besides the trees), and untracked files that are not drift.
     """
-    yield from patches_of(layout, verify(layout, tell), tell)
+    yield from patches_of(layout, verify(layout, notify), notify)
 
 
 def patches_of(
-    layout: Layout, report: Report, tell: Tell, *, only: Container[str] | None = None
+    layout: Layout, report: Report, notify: Notify, *, only: Container[str] | None = None
 ) -> Iterator[bytes]:
-    """`local_changes` of a workspace that was looked at. only: the drift's paths to show; by default all."""
+    """Yield the patches of a verified workspace, as `local_changes` does.
+
+    Args:
+        only: The paths to show; by default all.
+    """
     changed: dict[str, set[str]] = {}
     for drift in report.drift:
         place = place_in_tree(drift, report)
         if place is None or (only is not None and drift.path not in only):
-            tell(f"not shown: {drift.path} ({drift.kind})")
+            notify(f"not shown: {drift.path} ({drift.kind})")
         else:
             changed.setdefault(place[0], set()).add(place[1])
     for product in report.products[:20]:
-        tell(f"not shown: {product} (untracked)")
+        notify(f"not shown: {product} (untracked)")
     if len(report.products) > 20:
-        tell(f"not shown: {len(report.products) - 20} more untracked files")
+        notify(f"not shown: and {len(report.products) - 20} more untracked files")
     for root, paths in changed.items():
         if root == "code":
             yield origins_comment(report.lock, paths)
@@ -48,7 +52,7 @@ def patches_of(
 
 
 def place_in_tree(drift: Drift, report: Report) -> tuple[str, str] | None:
-    """The root and the path in it, if a patch can show the drift."""
+    """Return the root and the path in it, if a patch can express the drift."""
     root = next((root for root in report.receipt.trees if drift.path.startswith(f"{root}/")), None)
     if root is None:
         return None
@@ -57,38 +61,44 @@ def place_in_tree(drift: Drift, report: Report) -> tuple[str, str] | None:
 
 
 def patch_of(layout: Layout, root: str, tree: str, paths: list[str]) -> bytes:
-    """What differs at some paths of a root, against its tree. Raises WorkspaceError without the git folder."""
+    """Return the differences of paths of a root from its tree. Raises WorkspaceError without the git folder."""
     objects = layout.git / "objects"
     if not objects.is_dir():
         raise WorkspaceError(
-            "This copy of the workspace has no git folder, so there is nothing to compare lines with",
+            "This copy of the workspace has no git objects to compare with",
             where=str(objects),
-            hint="npu-rl verify works without it.",
+            hint="`npu-rl verify` works without them.",
         )
-    odd = foreign_part(objects) or ("it borrows objects" if (objects / "info/alternates").exists() else None)
-    if odd is not None:
+    problem = unsupported_file(objects) or (
+        "it uses the objects of another repository" if (objects / "info/alternates").exists() else None
+    )
+    if problem is not None:
         raise WorkspaceError(
-            "git can't be asked about this workspace's objects", where=str(objects), why=odd,
-            hint="npu-rl verify works without them.",
+            "The git objects of this workspace can't be used", where=str(objects), why=problem,
+            hint="`npu-rl verify` works without them.",
         )  # fmt: skip
-    # A repository of our own: the user's index, with whatever they staged, stays as it is, and no
-    # setting or filter of theirs changes what is shown. Elsewhere: the workspace may be read-only.
+    # A temporary repository: the user's index stays unchanged, and their settings and filters have no effect.
+    # It is outside the workspace, which may be read-only.
     with tempfile.TemporaryDirectory(prefix="npu-rl-diff-") as folder:
         repository = Path(folder, "git")
         init_bare(repository, bare=False)
-        here = Git(repository, work_tree=layout.root / root, alternates=(objects,))
-        here.run("read-tree", tree)
+        repository_view = Git(repository, work_tree=layout.root / root, alternates=(objects,))
+        repository_view.run("read-tree", tree)
         content = [p for p in paths if _has_content(layout.inside, layout.root / root / p)]
-        here.run("update-index", "--force-remove", "-z", "--stdin", input=_names(set(paths) - set(content)))
-        here.run("update-index", "--add", "-z", "--stdin", input=_names(content))
-        return here.run(
+        repository_view.run(
+            "update-index", "--force-remove", "-z", "--stdin", input=_names(set(paths) - set(content))
+        )
+        repository_view.run("update-index", "--add", "-z", "--stdin", input=_names(content))
+        return repository_view.run(
             "diff-index", "--cached", "-p", "--binary", "--no-renames", "--no-ext-diff", tree
         ).stdout
 
 
 def _has_content(inside: Confined, path: Path) -> bool:
-    """Whether git can hold it: a folder, a pipe or a device in place of a file counts as its removal, and so does what
-    only a link on the way leads to."""
+    """Return whether git can store a path.
+
+    A folder, a pipe or a device in place of a file counts as removed, and so does a path through a link.
+    """
     try:
         status = inside.status(path)
     except LinkOnTheWay:

@@ -1,4 +1,4 @@
-"""Where a file of the code tree comes from: a component, and its path there."""
+"""Origin of a file in the code tree: its component, and its path there."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from npu_rl.verification.verify import owner
 
 
 def upstream_path(component: LockedComponent, path: str) -> str | None:
-    """A component's own path of a file in the code tree, by the take laid closest above it; None if it has none."""
+    """Return a component's own path of a file in the code tree, by the closest take above it; None if it has none."""
     nearest_first = sorted(component.take, key=lambda take: 0 if take.to == "." else -len(take.to))
     return next(iter(upstream_paths(replace(component, take=tuple(nearest_first)), path)), None)
 
 
 def origins_comment(lock: Lock, paths: Iterable[str]) -> bytes:
-    """Lines to stand above a patch of the code tree: the component and path that each file comes from."""
+    """Return a comment for a patch of the code tree, with the component and path of each file."""
     lines = [
-        "# Paths are those of the code tree: a patch for `tree: {patches: [...]}` of the manifest.",
-        "# In the paths of one component: npu-rl diff --component NAME",
+        "# Paths are those of the code tree: list this patch under `tree: {patches: [...]}` of the manifest.",
+        "# For a patch with the paths of one component: npu-rl diff --component NAME",
     ]
     for path in sorted(paths):
         name = owner(lock, "code", path)
         component = lock.components.get(name or "")
         own = upstream_path(component, path) if component is not None else None
-        lines.append(f"# {_line(path)}: " + (f"{name}, {_line(own)}" if own else name or "of no component"))
+        lines.append(
+            f"# {_line(path)}: " + (f"{name}, {_line(own)}" if own else name or "not from a component")
+        )
     return "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
 
 

@@ -1,6 +1,6 @@
-"""`verify`: prove that a workspace equals its lock; where it doesn't, say what, whose, and which hunk.
+"""The command `verify`: compare a workspace with its lock, and report component and hunk of each difference.
 
-Everything needed is in the receipt, so a copied folder without any git repository can be proven too.
+The receipt has everything that is needed, so a copy without any git repository can be verified too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from npu_rl.disk import disk_errors
 from npu_rl.errors import NpuRlError, WorkspaceError
 from npu_rl.git.objects import Entry, MalformedObject, nested
 from npu_rl.lock.lock_model import Lock, LockedComponent
-from npu_rl.sources.progress import Tell
+from npu_rl.sources.progress import Notify
 from npu_rl.workspace import file_check, laid_files
 from npu_rl.workspace.confined_changes import LinkOnTheWay
 from npu_rl.workspace.layout import Layout
@@ -28,7 +28,7 @@ Progress = Callable[[int, int], None]  # files that were looked at, of how many
 
 @dataclass(frozen=True)
 class Drift:
-    """One thing that is not as locked. `path` from the workspace; `patch` and `hunk` if a hunk is hit."""
+    """One difference from the lock; `path` is in the workspace, `patch` and `hunk` are set if a hunk is affected."""
 
     path: str
     kind: str
@@ -39,11 +39,14 @@ class Drift:
 
 @dataclass
 class Report:
-    """What verify found. `patches`: (component, patch) → hunks as {file, line, state}, in stack order.
+    """The result of a verification.
 
-    lock_digest: what `--expect` holds; it covers all of the lock, its environment too.
-    products, byte_code: see `file_check.Findings`; paths from the workspace.
-    stats: of what is as it should be, by root."""
+    Attributes:
+        lock_digest: The digest for `--expect`; it covers the whole lock, its environment included.
+        products, byte_code: As in `file_check.Findings`, with paths in the workspace.
+        stats: `stat` results of unchanged files, by root.
+        patches: Hunks as {file, line, state} by (component, patch), in stack order.
+    """
 
     lock: Lock
     lock_digest: str
@@ -59,15 +62,16 @@ class Report:
 
     @property
     def ok(self) -> bool:
+        """Whether the workspace is as locked."""
         return not self.drift
 
     def state(self) -> str:
-        """Tells the files as they were found from the same after anybody touched one: by change times and inodes."""
+        """Return a key of the files' change times and inodes, which changes if any file is touched."""
         found = [stat for stats in self.stats.values() for stat in stats.values()]
         return f"{len(found):x}-{sum(hash((stat[2], stat[3])) for stat in found) % 2**64:x}"
 
     def to_json(self) -> dict[str, Any]:
-        """The documented form."""
+        """Return the documented JSON."""
         return {
             "ok": self.ok,
             "commit": self.lock.commit,
@@ -87,19 +91,22 @@ class Report:
 
 def verify(
     layout: Layout,
-    tell: Tell,
+    notify: Notify,
     *,
     deep: bool = False,
     expect: str | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Look at every file of the workspace. Raises WorkspaceError, LockError, HostError if it can't be judged.
+    """Check every file of the workspace. Raises WorkspaceError, LockError, HostError if it can't be verified.
 
-    expect: the digest its lock must have. Who can write in a workspace can forge everything in it, so with this
-    anchor outside it every byte is read.
-    progress: hears it while many files are read. A workspace that is as locked also loses what its activated shells
-    compiled before files were last touched, which can be of an edit that was undone.
-    A setup that swaps the workspace meanwhile is waited for, and what it put in place is judged.
+    If the workspace is as locked, stale byte code of its activated shells is removed, which may be of an edit
+    that was undone. If a setup swaps the workspace meanwhile, its result is verified.
+
+    Args:
+        deep: Read every byte.
+        expect: The expected digest of the lock. Everything in a workspace can be forged, so this also reads
+            every byte.
+        progress: Called while many files are read.
     """
     before = _identity(layout)
     try:
@@ -114,12 +121,12 @@ def verify(
         pass  # it went away between two looks at it
     from npu_rl.workspace.workspace_lock import settled
 
-    with settled(layout, tell), disk_errors(layout.root):
+    with settled(layout, notify), disk_errors(layout.root):
         return _verify(layout, deep, expect, progress)
 
 
 def _identity(layout: Layout) -> tuple[int, int] | None:
-    """Tells one setup's receipt from another's; None while a swap goes on."""
+    """Return a key of the receipt file, which differs after another setup; None during a swap."""
     try:
         found = layout.receipt.stat()
     except OSError:
@@ -132,9 +139,9 @@ def _verify(layout: Layout, deep: bool, expect: str | None, progress: Progress |
     deep = deep or expect is not None
     lock, digest = read_lock(layout)
     if expect is not None:
-        from npu_rl.workspace.expected_digest import demand_lock
+        from npu_rl.workspace.expected_digest import require_lock
 
-        demand_lock(layout, digest, expect)
+        require_lock(layout, digest, expect)
     receipt = read_receipt(layout)
     _check_receipt(lock, digest, receipt, layout)
     known = {} if deep else file_check.read_stats(layout.stat, receipt.digest)
@@ -157,25 +164,25 @@ def _verify(layout: Layout, deep: bool, expect: str | None, progress: Progress |
             for d in findings.drift
         ]
     packs = known.get(laid_files.PACKS, {})
-    around = laid_files.look_around(layout.root, receipt.files, receipt.setup, packs, deep=deep)
+    around = laid_files.check_laid_files(layout.root, receipt.files, receipt.setup, packs, deep=deep)
     report.drift += [Drift(d.path, d.kind, None) for d in around.drift]
     if expect is not None:
-        from npu_rl.workspace.expected_digest import is_script_of
+        from npu_rl.workspace.expected_digest import is_expected_script
 
-        if not is_script_of(layout, lock) and not any(d.path == "activate" for d in around.drift):
+        if not is_expected_script(layout, lock) and not any(d.path == "activate" for d in around.drift):
             report.drift.append(Drift("activate", "modified", None))
-    report.byte_code += laid_files.byte_code_of_older(layout.root, receipt.setup)
+    report.byte_code += laid_files.older_byte_code(layout.root, receipt.setup)
     _judge_hunks(layout, receipt, lock, changed, report)
     if report.hashed or around.read:
         stats = {**report.stats, laid_files.PACKS: around.stats}
-        _remember(layout, stats, known, receipt.digest, time.monotonic_ns() - started)
+        _write_stats(layout, stats, known, receipt.digest, time.monotonic_ns() - started)
     if report.ok:
         byte_code.keep_only(byte_code.shell_key(receipt.digest), report.state)
     return report
 
 
 def _counting(progress: Progress | None, total: int) -> file_check.Advance:
-    """Tells `progress` of all files by how many more there are."""
+    """Return a callback that adds up counts and reports the total to `progress`."""
     done = 0
 
     def advance(count: int) -> None:
@@ -192,14 +199,14 @@ def _check_receipt(lock: Lock, digest: str, receipt: Receipt, layout: Layout) ->
     laid_from = receipt.setup.get("lock", digest)
     if receipt.trees != {"code": lock.tree, **full} or laid_from != digest:
         raise WorkspaceError(
-            "The receipt and the lock of this workspace do not belong together",
+            "The receipt of this workspace does not match its lock",
             where=str(layout.hidden),
             hint="Set the workspace up again: npu-rl setup --manifest NAME --workspace DIR",
         )
 
 
 def _prove_receipt(lock: Lock, receipt: Receipt, layout: Layout) -> None:
-    """The receipt's files must give the lock's trees: then a file that is as the receipt says is as locked."""
+    """Raise WorkspaceError unless the receipt's files give the lock's trees, so that it can stand in for the lock."""
     for root, expected in receipt.files.items():
         try:
             *_, (found, _) = nested((p, Entry(m, i)) for p, (m, i) in expected.items())
@@ -212,23 +219,23 @@ def _prove_receipt(lock: Lock, receipt: Receipt, layout: Layout) -> None:
             raise WorkspaceError(
                 f"The receipt does not describe the locked tree of {root}",
                 where=str(layout.receipt),
-                why=f"Its files give {found}, locked is {receipt.trees[root]}.",
+                why=f"Its files give {found}, the lock has {receipt.trees[root]}.",
                 hint="Set the workspace up again: npu-rl setup --manifest NAME --workspace DIR",
             )
     locked = {patch.sha256 for _, patch in lock.patches()}
     texts = {sha256(text.encode("utf-8", "surrogateescape")).hexdigest() for text in receipt.texts.values()}
     if not locked <= texts:
         raise WorkspaceError(
-            "The receipt does not have the texts of the locked patches",
+            "The receipt lacks the text of a locked patch",
             where=str(layout.receipt),
             hint="Set the workspace up again: npu-rl setup --manifest NAME --workspace DIR",
         )
 
 
 def owner(lock: Lock, root: str, path: str, kind: str = "") -> str | None:
-    """The component a path of the workspace belongs to, by what each takes; None for none.
+    """Return the component a path of the workspace belongs to, by the taken paths; None if there is none.
 
-    A stray file at the top is nobody's, even if a component is laid there.
+    An untracked file at the top level belongs to none, even if a component is there.
     """
     if root.startswith("src/"):
         return root[len("src/") :]
@@ -267,8 +274,8 @@ def _depth(component: LockedComponent, path: str) -> int:
 def _judge_hunks(
     layout: Layout, receipt: Receipt, lock: Lock, changed: dict[str, set[str]], report: Report
 ) -> None:
-    """The state of every hunk: read off the receipt for a file that is as locked, off the text otherwise."""
-    hit: list[Drift] = []
+    """Report the state of every hunk: from the receipt if its file is as locked, else from the file's text."""
+    damaged_hunks: list[Drift] = []
     explained: set[str] = set()
     for record in receipt.hunks:
         root, file = record["root"], record["file"]
@@ -278,7 +285,7 @@ def _judge_hunks(
             if state not in ("in place", "superseded"):
                 path = f"{root}/{file}"
                 kind = next((d.kind for d in report.drift if d.path in (path, root)), "modified")
-                hit.append(Drift(path, kind, record["component"], record["patch"], record["hunk"]))
+                damaged_hunks.append(Drift(path, kind, record["component"], record["patch"], record["hunk"]))
                 explained.add(path)
         else:
             state, line = record["state"], record["line"]
@@ -287,7 +294,9 @@ def _judge_hunks(
     for component, patch in lock.patches():
         report.patches.setdefault((component, patch.name), [])
     rest = [d for d in report.drift if d.path not in explained]
-    report.drift = sorted(rest + hit, key=lambda d: (d.path, d.component or "", d.patch or "", d.hunk or 0))
+    report.drift = sorted(
+        rest + damaged_hunks, key=lambda d: (d.path, d.component or "", d.patch or "", d.hunk or 0)
+    )
 
 
 def _state(record: Mapping[str, Any], path: Path) -> tuple[str, int]:
@@ -303,16 +312,17 @@ def _state(record: Mapping[str, Any], path: Path) -> tuple[str, int]:
     return found.state, found.line
 
 
-def _remember(
+def _write_stats(
     layout: Layout,
     stats: Mapping[str, Mapping[str, file_check.Stat]],
     known: Mapping[str, Mapping[str, file_check.Stat]],
     receipt: str,
     elapsed: int,
 ) -> None:
-    """Spare the next verify the reading. A workspace that can't be written to is verified all the same.
+    """Record `stat` results for the next verify; a read-only workspace is skipped.
 
-    elapsed: ns since before the first file was looked at; one that changed since then is not settled.
+    Args:
+        elapsed: Nanoseconds since before the first `stat`; a file that changed since then is not recorded.
     """
     try:
         began = file_check.file_system_time(layout.hidden) - elapsed

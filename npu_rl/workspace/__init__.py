@@ -1,1 +1,1 @@
-"""The workspace: a lock's tree on disk, its receipt, and the proof that the one is the other."""
+"""Workspaces: setting up a lock's tree on disk, its receipt, and the checks of its files."""

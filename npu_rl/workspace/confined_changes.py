@@ -1,12 +1,11 @@
-"""Changes below one folder that follow no symbolic link and replace nothing.
+"""File changes below one folder that follow no symbolic link and overwrite nothing.
 
-A workspace may come from anybody, and a link in it must not lead a rename, a removal or a write elsewhere. So every
-folder on the way is opened as a handle, without following links (openat(2) with O_NOFOLLOW), and the change is made
-relative to that handle: what was looked at is what is changed, whoever puts a link there meanwhile. The folder
-itself was named by a person and may be a link.
+A workspace is untrusted, and a link in it must not redirect a rename, a removal or a write. So every parent folder is
+opened as a handle without following links (openat(2) with O_NOFOLLOW), and the change is made relative to that handle:
+a link created meanwhile has no effect. The folder itself is named by the user and may be a link.
 
-Python has no renameat2(RENAME_NOREPLACE), and NFS has none either. So `move` looks first: who makes the target
-between the look and the rename may lose that file, which is one of this folder too.
+Neither Python nor NFS has renameat2(RENAME_NOREPLACE). So `move` checks first: a target created between the check and
+the rename is overwritten, which affects only files of this folder.
 """
 
 from __future__ import annotations
@@ -23,41 +22,41 @@ from npu_rl.errors import WorkspaceError
 
 # O_PATH needs no permission to list the folder; macOS has none.
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
-_CAREFUL = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _CAREFUL
+_NO_FOLLOW = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW
 
 
 class LinkOnTheWay(WorkspaceError):
-    """A symbolic link stands where a folder of ours has to be."""
+    """A symbolic link is in place of a folder of the workspace."""
 
     def __init__(self, at: Path) -> None:
         super().__init__(
             f"{at} is a symbolic link",
-            why="npu-rl follows no link inside a workspace: what it would change could be anybody's.",
-            hint="Put a folder in place of the link, or set up another workspace.",
+            why="npu-rl does not follow links inside a workspace: they could lead to files of other people.",
+            hint="Replace the link with a folder, or set up another workspace.",
         )
 
 
 class Confined:
-    """A folder. Paths are absolute and below it, as `root / name` gives them.
+    """Changes below the folder `root`; paths are absolute, as in `root / name`.
 
-    Every method raises LinkOnTheWay for a symbolic link on the way, and OSError with the whole path.
+    Every method raises LinkOnTheWay for a symbolic link among the parent folders, and OSError with the full path.
     """
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def exists(self, path: Path) -> bool:
-        """Whether anything stands there, a broken link too."""
+        """Return whether a path exists; a broken link does."""
         return self.status(path) is not None
 
     def is_folder(self, path: Path) -> bool:
-        """Whether a folder stands there, not a link to one."""
+        """Return whether a path is a folder, not a link to one."""
         status = self.status(path)
         return status is not None and stat.S_ISDIR(status.st_mode)
 
     def status(self, path: Path) -> os.stat_result | None:
-        """What lstat(2) says of it; None if nothing stands there."""
+        """Return the result of lstat(2); None if the path does not exist."""
         try:
             with self._parent(path) as (folder, name):
                 return os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -65,39 +64,40 @@ class Confined:
             return None
 
     def read(self, path: Path, limit: int) -> bytes:
-        """The bytes of a regular file. Raises OSError for anything else, and for one of more than `limit` bytes."""
+        """Return the bytes of a regular file. Raises OSError for anything else, and for more than `limit` bytes."""
         with self._parent(path) as (folder, name):
             with os.fdopen(_handle(name, folder, os.O_RDONLY), "rb") as file:
                 size = os.fstat(file.fileno()).st_size
-                data = file.read(size + 1) if size <= limit else b""  # a read makes room for all it asks for
+                data = file.read(size + 1) if size <= limit else b""  # a read allocates all it requests
         if max(size, len(data)) > limit:
             raise OSError(errno.EFBIG, f"It is larger than {limit / 1e6:.1f} MB", str(path))
         return data
 
     def handle(self, path: Path, flags: int) -> int:
-        """A handle on a regular file, to be closed by the caller. flags: perhaps with O_CREAT.
+        """Open a regular file and return its handle, which the caller has to close; `flags` may include O_CREAT.
 
-        Raises OSError for a link, a pipe or a device: to open one may block, or do harm.
+        Raises:
+            OSError: For a link, a pipe or a device, since opening one may block or have side effects.
         """
         with self._parent(path) as (folder, name):
             return _handle(name, folder, flags)
 
     def make(self, path: Path) -> None:
-        """Make a folder, and those on the way, unless they are there."""
+        """Create a folder and its parents, if they do not exist."""
         with self._opened(path, make=True):
             pass
 
     def move(self, source: Path, target: Path) -> None:
-        """Rename, with the target's folders made. Raises FileExistsError if anything stands at the target."""
+        """Rename, and create the target's parents. Raises FileExistsError if the target exists."""
         with self._parent(source) as (here, old):
             os.stat(old, dir_fd=here, follow_symlinks=False)
             with self._parent(target, make=True) as (there, new):
-                if _stands(new, there):
+                if _exists(new, there):
                     raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
                 os.rename(old, new, src_dir_fd=here, dst_dir_fd=there)
 
     def write(self, path: Path, data: bytes, *, sync: bool = False) -> None:
-        """Write one of our own files so that it is either the old one or the new one, never a part."""
+        """Write a file atomically: readers see the old or the new content, never a part."""
         with self._parent(path) as (folder, name):
             temporary = f".{name}.{os.urandom(6).hex()}"
             handle = os.open(temporary, _NEW, 0o666, dir_fd=folder)
@@ -114,7 +114,7 @@ class Confined:
 
     @contextlib.contextmanager
     def new(self, path: Path) -> Iterator[int]:
-        """A handle on a new file that lasts as long as this does."""
+        """Create a temporary file and yield its handle; the file is removed at the end."""
         with self._parent(path) as (folder, name):
             handle = os.open(name, _NEW, 0o600, dir_fd=folder)
             try:
@@ -124,7 +124,7 @@ class Confined:
                 os.unlink(name, dir_fd=folder)
 
     def remove(self, path: Path) -> None:
-        """Remove a file, a link or a whole folder; see `disk.remove_tree`."""
+        """Remove a file, a link or a whole folder; a missing one is ignored."""
         try:
             with self._parent(path) as (folder, name):
                 remove_in(folder, name)
@@ -133,7 +133,7 @@ class Confined:
 
     @contextlib.contextmanager
     def _parent(self, path: Path, *, make: bool = False) -> Iterator[tuple[int, str]]:
-        """The folder a path stands in, as a handle, and its name there."""
+        """Yield a handle on the parent folder of a path, and the path's name."""
         with self._opened(path.parent, make=make) as handle:
             try:
                 yield handle, path.name
@@ -149,7 +149,7 @@ class Confined:
             at = self.root
             for part in path.relative_to(self.root).parts:
                 at = at / part
-                below = _step(handle, part, at, make)
+                below = _open_folder(handle, part, at, make)
                 os.close(handle)
                 handle = below
             yield handle
@@ -158,7 +158,7 @@ class Confined:
 
 
 def first_link(folder: Path, depth: int) -> Path | None:
-    """A symbolic link at `folder` or up to `depth` folders below it; None if there is none, or no such folder."""
+    """Return a symbolic link at `folder` or up to `depth` levels below it; None if there is none."""
     if folder.is_symlink():
         return folder
     if depth < 0 or not folder.is_dir():
@@ -167,8 +167,8 @@ def first_link(folder: Path, depth: int) -> Path | None:
     return next((link for link in found if link is not None), None)
 
 
-def _step(handle: int, part: str, at: Path, make: bool) -> int:
-    """The folder `part` in the folder `handle`, which is `at`."""
+def _open_folder(handle: int, part: str, at: Path, make: bool) -> int:
+    """Open the folder `part`, whose path is `at`, in the folder `handle`."""
     if part == "..":
         raise ValueError(f"{at} leaves the workspace")
     if make:
@@ -190,7 +190,7 @@ def _is_link(name: str, folder: int) -> bool:
         return False
 
 
-def _stands(name: str, folder: int) -> bool:
+def _exists(name: str, folder: int) -> bool:
     try:
         os.stat(name, dir_fd=folder, follow_symlinks=False)
         return True
@@ -200,16 +200,16 @@ def _stands(name: str, folder: int) -> bool:
 
 def _handle(name: str, folder: int, flags: int) -> int:
     with contextlib.suppress(FileNotFoundError):
-        _demand_file(name, os.stat(name, dir_fd=folder, follow_symlinks=False))
-    handle = os.open(name, flags | _CAREFUL, 0o666, dir_fd=folder)
+        _require_file(name, os.stat(name, dir_fd=folder, follow_symlinks=False))
+    handle = os.open(name, flags | _NO_FOLLOW, 0o666, dir_fd=folder)
     try:
-        _demand_file(name, os.fstat(handle))
+        _require_file(name, os.fstat(handle))
     except OSError:
         os.close(handle)
         raise
     return handle
 
 
-def _demand_file(name: str, status: os.stat_result) -> None:
+def _require_file(name: str, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "Not a regular file", name)

@@ -1,7 +1,7 @@
-"""Which workspace a command works on: the one that is named, else one that is found and may be trusted.
+"""Finding the workspace of a command: the named one, else the closest one that can be trusted.
 
-A workspace decides what a command reads, says and, with `train`, runs. One that lies in a folder above, such as
-/tmp, may be anybody's, so one that was found and not named has to belong to this user, as with git's safe.directory.
+A workspace determines what a command reads, prints and, with `train`, runs. One in a parent folder such as /tmp may be
+anyone's, so a workspace that was not named has to belong to this user, as with git's safe.directory.
 """
 
 from __future__ import annotations
@@ -17,59 +17,63 @@ from npu_rl.workspace.confined_changes import LinkOnTheWay
 from npu_rl.workspace.layout import DEFAULT_NAME, Layout
 
 
-def open_workspace(given: Path | None, tell: Callable[[str], None]) -> Layout:
-    """The workspace to look at: see `find_workspace`. A setup that is going on there is waited for.
+def open_workspace(named: Path | None, notify: Callable[[str], None]) -> Layout:
+    """Return the workspace that `find_workspace` finds, after waiting for a running setup.
 
-    Raises WorkspaceError if there is none, if it is another user's, or if its setup was interrupted.
+    Raises:
+        WorkspaceError: If there is none, if it is another user's, or if its setup was interrupted.
     """
-    layout = find_workspace(given)
+    layout = find_workspace(named)
     if layout is not None:
-        return _demand_settled(layout, tell)
+        return _wait_until_settled(layout, notify)
     raise WorkspaceError(
-        "There is no workspace here or in a folder above",
+        "No workspace found here or in a parent folder",
         where=str(Path.cwd()),
-        hint="Name one with --workspace DIR, or set one up: npu-rl setup --manifest NAME",
+        hint="Pass one with --workspace DIR, or set one up: npu-rl setup --manifest NAME",
     )
 
 
-def open_any(given: Path | None, tell: Callable[[str], None]) -> Layout | None:
-    """As `open_workspace`, for a command that can do without: None if none is named and none is found."""
-    layout = find_workspace(given)
-    return None if layout is None else _demand_settled(layout, tell)
+def open_workspace_if_any(named: Path | None, notify: Callable[[str], None]) -> Layout | None:
+    """Return the workspace as `open_workspace` does; None if none is named and none is found."""
+    layout = find_workspace(named)
+    return None if layout is None else _wait_until_settled(layout, notify)
 
 
-def find_workspace(given: Path | None) -> Layout | None:
-    """The workspace that is named, else the nearest at or above the current folder, else ./npu-rl-workspace.
+def find_workspace(named: Path | None) -> Layout | None:
+    """Return the named workspace, else the closest one at or above the current folder, else ./npu-rl-workspace.
 
-    None if none is named and there is none. Raises WorkspaceError if the named one is none, or if the one that was
-    found is another user's and `safe_workspaces` does not name it.
+    None if none is named and none is found.
+
+    Raises:
+        WorkspaceError: If the named folder is not a workspace, or if the found one is another user's and
+            `safe_workspaces` does not list it.
     """
-    if given is not None:
-        layout = Layout(named_folder(given))
+    if named is not None:
+        layout = Layout(named_folder(named))
         with disk_errors(layout.root):
-            if _is_one(layout):
+            if _is_workspace(layout):
                 return layout
         raise WorkspaceError(
             f"{layout.root} is not a workspace",
-            why=f"There is no {layout.receipt.relative_to(layout.root)} in it.",
+            why=f"It has no {layout.receipt.relative_to(layout.root)}.",
             hint="Set one up: npu-rl setup --manifest NAME --workspace DIR",
         )
     here = Path.cwd()
     for folder in (here, *here.parents, here / DEFAULT_NAME):
         layout = Layout(folder)
-        if _is_reachable(layout) and _is_one(layout):
-            demand_trust(layout)
+        if _is_reachable(layout) and _is_workspace(layout):
+            require_trust(layout)
             return layout
     return None
 
 
-def named_folder(given: Path) -> Path:
-    """The absolute path of a folder that a person named. Raises UsageError for the home of an unknown user."""
-    return user_path(given, "--workspace").absolute()
+def named_folder(named: Path) -> Path:
+    """Return the absolute path of a folder on the command line. Raises UsageError for the home of an unknown user."""
+    return user_path(named, "--workspace").absolute()
 
 
-def demand_trust(layout: Layout) -> None:
-    """Raise WorkspaceError for a workspace that nobody named and that is neither this user's nor called safe."""
+def require_trust(layout: Layout) -> None:
+    """Raise WorkspaceError for a workspace of another user that `safe_workspaces` does not list."""
     owner = _foreign_owner(layout)
     if owner is None:
         return
@@ -85,23 +89,23 @@ def demand_trust(layout: Layout) -> None:
     line = json.dumps([*safe, root], ensure_ascii=False)
     raise WorkspaceError(
         f"The workspace {root} belongs to another user",
-        why=f"Its owner is {_user(owner)}, and this command runs as {_user(os.geteuid())}. One that was not named with "
-        "--workspace has to be yours: another user could have put it there for you to find.",
-        hint=f"If you trust it, name it: --workspace {shlex.quote(root)}\n"
-        f"or write this line into {config_path()}:\nsafe_workspaces: {line}",
+        why=f"Its owner is {_user_name(owner)}, and this command runs as {_user_name(os.geteuid())}. Without "
+        "--workspace, npu-rl uses only your own workspaces: another user could have put this one into a shared folder.",
+        hint=f"If you trust it, pass it: --workspace {shlex.quote(root)}\n"
+        f"or add this line to {config_path()}:\nsafe_workspaces: {line}",
     )
 
 
-def _demand_settled(layout: Layout, tell: Callable[[str], None]) -> Layout:
+def _wait_until_settled(layout: Layout, notify: Callable[[str], None]) -> Layout:
     if layout.is_swapping:
         from npu_rl.workspace.workspace_lock import settled
 
-        with settled(layout, tell):
+        with settled(layout, notify):
             pass
     return layout
 
 
-def _is_one(layout: Layout) -> bool:
+def _is_workspace(layout: Layout) -> bool:
     found = layout.is_workspace or layout.is_swapping
     if found and layout.hidden.is_symlink():
         raise LinkOnTheWay(layout.hidden)
@@ -109,12 +113,12 @@ def _is_one(layout: Layout) -> bool:
 
 
 def _is_reachable(layout: Layout) -> bool:
-    """Whether this user may look into `.npu-rl`: what is closed to us is no workspace of ours."""
+    """Return whether this user can access `.npu-rl`; a workspace without access is skipped."""
     return os.access(layout.hidden, os.X_OK)
 
 
 def _foreign_owner(layout: Layout) -> int | None:
-    """Who owns the workspace, if that is not this user (or, under sudo, the one who called it)."""
+    """Return the owner of the workspace if that is not this user (or, under sudo, the calling user)."""
     ours = {os.geteuid()}
     caller = os.environ.get("SUDO_UID", "")
     if os.geteuid() == 0 and caller.isascii() and caller.isdigit():
@@ -129,7 +133,7 @@ def _foreign_owner(layout: Layout) -> int | None:
     return None
 
 
-def _user(number: int) -> str:
+def _user_name(number: int) -> str:
     import pwd
 
     try:

@@ -1,4 +1,4 @@
-"""The anchor outside a workspace: the digest of the lock that it has to be laid from."""
+"""Comparison of a workspace with an expected lock digest, which is kept outside the workspace."""
 
 from __future__ import annotations
 
@@ -12,33 +12,37 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def lock_digest(text: str) -> str:
-    """The value of `--expect`. Raises UsageError for what is no digest.
+    """Check the value of `--expect`.
 
-    A tree or commit id would not do: neither covers the environment, the sources or the requirements of a lock.
+    A tree or commit id is not enough: neither covers the environment, the sources or the requirements of a
+    lock.
+
+    Raises:
+        UsageError: If it is not a digest.
     """
     if _DIGEST.fullmatch(text):
         return text
     raise UsageError(
-        f"Not the digest of a lock: {text!r}",
+        f"Invalid lock digest {text!r}",
         where="--expect",
-        why="It has 64 digits, 0-9 and a-f.",
-        hint='`npu-rl setup` and `npu-rl verify` print it as "lock"; it is "digest" at the end of NAME.lock.json.',
+        why="A lock digest has 64 digits, 0-9 and a-f.",
+        hint='`npu-rl setup` and `npu-rl verify` print it as "lock"; in NAME.lock.json it is the last key, "digest".',
     )
 
 
-def demand_lock(layout: Layout, found: str, expected: str) -> None:
+def require_lock(layout: Layout, found: str, expected: str) -> None:
     """Raise WorkspaceError unless the workspace's lock has the expected digest."""
     if found != expected:
         raise WorkspaceError(
-            "The workspace is not of the expected lock",
+            "The workspace was set up from another lock than the expected one",
             where=str(layout.lock),
-            why=f"Expected is {expected},\nfound {found}.",
-            hint="Set it up from the lock that you expect: npu-rl setup --manifest NAME --workspace DIR",
+            why=f"Expected {expected},\nfound {found}.",
+            hint="Set it up from the expected lock: npu-rl setup --manifest NAME --workspace DIR",
         )
 
 
-def is_script_of(layout: Layout, lock: Lock) -> bool:
-    """Whether `activate` is what this npu-rl writes for the lock: the hash in the receipt can be forged."""
+def is_expected_script(layout: Layout, lock: Lock) -> bool:
+    """Return whether `activate` is what this npu-rl writes for the lock; the hash in the receipt can be forged."""
     from npu_rl.workspace.materialise import activate_script
 
     script = activate_script(lock.env).encode()

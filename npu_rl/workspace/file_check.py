@@ -1,12 +1,12 @@
-"""Is what lies on disk what the receipt says? In Python, without git: no index bit can hide a change,
-no user setting matters, and it works on a copied folder.
+"""Comparison of files on disk with the receipt.
 
-Quick: a file whose size, times and inode are as when it was last proven is taken as unchanged.
-Deep: every raw byte and mode.
+It uses Python instead of git, so that no index bit can hide a change, no user setting has an effect, and copied folders
+work. Quick: a file whose size, times and inode are as when it was last proven counts as unchanged. Deep: every raw byte
+and mode is read.
 
-What is not in the receipt is drift if Python would run or read it: modules, extensions, packages (an empty folder is
-one), what importlib.metadata and pkg_resources find, byte code that Python takes without looking at a source,
-repositories, and data beside data files of the tree, where code picks by name. Other files are listed.
+A file that is not in the receipt is drift if Python would run or read it: modules, extensions, packages (an empty
+folder is one), what importlib.metadata and pkg_resources find, byte code that Python uses without its source,
+repositories, and data next to data files of the tree, which code may select by name. Other files are listed.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _IMPORTABLE = (".py", ".pyc", ".so", ".pyd", ".dylib", ".pth")
 _METADATA = (".dist-info", ".egg-info", ".egg", ".egg-link")
 _CACHED = r"(?P<module>[^.]+)\..+\.pyc(?P<unfinished>\.[0-9]+)?"  # between: the interpreter, and how it was optimised
 _CHUNK = 1 << 20
-_LARGEST_RECORD = 256 * 1024 * 1024
+_MAXIMUM_RECORD = 256 * 1024 * 1024
 _BATCH = 32  # files between two looks at how the reading goes
 _READERS = 8  # threads: a network file system answers several at a time
-OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 Stat = list[int]
 _Unproven = tuple["os.DirEntry[str]", str, "tuple[str, str]"]  # a file of ours, its path, what it should be
@@ -52,9 +52,12 @@ _Compared = tuple[str, "str | None", Stat]  # its path, the kind of difference, 
 
 @dataclass(frozen=True)
 class Difference:
-    """One path that is not as the receipt says. kind: modified, missing, mode, type, untracked.
+    """One path that differs from the receipt.
 
-    path: from the root; "" is the root itself, a folder ends in a slash."""
+    Attributes:
+        path: Path in the root; "" is the root itself, a folder ends in a slash.
+        kind: modified, missing, mode, type or untracked.
+    """
 
     path: str
     kind: str
@@ -62,10 +65,15 @@ class Difference:
 
 @dataclass
 class Findings:
-    """What a look at one root found. `products`: untracked files that Python neither runs nor reads.
+    """The result of comparing one root.
 
-    byte_code: files in `__pycache__` whose source is of this tree; whether they are made of it can't be told.
-    stats: what `stat` said of each file that is as it should be. hashed: how many had to be read."""
+    Attributes:
+        drift: Differences from the receipt.
+        products: Untracked files that Python neither runs nor reads.
+        byte_code: Files in `__pycache__` whose source is in this tree; they may be stale.
+        stats: `stat` results of unchanged files.
+        hashed: How many files had to be read.
+    """
 
     drift: list[Difference] = field(default_factory=list)
     products: list[str] = field(default_factory=list)
@@ -74,10 +82,10 @@ class Findings:
     hashed: int = 0
 
 
-Advance = Callable[[int], None]  # hears how many more files were read
+Advance = Callable[[int], None]  # gets the number of files read since the last call
 
 
-def _nobody(count: int) -> None:
+def _no_progress(count: int) -> None:
     del count
 
 
@@ -88,9 +96,9 @@ def examine_root(
     known: Mapping[str, Stat],
     *,
     deep: bool = False,
-    advance: Advance = _nobody,
+    advance: Advance = _no_progress,
 ) -> Findings:
-    """`examine` for "code" or "src/NAME" under `home`; a symlink on the way there is drift of the root."""
+    """Compare "code" or "src/NAME" under `home` as `examine` does; a symlink in its path is drift of the root."""
     if root.startswith("src/") and (home / "src").is_symlink():
         return Findings(drift=[Difference("", "type")])
     return examine(home / root, expected, known, deep=deep, on_path=root == "code", advance=advance)
@@ -103,12 +111,17 @@ def examine(
     *,
     deep: bool = False,
     on_path: bool = True,
-    advance: Advance = _nobody,
+    advance: Advance = _no_progress,
 ) -> Findings:
     """Compare a folder with the receipt's (mode, blob id) by path. Nothing is written.
 
-    on_path: the folder is on PYTHONPATH. The pointer `.git` at its top is not looked at (see `laid`).
-    Raises OSError where something can't be read.
+    The pointer `.git` at its top is skipped.
+
+    Args:
+        on_path: Whether the folder is on PYTHONPATH.
+
+    Raises:
+        OSError: If a file can't be read.
     """
     found = Findings()
     if root.is_symlink() or (root.exists() and not root.is_dir()):
@@ -128,14 +141,14 @@ def examine(
             try:
                 now = stat_of(entry.stat(follow_symlinks=False))
             except FileNotFoundError:
-                continue  # gone while we looked
+                continue  # removed meanwhile
             if known.get(path) == now:
                 found.stats[path] = now
             else:
                 read.append((entry, path, want))
     for path, kind, now in _read_all(read, advance):
         if kind == "missing":
-            continue  # gone while we looked
+            continue  # removed meanwhile
         found.hashed += 1
         if kind is None:
             found.stats[path] = now
@@ -156,7 +169,7 @@ def examine(
 
 
 def _walk(root: Path, found: Findings) -> tuple[list[tuple[os.DirEntry[str], str]], list[str]]:
-    """Everything that is not a folder, with its path, and the empty folders; `.git` of others goes to the findings."""
+    """Return everything but folders, with paths, and the empty folders; nested `.git` goes to the findings."""
     prefix = len(os.fspath(root)) + 1
     pending = [os.fspath(root)]
     files: list[tuple[os.DirEntry[str], str]] = []
@@ -187,7 +200,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def stat_of(status: os.stat_result) -> Stat:
-    """What tells that a file was not touched."""
+    """Return the fields of a `stat` result that change when a file is changed."""
     return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_mode]
 
 
@@ -204,31 +217,31 @@ def _compare(entry: os.DirEntry[str], path: str, want: tuple[str, str]) -> _Comp
 
 
 def _read_all(files: list[_Unproven], advance: Advance) -> list[_Compared]:
-    """Compare all of them: one after the other, and many at the same time once a disk or a server is waited for.
+    """Compare files one by one, and in threads once reading waits for a disk or a server.
 
-    Where nothing is, threads only take Python from each other: 2,000 files take 35 ms in one, 55 ms in eight.
+    Without waiting, threads are slower: 2,000 files take 35 ms in one thread, 55 ms in eight.
     """
     waiting = deque(files)
     done: list[_Compared] = []
     while waiting:
-        before, count = _pauses(), min(_BATCH, len(waiting))
+        before, count = _waits(), min(_BATCH, len(waiting))
         for _ in range(count):
             done.append(_compare(*waiting.popleft()))
         advance(count)
-        if _pauses() - before > count // 2:
+        if _waits() - before > count // 2:
             _read_in_threads(waiting, done, advance)
     return done
 
 
-def _pauses() -> int:
-    """How often this process gave up its processor to wait for something; not how often it was taken away."""
+def _waits() -> int:
+    """Return how often this process has waited (voluntary context switches)."""
     import resource  # most looks read nothing
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
 
 
 def _read_in_threads(waiting: deque[_Unproven], done: list[_Compared], advance: Advance) -> None:
-    """Move all that wait to those that are done. Raises the first error, after all threads have ended."""
+    """Compare all waiting files in threads. Raises the first error, after all threads have ended."""
     import threading
 
     errors: list[BaseException] = []
@@ -243,7 +256,7 @@ def _read_in_threads(waiting: deque[_Unproven], done: list[_Compared], advance: 
             errors.append(error)
 
     started: list[threading.Thread] = []
-    told = len(done)
+    reported = len(done)
     try:
         for _ in range(_READERS):
             thread = threading.Thread(target=work, daemon=True)
@@ -258,31 +271,32 @@ def _read_in_threads(waiting: deque[_Unproven], done: list[_Compared], advance: 
             while thread.is_alive():
                 thread.join(0.1)
                 now = len(done)
-                advance(now - told)
-                told = now
-        advance(len(done) - told)
+                advance(now - reported)
+                reported = now
+        advance(len(done) - reported)
     finally:
-        waiting.clear()  # a person's Ctrl-C: the threads end with what they have in hand
+        waiting.clear()  # after Ctrl-C the threads end with their current file
     if errors:
         raise errors[0]
 
 
 def blob_on_disk(full: str) -> tuple[str, str]:
-    """Mode and blob id of a file as its raw bytes are; ("?", "") for what is neither file nor link.
-
-    Raises OSError; FileNotFoundError if it went away.
-    """
+    """Return mode and blob id of a file's raw bytes; ("?", "") for anything but a file or link. Raises OSError."""
     return _blob(full, stat_module.S_ISREG(os.lstat(full).st_mode))[1]
 
 
 def _blob(full: str, regular: bool) -> tuple[Stat, tuple[str, str]]:
-    """The same, and what `stat` says of the file. regular: whether it was a file a moment ago."""
+    """Return the `stat` result, mode and blob id of a file.
+
+    Args:
+        regular: Whether it was a regular file before.
+    """
     if not regular:
         status = os.lstat(full)
         if stat_module.S_ISLNK(status.st_mode):
             return stat_of(status), (SYMLINK, object_id("blob", os.fsencode(os.readlink(full))))
         return stat_of(status), ("?", "")
-    handle = os.open(full, OPEN)
+    handle = os.open(full, OPEN_FLAGS)
     try:
         status = os.fstat(handle)
         if not stat_module.S_ISREG(status.st_mode):
@@ -303,7 +317,7 @@ def _blob(full: str, regular: bool) -> tuple[Stat, tuple[str, str]]:
 
 
 class _Tree:
-    """What the files of a receipt say of the places beside them; asked only where there is something untracked."""
+    """Facts about the tree with which untracked files are classified, computed on first use."""
 
     def __init__(self, expected: Mapping[str, tuple[str, str]], on_path: bool) -> None:
         self.expected = expected
@@ -311,7 +325,7 @@ class _Tree:
 
     @cached_property
     def folders(self) -> frozenset[str]:
-        """All folders of the tree."""
+        """All folders of the tree, "" included."""
         found = {""}
         for path in self.expected:
             while (path := path.rpartition("/")[0]) not in found:
@@ -320,19 +334,19 @@ class _Tree:
 
     @cached_property
     def kinds(self) -> frozenset[tuple[str, str]]:
-        """(folder, suffix) of each file of the tree, without what Python imports."""
+        """(folder, suffix) of each file of the tree."""
         named = (path.rpartition("/") for path in self.expected)
         return frozenset((folder, _suffix(name)) for folder, _, name in named)
 
     def is_stray_package(self, folder: str) -> bool:
-        """Whether an empty folder can be imported, which a name that is looked for may be found by."""
+        """Return whether an empty folder can be imported as a namespace package."""
         parent, _, name = folder.rpartition("/")
         if name == "__pycache__":
             return parent not in self.folders and self.is_stray_package(parent)
         if _is_metadata(folder):
             return True
         names = folder.split("/")
-        ours = folder in self.folders or folder in self.expected  # told of as such
+        ours = folder in self.folders or folder in self.expected  # reported as such
         return self.on_path and not ours and all(name.isidentifier() for name in names)
 
 
@@ -354,7 +368,7 @@ def _untracked(entry: os.DirEntry[str], path: str, tree: _Tree, found: Findings)
 
 
 def _is_product(entry: os.DirEntry[str], path: str, tree: _Tree) -> bool:
-    """Whether an untracked file changes nothing of what Python finds or what code picks in this tree."""
+    """Return whether an untracked file affects neither what Python finds nor what code selects in this tree."""
     if _is_metadata(path):
         return False  # its version and entry points would be found
     if entry.is_symlink() and not os.path.isfile(entry.path):
@@ -367,10 +381,10 @@ def _is_product(entry: os.DirEntry[str], path: str, tree: _Tree) -> bool:
 
 
 def _is_byte_code(entry: os.DirEntry[str], path: str, tree: _Tree) -> bool:
-    """Whether a file is byte code that Python holds against a source of this tree, by time and size or by a hash of the
-    source (PEP 3147, PEP 552).
+    """Return whether a file is byte code that Python checks against a source of this tree (PEP 3147, PEP 552).
 
-    Neither says what it was made of. One with an unchecked hash hides a change of its source.
+    The check is by time and size or by a hash of the source, and does not prove what it was compiled from. Byte code
+    with an unchecked hash hides a change of its source.
     """
     folder, _, name = path.rpartition("/")
     package, _, last = folder.rpartition("/")
@@ -394,13 +408,14 @@ def _is_byte_code(entry: os.DirEntry[str], path: str, tree: _Tree) -> bool:
 
 
 def read_stats(path: Path, receipt: str) -> dict[str, dict[str, Stat]]:
-    """The record of the last proof; empty if it can't be read or is of another receipt.
+    """Read the `stat` results of the last verification; empty if unreadable or of another receipt.
 
-    receipt: the digest of the receipt at hand. A record of it also says that the receipt was proven to
-    describe the locked trees.
+    Args:
+        receipt: The digest of the current receipt, which was proven to describe the locked trees if there is a
+            record.
     """
     try:
-        body = parse_json(Confined(path.parent).read(path, _LARGEST_RECORD))
+        body = parse_json(Confined(path.parent).read(path, _MAXIMUM_RECORD))
         roots = body["roots"]
         fits = body["receipt"] == receipt and all(isinstance(stats, dict) for stats in roots.values())
         return roots if fits else {}
@@ -416,12 +431,13 @@ def dump_stats(
     margin: int = _TICK_NS,
     known: Mapping[str, Mapping[str, Stat]] | None = None,
 ) -> str:
-    """Text of the record. Files too young to tell a later change by its time are left out.
+    """Return the text of the record, without files whose change is too recent to detect a later one by time.
 
-    now_ns: when the first `stat` was made, by the clock of the file system (a server's may differ
-    from ours). receipt: the digest of the receipt the files were compared with. margin: how old, in ns,
-    a change must be; CACHED_NS if the content was read and not written by us. known: what the record has
-    already, which stays if it still holds.
+    Args:
+        now_ns: When the first `stat` was made, by the file system's clock (a server's may differ from ours).
+        receipt: The digest of the receipt the files were compared with.
+        margin: How old, in ns, a change must be; CACHED_NS for content that was read, not written, here.
+        known: The existing record, whose entries are kept if they are unchanged.
     """
     before = known or {}
     safe = {
@@ -439,7 +455,7 @@ def _settled(stat: Stat, now_ns: int, margin: int) -> bool:
 
 
 def file_system_time(folder: Path) -> int:
-    """Now, in ns, by the clock that stamps files in this folder."""
+    """Return the current time in ns by the clock of the folder's file system."""
     probe = folder / f".clock-{os.getpid()}-{time.monotonic_ns()}"
     with Confined(folder.parent).new(probe) as handle:
         return os.fstat(handle).st_mtime_ns

@@ -1,4 +1,4 @@
-"""An interrupted setup: `setup` finishes it, every other command says that it is to be finished."""
+"""Recovery from an interrupted setup: `setup` finishes it, every other command reports it."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from npu_rl.workspace import swap
 from npu_rl.workspace.layout import Layout
 
 
-def recover_held(layout: Layout, tell: Callable[[str], None]) -> None:
-    """Finish an interrupted swap, if there is one, and remove what a killed command left.
+def recover_interrupted(layout: Layout, notify: Callable[[str], None]) -> None:
+    """Finish an interrupted swap, if there is one, and remove leftovers of killed commands.
 
-    Call with the workspace held. Raises WorkspaceError, HostError.
+    The workspace must be locked. Raises WorkspaceError, HostError.
     """
-    interrupted, kept = swap.finish(layout, keep_edits(layout))
+    interrupted, kept = swap.finish(layout, edit_keeper(layout))
     if interrupted:
-        tell("Finished a setup that was interrupted.")
+        notify("Finished an interrupted setup.")
         if kept:
-            tell(f"Local changes were moved to {kept}")
+            notify(f"Local changes were moved to {kept}")
     swap.sweep(layout)
 
 
-def keep_edits(layout: Layout) -> Callable[[Path, Path], None]:
-    """Puts local work aside before the old parts are removed: what --discard was told to, and what came late.
+def edit_keeper(layout: Layout) -> Callable[[Path, Path], None]:
+    """Return a function that moves local changes aside before the old parts are removed.
 
-    It happens after the swap, under the journal: a setup that fails has moved nothing.
+    These are the changes that --discard covers, and those made during the setup. They are moved after the swap, under
+    the journal, so a setup that fails moves nothing.
     """
     from npu_rl.workspace import local_edits
     from npu_rl.workspace.receipt import read_receipt
@@ -36,28 +37,28 @@ def keep_edits(layout: Layout) -> Callable[[Path, Path], None]:
         try:
             coming = read_receipt(layout).files
         except WorkspaceError:
-            coming = {}  # damaged since: then nothing of the old workspace is known to be in the new one
-        local_edits.keep(layout.inside, old, local_edits.find_edits(old, coming), target)
+            coming = {}  # damaged meanwhile, so no file of the old workspace is known to be in the new one
+        local_edits.move_edits(layout.inside, old, local_edits.find_edits(old, coming), target)
 
     return keep
 
 
-def interrupted(layout: Layout) -> WorkspaceError:
-    """What a command that changes nothing says of a workspace whose swap is not finished."""
+def interrupted_error(layout: Layout) -> WorkspaceError:
+    """Return the error of a read-only command for a workspace whose swap is not finished."""
     journal = swap.read_journal(layout)
     manifest = _manifest(layout, journal) if journal else None
     return WorkspaceError(
-        "A setup of this workspace was interrupted",
+        "The setup of this workspace was interrupted",
         where=str(layout.journal),
-        why="Parts of the old workspace may still stand in the place of new ones; only a setup puts that right.",
+        why="It may contain parts of the old workspace and of the new one; only `setup` can finish it.",
         hint=f"Finish it: npu-rl setup --manifest {manifest or 'NAME'} --workspace {shlex.quote(str(layout.root))}",
     )
 
 
 def _manifest(layout: Layout, journal: swap.Journal) -> str | None:
-    """The manifest that was being set up, fit for a command line; None if it can't be told.
+    """Return the manifest of the interrupted setup, quoted for a command line; None if it is unknown.
 
-    The workspace says which it was, so only one that npu-rl brings, or a file outside the workspace, is repeated.
+    The workspace is untrusted, so only a bundled manifest or a file outside the workspace is returned.
     """
     from npu_rl.bundled import bundled_manifests
     from npu_rl.workspace.receipt import read_receipt

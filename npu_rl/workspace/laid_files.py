@@ -1,8 +1,8 @@
-"""What setup lays around the trees, and whether it still stands: `activate`, each root's pointer to its git repository,
-those repositories with their packs, and nothing else in `src`.
+"""Files that setup creates besides the trees, and their checks.
 
-Of a repository only that is judged which nobody has a reason to change: git writes a person's commits, branches
-and settings beside it. A copy without any git directory is fine; half of one is not.
+These are `activate`, each root's pointer to its git repository, and those repositories with their packs; `src` must
+have nothing else. Of a repository only the parts are checked that users have no reason to change: git writes their
+commits, branches and settings elsewhere. A copy without any git directory is valid; a partial one is not.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from npu_rl.workspace.file_check import OPEN, Difference, Stat, stat_of
+from npu_rl.workspace.file_check import OPEN_FLAGS, Difference, Stat, stat_of
 from npu_rl.workspace.layout import repository_name
 
 ALTERNATES = "../../objects\n"
@@ -24,8 +24,8 @@ _CHUNK = 1 << 17
 _SMALL = 1 << 20
 
 
-class Around:
-    """drift: paths from the workspace. stats: of the packs that are whole, for the record of times. read: how many."""
+class LaidFilesReport:
+    """Drift in these files, `stat` results of intact packs for the next check, and the number of packs read."""
 
     def __init__(self) -> None:
         self.drift: list[Difference] = []
@@ -34,22 +34,27 @@ class Around:
 
 
 def pointer(root: str) -> str:
-    """The text of `ROOT/.git`: a path that survives moving the whole workspace."""
+    """Return the text of `ROOT/.git`, with a relative path, so that the workspace can be moved."""
     return f"gitdir: {'../' * (root.count('/') + 1)}.npu-rl/git/{repository_name(root)}\n"
 
 
 def record(home: Path, script: str) -> dict[str, Any]:
-    """What a receipt's `setup` keeps of all this. home: the workspace it was laid in. script: `activate`."""
+    """Return what a receipt's `setup` records of these files.
+
+    Args:
+        home: The workspace.
+        script: The text of `activate`.
+    """
     packs = {path.name: [path.stat().st_size, _seal(path).hex()] for path in sorted((home / PACKS).iterdir())}
     return {"activate": hashlib.sha256(script.encode()).hexdigest(), "packs": packs}
 
 
 def pack_stats(home: Path) -> dict[str, Stat]:
-    """What `stat` says of packs that were just laid from units of the store, which proved them."""
+    """Return the `stat` results of new packs, which were verified as units of the store."""
     return {path.name: stat_of(path.lstat()) for path in (home / PACKS).iterdir()}
 
 
-def look_around(
+def check_laid_files(
     home: Path,
     roots: Mapping[str, object],
     setup: Mapping[str, Any],
@@ -57,14 +62,19 @@ def look_around(
     *,
     deep: bool = False,
     without_git: bool = True,
-) -> Around:
-    """Compare with a receipt's roots and `setup`. known: of the packs.
+) -> LaidFilesReport:
+    """Compare the files with a receipt's roots and `setup`.
 
-    without_git: a copy that has no git directory at all is fine. Raises OSError where something can't be read.
+    Args:
+        known: Earlier `stat` results of the packs.
+        without_git: Whether a copy without any git directory is valid.
+
+    Raises:
+        OSError: If a file can't be read.
     """
-    found = Around()
+    found = LaidFilesReport()
     found.drift += _script(home, setup)
-    found.drift += _strangers(home, roots)
+    found.drift += _untracked_in_src(home, roots)
     has_git = os.path.lexists(home / ".npu-rl/git") or any(os.path.lexists(home / r / ".git") for r in roots)
     if has_git or not without_git:
         found.drift += _pointers(home, roots)
@@ -73,12 +83,12 @@ def look_around(
 
 
 def local_work(home: Path, roots: Mapping[str, object], setup: Mapping[str, Any]) -> Iterator[str]:
-    """Paths around the trees that a person made or changed: what is lost if a setup replaces them."""
+    """Yield the paths besides the trees that the user created or changed, which a setup would replace."""
     if (home / "src").is_symlink():
         yield "src/"  # whatever it leads to stays where it is
     elif _folder_kind(home / "src") == "type":
         yield "src"
-    for found in (*_script(home, setup), *_pointers(home, roots), *_strangers(home, roots)):
+    for found in (*_script(home, setup), *_pointers(home, roots), *_untracked_in_src(home, roots)):
         if found.kind not in ("missing", "mode"):
             yield found.path
 
@@ -104,8 +114,8 @@ def _pointers(home: Path, roots: Mapping[str, object]) -> Iterator[Difference]:
             yield Difference(f"{root}/.git" + _slash(home / root / ".git"), kind)
 
 
-def _strangers(home: Path, roots: Mapping[str, object]) -> Iterator[Difference]:
-    """What stands in `src` beside the components laid there. A link in its place is drift of those, if any."""
+def _untracked_in_src(home: Path, roots: Mapping[str, object]) -> Iterator[Difference]:
+    """Yield the entries of `src` that are not components. A link in place of `src` is drift of the components."""
     ours = {root for root in roots if root.startswith("src/")}
     kind = _folder_kind(home / "src")
     if kind:
@@ -117,16 +127,18 @@ def _strangers(home: Path, roots: Mapping[str, object]) -> Iterator[Difference]:
             yield Difference(f"src/{entry.name}" + _slash(Path(entry.path)), "untracked")
 
 
-def is_of_older(setup: Mapping[str, Any]) -> bool:
-    """Whether a version laid the workspace whose `activate` keeps byte code in it, in `.npu-rl/pycache`."""
+def is_from_older_version(setup: Mapping[str, Any]) -> bool:
+    """Return whether an older npu-rl created the workspace, whose `activate` keeps byte code in `.npu-rl/pycache`."""
     return "packs" not in setup
 
 
-def byte_code_of_older(home: Path, setup: Mapping[str, Any]) -> list[str]:
-    """That folder, if such an `activate` would read anything from it."""
+def older_byte_code(home: Path, setup: Mapping[str, Any]) -> list[str]:
+    """Return the byte-code folder of an older `activate`, if it has any files."""
     try:
         return (
-            [".npu-rl/pycache/"] if is_of_older(setup) and any(os.scandir(home / ".npu-rl/pycache")) else []
+            [".npu-rl/pycache/"]
+            if is_from_older_version(setup) and any(os.scandir(home / ".npu-rl/pycache"))
+            else []
         )
     except OSError:
         return []
@@ -141,7 +153,7 @@ def _repositories(
     setup: Mapping[str, Any],
     known: Mapping[str, Stat],
     deep: bool,
-    found: Around,
+    found: LaidFilesReport,
 ) -> None:
     for folder in (".npu-rl/git", ".npu-rl/git/objects", PACKS):
         kind = _folder_kind(home / folder)
@@ -155,42 +167,44 @@ def _repositories(
 
 
 def _packs(
-    folder: Path, setup: Mapping[str, Any], known: Mapping[str, Stat], deep: bool, found: Around
+    folder: Path, setup: Mapping[str, Any], known: Mapping[str, Stat], deep: bool, found: LaidFilesReport
 ) -> None:
-    """By size and seal. A pack is one file with the store's, so its change time tells nothing: it moves with every
-    other workspace that is set up."""
+    """Check packs by size and SHA-1 trailer.
+
+    A pack is hard-linked to the store's, so its change time is useless: every other setup changes it.
+    """
     laid = setup.get("packs")
-    for name, said in sorted(laid.items()) if isinstance(laid, dict) else ():
+    for name, recorded in sorted(laid.items()) if isinstance(laid, dict) else ():
         before = None if deep else known.get(name)
         try:
-            kind = _pack(folder / Path(name).name, name, said, before, found)
+            kind = _pack(folder / Path(name).name, name, recorded, before, found)
         except (FileNotFoundError, ValueError):
             kind = "missing"
         if kind:
             found.drift.append(Difference(f"{PACKS}/{name}", kind))
 
 
-def _pack(path: Path, name: str, said: object, before: Stat | None, found: Around) -> str | None:
-    """What is wrong with a pack. Raises FileNotFoundError if there is none, or none any more."""
+def _pack(path: Path, name: str, recorded: object, before: Stat | None, found: LaidFilesReport) -> str | None:
+    """Return the kind of difference of a pack, if any. Raises FileNotFoundError if it is missing."""
     status = path.lstat()
     now = stat_of(status)
     if not stat_module.S_ISREG(status.st_mode):
         return "type"
-    if not _as_known(before, now):
+    if not _is_unchanged(before, now):
         found.read += 1
-        size, seal = said if isinstance(said, list) and len(said) == 2 else (None, None)
+        size, seal = recorded if isinstance(recorded, list) and len(recorded) == 2 else (None, None)
         if status.st_size != size or _proven_seal(path) != seal:
             return "modified"
     found.stats[name] = now
     return None
 
 
-def _as_known(before: Stat | None, now: Stat) -> bool:
+def _is_unchanged(before: Stat | None, now: Stat) -> bool:
     return isinstance(before, list) and (before[:2], before[3:]) == (now[:2], now[3:])
 
 
 def _repository(place: Path) -> Iterator[tuple[str, str]]:
-    """What git could not work without, or would read other objects by. (path below the repository, kind)"""
+    """Yield the differences (path, kind) in files that git needs, or that could redirect it to other objects."""
     for folder in ("", "/objects", "/refs"):
         kind = _folder_kind(Path(f"{place}{folder}"))
         if kind:
@@ -233,7 +247,7 @@ def _is_object(data: bytes) -> bool:
 
 
 def _is_configuration(data: bytes) -> bool:
-    """Whether git can read it, roughly: a person's own settings are theirs."""
+    """Return whether git can roughly read the file; users may have their own settings in it."""
     text = data.decode("utf-8", "surrogateescape")
     lines = [line.strip() for line in text.replace("\\\n", "").splitlines()]
     return "[" in text and "\0" not in text and all(_is_setting(line) for line in lines if line)
@@ -247,9 +261,9 @@ def _is_setting(line: str) -> bool:
 
 
 def _small_file(path: Path, limit: int = _SMALL) -> tuple[str | None, bytes]:
-    """(None, content) of a regular file that was not made huge, or what it is instead."""
+    """Return (None, content) of a regular file within the limit, or the kind of difference."""
     try:
-        handle = os.open(path, OPEN)
+        handle = os.open(path, OPEN_FLAGS)
     except FileNotFoundError:
         return ("type" if path.is_symlink() else "missing"), b""
     except NotADirectoryError:
@@ -285,14 +299,14 @@ def _seal(path: Path) -> bytes:
 
 
 def _proven_seal(path: Path) -> str:
-    """The SHA-1 of all before the seal; it is the seal in a file that is whole, which the size and it together name."""
+    """Return the SHA-1 trailer of a pack if it matches the content before it, else ""."""
     digest = hashlib.sha1(usedforsecurity=False)
-    handle = os.open(path, OPEN)
+    handle = os.open(path, OPEN_FLAGS)
     try:
-        left = os.fstat(handle).st_size - _SEAL
-        while left > 0 and (chunk := os.read(handle, min(_CHUNK, left))):
+        remaining = os.fstat(handle).st_size - _SEAL
+        while remaining > 0 and (chunk := os.read(handle, min(_CHUNK, remaining))):
             digest.update(chunk)
-            left -= len(chunk)
+            remaining -= len(chunk)
         seal = os.read(handle, _SEAL + 1)
     finally:
         os.close(handle)

@@ -1,4 +1,4 @@
-"""Where things are in a workspace."""
+"""Paths in a workspace."""
 
 from __future__ import annotations
 
@@ -13,68 +13,74 @@ from npu_rl.workspace.confined_changes import Confined
 
 @dataclass(frozen=True)
 class Layout:
-    """Paths of one workspace. `root` is absolute."""
+    """Paths of one workspace, whose `root` is absolute."""
 
     root: Path
 
     @property
     def inside(self) -> Confined:
-        """What changes the workspace goes through this: it follows no link."""
+        """Access to files of the workspace without following links."""
         return Confined(self.root)
 
     @property
     def hidden(self) -> Path:
+        """Folder of npu-rl's own files."""
         return self.root / ".npu-rl"
 
     @property
     def code(self) -> Path:
+        """The code tree."""
         return self.root / "code"
 
     @property
     def git(self) -> Path:
-        """Objects and repositories of the workspace's own: it survives the store."""
+        """The workspace's own objects and repositories, independent of the store."""
         return self.hidden / "git"
 
     @property
     def lock(self) -> Path:
+        """The lock the workspace was set up from."""
         return self.hidden / "lock.json"
 
     @property
     def receipt(self) -> Path:
+        """The receipt."""
         return self.hidden / "receipt.json"
 
     @property
     def stat(self) -> Path:
-        """What `stat` said of each file when its content was last proven."""
+        """The `stat` results of each file from when its content was last proven."""
         return self.hidden / "stat.json"
 
     @property
     def journal(self) -> Path:
+        """The journal of a swap in progress."""
         return self.hidden / "journal.json"
 
     @property
     def kept(self) -> Path:
-        """Local edits that `--discard` put aside."""
+        """Local changes that `--discard` moved aside."""
         return self.hidden / "kept"
 
     def free_kept_name(self) -> str:
-        """A name in `kept` that is not taken: the time, and a number if it must be."""
+        """Return a free name in `kept`: the time, with a number if necessary."""
         stamp = time.strftime("%Y-%m-%dT%H-%M-%S")
         names = (f"{stamp}.{count}" if count else stamp for count in itertools.count())
         return next(name for name in names if not os.path.lexists(self.kept / name))
 
     @property
     def is_swapping(self) -> bool:
-        """Whether a setup is putting a new workspace in place, or was interrupted while it did."""
+        """Whether a setup is swapping in a new workspace, or was interrupted while it did."""
         return os.path.lexists(self.journal)
 
     @property
     def is_workspace(self) -> bool:
+        """Whether the folder is a complete workspace."""
         return self.receipt.is_file() and self.lock.is_file()
 
 
-# What a setup replaces, in the order it is moved. All on one file system, all by rename.
-# Byte code goes with its sources: Python tells the two apart by whole seconds and sizes only.
+# What a setup replaces, in this order, by renames on one file system.
+# Byte code is replaced with its sources: Python compares them only by size and whole seconds.
 MOVED = (
     "code",
     "src",
@@ -88,7 +94,7 @@ MOVED = (
 
 
 def repository_name(root: str) -> str:
-    """The folder of a root's git repository under `.npu-rl/git`."""
+    """Return the folder of a root's git repository under `.npu-rl/git`."""
     return root.replace("/", "-")
 
 

@@ -1,10 +1,10 @@
-"""What a person did with git in a workspace: commits, branches, stashes, staged changes.
+"""The user's work in a workspace's git repositories: commits, branches, stashes, staged changes.
 
-git writes new objects only into a repository's own object folder; what setup laid lies beside it, in
-the one it borrows. So an empty folder of its own means there is nothing to lose, and no process is needed.
+git writes new objects only into a repository's own object folder; those of setup are in its alternate. So an empty
+object folder means that there is no work to lose, and needs no git process.
 
-The repository may be anybody's. git sees its refs and objects below a folder of ours, so that nothing its
-configuration names is read or run, and only if it is made of files and folders, so that git waits for no pipe.
+The repository is untrusted. git gets its refs and objects below a repository of our own, so that nothing in its
+configuration is read or run, and only if it has nothing but files and folders, so that git can't block on a pipe.
 """
 
 from __future__ import annotations
@@ -23,14 +23,18 @@ from npu_rl.workspace.confined_changes import Confined, LinkOnTheWay
 from npu_rl.workspace.laid_files import ALTERNATES
 from npu_rl.workspace.layout import repository_name
 
-_LARGEST = 64 * 1024 * 1024  # of a file that is read here: packed-refs has a line per ref
-_SEEN_BY_GIT = ("refs", "packed-refs", "index", "reftable", "worktrees")
+_MAXIMUM_SIZE = 64 * 1024 * 1024  # of a file that is read here: packed-refs has a line per ref
+_SHARED_WITH_GIT = ("refs", "packed-refs", "index", "reftable", "worktrees")
 
-_NAMES = re.compile(r"[0-9a-f]{40}|ref: ")
+_REF_CONTENT = re.compile(r"[0-9a-f]{40}|ref: ")
 
 
 def own_history(git_home: Path, root: str, commit: str) -> list[str]:
-    """What of a root's repository only this workspace has, one line each. commit: what setup laid there."""
+    """Return the user's work in a root's repository, one line each.
+
+    Args:
+        commit: The one that setup created.
+    """
     repository = git_home / repository_name(root)
     if not repository.is_dir():
         return []
@@ -38,41 +42,41 @@ def own_history(git_home: Path, root: str, commit: str) -> list[str]:
         Confined(git_home.parent.parent).exists(repository)
     except LinkOnTheWay:
         return []  # what it leads to stays where it is
-    odd = foreign_part(repository) or foreign_part(git_home / "objects")
-    if odd is not None:
-        return [_unreadable(root, odd)]
+    problem = unsupported_file(repository) or unsupported_file(git_home / "objects")
+    if problem is not None:
+        return [_unreadable(root, problem)]
     found = [
         f"{root}: {_kind(name)} at {short(oid)}"
         for name, oid in _refs(repository)
         if not (name == "refs/heads/main" and oid == commit)
         and not name.startswith("refs/bisect/")
-        and _NAMES.match(oid)  # a damaged ref alone holds nothing
+        and _REF_CONTENT.match(oid)  # a damaged ref alone has no work in it
     ]
     if (repository / "reftable").is_dir() or _has_objects(repository / "objects"):
-        odd = _odd_loan(git_home, repository)
-        if odd is not None:
-            return [_unreadable(root, odd)]
+        problem = _changed_alternates(git_home, repository)
+        if problem is not None:
+            return [_unreadable(root, problem)]
         found += [line for line in _own_objects(git_home, repository, root, commit) if line not in found]
     return found
 
 
 def _unreadable(root: str, why: object) -> str:
-    return f"{root}: its git repository, which git can't read ({why})"
+    return f"{root}: the git repository, which can't be read ({why})"
 
 
-def _odd_loan(git_home: Path, repository: Path) -> str | None:
-    """What would lead git to objects that setup did not lay; None if it borrows from where it was laid."""
+def _changed_alternates(git_home: Path, repository: Path) -> str | None:
+    """Return why the repository's alternates are not those of setup; None if they are."""
     if (git_home / "objects/info/alternates").exists():
-        return "objects/info/alternates is not ours"
+        return "objects/info/alternates was not written by npu-rl"
     try:
         borrowed = Confined(repository).read(repository / "objects/info/alternates", len(ALTERNATES))
     except OSError:
         borrowed = b""
-    return None if borrowed == ALTERNATES.encode() else "objects/info/alternates is not as it was laid"
+    return None if borrowed == ALTERNATES.encode() else "objects/info/alternates was changed"
 
 
-def foreign_part(folder: Path) -> str | None:
-    """What git would wait for, or be led away by: anything but files and folders. None if there is nothing."""
+def unsupported_file(folder: Path) -> str | None:
+    """Return a path that is neither a file nor a folder, such as a link or a pipe; None if there is none."""
     pending = [os.fspath(folder)]
     while pending:
         with contextlib.suppress(FileNotFoundError), os.scandir(pending.pop()) as entries:
@@ -86,9 +90,9 @@ def foreign_part(folder: Path) -> str | None:
 
 @contextlib.contextmanager
 def _view(git_home: Path, repository: Path) -> Iterator[Path]:
-    """A repository of ours with the refs, reflogs and index of another, and nothing of its configuration.
+    """Create a temporary repository with the refs, reflogs and index of another, without its configuration.
 
-    It stands where the next setup removes what a killed one left.
+    Its name is one that the next setup removes if this process is killed.
     """
     import shutil  # most setups find no history, and don't pay for this
 
@@ -96,7 +100,7 @@ def _view(git_home: Path, repository: Path) -> Iterator[Path]:
     try:
         init_bare(view, bare=False)
         (view / "refs").rmdir()
-        for name in _SEEN_BY_GIT:
+        for name in _SHARED_WITH_GIT:
             if (repository / name).exists():
                 (view / name).symlink_to(repository.absolute() / name)
         if (repository / "logs").is_dir():  # git takes no link for this one
@@ -112,7 +116,7 @@ def _view(git_home: Path, repository: Path) -> Iterator[Path]:
 
 def _copy(source: str, target: str) -> None:
     path = Path(source)
-    Path(target).write_bytes(Confined(path.parent).read(path, _LARGEST))
+    Path(target).write_bytes(Confined(path.parent).read(path, _MAXIMUM_SIZE))
 
 
 def _kind(name: str) -> str:
@@ -123,9 +127,9 @@ def _kind(name: str) -> str:
 
 
 def _refs(repository: Path) -> Iterator[tuple[str, str]]:
-    """Every ref with its id, read from files: no git process for a question asked on every setup."""
+    """Yield every ref with its id, read from files, since every setup needs them and a git process is slow."""
     try:
-        packed = Confined(repository).read(repository / "packed-refs", _LARGEST)
+        packed = Confined(repository).read(repository / "packed-refs", _MAXIMUM_SIZE)
     except FileNotFoundError:
         packed = b""
     lines = packed.decode("utf-8", "surrogateescape").splitlines()
@@ -141,18 +145,20 @@ def _has_objects(folder: Path) -> bool:
 
 
 def _own_objects(git_home: Path, repository: Path, root: str, commit: str) -> list[str]:
-    """Commits and staged content that setup did not lay, if any ref, reflog or index still names them."""
+    """Return the user's commits and staged content that a ref, reflog or index still refers to."""
     try:
         with _view(git_home, repository) as view:
-            here = Git(view, extra={"GIT_OBJECT_DIRECTORY": str(repository / "objects")})
+            repository_view = Git(view, extra={"GIT_OBJECT_DIRECTORY": str(repository / "objects")})
             laid = Git(view, extra={"GIT_OBJECT_DIRECTORY": str(git_home / "objects")})
-            named = here.run(
+            named = repository_view.run(
                 "rev-list", "--objects", "--no-object-names", "--all", "--reflog", "--indexed-objects",
                 "--not", commit,
             ).stdout  # fmt: skip
-            asked = laid.run("cat-file", "--batch-check=%(objectname)", input=named).stdout
-            own = [line.split()[0] for line in asked.splitlines() if line.endswith(b" missing")]
-            kinds = here.run("cat-file", "--batch-check=%(objecttype)", input=b"\n".join([*own, b""])).stdout
+            looked_up = laid.run("cat-file", "--batch-check=%(objectname)", input=named).stdout
+            own = [line.split()[0] for line in looked_up.splitlines() if line.endswith(b" missing")]
+            kinds = repository_view.run(
+                "cat-file", "--batch-check=%(objecttype)", input=b"\n".join([*own, b""])
+            ).stdout
     except (GitError, OSError) as error:
         why = error.why if isinstance(error, GitError) else error
         return [_unreadable(root, why)]

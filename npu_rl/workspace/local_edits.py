@@ -1,4 +1,4 @@
-"""Local work in a workspace: found before anything is replaced, never lost."""
+"""Local changes in a workspace, which setup finds before it replaces anything."""
 
 from __future__ import annotations
 
@@ -19,8 +19,12 @@ FilesByRoot = Mapping[str, Mapping[str, tuple[str, str]]]
 
 @dataclass(frozen=True)
 class Edits:
-    """files: paths from the workspace that differ or are not ours; a folder ends in a slash.
-    history: commits, branches, stashes or staged changes of the user's, one line each."""
+    """Local changes.
+
+    Attributes:
+        files: Changed or untracked paths in the workspace; a folder ends in a slash.
+        history: The user's commits, branches, stashes or staged changes, one line each.
+    """
 
     files: tuple[str, ...]
     history: tuple[str, ...]
@@ -32,23 +36,23 @@ class Edits:
         return len(self.files) + len(self.history)
 
     def shown(self, limit: int = 20) -> str:
-        """One line each, for a message."""
+        """Return one line per change for a message, with the number of further ones."""
         lines = [*self.files, *self.history]
         more = [f"and {len(lines) - limit} more"] if len(lines) > limit else []
         return "\n".join([*(_printable(line) for line in lines[:limit]), *more])
 
 
 def find_edits(home: Path, wanted: FilesByRoot) -> Edits:
-    """What a person did since the setup under `home`, a workspace or the old parts of one.
+    """Find the user's changes under `home`, a workspace or its old parts.
 
-    wanted: the files of the lock to come, by root; an edit it already contains is not one to save.
-    A file that is missing holds nothing to lose. Without a receipt that can be read, everything may be
-    somebody's work.
+    Args:
+        wanted: The files of the new lock, by root; an identical change need not be saved. Missing files do not
+            count. Without a readable receipt, all files count.
     """
     try:
         receipt = read_receipt(Layout(home))
     except WorkspaceError as error:
-        return _everything(home, error)
+        return _all_files(home, error)
     found = sorted({*_files(home, receipt, wanted)})
     return Edits(tuple(found), tuple(_history(home, receipt)))
 
@@ -87,7 +91,7 @@ def _history(home: Path, receipt: Receipt) -> Iterator[str]:
         yield from own_history(Layout(home).git, root, commit)
 
 
-def _everything(home: Path, error: WorkspaceError) -> Edits:
+def _all_files(home: Path, error: WorkspaceError) -> Edits:
     found = [f"{n}/" if _is_folder(home / n) else n for n in ("code", "src", "activate")
              if os.path.lexists(home / n)]  # fmt: skip
     history = [f"all of the git repositories ({error.what[0].lower()}{error.what[1:]})"]
@@ -95,23 +99,23 @@ def _everything(home: Path, error: WorkspaceError) -> Edits:
 
 
 def _printable(line: str) -> str:
-    """A path with a line break or with bytes that are no text must not garble a message."""
+    """Escape a path with a line break or with bytes that are not text."""
     return line if line.isprintable() else ascii(line)[1:-1]
 
 
-def keep(inside: Confined, home: Path, edits: Edits, target: Path) -> None:
-    """Move edits from the folder `home` of a workspace to another. Only renames: nothing is copied or replaced.
+def move_edits(inside: Confined, home: Path, edits: Edits, target: Path) -> None:
+    """Move changes from the folder `home` of a workspace to another, by renames that replace nothing.
 
-    A call that was cut short is finished by another with what is left.
+    An interrupted call can be repeated.
     """
     for path in edits.files:
-        _put(inside, home / path.rstrip("/"), target, path.rstrip("/"))
+        _move_aside(inside, home / path.rstrip("/"), target, path.rstrip("/"))
     if edits.history:
-        _put(inside, Layout(home).git, target, "git")
+        _move_aside(inside, Layout(home).git, target, "git")
 
 
-def _put(inside: Confined, source: Path, target: Path, name: str) -> None:
-    """To the target, or beside what has the name there already."""
+def _move_aside(inside: Confined, source: Path, target: Path, name: str) -> None:
+    """Move one path to the target, or to a numbered folder if the name is taken."""
     try:
         if not inside.exists(source):
             return None
@@ -120,6 +124,6 @@ def _put(inside: Confined, source: Path, target: Path, name: str) -> None:
     for count in range(1000):
         try:
             return inside.move(source, target / f"again.{count}" / name if count else target / name)
-        except (FileExistsError, NotADirectoryError):  # a file may stand where a folder of the path is to be
+        except (FileExistsError, NotADirectoryError):  # a file may be in place of a folder of the path
             continue
-    raise WorkspaceError("There is no free place for what is put aside", where=str(target / name))
+    raise WorkspaceError("Local changes can't be moved aside: 1000 names are taken", where=str(target / name))

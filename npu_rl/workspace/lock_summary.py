@@ -1,4 +1,4 @@
-"""What a lock is made of, as lines and as the documented JSON; and whether a manifest has moved on since."""
+"""Summaries of a lock as lines and as the documented JSON, and whether its manifest has changed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def stack_lines(lock: Lock) -> Iterator[str]:
-    """Every component with its locked id, every merge, and every patch, those of the tree too."""
+    """Yield a line for every component with its pin, every merge, and every patch, tree patches included."""
     for name, component in lock.components.items():
         pin = short(component.pin) if component.pin else component.sources[0].pypi
         named = component.ref if component.ref != component.pin else None
@@ -29,14 +29,14 @@ def stack_lines(lock: Lock) -> Iterator[str]:
 
 
 def patch_line(patch: LockedPatch) -> str:
-    """One patch: its name, how many hunks, what was accepted of it."""
+    """Return one line with a patch's name, number of hunks, and accepted offsets."""
     hunks = "1 hunk" if patch.hunks == 1 else f"{patch.hunks} hunks"
     offsets = f", offsets {patch.offsets}" if patch.offsets else ""
     return f"patch {patch.name}: {hunks}{offsets}{', CRLF to LF' if patch.eol == 'lf' else ''}"
 
 
 def stack_json(lock: Lock, sources: Mapping[str, str]) -> dict[str, Any]:
-    """`components` and `tree_patches` of `setup --json` and `status --json`. sources: who delivered, where known."""
+    """Return `components` and `tree_patches` of `setup --json` and `status --json`; `sources` by component."""
     return {
         "components": {name: _component(c, sources.get(name)) for name, c in lock.components.items()},
         "tree_patches": [_patch(p) for p in lock.tree_patches],
@@ -44,7 +44,11 @@ def stack_json(lock: Lock, sources: Mapping[str, str]) -> dict[str, Any]:
 
 
 def setup_json(lock: Lock, digest: str, layout: Layout, outcome: Outcome) -> dict[str, Any]:
-    """What `setup --json` prints. digest: the lock's. Times in seconds, sizes in bytes."""
+    """Return the output of `setup --json`.
+
+    Args:
+        digest: The lock's. Times in seconds, sizes in bytes.
+    """
     return {
         "manifest": lock.manifest,
         "workspace": str(layout.root),
@@ -78,10 +82,10 @@ def _patch(patch: LockedPatch) -> dict[str, Any]:
 
 
 def manifest_changed(lock: Lock, manifest: Path) -> bool:
-    """Whether the manifest, resolved with what it extends, is another than the lock was made from.
+    """Return whether the manifest, with the files it extends, differs from the one the lock was made from.
 
-    Raw bytes are compared first, so that the common case needs neither YAML nor pydantic. A manifest
-    that is gone or no longer valid counts as changed.
+    Raw bytes are compared first, so that the common case needs neither YAML nor pydantic. A manifest that is missing or
+    invalid counts as changed.
     """
     if unchanged(lock.manifest_files, manifest):
         return False

@@ -1,4 +1,4 @@
-"""From objects to files: a complete new workspace in a staging folder, beside the old one."""
+"""Writing the files of a new workspace into a staging folder next to the old one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from npu_rl.workspace.laid_files import ALTERNATES
 
 
 def lay_objects(units: Sequence[Unit], git_home: Path) -> None:
-    """Give the workspace objects of its own: packs are linked (they never change) or copied."""
+    """Give the workspace its own objects: packs, which never change, are hard-linked or copied."""
     packs = git_home / "objects" / "pack"
     packs.mkdir(parents=True, exist_ok=True)
     for unit in units:
@@ -32,7 +32,7 @@ def lay_objects(units: Sequence[Unit], git_home: Path) -> None:
 
 
 def lay_repository(git_home: Path, name: str, commit: str) -> Path:
-    """A repository under `git_home` whose branch `main` is `commit`, borrowing the objects next to it."""
+    """Create a repository under `git_home` whose branch `main` is `commit`, with the shared objects as alternate."""
     repository = git_home / name
     init_bare(repository, bare=False)
     (repository / "objects" / "info" / "alternates").write_text(ALTERNATES)
@@ -48,7 +48,7 @@ def lay_repository(git_home: Path, name: str, commit: str) -> Path:
 
 
 def lay_files(repository: Path, tree: str, folder: Path) -> None:
-    """Write a tree's files, with an index for people who use git there. Raises HostError, GitError."""
+    """Write a tree's files, with an index for users of git. Raises HostError, GitError."""
     folder.mkdir(parents=True)
     here = Git(
         repository,
@@ -61,13 +61,13 @@ def lay_files(repository: Path, tree: str, folder: Path) -> None:
         if "No space left" in error.stderr or "Disk quota" in error.stderr:
             raise HostError(
                 "The disk is full", where=str(folder), why=error.stderr.splitlines()[0],
-                hint="Free some space, then run again. The old workspace is untouched.",
+                hint="Free some space, then run again. The old workspace was not changed.",
             ) from error  # fmt: skip
         raise
 
 
 def activate_script(env: Mapping[str, str]) -> str:
-    """`source activate`: the code on PYTHONPATH, the manifest's environment, byte code and runs outside `code`."""
+    """Return the script `activate`: PYTHONPATH, the manifest's environment, byte code and runs outside `code`."""
     import shlex
 
     lines = [
@@ -88,12 +88,12 @@ def activate_script(env: Mapping[str, str]) -> str:
 
 
 def check_room(folder: Path, needed: int) -> None:
-    """Raise HostError before anything is written if the disk can't hold `needed` bytes."""
+    """Raise HostError, before anything is written, if the disk has less than `needed` bytes free."""
     with contextlib.suppress(FileNotFoundError, OSError):
         free = shutil.disk_usage(folder).free
         if free < needed:
             raise HostError(
-                "The disk is too full",
+                "Not enough free disk space",
                 where=str(folder),
                 why=f"{needed / 1e6:.0f} MB are needed, {free / 1e6:.0f} MB are free.",
                 hint="Free some space, or choose another folder with --workspace.",

@@ -1,4 +1,4 @@
-"""The receipt: what was laid into a workspace, enough to prove it later without any git repository."""
+"""The receipt of a workspace: its files and hunks, with which it can be verified without a git repository."""
 
 from __future__ import annotations
 
@@ -22,10 +22,17 @@ _DIGEST_END = len(_HEAD) + 64
 
 @dataclass(frozen=True)
 class Receipt:
-    """files: root ("code", "src/NAME") → path → (mode, blob id). trees: root → tree id.
-    hunks: records for verify. texts: patch SHA-256 → text. setup: how it was made, for people; `lock` is the
-    digest of the lock it was laid from, which receipts made before 0.2 lack.
-    digest: SHA-256 of the text it was read from, after the digest itself; empty for one that was not read."""
+    """The receipt of a workspace.
+
+    Attributes:
+        files: Mode and blob id by path, by root ("code", "src/NAME").
+        trees: Tree id by root.
+        commits: Commit id by root.
+        hunks: Hunk records for verify.
+        texts: Patch texts by SHA-256.
+        setup: How the workspace was set up; `lock` is the lock's digest, which receipts made before 0.2 lack.
+        digest: SHA-256 of the text it was read from, without the digest itself; empty if it was not read.
+    """
 
     files: dict[str, dict[str, tuple[str, str]]]
     trees: dict[str, str]
@@ -36,7 +43,7 @@ class Receipt:
     digest: str = ""
 
     def dump(self) -> str:
-        """As JSON text. The digest stands first, so that reading checks it without dumping again."""
+        """Return the receipt as JSON text, beginning with the digest of the rest."""
         body = {
             "receipt_format": RECEIPT_FORMAT,
             "setup": self.setup,
@@ -51,27 +58,27 @@ class Receipt:
 
 
 def digest_of(text: str) -> str:
-    """The digest that stands in the text of a receipt."""
+    """Return the digest in the text of a receipt."""
     return text[len(_HEAD) : _DIGEST_END]
 
 
 def read_receipt(layout: Layout) -> Receipt:
-    """Raises WorkspaceError if it is damaged, newer, or names what no workspace has."""
+    """Read the receipt. Raises WorkspaceError if it is damaged, of another format, or does not follow its schema."""
     again = "Set the workspace up again: npu-rl setup --manifest NAME --workspace DIR"
     try:
         text = layout.inside.read(layout.receipt, MAXIMUM_SIZE).decode("utf-8")
         body = parse_json(text)
         if body["receipt_format"] != RECEIPT_FORMAT:
             raise WorkspaceError(
-                "The workspace was made by another version of npu-rl", where=str(layout.receipt), hint=again
+                "The workspace has a receipt of another format", where=str(layout.receipt), hint=again
             )
         if not text.startswith(_HEAD) or digest_of(text) != _sha256(text[_DIGEST_END:]):
             raise WorkspaceError(
-                "The receipt was changed by hand or damaged", where=str(layout.receipt), hint=again
+                "The receipt was edited by hand or damaged", where=str(layout.receipt), hint=again
             )
         files = {root: {p: (m, i) for p, m, i in listing} for root, listing in body["files"].items()}
         if sum(map(len, files.values())) != sum(map(len, body["files"].values())):
-            raise ValueError("a path is there twice")
+            raise ValueError("a path is listed twice")
         check_receipt(body, files)
         return Receipt(
             files=files,
@@ -84,11 +91,11 @@ def read_receipt(layout: Layout) -> Receipt:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise WorkspaceError(
-            "The receipt can't be read", where=str(layout.receipt), why=_told(error), hint=again
+            "The receipt can't be read", where=str(layout.receipt), why=_reason(error), hint=again
         ) from error
 
 
-def _told(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, OSError):
         return error.strerror or str(error)
     return f"{error} is missing" if isinstance(error, KeyError) else str(error)
@@ -99,13 +106,13 @@ def _sha256(text: str) -> str:
 
 
 def read_lock(layout: Layout) -> tuple[Lock, str]:
-    """The lock the workspace was set up from, and its digest. Raises LockError."""
+    """Read the lock the workspace was set up from, with its digest. Raises LockError."""
     where = str(layout.lock)
     try:
         text = layout.inside.read(layout.lock, lock_model.MAXIMUM_SIZE).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise LockError(
-            "The workspace's lock can't be read", where=where, why=_told(error),
+            "The workspace's lock can't be read", where=where, why=_reason(error),
             hint="Set the workspace up again: npu-rl setup --manifest NAME --workspace DIR",
         ) from error  # fmt: skip
     return lock_model.parse_with_digest(text, where)

@@ -1,7 +1,7 @@
-"""What a receipt may hold. Its paths become places that are read, moved and removed, its ids arguments of git.
+"""Validation of receipts, whose paths are read, moved and removed, and whose ids become arguments of git.
 
-The digest in a receipt says that nobody damaged it, not who wrote it. A receipt has thousands of files and every
-command reads it, so what all paths have in common is asked of all of them at once.
+The digest in a receipt detects damage, not forgery. A receipt has thousands of files and every command reads it, so
+all paths are checked at once where possible.
 """
 
 from __future__ import annotations
@@ -14,30 +14,31 @@ from npu_rl.git.objects import EXECUTABLE, FILE, GITLINK, SYMLINK
 from npu_rl.lock.lock_fields import check_upstream_path
 
 _MODES = {FILE, EXECUTABLE, SYMLINK, GITLINK}
-_STATES = ("in place", "superseded")  # how a locked tree can hold a hunk
+_STATES = ("in place", "superseded")  # states of hunks in a locked tree
 _TEXTS = ("npu_rl", "manifest", "python", "activate")
-_LATEST = 253402300799  # the last second of the year 9999
+_MAXIMUM_TIME = 253402300799  # the last second of the year 9999
 
 
 def check_receipt(body: Mapping[str, Any], files: Mapping[str, Mapping[str, tuple[str, str]]]) -> None:
-    """Raise ValueError, naming the place, unless a program can rely on the types and values of a receipt.
+    """Raise ValueError, with the key, unless the types and values of a receipt are valid.
 
-    files: those of the body, by root and path.
+    Args:
+        files: Those of the body, by root and path.
     """
     for root in files:
-        _demand(root == "code" or _is_source(root), f"{root!r} is no place of a workspace's files")
+        _require(root == "code" or _is_source(root), f"{root!r} is not a root of a workspace")
         _check_listing(root, files[root])
     for key in ("trees", "commits"):
         ids = body[key]
-        _demand(isinstance(ids, dict) and set(ids) == set(files), f"{key}: not those of its files")
-        _demand(all(_is_hex(i, 40) for i in ids.values()), f"{key}: not an object id")
-    _demand("code" in files, "it has no code")
+        _require(isinstance(ids, dict) and set(ids) == set(files), f"{key}: not the same roots as in files")
+        _require(all(_is_hex(i, 40) for i in ids.values()), f"{key}: not an object id")
+    _require("code" in files, "files: the root `code` is missing")
     _check_hunks(body["hunks"], files)
     _check_texts(body["texts"])
     _check_setup(body["setup"])
 
 
-def _demand(fine: bool, what: str) -> None:
+def _require(fine: bool, what: str) -> None:
     if not fine:
         raise ValueError(what)
 
@@ -48,10 +49,10 @@ def _is_source(root: str) -> bool:
 
 
 def _is_hex(value: object, length: int) -> bool:
-    return isinstance(value, str) and len(value) == length and _are_hex(value)
+    return isinstance(value, str) and len(value) == length and _is_hex_text(value)
 
 
-def _are_hex(digits: str) -> bool:
+def _is_hex_text(digits: str) -> bool:
     return bytes.fromhex(digits).hex() == digits  # ten times as fast as looking at each
 
 
@@ -62,36 +63,36 @@ def _is_count(value: object) -> bool:
 def _check_listing(root: str, listing: Mapping[str, tuple[str, str]]) -> None:
     _check_paths(root, listing)
     modes, ids = {m for m, _ in listing.values()}, [i for _, i in listing.values()]
-    _demand(modes <= _MODES, f"{root}: a mode that no file has")
-    _demand(set(map(len, ids)) <= {40} and _are_hex("".join(ids)), f"{root}: not an object id")
+    _require(modes <= _MODES, f"{root}: invalid file mode")
+    _require(set(map(len, ids)) <= {40} and _is_hex_text("".join(ids)), f"{root}: not an object id")
 
 
 def _check_paths(root: str, paths: Collection[str]) -> None:
-    """As `check_upstream_path`, and such that the system can be asked for them."""
+    """Check paths as `check_upstream_path` does, and that the system can encode them."""
     together = "/" + "/ /".join(paths) + "/"
     together.encode("utf-8", "surrogateescape")  # UnicodeEncodeError is a ValueError
-    _demand("\0" not in together, f"{root}: a path with a NUL")
-    _demand(not paths or "//" not in together, f"{root}: a path with an empty part")
+    _require("\0" not in together, f"{root}: a path contains a NUL")
+    _require(not paths or "//" not in together, f"{root}: a path has an empty component")
     for path in [path for path in paths if "/." in path or path[0] == "."]:  # few
         check_upstream_path(path)
 
 
 def _check_hunks(hunks: object, roots: Collection[str]) -> None:
-    _demand(isinstance(hunks, list), "hunks: a list was expected")
+    _require(isinstance(hunks, list), "hunks: expected a list")
     assert isinstance(hunks, list)
     for number, record in enumerate(hunks):
-        _demand(isinstance(record, dict) and record["root"] in roots, f"hunks[{number}]: of no root")
+        _require(isinstance(record, dict) and record["root"] in roots, f"hunks[{number}]: unknown root")
         texts = (record["file"], record["patch"], record["component"])
         fine = all(isinstance(text, str) for text in texts) and record["state"] in _STATES
         fine = fine and _is_count(record["line"]) and _is_count(record["hunk"])
-        _demand(fine and _has_lines(record), f"hunks[{number}]: not a hunk's record")
+        _require(fine and _has_lines(record), f"hunks[{number}]: not a valid hunk record")
         text_checks.check_name(record["component"])
         record["patch"].encode("utf-8", "surrogateescape")
     _check_paths("hunks", {record["file"] for record in hunks})
 
 
 def _has_lines(record: Mapping[str, Any]) -> bool:
-    """Whether the lines of a hunk, those around it, and how often each is there, fit each other."""
+    """Return whether the lines, the context and the counts in a hunk record are consistent."""
     before, lines, after, copies = (record[key] for key in ("before", "lines", "after", "copies"))
     if not all(isinstance(part, list) for part in (before, lines, after, copies)):
         return False
@@ -111,18 +112,18 @@ def _has_lines(record: Mapping[str, Any]) -> bool:
 
 
 def _check_texts(texts: object) -> None:
-    _demand(isinstance(texts, dict), "texts: a mapping was expected")
+    _require(isinstance(texts, dict), "texts: expected a mapping")
     assert isinstance(texts, dict)
     for text in texts.values():
-        _demand(isinstance(text, str), "texts: a text was expected")
+        _require(isinstance(text, str), "texts: expected text")
         text.encode("utf-8", "surrogateescape")
 
 
 def _check_setup(setup: object) -> None:
-    _demand(isinstance(setup, dict), "setup: a mapping was expected")
+    _require(isinstance(setup, dict), "setup: expected a mapping")
     assert isinstance(setup, dict)
     for key in _TEXTS:
-        _demand(isinstance(setup.get(key, ""), str), f"setup.{key}: a text was expected")
+        _require(isinstance(setup.get(key, ""), str), f"setup.{key}: expected text")
     made = setup.get("made", 0)
-    _demand(_is_count(made) and made <= _LATEST, "setup.made: a time in seconds was expected")
-    _demand("lock" not in setup or _is_hex(setup["lock"], 64), "setup.lock: a digest was expected")
+    _require(_is_count(made) and made <= _MAXIMUM_TIME, "setup.made: expected a time in seconds")
+    _require("lock" not in setup or _is_hex(setup["lock"], 64), "setup.lock: expected a digest")

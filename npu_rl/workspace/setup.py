@@ -1,4 +1,4 @@
-"""`setup`: from a lock to a workspace that stands completely, or not at all."""
+"""The command `setup`: a workspace from a lock, completely or not at all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from npu_rl.lock.lock_model import Lock
 from npu_rl.store import Store, Unit
 from npu_rl.workspace import file_check, laid_files, local_edits, materialise, swap
 from npu_rl.workspace.confined_changes import LinkOnTheWay
-from npu_rl.workspace.interrupted_setup import keep_edits, recover_held
+from npu_rl.workspace.interrupted_setup import edit_keeper, recover_interrupted
 from npu_rl.workspace.layout import Layout, repository_name
 from npu_rl.workspace.receipt import Receipt, digest_of, read_receipt
 from npu_rl.workspace.up_to_date import Outcome, up_to_date
@@ -35,9 +35,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """What to set up, and how. manifest: its file; "./" paths of the lock start at its folder.
+    """Options of a setup.
 
-    python: the training interpreter, for the receipt; None is the one npu-rl runs in, or the receipt's before.
+    Attributes:
+        manifest: Its file; "./" paths of the lock are relative to its folder.
+        python: The training interpreter; None keeps the receipt's, or uses the one that runs npu-rl.
     """
 
     lock: Lock
@@ -52,7 +54,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Delivered:
-    """Everything a workspace is made of, in the store."""
+    """The objects of a workspace in the store."""
 
     units: list[Unit]
     composed: ComposedUnit
@@ -60,18 +62,19 @@ class Delivered:
     sources: dict[str, str]
 
 
-def run(request: Request, tell: Callable[[str], None]) -> Outcome:
-    """Set up, or say that nothing is to do.
+def run(request: Request, notify: Callable[[str], None]) -> Outcome:
+    """Set up the workspace, unless it is up to date.
 
-    Raises WorkspaceError when local edits are in the way (they are listed, nothing is changed).
+    Raises:
+        WorkspaceError: If it would replace local changes, which it lists; then nothing is changed.
     """
     started = time.monotonic()
     layout = request.layout
     text = lock_model.dump(request.lock)
-    _check_place(layout)
+    _check_target(layout)
     git_version()
-    with disk_errors(layout.root), exclusive(layout, tell):
-        recover_held(layout, tell)
+    with disk_errors(layout.root), exclusive(layout, notify):
+        recover_interrupted(layout, notify)
         if up_to_date(layout, text, request.python):  # another process was faster
             return Outcome(False, seconds=time.monotonic() - started)
         delivered = _deliver(request)
@@ -85,14 +88,14 @@ def run(request: Request, tell: Callable[[str], None]) -> Outcome:
                 layout.root, files
             )  # with --discard too: what can't be read stops it here
             if found and not request.discard:
-                raise _in_the_way(layout, found)
+                raise _local_changes_error(layout, found)
         staging = layout.hidden / f"staging-{os.urandom(6).hex()}"
         try:
             _stage(staging, request, delivered, files, text)
         except BaseException:
             layout.inside.remove(staging)
             raise
-        outcome.kept = swap.swap(layout, staging, keep_edits(layout))
+        outcome.kept = swap.swap(layout, staging, edit_keeper(layout))
     outcome.seconds = time.monotonic() - started
     return outcome
 
@@ -104,20 +107,20 @@ def _deliver(request: Request) -> Delivered:
 
     store = Store()
     store.sweep()
-    beside = request.manifest.parent
-    deliverer = Deliverer(store, request.network, beside, request.watcher)
+    manifest_folder = request.manifest.parent
+    deliverer = Deliverer(store, request.network, manifest_folder, request.watcher)
     deliveries = deliverer.deliver(request.lock, request.jobs)
     units = list(dict.fromkeys(unit for delivery in deliveries.values() for unit in delivery.units))
     return Delivered(
         units=units,
-        composed=composed(store, request.lock, units, beside),
+        composed=composed(store, request.lock, units, manifest_folder),
         received=sum(delivery.received for delivery in deliveries.values()),
         sources={name: delivery.source for name, delivery in deliveries.items()},
     )
 
 
 def _interpreter_before(layout: Layout) -> str | None:
-    """The interpreter a workspace names that is about to be replaced."""
+    """Return the interpreter in the receipt of the workspace that is being replaced."""
     try:
         named = read_receipt(layout).setup.get("python")
     except WorkspaceError:
@@ -125,14 +128,18 @@ def _interpreter_before(layout: Layout) -> str | None:
     return named if isinstance(named, str) and Path(named).is_file() else None
 
 
-def _check_place(layout: Layout) -> None:
-    """Refuse a path that can't be imported from, and a folder whose content is not ours to replace."""
+def _check_target(layout: Layout) -> None:
+    """Raise WorkspaceError for a path that Python can't import from, and a folder with files of others."""
     check_path(layout.root)
     if layout.root.is_symlink() and not layout.root.exists():
-        raise WorkspaceError("The workspace is a broken symbolic link", where=str(layout.root))
+        raise WorkspaceError(
+            "The workspace is a broken symbolic link",
+            where=str(layout.root),
+            hint="Choose another --workspace.",
+        )
     if layout.root.exists() and not layout.root.is_dir():
         raise WorkspaceError(
-            "The workspace is a file", where=str(layout.root), hint="Choose another --workspace."
+            "The workspace path is a file", where=str(layout.root), hint="Choose another --workspace."
         )
     for folder in (layout.hidden, layout.kept):
         if folder.is_symlink():
@@ -141,18 +148,18 @@ def _check_place(layout: Layout) -> None:
     # In this order, after the look: another setup that is just ending removes its journal last.
     if foreign and not layout.is_swapping and not layout.is_workspace:
         raise WorkspaceError(
-            f"{layout.root} holds {' and '.join(foreign)}, which npu-rl did not make",
-            hint="Choose another folder with --workspace, or move them away.",
+            f"{layout.root} contains {' and '.join(foreign)}, which npu-rl did not create",
+            hint="Choose another folder with --workspace, or move these files away.",
         )
 
 
-def _in_the_way(layout: Layout, found: local_edits.Edits) -> WorkspaceError:
+def _local_changes_error(layout: Layout, found: local_edits.Edits) -> WorkspaceError:
     return WorkspaceError(
-        f"{len(found)} local change{'s are' if len(found) > 1 else ' is'} in the way",
+        f"The workspace has {len(found)} local change{'s' if len(found) > 1 else ''} that setup would replace",
         where=str(layout.root),
         why=found.shown(),
-        hint="Keep them (npu-rl diff shows them; make them a patch), or move them to "
-        ".npu-rl/kept with: npu-rl setup --manifest NAME --discard",
+        hint="Save them as a patch (npu-rl diff), or move them to .npu-rl/kept with: "
+        "npu-rl setup --manifest NAME --discard",
     )
 
 
@@ -204,7 +211,7 @@ def _stage(
 
 
 def _stats(folder: Path, listing: Mapping[str, tuple[str, str]]) -> dict[str, file_check.Stat]:
-    """What `stat` says now. git wrote these files a moment ago from objects that were checked by hash."""
+    """Return the `stat` results of files that git has just written from verified objects."""
     stats = {}
     for path in listing:
         with contextlib.suppress(FileNotFoundError):

@@ -1,10 +1,10 @@
-"""A complete new workspace takes the place of the old one, by renames that a journal can finish.
+"""Replacing the old workspace by a new one, with renames that a journal makes recoverable.
 
-Until the journal is written the old workspace stands; from then on every next command carries the
-moves to their end, whatever killed the last one. Each move is known to be done or not by what exists.
+Until the journal is written, the old workspace remains; from then on the next setup completes the renames, whatever
+killed the last one. What exists shows which renames are done.
 
-All of it goes through `Layout.inside`: a journal and folders may come with a workspace of unknown origin, and no
-link in it leads a move or a removal elsewhere.
+All changes go through `Layout.inside`: the workspace and its journal are untrusted, and no link may redirect a rename
+or a removal.
 """
 
 from __future__ import annotations
@@ -20,20 +20,25 @@ from npu_rl.bounded import parse_json
 from npu_rl.errors import WorkspaceError
 from npu_rl.workspace.layout import MOVED, Layout
 
-# What is to be saved of the old parts (the first folder) goes to the second, which may not be there yet.
+# Moves what is to be saved from the old parts (the first folder) to the second, which may not exist yet.
 Keep = Callable[[Path, Path], None]
 
 _NAME = re.compile(r"(staging|old)-[0-9a-f]{12}")
-_KEPT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2}(\.[0-9]+)?")
-# What a killed command may leave in `.npu-rl`: our folders, and half-written files.
-_LEFT = re.compile(r"(staging|old)-[0-9a-f]{12}|\.clock-.*|\.[a-z]+\.json\.[0-9a-f]{12}")
+_KEPT_NAME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2}(\.[0-9]+)?")
+# What a killed command may leave in `.npu-rl`: its folders, and partial files.
+_LEFTOVER = re.compile(r"(staging|old)-[0-9a-f]{12}|\.clock-.*|\.[a-z]+\.json\.[0-9a-f]{12}")
 _MAXIMUM_SIZE = 64 * 1024
 
 
 @dataclass(frozen=True)
 class Journal:
-    """incoming: which of MOVED the new workspace has. kept: where a person's work goes.
-    moved: all is in place, only rubbish is left."""
+    """State of a swap.
+
+    Attributes:
+        incoming: Which of MOVED the new workspace has.
+        kept: Target of local changes.
+        moved: Whether everything is in place and only leftovers remain.
+    """
 
     staging: Path
     old: Path
@@ -42,6 +47,7 @@ class Journal:
     moved: bool = False
 
     def write(self, layout: Layout, *, moved: bool = False) -> None:
+        """Write the journal."""
         body = {
             "staging": self.staging.name,
             "old": self.old.name,
@@ -53,14 +59,14 @@ class Journal:
 
 
 def read_journal(layout: Layout) -> Journal | None:
-    """The journal of a swap that is not finished. Raises WorkspaceError if it is damaged."""
+    """Read the journal of an unfinished swap. Raises WorkspaceError if it is damaged."""
     try:
         body = parse_json(layout.inside.read(layout.journal, _MAXIMUM_SIZE))
         names = (body["staging"], body["old"])
         incoming = frozenset(body["in"])
-        ours = all(_NAME.fullmatch(name) for name in names) and _KEPT.fullmatch(body["kept"])
+        ours = all(_NAME.fullmatch(name) for name in names) and _KEPT_NAME.fullmatch(body["kept"])
         if not ours or not incoming <= set(MOVED):
-            raise ValueError("it names other places than a setup uses")  # they would be removed
+            raise ValueError("it names paths that setup never uses")  # they would be removed
         staging, old = (layout.hidden / name for name in names)
         return Journal(staging, old, incoming, layout.kept / body["kept"], bool(body["moved"]))
     except FileNotFoundError:
@@ -70,15 +76,17 @@ def read_journal(layout: Layout) -> Journal | None:
             "The journal of an interrupted setup can't be read",
             where=str(layout.journal),
             why=str(error),
-            hint="Set up another workspace. Your own work may be in code, src, .npu-rl/old-* and .npu-rl/kept here.",
+            hint="Set up another workspace. Your work may be in code, src, .npu-rl/old-* and .npu-rl/kept of this one.",
         ) from error
 
 
 def swap(layout: Layout, staging: Path, keep_edits: Keep) -> Path | None:
-    """Put `staging` in place. `keep_edits` is shown the old parts before they are removed.
+    """Put `staging` in place; `keep_edits` is called with the old parts before they are removed.
 
-    Returns where a person's work was put, if there was any.
-    Raises OSError if a part can't be moved; then all is as it was.
+    Returns the folder of saved local changes, if there are any.
+
+    Raises:
+        OSError: If a part can't be moved; then everything is moved back.
     """
     old = staging.with_name(staging.name.replace("staging-", "old-", 1))
     incoming = frozenset(name for name in MOVED if layout.inside.exists(staging / name))
@@ -95,9 +103,9 @@ def swap(layout: Layout, staging: Path, keep_edits: Keep) -> Path | None:
 
 
 def finish(layout: Layout, keep_edits: Keep) -> tuple[bool, Path | None]:
-    """Carry an interrupted swap to its end. Call with the workspace held.
+    """Complete an interrupted swap. The workspace must be locked.
 
-    Returns whether there was one, and where a person's work was put, if there was any.
+    Returns whether there was one, and the folder of saved local changes, if there are any.
     """
     journal = read_journal(layout)
     if journal is None:
@@ -119,22 +127,22 @@ def _clean_up(layout: Layout, journal: Journal, keep_edits: Keep) -> Path | None
 
 
 def _move_all(layout: Layout, journal: Journal) -> None:
-    """Old parts out, new parts in. What was done already is left."""
+    """Move the old parts out and the new parts in, except for moves already done."""
     inside = layout.inside
     for name in MOVED:
         place, new, old = layout.root / name, journal.staging / name, journal.old / name
         comes = name in journal.incoming
         if inside.exists(place) and (inside.exists(new) or not comes):
             if inside.exists(old):
-                _clear(layout, name, journal)
+                _move_new_files_aside(layout, name, journal)
             else:
                 inside.move(place, old)
         if comes and inside.exists(new):
             inside.move(new, place)
 
 
-def _clear(layout: Layout, name: str, journal: Journal) -> None:
-    """Something was made in a place of ours while the swap lay unfinished. In `.npu-rl` it is only a cache."""
+def _move_new_files_aside(layout: Layout, name: str, journal: Journal) -> None:
+    """Move aside a path that was created while the swap was unfinished; in `.npu-rl` it is only a cache."""
     if name.startswith(".npu-rl/"):
         layout.inside.remove(layout.root / name)
         return
@@ -143,7 +151,7 @@ def _clear(layout: Layout, name: str, journal: Journal) -> None:
 
 
 def _move_back(layout: Layout, journal: Journal) -> None:
-    """The way back through the same states, so that a kill on it is finished forwards like any other."""
+    """Undo the moves in reverse order, through the same states, so that a kill is recovered as usual."""
     inside = layout.inside
     for name in reversed(MOVED):
         place, new, old = layout.root / name, journal.staging / name, journal.old / name
@@ -154,15 +162,15 @@ def _move_back(layout: Layout, journal: Journal) -> None:
 
 
 def leftovers(layout: Layout) -> list[Path]:
-    """What a killed command left: to be removed with the workspace held, and without a journal."""
+    """Return leftovers of killed commands, to be removed if the workspace is locked and has no journal."""
     try:
-        return [path for path in layout.hidden.iterdir() if _LEFT.fullmatch(path.name)]
+        return [path for path in layout.hidden.iterdir() if _LEFTOVER.fullmatch(path.name)]
     except (FileNotFoundError, NotADirectoryError):
         return []
 
 
 def sweep(layout: Layout) -> None:
-    """Remove what a killed setup left before its journal was written. Call with the workspace held."""
+    """Remove leftovers of setups that were killed before the journal. The workspace must be locked."""
     if not layout.is_swapping:
         for path in leftovers(layout):
             layout.inside.remove(path)

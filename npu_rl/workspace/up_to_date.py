@@ -1,4 +1,4 @@
-"""Is there anything to do? Asked first by every setup, so it imports no more than the answer needs."""
+"""Whether a setup has anything to do; every setup checks this first, so imports are few."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from npu_rl.workspace.receipt import Receipt, read_receipt
 
 @dataclass
 class Outcome:
-    """What a setup did, for people and as the documented JSON."""
+    """The result of a setup."""
 
     changed: bool
     kept: Path | None = None
@@ -24,14 +24,15 @@ class Outcome:
 
 
 def untouched(layout: Layout, text: str, python: str | None = None) -> bool:
-    """Whether a setup from the lock `text` has nothing to do, not even to clean up."""
+    """Return whether a setup from the lock `text` has nothing to do, not even to clean up."""
     return not swap.leftovers(layout) and up_to_date(layout, text, python)
 
 
 def up_to_date(layout: Layout, text: str, python: str | None = None) -> bool:
-    """Whether the workspace is from exactly this lock and untouched since.
+    """Return whether the workspace was set up from exactly this lock and is unchanged.
 
-    python: the training interpreter that was asked for; None is whichever the receipt names.
+    Args:
+        python: The requested training interpreter; None accepts the receipt's.
     """
     if layout.is_swapping or not layout.is_workspace:
         return False
@@ -43,7 +44,7 @@ def up_to_date(layout: Layout, text: str, python: str | None = None) -> bool:
         return False  # damaged, or another setup is putting it in place: look again with the workspace held
     if python is not None and receipt.setup.get("python") != python:
         return False
-    if laid_files.is_of_older(receipt.setup):
+    if laid_files.is_from_older_version(receipt.setup):
         return False
     try:
         return _is_as_laid(layout, receipt)
@@ -53,7 +54,7 @@ def up_to_date(layout: Layout, text: str, python: str | None = None) -> bool:
 
 def _is_as_laid(layout: Layout, receipt: Receipt) -> bool:
     known = file_check.read_stats(layout.stat, receipt.digest)
-    around = laid_files.look_around(
+    around = laid_files.check_laid_files(
         layout.root, receipt.files, receipt.setup, known.get(laid_files.PACKS, {}), without_git=False
     )
     if around.drift:

@@ -1,4 +1,4 @@
-"""Who works in a workspace: a setup has it alone; a command that looks waits for one, and writes nothing to do so."""
+"""Locking of a workspace: exclusive for a setup; other commands wait for it, without writing anything."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from npu_rl.disk import disk_errors
 from npu_rl.errors import WorkspaceError
-from npu_rl.sources.progress import Tell
+from npu_rl.sources.progress import Notify
 from npu_rl.workspace.layout import Layout
 
 _LOCK = "busy.lock"
@@ -22,29 +22,35 @@ _ATTEMPTS = 100
 
 
 @contextlib.contextmanager
-def exclusive(layout: Layout, tell: Tell, wait: float = 600.0) -> Iterator[None]:
-    """Hold the workspace, made if it isn't there. Works between hosts on a network file system that has locks.
+def exclusive(layout: Layout, notify: Notify, wait: float = 600.0) -> Iterator[None]:
+    """Lock the workspace exclusively, and create it if necessary; works across hosts if the file system has locks.
 
-    tell: hears it if another command has to be waited for. wait: for how many seconds at most. Folders that this
-    made are removed again if it is left by an error and nothing else came into them.
-    Raises WorkspaceError after that time.
+    After an error, folders created here are removed if they are empty.
+
+    Args:
+        notify: Called if another command has to be waited for.
+        wait: Maximum time in seconds.
+
+    Raises:
+        WorkspaceError: If the workspace is not free within `wait` seconds.
     """
     with disk_errors(layout.root):
-        made, handle = _take(layout, tell, wait)
+        created, handle = _acquire(layout, notify, wait)
     try:
         yield
     except BaseException:
-        _leave_nothing(layout, made)
+        _remove_created(layout, created)
         raise
     finally:
         os.close(handle)  # gives the lock back
 
 
 @contextlib.contextmanager
-def settled(layout: Layout, tell: Tell, wait: float = 600.0) -> Iterator[None]:
-    """Wait for a setup that is going on, and keep others out for as long as this lasts. Nothing is written.
+def settled(layout: Layout, notify: Notify, wait: float = 600.0) -> Iterator[None]:
+    """Wait for a running setup and block new ones meanwhile, without writing anything.
 
-    Raises WorkspaceError if the setup takes longer than `wait` seconds, or if it was interrupted.
+    Raises:
+        WorkspaceError: If the setup takes longer than `wait` seconds, or if it was interrupted.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -53,20 +59,20 @@ def settled(layout: Layout, tell: Tell, wait: float = 600.0) -> Iterator[None]:
             handle = None
         if handle is not None:
             stack.callback(os.close, handle)
-            _wait_for(layout, handle, fcntl.LOCK_SH, tell, wait)
+            _wait_for(layout, handle, fcntl.LOCK_SH, notify, wait)
         if layout.is_swapping:
-            from npu_rl.workspace.interrupted_setup import interrupted
+            from npu_rl.workspace.interrupted_setup import interrupted_error
 
-            raise interrupted(layout)
+            raise interrupted_error(layout)
         yield
 
 
-def _take(layout: Layout, tell: Tell, wait: float) -> tuple[list[Path], int]:
-    """The folders that were made, and a handle on the file that holds the workspace."""
+def _acquire(layout: Layout, notify: Notify, wait: float) -> tuple[list[Path], int]:
+    """Return the created folders, and the handle of the lock file."""
     path = layout.hidden / _LOCK
     for attempt in itertools.count():
         try:
-            made = _make(layout)
+            created = _make(layout)
             handle = layout.inside.handle(path, os.O_RDWR | os.O_CREAT)
         except FileNotFoundError:
             if attempt == _ATTEMPTS:
@@ -75,14 +81,14 @@ def _take(layout: Layout, tell: Tell, wait: float) -> tuple[list[Path], int]:
         except OSError as error:
             if error.errno == errno.EINVAL:
                 raise WorkspaceError(
-                    f"{path} is not a file", hint="Remove it: npu-rl makes it when it needs it."
+                    f"{path} is not a regular file", hint="Remove it: npu-rl creates it when it needs it."
                 ) from error
             raise
         try:
-            _wait_for(layout, handle, fcntl.LOCK_EX, tell, wait)
+            _wait_for(layout, handle, fcntl.LOCK_EX, notify, wait)
             now = layout.inside.status(path)
             if now is not None and os.path.samestat(now, os.fstat(handle)):
-                return made, handle
+                return created, handle
         except BaseException:
             os.close(handle)
             raise
@@ -91,30 +97,30 @@ def _take(layout: Layout, tell: Tell, wait: float) -> tuple[list[Path], int]:
 
 
 def _make(layout: Layout) -> list[Path]:
-    """Make the workspace's folder and `.npu-rl`; those that were made, the outer ones first."""
+    """Create the workspace's folder and `.npu-rl`; return the created folders, outer ones first."""
     missing = [path for path in (layout.root, *layout.root.parents) if not path.exists()]
-    made = []
+    created = []
     for path in (*reversed(missing), layout.hidden):
         with contextlib.suppress(FileExistsError):
             path.mkdir()
-            made.append(path)
-    layout.inside.make(layout.hidden)  # raises if what is there is no folder
-    return made
+            created.append(path)
+    layout.inside.make(layout.hidden)  # raises if it is not a folder
+    return created
 
 
-def _leave_nothing(layout: Layout, made: list[Path]) -> None:
-    if layout.hidden not in made:
+def _remove_created(layout: Layout, created: list[Path]) -> None:
+    if layout.hidden not in created:
         return
     with contextlib.suppress(OSError):
         if [path.name for path in layout.hidden.iterdir()] == [_LOCK]:
             layout.inside.remove(layout.hidden / _LOCK)
-        for path in reversed(made):
+        for path in reversed(created):
             path.rmdir()
 
 
-def _wait_for(layout: Layout, handle: int, kind: int, tell: Tell, wait: float) -> None:
+def _wait_for(layout: Layout, handle: int, kind: int, notify: Notify, wait: float) -> None:
     end = time.monotonic() + wait
-    told = False
+    notified = False
     while True:
         try:
             return fcntl.flock(handle, kind | fcntl.LOCK_NB)
@@ -122,15 +128,17 @@ def _wait_for(layout: Layout, handle: int, kind: int, tell: Tell, wait: float) -
             pass
         except OSError:
             if kind == fcntl.LOCK_EX:
-                tell(f"note: {layout.root} is on a file system without locks; run one setup there at a time.")
+                notify(
+                    f"note: {layout.root} is on a file system without support for locks; run only one setup at a time."
+                )
             return None
-        if not told:
-            tell(f"Another npu-rl command is working in {layout.root}; waiting for it.")
-            told = True
+        if not notified:
+            notify(f"Another npu-rl command is using {layout.root}; waiting for it to finish.")
+            notified = True
         if time.monotonic() > end:
             raise WorkspaceError(
-                "Another npu-rl command is working in this workspace",
+                "Another npu-rl command is using this workspace",
                 where=str(layout.root),
-                hint="Wait until it has ended, then run again.",
+                hint="Wait until it has finished, then run again.",
             )
         time.sleep(_POLL)

@@ -1,4 +1,4 @@
-"""Where a workspace may lie: its path goes into PYTHONPATH, into scripts and into messages."""
+"""Validation of a workspace's path, which goes into PYTHONPATH, scripts and messages."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from npu_rl.errors import WorkspaceError
 
 
 def check_path(root: Path) -> None:
-    """Raise WorkspaceError for a path that Python or a shell would read as another.
+    """Raise WorkspaceError for a path that Python or a shell would misread.
 
-    With a `:` in it the code would verify and could not be imported, or another of that name would be.
+    With a `:` in it, the code would verify, but Python would not import it.
     """
     text = os.fspath(root)
     why = None
     if os.pathsep in text:
-        why = f"PYTHONPATH is split at every {os.pathsep!r}, so Python would not find the code."
+        why = f"It contains {os.pathsep!r}, which separates the entries of PYTHONPATH: Python would not find the code."
     elif any(ord(c) < 32 or ord(c) == 127 for c in text):
-        why = "It holds a control character, such as a line break."
+        why = "It contains a control character, such as a line break."
     if why is not None:
         raise WorkspaceError(
-            "A workspace can't have this path", where=text, why=why, hint="Choose another --workspace."
+            "Invalid workspace path", where=text, why=why, hint="Choose another --workspace."
         )

@@ -43,7 +43,7 @@ def test_messages_of_parallel_fetches_are_whole_lines(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [10, 11, 14])
 def test_a_list_that_is_cut_says_how_many_more(capsys: pytest.CaptureFixture[str], count: int) -> None:
-    lock = lock_model.read(lock_model.file_for(bundled_manifests()["deepseek-v3-cann"]))
+    lock = lock_model.read(lock_model.lock_path(bundled_manifests()["deepseek-v3-cann"]))
     verl = lock.components["verl"]
     merge = replace(verl.merges[0], outside=tuple(f"docs/{number}.md" for number in range(count)))
     _print(replace(lock, components={"verl": replace(verl, merges=(merge,))}))

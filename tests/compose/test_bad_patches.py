@@ -51,7 +51,7 @@ DOES_NOT_APPLY: dict[str, tuple[str, list[str]]] = {
     ),
     "already applied": (
         edit("pkg/a.py", hunk(2, " line 2", "-LINE 3", "+line 3", " line 4")),
-        ["hunk 1 of pkg/a.py", "already there, at line 2", "drop the patch"],
+        ["hunk 1 of pkg/a.py", "already there, at line 2", "remove the patch"],
     ),
     "other lines": (
         edit("pkg/a.py", FIRST, hunk(22, " line 22", "-line two dozens", "+x", " line 24", " line 25")),
@@ -80,7 +80,7 @@ DOES_NOT_APPLY: dict[str, tuple[str, list[str]]] = {
     "a file where a folder is": (edit("pkg/sub", FIRST), ["pkg/sub is not in the tree"]),
     "a file that is there": (
         "--- /dev/null\n+++ b/pkg/a.py\n@@ -0,0 +1 @@\n+new\n",
-        ["pkg/a.py is to be created but is there already"],
+        ["pkg/a.py is created by the patch but already exists"],
     ),
     "a deletion of something else": (
         "--- a/pkg/sub/b.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-not b\n",
@@ -96,7 +96,7 @@ DOES_NOT_APPLY: dict[str, tuple[str, list[str]]] = {
     ),
     "outside of what is taken": (
         GOOD + edit("setup.py", "@@ -1 +1 @@\n-s\n+t\n"),
-        ["touches paths outside what is taken", "setup.py", "`exclude:`", "`checkout: full`"],
+        ["changes paths that the component does not take", "setup.py", "`exclude:`", "`checkout: full`"],
     ),
     "through a symbolic link": (
         edit("pkg/link/b.py", "@@ -1 +1 @@\n-b\n+c\n"),
@@ -108,7 +108,7 @@ DOES_NOT_APPLY: dict[str, tuple[str, list[str]]] = {
     ),
     "a symbolic link itself": (
         edit("pkg/link", "@@ -1 +1 @@\n-sub\n\\ No newline at end of file\n+/etc\n"),
-        ["pkg/link is a symbolic link; patches change files only"],
+        ["pkg/link is a symbolic link, and a patch can change only files"],
     ),
 }
 

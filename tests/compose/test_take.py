@@ -40,15 +40,15 @@ def refused(world: World, entry: object, error: type[Exception] = LockError) -> 
 @pytest.mark.parametrize(
     ("path", "says"),
     [
-        ("absent", "In its root there is: README, pkg, setup.py"),
-        ("pkg/absent/deeper", "In pkg there is: a.py, sub"),
-        ("pkg/sub/c.py", "In pkg/sub there is: b.py"),
+        ("absent", "Its root contains: README, pkg, setup.py"),
+        ("pkg/absent/deeper", "pkg contains: a.py, sub"),
+        ("pkg/sub/c.py", "pkg/sub contains: b.py"),
         ("setup.py/x", "setup.py is a file."),
     ],
 )
 def test_a_path_that_is_not_there(world: World, path: str, says: str) -> None:
     message = refused(world, component(plain(world), take=takes((path, "x"))))
-    assert f"up has no {path} at this pin" in message and says in message
+    assert f"up has no path {path} at this pin" in message and says in message
 
 
 def test_a_long_folder_is_listed_in_part(world: World) -> None:
@@ -159,7 +159,7 @@ def test_a_whole_checkout_lies_under_src_with_its_patches(world: World) -> None:
         ("src/up", "setup.py"),
     }
     narrow = refused_patch(world, {**entry, "checkout": "take"})
-    assert "touches paths outside what is taken" in narrow and "setup.py" in narrow
+    assert "changes paths that the component does not take" in narrow and "setup.py" in narrow
 
 
 def refused_patch(world: World, entry: object) -> str:
@@ -234,9 +234,9 @@ def test_another_commit_of_a_submodule_is_told(world: World) -> None:
 def test_a_submodule_nobody_named(world: World) -> None:
     up, _, _ = with_module(world)
     message = refused(world, component(up))
-    assert "submodules that the manifest does not name" in message and "pkg/lib" in message
+    assert "submodules that the manifest does not list" in message and "pkg/lib" in message
     message = refused(world, component(up, take=takes(("pkg/lib", "lib"))))
-    assert "pkg/lib of up is a submodule that the manifest does not name" in message
+    assert "pkg/lib of up is a submodule that the manifest does not list" in message
     world.locked({"up": component(up, take=takes(("pkg/sub", "sub")))})  # elsewhere it does not matter
 
 
@@ -244,7 +244,7 @@ def test_a_submodule_wrongly_named(world: World) -> None:
     up, lib, oid = with_module(world)
     module = {"git": lib.url, "ref": oid}
     message = refused(world, component(up, submodules={"pkg/lib": module, "pkg/bil": module}))
-    assert "up has no submodule at pkg/bil" in message and "Its submodules there: pkg/lib" in message
+    assert "up has no submodule at pkg/bil" in message and "Submodules in the taken paths: pkg/lib" in message
     message = refused(world, component(up, submodules={"pkg/lib": {**module, "ref": "1" * 40}}), SourceError)
     assert "The submodule pkg/lib of up can't be fetched" in message and "1" * 40 in message
     wrong = {**module, "git": f"file://{world.root}/nowhere.git"}
@@ -258,7 +258,7 @@ def test_a_part_of_a_submodule(world: World) -> None:
         up, take=takes(("pkg/lib/deep", "deep")), submodules={"pkg/lib": {"git": lib.url, "ref": oid}}
     )
     message = refused(world, entry)
-    assert "pkg/lib is a submodule" in message and "Take pkg/lib as a whole" in message
+    assert "pkg/lib is a submodule" in message and "Take all of pkg/lib" in message
 
 
 # -- symbolic links ------------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ def test_a_link_that_leaves_the_tree(world: World, what: str, checkout: str) -> 
     up.commit({path: File(target, mode="120000") for path, target in LEAVING[what].items()})
     wanted = [] if checkout == "full" else takes(("pkg", "pkg"))
     message = refused(world, component(up, checkout=checkout, take=wanted), ComposeError)
-    assert "has a symbolic link that leaves the tree" in message
+    assert "has a symbolic link that points outside the tree" in message
     assert f"pkg/link -> {LEAVING[what]['pkg/link']}" in message or "pkg/up -> .." in message
 
 

@@ -99,7 +99,7 @@ def test_methods_of_one_name_in_two_classes(world: World) -> None:
         error.value
     )
     assert "`offset: 160` would allow it." in str(error.value)
-    with pytest.raises(PatchError, match="`offset: 159` allows fewer"):
+    with pytest.raises(PatchError, match="`offset: 159` does not allow that"):
         locked(world, changed, text, offset=159)
     lock = locked(world, changed, text, offset="160")
     assert lock.components["up"].patches[0].offsets == {"1": 160}
@@ -111,9 +111,9 @@ def test_a_bound_of_the_offset(world: World) -> None:
     content = "import x\n" * 3 + function("one")
     text = patch(hunk(ONE_AT, "def one():"))
     assert locked(world, content, text, offset=3).components["up"].patches[0].offsets == {"1": 3}
-    with pytest.raises(PatchError, match="allows fewer") as error:
+    with pytest.raises(PatchError, match="does not allow that") as error:
         locked(world, content, text, offset=2)
-    assert "+3 lines" in str(error.value) and "write a larger `offset:`" in str(error.value)
+    assert "+3 lines" in str(error.value) and "set a larger `offset:`" in str(error.value)
 
 
 def test_a_heading_may_be_removed_where_the_place_is_right(world: World) -> None:

@@ -54,7 +54,7 @@ class Stage:
         return self.home / f"{name}.yaml"
 
     def lock(self, name: str) -> Lock:
-        return lock_model.read(lock_model.file_for(self.manifest(name)))
+        return lock_model.read(lock_model.lock_path(self.manifest(name)))
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Scene:
         hint = told.stderr.rpartition("Finish it: npu-rl ")[2]
         done = run_cli(shlex.split(hint), self.env)
         assert done.returncode == 0, done.stderr
-        assert "Finished a setup that was interrupted." in done.stderr
+        assert "Finished an interrupted setup." in done.stderr
 
     def check(self, *names: str) -> None:
         """There is a whole workspace of one of these locks, perhaps once its setup is finished, or none yet."""

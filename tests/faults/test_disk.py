@@ -68,7 +68,7 @@ def test_the_workspaces_disk_is_full(scene: Scene, big: Path, tmp_path: Path) ->
         before = snapshot(place)
         done = run_cli(["setup", "-m", big, "-w", place], scene.env)
         assert done.returncode == 3, done.stderr
-        assert "The disk is full" in done.stderr
+        assert "the disk may be full" in done.stderr
         assert "Free some space" in done.stderr
         assert snapshot(place) == before
         assert run_cli(["verify", "--deep", "-w", place], scene.env).returncode == 0
@@ -87,7 +87,7 @@ def test_a_disk_with_no_room_at_all_is_refused_before_anything_is_written(
         (disk / "filler").write_bytes(bytes(20 * 4096))
         done = run_cli(["setup", "-m", scene.stage.manifest("old"), "-w", disk / "w"], scene.env)
         assert done.returncode == 3, done.stderr
-        assert "disk is" in done.stderr
+        assert "free disk space" in done.stderr
         assert not (disk / "w/code").exists()
         (disk / "filler").unlink()
         subprocess.run(["mount", "-o", "remount,size=20000000", str(disk)], check=True)
@@ -127,7 +127,7 @@ def test_a_file_that_is_too_large_for_the_disk(scene: Scene, big: Path, limit: i
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
     )  # fmt: skip
     assert done.returncode == 3, done.stderr
-    assert "too large for this disk" in done.stderr or "does not take a file" in done.stderr
+    assert "too large for this disk" in done.stderr or "could not write a file" in done.stderr
     assert "Traceback" not in done.stderr
     assert snapshot(scene.layout.root) == before
     scene.check("old")

@@ -106,7 +106,7 @@ def test_a_dripping_sdist_is_given_up_on(tmp_path: Path) -> None:
     page = HTML + b'<a href="/pkg-1.0.tar.gz">pkg-1.0.tar.gz</a>'
     answers = iter([[page], dripping(HEAD % b"application/gzip" + b"Content-Length: 5000\r\n\r\n", b"x")])
     with serving(lambda: next(answers)) as url:
-        with pytest.raises(SourceError, match="less than 1 kB/s"):
+        with pytest.raises(SourceError, match="slower than 1 kB/s"):
             download_sdist(
                 "pkg", "1.0", sha256=None, settings=settings(url), folder=tmp_path, pause=lambda _: None
             )

@@ -44,7 +44,7 @@ def test_json_that_is_none_is_one_error(text: bytes, tmp_path: Path) -> None:
 
 def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "f")
-    with pytest.raises(OSError, match="no regular file"):
+    with pytest.raises(OSError, match="Not a regular file"):
         read_file(tmp_path / "f")
     with pytest.raises(IsADirectoryError):
         read_file(tmp_path)
@@ -102,11 +102,11 @@ ODD_TREES: dict[str, tuple[list[tuple[str, str, str]], str]] = {
     "a stream of .git": ([("100644", ".git::$INDEX_ALLOCATION", "blob")], "git's own folder"),
     "a backslash after .git": ([("100644", ".git\\config", "blob")], "git's own folder"),
     ".git in capitals": ([("40000", ".GIT", "tree")], "git's own folder"),
-    "the folder above": ([("40000", "..", "tree")], "the part '..'"),
-    "the folder itself": ([("100644", ".", "blob")], "the part '.'"),
+    "the folder above": ([("40000", "..", "tree")], "a path component is '..'"),
+    "the folder itself": ([("100644", ".", "blob")], "a path component is '.'"),
     "a long name": ([("100644", "n" * 256, "blob")], "longer than 255 bytes"),
     "an empty symlink": ([("120000", "a", "empty")], "0 bytes long"),
-    "a tree as a file": ([("100644", "a", "tree")], "content is no file"),
+    "a tree as a file": ([("100644", "a", "tree")], "object is not a blob"),
 }
 
 

@@ -343,7 +343,7 @@ def a_run_record(stage: Stage, m: Mutator) -> None:
             "utf-8", "surrogatepass"
         )
         (run / name).write_bytes(text + b"\n")
-    record = RunRecord.look(stage.folder / "runs", "r")
+    record = RunRecord.load(stage.folder / "runs", "r")
     str(attempts_in(record.folder))
     curve(record.folder)
 
@@ -442,7 +442,7 @@ def a_bundle(stage: Stage, m: Mutator) -> None:
     place = stage.folder / "up.bundle"
     place.write_bytes(m.bytes((stage.world.root / "project" / "up.bundle").read_bytes()))
     lock = lock_model.read(stage.world.root / "project" / "m.lock.json")
-    wants = lock.components["up"].wants()
+    wants = lock.components["up"].wanted_objects()
     fetch_bundle(Store(stage.folder / "bundle-store"), GitRequest("up", wants), place, Network(), Silent())
     shutil.rmtree(stage.folder / "bundle-store")
 

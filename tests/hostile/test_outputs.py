@@ -82,7 +82,7 @@ def test_a_lock_is_written_through_a_link_and_keeps_its_permissions(world: World
     assert run_cli(["lock", "-m", manifest, "-o", link], world.env).returncode == 0
     assert link.is_symlink() and real.is_file()
     shutil.rmtree(real.parent)
-    assert_told(run_cli(["lock", "-m", manifest, "-o", link], world.env), "There is no such folder", code=2)
+    assert_told(run_cli(["lock", "-m", manifest, "-o", link], world.env), "The folder does not exist", code=2)
 
 
 def test_ours_own_output_is_not_replaced(world: World, tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_ours_own_output_is_not_replaced(world: World, tmp_path: Path) -> None:
         done = subprocess.run(
             command, env=world.env, stdout=out, stderr=subprocess.PIPE, text=True, check=False
         )
-    assert_told(done, "own messages", code=2)  # type: ignore[arg-type]
+    assert_told(done, "messages are redirected", code=2)  # type: ignore[arg-type]
 
 
 # -- the store -----------------------------------------------------------------------------------------

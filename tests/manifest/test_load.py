@@ -145,7 +145,7 @@ def chain(folder: Path, length: int) -> str:
 
 def test_eight_parents_and_no_more(tmp_path: Path) -> None:
     assert len(load_manifest(chain(tmp_path, 8)).files) == 9
-    with pytest.raises(ManifestError, match="more than 8 manifests"):
+    with pytest.raises(ManifestError, match="more than 8 levels of `extends:`"):
         load_manifest(chain(tmp_path, 9))
 
 

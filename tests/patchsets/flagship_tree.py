@@ -51,7 +51,7 @@ def tree(
     laid: a code tree that has the same files already, such as the quickstart's has vLLM's; no upstream is read then.
     """
     loaded = load_manifest(MANIFEST)
-    lock = lock_model.read(lock_model.file_for(loaded.path))
+    lock = lock_model.read(lock_model.lock_path(loaded.path))
     folder.mkdir(parents=True)
     left_out = False
     for name in components:

@@ -66,12 +66,12 @@ def test_a_name_that_is_no_test() -> None:
 def test_a_bundled_lock_is_the_one_of_its_manifest(name: str, tmp_path: Path) -> None:
     """What `lock --check` says without a network: the manifest, the runtime and the patches are the locked ones."""
     loaded = load_manifest(name)
-    lock = lock_model.read(lock_model.file_for(loaded.path))
+    lock = lock_model.read(lock_model.lock_path(loaded.path))
     again = f"write it again: .ci/regenerate manifests/{name}.lock.json"
     assert lock.manifest == loaded.manifest.name == name
     assert lock.manifest_digest == loaded.digest, again
     assert lock.manifest_files == dict(loaded.files), again
-    assert lock_model.dump(lock) == lock_model.file_for(loaded.path).read_text(encoding="utf-8")
+    assert lock_model.dump(lock) == lock_model.lock_path(loaded.path).read_text(encoding="utf-8")
     init_bare(tmp_path / "git")
     trees = Trees(Git(tmp_path / "git"))
     assert lock.runtime == write_runtime(trees), again

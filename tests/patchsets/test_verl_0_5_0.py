@@ -28,7 +28,7 @@ FOLDER = "verl/workers/rollout"
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """The rollouts of the very sdist that the quickstart locks."""
-    lock = lock_model.read(lock_model.file_for(find_manifest("quickstart")))
+    lock = lock_model.read(lock_model.lock_path(find_manifest("quickstart")))
     (source,) = lock.components["verl"].sources
     assert source.pypi == "verl==0.5.0"
     folder = tmp_path_factory.mktemp("sdist")

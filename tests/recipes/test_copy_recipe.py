@@ -64,7 +64,7 @@ def test_a_recipe_ends_in_yaml(here: Path, target: str) -> None:
 def test_unknown_names_and_paths_are_refused() -> None:
     with pytest.raises(RecipeError, match="did you mean 'quickstart'"):
         copy_recipe("quickstrat")
-    with pytest.raises(RecipeError, match="There is no bundled recipe"):
+    with pytest.raises(RecipeError, match="Unknown bundled recipe"):
         copy_recipe("./quickstart.yaml")
 
 

@@ -14,7 +14,7 @@ import yaml
 
 from npu_rl.bundled import bundled_manifests, bundled_recipes, data_root
 from npu_rl.config.yaml_reader import read_yaml
-from npu_rl.lock.lock_model import file_for
+from npu_rl.lock.lock_model import lock_path
 from npu_rl.lock.lock_model import read as read_lock
 from npu_rl.manifest.manifest_kind import MANIFEST
 from npu_rl.recipes.load_recipe import load_recipe
@@ -208,7 +208,7 @@ def test_the_vocabulary_is_not_sorted_at_each_token() -> None:
     assert given["deepseek-v3-cann"]["VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE"] == "1", (
         "top_k 50 and top_p 0.9 there"
     )
-    locked = read_lock(file_for(bundled_manifests()[recipe.manifest]))
+    locked = read_lock(lock_path(bundled_manifests()[recipe.manifest]))
     assert "VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE" not in locked.env
 
 

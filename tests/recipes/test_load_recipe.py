@@ -183,7 +183,7 @@ def test_find_recipe(tmp_path: Path) -> None:
     assert find(RECIPE, "quickstart") == data_root() / "recipes" / "quickstart.yaml"
     path = write(tmp_path / "r.yaml", MINIMAL)
     assert find(RECIPE, path) == Path(path)
-    with pytest.raises(RecipeError, match="There is no such recipe"):
+    with pytest.raises(RecipeError, match="No such recipe file"):
         find(RECIPE, str(tmp_path / "nobody.yaml"))
 
 
@@ -196,7 +196,7 @@ def chain(folder: Path, length: int) -> str:
 
 def test_eight_parents_and_no_more(tmp_path: Path) -> None:
     assert len(load_recipe(chain(tmp_path, 8)).files) == 9
-    with pytest.raises(RecipeError, match="more than 8 recipes"):
+    with pytest.raises(RecipeError, match="more than 8 levels of `extends:`"):
         load_recipe(chain(tmp_path, 9))
 
 

@@ -60,8 +60,8 @@ def test_what_no_request_brings_is_refused(world: World) -> None:
     pin = up.id("main")
     pull(up, 7, {"pkg/a.py": "A\n", "link": File("pkg", mode="120000"), "file": "f\n"})
     for take, says in (
-        (("recipe/r1", "r"), "up has no recipe/r1 at this pin"),
-        (("recipe/*", "r"), "`take:` has no patterns"),
+        (("recipe/r1", "r"), "up has no path recipe/r1 at this pin"),
+        (("recipe/*", "r"), "`take:` does not support patterns"),
         (("link", "link"), "link of up is a symbolic link"),
         (("file", "."), "file of up is a file"),
     ):
@@ -86,7 +86,7 @@ def test_the_lock_proves_that_the_pin_does_not_have_it(world: World) -> None:
     ):
         forged = replace(whole, take=(take,), proof=proof)
         text = lock_model.dump(replace(lock, components={"up": forged}))
-        with pytest.raises(LockError, match="may be there, and is said not to be"):
+        with pytest.raises(LockError, match="is recorded as absent, and the proof does not show that"):
             lock_model.parse(text, "lock")
 
 
@@ -94,9 +94,7 @@ def test_the_lock_proves_that_the_pin_does_not_have_it(world: World) -> None:
 def test_take_has_no_patterns(world: World, pattern: str) -> None:
     up = world.repo()
     up.commit({"pkg/a.py": "a\n", "odd/*.py": "o\n"})
-    with pytest.raises(
-        LockError, match=r"(?s)there is: a\.py.*has no patterns, and \* \? \[ stand for themselves"
-    ):
+    with pytest.raises(LockError, match=r"(?s)contains: a\.py.*does not support patterns"):
         world.locked({"up": component(up, take=takes((pattern, "pkg")))})
     made = world.compose(world.locked({"up": component(up, take=takes(("odd/*.py", "x.py")))}))
     assert made.code["x.py"] == b"o\n"

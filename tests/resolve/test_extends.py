@@ -56,16 +56,16 @@ def test_what_a_list_replaces_is_told(chain: World) -> None:
     grand = chain.root / "project/grand.yaml"
     there = 1 + grand.read_text().splitlines().index('    "./a.patch",')
     assert told == (
-        f"note: {path}:{line}: components.up.patches drops 1 entry of the parent's; "
-        f"`patches: {{append: [...]}}` would add to the list:\n  ./a.patch ({grand}:{there})"
+        f"note: {path}:{line}: components.up.patches drops 1 entry of the parent; write "
+        f"`patches: {{append: [...]}}` to add to its list instead:\n  ./a.patch ({grand}:{there})"
     )
 
 
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ({"tree": {"patches": []}}, "tree.patches drops 1 entry of the parent's:\n  ./e.patch"),
-        ({"tree": None}, "tree.patches drops 1 entry of the parent's:\n  ./e.patch"),
+        ({"tree": {"patches": []}}, "tree.patches drops 1 entry of the parent:\n  ./e.patch"),
+        ({"tree": None}, "tree.patches drops 1 entry of the parent:\n  ./e.patch"),
         ({"components": {"up": {"patches": None}}}, "components.up.patches drops 2 entries"),
         ({"components": {"up": {"take": takes(("more", "more"))}}}, "\n  {from: pkg, to: pkg}"),
         ({"requirements": ["ray==2.43.0"]}, "requirements drops 2 entries"),

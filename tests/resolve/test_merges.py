@@ -176,7 +176,7 @@ def test_a_merge_that_would_move_the_pin_is_refused_with_the_count_and_the_ways_
     with pytest.raises(DriftError) as error:
         world.lock()
     message = str(error.value)
-    assert "would move up by 3 commits, 2 of them of refs/heads/main" in message
+    assert "would move up by 3 commits, 2 of them from refs/heads/main" in message
     assert "has 1 commit of its own" in message
     assert "how: pick" in message and "drift: allow" in message
     assert not (world.root / "project" / "m.lock.json").exists()
@@ -229,7 +229,7 @@ def test_conflicts_are_listed(world: World) -> None:
     assert "pkg/c.py" not in str(error.value)
 
 
-@pytest.mark.parametrize(("how", "says"), [("merge", "brings nothing"), ("pick", "it was merged")])
+@pytest.mark.parametrize(("how", "says"), [("merge", "adds no commits"), ("pick", "it was merged")])
 def test_a_request_that_was_merged_already(world: World, how: str, says: str) -> None:
     up = world.repo()
     base = up.commit({"pkg/a.py": "one\n"})
@@ -318,7 +318,7 @@ def test_the_whole_repository_may_be_expected(world: World) -> None:
     lock = world.locked({"up": component(up, merge=[request(1)], expect=expected)})
     assert lock.components["up"].repository == expected
     world.manifest({"up": component(up, merge=[request(1)], expect=base)})
-    with pytest.raises(LockError, match="not the expected tree") as error:
+    with pytest.raises(LockError, match="does not have the expected tree") as error:
         world.lock()
     assert expected in str(error.value)
 
@@ -338,7 +338,7 @@ def test_a_request_that_brings_a_submodule(world: World) -> None:
     base = up.commit({"pkg/a.py": "a\n"})
     pull(up, 1, {"pkg/lib": File(base, mode="160000")})
     world.manifest({"up": component(up, merge=[request(1)])})
-    with pytest.raises(LockError, match="submodules that the manifest does not name") as error:
+    with pytest.raises(LockError, match="submodules that the manifest does not list") as error:
         world.lock()
     assert "pkg/lib" in str(error.value)
 

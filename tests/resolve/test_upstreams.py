@@ -73,7 +73,7 @@ def test_the_committed_lock_is_up_to_date(name: str, env: dict[str, str], tmp_pa
 
 
 def test_the_requests_give_the_repositorys_own_tree(upstreams: Path) -> None:
-    lock = lock_model.read(lock_model.file_for(load_manifest("deepseek-v3-cann").path))
+    lock = lock_model.read(lock_model.lock_path(load_manifest("deepseek-v3-cann").path))
     ascend = lock.components["vllm-ascend"]
     assert ascend.repository == VLLM_ASCEND
     upstream = upstreams / "vllm-project+vllm-ascend" / "repo"
@@ -83,7 +83,7 @@ def test_the_requests_give_the_repositorys_own_tree(upstreams: Path) -> None:
 
 
 def test_the_workspace_is_proven(name: str, env: dict[str, str], workspace: Path) -> None:
-    lock = lock_model.read(lock_model.file_for(load_manifest(name).path))
+    lock = lock_model.read(lock_model.lock_path(load_manifest(name).path))
     done = run_cli(["verify", "-w", workspace, "--deep", "--json"], env, timeout=600)
     assert done.returncode == 0, done.stderr + done.stdout
     report = json.loads(done.stdout)

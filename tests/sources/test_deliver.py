@@ -100,7 +100,7 @@ def test_a_mirror_that_is_gone_is_followed_by_the_next(
     assert notes.ended == {"up": delivery.received}
     (note,) = notes.notes
     assert note.startswith(f"up: {DEAD}: fatal: ")
-    assert note.endswith("; asking the next source")
+    assert note.endswith("; trying the next source")
 
 
 def test_a_mirror_with_other_content_is_refused_and_followed(
@@ -112,7 +112,7 @@ def test_a_mirror_with_other_content_is_refused_and_followed(
     lock = lock_of(up=component(upstream, LockedSource(git=liar.url), LockedSource(git=upstream.repo.url)))
     delivery = deliverer(store, tmp_path, notes).deliver(lock, 4)["up"]
     assert delivery.source == upstream.repo.url
-    assert "it served other content" in notes.notes[0]
+    assert "the server sent other objects" in notes.notes[0]
 
 
 def test_git_first_then_pypi(upstream: Upstream, store: Store, tmp_path: Path, index: PackageIndex) -> None:
@@ -121,9 +121,9 @@ def test_git_first_then_pypi(upstream: Upstream, store: Store, tmp_path: Path, i
     lock = lock_of(up=component(upstream, LockedSource(git=DEAD), PYPI))
     delivery = deliverer(store, tmp_path, notes).deliver(lock, 4)["up"]
     assert delivery.source == "up==1.0"
-    assert "asking the next source" in notes.notes[0]
+    assert "trying the next source" in notes.notes[0]
     init_bare(tmp_path / "scratch")
-    wants = lock.components["up"].wants()
+    wants = lock.components["up"].wanted_objects()
     assert reached(upstream.repo, *wants) <= set(objects_of(delivery.units[0], tmp_path / "scratch"))
 
 
@@ -166,7 +166,7 @@ def test_when_nobody_delivers_every_reason_is_told(
     why = (caught.value.why or "").splitlines()
     assert why[0].startswith(DEAD)
     assert any(line.startswith("up==1.0: ") for line in why)
-    assert "there is no bundle" in why[-1]
+    assert "can't open the bundle" in why[-1]
     assert "--rewrite" in (caught.value.hint or "")
 
 

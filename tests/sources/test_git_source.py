@@ -25,7 +25,7 @@ from npu_rl.sources.git_fetch import (
     remote,
 )
 from npu_rl.sources.progress import Silent
-from npu_rl.sources.transfer_errors import Fault, NotDelivered, fault_of, gist, may_pass
+from npu_rl.sources.transfer_errors import Fault, NotDelivered, fault_of, is_retryable, main_message
 from npu_rl.sources.url_rewriting import Rewrites
 from npu_rl.store import Store, Unit
 from tests.sources.mirrors import (
@@ -158,7 +158,7 @@ def test_a_mirror_without_pull_requests_says_what_it_lacks(
     why = caught.value.why or ""
     assert "by object id" in why
     assert "couldn't find remote ref refs/pull/7/head" in why
-    assert f"everything: it served other content ({request.wants[0][:12]} is not in it)" in why
+    assert f"everything: the server sent other objects ({request.wants[0][:12]} is missing)" in why
 
 
 @pytest.mark.parametrize("kind", OLD)
@@ -184,7 +184,7 @@ def test_other_content_under_the_same_name_is_refused(
     request = upstream.request(upstream.tip)
     with server(kind, tmp_path / "liar") as url, pytest.raises(SourceError) as caught:
         fetch_from(store, request, url, network(), Silent())
-    assert "it served other content" in (caught.value.why or "")
+    assert "the server sent other objects" in (caught.value.why or "")
     assert store.find(request.key) is None
 
 
@@ -270,7 +270,7 @@ def test_an_answer_that_breaks_off_is_asked_for_again(
     request, notes = upstream.request(upstream.tip), Notes()
     unit, _ = fetch_from(store, request, http.url("up.git"), network(retries=3), notes)
     assert unit.facts()["step"] == "by object id"
-    assert [note.rpartition("; ")[2] for note in notes.notes] == ["trying again in 0 s"] * 2
+    assert [note.rpartition("; ")[2] for note in notes.notes] == ["retrying in 0 s"] * 2
     check(unit, request, upstream, scratch)
 
 
@@ -428,7 +428,7 @@ WORDS = {
 def test_faults(words: str, fault: Fault) -> None:
     error = GitError(["fetch"], 128, words)
     assert fault_of(error) is fault
-    assert may_pass(error) is (fault in (Fault.DOWN, Fault.CUT))
+    assert is_retryable(error) is (fault in (Fault.DOWN, Fault.CUT))
 
 
 def test_the_line_that_says_most_is_shown() -> None:
@@ -438,8 +438,8 @@ def test_the_line_that_says_most_is_shown() -> None:
         "warning: x\nfatal: something new\nand more": "fatal: something new",
         "no idea": "no idea",
     }.items():
-        assert gist(GitError(["fetch"], 128, words)) == line
-    assert gist(GitError(["fetch"], 128, "")) == "exit status 128"
+        assert main_message(GitError(["fetch"], 128, words)) == line
+    assert main_message(GitError(["fetch"], 128, "")) == "exit status 128"
 
 
 # -- addresses -----------------------------------------------------------------------------------------
@@ -584,7 +584,7 @@ def test_ls_remote_tries_again_and_then_says_why(http: HttpGit, scratch: Path) -
     http.failures = 1
     assert ls_remote(Git(scratch), http.url("up.git"), ["refs/heads/main"], network(retries=1), "up")
     http.failures = 1000
-    with pytest.raises(SourceError, match="can't be asked") as caught:
+    with pytest.raises(SourceError, match="can't be read") as caught:
         ls_remote(Git(scratch), http.url("up.git"), ["refs/heads/main"], network(retries=1), "up")
     assert "503" in (caught.value.why or "")
     assert len(http.requests) == 2 + 1 + 2

@@ -141,7 +141,7 @@ NAMES = {
     "p/../../x": "'..'",
     "..": "'..'",
     "p/./x": "'.'",
-    "p//x": "segment ''",
+    "p//x": "component ''",
     "p\\x": "backslash",
     "p/a\\..\\b": "backslash",
     "p/a\nb": "control character",

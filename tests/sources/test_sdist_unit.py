@@ -114,7 +114,7 @@ def test_an_sdist_that_does_not_stand_for_the_lock(
 def test_a_wrong_hash(index: PackageIndex, store: Store) -> None:
     request, component = request_for(expected_tree())
     source = LockedSource(pypi="up==1.0", sha256="0" * 64, drop=SOURCE.drop)
-    with pytest.raises(SourceError, match="No place delivered") as caught:
+    with pytest.raises(SourceError, match="No index delivered") as caught:
         fetch_sdist(store, request, source, component, network(), Notes())
     assert "wrong sha256" in str(caught.value)
 

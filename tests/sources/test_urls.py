@@ -121,11 +121,13 @@ REFUSED = [
 
 @pytest.mark.parametrize("url", REFUSED)
 def test_git_is_not_given(url: str) -> None:
-    with pytest.raises(UsageError, match="Not a URL npu-rl gives to git") as caught:
+    with pytest.raises(UsageError, match="Unsupported git URL") as caught:
         check_url(url, where="here")
     assert caught.value.exit_code == 2
     assert caught.value.where == "here"
-    assert "pass" not in str(caught.value).replace("takes no password", "").replace("user or password", "")
+    assert "pass" not in str(caught.value).replace("does not accept a password", "").replace(
+        "user or password", ""
+    )
 
 
 @pytest.mark.parametrize("target", ["ext::sh -c id ", "-oProxyCommand=id", "--upload-pack=id", "ssh://-oX/"])
@@ -144,7 +146,7 @@ def test_what_is_no_rule(rule: str, where: str, config: Path, monkeypatch: pytes
     if rule == "" and not options:
         assert load_rewrites() == Rewrites()
         return
-    with pytest.raises(UsageError, match="Not a rewrite rule") as caught:
+    with pytest.raises(UsageError, match="Invalid rewrite rule") as caught:
         load_rewrites(options)
     assert caught.value.where == ("--rewrite, number 1" if options else "NPU_RL_REWRITE, line 1")
     assert "FROM=TO" in str(caught.value)
@@ -182,7 +184,7 @@ def test_a_password_that_no_url_may_have_is_not_shown(target: str, config: Path)
         ("rewrite: {a: 1}\n", "two keys"),
         ("rewrite: {a: null}\n", "two keys"),
         ("rewrite: {a: ''}\n", "two keys"),
-        ("rewrit: {a: b}\nx: 1\n", "unknown keys: rewrit, x"),
+        ("rewrit: {a: b}\nx: 1\n", "Unknown keys: rewrit, x"),
         ("rewrite: {https://a/: https://me:s3cret@b/\n", "line"),
         ("rewrite:\n  https://a/: 'https://me:s3cret@b/\n", "line"),
         ("rewrite: {a: !!python/object:os.system s3cret}\n", "line"),

@@ -189,7 +189,7 @@ def unproven(run: FakeRun) -> None:
     facts = json.loads((folder / "run.json").read_text())
     assert facts["proven"] is False
     assert facts["drift"] == {"reason": DRIFT.reason, "files": 1}
-    assert RunRecord.look(run.runs, "demo").unproven == DRIFT.reason
+    assert RunRecord.load(run.runs, "demo").unproven == DRIFT.reason
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a run's processes are found through /proc")

@@ -63,7 +63,7 @@ def launcher(root: Path) -> Iterator[subprocess.Popen[str]]:
         process.kill()
         process.wait()
         if (root / "demo").exists():
-            for pid in processes_of(RunRecord.look(root, "demo").id):
+            for pid in processes_of(RunRecord.load(root, "demo").id):
                 os.kill(pid, signal.SIGKILL)
 
 
@@ -84,7 +84,7 @@ def test_a_new_run_has_its_folders_facts_and_lock(root: Path) -> None:
 
 def test_a_run_that_is_there_is_refused_with_the_ways_out(root: Path) -> None:
     RunRecord.create(root, "first", {"mine": True})
-    with pytest.raises(NpuRlError, match="There is a run first already") as caught:
+    with pytest.raises(NpuRlError, match="The run first already exists") as caught:
         RunRecord.create(root, "first", {})
     assert "--resume" not in str(caught.value), "it has no checkpoint"
     assert "name=" in str(caught.value)
@@ -93,7 +93,7 @@ def test_a_run_that_is_there_is_refused_with_the_ways_out(root: Path) -> None:
         RunRecord.create(root, "first", {})
     assert "--resume" not in str(caught.value), "the checkpoint's folder is not there"
     (root / "first/checkpoints/global_step_4").mkdir()
-    with pytest.raises(NpuRlError, match="go on from its checkpoint of step 4 with --resume"):
+    with pytest.raises(NpuRlError, match="continue from its checkpoint of step 4 with --resume"):
         RunRecord.create(root, "first", {})
     assert json.loads((root / "first/run.json").read_text())["mine"] is True
     assert os.listdir(root) == ["first"]
@@ -104,7 +104,7 @@ def test_something_else_in_its_place_is_left_alone(root: Path) -> None:
     (root / "first/notes.txt").write_text("mine")
     (root / "second").write_text("a file")
     for name in ("first", "second"):
-        with pytest.raises(NpuRlError, match="There is something else"):
+        with pytest.raises(NpuRlError, match="taken by something that is not a run"):
             RunRecord.create(root, name, {})
     assert (root / "first/notes.txt").read_text() == "mine"
     assert (root / "second").read_text() == "a file"
@@ -112,7 +112,7 @@ def test_something_else_in_its_place_is_left_alone(root: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-x", ".hidden", "a b", "a\n", "é", "x" * 101])
 def test_a_name_that_is_no_folder_is_a_usage_error(root: Path, name: str) -> None:
-    with pytest.raises(UsageError, match="can't be the name of a run"):
+    with pytest.raises(UsageError, match="Invalid run name"):
         RunRecord.create(root, name, {})
     assert not root.exists()
 
@@ -151,7 +151,7 @@ def test_of_many_at_once_one_gets_the_name(root: Path) -> None:
         racer.stdin.flush()
     for racer in racers:
         said.append(racer.communicate(timeout=30)[0].strip())
-    winners = [word for word in said if word != "There is a run demo already"]
+    winners = [word for word in said if word != "The run demo already exists"]
     assert winners == [RunRecord.open(root, "demo").id]
     assert os.listdir(root) == ["demo"]
 
@@ -194,7 +194,7 @@ def test_the_next_attempt_has_the_next_number_and_its_own_recipe(root: Path) -> 
 
 def test_an_outcome_that_is_none_of_the_four_is_a_mistake(root: Path) -> None:
     attempt = begin(RunRecord.create(root, "demo", {}))
-    with pytest.raises(ValueError, match="'fine' is none of"):
+    with pytest.raises(ValueError, match="'fine' is not one of"):
         attempt.end("fine", 0)
     attempt.end("done", 0)
 
@@ -254,7 +254,7 @@ def test_while_an_attempt_lasts_no_other_process_gets_the_run(root: Path) -> Non
         "from pathlib import Path\n"
         "from npu_rl.errors import NpuRlError\n"
         "from npu_rl.training.run_record import RunRecord\n"
-        "look = RunRecord.look(Path(sys.argv[1]), 'demo')\n"
+        "look = RunRecord.load(Path(sys.argv[1]), 'demo')\n"
         "print(look.attempts[-1].outcome)\n"
         "for action in (lambda: RunRecord.open(Path(sys.argv[1]), 'demo'),\n"
         "               lambda: look.begin_attempt([], {}, {}, '')):\n"
@@ -267,9 +267,9 @@ def test_while_an_attempt_lasts_no_other_process_gets_the_run(root: Path) -> Non
     said = subprocess.run(
         [sys.executable, "-c", code, str(root)], env=env, capture_output=True, text=True, check=True
     ).stdout
-    assert said.startswith("None\nRun demo is going on")
+    assert said.startswith("None\nRun demo is still running")
     assert said.count(f"pid {os.getpid()}") == 2
-    with pytest.raises(NpuRlError, match="Run demo is going on"):
+    with pytest.raises(NpuRlError, match="Run demo is still running"):
         begin(record)  # nor this one a second time
     attempt.end("done", 0)
     assert RunRecord.open(root, "demo").attempts[-1].outcome == "done"
@@ -286,11 +286,11 @@ def test_after_a_kill_of_npu_rl_its_driver_has_the_run_and_after_that_it_was_kil
     launcher.kill()
     launcher.wait()
     (driver,) = processes_of(run_id)
-    with pytest.raises(NpuRlError, match="Run demo is going on") as caught:
+    with pytest.raises(NpuRlError, match="Run demo is still running") as caught:
         RunRecord.open(root, "demo")
     assert f"pid {driver}" in str(caught.value)
     assert lives(driver)  # it was only looked at
-    assert RunRecord.look(root, "demo").attempts[-1].outcome is None
+    assert RunRecord.load(root, "demo").attempts[-1].outcome is None
     os.kill(driver, signal.SIGKILL)
     wait_for(lambda: not lives(driver), "the driver's end")
     record = RunRecord.open(root, "demo")

@@ -19,7 +19,7 @@ from npu_rl.training.monitor.metrics import MetricsWriter, read_metrics
 from npu_rl.training.process import processes_of
 from npu_rl.training.run_record import RunRecord
 from npu_rl.training.settle_killed_run import recover_metrics
-from npu_rl.training.temporary_folders import left_by, place_of, remove_left
+from npu_rl.training.temporary_folders import folder_of, remaining_folders, remove_remaining
 from tests.support import ROOT
 from tests.training.fake_run import FakeRun
 from tests.training.processes import environment, lives, new_id, pid_of, wait_for
@@ -45,7 +45,7 @@ class Launched:
 
     @property
     def id(self) -> str:
-        return RunRecord.look(self.run.runs, "demo").id
+        return RunRecord.load(self.run.runs, "demo").id
 
     def kill(self) -> None:
         self.process.kill()
@@ -65,7 +65,7 @@ class Launched:
         self.kill()
         if (self.run.runs / "demo/run.json").exists():
             self.end_driver()
-            remove_left(self.id)
+            remove_remaining(self.id)
 
 
 @contextlib.contextmanager
@@ -85,8 +85,8 @@ def check_settled(launch: Launched, steps: list[int], logs: int) -> None:
     assert [point.step for point in read_metrics(attempt.metrics)] == steps
     assert (attempt.first_step, attempt.last_step) == (min(steps, default=None), max(steps, default=None))
     assert len(list(attempt.workers.iterdir())) == logs
-    assert left_by(record.id) == []
-    assert not place_of(record.id).exists()
+    assert remaining_folders(record.id) == []
+    assert not folder_of(record.id).exists()
     assert [path for path in (launch.run.runs / ".made").glob("*") if "." in path.name] == []
 
 
@@ -94,13 +94,13 @@ def test_killed_before_the_first_step_while_the_trainer_goes_on_to_its_end(tmp_p
     with launched(tmp_path, "steps=5", "gate", "logs=3", "daemon") as launch:
         launch.at("waiting")
         launch.kill()
-        with pytest.raises(NpuRlError, match="Run demo is going on") as caught:
+        with pytest.raises(NpuRlError, match="Run demo is still running") as caught:
             launch.open()
         assert f"pid {processes_of(launch.id)[0]}" in str(caught.value)
         assert f"(`kill -INT {pid_of(launch.run.place, 'waiting')}`)" in str(caught.value)
-        with pytest.raises(NpuRlError, match="Run demo is going on"):  # a new one of its name, too
+        with pytest.raises(NpuRlError, match="Run demo is still running"):  # a new one of its name, too
             RunRecord.create(launch.run.runs, "demo", {})
-        assert place_of(launch.id).is_dir(), "Ray works in it"
+        assert folder_of(launch.id).is_dir(), "Ray works in it"
         (launch.run.place / "go").touch()
         launch.at("driver")
         wait_for(lambda: not lives(pid_of(launch.run.place, "driver")), "the trainer's end")
@@ -124,7 +124,7 @@ def test_killed_after_steps_and_the_trainer_with_it(tmp_path: Path) -> None:
                 "the hub_token='S3CRET'\n"
             )  # it is masked, and tells when the driver ended all the same
         os.utime(log, (1e9, 1e9))
-        with pytest.raises(NpuRlError, match="There is a run demo already"):
+        with pytest.raises(NpuRlError, match="The run demo already exists"):
             RunRecord.create(launch.run.runs, "demo", {})  # a command of the same name settles it
         end = json.loads((launch.attempt / "end.json").read_text())
         assert (end["outcome"], end["first_step"], end["last_step"]) == ("killed", 1, 3)
@@ -150,7 +150,7 @@ def test_the_driver_killed_with_workers_left(tmp_path: Path) -> None:
         assert launch.process.wait(60) == 1
         record = launch.open()
         assert (record.attempts[0].outcome, record.attempts[0].last_step) == ("failed", 2)
-        assert processes_of(record.id) == left_by(record.id) == []
+        assert processes_of(record.id) == remaining_folders(record.id) == []
         assert len(list(record.attempts[0].workers.iterdir())) == 1
 
 
@@ -184,7 +184,7 @@ def test_settling_twice_changes_nothing_and_being_killed_in_it_loses_nothing(tmp
         (launch.run.place / "go").touch()
         launch.at("driver")
         wait_for(lambda: not processes_of(launch.id), "the trainer's end")
-        attempt = RunRecord.look(launch.run.runs, "demo").attempts[0]
+        attempt = RunRecord.load(launch.run.runs, "demo").attempts[0]
         assert recover_metrics(attempt) == 4  # as far as a settling that was killed came
         check_settled(launch, [1, 2, 3, 4], 2)
         before = {path: path.read_bytes() for path in launch.attempt.rglob("*") if path.is_file()}
@@ -219,7 +219,7 @@ def test_metrics_are_merged_without_doubles(tmp_path: Path) -> None:
 def test_only_the_runs_own_temporary_folders_are_removed(tmp_path: Path) -> None:
     """Not a link, not one with another run's mark, not one that only has the name."""
     mine, other = new_id(), new_id()
-    place = place_of(mine)
+    place = folder_of(mine)
     victim = tmp_path / "victim"
     victim.mkdir()
     (victim / "npu-rl-run").write_text(mine)
@@ -232,15 +232,15 @@ def test_only_the_runs_own_temporary_folders_are_removed(tmp_path: Path) -> None
         (places[2] / "data").write_text("someone's")
         places[3].mkdir()
         (places[3] / "npu-rl-run").symlink_to(victim / "npu-rl-run")
-        assert left_by(mine) == []
-        remove_left(mine)
+        assert remaining_folders(mine) == []
+        remove_remaining(mine)
         assert all(os.path.lexists(folder) for folder in places) and (victim / "npu-rl-run").exists()
         (places[2] / "data").unlink()
-        assert left_by(mine) == [places[2]]  # npu-rl was killed before it wrote the mark
+        assert remaining_folders(mine) == [places[2]]  # npu-rl was killed before it wrote the mark
         (places[1] / "npu-rl-run").write_text(mine)
-        remove_left(mine)
+        remove_remaining(mine)
         assert [folder for folder in places if os.path.lexists(folder)] == [places[0], places[3]]
-        assert left_by("../../etc") == []
+        assert remaining_folders("../../etc") == []
     finally:
         for folder in places:
             subprocess.run(["rm", "-rf", str(folder)], check=True)
@@ -253,7 +253,7 @@ def test_nothing_of_a_record_is_written_through_a_link(tmp_path: Path) -> None:
     (runs / "demo/attempts").rename(elsewhere)
     (runs / "demo/attempts").symlink_to(elsewhere)
     before = sorted(path.name for path in elsewhere.rglob("*"))
-    with pytest.raises(NpuRlError, match="not a folder of its own"):
+    with pytest.raises(NpuRlError, match="something else in place of a folder"):
         RunRecord.open(runs, "demo")
     assert sorted(path.name for path in elsewhere.rglob("*")) == before
 
@@ -272,9 +272,9 @@ def test_what_lives_is_not_touched(tmp_path: Path) -> None:
         launch.at("driver")
         wait_for(lambda: len(read_metrics(launch.attempt / "metrics.jsonl")) == 2, "two steps")
         for _ in range(2):
-            with pytest.raises(NpuRlError, match="is going on"):
+            with pytest.raises(NpuRlError, match="is still running"):
                 launch.open()
-        assert lives(launch.process.pid) and place_of(launch.id).is_dir()
+        assert lives(launch.process.pid) and folder_of(launch.id).is_dir()
         launch.process.send_signal(signal.SIGHUP)
         assert launch.process.wait(60) == 129
         end = json.loads((launch.attempt / "end.json").read_text())

@@ -19,7 +19,7 @@ from npu_rl.training.monitor.screen import PlainScreen
 from npu_rl.training.prepare import facts
 from npu_rl.training.process import processes_of
 from npu_rl.training.run_record import RunRecord
-from npu_rl.training.temporary_folders import left_by
+from npu_rl.training.temporary_folders import remaining_folders
 from npu_rl.training.train import RunFailed, attempt_run, new_record
 from tests.training.fake_run import FakeRun
 
@@ -39,7 +39,7 @@ def test_a_run_that_ends_well(tmp_path: Path) -> None:
         "worker-0001-01000000-1.out",
     ]
     assert not attempt.alarms.exists()
-    assert left_by(record.id) == processes_of(record.id) == []
+    assert remaining_folders(record.id) == processes_of(record.id) == []
 
 
 def test_a_run_that_fails_says_why_and_leaves_no_process(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_a_run_that_fails_says_why_and_leaves_no_process(tmp_path: Path) -> None
     record = RunRecord.open(tmp_path / "runs", "demo")
     (attempt,) = record.attempts
     assert (attempt.outcome, attempt.code, attempt.last_step) == ("failed", 1, 2)
-    assert left_by(record.id) == processes_of(record.id) == []
+    assert remaining_folders(record.id) == processes_of(record.id) == []
 
 
 def test_a_trainer_that_ends_early_has_not_done_its_steps(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_driver_that_can_not_be_started_is_a_failed_attempt(tmp_path: Path) ->
     with pytest.raises(HostError, match="can't be started"):
         attempt_run(prepared, record, {}, PlainScreen())
     assert RunRecord.open(run.runs, "demo").attempts[0].outcome == "failed"
-    assert left_by(record.id) == []
+    assert remaining_folders(record.id) == []
 
 
 def test_the_record_has_the_recipe_that_ran(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ class Stack:
         return self.home / "new.yaml"
 
     def lock(self, manifest: Path) -> Lock:
-        return lock_model.read(lock_model.file_for(manifest))
+        return lock_model.read(lock_model.lock_path(manifest))
 
     def run(
         self, *args: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None

@@ -90,8 +90,8 @@ def test_the_whole_diff_is_a_patch_of_the_tree_and_names_its_origins(laid: World
     whole = run(laid, "diff", "-w", "w")
     head, _, _ = whole.stdout.partition("diff --git")
     assert head.splitlines() == [
-        "# Paths are those of the code tree: a patch for `tree: {patches: [...]}` of the manifest.",
-        "# In the paths of one component: npu-rl diff --component NAME",
+        "# Paths are those of the code tree: list this patch under `tree: {patches: [...]}` of the manifest.",
+        "# For a patch with the paths of one component: npu-rl diff --component NAME",
         '# lib/"quoted".py: up, pkg/"quoted".py',
         "# lib/a.py: up, pkg/a.py",
         "# lib/größe.py: up, pkg/größe.py",
@@ -133,7 +133,7 @@ def test_a_file_that_lies_in_two_places(world: World) -> None:
     (world.root / "w/code/lib/a.py").write_text("A\n")
     done = run(world, "diff", "-w", "w", "--component", "up")
     assert done.stdout.count("diff --git a/pkg/a.py b/pkg/a.py") == 1
-    assert "pkg/a.py of up lies at tools/a.py too" in done.stderr
+    assert "pkg/a.py of up is also at tools/a.py" in done.stderr
     (world.root / "w/code/tools/a.py").write_text("B\n")
     done = run(world, "diff", "-w", "w", "--component", "up")
-    assert "not shown: code/tools/a.py (pkg/a.py of up was changed in another way elsewhere)" in done.stderr
+    assert "not shown: code/tools/a.py (another copy of pkg/a.py of up has different changes)" in done.stderr

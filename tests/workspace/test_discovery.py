@@ -120,7 +120,7 @@ def test_a_folder_that_is_closed_to_us_is_no_workspace(stack: Stack, tmp_path: P
         patched.chdir(tmp_path / "mine")
         done = without_privileges(stack, "status")
     assert done.returncode == 3
-    assert "There is no workspace" in done.stderr
+    assert "No workspace found" in done.stderr
 
 
 def test_ones_own_is_found_above_and_below(stack: Stack, layout: Layout, tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_ones_own_is_found_above_and_below(stack: Stack, layout: Layout, tmp_pat
 def test_a_configuration_that_is_wrong_is_told(stack: Stack, tmp_path: Path, config: str) -> None:
     done = ask(stack, tmp_path, "setup", "-m", stack.old, "-w", tmp_path / "w", config=config)
     assert done.returncode == 2
-    assert "The configuration file is not as it should be" in done.stderr
+    assert "The configuration file is not valid" in done.stderr
     assert "safe_workspaces" in done.stderr
 
 

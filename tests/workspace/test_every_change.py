@@ -33,7 +33,7 @@ from npu_rl.workspace.up_to_date import untouched
 from tests.workspace.stack import Stack, found, git_in, look
 
 Make = Callable[[Path], object]
-NOTHING, REPAIRS, REFUSES = "nothing to do", "lays it again", "local changes are in the way"
+NOTHING, REPAIRS, REFUSES = "nothing to do", "lays it again", "local changes that setup would replace"
 
 
 @dataclass(frozen=True)
@@ -499,7 +499,7 @@ def test_setup_puts_aside_what_a_person_made(stack: Stack, layout: Layout, name:
     content = (layout.root / kept).read_bytes()
     done = stack.lay(layout.root)
     assert done.returncode == 3
-    assert "in the way" in done.stderr
+    assert "that setup would replace" in done.stderr
     assert (layout.root / kept).read_bytes() == content
     assert stack.lay(layout.root, None, "--discard").returncode == 0
     (folder,) = layout.kept.iterdir()
@@ -564,6 +564,6 @@ def test_the_environment_of_the_lock_is_held(layout: Layout) -> None:
     forged = dataclasses.replace(lock, env={**lock.env, "NPU_RL_FORGED": "1"})
     layout.lock.write_text(lock_model.dump(forged), encoding="utf-8")
     for deep in (False, True):
-        with pytest.raises(WorkspaceError, match="do not belong together"):
+        with pytest.raises(WorkspaceError, match="does not match its lock"):
             look(layout, deep=deep)
     assert not untouched(layout, lock_model.dump(lock))

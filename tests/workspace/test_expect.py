@@ -17,7 +17,7 @@ from tests.workspace.stack import Stack, receipt_with, verify_json
 @pytest.fixture(scope="module")
 def digest(stack: Stack) -> str:
     """As it stands in the lock that people commit."""
-    found: str = json.loads(lock_model.file_for(stack.old).read_text())["digest"]
+    found: str = json.loads(lock_model.lock_path(stack.old).read_text())["digest"]
     return found
 
 
@@ -61,7 +61,7 @@ def test_the_lock_it_was_laid_from_is_held_against_the_lock(stack: Stack, layout
     for options in ((), ("--deep",)):
         done = stack.run("verify", "-w", layout.root, *options)
         assert done.returncode == 3
-        assert "do not belong together" in done.stderr
+        assert "does not match its lock" in done.stderr
     assert stack.lay(layout.root).returncode == 0
     assert stack.run("verify", "-w", layout.root).returncode == 0
 
@@ -87,7 +87,7 @@ def test_a_forged_lock_and_receipt(stack: Stack, layout: Layout, digest: str) ->
     for command in (["verify"], ["train", "quickstart", "--dry-run"]):
         done = stack.run(*command, "-w", layout.root, "--expect", digest)
         assert done.returncode == 3
-        assert "not of the expected lock" in done.stderr
+        assert "from another lock than the expected one" in done.stderr
         assert digest in done.stderr
         assert json.loads(layout.lock.read_text())["digest"] in done.stderr
 
@@ -115,4 +115,4 @@ def test_what_is_no_digest_is_a_mistake_of_usage(
 ) -> None:
     done = stack.run(*command, "-w", layout.root, "--expect", wrong)
     assert done.returncode == 2
-    assert "Not the digest of a lock" in done.stderr
+    assert "Invalid lock digest" in done.stderr

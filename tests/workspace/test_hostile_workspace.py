@@ -164,7 +164,7 @@ def test_the_file_that_holds_a_workspace_leads_nowhere(stack: Stack, layout: Lay
     before = untouched(victim)
     done = stack.lay(layout.root, stack.new)
     assert done.returncode == 3
-    assert "busy.lock is not a file" in done.stderr
+    assert "busy.lock is not a regular file" in done.stderr
     (layout.hidden / "busy.lock").unlink()
     os.link(victim / ".bashrc", layout.hidden / "busy.lock")
     assert stack.lay(layout.root, stack.new).returncode == 0

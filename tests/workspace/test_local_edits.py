@@ -112,7 +112,7 @@ def test_work_stops_a_setup_and_nothing_changes(stack: Stack, layout: Layout, wo
     before = snapshot(layout.root)
     done = stack.lay(layout.root, stack.new)
     assert done.returncode == 3
-    assert "in the way" in done.stderr
+    assert "that setup would replace" in done.stderr
     assert "--discard" in done.stderr
     for path in FILES[work]:
         assert path.split("/")[1 if "/" in path else 0] in done.stderr
@@ -137,7 +137,7 @@ def test_the_list_is_whole_or_says_how_much_more(stack: Stack, layout: Layout) -
     for number in range(25):
         (layout.code / f"mine_{number:02}.txt").write_text("")
     done = stack.lay(layout.root, stack.new)
-    assert "25 local changes are in the way" in done.stderr
+    assert "25 local changes that setup would replace" in done.stderr
     assert "code/mine_00.txt" in done.stderr
     assert "and 5 more" in done.stderr
 
@@ -171,7 +171,7 @@ def test_one_of_them_differs_all_the_same(stack: Stack, layout: Layout) -> None:
     (layout.code / "beta/b.py").write_text("B = 3\n")
     done = stack.lay(layout.root, stack.new)
     assert done.returncode == 3
-    assert "1 local change is in the way" in done.stderr
+    assert "1 local change that setup would replace" in done.stderr
     assert "alpha/same_a.py" not in done.stderr
 
 
@@ -323,7 +323,7 @@ def test_history_stops_a_setup_and_discard_keeps_it(stack: Stack, layout: Layout
     assert git_in(layout.code, stack, "status", "--porcelain") == ""
 
 
-def look_around(layout: Layout, stack: Stack) -> None:
+def check_laid_files(layout: Layout, stack: Stack) -> None:
     git_in(layout.code, stack, "status")
     git_in(layout.code, stack, "log", "-p")
     git_in(layout.code, stack, "checkout", "-q", "HEAD~2")
@@ -348,7 +348,7 @@ def garbage_collection(layout: Layout, stack: Stack) -> None:
 
 
 @pytest.mark.parametrize(
-    "work", [look_around, bisect, stage_and_unstage, garbage_collection], ids=lambda work: work.__name__
+    "work", [check_laid_files, bisect, stage_and_unstage, garbage_collection], ids=lambda work: work.__name__
 )
 def test_what_leaves_nothing_to_lose_stops_nothing(stack: Stack, layout: Layout, work: Work) -> None:
     work(layout, stack)
@@ -361,7 +361,7 @@ def test_what_leaves_nothing_to_lose_stops_nothing(stack: Stack, layout: Layout,
 def test_a_repository_that_git_cannot_read_is_kept_whole(stack: Stack, layout: Layout) -> None:
     commit(layout, stack)
     (layout.git / "code/objects/info/alternates").write_text("/nowhere\n")
-    assert "can't read" in stack.lay(layout.root, stack.new).stderr
+    assert "can't be read" in stack.lay(layout.root, stack.new).stderr
     assert stack.lay(layout.root, stack.new, "--discard").returncode == 0
     assert (kept(layout) / "git/code/objects/info/alternates").is_file()
 
@@ -413,7 +413,7 @@ def test_work_done_while_the_setup_ran_is_kept(stack: Stack, layout: Layout, wor
     work_found = local_edits.find_edits(old, {})
     assert work_found
     place = layout.kept / "now"
-    local_edits.keep(layout.inside, old, work_found, place)
+    local_edits.move_edits(layout.inside, old, work_found, place)
     for path in FILES[work]:
         assert os.path.lexists(place / path)
     assert not local_edits.find_edits(old, {}).files

@@ -171,7 +171,7 @@ def test_a_foreign_folder_is_refused(
     before = snapshot(tmp_path)
     done = stack.setup(tmp_path / "w", None, *options)
     assert done.returncode == 3
-    assert f"holds {name}, which npu-rl did not make" in done.stderr
+    assert f"contains {name}, which npu-rl did not create" in done.stderr
     assert snapshot(tmp_path) == before
 
 

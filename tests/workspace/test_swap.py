@@ -46,7 +46,7 @@ def stage(layout: Layout, incoming: Layout) -> Path:
 
 def keep(old: Path, target: Path) -> None:
     """As setup does it: what a person did goes to `kept`."""
-    local_edits.keep(Confined(old.parent.parent), old, local_edits.find_edits(old, {}), target)
+    local_edits.move_edits(Confined(old.parent.parent), old, local_edits.find_edits(old, {}), target)
 
 
 def die_at(number: int, log: Path, action: Callable[[], object]) -> bool:
@@ -221,7 +221,7 @@ def interrupted(layout: Layout, incoming: Layout, tmp_path: Path) -> Layout:
 def test_setup_finishes(stack: Stack, interrupted: Layout, options: tuple[str, ...]) -> None:
     done = stack.setup(interrupted.root, stack.new, *options)
     assert done.returncode == 0, done.stderr
-    assert "Finished a setup that was interrupted." in done.stderr
+    assert "Finished an interrupted setup." in done.stderr
     (folder,) = interrupted.kept.iterdir()
     assert str(folder) in done.stderr
     assert (folder / "code/beta/b.py").read_text() == "mine\n"
@@ -246,7 +246,7 @@ def test_a_command_that_looks_says_that_a_swap_is_pending(
     before = snapshot(interrupted.root)
     done = stack.run(*command, "-w", interrupted.root)
     assert done.returncode == 3
-    assert "A setup of this workspace was interrupted" in done.stderr
+    assert "The setup of this workspace was interrupted" in done.stderr
     assert f"npu-rl setup --manifest {stack.new} --workspace {interrupted.root}" in done.stderr
     assert snapshot(interrupted.root) == before
 
@@ -271,7 +271,7 @@ def test_a_swap_that_goes_on_is_waited_for(stack: Stack, interrupted: Layout) ->
             env=dict(stack.env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert process.stderr is not None
-        assert "Another npu-rl command is working" in process.stderr.readline()
+        assert "Another npu-rl command is using" in process.stderr.readline()
         assert swap.finish(interrupted, keep)[0]
         assert process.poll() is None
     output, errors = process.communicate(timeout=60)

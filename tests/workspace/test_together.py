@@ -76,7 +76,7 @@ def test_a_workspace_that_is_held_is_waited_for(stack: Stack, layout: Layout, tm
     with FileLock(str(layout.hidden / "busy.lock")):
         process = start(stack, stack.new, layout.root, tmp_path / "store")
         assert process.stderr is not None
-        assert "Another npu-rl command is working" in process.stderr.readline()
+        assert "Another npu-rl command is using" in process.stderr.readline()
         assert process.poll() is None
         assert look(layout).lock.manifest == "old"
     all_well([process])
@@ -86,7 +86,7 @@ def test_a_workspace_that_is_held_is_waited_for(stack: Stack, layout: Layout, tm
 def test_waiting_has_an_end(layout: Layout) -> None:
     told: list[str] = []
     with FileLock(str(layout.hidden / "busy.lock")):
-        with pytest.raises(WorkspaceError, match="is working in this workspace"):
+        with pytest.raises(WorkspaceError, match="is using this workspace"):
             with exclusive(layout, told.append, wait=0.1):
                 pass
     assert len(told) == 1
@@ -104,7 +104,7 @@ def test_a_first_setup_that_is_refused_takes_nothing_from_one_that_waits(
             processes = [start(stack, stack.old, layout.root, tmp_path / "store") for _ in range(2)]
             for process in processes:
                 assert process.stderr is not None
-                assert "Another npu-rl command is working" in process.stderr.readline()
+                assert "Another npu-rl command is using" in process.stderr.readline()
             raise RuntimeError
     outputs = all_well(processes)
     assert sum("is ready" in output for output in outputs) == 1
@@ -126,7 +126,7 @@ def test_what_was_there_before_a_refused_setup_stays(tmp_path: Path) -> None:
 def test_a_command_that_looks_writes_nothing_to_wait(layout: Layout) -> None:
     told: list[str] = []
     with FileLock(str(layout.hidden / "busy.lock")):
-        with pytest.raises(WorkspaceError, match="is working in this workspace"):
+        with pytest.raises(WorkspaceError, match="is using this workspace"):
             with settled(layout, told.append, wait=0.1):
                 pass
     assert len(told) == 1

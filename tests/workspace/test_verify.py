@@ -332,19 +332,19 @@ def test_a_forged_receipt_does_not_give_the_locked_tree(layout: Layout) -> None:
 
 def test_a_forged_patch_text_is_found(layout: Layout) -> None:
     forge(layout, "Ten is eleven", "Ten is twelve")
-    with pytest.raises(WorkspaceError, match="texts of the locked patches"):
+    with pytest.raises(WorkspaceError, match="lacks the text of a locked patch"):
         look(layout)
 
 
 def test_receipt_and_lock_of_two_setups_do_not_go_together(stack: Stack, layout: Layout) -> None:
-    shutil.copy(lock_model.file_for(stack.new), layout.lock)
-    with pytest.raises(WorkspaceError, match="do not belong together"):
+    shutil.copy(lock_model.lock_path(stack.new), layout.lock)
+    with pytest.raises(WorkspaceError, match="does not match its lock"):
         look(layout)
 
 
 def test_a_lock_edited_by_hand(stack: Stack, layout: Layout) -> None:
     layout.lock.write_text(layout.lock.read_text().replace("a stack of small", "a stack of large"))
-    with pytest.raises(LockError, match="changed by hand"):
+    with pytest.raises(LockError, match="edited by hand"):
         look(layout)
     assert stack.run("verify", "-w", layout.root).returncode != 0
 
@@ -464,7 +464,7 @@ def test_a_copy_has_no_diff_but_says_so(stack: Stack, layout: Layout, tmp_path: 
     edit(copy.code / "beta/b.py", "B = 1", "B = 2")
     done = stack.run("diff", "-w", copy.root)
     assert done.returncode == 3
-    assert "no git folder" in done.stderr
+    assert "no git objects" in done.stderr
 
 
 def test_a_moved_workspace(stack: Stack, layout: Layout, tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""What people see of a run while it lasts, and what is known about its failures."""
+"""Monitoring of a run: progress, metrics, alarms, and explanations of failures."""

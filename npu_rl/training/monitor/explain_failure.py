@@ -1,7 +1,7 @@
-"""Why did a run fail? The last exception in its logs, and what is known about such failures.
+"""Explanation of a failed run: the last exception in its logs, and known symptoms.
 
-Worker lines stand in the driver's log with Ray's prefix, mixed with those of other workers: each speaker's
-tracebacks are read on their own. Of each log only the end is looked at, so memory is bounded.
+The driver's log has the lines of all workers, mixed and with Ray's prefix, so tracebacks are read per process. Only
+the end of each log is read, which bounds memory.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ import os
 import re
 from collections import deque
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 
-from npu_rl.training.monitor.log_lines import speaker_and_words
+from npu_rl.training.monitor.log_lines import speaker_and_message
 from npu_rl.training.monitor.symptoms import SYMPTOMS, Symptom
 
 _TAIL = 4 << 20  # bytes read from the end of a log
 _CHUNK = 1 << 20
-_AFTER = 15  # lines after an exception that may belong to its message
+_MESSAGE_LINES = 15  # lines after an exception that may belong to its message
 _EXCERPT = 14
 
 _HEAD = "Traceback (most recent call last)"
@@ -26,13 +27,13 @@ _EXCEPTION = re.compile(
     r"(?P<name>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:\((?P<of>[\w.]+)\))?(?::(?: (?P<message>.*))?)?"
 )
 _FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
-_ONLY_INTERRUPTED = {"KeyboardInterrupt", "SystemExit", "Stopped"}
-_MESSENGERS = {
+_INTERRUPTIONS = {"KeyboardInterrupt", "SystemExit", "Stopped"}
+_SECONDARY = {
     *("RayActorError", "ActorDiedError", "ActorUnavailableError", "WorkerCrashedError", "RaySystemError"),
     *("BrokenPipeError", "ConnectionResetError", "ConnectionRefusedError", "EOFError"),
     *("DistNetworkError", "DistBackendError", "CalledProcessError", "ChildFailedError"),
 }
-# Tracebacks of errors that were dealt with: Ray looks for a package of CANN, and objects that die late.
+# Tracebacks of handled errors: Ray's search for a package of CANN, and finalizers that run late.
 _HARMLESS = re.compile(
     r"Failed to detect NPU type|Exception ignored in|Exception in thread .*\(most likely raised"
 )
@@ -40,7 +41,12 @@ _HARMLESS = re.compile(
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why, as far as the logs tell. file and line (from 1): the place in the logs. source: of a known failure."""
+    """The likely cause of a failure.
+
+    Attributes:
+        file, line: Where the log shows it; lines count from 1.
+        source: The thread or source file of a known symptom, else "".
+    """
 
     cause: str
     hint: str
@@ -50,16 +56,24 @@ class Explanation:
     source: str = ""
 
 
+class _Role(Enum):
+    """What an exception says about the cause of a failure."""
+
+    PRIMARY = "an error of its own"
+    SECONDARY = "a report that another process failed"
+    IGNORED = "an interruption, or an error that was handled"
+
+
 @dataclass
-class _Block:
-    """A traceback: its lines, and the exception that ends it."""
+class _Traceback:
+    """A traceback in a log, with the exception that ends it."""
 
     path: Path
     lines: list[str]
     harmless: bool
     number: int = 0
     exception: str = ""
-    rank: int = 2  # 0: an error; 1: it tells that another process failed; 2: no reason
+    role: _Role = _Role.IGNORED
     after: list[str] = field(default_factory=list)
     open: bool = True  # frames may still follow
 
@@ -67,14 +81,14 @@ class _Block:
         return "\n".join((*self.lines, *self.after))
 
     def code(self) -> str | None:
-        """The place in the code that raised it."""
+        """Return file:line of the innermost frame."""
         frames = [found for line in self.lines if (found := _FRAME.match(line))]
         return f"{frames[-1]['file']}:{frames[-1]['line']}" if frames else None
 
 
 @dataclass(frozen=True)
 class _Sign:
-    """A known symptom and where a log shows it last."""
+    """The last occurrence of a known symptom in a log."""
 
     symptom: Symptom
     path: Path
@@ -83,29 +97,32 @@ class _Sign:
 
 
 def explain(logs: list[Path], code: int | None = None) -> Explanation | None:
-    """The likely cause of a failure; None if the logs show none.
+    """Find the likely cause of a failure; None if the logs do not show it.
 
-    logs: the driver's first, then the workers'; one that is not there is passed over. code: the driver's
-    exit status, for a death that left no words.
+    Args:
+        logs: The driver's first, then the workers'; missing files are skipped.
+        code: The driver's exit status, for a driver that was killed without an error message.
     """
     logs = [path for path in logs if path.is_file()]
-    messenger: _Block | None = None
+    secondary: _Traceback | None = None
     for path in logs:
         blocks = _tracebacks(path)
-        errors = [block for block in blocks if block.rank == 0]
+        errors = [block for block in blocks if block.role is _Role.PRIMARY]
         if errors:
-            return _of_exception(errors[-1], logs)
-        messenger = messenger or next((block for block in reversed(blocks) if block.rank == 1), None)
-    sign = _strongest(logs)
+            return _explain_traceback(errors[-1], logs)
+        secondary = secondary or next(
+            (block for block in reversed(blocks) if block.role is _Role.SECONDARY), None
+        )
+    sign = _strongest_sign(logs)
     if sign:
         symptom = sign.symptom
         return Explanation(symptom.cause, symptom.hint, sign.path, sign.line, sign.text, symptom.source)
-    if messenger:
-        return _of_exception(messenger, [])
-    return _of_death(logs, code)
+    if secondary:
+        return _explain_traceback(secondary, [])
+    return _explain_signal(logs, code)
 
 
-def _of_exception(block: _Block, logs: list[Path]) -> Explanation:
+def _explain_traceback(block: _Traceback, logs: list[Path]) -> Explanation:
     place = block.code()
     raised = block.exception + (f"\nraised at {place}" if place else "")
     excerpt = "\n".join(block.lines[-_EXCERPT:])
@@ -114,20 +131,20 @@ def _of_exception(block: _Block, logs: list[Path]) -> Explanation:
     if known:
         cause = f"{known.cause}\n{raised}"
         return Explanation(cause, known.hint, block.path, block.number, excerpt, known.source)
-    hint, source = "Read the log from there upwards.", ""
-    sign = _strongest(logs)
+    hint, source = "Read the log upwards from that line.", ""
+    sign = _strongest_sign(logs)
     if sign:
-        hint += f"\n{sign.path.name}:{sign.line} may belong to it: {sign.symptom.cause} {sign.symptom.hint}"
+        hint += f"\n{sign.path.name}:{sign.line} may be related: {sign.symptom.cause} {sign.symptom.hint}"
         source = sign.symptom.source
     return Explanation(raised, hint, block.path, block.number, excerpt, source)
 
 
-def _strongest(logs: list[Path]) -> _Sign | None:
-    """Of the known symptoms that the logs show, the most telling one; the driver's before a worker's."""
+def _strongest_sign(logs: list[Path]) -> _Sign | None:
+    """Return the most specific known symptom in the logs; the driver's log counts before a worker's."""
     found: _Sign | None = None
     better = len(SYMPTOMS)
     for path in logs:
-        first, data = _end_of(path)
+        first, data = _read_end(path)
         text = data.decode("utf-8", "replace")
         for rank, symptom in enumerate(SYMPTOMS[:better]):
             last = deque(symptom.pattern.finditer(text), maxlen=1)
@@ -136,57 +153,57 @@ def _strongest(logs: list[Path]) -> _Sign | None:
                 end = text.find("\n", last[0].end())
                 line = text[begin : end if end >= 0 else len(text)]
                 number = first + text.count("\n", 0, begin)
-                found, better = _Sign(symptom, path, number, speaker_and_words(line)[1][:500]), rank
+                found, better = _Sign(symptom, path, number, speaker_and_message(line)[1][:500]), rank
                 break
     return found
 
 
-def _of_death(logs: list[Path], code: int | None) -> Explanation | None:
+def _explain_signal(logs: list[Path], code: int | None) -> Explanation | None:
     if code is None or code >= 0 or not logs:
         return None
-    cause = f"The driver was ended by signal {-code} and left no words."
+    cause = f"The driver was killed by signal {-code} and logged no error."
     if code == -9:
-        cause += " If no person did it, the kernel did, for want of main memory."
-    return Explanation(cause, "Look at `dmesg` and at the machine's memory.", logs[0], 1, "")
+        cause += " Unless a user sent it, the kernel did, because host memory ran out."
+    return Explanation(cause, "Check `dmesg` for the OOM killer, and the host's memory.", logs[0], 1, "")
 
 
 # -- reading a log -------------------------------------------------------------------------------------
 
 
-def _tracebacks(path: Path) -> list[_Block]:
-    """The tracebacks at the end of a log that reach their exception, in order."""
-    number, data = _end_of(path)
+def _tracebacks(path: Path) -> list[_Traceback]:
+    """Return the complete tracebacks at the end of a log, in order."""
+    number, data = _read_end(path)
     if _HEAD.encode() not in data:
         return []
-    blocks: list[_Block] = []
-    speaking: dict[str, _Block] = {}
+    blocks: list[_Traceback] = []
+    open_tracebacks: dict[str, _Traceback] = {}
     before: dict[str, str] = {}
     for raw in data.split(b"\n"):
-        # of a progress bar's states the last
+        # the last state of a progress bar
         line = raw.rstrip(b"\r").rpartition(b"\r")[2].decode("utf-8", "replace")
-        speaker, text = speaker_and_words(line)
+        speaker, text = speaker_and_message(line)
         if logged := _LOGGER.match(text):
             speaker, text = f"{speaker} {logged[0][:8]}", text[logged.end() :]
         if text.lstrip(" |+").startswith(_HEAD):
-            block = _Block(path, [text], bool(_HARMLESS.search(before.get(speaker, ""))))
-            speaking[speaker] = block
+            block = _Traceback(path, [text], bool(_HARMLESS.search(before.get(speaker, ""))))
+            open_tracebacks[speaker] = block
             blocks.append(block)
-        elif speaker in speaking and not _goes_on(speaking[speaker], number, text):
-            del speaking[speaker]
+        elif speaker in open_tracebacks and not _take_line(open_tracebacks[speaker], number, text):
+            del open_tracebacks[speaker]
         before[speaker] = text
         number += 1
     return [block for block in blocks if block.exception]
 
 
-def _goes_on(block: _Block, number: int, text: str) -> bool:
-    """Take one more line of a traceback's speaker; False if nothing more can belong to it."""
+def _take_line(block: _Traceback, number: int, text: str) -> bool:
+    """Add a line of the same process to a traceback; return False if no more lines can belong to it."""
     if not block.open and _FRAME.match(text):
         block.open = True  # Ray puts the frames of the other process after its own exception
         block.lines += block.after
         block.after.clear()
     if not block.open:
         block.after.append(text)
-        return len(block.after) < _AFTER
+        return len(block.after) < _MESSAGE_LINES
     found = None if not text or text[0].isspace() else _EXCEPTION.fullmatch(text)
     if found is None and text and not text[0].isspace():
         return False
@@ -194,19 +211,19 @@ def _goes_on(block: _Block, number: int, text: str) -> bool:
     if found is not None:
         block.open = False
         block.exception, block.number = text[:1000], number
-        block.rank = 2 if block.harmless else _rank(found)
+        block.role = _Role.IGNORED if block.harmless else _role_of(found)
     return True
 
 
-def _rank(found: re.Match[str]) -> int:
+def _role_of(found: re.Match[str]) -> _Role:
     names = {(found[group] or "").rpartition(".")[2] for group in ("name", "of")}
-    if names & _ONLY_INTERRUPTED:
-        return 2
-    return 1 if names & _MESSENGERS else 0
+    if names & _INTERRUPTIONS:
+        return _Role.IGNORED
+    return _Role.SECONDARY if names & _SECONDARY else _Role.PRIMARY
 
 
-def _end_of(path: Path) -> tuple[int, bytes]:
-    """The end of a log from the beginning of a line, and that line's number."""
+def _read_end(path: Path) -> tuple[int, bytes]:
+    """Return the number of the first complete line in the last 4 MiB of a log, and the bytes from there."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         skip = max(size - _TAIL, 0)

@@ -1,4 +1,4 @@
-"""The trainer's numbers: its console lines read, kept as one JSON line per step, joined over attempts.
+"""Metrics of the trainer: parsed from its console lines, stored as one JSON line per step, joined over attempts.
 
 verl prints "step:5 - critic/score/mean:0.0086 - ..." (verl/utils/logger/aggregate_logger.py@0.5.0: full
 precision; in releases before August 2025 three decimals).
@@ -18,7 +18,7 @@ from typing import IO
 
 from npu_rl.bounded import parse_json
 from npu_rl.disk import private
-from npu_rl.training.monitor.log_lines import speaker_and_words
+from npu_rl.training.monitor.log_lines import speaker_and_message
 
 _STEP = re.compile(r"(?<![\w/.:-])step:([0-9]{1,15}) - (.+)", re.DOTALL)
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|nan|inf(?:inity)?)"
@@ -31,7 +31,7 @@ PHASES = ("gen", "reshard", "reward", "old_log_prob", "ref", "adv", "update_acto
 
 @dataclass(frozen=True)
 class Point:
-    """One step's numbers. time: seconds since the epoch, when they were read."""
+    """Metrics of one step; `time` is when they were read, in seconds since the epoch."""
 
     step: int
     time: float
@@ -39,13 +39,13 @@ class Point:
 
 
 def parse_line(line: str) -> tuple[int, dict[str, float]] | None:
-    """The step and the numbers of a metrics line, whatever Ray and the terminal put around it; else None.
+    """Parse a line of metrics; return its step and values, or None for any other line.
 
-    What is no number is left out; a value may be written as numpy's np.float64(0.1).
+    Values that are not numbers are skipped; a number may be written as numpy's np.float64(0.1).
     """
     if "step:" not in line:
         return None
-    found = _STEP.search(speaker_and_words(line)[1])
+    found = _STEP.search(speaker_and_message(line)[1])
     if found is None:
         return None
     data: dict[str, float] = {}
@@ -69,7 +69,7 @@ def _number(text: str) -> float | None:
 
 
 class MetricsWriter:
-    """Appends points to a file, one JSON line each, readable by others at once."""
+    """Appends metrics to a file, one JSON line per step, flushed at once."""
 
     def __init__(self, path: Path) -> None:
         self._file: IO[bytes] = open(path, "ab+", opener=private)  # noqa: SIM115  it is closed by close
@@ -79,7 +79,11 @@ class MetricsWriter:
                 self._file.write(b"\n")  # a writer was killed in the middle of a line
 
     def write(self, step: int, data: Mapping[str, float], now: float | None = None) -> Point:
-        """Append one step. now: seconds since the epoch, by default the clock's."""
+        """Append one step.
+
+        Args:
+            now: Seconds since the epoch, by default the clock's.
+        """
         point = Point(step, time.time() if now is None else now, dict(data))
         record = {
             "step": step,
@@ -91,6 +95,7 @@ class MetricsWriter:
         return point
 
     def close(self) -> None:
+        """Close the file."""
         self._file.close()
 
     def __enter__(self) -> MetricsWriter:
@@ -101,7 +106,7 @@ class MetricsWriter:
 
 
 def read_metrics(path: Path) -> list[Point]:
-    """The points of one attempt in the order they were written; a torn line is left out, no file is no points."""
+    """Read the metrics of one attempt in order; partial lines are skipped, a missing file is empty."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -120,11 +125,14 @@ def _point(line: bytes) -> Point | None:
 
 
 def curve(run: Path) -> list[Point]:
-    """The run's points in the order of steps, joined over its attempts.
+    """Return the metrics of a run by step, joined over its attempts.
 
-    run: the run's folder. An attempt that went on from a checkpoint replaces all that earlier ones had
-    from its first step on: what they did after that checkpoint is not in the model. For that first step
-    itself both count, the later one's numbers first, because a resumed trainer may only validate there.
+    An attempt that continued from a checkpoint replaces the steps of earlier attempts from its first step on,
+    since those are not in the model. For that first step the values of both are merged, the later ones taking
+    precedence, because a resumed trainer may only validate there.
+
+    Args:
+        run: The run's folder.
     """
     folders = (run / "attempts").glob("*/metrics.jsonl")
     numbered = [(int(path.parent.name), path) for path in folders if path.parent.name.isdigit()]
@@ -146,27 +154,27 @@ def curve(run: Path) -> list[Point]:
 
 
 def reward(data: Mapping[str, float]) -> float | None:
-    """The mean reward of a step: the raw score, or the reward after a KL penalty; None if it has neither."""
+    """Return the mean reward of a step: the raw score, or the reward after a KL penalty; None without either."""
     return next((data[key] for key in REWARDS if key in data), None)
 
 
 def split(data: Mapping[str, float]) -> dict[str, float]:
-    """Where a step's time went: seconds per phase, those it has. `reshard` is a part of `gen`."""
+    """Return the seconds per phase of a step; `reshard` is a part of `gen`."""
     return {phase: data[f"timing_s/{phase}"] for phase in PHASES if f"timing_s/{phase}" in data}
 
 
 def seconds(data: Mapping[str, float]) -> float | None:
-    """How long a step took."""
+    """Return the duration of a step in seconds."""
     return data.get("timing_s/step", data.get("perf/time_per_step"))
 
 
 def throughput(data: Mapping[str, float], dies_per_card: int = 1) -> tuple[float, float] | None:
-    """Tokens per second per die and per card. verl's perf/throughput is per die; published figures are per card."""
+    """Return tokens per second per die and per card; verl's perf/throughput is per die, published figures per card."""
     per_die = data.get("perf/throughput")
     return None if per_die is None else (per_die, per_die * dies_per_card)
 
 
 def rewards(points: Iterable[Point]) -> list[tuple[int, float]]:
-    """(step, mean reward) of the points that have a finite one."""
+    """Return (step, mean reward) of the points with a finite reward."""
     pairs = ((point.step, reward(point.data)) for point in points)
     return [(step, value) for step, value in pairs if value is not None and math.isfinite(value)]

@@ -1,4 +1,4 @@
-"""What people see while a run lasts: plain lines for logs and pipes, a live table on a terminal."""
+"""Progress of a run: plain lines for logs and pipes, a live table on a terminal."""
 
 from __future__ import annotations
 
@@ -12,31 +12,40 @@ from npu_rl.printable import one_line
 from npu_rl.training.monitor.metrics import reward, seconds, split, throughput
 from npu_rl.training.monitor.watch import Alarm
 
-_SHORT = {"old_log_prob": "old", "update_actor": "update"}  # what a phase is called where room is scarce
+_SHORT = {"old_log_prob": "old", "update_actor": "update"}  # short names of phases
 _ROWS = 8  # steps a live table shows
 
 
 class Screen(Protocol):
-    """Where a run is shown. dies_per_card is the screen's own setting."""
+    """Output of a run's progress."""
 
     def stage(self, text: str) -> None:
-        """What is being done before the first step and after the last: "starting Ray"."""
+        """Show what is done before the first step or after the last, such as "starting Ray"."""
 
     def step(self, step: int, total: int | None, data: Mapping[str, float], eta: float | None) -> None:
-        """One step's numbers. total: steps in all; eta: seconds to the end; None if not known."""
+        """Show the metrics of one step.
+
+        Args:
+            total: Number of steps; None if unknown.
+            eta: Remaining seconds; None if unknown.
+        """
 
     def alarm(self, alarm: Alarm) -> None:
-        """Something a person should know now."""
+        """Show an alarm."""
 
     def note(self, text: str) -> None:
-        """What a reader of all that follows has to know; it stays in sight."""
+        """Show a note that stays visible."""
 
     def close(self) -> None:
-        """Nothing more will come; leave the terminal as it was."""
+        """End the output and restore the terminal."""
 
 
 def screen_for(stream: TextIO | None = None, *, dies_per_card: int = 1) -> Screen:
-    """A live table if the stream (by default standard error) is a terminal that can move its cursor."""
+    """Return a live table for a terminal with cursor control, else plain lines.
+
+    Args:
+        stream: By default standard error.
+    """
     stream = stream or sys.stderr
     if stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb"):
         return LiveScreen(stream, dies_per_card=dies_per_card)
@@ -49,9 +58,9 @@ def screen_for(stream: TextIO | None = None, *, dies_per_card: int = 1) -> Scree
 def step_line(
     step: int, total: int | None, data: Mapping[str, float], eta: float | None, dies_per_card: int = 1
 ) -> str:
-    """A step in one line: `step 12/60 reward 0.123 len 15.8 0.61 s (gen .30 ...) 432 tok/s/die ... ETA 0:32`.
+    """Return a step as one line: `step 12/60 reward 0.123 len 15.8 0.61 s (gen .30 ...) 432 tok/s/die ... ETA 0:32`.
 
-    What a step has no number for is left out.
+    Missing metrics are left out.
     """
     cells = _cells(step, total, data, eta, dies_per_card)
     words = [f"step {cells['step']}"]
@@ -67,7 +76,7 @@ def step_line(
 def _cells(
     step: int, total: int | None, data: Mapping[str, float], eta: float | None, dies_per_card: int
 ) -> dict[str, str]:
-    """A step's numbers as text, "" where there is none."""
+    """Return a step's metrics as text, "" for missing ones."""
     mean, length, took = reward(data), data.get("response_length/mean"), seconds(data)
     rate = throughput(data, dies_per_card)
     return {
@@ -91,14 +100,14 @@ def _duration(took: float) -> str:
 
 
 def _brief(took: float) -> str:
-    """Seconds in three or four characters: .30, 4.2, 137."""
+    """Return seconds in three or four characters: .30, 4.2, 137."""
     if took < 0.995:
         return f"{took:.2f}".removeprefix("0")
     return f"{took:.1f}" if took < 100 else f"{took:.0f}"
 
 
 def clock(eta: float) -> str:
-    """Seconds as 0:32, 12:05 or 3:07:00."""
+    """Return seconds as 0:32, 12:05 or 3:07:00."""
     whole = max(round(eta), 0)
     hours, minutes = divmod(whole // 60, 60)
     return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"

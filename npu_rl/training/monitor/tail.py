@@ -1,4 +1,4 @@
-"""Reading what a process says while it says it."""
+"""Reading the lines of a log while it grows."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ _LINE_ENDS = re.compile(rb"\r\n|\n|\r")
 
 
 class Tail:
-    """New complete lines of a growing file, without ever waiting (see `follow`)."""
+    """New complete lines of a growing file, read without waiting."""
 
     def __init__(self, path: Path, offset: int) -> None:
         self._path = path
         self._next = offset
-        self._part = b""
+        self._unfinished = b""
 
     @property
     def offset(self) -> int:
-        """Where the first byte not given out yet lies: a later `follow` may go on from there."""
-        return self._next - len(self._part)
+        """Offset of the first byte that was not returned yet, from which a later `follow` can continue."""
+        return self._next - len(self._unfinished)
 
     def lines(self) -> Iterator[str]:
-        """The lines completed since the last look, without their ends; empty ones are left out."""
+        """Yield the lines completed since the last call, without line ends; empty lines are skipped."""
         try:
             file = self._path.open("rb")
         except FileNotFoundError:
@@ -37,26 +37,26 @@ class Tail:
                 yield from self._take(chunk)
 
     def rest(self) -> str:
-        """What stands after the last line end: a process that died in the middle of a line said this."""
-        part, self._part = self._part, b""
+        """Return the text after the last line end, from a process that died in the middle of a line."""
+        part, self._unfinished = self._unfinished, b""
         return part.decode("utf-8", "replace").strip("\r")
 
     def _take(self, chunk: bytes) -> list[str]:
-        data = self._part + chunk
+        data = self._unfinished + chunk
         # a \r that ends the data may be the first half of \r\n
         whole = data[:-1] if data.endswith(b"\r") else data
         *lines, last = _LINE_ENDS.split(whole)
-        self._part = last + data[len(whole) :]
-        if len(self._part) > _LONGEST_LINE:
-            lines.append(self._part)
-            self._part = b""
+        self._unfinished = last + data[len(whole) :]
+        if len(self._unfinished) > _LONGEST_LINE:
+            lines.append(self._unfinished)
+            self._unfinished = b""
         return [line.decode("utf-8", "replace") for line in lines if line]
 
 
 def follow(path: Path, from_offset: int = 0) -> Tail:
-    """A reader of the lines that get added to a file; it may not be there yet.
+    """Return a reader of the lines that are added to a file, which need not exist yet.
 
-    A carriage return ends a line too, so that each state of a progress bar is one. Bytes that are no
-    UTF-8 are replaced. Memory is bounded: a line of more than 1 MiB comes in parts.
+    A carriage return ends a line too, so that each state of a progress bar is a line. Invalid UTF-8 is replaced. Memory
+    is bounded: a line of more than 1 MiB is returned in parts.
     """
     return Tail(path, from_offset)

@@ -1,4 +1,4 @@
-"""What goes wrong without an error, seen while it happens: the trainer would end with exit status 0 all the same."""
+"""Alarms for failures without an error, after which the trainer would still exit with status 0."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS = ("nan", "constant-reward", "no-progress", "transfer", "empty-answers")
 # the way to the rollout. While the policy learns, up to 0.041.
 TRANSFER_FACTOR = 0.035
 TRANSFER_FACTOR_LEARNING = 0.12
-_NEAR_UNIFORM = 0.8  # share of the vocabulary from which on the first factor holds
+_NEAR_UNIFORM = 0.8  # share of the vocabulary above which the first factor applies
 
 _FINITE = (
     *(*REWARDS, "actor/pg_loss", "actor/kl_loss", "actor/entropy", "actor/grad_norm"),
@@ -31,9 +31,13 @@ _REMEMBERED = 50  # step durations for the median
 
 @dataclass(frozen=True)
 class Alarm:
-    """Something a person should know now. kind: one of KINDS. place: the metric or log to look at.
+    """An alarm during a run.
 
-    fatal: whether the caller wanted the run ended for it."""
+    Attributes:
+        kind: One of KINDS.
+        place: The metric or log to check.
+        fatal: Whether it ends the run.
+    """
 
     kind: str
     message: str
@@ -42,19 +46,23 @@ class Alarm:
     fatal: bool = False
 
     def to_json(self) -> dict[str, Any]:
+        """Return the alarm as JSON types."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """From where on it is an alarm. None switches a watch off.
+    """Limits of the alarms; None disables one.
 
-    constant_steps: steps with exactly the same mean reward. goal: a reward from which on none of the reward's
-    and answers' alarms is told, because the task is learnt. first_step, next_step: seconds without one;
-    next_step is stretched to slow_factor times the median step. transfer: the highest mean difference of
-    probabilities; by default TRANSFER_FACTOR over the vocabulary's size, so without `vocabulary` it is not watched.
-    empty_steps: steps whose answers have at most one token on average. clipped_steps: steps in which every
-    answer hits the length limit and the reward does not rise.
+    Attributes:
+        constant_steps: Steps with exactly the same mean reward.
+        goal: Reward at which the task counts as learnt, and alarms about rewards and responses are off.
+        first_step: Seconds until the first step.
+        next_step: Seconds between steps, at least slow_factor times the median step.
+        transfer: Highest mean difference of probabilities; by default TRANSFER_FACTOR over the size of the vocabulary,
+            so without `vocabulary` it is off.
+        empty_steps: Steps whose responses have at most one token on average.
+        clipped_steps: Steps in which every response reaches the length limit and the reward does not rise.
     """
 
     constant_steps: int | None = 10
@@ -69,7 +77,7 @@ class Limits:
 
 
 class Watch:
-    """Looks at every step and at the clock. An alarm is told once, and again only after it has been well."""
+    """Checks every step and the clock. An alarm is raised once, and again only after its condition has cleared."""
 
     def __init__(
         self,
@@ -79,30 +87,40 @@ class Watch:
         log: str = "driver.log",
         started: float | None = None,
     ) -> None:
-        """fatal: kinds that end the run. log: where to look when nothing moves. started: as `now` below."""
+        """Begin the checks.
+
+        Args:
+            fatal: Kinds that end the run.
+            log: The log to name when no step ends.
+            started: Time of the start, on the clock of `now` in `point`.
+        """
         self._limits = limits or Limits()
         self._fatal = frozenset(fatal)
         if unknown := self._fatal - set(KINDS):
-            raise ValueError(f"no kinds of alarm: {', '.join(sorted(unknown))}")
+            raise ValueError(f"unknown kinds of alarm: {', '.join(sorted(unknown))}")
         self._log = log
-        self._told: set[str] = set()
+        self._active: set[str] = set()
         self._last_sign = started
         self._step: int | None = None
         self._durations: deque[float] = deque(maxlen=_REMEMBERED)
-        self._same: tuple[float, int] = (math.nan, 0)  # a reward, and for how many steps
-        self._seen: tuple[float, float] = (math.inf, -math.inf)  # lowest and highest reward
+        self._repeated_reward: tuple[float, int] = (math.nan, 0)  # a reward, and for how many steps
+        self._reward_range: tuple[float, float] = (math.inf, -math.inf)  # lowest and highest reward
         self._empty = 0
-        self._clipped: list[float] = []  # rewards of the latest steps whose answers were all cut off
+        self._clipped: list[float] = []  # rewards of the latest steps whose responses were all clipped
 
     def point(self, step: int, data: Mapping[str, float], now: float) -> list[Alarm]:
-        """Take a step's numbers. now: seconds of any one clock that runs evenly."""
-        took = seconds(data)
-        if took is None and self._step is not None and self._last_sign is not None:
-            took = now - self._last_sign
-        if took is not None and took > 0:
-            self._durations.append(took)
+        """Check the metrics of a step.
+
+        Args:
+            now: Seconds of a monotonic clock.
+        """
+        duration = seconds(data)
+        if duration is None and self._step is not None and self._last_sign is not None:
+            duration = now - self._last_sign
+        if duration is not None and duration > 0:
+            self._durations.append(duration)
         self._last_sign, self._step = now, step
-        self._told.discard("no-progress")
+        self._active.discard("no-progress")
         alarms = [self._nan(step, data), self._transfer(step, data)]
         value = reward(data)
         if value is not None and math.isfinite(value):
@@ -114,7 +132,7 @@ class Watch:
         return [alarm for alarm in alarms if alarm is not None]
 
     def tick(self, now: float) -> list[Alarm]:
-        """Look at the clock; call it every few seconds."""
+        """Check the time since the last step; to be called every few seconds."""
         if self._last_sign is None:
             self._last_sign = now
         limit = self._patience()
@@ -122,10 +140,10 @@ class Watch:
         if limit is None or waited <= limit:
             return []
         if self._step is None:
-            message = f"No step {waited:.0f} s after the start (limit {limit:.0f} s)"
+            message = f"No step finished within {waited:.0f} s of the start (limit {limit:.0f} s)"
             cause = (
-                "Building the workers or the first rollout hangs: a worker that waits for others (a wrong network "
-                "interface, a node that is missing), or a model that is read from a slow disk."
+                "The start of the workers or the first rollout hangs: a worker waits for others (wrong interface, "
+                "missing node), or the model is loaded from a slow disk."
             )
         else:
             usual = statistics.median(self._durations) if self._durations else None
@@ -133,10 +151,10 @@ class Watch:
                 f", usual {usual:.1f} s)" if usual else ")"
             )
             cause = (
-                "One process is stuck or dead and the others wait for it in a collective, or a checkpoint is "
+                "A process is stuck or dead and the others wait for it in a collective operation, or a checkpoint is "
                 "being written to a slow disk."
             )
-        alarm = self._tell("no-progress", True, message, cause, self._log)
+        alarm = self._raise_alarm("no-progress", True, message, cause, self._log)
         return [alarm] if alarm else []
 
     def _patience(self) -> float | None:
@@ -150,26 +168,25 @@ class Watch:
     def _nan(self, step: int, data: Mapping[str, float]) -> Alarm | None:
         known = [key for key in _FINITE if key in data]
         if not known:
-            return None  # a validation, which says nothing about it
+            return None  # a validation step
         bad = [key for key in known if not math.isfinite(data[key])]
-        told = ", ".join(f"{key} is {data[key]}" for key in bad)
-        cause = "An overflow: the learning rate or the loss scale is too high, or a weight was not loaded."
+        listed = ", ".join(f"{key} is {data[key]}" for key in bad)
+        cause = "The values overflow: the learning rate or the loss scale is too high, or a weight was not loaded."
         if any(key in REWARDS for key in bad):
-            cause = "The reward function returns a value that is no number for some answer."
-        return self._tell("nan", bool(bad), f"Step {step}: {told}", cause, bad[0] if bad else "")
+            cause = "The reward function returned a value that is not finite for some response."
+        return self._raise_alarm("nan", bool(bad), f"Step {step}: {listed}", cause, bad[0] if bad else "")
 
     def _transfer(self, step: int, data: Mapping[str, float]) -> Alarm | None:
         limit = self._transfer_limit(data)
         difference = data.get(DIFFERENCE)
         if limit is None or difference is None:
             return None
-        return self._tell(
+        return self._raise_alarm(
             "transfer",
             not difference <= limit,  # NaN is an alarm too
-            f"Step {step}: rollout and trainer disagree about the answers' tokens: mean difference of "
-            f"probabilities {difference:.2g} (limit {limit:.2g})",
-            "A weight does not reach the rollout as it is in the trainer: a name that is skipped, a wrong "
-            "layout, a missing reshard.",
+            f"Step {step}: rollout and trainer give the response tokens different probabilities: mean difference "
+            f"{difference:.2g} (limit {limit:.2g})",
+            "The weight sync is wrong: a parameter name is skipped, a layout is wrong, or a reshard is missing.",
             DIFFERENCE,
         )
 
@@ -186,14 +203,14 @@ class Watch:
         return (TRANSFER_FACTOR if uniform else TRANSFER_FACTOR_LEARNING) / choices
 
     def _constant(self, step: int, data: Mapping[str, float], value: float, learnt: bool) -> Alarm | None:
-        before, count = self._same
-        self._same = (value, count + 1 if value == before else 1)
-        low, high = self._seen
-        self._seen = (min(low, value), max(high, value))
-        count = self._same[1]
+        before, count = self._repeated_reward
+        self._repeated_reward = (value, count + 1 if value == before else 1)
+        low, high = self._reward_range
+        self._reward_range = (min(low, value), max(high, value))
+        count = self._repeated_reward[1]
         wrong = _reached(self._limits.constant_steps, count) and not learnt
         message = f"Step {step}: the mean reward has been {value:g} for {count} steps"
-        return self._tell(
+        return self._raise_alarm(
             "constant-reward", wrong, message, self._why_constant(data, value), _reward_key(data)
         )
 
@@ -202,19 +219,19 @@ class Watch:
         highest = data.get(_reward_key(data).replace("/mean", "/max"), value)
         if lowest != highest:
             return (
-                "Answers differ in their reward, but their mean does not move: no gradient reaches the rollout. "
-                "Look at actor/grad_norm and actor/lr, and whether new weights reach the rollout."
+                "Responses get different rewards, but the mean does not change: the policy is not updated. "
+                "Check actor/grad_norm and actor/lr, and the weight sync to the rollout."
             )
-        varied = self._seen[0] < self._seen[1]
-        if varied and value >= self._seen[1]:
-            return "Every answer gets the best reward so far: the task is learnt, or the reward can be had cheaply."
+        varied = self._reward_range[0] < self._reward_range[1]
+        if varied and value >= self._reward_range[1]:
+            return "Every response gets the best reward so far: the task is learnt, or the reward is too easy to get."
         if varied:
-            return "Training has collapsed: all answers got the same bad reward at once. Is the learning rate too high?"
+            return "Training has collapsed: all responses get the same bad reward. The learning rate may be too high."
         if value > 0:
-            return "The reward function gives every answer the same: it always matches. GRPO learns nothing from that."
+            return "The reward function always matches: every response gets the same reward, so GRPO can't learn."
         return (
-            "The reward function never matches: a wrong answer format or prompt template, the wrong data_source, "
-            "or answers cut off before the result (verl#3355). GRPO learns nothing from that."
+            "The reward function never matches, so GRPO can't learn: a wrong answer format or prompt template, a wrong "
+            "data_source, or responses cut off before the result (verl#3355)."
         )
 
     def _empty_answers(
@@ -226,32 +243,32 @@ class Watch:
         window = self._limits.clipped_steps or 1
         self._clipped = [*self._clipped, value][-window:] if clipped else []
         if _reached(self._limits.empty_steps, self._empty):
-            return self._tell(
+            return self._raise_alarm(
                 "empty-answers",
                 not learnt,
-                f"Step {step}: answers have {length:g} tokens on average, for {self._empty} steps",
-                "The model ends at once: a wrong chat template or end token, or weights that did not reach the "
-                "rollout.",
+                f"Step {step}: responses have {length:g} tokens on average, for {self._empty} steps",
+                "The model ends its response at once: the chat template or EOS token is wrong, or the weight sync "
+                "failed.",
                 "response_length/mean",
             )
         cut = _reached(self._limits.clipped_steps, len(self._clipped)) and not _rises(self._clipped)
-        return self._tell(
+        return self._raise_alarm(
             "empty-answers",
             cut and not learnt,
-            f"Step {step}: every answer has hit the length limit for {len(self._clipped)} steps, and the reward "
-            "does not rise",
-            "Answers never end: the limit is too short, the end token is not the model's, or the rollout says "
-            "nonsense. Look at the sample answers.",
+            f"Step {step}: every response has reached the length limit for {len(self._clipped)} steps, and the "
+            "reward does not rise",
+            "Responses do not end: the length limit is too low, the EOS token is wrong, or the model generates "
+            "nonsense. Read the samples.",
             "response_length/clip_ratio",
         )
 
-    def _tell(self, kind: str, wrong: bool, message: str, cause: str, place: str) -> Alarm | None:
+    def _raise_alarm(self, kind: str, wrong: bool, message: str, cause: str, place: str) -> Alarm | None:
         if not wrong:
-            self._told.discard(kind)
+            self._active.discard(kind)
             return None
-        if kind in self._told:
+        if kind in self._active:
             return None
-        self._told.add(kind)
+        self._active.add(kind)
         return Alarm(kind, message, cause, place, kind in self._fatal)
 
 
@@ -264,6 +281,6 @@ def _reached(limit: int | None, count: int) -> bool:
 
 
 def _rises(values: list[float]) -> bool:
-    """Whether the later half of the values is higher on average."""
+    """Return whether the later half of the values is higher on average."""
     half = len(values) // 2
     return half > 0 and statistics.fmean(values[-half:]) > statistics.fmean(values[:half])

@@ -64,7 +64,7 @@ def test_the_error_of_a_remote_process_and_not_rays_wrapper(tmp_path: Path) -> N
 def test_a_known_failure_says_what_to_do(tmp_path: Path) -> None:
     message = "Two tensor dict must have identical batch size. Got torch.Size([64]) and torch.Size([512])"
     told = sure(found(tmp_path, remote("AssertionError", message)))
-    assert "the patch verl/0.5.0 is not in this tree" in told.cause
+    assert "lacks the patchset verl/0.5.0" in told.cause
     assert message in told.cause
     assert "npu-rl verify" in told.hint
     assert told.source
@@ -118,7 +118,7 @@ def test_when_the_driver_only_says_that_a_worker_died_the_worker_is_asked(tmp_pa
     assert told.cause == "RuntimeError: shape mismatch\nraised at /tree/m.py:5"
     assert told.file == tmp_path / "log2"
     alone = sure(found(tmp_path, died, "all is well\n"))
-    assert "died without a word" in alone.cause
+    assert "died without an error message" in alone.cause
     assert alone.source
 
 
@@ -140,7 +140,7 @@ def test_vllms_own_prefix_does_not_hide_a_traceback(tmp_path: Path) -> None:
 def test_a_symptom_without_a_traceback(tmp_path: Path) -> None:
     text = "x\n" * 10 + "E: EI0006: Getting socket times out. Reason: ...\nbye\n"
     told = sure(found(tmp_path, text))
-    assert "waited in vain" in told.cause
+    assert "timed out waiting" in told.cause
     assert (told.line, told.source) == (11, "vllm-ascend#486")
     assert told.excerpt.startswith("E: EI0006")
 
@@ -153,7 +153,7 @@ def test_a_raylet_that_ended_at_the_start(tmp_path: Path) -> None:
         f"worker_id=01000000{'f' * 48}\n"
     )
     told = sure(found(tmp_path, "npu-rl: starting Ray\n" + text, code=1))
-    assert "raylet on that node ended" in told.cause and "raylet.out" in told.hint
+    assert "raylet of that node exited" in told.cause and "raylet.out" in told.hint
     assert (told.line, told.source) == (2, "ray#21479")
 
 
@@ -161,11 +161,11 @@ def test_a_symptom_near_an_unknown_error_is_told_as_a_guess(tmp_path: Path) -> N
     text = "OSError: [Errno 28] No space left on device\nretrying\n" + remote("ValueError", "no such shard")
     told = sure(found(tmp_path, text))
     assert told.cause.startswith("ValueError: no such shard")
-    assert "log0:1 may belong to it: A disk is full" in told.hint
+    assert "log0:1 may be related: A disk or /dev/shm" in told.hint
 
 
 def test_a_death_without_words_is_told_by_its_signal(tmp_path: Path) -> None:
-    assert "main memory" in sure(found(tmp_path, "step 1\n", code=-9)).cause
+    assert "host memory" in sure(found(tmp_path, "step 1\n", code=-9)).cause
     assert "signal 11" in sure(found(tmp_path, "step 1\n", code=-11)).cause
     assert found(tmp_path, "step 1\n", code=1) is None
     assert found(tmp_path, "step 1\n") is None
@@ -261,4 +261,4 @@ def test_what_programs_print_leads_to_the_advice(tmp_path: Path, line: str, advi
 def test_what_only_a_build_makes_is_no_missing_package(tmp_path: Path, name: str) -> None:
     """vLLM goes on without it, and says so in every process."""
     text = f"WARNING Failed to import: No module named '{name}'\n" + remote("ValueError", "no such shard")
-    assert "may belong to it" not in sure(found(tmp_path, text)).hint
+    assert "may be related" not in sure(found(tmp_path, text)).hint

@@ -73,7 +73,7 @@ def test_a_reward_that_never_moves_is_told_at_the_tenth_step() -> None:
     [
         ([score(0.0)] * 3, "never matches"),
         ([score(1.0)] * 3, "always matches"),
-        ([score(0.5, 0, 1)] * 3, "no gradient"),
+        ([score(0.5, 0, 1)] * 3, "policy is not updated"),
         ([score(0.2), *[score(1.0)] * 3], "task is learnt"),
         ([score(0.2), *[score(0.0)] * 3], "collapsed"),
     ],
@@ -103,7 +103,7 @@ def test_the_first_step_has_a_limit_of_its_own() -> None:
     assert watch.tick(1100.0) == []
     (alarm,) = watch.tick(1101.0)
     assert (alarm.kind, alarm.place) == ("no-progress", "attempts/1/driver.log")
-    assert "after the start" in alarm.message
+    assert "of the start" in alarm.message
     assert watch.tick(1200.0) == []
     watch.point(1, GOOD, 1201.0)
     assert watch.tick(1210.0) == []
@@ -154,7 +154,7 @@ def test_a_zeroed_tensor_on_the_way_to_the_rollout_is_seen() -> None:
         difference(1.3e-4),
     )
     assert kinds(told) == [[], ["transfer"], []]
-    assert "does not reach the rollout" in told[1][0].cause
+    assert "weight sync is wrong" in told[1][0].cause
     assert told[1][0].place == "training/rollout_probs_diff_mean"
 
 
@@ -210,5 +210,5 @@ def test_the_caller_says_what_is_fatal() -> None:
     (bad,) = watch.point(1, {"actor/grad_norm": math.nan}, 6.0)
     assert (slow.fatal, bad.fatal) == (False, True)
     assert bad.to_json()["fatal"] is True
-    with pytest.raises(ValueError, match="no kinds of alarm: speed"):
+    with pytest.raises(ValueError, match="unknown kinds of alarm: speed"):
         Watch(fatal={"speed"})
