@@ -87,9 +87,11 @@ def _log_of(error: BaseException) -> str:
     from npu_rl.git.messages import GitError
 
     log, at = command_log.written(), error
-    while log is not None and at is not None:
+    seen: set[int] = set()  # `raise error from error` makes an error its own cause
+    while log is not None and at is not None and id(at) not in seen:
         if isinstance(at, (GitError, SourceError)):
             return f"\n  log:   {log}"
+        seen.add(id(at))
         at = at.__cause__ or at.__context__  # type: ignore[assignment]
     return ""
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl import cli
+from npu_rl.errors import LockError
 from npu_rl.git import command_log
 from npu_rl.git.command import Git, GitError, ObjectReader, init_bare
 from npu_rl.git.environment import Credentials
@@ -201,3 +203,12 @@ def test_help_writes_and_imports_no_log(tmp_path: Path) -> None:
         assert not modules_after(words, env, tmp_path) & {"npu_rl.private_log", "npu_rl.git.command_log"}
     assert not modules_after(["manifests", "list"], env, tmp_path) & {"npu_rl.private_log", "npu_rl.masking"}
     assert os.listdir(tmp_path / "home") == []
+
+
+def test_an_error_that_is_its_own_cause(log: Path, repository: Git) -> None:
+    """`raise error from error` ran for ever in the search for a git error: a patch that does not apply is one."""
+    repository.run("rev-parse", "--git-dir")
+    error = LockError("it does not apply")
+    with pytest.raises(LockError) as raised:
+        raise error from error
+    assert cli._log_of(raised.value) == ""
