@@ -78,8 +78,10 @@ def test_a_null_removes(null: str) -> None:
     assert loaded(f"reward.goal={null}", f"actor.kl_loss={null}").actor.kl_loss is None
     assert loaded(f"model.make={null}", "model.path=/m").model.path == "/m"
     message = invalid(f"rollout.top_p={null}", f"overrides.a.b={null}")
-    assert f"rollout.top_p={null}: rollout.top_p: there is nothing to remove" in message
-    assert "overrides['a.b']: the recipe doesn't set it, so there is nothing to remove; '\"null\"' in" in message
+    assert f"rollout.top_p={null}: rollout.top_p: the recipe doesn't set it" in message
+    assert (
+        "overrides['a.b']: the recipe doesn't set it, so there is nothing to remove; '\"null\"' in" in message
+    )
     assert "overrides['a.b']['x:1']: has no value" in invalid("a.b={x:1}"), "YAML wants a space there"
 
 
