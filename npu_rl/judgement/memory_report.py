@@ -80,7 +80,7 @@ def memory_text(memory: Memory, host: int | None) -> Iterator[str]:
         phase = memory.worst(name)
         if phase is not None:
             yield from _phase(phase, len(memory.stages))
-    judged = "" if host is not None else "; not judged: say --host-memory-gb"
+    judged = "" if host is not None else "; not judged without --host-memory-gb"
     yield f"Memory of a host: {gb(total(memory.host))} a node{judged}"
     yield from _parts(memory.host)
     yield "Assumed"

@@ -60,10 +60,10 @@ def _told(
     path: KeyPath = ("plan", "except", rule)
     where, remove = loaded.where(*path), f"remove plan.except.{rule}"
     if any(one.certain for one in mine):
-        message = f"{rule} can't be overruled: such a run fails, or does something else than the recipe says"
+        message = f"{rule} can't be overruled: such a run fails, or does not do what the recipe sets"
         yield Finding("exception-to-a-certain-rule", Severity.ERROR, path, "", message, remove, where)
     elif mine:
-        message = f"overruled: {rule}: {reason} (it says: {'; '.join(one.message for one in mine)})"
+        message = f"overruled: {rule}: {reason} (the finding: {'; '.join(one.message for one in mine)})"
         yield Finding("overruled", Severity.NOTE, path, "", message, "", where)
     elif rule in known:
         message = f"{rule} holds or doesn't apply, so there is nothing to overrule"

@@ -92,7 +92,7 @@ def _amounts(plan: Plan, speed: float | None) -> Iterator[str]:
         yield (
             f"Loading reads {gb(loading.once)} (each tensor once a role) to {gb(loading.by_die)} (each die its own)"
         )
-        yield f"  from storage{at_rate or ': say --storage-gbs for the time'}"
+        yield f"  from storage{at_rate or ': for the time, give --storage-gbs'}"
     if tokens is not None:
         engine = f", {tokens.per_engine:,} an engine" if tokens.per_engine else ""
         yield f"Tokens of a step: {tokens.longest:,} at most ({tokens.sequences:,} sequences{engine})"

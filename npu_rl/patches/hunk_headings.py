@@ -157,9 +157,9 @@ def _where_it_belongs(lines: Sequence[str], wanted: re.Match[str] | None, headin
     else:
         places = [n for n, text in enumerate(lines, 1) if _same_definition(text, wanted, heading)]
     if not places:
-        return f"its heading says `{heading}`, which is not in the file"
+        return f"its heading is `{heading}`, which is not in the file"
     more = f" and {len(places) - 5} more" if len(places) > 5 else ""
-    return f"its heading says `{heading}` (line {', '.join(map(str, places[:5]))}{more})"
+    return f"its heading is `{heading}` (line {', '.join(map(str, places[:5]))}{more})"
 
 
 def _definitions(content: bytes) -> list[_Definition] | None:

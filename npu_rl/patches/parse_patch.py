@@ -82,7 +82,7 @@ def _check_bytes(data: bytes, name: str) -> None:
             raise PatchError(
                 f"The patch begins with a {encoding} byte-order mark",
                 where=f"{name}:1",
-                why="Some editors and PowerShell's `>` write one; it is no part of a patch.",
+                why="Some editors and PowerShell's `>` write one; it does not belong to a patch.",
                 hint="Save the patch as UTF-8 without a byte-order mark.",
             )
     nul = data.find(b"\0")

@@ -155,7 +155,7 @@ class Scanner:
     def _combined(self) -> PatchError:
         return self.error(
             "The patch is a combined diff of a merge",
-            why="It has several old sides, so it does not say what to change.",
+            why="It has several old sides, so what to change is ambiguous.",
             hint="Diff against one parent: `git diff <parent> <merge>`.",
         )
 
@@ -189,7 +189,7 @@ class Scanner:
     def _garbage(self, line: bytes, *, after_hunk: bool) -> PatchError:
         if after_hunk and line[:1] in (b" ", b"+", b"-"):
             return self.error(
-                "A hunk has more lines than its header says",
+                "A hunk has more lines than its header states",
                 why=f"The hunk above was complete; {_shown(line)} is left over.",
             )
         return self.error(
@@ -320,7 +320,7 @@ class Scanner:
         return self.error(
             f"The patch is cut off in hunk {number}" if ended else f"Hunk {number} has a wrong line count",
             line=hunk.line,
-            why=f"Its header says {hunk.old_count} old and {hunk.new_count} new lines; "
+            why=f"Its header states {hunk.old_count} old and {hunk.new_count} new lines; "
             f"its body has {old} and {new}.",
         )
 

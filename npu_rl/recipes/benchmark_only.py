@@ -15,7 +15,7 @@ _FIXED = "tokens don't go to the experts the router chose"
 # verl/workers/megatron_workers.py:311,342 (load_weight) and verl/workers/config/rollout.py (ignore_eos);
 # cann-recipes-train@bcd3be7, deepseek/verl_patches/scripts/internal/*_random_init.sh.
 _KEYS: Mapping[str, tuple[bool, str]] = {
-    "actor_rollout_ref.rollout.ignore_eos": (True, "answers don't stop at their end"),
+    "actor_rollout_ref.rollout.ignore_eos": (True, "responses don't stop at their end"),
     f"{_A}.load_weight": (False, _RANDOM),
     f"{_F}.load_weight": (False, _RANDOM),
     f"{_A}.megatron.fix_router": (True, _FIXED),

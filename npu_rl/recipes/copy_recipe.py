@@ -60,7 +60,9 @@ def _place(target: Path | None, name: str) -> Path:
         path = path / name
     if path.suffix not in (".yaml", ".yml"):
         hint = f"write {path}.yaml, or the path of a folder that exists"
-        raise UsageError(f"{path} is no name for a recipe", why="a recipe's file ends in .yaml", hint=hint)
+        raise UsageError(
+            f"{path} is not a valid name for a recipe", why="a recipe's file ends in .yaml", hint=hint
+        )
     if path.exists() or path.is_symlink():
         _refuse(path)
     if not path.parent.is_dir():

@@ -31,7 +31,7 @@ from npu_rl.recipes.recipe_paths import make_absolute
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_settings import OVERRIDES
 
-_NOTHING_TO_REMOVE = "there is nothing to remove: the recipe doesn't say it"
+_NOTHING_TO_REMOVE = "the recipe doesn't set it, so there is nothing to remove"
 _A_NULL = "; '\"null\"' in quotes gives the trainer a null"
 
 _TRAINER_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_][A-Za-z0-9_-]*)*")
@@ -54,7 +54,7 @@ _TRAINERS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 _SHARED = tuple(_TRAINERS)
 _NEAR = 0.8  # difflib's measure; optimiser and optimizer have 0.89, reward and reward_model 0.67
-_HOW = "write key=value, such as optimizer.lr=1e-6; key=null removes what the recipe says"
+_HOW = "write key=value, such as optimizer.lr=1e-6; key=null removes the key"
 
 
 @dataclass(frozen=True)
@@ -205,10 +205,10 @@ def _refuse(text: str, why: str, hint: str = _HOW) -> NoReturn:
 def _usage_error(faults: Sequence[_Fault]) -> UsageError:
     first = faults[0]
     if len(faults) == 1:
-        what = f"The argument '{_short(first.text)}' can't be meant"
+        what = f"Invalid argument '{_short(first.text)}'"
         return UsageError(what, where="the command line", why=first.why, hint=first.hint)
     why = "\n".join(f"{_short(fault.text)}: {fault.why}" for fault in faults)
-    return UsageError(f"{len(faults)} arguments can't be meant", where="the command line", why=why, hint=_HOW)
+    return UsageError(f"{len(faults)} invalid arguments", where="the command line", why=why, hint=_HOW)
 
 
 def _short(text: str) -> str:

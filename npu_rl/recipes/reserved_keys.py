@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from npu_rl.recipes.schema import Recipe
 
 OWNED: Mapping[str, str] = {
-    "custom_reward_function.name": "say it as `reward: {function: FILE.py:NAME}`",
-    "custom_reward_function.path": "say it as `reward: {function: FILE.py:NAME}`",
+    "custom_reward_function.name": "write it as `reward: {function: FILE.py:NAME}`",
+    "custom_reward_function.path": "write it as `reward: {function: FILE.py:NAME}`",
     **dict.fromkeys(
         ("hydra.run", "hydra.sweep", "hydra.output_subdir", "hydra.mode", "hydra.job.chdir"),
         "npu-rl runs the trainer once, in the run's folder",
@@ -17,7 +17,7 @@ OWNED: Mapping[str, str] = {
         ("hydra.launcher", "hydra.sweeper", "hydra.callbacks"), "it names code that runs beside the trainer"
     ),
     "trainer.default_local_dir": "npu-rl puts checkpoints into the run's folder",
-    "trainer.device": "say it as `device:`",
+    "trainer.device": "write it as `device:`",
     "trainer.experiment_name": "npu-rl takes the run's name, the recipe's `name`",
     "trainer.resume_from_path": "npu-rl resumes a run with --resume",
     "trainer.resume_mode": "npu-rl resumes a run with --resume",

@@ -101,13 +101,13 @@ class Data(Strict):
     )
     rows: f.Positive = Field(default=512, description="How many questions to make up.")
     batch: Annotated[f.Positive | None, key("data.train_batch_size")] = Field(
-        default=None, description="Prompts per step, over all dies."
+        default=None, description="Prompts per step, over all devices."
     )
     prompt_length: Annotated[f.Positive | None, key("data.max_prompt_length")] = Field(
         default=None, description="Longest prompt, in tokens."
     )
     response_length: Annotated[f.Positive | None, key("data.max_response_length")] = Field(
-        default=None, description="Longest answer, in tokens."
+        default=None, description="Longest response, in tokens."
     )
     overlong: Annotated[Literal["error", "left", "right", "middle"] | None, key("data.truncation")] = Field(
         default=None, description="What is done with a longer prompt: an error, or where it is cut."
@@ -133,7 +133,7 @@ class Data(Strict):
 
 
 class Reward(Strict):
-    """How an answer is scored, and the mean score the run is for."""
+    """How a response is scored, and the mean score the run is for."""
 
     function: f.Text | None = Field(
         default=None,
@@ -172,7 +172,7 @@ class Validation(Strict):
     """How answers are sampled for validation."""
 
     answers: Annotated[f.Positive | None, key(f"{_R}.val_kwargs.n")] = Field(
-        default=None, description="Answers per prompt."
+        default=None, description="Responses per prompt."
     )
     sample: Annotated[f.Switch | None, key(f"{_R}.val_kwargs.do_sample")] = Field(
         default=None, description="Sample instead of taking the likeliest token."
@@ -189,13 +189,13 @@ class Validation(Strict):
 
 
 class Rollout(Strict):
-    """How answers are generated."""
+    """How responses are generated."""
 
     engine: Annotated[Literal["hf", "vllm"], key(f"{_R}.name")] = Field(
         description="hf: transformers, in the training process. vllm: vLLM's engine."
     )
     answers: Annotated[f.Positive, key(f"{_R}.n")] = Field(
-        description="Answers per prompt (the group's size)."
+        description="Responses per prompt (the group's size)."
     )
     temperature: Annotated[f.NotNegative | None, key(f"{_R}.temperature")] = Field(
         default=None, description="Sampling temperature."
@@ -207,13 +207,13 @@ class Rollout(Strict):
         default=None, description="Likeliest tokens to sample from; -1 is all (vllm), 0 is all (hf)."
     )
     tensor_parallel: Annotated[f.Positive | None, key(f"{_R}.tensor_model_parallel_size")] = Field(
-        default=None, description="Dies that share one copy of the weights."
+        default=None, description="Devices that share one copy of the weights."
     )
     micro_batch: Annotated[f.Positive | None, key(f"{_R}.micro_batch_size")] = Field(
-        default=None, description="Answers generated at once (hf)."
+        default=None, description="Responses generated at once (hf)."
     )
     log_prob_micro_batch: Annotated[f.Positive | None, key(f"{_R}.log_prob_micro_batch_size_per_gpu")] = (
-        Field(default=None, description="Answers per die whose log probabilities are computed at once.")
+        Field(default=None, description="Responses per device whose log probabilities are computed at once.")
     )
     memory_share: Annotated[f.Share | None, key(f"{_R}.gpu_memory_utilization")] = Field(
         default=None, description="Share of a die's memory for the engine."
@@ -225,10 +225,10 @@ class Rollout(Strict):
         default=None, description="Tokens of one forward pass of the engine."
     )
     max_length: Annotated[f.Positive | None, key(f"{_R}.max_model_len")] = Field(
-        default=None, description="Longest sequence, prompt and answer."
+        default=None, description="Longest sequence, prompt and response."
     )
     chunked_prefill: Annotated[f.Switch | None, key(f"{_R}.enable_chunked_prefill")] = Field(
-        default=None, description="Prefill long prompts in pieces."
+        default=None, description="Prefill long prompts in chunks."
     )
     eager: Annotated[f.Switch | None, key(f"{_R}.enforce_eager")] = Field(
         default=None, description="No graphs."
@@ -298,7 +298,7 @@ class Parallel(Strict):
         ),
     ] = Field(default=None, description="Tensor parallel size of the experts (megatron).")
     shard: Annotated[f.OrMinusOne | None, key(fsdp=f"{_A}.fsdp_config.fsdp_size")] = Field(
-        default=None, description="Dies one copy of the weights is sharded over; -1 is all (fsdp)."
+        default=None, description="Devices that one copy of the weights is sharded over; -1 is all (fsdp)."
     )
     sequence: Annotated[f.Positive | None, key(fsdp=f"{_A}.ulysses_sequence_parallel_size")] = Field(
         default=None, description="Ulysses sequence parallel size (fsdp)."
@@ -326,10 +326,10 @@ class Actor(Strict):
         description="The training backend."
     )
     mini_batch: Annotated[f.Positive | None, key(f"{_A}.ppo_mini_batch_size")] = Field(
-        default=None, description="Prompts per update, over all dies."
+        default=None, description="Prompts per update, over all devices."
     )
     micro_batch: Annotated[f.Positive | None, key(f"{_A}.ppo_micro_batch_size_per_gpu")] = Field(
-        default=None, description="Answers per die in one forward and backward pass."
+        default=None, description="Responses per device in one forward and backward pass."
     )
     epochs: Annotated[f.Positive | None, key(f"{_A}.ppo_epochs")] = Field(
         default=None, description="Passes over one batch."
@@ -344,7 +344,7 @@ class Actor(Strict):
     compile: Annotated[f.Switch | None, key(f"{_A}.use_torch_compile")] = Field(
         default=None, description="Use torch.compile in training."
     )
-    parallel: Parallel = Field(default=Parallel(), description="How it is spread over the dies.")
+    parallel: Parallel = Field(default=Parallel(), description="How it is spread over the devices.")
     transformer: Annotated[
         dict[f.Text, f.Scalar], key(megatron=f"{_A}.megatron.override_transformer_config")
     ] = Field(default={}, description="Values of Megatron's and MindSpeed's configuration (megatron).")
@@ -354,7 +354,7 @@ class Reference(Strict):
     """The frozen policy the KL term compares with."""
 
     micro_batch: Annotated[f.Positive | None, key(f"{_F}.log_prob_micro_batch_size_per_gpu")] = Field(
-        default=None, description="Answers per die whose log probabilities are computed at once."
+        default=None, description="Responses per device whose log probabilities are computed at once."
     )
 
 
@@ -492,14 +492,14 @@ class Recipe(Strict):
     )
     benchmark: f.Switch = Field(
         default=False,
-        description="It is to be timed and trains nothing of use: random weights, answers without an end.",
+        description="It is for timing and trains nothing of use: random weights, responses without an end.",
     )
     trainer: Trainer = Field(default=Trainer(), description="The program that is run.")
     model: Model = Field(description="The model that is trained.")
     data: Data = Field(description="The prompts.")
-    reward: Reward = Field(default=Reward(), description="How an answer is scored.")
+    reward: Reward = Field(default=Reward(), description="How a response is scored.")
     algorithm: Algorithm = Field(default=Algorithm(), description="The algorithm.")
-    rollout: Rollout = Field(description="How answers are generated.")
+    rollout: Rollout = Field(description="How responses are generated.")
     actor: Actor = Field(description="The policy that is trained.")
     reference: Reference = Field(default=Reference(), description="The frozen policy.")
     optimizer: Optimizer = Field(description="The actor's optimizer.")

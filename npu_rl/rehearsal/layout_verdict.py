@@ -121,7 +121,7 @@ def _same_order(part: str, ranks: Mapping[int, Line]) -> Check:
         f"{part} groups: every rank asks for the same, in the same order",
         len(asked) == 1,
         {"ranks": len(ranks), "groups": ranks[0]["asked"]},
-        "ranks that ask for different groups wait for each other for ever",
+        "ranks that ask for different groups wait for each other indefinitely",
     )
 
 
@@ -132,7 +132,7 @@ def _partition(name: str, kind: str, ranks: Mapping[int, Line], size: int) -> Ch
         if group is None or rank not in group:
             return Check(name, False, figures, f"rank {rank} is in no group of its own")
         if len(group) != size or len(set(group)) != size:
-            why = f"rank {rank} is in a group of {len(set(group))}, where the recipe says {size}"
+            why = f"rank {rank} is in a group of {len(set(group))}, where the recipe sets {size}"
             return Check(name, False, figures, why)
         for other in group:
             if groups.get(other) != group:

@@ -74,9 +74,9 @@ def _why(slugs: tuple[str, ...], runs: int | None) -> str:
     if runs:
         return ""
     if not slugs:
-        return "it has no hook that could be counted; its own test says what it does"
+        return "it has no hook that could be counted; its own test proves it"
     if runs is None:
-        return "no level that runs the trainer was asked for"
+        return "no level that runs the trainer was selected"
     return "the trainer never came by its hook with these settings"
 
 

@@ -94,8 +94,8 @@ def _goal(recipe: Recipe, steps: int) -> float | None:
 def _told(recipe: Recipe, steps: int) -> list[str]:
     said = [
         f"model: a random DeepSeek-V3 of 170,000 weights for {recipe.model.path or recipe.model.make}",
-        f"data: {_BATCH} small sums a step, {_ANSWERS} answers of 16 tokens each",
-        "reward: the share of one digit in the answer, which a random model can learn",
+        f"data: {_BATCH} small sums a step, {_ANSWERS} responses of 16 tokens each",
+        "reward: the share of one digit in the response, which a random model can learn",
         f"cluster: one rank for {recipe.cluster.world}",
         f"steps: {steps} of {recipe.steps}, at a learning rate of 0.003 for {recipe.optimizer.lr:g}",
     ]

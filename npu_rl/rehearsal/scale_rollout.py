@@ -111,7 +111,7 @@ def _told(recipe: Recipe, steps: int, case: Case) -> list[str]:
     world = recipe.cluster.world
     return [
         f"model: a DeepSeek-V3 of 170,000 weights with YaRN, half taught small sums, for {recipe.model.path}",
-        f"data: {_BATCH} sums up to five, the same at each step, {_ANSWERS} answers of at most {_ANSWER} tokens each",
+        f"data: {_BATCH} sums up to five, the same at each step, {_ANSWERS} responses of at most {_ANSWER} tokens each",
         f"cluster: {RANKS} ranks for {world}: {case} parallel {RANKS} in training, vLLM's experts over both",
         f"steps: {steps} of {recipe.steps}, at a learning rate of {_RATE:g} for {recipe.optimizer.lr:g}",
         f"vLLM: {_PROMPT} tokens a pass, eager",

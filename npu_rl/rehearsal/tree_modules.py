@@ -26,7 +26,7 @@ def modules_of(code: Path, packages: Sequence[str]) -> list[str]:
             raise NpuRlError(
                 f"The tree has no package {package}",
                 where=str(code),
-                hint="`npu-rl verify` shows whether the workspace is what its manifest says",
+                hint="`npu-rl verify` shows whether the workspace equals its lock",
             )
     return sorted(found)
 

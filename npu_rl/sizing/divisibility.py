@@ -79,7 +79,7 @@ def _fit_rollout(layout: Parallelism) -> Iterator[Check]:
 
 def _divides(name: str, whole: int, by: int, what: str, share: str) -> Check:
     if by < 1:
-        return Check(name, False, {what: whole, "by": by}, f"{by} is no size")
+        return Check(name, False, {what: whole, "by": by}, f"{by} is not a size")
     ok = whole % by == 0
     figures = {what: whole, "by": by, **({share: whole // by} if ok else {})}
     return Check(name, ok, figures, f"{whole} {what} can't be split evenly {by} ways")

@@ -143,10 +143,10 @@ def shape_of(loaded: LoadedRecipe) -> ModelConfig:
         return _possible(read_shape({**values, **model.config}))
     except (OSError, ValueError, KeyError, TypeError, ArithmeticError) as error:
         raise RecipeError(
-            "Nothing says how large the recipe's model is",
+            "The size of the recipe's model is unknown",
             where=loaded.where("model", "path"),
             why=f"{place} can't be read: {error!r}",
-            hint=f"Put the model's config.json there, or say model.architecture: {', '.join(PUBLISHED)}",
+            hint=f"Put the model's config.json there, or set model.architecture: {', '.join(PUBLISHED)}",
         ) from error
 
 

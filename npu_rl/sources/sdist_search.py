@@ -141,7 +141,7 @@ class SdistSearch:
         return version is not None and Version(version) == self.wanted
 
     def _sdist_link(self, link: Link, index: str) -> SdistLink:
-        notes = [f"could not be asked: {reason}" for reason in self._broken]
+        notes = [f"could not be reached: {reason}" for reason in self._broken]
         if link.yank_reason is not None:
             said = scrub(str(link.yank_reason), self.settings.secrets)
             notes.append("this release was yanked" + (f": {said}" if said and said != "True" else ""))
@@ -179,7 +179,7 @@ class SdistSearch:
         return SourceError(
             f"No index has an sdist of {self.name} {self.version}",
             where=f"{self.name}=={self.version}",
-            why="\n".join(self.reasons) or "pip's configuration says no-index and names no find-links",
+            why="\n".join(self.reasons) or "pip's configuration sets no-index and has no find-links",
             hint="Check the version, add an index to pip's configuration, or take the component from git.",
         )
 

@@ -13,12 +13,12 @@ from npu_rl.git.messages import GitError
 class Fault(Enum):
     """Why a transfer failed, which decides what to try next."""
 
-    REFUSED = "the server does not serve what was asked for"  # use another request
+    REFUSED = "the server does not serve what was requested"  # use another request
     ABSENT = "this mirror has no such repository, or not for us"  # use the next mirror
     DOWN = "this mirror can't be reached now"  # try again, then the next mirror
-    CUT = "the answer broke off"  # try again, then in another way: some servers just hang up
+    CUT = "the response broke off"  # try again, then in another way: some servers just hang up
     OTHER = "git gave up"  # use another request
-    LACKING = "the server answers, and does not have what is locked"  # use the next mirror
+    LACKING = "the server was reached, and does not have what is locked"  # use the next mirror
 
 
 class NotDelivered(SourceError):

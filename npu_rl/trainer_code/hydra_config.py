@@ -173,7 +173,7 @@ class _Composer:
                 ((name, options),) = item.items()
                 yield from self._group(str(name), options, base, package, where)
             else:
-                raise ConfigFault(f"its defaults hold {item!r}, which is no default", where)
+                raise ConfigFault(f"its defaults hold {item!r}, which is not a default", where)
 
     def _group(self, name: str, options: Any, base: str, package: str, where: str) -> Iterator[_Wanted]:
         *words, name = name.split()

@@ -84,7 +84,7 @@ def read_config(path: Path, name: str) -> ConfigFile:
         raise ConfigFault("it holds no mapping", f"{name}:1")
     defaults = body.items.pop("defaults", None)
     if defaults is not None and not (isinstance(defaults, Leaf) and isinstance(defaults.value, list)):
-        raise ConfigFault("its defaults are no list", f"{name}:{defaults.line}")
+        raise ConfigFault("its defaults are not a list", f"{name}:{defaults.line}")
     if defaults is None:
         return ConfigFile(name, body, None, 1, _package(text))
     return ConfigFile(name, body, defaults.value, defaults.line, _package(text))

@@ -159,7 +159,7 @@ class _Check:
         for setting in self._settings:
             first = said.get(setting.key)
             if setting.raw and first and self._written(first.path):
-                message = f"{first.said_by} says this key too ({self._loaded.where(*first.path)}); the override wins"
+                message = f"{first.said_by} sets this key too ({self._loaded.where(*first.path)}); the override wins"
                 self._note(setting.path, setting.key, message, "key-set-twice")
 
     def _written(self, path: KeyPath) -> bool:

@@ -61,8 +61,8 @@ def reason_of(text: str) -> str:
     if not reason:
         raise UsageError(
             "--allow-drift needs a reason",
-            why="The record tells it to whoever reads the run's numbers later.",
-            hint="Say why the tree differs: --allow-drift 'a print in the reward'",
+            why="The reason is recorded with the run's numbers.",
+            hint="Give the reason why the tree differs: --allow-drift 'a print in the reward'",
         )
     return reason
 
@@ -73,7 +73,7 @@ def allow(layout: Layout, report: Report, reason: str, tell: Callable[[str], Non
         raise WorkspaceError(
             "The workspace can't be judged, and --allow-drift can't change that",
             where=str(layout.root / judges[0]),
-            why="It says what the files have to be, and is not as setup wrote it.",
+            why="It lists what the files have to be, and is not as setup wrote it.",
             hint="Set the workspace up again: npu-rl setup --manifest NAME --workspace DIR",
         )
     found = {drift.path: _look(layout.root, drift) for drift in report.drift}

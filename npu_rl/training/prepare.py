@@ -233,7 +233,7 @@ def _judged(
     shown = [f"{drift.kind:<10} {drift.path}" for drift in report.drift[:8]]
     more = len(report.drift) - len(shown)
     raise WorkspaceError(
-        "The workspace does not equal its lock, so a run would not be what its record says",
+        "The workspace does not equal its lock, so the record of a run would be wrong",
         where=str(layout.root),
         why="\n".join([*shown, *([f"and {more} more"] if more else [])]),
         hint="npu-rl diff shows the changes; npu-rl setup --manifest NAME --discard puts them aside.\n"

@@ -206,7 +206,7 @@ def _hold(pid: int) -> int | None:
 
 def _demand_id(run_id: str) -> None:
     if not re.fullmatch(r"[0-9A-Za-z][0-9A-Za-z_-]{7,63}", run_id):
-        raise ValueError(f"{run_id!r} is no run id")
+        raise ValueError(f"{run_id!r} is not a run id")
 
 
 def _carries(process: Process, run_id: str, user: int | None = None) -> bool:
@@ -300,7 +300,7 @@ def run_quietly(argv: list[str], env: Mapping[str, str], cwd: Path, timeout: flo
             raise HostError(
                 f"A command did not end within {timeout:g} seconds",
                 where=" ".join(argv)[:500],
-                why=_last_words(_content(err)) or "It said nothing on its standard error.",
+                why=_last_words(_content(err)) or "It wrote nothing to its standard error.",
                 hint="Run it by hand to see what it waits for.",
             ) from error
         except BaseException:

@@ -260,16 +260,16 @@ def _judged(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: Atte
         raise RunFailed(
             f"The trainer ended by itself after step {points[-1].step if points else 0} of {prepared.recipe.steps}",
             where=str(attempt.driver_log),
-            why="It said that all is well (exit status 0).",
+            why="It reported success (exit status 0).",
         )
     goal = prepared.recipe.reward.goal
     if goal is not None and (final is None or final < goal):
         raise RunFailed(
             f"The mean reward of the last {len(values)} steps is {final:.3f}, below the goal of {goal:g}"
             if final is not None
-            else f"There is no reward to hold against the goal of {goal:g}",
+            else f"There is no reward to compare with the goal of {goal:g}",
             where=str(attempt.metrics),
-            why="The curve is above; sample answers are in samples/.",
+            why="The curve is above; sample responses are in samples/.",
         )
     return Trained(record, attempt, ended, points, final)
 

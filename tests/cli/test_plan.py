@@ -16,7 +16,7 @@ def test_a_recipe_that_fits(tmp_path: Path) -> None:
     shown = run_cli(["plan", RECIPE, "--storage-gbs", "10"], clean_env(tmp_path), tmp_path)
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "  training: 256 dies = TP1 x CP1 x DP32 x PP8; experts ETP1 x EP32 x EDP1\n" in shown.stdout
-    assert "\nMemory of a host: 1140.1 GB a node; not judged: say --host-memory-gb\n" in shown.stdout
+    assert "\nMemory of a host: 1140.1 GB a node; not judged without --host-memory-gb\n" in shown.stdout
     assert "\n  from storage: 4 min to 8 min at 10 GB/s\n" in shown.stdout
     assert "Tokens of a step: 33,554,432 at most (8,192 sequences, 262,144 an engine)" in shown.stdout
     assert "KV cache: 70272 bytes a token, in blocks of 128 tokens" in shown.stdout

@@ -147,7 +147,7 @@ def test_check_against_a_workspace(npu_rl) -> None:  # type: ignore[no-untyped-d
         ),
         (["check", "quickstart", "--workspace", "nowhere"], 3, "is not a workspace"),
         (["copy", "quickstrat"], 1, "did you mean 'quickstart'"),
-        (["copy", "quickstart", "mine"], 2, "is no name for a recipe"),
+        (["copy", "quickstart", "mine"], 2, "is not a valid name for a recipe"),
         (["nonsense"], 2, "nonsense"),
     ],
 )

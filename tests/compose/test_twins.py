@@ -53,7 +53,7 @@ def test_a_hunk_that_fits_exactly_in_the_wrong_twin(world: World) -> None:
     swapped = function("two") + PAD + function("one")
     with pytest.raises(PatchError, match="x does not apply to up") as error:
         locked(world, swapped, patch(hunk(ONE_AT, "def one():")))
-    assert f"It fits at line {ONE_AT}, in two (line 1); its heading says `def one():` (line 160)." in str(
+    assert f"It fits at line {ONE_AT}, in two (line 1); its heading is `def one():` (line 160)." in str(
         error.value
     )
     assert "Nothing was changed" in str(error.value)
@@ -68,7 +68,7 @@ def test_an_offset_does_not_lead_into_the_twin(world: World) -> None:
     content = function("one", BODY.replace("finish", "end")) + PAD + function("two")
     with pytest.raises(PatchError, match="x does not apply") as error:
         locked(world, content, patch(hunk(ONE_AT, "def one():")), offset="allow")
-    assert f"It fits at line {TWO_AT}, in two (line 160); its heading says `def one():` (line 1)." in str(
+    assert f"It fits at line {TWO_AT}, in two (line 160); its heading is `def one():` (line 1)." in str(
         error.value
     )
 

@@ -34,7 +34,7 @@ REFUSED = {
     "copy": r"copies a file.*:1",
     "count-one-side": r"Hunk 1 has a wrong line count.*:5.*3 old and 2 new lines; its body has 3 and 3",
     "count-too-large": r"Hunk 1 has a wrong line count.*:5.*4 old and 4 new lines; its body has 3 and 3",
-    "count-too-small": r"more lines than its header says.*:9.*' three' is left over",
+    "count-too-small": r"more lines than its header states.*:9.*' three' is left over",
     "crlf": r"CRLF.*:1.*`eol: lf`",
     "crlf-hunk-header": r"CRLF.*:5",
     "deleted-keeps-lines": r"contradict.*keeps no lines",

@@ -302,7 +302,7 @@ def test_estimates_are_marked_in_text_and_json() -> None:
     assert set(data["host_estimates"]) == {"pinned-copies", "processes"}
     text = "\n".join(memory_text(made, None))
     assert "CANN's context (estimate)" in text and "of it estimated" in text
-    assert "not judged: say --host-memory-gb" in text
+    assert "not judged without --host-memory-gb" in text
     assert max(map(len, text.splitlines())) <= 100
 
 

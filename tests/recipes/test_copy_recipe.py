@@ -56,7 +56,7 @@ def test_nothing_is_overwritten(here: Path) -> None:
 
 @pytest.mark.parametrize("target", ["mine", "mine.txt", ".yaml"])
 def test_a_recipe_ends_in_yaml(here: Path, target: str) -> None:
-    with pytest.raises(UsageError, match="is no name for a recipe"):
+    with pytest.raises(UsageError, match="is not a valid name for a recipe"):
         copy_recipe("quickstart", Path(target))
     assert list(here.iterdir()) == []
 

@@ -90,7 +90,7 @@ def test_other_sizes_than_the_recipes_are_seen() -> None:
     found = list(judge_groups("training", lines(), {**SIZES, "tensor": 4}, WORLD))
     wrong = [item for item in found if isinstance(item, Check) and not item.ok]
     assert [item.name for item in wrong] == ["training groups: tensor"]
-    assert wrong[0].why == "rank 0 is in a group of 2, where the recipe says 4"
+    assert wrong[0].why == "rank 0 is in a group of 2, where the recipe sets 4"
 
 
 def test_what_the_tree_has_no_groups_for_is_not_rehearsed() -> None:

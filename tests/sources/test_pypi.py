@@ -328,7 +328,7 @@ def test_only_a_wheel(index: PackageIndex, download: Client) -> None:
 
 def test_unknown_package_and_nowhere_to_look(index: PackageIndex, download: Client) -> None:
     assert f"{index.url}: does not have demo" in download.refused(at(index))
-    assert "no-index and names no find-links" in download.refused(PipSettings(no_index=True))
+    assert "no-index and has no find-links" in download.refused(PipSettings(no_index=True))
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", "-x", "x\n", "ü"])

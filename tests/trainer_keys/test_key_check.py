@@ -153,7 +153,7 @@ def test_an_override_of_what_a_section_says_too(code: Path) -> None:
     loaded = recipe(overrides={"actor_rollout_ref.actor.optim.lr": 1.0, "trainer.test_freq": 5})
     notes = [note for note in check_recipe(loaded, code).notes if note.rule == "key-set-twice"]
     assert [note.message for note in notes] == [
-        "optimizer.lr says this key too (r.yaml:optimizer.lr); the override wins"
+        "optimizer.lr sets this key too (r.yaml:optimizer.lr); the override wins"
     ]
 
 

@@ -74,8 +74,8 @@ def _vllm(facts: Facts) -> Iterator[Rule]:
         yield Rule(
             "rollout-dp-groups-off",
             not off,
-            f"VLLM_DP_SIZE {size}, adaptation rollout-dp-groups {'off' if off else 'on'}, which tells each engine its "
-            "rank: without it every one takes itself for the first and waits for the others until a timeout",
+            f"VLLM_DP_SIZE {size}, adaptation rollout-dp-groups {'off' if off else 'on'}, which sets the rank of "
+            "each engine: without it every engine takes rank 0 and waits for the others until a timeout",
             "set adaptations.rollout-dp-groups to true, or env.VLLM_DP_SIZE to 1",
             path=("adaptations", "rollout-dp-groups") if off else ("env", "VLLM_DP_SIZE"),
         )

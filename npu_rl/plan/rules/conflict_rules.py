@@ -245,7 +245,7 @@ def _batch_sizes(facts: Facts, settings: Mapping[str, Any]) -> Iterator[Rule]:
         yield Rule(
             "graph-batch-sizes-list",
             False,
-            f"graph_batch_sizes {sizes!r} is no list of numbers",
+            f"graph_batch_sizes {sizes!r} is not a list of numbers",
             f"set {_RECIPE_GRAPH}.graph_batch_sizes to [{sequences or 'a number'}]",
             (f"{_GRAPH}.graph_batch_sizes",),
         )

@@ -230,7 +230,7 @@ class Watch:
         if value > 0:
             return "The reward function always matches: every response gets the same reward, so GRPO can't learn."
         return (
-            "The reward function never matches, so GRPO can't learn: a wrong answer format or prompt template, a wrong "
+            "The reward function never matches, so GRPO can't learn: a wrong format or prompt template, a wrong "
             "data_source, or responses cut off before the result (verl#3355)."
         )
 
