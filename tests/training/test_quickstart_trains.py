@@ -168,7 +168,7 @@ def test_ctrl_c_ends_everything_and_says_how_to_go_on(
     said = ""
     for line in child.stderr:
         said += line
-        if line.startswith("step 1/"):
+        if line.startswith("step 3/"):  # the checkpoint of step 2 is written by then
             child.send_signal(signal.SIGINT)
     assert child.wait(60) == 130, said
     assert "--resume" in said
