@@ -237,7 +237,7 @@ class Peers:
                 "git-aggregator",
                 "gitaggregate",
                 self.script(AGGREGATE, history=True),
-                ("merges anew", _NO_PROOF),
+                ("merges again", _NO_PROOF),
             ),
             Contender(
                 "vcstool2",

@@ -75,7 +75,7 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> LoadedRecip
     overrides: `key=value` arguments (see `overrides`); their local paths are relative to the current folder.
 
     Raises RecipeError: for a file that can't be read at once, for what is in it with every fault listed.
-    Raises UsageError for arguments that can't be meant.
+    Raises UsageError for invalid arguments.
     """
     given = parse_overrides(overrides)
     chain = read_chain(RECIPE, name_or_path)

@@ -104,7 +104,7 @@ class CommandLineOverride:
 
 
 def parse_overrides(arguments: Sequence[str]) -> list[CommandLineOverride]:
-    """The arguments, in order. Raises UsageError with every argument that can't be meant."""
+    """Parse the arguments, in order. Raises UsageError with every invalid one."""
     result: list[CommandLineOverride] = []
     faults: list[_Fault] = []
     seen: dict[tuple[str, ...], str] = {}
@@ -175,7 +175,7 @@ def _refuse_unless_the_trainers(text: str, parts: tuple[str, ...]) -> None:
 def _trainer_key(text: str, key: str) -> str:
     if not _TRAINER_KEY.fullmatch(key):
         _refuse(
-            text, f"{shown(key)} is no key of a trainer: names of letters, digits, '_' and '-', with dots"
+            text, f"{shown(key)} is not a key of a trainer: names of letters, digits, '_' and '-', with dots"
         )
     return key
 

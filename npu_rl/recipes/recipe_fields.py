@@ -63,7 +63,7 @@ class Key:
     megatron: tuple[str, ...] = ()
 
     def names(self, megatron: bool) -> tuple[str, ...]:
-        """The keys for one backend; none if the field says nothing to it."""
+        """The keys for one backend; none if the field has no effect with it."""
         return self.both + (self.megatron if megatron else self.fsdp)
 
 

@@ -246,14 +246,6 @@ def is_fault(cause: str) -> bool:
     return not cause.startswith(_MISSING)
 
 
-def dump_expected(report: ImportReport) -> str:
-    """The list of a report as YAML: causes sorted, modules sorted. Comments are the caller's."""
-    import yaml
-
-    causes = {cause: list(modules) for cause, modules in report.causes.items()}
-    return yaml.safe_dump(causes, sort_keys=True, width=1000, allow_unicode=True, default_flow_style=False)
-
-
 def read_expected(text: str, where: str) -> dict[str, tuple[str, ...]]:
     """Parse such a list. `where` names the file in errors. Raises NpuRlError."""
     import yaml

@@ -35,9 +35,9 @@ class Remembered:
         """Args: configuration: all that an answer depends on beside the files, the key and its value."""
         self._code = code
         self._configuration = _digest(configuration)
-        self._state = _state(code)
         folder = place(f"{_digest(os.path.realpath(code))}-answers")
         self._file = None if folder == NOWHERE else Path(folder, "answers.json")
+        self._state = ("", 0) if self._file is None else _state(code)
         self._known = self._read()
         self._new: dict[str, Any] = {}
 

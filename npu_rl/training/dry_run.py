@@ -44,7 +44,7 @@ class Written:
 
 
 def write(runs: Path, prepared: Prepared, command: Command, composed: Mapping[str, object]) -> Written:
-    """Write runs/NAME.dry-run/, anew each time, without secrets. The run itself is not begun."""
+    """Write runs/NAME.dry-run/ in place of an earlier one, without secrets. The run itself is not started."""
     folder = runs / f"{prepared.recipe.name}.dry-run"
     known = prepared.secrets(os.environ)
     argv = [known.mask(masked_argument(argument)) for argument in command.argv]

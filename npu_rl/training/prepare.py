@@ -153,7 +153,7 @@ def prepare(
     measures time is fine, too. expect: the digest the workspace's lock must have. allow_drift: why a workspace that is
     not as locked may be run all the same. progress: hears how much of the workspace is read. root: where /dev lies,
     for tests.
-    Raises UsageError for a recipe that can't be meant like this, WorkspaceError for a tree that isn't as locked or
+    Raises UsageError for a recipe that can't be run like this, WorkspaceError for a tree that isn't as locked or
     isn't the recipe's, RecipeError for keys and values, HostError for a machine or an interpreter that can't run it.
     """
     check_path(layout.root)

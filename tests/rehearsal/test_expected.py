@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from npu_rl.bundled import data_root
 from npu_rl.errors import NpuRlError
-from npu_rl.rehearsal.level_imports import Failure, ImportReport, compare, dump_expected, read_expected
+from npu_rl.rehearsal.level_imports import Failure, ImportReport, compare, read_expected
 
 NAMES = st.from_regex(r"[a-z_]+(\.[a-z_]+){0,3}", fullmatch=True)
 CAUSES = st.one_of(
@@ -18,6 +18,14 @@ CAUSES = st.one_of(
     st.text(min_size=1).filter(str.isprintable),
     st.sampled_from(["hung", "yes", "1", "~"]),
 )
+
+
+def dump_expected(report: ImportReport) -> str:
+    """The list of a report as YAML: causes sorted, modules sorted. Comments are the caller's."""
+    import yaml
+
+    causes = {cause: list(modules) for cause, modules in report.causes.items()}
+    return yaml.safe_dump(causes, sort_keys=True, width=1000, allow_unicode=True, default_flow_style=False)
 
 
 def report_of(failures: dict[str, str], modules: int = 100) -> ImportReport:

@@ -1,7 +1,7 @@
 """The mixture of experts of vLLM's CPU platform, which 0.9.1 leaves to Intel's extension for PyTorch.
 
 vllm/model_executor/layers/fused_moe/layer.py@0.9.1 copies the weights into the extension's own layout after loading,
-knows no expert map there, and refuses other processors than x86. Here the layer's parameters are read anew at every
+knows no expert map there, and refuses other processors than x86. Here the layer's parameters are read again at every
 call, so that weights may be loaded in place, offloaded and bound again between calls; with expert parallelism only
 the experts of this rank are computed. Routing is vLLM's own `select_experts`.
 """
