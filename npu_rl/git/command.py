@@ -274,8 +274,10 @@ def _read_output(
         selector.register(process.stdout, selectors.EVENT_READ, output.append)  # type: ignore[arg-type]
         selector.register(process.stderr, selectors.EVENT_READ, messages_of_git.feed)  # type: ignore[arg-type]
         while True:
+            # Before the pipes are read: a process that exits between the two may have written until then.
+            exited = process.poll() is not None
             if selector.get_map():
-                ready = selector.select(tick)
+                ready = selector.select(0 if exited else tick)
             else:
                 ready = []
                 try:
@@ -292,7 +294,7 @@ def _read_output(
             if watch.stop.is_set():
                 raise GitStopped
             # The pipes may stay open longer: an ssh master or a credential cache that git started has them.
-            if not ready and process.poll() is not None:
+            if exited and not ready:
                 return True
             if time.monotonic() - last_data > watch.stall:
                 return False

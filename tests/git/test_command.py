@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import shutil
+import subprocess
 import sys
 import threading
 import time
@@ -14,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from npu_rl.errors import HostError
+from npu_rl.git import command, command_log
 from npu_rl.git.command import Git, ObjectReader, commit_subjects, git_version, init_bare, require_git
 from npu_rl.git.environment import Credentials, local_environment, network_environment
-from npu_rl.git.messages import GitError, GitStopped, redact
+from npu_rl.git.messages import GitError, GitStopped, MessageStream, redact
 from npu_rl.printable import printable
 from tests.support import File, Repo, clean_env, run_cli
 
@@ -487,6 +489,27 @@ def test_a_slow_remote_that_keeps_talking_is_left_alone(fake: Path, tmp_path: Pa
     assert done.stderr == ""
 
 
+def test_what_a_process_prints_as_it_exits_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = subprocess.Popen(
+        ["sh", "-c", "read line; echo done"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+    def exit_now() -> int:  # as if it exited at the very moment at which it is asked
+        assert process.stdin is not None
+        process.stdin.close()
+        return process.wait()
+
+    output: list[bytes] = []
+    watch = command._Watch(5.0, None, threading.Event(), command_log.CommandOutcome())
+    with process, monkeypatch.context() as patched:
+        patched.setattr(process, "poll", exit_now)
+        assert command._read_output(process, watch, output, MessageStream(None))
+    assert b"".join(output) == b"done\n"
+
+
 def test_a_helper_that_stays_behind_with_the_pipes_is_not_waited_for(
     fake: Path, tmp_path: Path, fifo: tuple[Path, int]
 ) -> None:
@@ -611,7 +634,7 @@ def test_a_damaged_object_is_an_error_not_content(upstream: Repo) -> None:
         try:
             assert reader.read(good)[0] == "tree"
         except GitError as error:  # older gits end at a damaged object; that must be said, too
-            assert "ended" in str(error) or "damaged" in str(error)
+            assert "exited" in str(error) or "damaged" in str(error)
 
 
 @pytest.mark.parametrize("name", ["a:b", 'a"b', '"a\\b', "a b", "#a", "ünï"])
