@@ -33,7 +33,9 @@ def test_an_exception_removes_the_finding_and_is_told() -> None:
         Severity.NOTE,
         "plan.except.environment-value",
     )
-    assert told.message.startswith("overruled: environment-value: our firmware takes them (it says: HCCL_IF")
+    assert told.message.startswith(
+        "overruled: environment-value: our firmware takes them (the finding: HCCL_IF"
+    )
     assert dict(judgement.overruled) == {"environment-value": "our firmware takes them"}
 
 

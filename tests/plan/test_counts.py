@@ -152,7 +152,7 @@ def test_a_model_nothing_says_anything_about() -> None:
     made = plan_of(loaded("model.architecture=~"))
     (found,) = [one for one in made.findings() if one.rule == "model-size-unknown"]
     assert (found.severity, found.key) == (Severity.ADVICE, "model.path")
-    assert "say model.architecture" in found.fix
+    assert "set model.architecture" in found.fix
     assert made.memory is None and made.disk is None
 
 

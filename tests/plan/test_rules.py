@@ -321,13 +321,13 @@ BROKEN = [
     (
         "graph-batch-sizes-list",
         [f"{GRAPH}.graph_batch_sizes=abc"],
-        "graph_batch_sizes 'abc' is no list",
+        "graph_batch_sizes 'abc' is not a list",
         "to [64]",
     ),
     (
         "graph-batch-sizes-list",
         [f"{GRAPH}.graph_batch_sizes=64"],
-        "graph_batch_sizes 64 is no list",
+        "graph_batch_sizes 64 is not a list",
         "to [64]",
     ),
     ("graph-batch-sizes", ["rollout.max_sequences=128"], "max_sequences 128", "to [128]"),

@@ -18,13 +18,13 @@ def found(loaded: Any) -> list[tuple[str, str]]:
 
 
 SPOILED = [
-    ({"rollout": {"ignore_end": True}}, "rollout.ignore_end", "true means that answers don't stop"),
+    ({"rollout": {"ignore_end": True}}, "rollout.ignore_end", "true means that responses don't stop"),
     ({"model": {"path": "m", "load_weights": False}}, "model.load_weights", "false means that the weights"),
     ({"env": {"VLLM_ENABLE_FIX_ROUTE": "1"}}, "env.VLLM_ENABLE_FIX_ROUTE", "1 means that tokens don't go"),
     (
         {"overrides": {f"{KEY}.rollout.ignore_eos": True}},
         f"overrides.{KEY}.rollout.ignore_eos",
-        "answers don't stop",
+        "responses don't stop",
     ),
     (
         {"overrides": {f"{KEY}.ref.load_weight": False}},

@@ -75,7 +75,7 @@ def test_a_value_that_only_begins_like_the_id_is_another_run(tmp_path: Path, run
 
 @pytest.mark.parametrize("bad", ["", "x", "a b c d e f g", "../../etc", "a" * 65, "abc\0defgh"])
 def test_an_id_that_could_be_anyones_is_refused(bad: str) -> None:
-    with pytest.raises(ValueError, match="no run id"):
+    with pytest.raises(ValueError, match="is not a run id"):
         processes_of(bad)
 
 
