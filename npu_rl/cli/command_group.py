@@ -41,6 +41,7 @@ class Command(TyperCommand):
         self.params.append(_verbose())
 
     def invoke(self, ctx: Any) -> Any:
+        """Run the command between the first and the last entry of the log of git commands."""
         from npu_rl.git import command_log
 
         command_log.begin(sys.argv[1:])

@@ -1,4 +1,4 @@
-"""npu-rl train"""
+"""The command `npu-rl train`."""
 
 from __future__ import annotations
 
