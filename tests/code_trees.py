@@ -13,7 +13,7 @@ from typing import Any
 
 from npu_rl.config.finding import Finding, Severity
 from npu_rl.recipes.schema import Recipe
-from npu_rl.recipes.trainer_settings import flat, merged, settings
+from npu_rl.recipes.trainer_settings import flatten_mappings, last_settings, list_settings
 from npu_rl.sizing.batch_arithmetic import Values, broken_rules
 from npu_rl.trainer_code.citations import CitedCode
 from npu_rl.trainer_code.hydra_config import compose_files
@@ -311,7 +311,7 @@ def check_recipe(loaded: Said, code: Path | None) -> Checked:
     trainer = read_trainer(loaded.recipe, code)
     found = check_keys(loaded, trainer, code)
     errors = [one for one in found if one.severity is Severity.ERROR]
-    given = merged(list(flat(settings(loaded.recipe))))
+    given = last_settings(list(flatten_mappings(list_settings(loaded.recipe))))
     tree = trainer.tree if isinstance(trainer, Readers) else None
     values = Values({key: setting.value for key, setting in given.items()}, tree)
     sizes = []

@@ -19,7 +19,7 @@ from npu_rl.judgement import reward_function
 from npu_rl.masking import without_passwords
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe_paths import absolute, function_file, is_outside, split_function
-from npu_rl.recipes.trainer_settings import flat, settings
+from npu_rl.recipes.trainer_settings import flatten_mappings, list_settings
 from npu_rl.trainer_code.source_index import Module, Sources
 from npu_rl.trainer_keys.value_flow import ValueFlow, ValueUse
 
@@ -67,7 +67,7 @@ class _Files:
         self._base = loaded.path.parent
         self._code = code
         self._here = here
-        self._given = {setting.key: setting for setting in flat(settings(loaded.recipe))}
+        self._given = {setting.key: setting for setting in flatten_mappings(list_settings(loaded.recipe))}
 
     # -- the reward function
 

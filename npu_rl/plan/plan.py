@@ -20,7 +20,7 @@ from npu_rl.plan.rules.parallelism_rules import layout_rules
 from npu_rl.plan.rules.path_and_port_rules import place_rules
 from npu_rl.plan.rules.rule import Rule
 from npu_rl.plan.rules.rule_grounds import grounded
-from npu_rl.recipes.key_map import word_for
+from npu_rl.recipes.key_map import recipe_key_of
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.sizing.batch_arithmetic import Broken, broken_rules
 from npu_rl.sizing.divisibility import fit
@@ -129,7 +129,7 @@ def _where_to_write(trainer_key: str) -> KeyPath:
     """The recipe's key for one of the trainer's that it doesn't set."""
     if not trainer_key:
         return ()
-    word = word_for(trainer_key)
+    word = recipe_key_of(trainer_key)
     return ("overrides", trainer_key) if word is None else tuple(word.split("."))
 
 

@@ -17,10 +17,10 @@ _SHORT_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
 
 
 def recipe_yaml(loaded: LoadedRecipe) -> str:
-    """What the recipe says, `extends:` and the command line resolved. Reads back as an equal recipe, but for
-    secrets: they are masked.
+    """Return the recipe as YAML, with `extends:` and the command line resolved.
 
-    Paths that begin with ./ or ../ stay relative to the folder of the recipe, which a comment names.
+    It loads as an equal recipe, except for secrets, which are masked. Paths that begin with ./ or ../ stay relative to
+    the folder of the recipe, which a comment names.
     """
     lines = [f"# Resolved from {', '.join(map(_comment, loaded.files))}"]
     lines += [f"# and {_comment(masked_argument(override))}" for override in loaded.overrides]

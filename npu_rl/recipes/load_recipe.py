@@ -1,4 +1,4 @@
-"""A recipe, from its name or path and the command line's words to typed, merged, checked data."""
+"""Loading of a recipe: its file, what it extends and the command line, merged, typed and checked."""
 
 from __future__ import annotations
 
@@ -29,11 +29,14 @@ if TYPE_CHECKING:
 class LoadedRecipe:
     """A valid recipe and where it came from.
 
-    path: the file, absolute. bundled: it was named, not given as a path.
-    files: the recipe and each file it extends, portable name -> sha256 of the bytes.
-    overrides: the arguments of the command line, as they were given.
-    digest: sha256 of what is said, typed; the same whether a file or the command line says it.
-    data: what is said, merged, as text. origins: key path -> who wrote it.
+    Attributes:
+        path: The file, absolute.
+        bundled: Whether it was given by name, not as a path.
+        files: SHA-256 of the recipe and of each file it extends, by portable name.
+        overrides: The arguments of the command line, as they were given.
+        digest: SHA-256 of the typed values, whether set in a file or on the command line.
+        data: The merged values, as text.
+        origins: Where each key path was set.
     """
 
     recipe: Recipe
@@ -46,13 +49,13 @@ class LoadedRecipe:
     origins: Mapping[KeyPath, Origin] = field(repr=False)
 
     def where(self, *path: str | int) -> str:
-        """`file:line` or `command line: key=value` of a key, or of the nearest key above it."""
+        """Return `file:line` or `command line: key=value` of a key, or of the nearest key above it."""
         while path not in self.origins:
             path = path[:-1]
         return str(self.origins[path])
 
     def locate(self, path: str) -> Path:
-        """The file or folder that a path of the recipe names: ./ and ../ are relative to the recipe."""
+        """Return the file or folder that a path of the recipe names: ./ and ../ are relative to the recipe."""
         return self.path.parent / path if text_checks.is_local(path) else Path(path)
 
     @property
@@ -72,19 +75,21 @@ class LoadedRecipe:
 def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> LoadedRecipe:
     """Load a bundled recipe by name, or a file: a text with '/' or ending in .yaml or .yml is a path.
 
-    overrides: `key=value` arguments (see `overrides`); their local paths are relative to the current folder.
+    Args:
+        overrides: `key=value` arguments; their local paths are relative to the current folder.
 
-    Raises RecipeError: for a file that can't be read at once, for what is in it with every fault listed.
-    Raises UsageError for invalid arguments.
+    Raises:
+        RecipeError: If a file can't be read, or is invalid; then with every fault.
+        UsageError: If an argument is invalid.
     """
     given = parse_overrides(overrides)
     chain = read_chain(RECIPE, name_or_path)
     problems: list[Problem] = []
     root = merge(chain, rebase, problems)
     for override in given:
-        root = override.over(root, problems)
+        root = override.apply(root, problems)
     layer = flatten(root)
-    order = [*(file.document.name for file in chain), *(override.said for override in given)]
+    order = [*(file.document.name for file in chain), *(override.origin for override in given)]
     recipe = checked(Recipe, layer, problems, RECIPE, order)
     return LoadedRecipe(
         recipe=recipe,
@@ -99,7 +104,7 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> LoadedRecip
 
 
 def recipe_digest(recipe: Recipe) -> str:
-    """sha256 of what a recipe says, with its types: 7 and "7" differ, 1e-6 and 0.000001 don't."""
+    """Return the SHA-256 of a recipe's typed values: 7 and "7" differ, 1e-6 and 0.000001 don't."""
     content = recipe.model_dump(by_alias=True, exclude_unset=True, exclude={"extends"})
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()

@@ -522,9 +522,9 @@ class Recipe(Strict):
     @classmethod
     def suggested_key(cls, path: KeyPath) -> str:
         """The recipe's word for the trainer's name of a key."""
-        from npu_rl.recipes.key_map import meant_by  # it reads this schema
+        from npu_rl.recipes.key_map import suggest_keys  # it reads this schema
 
-        meant = meant_by(".".join(map(str, path)))
+        meant = suggest_keys(".".join(map(str, path)))
         return meant[0] if meant else ""
 
     @property

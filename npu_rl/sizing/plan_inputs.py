@@ -11,7 +11,7 @@ from npu_rl.config.problems import KeyPath
 from npu_rl.errors import NpuRlError, RecipeError
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.recipes.schema import Recipe
-from npu_rl.recipes.trainer_settings import Setting, flat, merged, settings
+from npu_rl.recipes.trainer_settings import Setting, flatten_mappings, last_settings, list_settings
 from npu_rl.sizing.batch_arithmetic import Values
 from npu_rl.sizing.model_config import ModelConfig, shape_of
 from npu_rl.sizing.parallelism import Parallelism, RolloutSizes, TrainSizes, layout_with
@@ -159,7 +159,7 @@ def facts_of(loaded: LoadedRecipe, code: Path | None = None, tree: ConfigTree | 
         tree: The trainer's configuration files composed, which fill what the recipe leaves out.
     """
     recipe = loaded.recipe
-    given = merged(list(flat(settings(recipe))))
+    given = last_settings(list(flatten_mappings(list_settings(recipe))))
     known_without = {} if tree else dict.fromkeys(_ONE, 1)
     values = Values({**known_without, **{key: setting.value for key, setting in given.items()}}, tree)
     brought = _of_manifest(loaded)

@@ -13,11 +13,19 @@ from typing import Any, Protocol
 from npu_rl.config.finding import Finding, Severity
 from npu_rl.config.problems import KeyPath, dotted
 from npu_rl.config.suggest import nearest
-from npu_rl.recipes.benchmark_only import HINT, spoiled
-from npu_rl.recipes.key_map import choices_of, out_of_range, word_for
-from npu_rl.recipes.reserved_keys import owned, owned_by
+from npu_rl.recipes.benchmark_only import HINT, find_benchmark_settings
+from npu_rl.recipes.key_map import allowed_names, check_range, recipe_key_of
+from npu_rl.recipes.reserved_keys import find_replacement, reserved_keys
 from npu_rl.recipes.schema import Recipe
-from npu_rl.recipes.trainer_settings import OVERRIDES, Setting, config_name, flat, merged, settings, unheard
+from npu_rl.recipes.trainer_settings import (
+    OVERRIDES,
+    Setting,
+    config_name,
+    flatten_mappings,
+    keys_without_effect,
+    last_settings,
+    list_settings,
+)
 from npu_rl.trainer_code.adaptation_switches import known_switches, switches_in_code
 from npu_rl.trainer_code.hydra_yaml import ConfigFault, ModuleFault
 from npu_rl.trainer_keys.key_resolver import Readers
@@ -37,7 +45,7 @@ def read_trainer(recipe: Recipe, code: Path | None) -> Readers | ConfigFault | N
     """Read the trainer's configuration in a code folder, once; or say why it can't be read. None without a folder."""
     if code is None:
         return None
-    given = {setting.key: setting.value for setting in flat(settings(recipe))}
+    given = {setting.key: setting.value for setting in flatten_mappings(list_settings(recipe))}
     try:
         off = [slug for slug, on in recipe.adaptations.items() if not on]
         return Readers(code, recipe.trainer.module, config_name(recipe), given, off)
@@ -63,7 +71,7 @@ class _Check:
         self._trainer = trainer
         self._code = code
         self._found: list[Finding] = []
-        self._settings = list(flat(settings(loaded.recipe)))
+        self._settings = list(flatten_mappings(list_settings(loaded.recipe)))
 
     def findings(self) -> list[Finding]:
         self._unheard()
@@ -96,7 +104,7 @@ class _Check:
     def _unknown(self, setting: Setting, verdict: Verdict) -> None:
         fix = ""
         if verdict.right:
-            right = word_for(verdict.right) or f"{OVERRIDES}.{verdict.right}"
+            right = recipe_key_of(verdict.right) or f"{OVERRIDES}.{verdict.right}"
             fix = f"write {right} in place of {_typed(setting.path)}"
         self._error(setting.path, setting.key, verdict.message, "unknown-key", fix)
 
@@ -106,8 +114,8 @@ class _Check:
         if wrong := verdict.kinds.wrong(value):
             fix = self._nearest(setting, value, verdict.kinds.choices)
             self._error(setting.path, setting.key, f"{wrong}{where}", "invalid-value", fix)
-        elif setting.raw and (outside := out_of_range(setting.key, value)):
-            certain = word_for(setting.key) is not None
+        elif setting.from_overrides and (outside := check_range(setting.key, value)):
+            certain = recipe_key_of(setting.key) is not None
             message = f"{outside}, not {value}"
             self._error(setting.path, setting.key, message, "invalid-value", certain=certain)
         elif refused := readers.refused(setting.key, value):
@@ -118,7 +126,7 @@ class _Check:
 
     def _words(self, setting: Setting, names: tuple[str, ...]) -> tuple[str, ...]:
         """Those of the accepted names that the recipe's own key takes; all of them under `overrides`."""
-        own = () if setting.raw else choices_of(_typed(setting.path))
+        own = () if setting.from_overrides else allowed_names(_typed(setting.path))
         return tuple(name for name in names if name in own) or names
 
     def _nearest(self, setting: Setting, wrong: Any, names: Collection[str]) -> str:
@@ -142,24 +150,26 @@ class _Check:
 
     def _unheard(self) -> None:
         backend = self._recipe.actor.strategy
-        for path in unheard(self._recipe):
+        for path in keys_without_effect(self._recipe):
             self._error(path, "", f"{dotted(path)} has no effect with {backend}", "key-without-effect")
 
     def _owned(self) -> None:
-        ours = owned(self._recipe)
+        ours = reserved_keys(self._recipe)
         for setting in self._settings:
-            instead = owned_by(setting.key, ours) if setting.raw else None
+            instead = find_replacement(setting.key, ours) if setting.from_overrides else None
             if instead is not None:
                 message = f"{setting.key} is npu-rl's to set: {instead}"
                 self._error(setting.path, setting.key, message, "reserved-key")
 
     def _twice(self) -> None:
         """An override of what a section of the recipe says too."""
-        said = {setting.key: setting for setting in self._settings if not setting.raw}
+        said = {setting.key: setting for setting in self._settings if not setting.from_overrides}
         for setting in self._settings:
             first = said.get(setting.key)
-            if setting.raw and first and self._written(first.path):
-                message = f"{first.said_by} sets this key too ({self._loaded.where(*first.path)}); the override wins"
+            if setting.from_overrides and first and self._written(first.path):
+                message = (
+                    f"{first.origin} sets this key too ({self._loaded.where(*first.path)}); the override wins"
+                )
                 self._note(setting.path, setting.key, message, "key-set-twice")
 
     def _written(self, path: KeyPath) -> bool:
@@ -192,7 +202,7 @@ class _Check:
         """What must not be in a training is only let through where the recipe says that it is none."""
         if self._recipe.benchmark:
             return
-        for fault in spoiled(self._recipe, merged(self._settings)):
+        for fault in find_benchmark_settings(self._recipe, last_settings(self._settings)):
             self._error(fault.path, fault.key, fault.message, "benchmark-only", HINT)
 
     def _error(

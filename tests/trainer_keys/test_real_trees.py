@@ -10,7 +10,7 @@ import pytest
 from npu_rl.judgement.judge import AssembledTree, judge
 from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.recipes.trainer_command import argument
-from npu_rl.recipes.trainer_settings import flat, settings
+from npu_rl.recipes.trainer_settings import flatten_mappings, list_settings
 from npu_rl.trainer_code.hydra_config import compose_files
 from npu_rl.trainer_code.source_index import Sources
 from npu_rl.trainer_keys.key_resolver import Readers
@@ -139,7 +139,7 @@ def test_the_fields_are_those_python_finds(code_tree: Path, monkeypatch: pytest.
 def test_the_quickstart_composes(code_tree: Path) -> None:
     pytest.importorskip("hydra")
     known = known_keys(code_tree, "ppo_trainer")
-    given = list(flat(settings(load_recipe("quickstart").recipe)))
+    given = list(flatten_mappings(list_settings(load_recipe("quickstart").recipe)))
     arguments = [argument(setting.key, setting.value, setting.key in known) for setting in given]
     found = composed(code_tree / "verl/trainer/config", *arguments)
     assert found.unresolved == {}
