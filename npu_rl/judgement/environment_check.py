@@ -16,7 +16,7 @@ from npu_rl.judgement.environment_values import Wrong
 from npu_rl.masking import masked_value
 
 if TYPE_CHECKING:
-    from npu_rl.trainer_keys.key_check import Said
+    from npu_rl.trainer_keys.key_check import RecipeWithOrigins
 
 RULES = ("environment-value", "environment-name", "environment-owned")
 """The ids of the findings here."""
@@ -62,7 +62,9 @@ class EnvironmentFault:
     certain: bool = False
 
 
-def environment_findings(loaded: Said, environment: Mapping[str, str], code: Path | None) -> list[Finding]:
+def environment_findings(
+    loaded: RecipeWithOrigins, environment: Mapping[str, str], code: Path | None
+) -> list[Finding]:
     """What is wrong with the environment of a recipe's run.
 
     Args:

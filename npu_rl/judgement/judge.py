@@ -20,7 +20,7 @@ from npu_rl.plan.rules.rule_grounds import GROUNDS
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.sizing.machine import Machine
 from npu_rl.trainer_keys.key_check import check_keys, read_trainer
-from npu_rl.trainer_keys.key_resolver import Readers
+from npu_rl.trainer_keys.key_resolver import KeyResolver
 
 _HEAD = "cluster-address"
 _BAD_VALUES = ("invalid-value", "unknown-key", "environment-value", "model-path", "model-checkpoint")
@@ -116,7 +116,7 @@ def _judge(
     stranger = _stranger(loaded, tree)
     code = None if tree is None or stranger else tree.code
     trainer = read_trainer(loaded.recipe, code)
-    config = trainer.tree if isinstance(trainer, Readers) else None
+    config = trainer.tree if isinstance(trainer, KeyResolver) else None
     plan = plan_of(loaded, code, machine, config)
     of_keys = [
         *stranger,
@@ -144,7 +144,7 @@ def _judge(
         plan,
         frozenset(config.entries) if config else frozenset(),
         exceptions.reasons,
-        trainer.unchecked if isinstance(trainer, Readers) else {},
+        trainer.unchecked if isinstance(trainer, KeyResolver) else {},
     )
 
 

@@ -160,8 +160,10 @@ class _Files:
             if not isinstance(value, str) or not value or word not in _parameters(function):
                 continue
             uses = list(flow.follow(ValueUse(module, function, None, {word: math.inf})))
-            names = [name for _, one in uses for name in one.names()]
-            refused = [(use.module.file, refusal) for use, one in uses if (refusal := one.refusal(value))]
+            names = [name for _, one in uses for name in one.compared_names()]
+            refused = [
+                (use.module.file, refusal) for use, one in uses if (refusal := one.find_refusal(value))
+            ]
             if not refused or not names or value in names:
                 continue
             near, (at, refusal) = nearest(value, names), refused[0]

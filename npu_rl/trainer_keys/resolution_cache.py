@@ -1,8 +1,8 @@
-"""What the readers of a code folder said of keys and values, kept for the next command on the same files.
+"""Cache of resolved keys and checked values, for the next command on the same files.
 
-To follow a value through the code takes half of a `plan`. What was found holds for a key and a value as long as
-neither a file of the folder nor npu-rl itself changed, so only what a person edits is looked at again. It lies beside
-byte code, where nobody else writes; without such a place nothing is kept.
+Following values through the code takes half of the time of a `plan`. A result holds for a key and a value as long as
+neither a file of the folder nor npu-rl itself has changed, so only what was edited is examined again. The cache lies
+beside byte code, in a folder that only its user can write; without such a folder nothing is cached.
 """
 
 from __future__ import annotations
@@ -19,20 +19,25 @@ from typing import Any
 from npu_rl.bounded import read_json
 from npu_rl.byte_code import NOWHERE, place
 from npu_rl.disk import write_atomically
-from npu_rl.trainer_keys.accepted_values import Refused
-from npu_rl.trainer_keys.resolution import Verdict
-from npu_rl.trainer_keys.value_types import Kinds
+from npu_rl.trainer_keys.accepted_values import RefusedValue
+from npu_rl.trainer_keys.resolution import KeyResolution
+from npu_rl.trainer_keys.value_types import ExpectedType
 
 _MOST = 2048  # answers in a file; the flagship's recipe has 180
 _LARGEST = 16 * 1024 * 1024
 _SETTLED_NS = 2 * 10**9  # a file changed as long ago cannot change again under the same time of change
 
 
-class Remembered:
-    """The answers on one code folder for one configuration; `save` keeps the new ones."""
+class ResolutionCache:
+    """The cached results for one code folder and one configuration; `save` adds the new ones."""
 
     def __init__(self, code: Path, configuration: object) -> None:
-        """Args: configuration: all that an answer depends on beside the files, the key and its value."""
+        """Read the cache.
+
+        Args:
+            code: The code folder.
+            configuration: All that a result depends on besides the files, the key and its value.
+        """
         self._code = code
         self._configuration = _digest(configuration)
         folder = place(f"{_digest(os.path.realpath(code))}-answers")
@@ -41,36 +46,38 @@ class Remembered:
         self._known = self._read()
         self._new: dict[str, Any] = {}
 
-    def verdict(self, key: str, value: object) -> Verdict | None:
-        """The verdict on a key that has this value; None if it is not known."""
-        kept: Any = self._known.get(self._name("verdict", key, value))
+    def resolution(self, key: str, value: object) -> KeyResolution | None:
+        """Return the cached resolution of a key that has this value, or None."""
+        kept: Any = self._known.get(self._name("resolution", key, value))
         try:
-            kinds = Kinds(frozenset(kept["kinds"]["kinds"]), tuple(kept["kinds"]["choices"]))
-            return Verdict(**{**kept, "kinds": kinds})
+            expected = ExpectedType(frozenset(kept["expected"]["types"]), tuple(kept["expected"]["choices"]))
+            return KeyResolution(**{**kept, "expected": expected})
         except (TypeError, KeyError):
             return None
 
-    def keep_verdict(self, key: str, value: object, verdict: Verdict) -> None:
-        plain = asdict(verdict)
-        plain["kinds"]["kinds"] = sorted(plain["kinds"]["kinds"])
-        self._new[self._name("verdict", key, value)] = plain
+    def keep_resolution(self, key: str, value: object, resolution: KeyResolution) -> None:
+        """Cache the resolution of a key."""
+        plain = asdict(resolution)
+        plain["expected"]["types"] = sorted(plain["expected"]["types"])
+        self._new[self._name("resolution", key, value)] = plain
 
-    def refusal(self, key: str, value: object) -> tuple[Refused | None] | None:
-        """In a tuple, why a value is refused, or None if it isn't; None if that is not known."""
+    def refusal(self, key: str, value: object) -> tuple[RefusedValue | None] | None:
+        """Return the cached refusal of a value in a tuple, (None,) if it was accepted; None if it isn't cached."""
         name = self._name("refusal", key, value)
         if name not in self._known:
             return None
         kept = self._known[name]
         try:
-            return (None if kept is None else Refused(**{**kept, "names": tuple(kept["names"])}),)
+            return (None if kept is None else RefusedValue(**{**kept, "names": tuple(kept["names"])}),)
         except (TypeError, KeyError):
             return None
 
-    def keep_refusal(self, key: str, value: object, refused: Refused | None) -> None:
+    def keep_refusal(self, key: str, value: object, refused: RefusedValue | None) -> None:
+        """Cache why a value is refused, or that it is accepted (None)."""
         self._new[self._name("refusal", key, value)] = None if refused is None else asdict(refused)
 
     def save(self) -> None:
-        """Keep what is new, unless a file of the folder has just changed or can't be told from one that has."""
+        """Write new results, unless a file has just changed, and could change again without a later time."""
         newest = self._state[1]
         if not self._new or self._file is None or time.time_ns() - newest < _SETTLED_NS:
             return
@@ -104,7 +111,7 @@ def _digest(value: object) -> str:
 
 
 def _state(code: Path) -> tuple[str, int]:
-    """What `stat` says of each file of the folder and of npu-rl's own readers, and when one of them last changed."""
+    """Return a digest of the `stat` of each file of the folder and of npu-rl, and the latest time of change in ns."""
     found = sorted([*_stats(str(code)), *_stats(str(Path(__file__).parents[1]))])
     return _digest(found), max((row[3] for row in found), default=0)
 

@@ -12,7 +12,7 @@ from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.recipes.reserved_keys import RESERVED
 from npu_rl.recipes.trainer_settings import flatten_mappings, list_settings
 from npu_rl.trainer_keys.key_check import check_keys, read_trainer
-from npu_rl.trainer_keys.key_resolver import Readers
+from npu_rl.trainer_keys.key_resolver import KeyResolver
 from tests.code_trees import (
     LIBRARIES,
     RULES,
@@ -271,7 +271,7 @@ def test_a_trainer_that_is_not_there(
 def test_what_is_not_checked_is_listed_and_no_note(code: Path) -> None:
     loaded = recipe(model={"config": {"a": 1, "b": 2}})
     trainer = read_trainer(loaded.recipe, code)
-    assert isinstance(trainer, Readers) and check_keys(loaded, trainer, code) == []
+    assert isinstance(trainer, KeyResolver) and check_keys(loaded, trainer, code) == []
     assert trainer.unchecked == {"actor_rollout_ref.model.override_config": "transformers"}
 
 

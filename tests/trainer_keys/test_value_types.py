@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from npu_rl.config.suggest import alike, nearest
 from npu_rl.trainer_code.source_index import Sources
-from npu_rl.trainer_keys.value_types import ANY, Kinds, of_default, of_field
+from npu_rl.trainer_keys.value_types import ANY, ExpectedType, default_type, field_type
 from tests.code_trees import lay
 
 ALIASES = """
@@ -24,12 +24,12 @@ class C:
 """
 
 
-def kinds(tmp_path: Path, annotation: str) -> Kinds:
+def expected(tmp_path: Path, annotation: str) -> ExpectedType:
     files = {"pkg/m.py": ALIASES.format(annotation=annotation), "pkg/other.py": 'Imported = "int"\n'}
     sources = Sources(lay(tmp_path, files))
     fields = sources.fields("pkg.m.C")
     assert fields is not None
-    return of_field(fields["x"], sources)
+    return field_type(fields["x"], sources)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def kinds(tmp_path: Path, annotation: str) -> Kinds:
 def test_a_value_that_is_certainly_wrong(
     tmp_path: Path, annotation: str, value: object, message: str
 ) -> None:
-    assert kinds(tmp_path, annotation).wrong(value) == message
+    assert expected(tmp_path, annotation).mismatch(value) == message
 
 
 @pytest.mark.parametrize(
@@ -79,13 +79,13 @@ def test_a_value_that_is_certainly_wrong(
     ],
 )
 def test_a_value_that_may_be_right(tmp_path: Path, annotation: str, value: object) -> None:
-    assert kinds(tmp_path, annotation).wrong(value) is None
+    assert expected(tmp_path, annotation).mismatch(value) is None
 
 
 @given(st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.integers()))
 def test_a_default_never_contradicts_itself(value: object) -> None:
-    assert of_default(value).wrong(value) is None
-    assert ANY.wrong(value) is None
+    assert default_type(value).mismatch(value) is None
+    assert ANY.mismatch(value) is None
 
 
 def test_fields_of_a_class_that_is_imported_on(tmp_path: Path) -> None:
