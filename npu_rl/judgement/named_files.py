@@ -20,7 +20,7 @@ from npu_rl.masking import without_passwords
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe_paths import absolute, function_file, is_outside, split_function
 from npu_rl.recipes.trainer_settings import flatten_mappings, list_settings
-from npu_rl.trainer_code.source_index import Module, Sources
+from npu_rl.trainer_code.source_index import Module, SourceIndex
 from npu_rl.trainer_keys.value_flow import ValueFlow, ValueUse
 
 RULES = (
@@ -155,7 +155,7 @@ class _Files:
     def _values(self, function: ast.FunctionDef, module: Module) -> Iterator[Finding]:
         """The recipe's arguments that the function raises on, as far as its code shows."""
         assert self._code is not None
-        flow = ValueFlow(Sources(self._code))
+        flow = ValueFlow(SourceIndex(self._code))
         for word, value in self._recipe.reward.arguments.items():
             if not isinstance(value, str) or not value or word not in _parameters(function):
                 continue

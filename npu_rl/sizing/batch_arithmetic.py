@@ -283,7 +283,7 @@ class _Rules:
 
     def _rule(self, *places: tuple[str, str]) -> str | None:
         """file:line of the first of these texts in the tree; the file's name alone without a workspace."""
-        standing = self._upstream.look(*(Place(file, text) for file, text in places))
+        standing = self._upstream.find(*(Place(file, text) for file, text in places))
         return standing.where if standing.holds else None
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Where the trainer's configuration is: what its module says to `@hydra.main`."""
+"""The folder of the trainer's configuration, from `@hydra.main` of its entry point."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from npu_rl.trainer_code.source_index import parse
 
 @dataclass(frozen=True)
 class EntryPoint:
-    """What `@hydra.main` of the trainer's module says. folder: of the configuration files."""
+    """The arguments of `@hydra.main` in the trainer's module.
+
+    Attributes:
+        folder: The folder of the configuration files.
+        config: The name of the default configuration, if it is given.
+        where: file:line of the call.
+    """
 
     folder: Path
     config: str | None

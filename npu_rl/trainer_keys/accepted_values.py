@@ -15,7 +15,7 @@ from typing import Any
 
 from npu_rl.config.problems import shown
 from npu_rl.trainer_code.hydra_config import ConfigTree
-from npu_rl.trainer_code.source_index import Module, Sources
+from npu_rl.trainer_code.source_index import Module, SourceIndex
 from npu_rl.trainer_keys.reading_functions import ReadingFunctions
 from npu_rl.trainer_keys.value_flow import ValueFlow, ValueUse
 from npu_rl.trainer_keys.value_guards import GuardedFunction, Refusal
@@ -54,7 +54,7 @@ class AcceptedValues:
     """The accepted values of a configuration's keys in one code folder."""
 
     def __init__(
-        self, sources: Sources, program: str, tree: ConfigTree, backends: tuple[str, str] = ("", "")
+        self, sources: SourceIndex, program: str, tree: ConfigTree, backends: tuple[str, str] = ("", "")
     ) -> None:
         """Prepare the search in one code folder.
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
-from npu_rl.trainer_code.source_index import Sources
+from npu_rl.trainer_code.source_index import SourceIndex
 
 _CONFIGS = ("config", "cfg")
 _SECTION_CONFIG = re.compile(r"(.+)_(?:config|cfg|conf)")
@@ -50,7 +50,7 @@ class CodeUsages:
     Only files that contain the name are parsed.
     """
 
-    def __init__(self, sources: Sources, module: str) -> None:
+    def __init__(self, sources: SourceIndex, module: str) -> None:
         self._sources = sources
         self._package = module.partition(".")[0]
         self._program = f"{module.replace('.', '/')}.py"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from npu_rl.config.suggest import nearest
 from npu_rl.trainer_code.source_files import source_files
-from npu_rl.trainer_code.source_index import Field, Sources, parse
+from npu_rl.trainer_code.source_index import SourceField, SourceIndex, parse
 from npu_rl.trainer_keys.engine_call import ADAPTATION, EngineCall, find_engine_call
 from npu_rl.trainer_keys.resolution import KeyResolution, unknown
 from npu_rl.trainer_keys.value_flow import enumeration_values
@@ -39,7 +39,7 @@ class _Options:
 class EngineArguments:
     """The arguments of vLLM's engine in one code folder."""
 
-    def __init__(self, code: Path, sources: Sources, switched_off: Collection[str] = ()) -> None:
+    def __init__(self, code: Path, sources: SourceIndex, switched_off: Collection[str] = ()) -> None:
         self._code = code
         self._sources = sources
         self._adapted = ADAPTATION not in switched_off
@@ -93,12 +93,12 @@ class EngineArguments:
         expected = ExpectedType(frozenset({"text"}), tuple(names))
         return KeyResolution(True, expected=expected, where=f"{found[0].file}:{found[1].lineno}")
 
-    def _expected_type(self, field: Field) -> ExpectedType:
+    def _expected_type(self, field: SourceField) -> ExpectedType:
         expected = field_type(field, self._sources)
         return replace(expected, choices=()) if field.name in _EXTENSIBLE else expected
 
     @cached_property
-    def _fields(self) -> Mapping[str, Field] | None:
+    def _fields(self) -> Mapping[str, SourceField] | None:
         return self._sources.fields(_ENGINE)
 
     def _call(self, mode: object) -> EngineCall:

@@ -12,7 +12,7 @@ import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from npu_rl.trainer_code.source_index import Sources
+from npu_rl.trainer_code.source_index import SourceIndex
 
 _ROLLOUTS = "verl/workers/rollout/vllm_rollout"
 _KEYWORDS = "engine_kwargs"
@@ -47,7 +47,7 @@ class EngineCall:
     fixed: Mapping[str, FixedArgument]
 
 
-def find_engine_call(sources: Sources, mode: object, adapted: bool) -> EngineCall:
+def find_engine_call(sources: SourceIndex, mode: object, adapted: bool) -> EngineCall:
     """Find the call for one mode of the rollout, "async" or any other.
 
     Args:
@@ -110,7 +110,7 @@ def _is_config(node: ast.expr) -> bool:
     return isinstance(node, (ast.Name, ast.Attribute)) and ast.unparse(node) in ("config", "self.config")
 
 
-def _overridable(sources: Sources, call: ast.Call) -> frozenset[str]:
+def _overridable(sources: SourceIndex, call: ast.Call) -> frozenset[str]:
     """Return the fixed arguments that a recipe may set because the call goes through our adaptation."""
     through = isinstance(call.func, ast.Call) and any(
         isinstance(item, ast.Name) and item.id == _KEYWORDS for item in call.func.args

@@ -15,7 +15,7 @@ from typing import Any
 from npu_rl.config.suggest import nearest
 from npu_rl.trainer_code.hydra_config import ConfigTree, compose_files
 from npu_rl.trainer_code.hydra_entry import entry_point
-from npu_rl.trainer_code.source_index import Field, Module, Sources
+from npu_rl.trainer_code.source_index import Module, SourceField, SourceIndex
 from npu_rl.trainer_keys.accepted_values import AcceptedValues, RefusedValue
 from npu_rl.trainer_keys.code_usages import CodeUsages
 from npu_rl.trainer_keys.engine_arguments import EngineArguments
@@ -75,7 +75,7 @@ class KeyResolver:
         """
         self.code = code
         self.tree: ConfigTree = compose_files(entry_point(code, module).folder, config, code)
-        self.sources = Sources(code)
+        self.sources = SourceIndex(code)
         self._given = given or {}
         self.unchecked: dict[str, str] = {}
         self._usages = CodeUsages(self.sources, module)
@@ -254,12 +254,12 @@ class KeyResolver:
             if field_type(field, self.sources).types - {"none"} == frozenset({"mapping"}):
                 return KeyResolution(True, where=field.where)
             inner = field_dataclass(field, self.sources)
-            fields = self.sources.fields_of(*inner) if inner else None
+            fields = self.sources.fields_of_class(*inner) if inner else None
         return None
 
-    def _fields(self, section: str) -> Mapping[str, Field] | None:
+    def _fields(self, section: str) -> Mapping[str, SourceField] | None:
         found = self._target_class(section)
-        return self.sources.fields_of(*found) if found else None
+        return self.sources.fields_of_class(*found) if found else None
 
     def _target_class(self, section: str) -> tuple[Module, ast.ClassDef] | None:
         target = self.tree.entries.get(f"{section}._target_")

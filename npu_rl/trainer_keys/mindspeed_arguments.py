@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from npu_rl.trainer_code.source_index import Sources
+from npu_rl.trainer_code.source_index import SourceIndex
 from npu_rl.trainer_keys.value_types import ANY, ExpectedType, named_type
 
 _FOLDER = "mindspeed"
@@ -37,7 +37,7 @@ class MindSpeedArgument:
 class MindSpeedArguments:
     """The arguments of the MindSpeed in a code folder; `present` is False without one."""
 
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: SourceIndex) -> None:
         self._sources = sources
         self._arguments: dict[str, MindSpeedArgument | None] = {}
         self._declarations_by_file: dict[str, tuple[list[MindSpeedArgument], list[tuple[str, str]]]] = {}

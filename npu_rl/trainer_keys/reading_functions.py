@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 
-from npu_rl.trainer_code.source_index import Sources, module_name
+from npu_rl.trainer_code.source_index import SourceIndex, module_name
 from npu_rl.trainer_keys.value_flow import AnyFunction, ValueUse
 from npu_rl.trainer_keys.value_guards import expression_text
 
@@ -24,7 +24,7 @@ _FOREIGN = frozenset({"hf_config", "vllm_config", "generation_config"})  # of ot
 class ReadingFunctions:
     """The functions of one code folder that read keys."""
 
-    def __init__(self, sources: Sources, program: str, unused: str = "") -> None:
+    def __init__(self, sources: SourceIndex, program: str, unused: str = "") -> None:
         self._sources = sources
         self._program = program
         package, folder = program.partition("/")[0], program.rpartition("/")[0]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from npu_rl.config.suggest import alike, nearest
 from npu_rl.trainer_code.source_files import is_source
-from npu_rl.trainer_code.source_index import Field, Sources
+from npu_rl.trainer_code.source_index import SourceField, SourceIndex
 from npu_rl.trainer_keys.mindspeed_arguments import MindSpeedArguments
 from npu_rl.trainer_keys.resolution import KeyResolution, unknown
 from npu_rl.trainer_keys.value_types import field_type
@@ -52,7 +52,7 @@ SPELLING_PAIRS = (
 class TransformerKeys:
     """The keys that Megatron-core and MindSpeed read in one code folder."""
 
-    def __init__(self, code: Path, sources: Sources) -> None:
+    def __init__(self, code: Path, sources: SourceIndex) -> None:
         self._code = code
         self._sources = sources
         self.mindspeed = MindSpeedArguments(sources)
@@ -91,17 +91,17 @@ class TransformerKeys:
         return KeyResolution(True, "; ".join(messages), expected, field.where if field else read)
 
     @cached_property
-    def core(self) -> Mapping[str, Field]:
+    def core(self) -> Mapping[str, SourceField]:
         """The fields of Megatron-core's configuration classes; empty without Megatron-core."""
         return {k: v for fields in reversed(self._fields) for k, v in fields.items()}
 
     @cached_property
-    def _fields(self) -> tuple[Mapping[str, Field], Mapping[str, Field]]:
+    def _fields(self) -> tuple[Mapping[str, SourceField], Mapping[str, SourceField]]:
         plain, latent = (self._sources.fields(f"{_MODULE}.{name}") or {} for name in _CLASSES)
         return plain, latent
 
     def _messages(
-        self, section: str, name: str, field: Field | None, read: str | None, given: Collection[str]
+        self, section: str, name: str, field: SourceField | None, read: str | None, given: Collection[str]
     ) -> list[str]:
         messages = []
         if field is None and self.core and not self._passes_whole_mapping:

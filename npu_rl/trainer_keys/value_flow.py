@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from npu_rl.trainer_code.registries import registered_names
-from npu_rl.trainer_code.source_index import Module, Sources, imported_names
+from npu_rl.trainer_code.source_index import Module, SourceIndex, imported_names
 from npu_rl.trainer_keys.value_guards import UNKNOWN, GuardedFunction, expression_text
 
 _MAX_DEPTH = 4  # how many calls deep a value is followed
@@ -61,7 +61,7 @@ class _FunctionParts:
 class ValueFlow:
     """The uses of values in one code folder."""
 
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: SourceIndex) -> None:
         self._sources = sources
         self._parts: dict[int, _FunctionParts] = {}
         self._registries: dict[tuple[str, str], dict[str, None] | None] = {}
@@ -125,7 +125,7 @@ class ValueFlow:
         member = self._enumeration_member(node, module)
         if member is not UNKNOWN:
             return member
-        found = self._sources.expression(module, node)
+        found = self._sources.find_expression(module, node)
         if found is None or not isinstance(found[1], (ast.Assign, ast.AnnAssign)):
             return UNKNOWN
         name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
@@ -165,7 +165,7 @@ class ValueFlow:
             names = self._constant(node.value, module, owner, local)
             mapping = isinstance(names, dict) and all(isinstance(name, str) for name in names)
             return list(names) if mapping and names else None
-        called = self._sources.expression(module, node.func) if isinstance(node, ast.Call) else None
+        called = self._sources.find_expression(module, node.func) if isinstance(node, ast.Call) else None
         return enumeration_values(called[1]) if called and isinstance(called[1], ast.ClassDef) else None
 
     def _enumeration_member(self, node: ast.expr, module: Module) -> Any:
@@ -174,7 +174,7 @@ class ValueFlow:
             node = node.value
         if not (isinstance(node, ast.Attribute) and isinstance(node.value, (ast.Name, ast.Attribute))):
             return UNKNOWN
-        found = self._sources.expression(module, node.value)
+        found = self._sources.find_expression(module, node.value)
         if found and isinstance(found[1], ast.ClassDef) and enumeration_values(found[1]):
             return _literal(_class_constant(found[1], node.attr))
         return UNKNOWN
@@ -240,7 +240,7 @@ class ValueFlow:
             yield ValueUse(where, node, holder, {name: math.inf})
 
     def _definition(self, called: ast.expr, module: Module) -> _Definition | None:
-        found = self._sources.expression(module, called)
+        found = self._sources.find_expression(module, called)
         if found is None:
             return None
         if isinstance(found[1], (ast.FunctionDef, ast.AsyncFunctionDef)):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from npu_rl.config.problems import shown
-from npu_rl.trainer_code.source_index import Field, Module, Sources
+from npu_rl.trainer_code.source_index import Module, SourceField, SourceIndex
 
 _NAMES = {
     "bool": "bool",
@@ -86,7 +86,7 @@ def default_type(value: Any) -> ExpectedType:
     return ANY
 
 
-def field_type(field: Field, sources: Sources) -> ExpectedType:
+def field_type(field: SourceField, sources: SourceIndex) -> ExpectedType:
     """Return the type of a field by its annotation; ANY if a name in it isn't found in the tree."""
     if field.annotation is None:
         return ANY
@@ -99,18 +99,18 @@ def named_type(node: ast.expr | None) -> ExpectedType:
     return ExpectedType(frozenset({name})) if name in ("bool", "number") else ANY
 
 
-def field_dataclass(field: Field, sources: Sources) -> tuple[Module, ast.ClassDef] | None:
+def field_dataclass(field: SourceField, sources: SourceIndex) -> tuple[Module, ast.ClassDef] | None:
     """Return the dataclass of a field's annotation, also in `Optional[...]`, or None."""
     for node in ast.walk(field.annotation) if field.annotation else ():
         if isinstance(node, (ast.Name, ast.Attribute)):
-            found = sources.expression(field.module, node)
-            if found and isinstance(found[1], ast.ClassDef) and sources.fields_of(found[0], found[1]):
+            found = sources.find_expression(field.module, node)
+            if found and isinstance(found[1], ast.ClassDef) and sources.fields_of_class(found[0], found[1]):
                 return found[0], found[1]
     return None
 
 
 def _alternatives(
-    node: ast.expr, module: Module, sources: Sources, depth: int
+    node: ast.expr, module: Module, sources: SourceIndex, depth: int
 ) -> Iterator[ExpectedType | None]:
     """Yield the alternatives of an annotation; None for an unknown one."""
     if isinstance(node, ast.Constant):
@@ -123,7 +123,7 @@ def _alternatives(
     elif isinstance(node, ast.Name) and node.id in _NAMES:
         yield ExpectedType(frozenset({_NAMES[node.id]}))
     else:
-        found = sources.expression(module, node) if depth < _DEPTH else None
+        found = sources.find_expression(module, node) if depth < _DEPTH else None
         if found and isinstance(found[1], ast.Assign):
             yield from _alternatives(found[1].value, found[0], sources, depth + 1)
         elif found and isinstance(found[1], ast.ClassDef):
@@ -148,7 +148,7 @@ def _members(owner: ast.ClassDef) -> ExpectedType | None:
 
 
 def _constant(
-    node: ast.Constant, module: Module, sources: Sources, depth: int
+    node: ast.Constant, module: Module, sources: SourceIndex, depth: int
 ) -> Iterator[ExpectedType | None]:
     if node.value is None:
         yield ExpectedType(frozenset({"none"}))
@@ -164,7 +164,7 @@ def _constant(
 
 
 def _subscript(
-    node: ast.Subscript, module: Module, sources: Sources, depth: int
+    node: ast.Subscript, module: Module, sources: SourceIndex, depth: int
 ) -> Iterator[ExpectedType | None]:
     name = ast.unparse(node.value).rpartition(".")[2]
     parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]

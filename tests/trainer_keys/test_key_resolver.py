@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.trainer_code.hydra_yaml import ConfigFault
-from npu_rl.trainer_code.source_index import Sources
+from npu_rl.trainer_code.source_index import SourceIndex
 from npu_rl.trainer_keys.code_usages import CodeUsages
 from npu_rl.trainer_keys.key_resolver import KeyResolver
 from npu_rl.trainer_keys.resolution import KeyResolution
@@ -238,13 +238,13 @@ def test_a_configuration_that_is_not_there(code: Path) -> None:
 )
 def test_what_counts_as_a_read_of_data_x(tmp_path: Path, text: str, found: bool) -> None:
     lay(tmp_path, {"pkg/a.py": text})
-    read = CodeUsages(Sources(tmp_path), "pkg.main").find("data", "x", ["data", "actor"], [])
+    read = CodeUsages(SourceIndex(tmp_path), "pkg.main").find("data", "x", ["data", "actor"], [])
     assert (read is not None) == found
 
 
 def test_a_file_in_a_sections_folder_reads_that_section(tmp_path: Path) -> None:
     lay(tmp_path, {"pkg/workers/rollout/hf.py": 'self.config.get("micro")\n'})
-    reads = CodeUsages(Sources(tmp_path), "pkg.main")
+    reads = CodeUsages(SourceIndex(tmp_path), "pkg.main")
     sections = ["x.rollout", "x.actor", "x.critic"]
     assert reads.find("x.rollout", "micro", sections, ["x.critic"]) is not None
     assert reads.find("x.actor", "micro", sections, []) is None

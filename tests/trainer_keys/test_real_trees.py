@@ -12,7 +12,7 @@ from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.recipes.trainer_command import argument
 from npu_rl.recipes.trainer_settings import flatten_mappings, list_settings
 from npu_rl.trainer_code.hydra_config import compose_files
-from npu_rl.trainer_code.source_index import Sources
+from npu_rl.trainer_code.source_index import SourceIndex
 from npu_rl.trainer_keys.key_resolver import KeyResolver
 from npu_rl.trainer_keys.mindspeed_arguments import MindSpeedArguments
 from tests.code_trees import archive, check_recipe, known_keys
@@ -125,7 +125,7 @@ def test_the_fields_are_those_python_finds(code_tree: Path, monkeypatch: pytest.
     import importlib
 
     monkeypatch.syspath_prepend(str(code_tree))
-    sources = Sources(code_tree)
+    sources = SourceIndex(code_tree)
     for module, name in (
         ("megatron.core.transformer.transformer_config", "MLATransformerConfig"),
         ("megatron.core.optimizer.optimizer_config", "OptimizerConfig"),
@@ -196,7 +196,7 @@ class TestUpstreams:
     @pytest.mark.parametrize(("commit", "count"), [(MINDSPEED_7FF81, 168), (MINDSPEED_DC83A, 168)])
     def test_mindspeeds_arguments(self, upstreams: Path, tmp_path: Path, commit: str, count: int) -> None:
         code = archive(upstreams / "Ascend+MindSpeed/repo", commit, "mindspeed", tmp_path)
-        arguments = MindSpeedArguments(Sources(code))
+        arguments = MindSpeedArguments(SourceIndex(code))
         assert len(arguments.declared) == count
         assert arguments.declared["multi_head_latent_attention"].where.startswith("mindspeed/arguments.py:")
         assert arguments.read_at("nobody_reads_this") is None

@@ -134,7 +134,7 @@ def _v1(facts: Facts) -> Iterator[Rule]:
         "torchair_graph_config": (graph, value(f"{_TORCHAIR}.enabled") is True),
         "ascend_scheduler_config": (scheduler, value(f"{_SCHEDULER}.enabled") is True),
     }
-    found = {name: facts.upstream.look(place) for name, (place, used) in wanted.items() if used}
+    found = {name: facts.upstream.find(place) for name, (place, used) in wanted.items() if used}
     reasons = [f"{name} ({standing.where})" for name, standing in found.items() if standing.holds]
     if reasons:
         yield Rule(
