@@ -14,7 +14,7 @@ from typing import Any
 from npu_rl.config.finding import Finding, Severity
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_settings import flatten_mappings, last_settings, list_settings
-from npu_rl.sizing.batch_arithmetic import Values, broken_rules
+from npu_rl.sizing.batch_arithmetic import TrainerValues, broken_rules
 from npu_rl.trainer_code.citations import CitedCode
 from npu_rl.trainer_code.hydra_config import compose_files
 from npu_rl.trainer_code.hydra_entry import entry_point
@@ -313,7 +313,7 @@ def check_recipe(loaded: RecipeWithOrigins, code: Path | None) -> Checked:
     errors = [one for one in found if one.severity is Severity.ERROR]
     given = last_settings(list(flatten_mappings(list_settings(loaded.recipe))))
     tree = trainer.tree if isinstance(trainer, KeyResolver) else None
-    values = Values({key: setting.value for key, setting in given.items()}, tree)
+    values = TrainerValues({key: setting.value for key, setting in given.items()}, tree)
     sizes = []
     for broken in broken_rules(values, loaded.recipe.megatron, CitedCode(code)):
         setting = next((given[key] for key in broken.keys if key in given), None)

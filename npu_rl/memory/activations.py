@@ -110,12 +110,12 @@ def _kept(shape: ModelConfig, number: int, tokens: int, spread: Spread, how: Rec
 def _attention(shape: ModelConfig, spread: Spread) -> int:
     """Elements a token: queries, keys, values as projected and as used, and the output."""
     if shape.latent is None:
-        queries, keys = shape.heads * shape.head, shape.kv_heads * shape.head
+        queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
         return (3 * queries + 3 * keys) // spread.tensor
     latent = shape.latent
-    head = latent.plain + latent.rotary
-    down = (latent.query_rank or 0) + latent.cache_rank + latent.rotary
-    return down + shape.heads * (2 * head + latent.plain + 2 * latent.value) // spread.tensor
+    head = latent.nope_dim + latent.rope_dim
+    down = (latent.query_rank or 0) + latent.cache_rank + latent.rope_dim
+    return down + shape.heads * (2 * head + latent.nope_dim + 2 * latent.value_dim) // spread.tensor
 
 
 def _feed_forward(shape: ModelConfig, number: int, tokens: int, spread: Spread) -> int:

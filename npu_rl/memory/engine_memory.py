@@ -15,7 +15,7 @@ from npu_rl.memory.memory_parts import Part, Parts, present, total
 from npu_rl.sizing.model_config import ModelConfig
 from npu_rl.sizing.parallelism import RolloutSizes
 from npu_rl.sizing.plan_inputs import ROLLOUT, Facts
-from npu_rl.sizing.weight_sizes import Counts, cache_per_token, derived_of_latent, rollout_share, stage
+from npu_rl.sizing.weight_sizes import Counts, absorbed_projections, cache_per_token, rollout_share, stage
 
 SHARE = f"{ROLLOUT}.gpu_memory_utilization"
 _WEIGHT = 2
@@ -93,7 +93,7 @@ def engine_of(
     own = present(
         [
             (Part.ENGINE_WEIGHTS, _WEIGHT * sum(counts.values())),
-            (Part.ENGINE_DERIVED, _WEIGHT * derived_of_latent(shape, sizes.tensor)),
+            (Part.ENGINE_DERIVED, _WEIGHT * absorbed_projections(shape, sizes.tensor)),
         ]
     )
     sequences = _sequences(facts)
@@ -121,7 +121,7 @@ def engine_of(
 
 def _sequences(facts: Facts) -> int | None:
     """Sequences that one engine decodes at once: no more than it gets."""
-    share = -(-facts.answers // facts.engines) if facts.answers and facts.engines else None
+    share = -(-facts.responses // facts.engines) if facts.responses and facts.engines else None
     given = facts.whole(f"{ROLLOUT}.max_num_seqs")
     return min(given, share) if given and share else given or share
 

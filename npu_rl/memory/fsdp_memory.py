@@ -30,7 +30,7 @@ from npu_rl.sizing.micro_batches import MicroBatch
 from npu_rl.sizing.model_config import ModelConfig
 from npu_rl.sizing.parallelism import Parallelism
 from npu_rl.sizing.plan_inputs import ACTOR, Facts
-from npu_rl.sizing.weight_sizes import EMBEDDING, HEAD, layer, whole
+from npu_rl.sizing.weight_sizes import EMBEDDING, HEAD, count_parameters, layer
 
 _BF16, _FP32 = 2, 4
 _MODEL = "actor_rollout_ref.model"
@@ -77,7 +77,7 @@ class _Fsdp:
         self._units = _units(shape, self.ranks, layout.strategy)
 
     def _whole(self) -> StageMemory:
-        counts = whole(self._shape)
+        counts = count_parameters(self._shape)
         mine = divided(sum(counts.values()), self.ranks)
         weights, states = self.size * mine, 2 * self.size * mine
         optimizer = weights if self._all_on_host else 0
@@ -181,7 +181,7 @@ class _Units:
 def _units(shape: ModelConfig, ranks: int, strategy: str) -> _Units:
     if ranks == 1:
         return _Units(0, 0, 0, 0)
-    counts = whole(shape)
+    counts = count_parameters(shape)
     one = max(sum(layer(shape, number).values()) for number in _kinds(shape))
     embedding, head = counts[EMBEDDING], counts[HEAD]
     if strategy == "fsdp2" and not shape.tied:

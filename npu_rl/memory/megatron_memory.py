@@ -169,7 +169,7 @@ def _whole_experts(facts: Facts) -> bool:
 
     cann-recipes-train's trainer sets it (verl_patches/train_engine/initialize_training.py:183@bcd3be7).
     """
-    return facts.transformer("moe_tp_extend_ep") is True or facts.lists_layers
+    return facts.transformer("moe_tp_extend_ep") is True or facts.is_cann_trainer
 
 
 def _largest_buffer(whole: int, experts: int) -> int:

@@ -11,8 +11,8 @@ from npu_rl.memory.device_overhead import HCCL_MB, buffer_mb
 from npu_rl.memory.engine_memory import SHARE
 from npu_rl.memory.memory_by_phase import Memory, Phase, PhaseName, memory_of
 from npu_rl.memory.memory_parts import Part, gb
-from npu_rl.sizing.batch_arithmetic import Values
-from npu_rl.sizing.divisibility import fit
+from npu_rl.sizing.batch_arithmetic import TrainerValues
+from npu_rl.sizing.divisibility import check_sizes
 from npu_rl.sizing.micro_batches import OLD_LOG_PROB, REFERENCE_LOG_PROB, UPDATE, micro_batch
 from npu_rl.sizing.plan_inputs import ACTOR, REFERENCE, ROLLOUT, TRANSFORMER, Facts
 
@@ -30,7 +30,7 @@ Key = tuple[str, str]  # the recipe's, the trainer's
 
 @dataclass(frozen=True)
 class MemoryChange:
-    """Values for keys, each named as in the recipe and as the trainer has it; None removes the key.
+    """TrainerValues for keys, each named as in the recipe and as the trainer has it; None removes the key.
 
     layout: sizes of `actor.parallel`. env: variables; each stands among the values, too, as env.NAME.
     """
@@ -65,10 +65,10 @@ class Help:
     alone: Mapping[str, tuple[MemoryChange, int]]
 
 
-class _Changed(Values):
-    """Values with some of them replaced."""
+class _Changed(TrainerValues):
+    """TrainerValues with some of them replaced."""
 
-    def __init__(self, base: Values, values: Mapping[str, Any]) -> None:
+    def __init__(self, base: TrainerValues, values: Mapping[str, Any]) -> None:
         super().__init__({}, None)
         self._base, self._values = base, values
 
@@ -193,7 +193,7 @@ def hccl_buffer(facts: Facts) -> MemoryChange | None:
 
 
 def _after(facts: Facts, memory: Memory, name: PhaseName) -> Phase | None:
-    if facts.layout is not None and not all(check.ok for check in fit(facts.layout)):
+    if facts.layout is not None and not all(check.ok for check in check_sizes(facts.layout)):
         return None
     made = memory_of(facts, memory.die)
     return made.worst(name) if made else None

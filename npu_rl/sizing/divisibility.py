@@ -1,4 +1,4 @@
-"""Whether the sizes of a layout fit the world, each other and the model."""
+"""Divisibility of the sizes of a layout: by the number of ranks, by each other and by the model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from npu_rl.sizing.parallelism import Parallelism
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was checked. `why` says what is wrong, and means nothing if `ok`."""
+    """One thing that was checked.
+
+    Attributes:
+        name: The id of the rule.
+        ok: Whether it holds.
+        figures: The numbers it compares.
+        why: What is wrong; has no meaning if `ok`.
+    """
 
     name: str
     ok: bool
@@ -19,13 +26,13 @@ class Check:
     why: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; the reason only where there is something wrong."""
+        """Return plain data; the reason only if the check failed."""
         said = {"name": self.name, "ok": self.ok, "figures": dict(self.figures)}
         return said if self.ok else {**said, "why": self.why}
 
 
-def fit(layout: Parallelism) -> list[Check]:
-    """Whether the sizes fit the world, each other and the model; one check a rule."""
+def check_sizes(layout: Parallelism) -> list[Check]:
+    """Return one check for each rule on the sizes of a layout."""
     training = _fit_megatron(layout) if layout.megatron else _fit_fsdp(layout)
     return [*training, *_fit_rollout(layout)]
 

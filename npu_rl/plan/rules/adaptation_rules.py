@@ -46,7 +46,7 @@ def _megatron(facts: Facts) -> Iterator[Rule]:
             (_MINI, _EPOCHS) if epochs == 1 else (_EPOCHS, _MINI),
         )
     overridden = [key for key in facts.given if key.startswith(f"{TRANSFORMER}.")]
-    if overridden and facts.lists_layers and facts.shape is not None and facts.shape.latent:
+    if overridden and facts.is_cann_trainer and facts.shape is not None and facts.shape.latent:
         names = ", ".join(key.removeprefix(f"{TRANSFORMER}.") for key in overridden)
         yield Rule(
             "transformer-overrides-refused",
