@@ -17,7 +17,7 @@ from npu_rl.sizing.model_config import ModelConfig, shape_of
 from npu_rl.sizing.parallelism import Parallelism, RolloutSizes, TrainSizes, layout_with
 from npu_rl.trainer_code.adaptation_switches import patched_switches
 from npu_rl.trainer_code.citations import CitedCode, Place
-from npu_rl.trainer_code.hydra_config import ConfigTree
+from npu_rl.trainer_code.config_tree import ConfigTree
 
 ACTOR, ROLLOUT, REFERENCE = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"
 TRANSFORMER = f"{ACTOR}.megatron.override_transformer_config"

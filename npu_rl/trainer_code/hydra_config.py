@@ -7,52 +7,16 @@ Interpolations stay as text. What Hydra would only know at run time raises Confi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from npu_rl.trainer_code.hydra_yaml import Branch, ConfigFault, ConfigFile, Leaf, Node, read_config
+from npu_rl.trainer_code.config_tree import ConfigEntry, ConfigFault, ConfigTree
+from npu_rl.trainer_code.hydra_yaml import Branch, ConfigFile, Leaf, Node, read_config
 from npu_rl.trainer_code.source_files import is_source
 
 _GLOBAL = "_global_"
-
-
-@dataclass(frozen=True)
-class ConfigEntry:
-    """One key. value: what the file says (an interpolation as text); None for a section."""
-
-    value: Any
-    section: bool
-    file: str
-    line: int
-
-    @property
-    def where(self) -> str:
-        return f"{self.file}:{self.line}"
-
-    @property
-    def interpolation(self) -> bool:
-        """Whether Hydra takes the value from elsewhere."""
-        return isinstance(self.value, str) and "${" in self.value
-
-
-@dataclass(frozen=True)
-class ConfigTree:
-    """The composed configuration. entries: dotted key -> where it was last written, sections too."""
-
-    entries: Mapping[str, ConfigEntry]
-    files: tuple[str, ...]
-
-    def children(self, section: str) -> list[str]:
-        """The names directly in a section ("" is the top)."""
-        prefix = f"{section}." if section else ""
-        rests = (key[len(prefix) :] for key in self.entries if key.startswith(prefix))
-        return [rest for rest in rests if "." not in rest]
-
-    def holders(self, name: str) -> list[str]:
-        """The sections that have a key of this name."""
-        return [key.rpartition(".")[0] for key in self.entries if key.rpartition(".")[2] == name]
 
 
 def compose_files(folder: Path, config: str, code: Path) -> ConfigTree:

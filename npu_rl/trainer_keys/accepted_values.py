@@ -10,13 +10,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
-from npu_rl.config.problems import shown
-from npu_rl.trainer_code.hydra_config import ConfigTree
+from npu_rl.trainer_code.config_tree import ConfigTree
 from npu_rl.trainer_code.source_index import Module, Sources
 from npu_rl.trainer_keys.reading_functions import KeyUses
+from npu_rl.trainer_keys.resolution import Refused
 from npu_rl.trainer_keys.value_flow import ValueFlow, ValueUse
 from npu_rl.trainer_keys.value_guards import Function, Refusal
 
@@ -26,24 +25,6 @@ _COMPARED = r"self\.NAME\s*[<>=!]=?|[<>]=?\s*self\.NAME\b|self\.NAME is not None
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,63}")
 
 Class = tuple[Module, ast.ClassDef]
-
-
-@dataclass(frozen=True)
-class Refused:
-    """A value that the code raises on. names: what it accepts instead, () for a number. where: file:line.
-
-    certain: the code raises whatever else holds; else it does where it comes to that line.
-    """
-
-    value: Any
-    names: tuple[str, ...]
-    where: str
-    certain: bool
-
-    def __str__(self) -> str:
-        if self.names:
-            return f"must be one of {', '.join(self.names)}, not {shown(self.value)}"
-        return f"must not be {self.value}"
 
 
 class Choices:

@@ -19,7 +19,8 @@ from npu_rl.recipes.reserved_keys import owned, owned_by
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_settings import OVERRIDES, Setting, config_name, flat, merged, settings, unheard
 from npu_rl.trainer_code.adaptation_switches import known_switches, switches_in_code
-from npu_rl.trainer_code.hydra_yaml import ConfigFault, ModuleFault
+from npu_rl.trainer_code.code_memory import CodeMemory
+from npu_rl.trainer_code.config_tree import ConfigFault, ModuleFault
 from npu_rl.trainer_keys.key_resolver import Readers
 from npu_rl.trainer_keys.resolution import Verdict
 
@@ -33,14 +34,16 @@ class Said(Protocol):
     def where(self, *path: str | int) -> str: ...
 
 
-def read_trainer(recipe: Recipe, code: Path | None) -> Readers | ConfigFault | None:
+def read_trainer(
+    recipe: Recipe, code: Path | None, memory: CodeMemory | None = None
+) -> Readers | ConfigFault | None:
     """Read the trainer's configuration in a code folder, once; or say why it can't be read. None without a folder."""
     if code is None:
         return None
     given = {setting.key: setting.value for setting in flat(settings(recipe))}
     try:
         off = [slug for slug, on in recipe.adaptations.items() if not on]
-        return Readers(code, recipe.trainer.module, config_name(recipe), given, off)
+        return Readers(code, recipe.trainer.module, config_name(recipe), given, off, memory)
     except ConfigFault as fault:
         return fault
 
@@ -91,7 +94,6 @@ class _Check:
                 self._section(setting, readers)
             else:
                 self._value(setting, verdict, readers)
-        readers.remember()
 
     def _unknown(self, setting: Setting, verdict: Verdict) -> None:
         fix = ""

@@ -6,20 +6,23 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from npu_rl.config.suggest import nearest
-from npu_rl.trainer_code.hydra_config import ConfigTree, compose_files
-from npu_rl.trainer_code.hydra_entry import entry_point
+from npu_rl.trainer_code.code_memory import CodeMemory
+from npu_rl.trainer_code.config_tree import ConfigTree, configuration
 from npu_rl.trainer_code.source_index import Field, Module, Sources
-from npu_rl.trainer_keys.accepted_values import Choices, Refused
-from npu_rl.trainer_keys.code_usages import CodeReads
-from npu_rl.trainer_keys.engine_arguments import EngineArguments
-from npu_rl.trainer_keys.resolution import Verdict, unknown
+from npu_rl.trainer_keys.resolution import Refused, Verdict, unknown
 from npu_rl.trainer_keys.resolution_cache import Remembered
-from npu_rl.trainer_keys.transformer_keys import TransformerKeys
 from npu_rl.trainer_keys.value_types import ANY, Kinds, dataclass_of, of_default, of_field
+
+if TYPE_CHECKING:
+    from npu_rl.trainer_keys.accepted_values import Choices
+    from npu_rl.trainer_keys.code_usages import CodeReads
+    from npu_rl.trainer_keys.engine_arguments import EngineArguments
+    from npu_rl.trainer_keys.transformer_keys import TransformerKeys
 
 _DDP = "megatron.core.distributed.distributed_data_parallel_config.DistributedDataParallelConfig"
 _OPTIMIZER = "megatron.core.optimizer.optimizer_config.OptimizerConfig"
@@ -52,32 +55,58 @@ class Readers:
         config: str,
         given: Mapping[str, Any] | None = None,
         switched_off: Collection[str] = (),
+        memory: CodeMemory | None = None,
     ) -> None:
         self.code = code
-        self.tree: ConfigTree = compose_files(entry_point(code, module).folder, config, code)
+        self._memory = memory or CodeMemory(code)
+        self.tree: ConfigTree = configuration(code, module, config, self._memory)
         self.sources = Sources(code)
+        self._module = module
         self._given = given or {}
+        self._switched_off = switched_off
         self.unchecked: dict[str, str] = {}
-        self._reads = CodeReads(self.sources, module)
-        self._transformer = TransformerKeys(code, self.sources)
-        program = f"{module.replace('.', '/')}.py"
-        self._choices = Choices(self.sources, program, self.tree, self._backends)
-        self._engine = EngineArguments(code, self.sources, switched_off)
         rollout = [self._value(f"{_ROLLOUT}.{name}") for name in ("name", "mode")]
         depends_on = [module, config, sorted(switched_off), sorted(self._given), self._backends, rollout]
-        self._remembered = Remembered(code, depends_on)
+        self._remembered = Remembered(self._memory, depends_on)
+
+    # What follows a key through the code is imported for the first key that is not remembered.
+
+    @cached_property
+    def _reads(self) -> CodeReads:
+        from npu_rl.trainer_keys.code_usages import CodeReads
+
+        return CodeReads(self.sources, self._module)
+
+    @cached_property
+    def _transformer(self) -> TransformerKeys:
+        from npu_rl.trainer_keys.transformer_keys import TransformerKeys
+
+        return TransformerKeys(self.code, self.sources)
+
+    @cached_property
+    def _choices(self) -> Choices:
+        from npu_rl.trainer_keys.accepted_values import Choices
+
+        program = f"{self._module.replace('.', '/')}.py"
+        return Choices(self.sources, program, self.tree, self._backends)
+
+    @cached_property
+    def _engine(self) -> EngineArguments:
+        from npu_rl.trainer_keys.engine_arguments import EngineArguments
+
+        return EngineArguments(self.code, self.sources, self._switched_off)
 
     def look(self, key: str) -> Verdict:
         """Who knows a key (with every mapping's keys as keys of their own). Sections it can't judge: `unchecked`."""
-        value = self._given.get(key)
-        verdict = self._remembered.verdict(key, value)
-        if verdict is None:
-            verdict = self._look(key)
-            if verdict.right and not self._look(verdict.right).known:
-                verdict = replace(verdict, right="")
-            self._remembered.keep_verdict(key, value, verdict)
+        verdict = self._remembered.verdict(key, self._given.get(key), lambda: self._verdict(key))
         if verdict.unchecked:
             self.unchecked.setdefault(key.rpartition(".")[0], verdict.unchecked)
+        return verdict
+
+    def _verdict(self, key: str) -> Verdict:
+        verdict = self._look(key)
+        if verdict.right and not self._look(verdict.right).known:
+            verdict = replace(verdict, right="")
         return verdict
 
     def _look(self, key: str) -> Verdict:
@@ -122,16 +151,11 @@ class Readers:
 
     def refused(self, key: str, value: object) -> Refused | None:
         """Why the code that reads a known key raises on a value; None if it accepts it, or doesn't show."""
-        known = self._remembered.refusal(key, value)
-        if known is not None:
-            return known[0]
-        refused = self._refused(key, value)
-        self._remembered.keep_refusal(key, value, refused)
-        return refused
+        return self._remembered.refusal(key, value, lambda: self._refused(key, value))
 
     def remember(self) -> None:
         """Keep the answers for the next command."""
-        self._remembered.save()
+        self._memory.save()
 
     def _refused(self, key: str, value: object) -> Refused | None:
         for place in (_TRANSFORMER, *_CLASSES):

@@ -1,9 +1,11 @@
-"""What a reader says about one key."""
+"""What a reader says about one key and its value."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from npu_rl.config.problems import shown
 from npu_rl.trainer_keys.value_types import ANY, Kinds
 
 
@@ -33,3 +35,21 @@ class Verdict:
 def unknown(message: str, right: str | None = None) -> Verdict:
     """The verdict on a key nobody reads. right: the trainer's key that was meant, dotted."""
     return Verdict(False, message, right=right or "")
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A value that the code raises on. names: what it accepts instead, () for a number. where: file:line.
+
+    certain: the code raises whatever else holds; else it does where it comes to that line.
+    """
+
+    value: Any
+    names: tuple[str, ...]
+    where: str
+    certain: bool
+
+    def __str__(self) -> str:
+        if self.names:
+            return f"must be one of {', '.join(self.names)}, not {shown(self.value)}"
+        return f"must not be {self.value}"

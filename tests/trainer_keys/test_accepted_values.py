@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_rl.trainer_code.hydra_config import ConfigEntry, ConfigTree
+from npu_rl.trainer_code.config_tree import ConfigEntry, ConfigTree
 from npu_rl.trainer_code.source_index import Sources
-from npu_rl.trainer_keys.accepted_values import Choices, Refused
+from npu_rl.trainer_keys.accepted_values import Choices
+from npu_rl.trainer_keys.resolution import Refused
 from npu_rl.trainer_keys.value_flow import ValueFlow, ValueUse
 from tests.code_trees import lay
 
