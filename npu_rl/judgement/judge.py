@@ -167,7 +167,7 @@ def _without_collections() -> Iterator[None]:
 def _stranger(loaded: LoadedRecipe, tree: AssembledTree | None) -> list[Finding]:
     if tree is None:
         return []
-    wanted = loaded.loaded_manifest.manifest.name
+    wanted = loaded.manifest_facts.name
     if wanted == tree.manifest:
         return []
     path: KeyPath = ("manifest",)

@@ -186,7 +186,7 @@ def hccl_buffer(facts: Facts) -> MemoryChange | None:
     given = buffer_mb(facts)
     if BUFFER not in facts.recipe.env:
         return None
-    brought = facts.loaded.loaded_manifest.manifest.env.get(BUFFER, "")
+    brought = facts.loaded.manifest_facts.env.get(BUFFER, "")
     usual = [int(text) for text in (brought, str(HCCL_MB)) if text.isascii() and text.isdigit()]
     less = next((size for size in usual if 0 < size < given), None)
     return MemoryChange({(f"env.{BUFFER}", ""): less}, env={BUFFER: str(less)}) if less else None

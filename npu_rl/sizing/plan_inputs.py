@@ -228,15 +228,9 @@ class _Brought:
 def _of_manifest(loaded: LoadedRecipe) -> _Brought:
     """Nothing if it can't be read, which setup tells."""
     try:
-        found = loaded.loaded_manifest
-        components = found.manifest.components.values()
-        entries = [entry for part in components for entry in part.patches]
-        places = [
-            found.locate(entry.path) for entry in (*entries, *found.manifest.tree.patches) if not entry.from_
-        ]
+        found = loaded.manifest_facts
+        places = found.patch_files()
     except NpuRlError:
         return _Brought()
     switches = {slug: default for place in places for slug, default in patched_switches(place).items()}
-    refs = [part.ref for part in components if part.ref]
-    releases = [source.pypi for part in components for source in part.sources if source.pypi]
-    return _Brought(found.manifest.env, switches, (*refs, *releases))
+    return _Brought(found.env, switches, found.pins)
