@@ -19,6 +19,7 @@ from npu_rl.plan.plan import Plan, plan_of
 from npu_rl.plan.rules.rule_grounds import GROUNDS
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.sizing.machine import Machine
+from npu_rl.trainer_code.code_memory import CodeMemory
 from npu_rl.trainer_keys.key_check import check_keys, read_trainer
 from npu_rl.trainer_keys.key_resolver import KeyResolver
 
@@ -115,16 +116,19 @@ def _judge(
 ) -> Judgement:
     stranger = _stranger(loaded, tree)
     code = None if tree is None or stranger else tree.code
-    trainer = read_trainer(loaded.recipe, code)
+    memory = None if code is None else CodeMemory(code)
+    trainer = read_trainer(loaded.recipe, code, memory)
     config = trainer.tree if isinstance(trainer, KeyResolver) else None
     plan = plan_of(loaded, code, machine, config)
     of_keys = [
         *stranger,
         *check_keys(loaded, trainer, code),
-        *environment_findings(loaded, plan.facts.env, code),
+        *environment_findings(loaded, plan.facts.env, code, memory),
         *named_file_findings(loaded, code, here),
         *(_without_head(loaded) if here else ()),
     ]
+    if memory is not None:
+        memory.save()
     of_keys = _without_vaguer(of_keys, plan.findings())
     of_plan = _without(plan.findings(), of_keys, loaded.recipe.plan.except_)
     plan = _stepped_aside(plan, of_plan)
@@ -163,7 +167,7 @@ def _without_collections() -> Iterator[None]:
 def _stranger(loaded: LoadedRecipe, tree: AssembledTree | None) -> list[Finding]:
     if tree is None:
         return []
-    wanted = loaded.loaded_manifest.manifest.name
+    wanted = loaded.manifest_facts.name
     if wanted == tree.manifest:
         return []
     path: KeyPath = ("manifest",)

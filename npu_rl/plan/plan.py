@@ -26,7 +26,7 @@ from npu_rl.sizing.batch_arithmetic import BrokenRule, broken_rules
 from npu_rl.sizing.divisibility import check_sizes
 from npu_rl.sizing.machine import Machine
 from npu_rl.sizing.plan_inputs import Facts, facts_of
-from npu_rl.trainer_code.hydra_config import ConfigTree
+from npu_rl.trainer_code.config_tree import ConfigTree
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from npu_rl.config.document import Plain
 from npu_rl.config.problems import KeyPath
 from npu_rl.config.quoted_text import Quoted
-from npu_rl.config.yaml_reader import Plain
 from npu_rl.masking import masked_argument, masked_data
 from npu_rl.recipes.load_recipe import LoadedRecipe
 

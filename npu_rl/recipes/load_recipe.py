@@ -8,21 +8,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from npu_rl.config import text_checks
+from npu_rl.config.document import Plain
 from npu_rl.config.extends_chain import read_chain, recorded_names
 from npu_rl.config.layers import Origin, flatten
 from npu_rl.config.merged_file import checked, merge
 from npu_rl.config.problems import KeyPath, Problem
-from npu_rl.config.yaml_reader import Plain
+from npu_rl.manifest.manifest_facts import ManifestFacts, manifest_facts
 from npu_rl.recipes.overrides import parse_overrides
 from npu_rl.recipes.recipe_kind import RECIPE
 from npu_rl.recipes.recipe_paths import rebase
 from npu_rl.recipes.schema import Recipe
-
-if TYPE_CHECKING:
-    from npu_rl.manifest.load_manifest import LoadedManifest
 
 
 @dataclass(frozen=True)
@@ -65,11 +62,9 @@ class LoadedRecipe:
         return str(self.path.parent / name) if text_checks.is_manifest_path(name) else name
 
     @cached_property
-    def loaded_manifest(self) -> LoadedManifest:
-        """The manifest, read once. Raises ManifestError if it can't be."""
-        from npu_rl.manifest.load_manifest import load_manifest
-
-        return load_manifest(self.manifest)
+    def manifest_facts(self) -> ManifestFacts:
+        """What the recipe takes from its manifest. Raises ManifestError if it can't be read."""
+        return manifest_facts(self.manifest)
 
 
 def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> LoadedRecipe:

@@ -19,11 +19,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
+from npu_rl.config.document import DEPTH_LIMIT, Document, Plain
 from npu_rl.config.layers import Node, overlay
 from npu_rl.config.problems import KeyPath, Problem, shown
 from npu_rl.config.suggest import nearest, question
 from npu_rl.config.validation_errors import unknown_key
-from npu_rl.config.yaml_reader import DEPTH_LIMIT, Document, NotYaml, Plain, read_value
 from npu_rl.errors import UsageError
 from npu_rl.masking import masked_argument
 from npu_rl.recipes.key_map import did_you_mean_key, sections, suggest_keys
@@ -135,6 +135,8 @@ def _parse(text: str) -> CommandLineOverride:
     if not equals:
         _refuse(text, "it has no '='")
     path = _path(text, key)
+    from npu_rl.config.yaml_reader import NotYaml, read_value
+
     try:
         value, places = read_value(raw)
     except NotYaml as error:

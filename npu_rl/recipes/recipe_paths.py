@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from npu_rl.config import text_checks
+from npu_rl.config.document import Document, Plain
 from npu_rl.config.problems import KeyPath, Problem
-from npu_rl.config.yaml_reader import Document, Plain
 from npu_rl.manifest.manifest_paths import moved_path
 from npu_rl.user_path import user_path
 

@@ -5,7 +5,8 @@ A value that is left out is the trainer's own default. Each field names the trai
 (`verl/trainer/config/`); `check` compares them with the tree that is set up.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: pydantic would compile and evaluate the text of 126 annotations, a tenth of
+# this module's import.
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal

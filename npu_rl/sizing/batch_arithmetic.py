@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from npu_rl.trainer_code.citations import CitedCode, Place
-from npu_rl.trainer_code.hydra_config import ConfigTree
+from npu_rl.trainer_code.config_tree import ConfigTree
 
 _A, _R, _F = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"
 _TRAINER = "verl/trainer/ppo/ray_trainer.py"

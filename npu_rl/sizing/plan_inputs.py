@@ -17,7 +17,7 @@ from npu_rl.sizing.model_config import ModelConfig, shape_of
 from npu_rl.sizing.parallelism import Parallelism, RolloutSizes, TrainSizes, layout_with
 from npu_rl.trainer_code.adaptation_switches import patched_switches
 from npu_rl.trainer_code.citations import CitedCode, Place
-from npu_rl.trainer_code.hydra_config import ConfigTree
+from npu_rl.trainer_code.config_tree import ConfigTree
 
 ACTOR, ROLLOUT, REFERENCE = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"
 TRANSFORMER = f"{ACTOR}.megatron.override_transformer_config"
@@ -246,15 +246,9 @@ class _ManifestDefaults:
 def _manifest_defaults(loaded: LoadedRecipe) -> _ManifestDefaults:
     """Return what the recipe's manifest sets; nothing if it can't be read, which `setup` reports."""
     try:
-        found = loaded.loaded_manifest
-        components = found.manifest.components.values()
-        entries = [entry for part in components for entry in part.patches]
-        places = [
-            found.locate(entry.path) for entry in (*entries, *found.manifest.tree.patches) if not entry.from_
-        ]
+        found = loaded.manifest_facts
+        places = found.patch_files()
     except NpuRlError:
         return _ManifestDefaults()
     switches = {slug: default for place in places for slug, default in patched_switches(place).items()}
-    refs = [part.ref for part in components if part.ref]
-    releases = [source.pypi for part in components for source in part.sources if source.pypi]
-    return _ManifestDefaults(found.manifest.env, switches, (*refs, *releases))
+    return _ManifestDefaults(found.env, switches, found.pins)

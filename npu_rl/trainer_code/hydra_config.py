@@ -7,72 +7,16 @@ What Hydra resolves only at run time raises ConfigFault.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from npu_rl.trainer_code.hydra_yaml import (
-    ConfigFault,
-    ConfigFile,
-    ConfigNode,
-    ConfigSection,
-    ConfigValue,
-    read_config,
-)
+from npu_rl.trainer_code.config_tree import ConfigEntry, ConfigFault, ConfigTree
+from npu_rl.trainer_code.hydra_yaml import ConfigFile, ConfigNode, ConfigSection, ConfigValue, read_config
 from npu_rl.trainer_code.source_files import is_source
 
 _GLOBAL = "_global_"
-
-
-@dataclass(frozen=True)
-class ConfigEntry:
-    """One key of the configuration.
-
-    Attributes:
-        value: The value in the file, an interpolation as text; None for a section.
-        section: Whether it is a section.
-        file: The file that last wrote it.
-        line: Its line there, from 1.
-    """
-
-    value: Any
-    section: bool
-    file: str
-    line: int
-
-    @property
-    def where(self) -> str:
-        """The place as file:line."""
-        return f"{self.file}:{self.line}"
-
-    @property
-    def interpolation(self) -> bool:
-        """Whether Hydra takes the value from elsewhere."""
-        return isinstance(self.value, str) and "${" in self.value
-
-
-@dataclass(frozen=True)
-class ConfigTree:
-    """The composed configuration.
-
-    Attributes:
-        entries: Each key and section, by its dotted name.
-        files: The files it was composed from.
-    """
-
-    entries: Mapping[str, ConfigEntry]
-    files: tuple[str, ...]
-
-    def children(self, section: str) -> list[str]:
-        """Return the names directly in a section; "" is the top."""
-        prefix = f"{section}." if section else ""
-        rests = (key[len(prefix) :] for key in self.entries if key.startswith(prefix))
-        return [rest for rest in rests if "." not in rest]
-
-    def holders(self, name: str) -> list[str]:
-        """Return the sections that have a key of this name."""
-        return [key.rpartition(".")[0] for key in self.entries if key.rpartition(".")[2] == name]
 
 
 def compose_files(folder: Path, config: str, code: Path) -> ConfigTree:

@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.trainer_code.hydra_yaml import ModuleFault
+from npu_rl.trainer_code.config_tree import ModuleFault
 from npu_rl.trainer_code.source_files import is_source
 from npu_rl.trainer_code.source_index import parse
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import yaml
 
+from npu_rl.trainer_code.config_tree import ConfigFault
+
 _FLOAT = re.compile(
     r"""^(?:[-+]?[0-9]+(?:_[0-9]+)*\.[0-9_]*(?:[eE][-+]?[0-9]+)?
     |[-+]?[0-9]+(?:_[0-9]+)*[eE][-+]?[0-9]+
@@ -23,22 +25,6 @@ _FLOAT = re.compile(
 )
 _PACKAGE = re.compile(r"#\s*@package\s+(\S*)\s*$")
 _TAG = "tag:yaml.org,2002:"
-
-
-class ConfigFault(ValueError):
-    """A configuration file of the trainer that can't be read without running Hydra.
-
-    Attributes:
-        where: file:line.
-    """
-
-    def __init__(self, message: str, where: str) -> None:
-        super().__init__(message)
-        self.where = where
-
-
-class ModuleFault(ConfigFault):
-    """The trainer's module is missing, or names no configuration."""
 
 
 @dataclass(frozen=True)

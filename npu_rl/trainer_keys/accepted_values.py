@@ -10,13 +10,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
-from npu_rl.config.problems import shown
-from npu_rl.trainer_code.hydra_config import ConfigTree
+from npu_rl.trainer_code.config_tree import ConfigTree
 from npu_rl.trainer_code.source_index import Module, SourceIndex
 from npu_rl.trainer_keys.reading_functions import ReadingFunctions
+from npu_rl.trainer_keys.resolution import RefusedValue
 from npu_rl.trainer_keys.value_flow import ValueFlow, ValueUse
 from npu_rl.trainer_keys.value_guards import GuardedFunction, Refusal
 
@@ -26,28 +25,6 @@ _COMPARED = r"self\.NAME\s*[<>=!]=?|[<>]=?\s*self\.NAME\b|self\.NAME is not None
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,63}")
 
 Class = tuple[Module, ast.ClassDef]
-
-
-@dataclass(frozen=True)
-class RefusedValue:
-    """A value that the code raises on.
-
-    Attributes:
-        value: The value, or the refused item of a list.
-        names: The accepted names; empty for a number.
-        where: file:line of the code that raises.
-        certain: Whether the code always raises; else it does if it reaches that line.
-    """
-
-    value: Any
-    names: tuple[str, ...]
-    where: str
-    certain: bool
-
-    def __str__(self) -> str:
-        if self.names:
-            return f"must be one of {', '.join(self.names)}, not {shown(self.value)}"
-        return f"must not be {self.value}"
 
 
 class AcceptedValues:

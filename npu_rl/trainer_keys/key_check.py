@@ -27,7 +27,8 @@ from npu_rl.recipes.trainer_settings import (
     list_settings,
 )
 from npu_rl.trainer_code.adaptation_switches import known_switches, switches_in_code
-from npu_rl.trainer_code.hydra_yaml import ConfigFault, ModuleFault
+from npu_rl.trainer_code.code_memory import CodeMemory
+from npu_rl.trainer_code.config_tree import ConfigFault, ModuleFault
 from npu_rl.trainer_keys.key_resolver import KeyResolver
 from npu_rl.trainer_keys.resolution import KeyResolution
 
@@ -43,7 +44,9 @@ class RecipeWithOrigins(Protocol):
         """Return the place where a key was set, as file:line."""
 
 
-def read_trainer(recipe: Recipe, code: Path | None) -> KeyResolver | ConfigFault | None:
+def read_trainer(
+    recipe: Recipe, code: Path | None, memory: CodeMemory | None = None
+) -> KeyResolver | ConfigFault | None:
     """Read the trainer's configuration in a code folder, once.
 
     Returns:
@@ -54,7 +57,7 @@ def read_trainer(recipe: Recipe, code: Path | None) -> KeyResolver | ConfigFault
     given = {setting.key: setting.value for setting in flatten_mappings(list_settings(recipe))}
     try:
         off = [slug for slug, on in recipe.adaptations.items() if not on]
-        return KeyResolver(code, recipe.trainer.module, config_name(recipe), given, off)
+        return KeyResolver(code, recipe.trainer.module, config_name(recipe), given, off, memory)
     except ConfigFault as fault:
         return fault
 
@@ -109,7 +112,6 @@ class _KeyChecker:
                 self._check_section(setting, resolver)
             else:
                 self._check_value(setting, resolution, resolver)
-        resolver.save_cache()
 
     def _report_unknown(self, setting: Setting, resolution: KeyResolution) -> None:
         fix = ""

@@ -9,20 +9,23 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from npu_rl.config.suggest import nearest
-from npu_rl.trainer_code.hydra_config import ConfigTree, compose_files
-from npu_rl.trainer_code.hydra_entry import entry_point
+from npu_rl.trainer_code.code_memory import CodeMemory
+from npu_rl.trainer_code.config_tree import ConfigTree, configuration
 from npu_rl.trainer_code.source_index import Module, SourceField, SourceIndex
-from npu_rl.trainer_keys.accepted_values import AcceptedValues, RefusedValue
-from npu_rl.trainer_keys.code_usages import CodeUsages
-from npu_rl.trainer_keys.engine_arguments import EngineArguments
-from npu_rl.trainer_keys.resolution import KeyResolution, unknown
+from npu_rl.trainer_keys.resolution import KeyResolution, RefusedValue, unknown
 from npu_rl.trainer_keys.resolution_cache import ResolutionCache
-from npu_rl.trainer_keys.transformer_keys import TransformerKeys
 from npu_rl.trainer_keys.value_types import ANY, ExpectedType, default_type, field_dataclass, field_type
+
+if TYPE_CHECKING:
+    from npu_rl.trainer_keys.accepted_values import AcceptedValues
+    from npu_rl.trainer_keys.code_usages import CodeUsages
+    from npu_rl.trainer_keys.engine_arguments import EngineArguments
+    from npu_rl.trainer_keys.transformer_keys import TransformerKeys
 
 _DDP = "megatron.core.distributed.distributed_data_parallel_config.DistributedDataParallelConfig"
 _OPTIMIZER = "megatron.core.optimizer.optimizer_config.OptimizerConfig"
@@ -63,6 +66,7 @@ class KeyResolver:
         config: str,
         given: Mapping[str, Any] | None = None,
         switched_off: Collection[str] = (),
+        memory: CodeMemory | None = None,
     ) -> None:
         """Compose the configuration. Raises ConfigFault if its files can't be read.
 
@@ -72,35 +76,63 @@ class KeyResolver:
             config: The name of its Hydra configuration.
             given: All keys that are set, with their values: some are only valid together with others.
             switched_off: The adaptations that are off.
+            memory: The memory of the code folder, where results are kept.
         """
         self.code = code
-        self.tree: ConfigTree = compose_files(entry_point(code, module).folder, config, code)
+        self._memory = memory or CodeMemory(code)
+        self.tree: ConfigTree = configuration(code, module, config, self._memory)
         self.sources = SourceIndex(code)
+        self._module = module
         self._given = given or {}
+        self._switched_off = switched_off
         self.unchecked: dict[str, str] = {}
-        self._usages = CodeUsages(self.sources, module)
-        self._transformer = TransformerKeys(code, self.sources)
-        program = f"{module.replace('.', '/')}.py"
-        self._accepted_values = AcceptedValues(self.sources, program, self.tree, self._backends)
-        self._engine = EngineArguments(code, self.sources, switched_off)
         rollout = [self._value(f"{_ROLLOUT}.{name}") for name in ("name", "mode")]
         depends_on = [module, config, sorted(switched_off), sorted(self._given), self._backends, rollout]
-        self._cache = ResolutionCache(code, depends_on)
+        self._cache = ResolutionCache(self._memory, depends_on)
+
+    # Modules that follow a key through the code are imported for the first key that is not cached.
+
+    @cached_property
+    def _usages(self) -> CodeUsages:
+        from npu_rl.trainer_keys.code_usages import CodeUsages
+
+        return CodeUsages(self.sources, self._module)
+
+    @cached_property
+    def _transformer(self) -> TransformerKeys:
+        from npu_rl.trainer_keys.transformer_keys import TransformerKeys
+
+        return TransformerKeys(self.code, self.sources)
+
+    @cached_property
+    def _accepted_values(self) -> AcceptedValues:
+        from npu_rl.trainer_keys.accepted_values import AcceptedValues
+
+        program = f"{self._module.replace('.', '/')}.py"
+        return AcceptedValues(self.sources, program, self.tree, self._backends)
+
+    @cached_property
+    def _engine(self) -> EngineArguments:
+        from npu_rl.trainer_keys.engine_arguments import EngineArguments
+
+        return EngineArguments(self.code, self.sources, self._switched_off)
 
     def resolve(self, key: str) -> KeyResolution:
         """Resolve a key; keys of mappings are keys of their own, with dots.
 
         A section whose keys can't be checked is added to `unchecked`.
         """
-        value = self._given.get(key)
-        resolution = self._cache.resolution(key, value)
-        if resolution is None:
-            resolution = self._resolve(key)
-            if resolution.right and not self._resolve(resolution.right).known:
-                resolution = replace(resolution, right="")
-            self._cache.keep_resolution(key, value, resolution)
+        resolution = self._cache.resolution(
+            key, self._given.get(key), lambda: self._resolve_with_suggestion(key)
+        )
         if resolution.unchecked:
             self.unchecked.setdefault(key.rpartition(".")[0], resolution.unchecked)
+        return resolution
+
+    def _resolve_with_suggestion(self, key: str) -> KeyResolution:
+        resolution = self._resolve(key)
+        if resolution.right and not self._resolve(resolution.right).known:
+            resolution = replace(resolution, right="")
         return resolution
 
     def _resolve(self, key: str) -> KeyResolution:
@@ -151,16 +183,11 @@ class KeyResolver:
 
     def find_refused(self, key: str, value: object) -> RefusedValue | None:
         """Return why the code that reads a known key raises on a value; None if it accepts it or doesn't show."""
-        known = self._cache.refusal(key, value)
-        if known is not None:
-            return known[0]
-        refused = self._find_refused(key, value)
-        self._cache.keep_refusal(key, value, refused)
-        return refused
+        return self._cache.refusal(key, value, lambda: self._find_refused(key, value))
 
     def save_cache(self) -> None:
         """Save the results for the next command."""
-        self._cache.save()
+        self._memory.save()
 
     def _find_refused(self, key: str, value: object) -> RefusedValue | None:
         for mapping in (_TRANSFORMER, *_CLASSES):

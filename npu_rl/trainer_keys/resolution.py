@@ -1,9 +1,11 @@
-"""The result of resolving one key."""
+"""The results of resolving one key and of checking its value."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from npu_rl.config.problems import shown
 from npu_rl.trainer_keys.value_types import ANY, ExpectedType
 
 
@@ -37,3 +39,25 @@ def unknown(message: str, right: str | None = None) -> KeyResolution:
         right: The trainer's key that was probably meant, dotted.
     """
     return KeyResolution(False, message, right=right or "")
+
+
+@dataclass(frozen=True)
+class RefusedValue:
+    """A value that the code raises on.
+
+    Attributes:
+        value: The value, or the refused item of a list.
+        names: The accepted names; empty for a number.
+        where: file:line of the code that raises.
+        certain: Whether the code always raises; else it does if it reaches that line.
+    """
+
+    value: Any
+    names: tuple[str, ...]
+    where: str
+    certain: bool
+
+    def __str__(self) -> str:
+        if self.names:
+            return f"must be one of {', '.join(self.names)}, not {shown(self.value)}"
+        return f"must not be {self.value}"

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_rl.trainer_code.hydra_config import ConfigEntry, ConfigTree
+from npu_rl.trainer_code.config_tree import ConfigEntry, ConfigTree
 from npu_rl.trainer_code.source_index import SourceIndex
-from npu_rl.trainer_keys.accepted_values import AcceptedValues, RefusedValue
+from npu_rl.trainer_keys.accepted_values import AcceptedValues
+from npu_rl.trainer_keys.resolution import RefusedValue
 from npu_rl.trainer_keys.value_flow import ValueFlow, ValueUse
 from tests.code_trees import lay
 

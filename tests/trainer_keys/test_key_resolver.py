@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.trainer_code.hydra_yaml import ConfigFault
+from npu_rl.trainer_code.config_tree import ConfigFault
 from npu_rl.trainer_code.source_index import SourceIndex
 from npu_rl.trainer_keys.code_usages import CodeUsages
 from npu_rl.trainer_keys.key_resolver import KeyResolver

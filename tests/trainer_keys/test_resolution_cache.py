@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.trainer_keys import resolution_cache
-from npu_rl.trainer_keys.accepted_values import RefusedValue
+from npu_rl.trainer_code import code_memory
 from npu_rl.trainer_keys.key_resolver import KeyResolver
-from npu_rl.trainer_keys.resolution import KeyResolution
+from npu_rl.trainer_keys.resolution import KeyResolution, RefusedValue
 from tests.code_trees import lay
 
 MODULE = "verl.trainer.main_ppo"
@@ -33,7 +32,7 @@ Answers = tuple[list[KeyResolution], list[RefusedValue | None]]
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Keep answers on files that were written a moment ago, in a cache of this test's own."""
-    monkeypatch.setattr(resolution_cache, "_SETTLED_NS", 0)
+    monkeypatch.setattr(code_memory, "_SETTLED_NS", 0)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
@@ -110,7 +109,8 @@ def test_a_change_of_the_code_is_seen(code: Path, change: object, tmp_path: Path
 def test_another_configuration_has_answers_of_its_own(code: Path) -> None:
     answers(code)
     elsewhere = KeyResolver(code, MODULE, "main", {"data.kind": "one"})
-    assert elsewhere._cache.resolution("data.kind", "three") is None
+    own = KeyResolution(True, message="looked at again")
+    assert elsewhere._cache.resolution("data.kind", "three", lambda: own) == own
 
 
 @pytest.mark.parametrize("damage", ["", "[]", "{", '{"state": 1, "answers": []}', "[" * 99999])
@@ -134,7 +134,7 @@ def test_an_answer_of_another_shape_is_none(code: Path, tmp_path: Path, value: o
 def test_nothing_is_kept_of_files_that_just_changed(
     code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resolution_cache, "_SETTLED_NS", 10**15)
+    monkeypatch.setattr(code_memory, "_SETTLED_NS", 10**15)
     answers(code)
     assert not list((tmp_path / "cache").rglob("answers.json"))
 
