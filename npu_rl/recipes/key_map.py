@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
+from npu_rl.config.problems import KeyPath
 from npu_rl.config.suggest import did_you_mean, nearest, question
 from npu_rl.config.validation_errors import model_of
 from npu_rl.recipes.recipe_fields import Key
@@ -70,6 +71,12 @@ def suggest_keys(key: str) -> list[str]:
         if found:
             return list(dict.fromkeys(found))
     return []
+
+
+def suggested_key(path: KeyPath) -> str:
+    """Return the likeliest key of the recipe that an unknown key may mean; "" if there is none."""
+    meant = suggest_keys(".".join(map(str, path)))
+    return meant[0] if meant else ""
 
 
 def allowed_names(word: str) -> tuple[str, ...]:

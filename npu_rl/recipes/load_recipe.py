@@ -16,6 +16,7 @@ from npu_rl.config.layers import Origin, flatten
 from npu_rl.config.merged_file import checked, merge
 from npu_rl.config.problems import KeyPath, Problem
 from npu_rl.manifest.manifest_facts import ManifestFacts, manifest_facts
+from npu_rl.recipes.key_map import suggested_key
 from npu_rl.recipes.overrides import parse_overrides
 from npu_rl.recipes.recipe_kind import RECIPE
 from npu_rl.recipes.recipe_paths import rebase
@@ -85,7 +86,7 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> LoadedRecip
         root = override.apply(root, problems)
     layer = flatten(root)
     order = [*(file.document.name for file in chain), *(override.origin for override in given)]
-    recipe = checked(Recipe, layer, problems, RECIPE, order)
+    recipe = checked(Recipe, layer, problems, RECIPE, order, suggested_key)
     return LoadedRecipe(
         recipe=recipe,
         path=chain[0].path,

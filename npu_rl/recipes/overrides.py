@@ -26,7 +26,7 @@ from npu_rl.config.suggest import nearest, question
 from npu_rl.config.validation_errors import unknown_key
 from npu_rl.errors import UsageError
 from npu_rl.masking import masked_argument
-from npu_rl.recipes.key_map import did_you_mean_key, sections, suggest_keys
+from npu_rl.recipes.key_map import did_you_mean_key, sections, suggest_keys, suggested_key
 from npu_rl.recipes.recipe_paths import make_absolute
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_settings import OVERRIDES
@@ -93,7 +93,7 @@ class CommandLineOverride:
 
     def apply(self, root: Node, problems: list[Problem]) -> Node:
         """Return the recipe with this override applied. Paths in the value are relative to the current folder."""
-        fault = unknown_key(self.path, Recipe)
+        fault = unknown_key(self.path, Recipe, suggested_key)
         if fault is not None:
             meant = suggest_keys(".".join(self.path))
             right = f"unknown key; did you mean {' or '.join(map(repr, meant[:3]))}?" if meant else ""

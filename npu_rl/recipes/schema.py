@@ -14,7 +14,6 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from npu_rl.config import scalar_types
-from npu_rl.config.problems import KeyPath
 from npu_rl.config.strict_model import Fault, Strict
 from npu_rl.recipes import recipe_fields as f
 from npu_rl.recipes.recipe_fields import key
@@ -519,14 +518,6 @@ class Recipe(Strict):
         default={},
         description="Keys of the trainer itself, written last. For what this schema has no word for.",
     )
-
-    @classmethod
-    def suggested_key(cls, path: KeyPath) -> str:
-        """The recipe's word for the trainer's name of a key."""
-        from npu_rl.recipes.key_map import suggest_keys  # it reads this schema
-
-        meant = suggest_keys(".".join(map(str, path)))
-        return meant[0] if meant else ""
 
     @property
     def megatron(self) -> bool:
