@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-
-from npu_rl.trainer_code.code_memory import CodeMemory
 
 
 class ConfigFault(ValueError):
@@ -74,31 +71,3 @@ class ConfigTree:
     def holders(self, name: str) -> list[str]:
         """Return the sections that have a key of this name."""
         return [key.rpartition(".")[0] for key in self.entries if key.rpartition(".")[2] == name]
-
-
-def configuration(code: Path, module: str, config: str, memory: CodeMemory) -> ConfigTree:
-    """Return the configuration `config` of a module such as verl.trainer.main_ppo, composed or as kept.
-
-    Raises:
-        ConfigFault: If a module or file is missing, or can be resolved only by Hydra.
-    """
-
-    def compose() -> ConfigTree:
-        from npu_rl.trainer_code.hydra_config import compose_files
-        from npu_rl.trainer_code.hydra_entry import entry_point
-
-        return compose_files(entry_point(code, module).folder, config, code)
-
-    return memory.answer(["configuration", module, config], compose, _to_json, _from_json)
-
-
-def _to_json(tree: ConfigTree) -> Any:
-    if any(Path(name).is_absolute() for name in tree.files):
-        raise ValueError("files outside the code folder, whose changes the memory does not see")
-    rows = [[key, one.value, one.section, one.file, one.line] for key, one in tree.entries.items()]
-    return {"entries": rows, "files": tree.files}
-
-
-def _from_json(kept: Any) -> ConfigTree:
-    entries = {key: ConfigEntry(*rest) for key, *rest in kept["entries"]}
-    return ConfigTree(entries, tuple(kept["files"]))

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from npu_rl.config.suggest import nearest
 from npu_rl.trainer_code.code_memory import CodeMemory
-from npu_rl.trainer_code.config_tree import ConfigTree, configuration
+from npu_rl.trainer_code.config_tree import ConfigTree
+from npu_rl.trainer_code.load_configuration import load_configuration
 from npu_rl.trainer_code.source_index import Module, SourceField, SourceIndex
 from npu_rl.trainer_keys.resolution import KeyResolution, RefusedValue, unknown
 from npu_rl.trainer_keys.resolution_cache import ResolutionCache
@@ -80,7 +81,7 @@ class KeyResolver:
         """
         self.code = code
         self._memory = memory or CodeMemory(code)
-        self.tree: ConfigTree = configuration(code, module, config, self._memory)
+        self.tree: ConfigTree = load_configuration(code, module, config, self._memory)
         self.sources = SourceIndex(code)
         self._module = module
         self._given = given or {}

@@ -10,8 +10,9 @@ import pytest
 
 from npu_rl.bundled import bundled_manifests, bundled_recipes
 from npu_rl.config import reading_memory, yaml_reader
-from npu_rl.config.document import Document, Plain, read_document
+from npu_rl.config.document import Document, Plain
 from npu_rl.config.quoted_text import Quoted
+from npu_rl.config.read_document import read_document
 from npu_rl.errors import RecipeError
 from npu_rl.recipes.recipe_kind import RECIPE
 

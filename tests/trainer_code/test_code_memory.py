@@ -11,7 +11,8 @@ from npu_rl.judgement.environment_check import environment_faults
 from npu_rl.judgement.environment_reads import EnvironmentReads
 from npu_rl.trainer_code import code_memory, hydra_config
 from npu_rl.trainer_code.code_memory import CodeMemory
-from npu_rl.trainer_code.config_tree import ConfigFault, ConfigTree, configuration
+from npu_rl.trainer_code.config_tree import ConfigFault, ConfigTree
+from npu_rl.trainer_code.load_configuration import load_configuration
 from tests.code_trees import lay
 
 MODULE = "verl.trainer.main_ppo"
@@ -69,7 +70,7 @@ def test_what_would_be_read_as_something_else_is_not(code: Path, answer: object)
 
 def compose(code: Path) -> ConfigTree:
     memory = CodeMemory(code)
-    found = configuration(code, MODULE, "main", memory)
+    found = load_configuration(code, MODULE, "main", memory)
     memory.save()
     return found
 
