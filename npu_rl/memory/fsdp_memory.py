@@ -78,8 +78,8 @@ class _FsdpMemory:
 
     def _stage_memory(self) -> StageMemory:
         counts = count_parameters(self._shape)
-        mine = divided(sum(counts.values()), self.ranks)
-        weights, states = self.size * mine, 2 * self.size * mine
+        sharded = divided(sum(counts.values()), self.ranks)
+        weights, states = self.size * sharded, 2 * self.size * sharded
         optimizer = weights if self._all_on_host else 0
         return StageMemory(
             range(self._shape.layers),
@@ -91,7 +91,7 @@ class _FsdpMemory:
                 [
                     (Part.ACTOR_WEIGHTS, weights if self._offload else 0),
                     (Part.ACTOR_GRADIENTS, optimizer),
-                    (Part.REFERENCE_WEIGHTS, _BF16 * mine if has_reference(self._facts) else 0),
+                    (Part.REFERENCE_WEIGHTS, _BF16 * sharded if has_reference(self._facts) else 0),
                     (Part.OPTIMIZER, states if self._offload_optimizer else 0),
                 ]
             ),
@@ -102,21 +102,21 @@ class _FsdpMemory:
     def update(self, _stage: int, micro: MicroBatch) -> Parts:
         """Return the shards of weights, gradients and optimizer, and the peak of the backward pass."""
         one, shape = self.stage, self._shape
-        kept = kept_for_backward(shape, one.layers, micro.tokens, self._split, self.recompute)
+        activations = kept_for_backward(shape, one.layers, micro.tokens, self._split, self.recompute)
         work = working_set(shape, one.layers, micro.tokens, self._split, self.recompute)
         logits = self._logits(micro, "entropy-backward" if has_entropy(self._facts) else "backward")
-        here = 0 if self._all_on_host else 1
-        peaks = self._peaks(kept, work, logits)
+        on_die = 0 if self._all_on_host else 1
+        peaks = self._peaks(activations, work, logits)
         return present(
             [
-                (Part.ACTOR_WEIGHTS, here * one.weights),
-                (Part.ACTOR_GRADIENTS, here * one.gradients),
-                (Part.OPTIMIZER, here * one.states),
+                (Part.ACTOR_WEIGHTS, on_die * one.weights),
+                (Part.ACTOR_GRADIENTS, on_die * one.gradients),
+                (Part.OPTIMIZER, on_die * one.states),
                 *max(peaks, key=lambda parts: sum(size for _, size in parts)),
             ]
         )
 
-    def _peaks(self, kept: int, work: int, logits: int) -> list[list[tuple[Part, int]]]:
+    def _peaks(self, activations: int, work: int, logits: int) -> list[list[tuple[Part, int]]]:
         """Return the candidates for the peak: at the loss, and in the backward pass of head, layer and embedding.
 
         A unit's gradients are there in bf16 and, to be reduced, in fp32. FSDP's root has embedding and head together
@@ -128,14 +128,17 @@ class _FsdpMemory:
         return [
             [
                 (Part.FSDP_UNITS, max(root, _BF16 * units.head) + layers // 2),
-                (Part.ACTIVATIONS, kept),
+                (Part.ACTIVATIONS, activations),
                 (Part.LOGITS, logits),
             ],
             [
                 (Part.FSDP_UNITS, root + (_BF16 + gradient) * units.head + layers // 2),
-                (Part.ACTIVATIONS, kept),
+                (Part.ACTIVATIONS, activations),
             ],
-            [(Part.FSDP_UNITS, 2 * root + layers + gradient * units.layer), (Part.ACTIVATIONS, kept + work)],
+            [
+                (Part.FSDP_UNITS, 2 * root + layers + gradient * units.layer),
+                (Part.ACTIVATIONS, activations + work),
+            ],
             [(Part.FSDP_UNITS, (_BF16 + gradient) * max(units.root, units.embedding))],
         ]
 

@@ -204,8 +204,8 @@ def _phase(name: PhaseName, number: int, resident: Parts, *others: Parts) -> Pha
     """Return a phase: the parts that it needs and the resident ones; a part that is both counts once."""
     needed = present(item for parts in others for item in parts.items())
     left = {part: size for part, size in resident.items() if part not in needed}
-    kept = {part: max(size, resident.get(part, 0)) for part, size in needed.items()}
-    return Phase(name, number, {**kept, **left})
+    largest = {part: max(size, resident.get(part, 0)) for part, size in needed.items()}
+    return Phase(name, number, {**largest, **left})
 
 
 def _assumptions(

@@ -48,8 +48,8 @@ class MemoryChange:
     @property
     def text(self) -> str:
         """The change as a sentence."""
-        gone = [key for (key, _), value in self.values.items() if value is None]
-        return f"remove {gone[0]}" if gone else f"set {self}"
+        removed = [key for (key, _), value in self.values.items() if value is None]
+        return f"remove {removed[0]}" if removed else f"set {self}"
 
 
 @dataclass(frozen=True)

@@ -152,8 +152,8 @@ def _record(traced: _TracedHunk, file: _TracedFile, component: str | None) -> Hu
         owner = file.lines[i].owner
         assert owner is not None
         owner.at = i
-    kept = {id(file.lines[i].owner) for i in own_lines}
-    live = [c for c in traced.changes if id(c) in kept or (not c.adds and not _undone(c, file))]
+    surviving = {id(file.lines[i].owner) for i in own_lines}
+    live = [c for c in traced.changes if id(c) in surviving or (not c.adds and not _undone(c, file))]
     line = min(c.at for c in live or traced.changes) + 1 if file.exists else 0
     state: State = IN_PLACE if live else SUPERSEDED
     head = HunkRecord(traced.patch, traced.number, traced.path, line, state, component)
@@ -204,6 +204,8 @@ def _distinct_context(old: list[str], new: list[str], around: list[Edge]) -> int
 
     Among equal lines three are not enough: a line added to a run of equal ones can only be told at the run's end.
     """
-    ours, theirs = [*new, *around], [*old, *around]
-    common = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), len(ours))
+    new_side, old_side = [*new, *around], [*old, *around]
+    common = next(
+        (i for i, (a, b) in enumerate(zip(new_side, old_side, strict=False)) if a != b), len(new_side)
+    )
     return max(CONTEXT, common + 1 - len(new))

@@ -79,7 +79,7 @@ def misplaced(content: bytes, hunk: Hunk, line: int, path: str) -> str | None:
         nearest = max((n for n in places if n < line), default=None)
         between = lines[nearest : line - 1] if nearest else []
         if nearest and not any(_may_match_one_pattern(lines[nearest - 1], text) for text in between):
-            return None  # another pattern than ours chose it
+            return None  # the heading was chosen by another pattern
     here = _describe_place(content, lines, max((n for n in candidates if n), default=None), line, path)
     return f"It fits at line {line}, {here}; {_describe_heading(lines, wanted, heading)}."
 
@@ -176,7 +176,9 @@ def _definitions(content: bytes) -> list[_Definition] | None:
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an odd escape in somebody else's text is not our news
+            warnings.simplefilter(
+                "ignore"
+            )  # warnings about upstream's text, such as invalid escapes, are of no use here
             tree = ast.parse(content)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None

@@ -30,13 +30,13 @@ def hunk_state(record: HunkRecord, current: bytes | None) -> HunkState:
     - `missing`: its preimage is there, or the whole file is gone.
     - `altered`: anything else.
     """
-    gone = record.line == 0
+    has_no_file = record.line == 0
     if current is None:
-        return HunkState(record.state if gone else MISSING, 0)
+        return HunkState(record.state if has_no_file else MISSING, 0)
     if record.state == SUPERSEDED:
         return HunkState(SUPERSEDED, record.line)
     lines = padded(current)
-    if gone:
+    if has_no_file:
         removed = [text for tag, text in record.lines if tag == "-"]
         places = find_all(lines, removed)
         return HunkState(MISSING if places or not removed else ALTERED, places[0] if places else 1)

@@ -44,8 +44,8 @@ def recipe_key_of(trainer_key: str) -> str | None:
 
 def did_you_mean_key(key: str) -> str:
     """Return `; did you mean 'optimizer.lr'?` for an unknown key, or an empty string if no key is similar."""
-    meant = suggest_keys(key)
-    return question(meant[:3]) if meant else did_you_mean(key, [*sections(), *dotted_keys()])
+    candidates = suggest_keys(key)
+    return question(candidates[:3]) if candidates else did_you_mean(key, [*sections(), *dotted_keys()])
 
 
 def suggest_keys(key: str) -> list[str]:
@@ -56,9 +56,9 @@ def suggest_keys(key: str) -> list[str]:
     if word := recipe_key_of(key):
         return [word]
     section, _, last = key.rpartition(".")
-    here = section.partition(".")[0]
+    top = section.partition(".")[0]
     words = {target: word for target, (word, _) in _recipe_keys().items()}
-    for name in (last, _nearest_last_name(last, here)):
+    for name in (last, _nearest_last_name(last, top)):
         if not name:
             continue
         found = [word for target, word in words.items() if target.rpartition(".")[2] == name]
@@ -66,7 +66,7 @@ def suggest_keys(key: str) -> list[str]:
         if section:
             whole = [word for target, word in words.items() if f".{target}".endswith(f".{section}.{name}")]
             whole += [word for word in dotted_keys() if word == f"{section}.{name}"]
-            inside = [word for word in found if word.partition(".")[0] == here]
+            inside = [word for word in found if word.partition(".")[0] == top]
             found = whole or inside or (found if name == last else [])
         if found:
             return list(dict.fromkeys(found))
@@ -75,8 +75,8 @@ def suggest_keys(key: str) -> list[str]:
 
 def suggested_key(path: KeyPath) -> str:
     """Return the likeliest key of the recipe that an unknown key may mean; "" if there is none."""
-    meant = suggest_keys(".".join(map(str, path)))
-    return meant[0] if meant else ""
+    candidates = suggest_keys(".".join(map(str, path)))
+    return candidates[0] if candidates else ""
 
 
 def allowed_names(word: str) -> tuple[str, ...]:

@@ -150,24 +150,24 @@ def _parse(text: str) -> CommandLineOverride:
 
 
 def _path(text: str, key: str) -> tuple[str, ...]:
-    bare = re.sub(r"^\+{1,2}", "", key)
-    parts = tuple(bare.split("."))
+    name = re.sub(r"^\+{1,2}", "", key)
+    parts = tuple(name.split("."))
     if not all(parts):
-        _refuse(text, "a part of the key is empty" if bare else "the key is empty")
+        _refuse(text, "a part of the key is empty" if name else "the key is empty")
     if len(parts) > DEPTH_LIMIT:
         _refuse(text, f"the key has more than {DEPTH_LIMIT} parts")
-    if bare.startswith("~"):
-        _refuse(text, "Hydra's ~ is not known here", f"write {bare[1:]}=null to remove a key")
+    if name.startswith("~"):
+        _refuse(text, "Hydra's ~ is not known here", f"write {name[1:]}=null to remove a key")
     first, rest = parts[0], parts[1:]
-    if bare == key and first == "extends":
+    if name == key and first == "extends":
         _refuse(text, "the files are read before the command line", "write `extends:` into a recipe of yours")
-    if bare == key and first == OVERRIDES:
+    if name == key and first == OVERRIDES:
         return (OVERRIDES, _trainer_key(text, ".".join(rest))) if rest else (OVERRIDES,)
-    if bare == key and first in sections():
+    if name == key and first in sections():
         return parts
-    if bare == key:
+    if name == key:
         _refuse_unless_trainer_key(text, parts)
-    return OVERRIDES, _trainer_key(text, bare)
+    return OVERRIDES, _trainer_key(text, name)
 
 
 def _refuse_unless_trainer_key(text: str, parts: tuple[str, ...]) -> None:

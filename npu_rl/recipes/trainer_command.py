@@ -36,7 +36,7 @@ class Folders:
         code: The workspace's code.
         run: The run's folder.
         attempt: The attempt's folder in it.
-        made: The tiny model and data of `model.make` and `data.make`.
+        fixtures: The tiny model and data of `model.make` and `data.make`.
         byte_code: The key of the run's byte code.
         pycache: The folder for byte code on this host.
         recipe: The recipe's folder, for paths that begin with `./`.
@@ -47,7 +47,7 @@ class Folders:
     code: Path
     run: Path
     attempt: Path
-    made: Path
+    fixtures: Path
     byte_code: str
     pycache: Path
     recipe: Path
@@ -151,7 +151,7 @@ def render(
 
 
 def _own_settings(recipe: Recipe, folders: Folders, run_name: str, resume: bool) -> list[Setting]:
-    made = {
+    settings = {
         "trainer.experiment_name": run_name,
         "trainer.default_local_dir": str(folders.run / "checkpoints"),
         "trainer.resume_mode": "auto" if resume else "disable",
@@ -162,41 +162,41 @@ def _own_settings(recipe: Recipe, folders: Folders, run_name: str, resume: bool)
         **_path_settings(recipe, folders),
     }
     if recipe.logging.samples:
-        made["trainer.validation_data_dir"] = str(folders.run / "samples" / "validation")
+        settings["trainer.validation_data_dir"] = str(folders.run / "samples" / "validation")
     # The trainer decodes every prompt and response a second time for these, in its driver, while the devices wait
     # (verl/trainer/ppo/ray_trainer.py:1284@55e3c5b).
     if recipe.logging.samples is True:
-        made["trainer.rollout_data_dir"] = str(folders.run / "samples")
+        settings["trainer.rollout_data_dir"] = str(folders.run / "samples")
     if recipe.megatron and recipe.model.checkpoint:
-        made[f"{_A}.use_dist_checkpointing"] = True
-        made[f"{_F}.use_dist_checkpointing"] = True
+        settings[f"{_A}.use_dist_checkpointing"] = True
+        settings[f"{_F}.use_dist_checkpointing"] = True
     if "console" not in recipe.logging.backends:
-        made["trainer.logger"] = ["console", *recipe.logging.backends]
-    return [Setting(name, value) for name, value in made.items()]
+        settings["trainer.logger"] = ["console", *recipe.logging.backends]
+    return [Setting(name, value) for name, value in settings.items()]
 
 
 def _path_settings(recipe: Recipe, folders: Folders) -> dict[str, Any]:
     """Return settings of paths, made absolute: Ray's workers have another working folder than the driver."""
     here = folders.recipe
-    made: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     if recipe.model.make:
-        made["actor_rollout_ref.model.path"] = str(folders.made / "model")
+        settings["actor_rollout_ref.model.path"] = str(folders.fixtures / "model")
     elif recipe.model.path:
-        made["actor_rollout_ref.model.path"] = absolute(recipe.model.path, here)
+        settings["actor_rollout_ref.model.path"] = absolute(recipe.model.path, here)
     if recipe.data.make:
-        made["data.train_files"] = str(folders.made / "train.parquet")
-        made["data.val_files"] = str(folders.made / "test.parquet")
+        settings["data.train_files"] = str(folders.fixtures / "train.parquet")
+        settings["data.val_files"] = str(folders.fixtures / "test.parquet")
     else:
-        made["data.train_files"] = [absolute(path, here) for path in recipe.data.train or []]
-        made["data.val_files"] = [absolute(path, here) for path in recipe.data.test or []]
+        settings["data.train_files"] = [absolute(path, here) for path in recipe.data.train or []]
+        settings["data.val_files"] = [absolute(path, here) for path in recipe.data.test or []]
     if recipe.megatron and recipe.model.checkpoint:
         for part in (_A, _F):
-            made[f"{part}.dist_checkpointing_path"] = absolute(recipe.model.checkpoint, here)
+            settings[f"{part}.dist_checkpointing_path"] = absolute(recipe.model.checkpoint, here)
     if recipe.reward.function:
         file, name = split_function(recipe.reward.function)
-        made["custom_reward_function.path"] = str(function_file(file, folders.code, here))
-        made["custom_reward_function.name"] = name
-    return made
+        settings["custom_reward_function.path"] = str(function_file(file, folders.code, here))
+        settings["custom_reward_function.name"] = name
+    return settings
 
 
 def _shared_environment(

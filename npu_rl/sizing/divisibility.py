@@ -27,8 +27,8 @@ class Check:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data; the reason only if the check failed."""
-        said = {"name": self.name, "ok": self.ok, "figures": dict(self.figures)}
-        return said if self.ok else {**said, "why": self.why}
+        plain = {"name": self.name, "ok": self.ok, "figures": dict(self.figures)}
+        return plain if self.ok else {**plain, "why": self.why}
 
 
 def check_sizes(layout: Parallelism) -> list[Check]:

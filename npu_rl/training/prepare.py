@@ -78,7 +78,7 @@ class Prepared:
             code=self.layout.code,
             run=run,
             attempt=run / "attempts" / str(number),
-            made=tiny_model.place(runs, self.recipe, self.interpreter),
+            fixtures=tiny_model.place(runs, self.recipe, self.interpreter),
             byte_code=key,
             pycache=Path(byte_code.place(key)),
             recipe=self.loaded.path.parent,

@@ -31,7 +31,7 @@ def recipe(**changes: Any) -> Recipe:
 def rendered(given: Recipe, known: set[str] | None = None, **options: Any) -> Command:
     root = Path("/ws")
     folders = Folders(
-        code=root / "code", run=root / "runs/r", attempt=root / "runs/r/attempts/1", made=root / "made",
+        code=root / "code", run=root / "runs/r", attempt=root / "runs/r/attempts/1", fixtures=root / "made",
         byte_code="k", pycache=root / "pycache", recipe=Path("/recipes"), ray=Path("/tmp/ray"), on_path=(Path("/on"),),
     )  # fmt: skip
     return render(
