@@ -27,7 +27,7 @@ from npu_rl.sizing.process_groups import train_groups
 from npu_rl.sizing.weight_sizes import EXPERTS, stage, training_share
 
 WEIGHT, GRADIENT, STATES = 2, 4, 12  # bytes a parameter: bf16; fp32; fp32 copy and Adam's two moments
-_COPY = 4  # of the states: the fp32 copy, memory at the start; the moments are memory at the first update
+_COPY = 4  # of the states: the fp32 copy, created at the start; the moments are created at the first update
 _SWAP_TIMES = 16  # default of MindSpeed's --swap-optimizer-times
 
 

@@ -23,11 +23,11 @@ _PYTHON = (".py", ".pyi")
 _PYTHON_LINE = re.compile(r"[ \t]*(?:class|(?:async[ \t]+)?def)[ \t]")
 _ANY_LINE = re.compile(r"[A-Za-z_$]")
 _DEFINITION = re.compile(r"(?:async[ \t]+)?(?P<kind>class|def)[ \t]+(?P<name>\w+)(?P<rest>.?)")
-_SIGNATURE = re.compile(  # `int two(`, of most languages; not what only looks so in a shell
+_SIGNATURE = re.compile(  # `int two(`, of most languages; not a command of a shell that looks like it
     r"(?!(?:if|elif|else|while|until|for|done|case|switch|return|function)\b)[A-Za-z_][\w\s*&:<>,~]*\("
 )
 _PROSE = (".md", ".rst", ".txt", ".html", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini")  # no functions
-_SHORTEST_CUT = 39  # letters that are left at least of a heading that was too long: GNU diff keeps 40, git 80
+_SHORTEST_CUT = 39  # letters of the shortest heading that was cut off: GNU diff keeps 40, git 80
 
 
 class _Definition(NamedTuple):

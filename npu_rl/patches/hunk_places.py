@@ -15,7 +15,7 @@ from npu_rl.patches.hunk_match import split_lines
 CONTEXT = 3
 Edge = str | None
 
-_MIN_CONTEXT = 3  # lines of the text around that must be left where a place is new or lines are gone
+_MIN_CONTEXT = 3  # lines of context that have to fit where a place is new or lines are missing
 
 
 class Piece(NamedTuple):

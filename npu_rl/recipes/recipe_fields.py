@@ -42,7 +42,7 @@ __all__ = [
 _WHOLE_PATTERN = r"[+-]?[0-9]+(_[0-9]+)*([eE]\+?[0-9]{1,2})?"
 _PLAIN_WHOLE_PATTERN = r"[+-]?[0-9]+(_[0-9]+)*"
 _DECIMAL_PATTERN = r"[+-]?([0-9]+(_[0-9]+)*(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
-_DIGITS = 300  # more is no setting of anything; int() refuses 4,300 by itself, float() makes inf of 309
+_DIGITS = 300  # no setting is longer; int() refuses 4,300 digits, float() returns inf from 309
 
 _N = TypeVar("_N", int, float)
 

@@ -216,16 +216,15 @@ def _shared_environment(
         "PYTHONPYCACHEPREFIX": str(folders.pycache),
         byte_code.VARIABLE: folders.byte_code,
         "PYTHONUNBUFFERED": "1",
-        # Without it setproctitle, which Ray and vLLM use, writes over the memory that shows a process's variables,
-        # and a process of a run could not be told from others.
+        # Without it setproctitle, which Ray and vLLM use, overwrites the memory that shows a process's variables, by
+        # which the processes of a run are recognized.
         "SPT_NOENV": "1",
     }
     if recipe.megatron:
         environment.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")
     if recipe.device == "cpu" and recipe.megatron:
-        environment["TORCHDYNAMO_DISABLE"] = (
-            "1"  # there is no compiler, and counting calls would stop it anyway
-        )
+        # There is no compiler, and the counting of calls would prevent compilation anyway.
+        environment["TORCHDYNAMO_DISABLE"] = "1"
     if recipe.device == "cpu":
         environment["NPU_RL_STANDINS"] = "cpu,rollout" if rollout_standin else "cpu"
     return environment
@@ -295,7 +294,7 @@ def node_resources(recipe: Recipe) -> dict[str, Any]:
     """Return the resources of a node, as arguments of ray.init or, with hyphens, of `ray start`."""
     offers: dict[str, Any] = {"resources": {"NPU": recipe.cluster.dies}}
     if recipe.device == "cpu":
-        # A worker per die, the trainer, and two for what it starts beside them.
+        # A worker per die, the trainer, and two for what the trainer starts beside them.
         offers |= {"num_cpus": recipe.cluster.world + 3, "num_gpus": 0, "object_store_memory": 256 << 20}
     return offers
 

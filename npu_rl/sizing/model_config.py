@@ -25,9 +25,9 @@ class LatentAttention:
 
     query_rank: int | None
     cache_rank: int
-    nope_dim: int  # qk_nope_head_dim
-    rope_dim: int  # qk_rope_head_dim
-    value_dim: int  # v_head_dim
+    nope_dim: int
+    rope_dim: int
+    value_dim: int
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-Notify = Callable[[str], None]  # shows a line of news
+Notify = Callable[[str], None]  # shows a message
 
 
 class Watcher(Protocol):

@@ -182,7 +182,7 @@ class _GuardWalk:
         if isinstance(statement, (ast.With, ast.AsyncWith)):
             return self.block(statement.body, certain=certain, decided=decided)
         if isinstance(statement, ast.Try):
-            # what is raised in it may be caught
+            # an error raised in it may be caught
             return not statement.handlers and self.block(statement.body, certain=certain, decided=decided)
         if isinstance(statement, (ast.For, ast.AsyncFor)):
             self._loop(statement)
@@ -270,7 +270,7 @@ class _GuardWalk:
         named = node.args[1].elts if isinstance(node.args[1], ast.Tuple) else [node.args[1]]
         types = [_TYPES.get(item.id) if isinstance(item, ast.Name) else None for item in named]
         if not self._function.is_value(node.args[0]) or isinstance(self._value, (list, dict)):
-            return None  # a list is OmegaConf's there, which is no list
+            return None  # OmegaConf passes a ListConfig, which is no list
         known = [kind for kinds in types if kinds for kind in kinds]
         if isinstance(self._value, tuple(known)):
             return True
