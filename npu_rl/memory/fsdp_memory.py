@@ -21,10 +21,10 @@ from npu_rl.memory.training_memory import (
     StageMemory,
     Training,
     divided,
-    fused,
     has_entropy,
     has_reference,
     larger_of,
+    uses_fused_kernels,
 )
 from npu_rl.sizing.micro_batches import MicroBatch
 from npu_rl.sizing.model_config import ModelConfig
@@ -161,7 +161,7 @@ class _FsdpMemory:
         )
 
     def _logits(self, micro: MicroBatch, kind: str) -> int:
-        if fused(self._facts):
+        if uses_fused_kernels(self._facts):
             return 0
         chunked = kind.startswith("entropy") and self._facts.on(f"{ACTOR}.entropy_from_logits_with_chunking")
         return FSDP_LOGITS["backward" if chunked else kind] * micro.tokens * self._shape.vocabulary

@@ -13,11 +13,11 @@ from npu_rl.memory.training_memory import (
     StageMemory,
     Training,
     divided,
-    fused,
     has_entropy,
     has_reference,
     larger_of,
     megatron_recompute,
+    uses_fused_kernels,
 )
 from npu_rl.sizing.micro_batches import MicroBatch, micro_batches_of_update
 from npu_rl.sizing.model_config import ModelConfig
@@ -163,7 +163,7 @@ class _MegatronMemory:
 
     def _logits(self, number: int, micro: MicroBatch, kind: str) -> int:
         """Return the bytes of the logits on the last stage; fused kernels have none."""
-        if number != len(self.stages) - 1 or fused(self._facts):
+        if number != len(self.stages) - 1 or uses_fused_kernels(self._facts):
             return 0
         words = self._shape.vocabulary // self._layout.train.tensor
         return MEGATRON_LOGITS[kind] * micro.tokens * words

@@ -15,7 +15,7 @@ from npu_rl.memory.fsdp_memory import fsdp_training
 from npu_rl.memory.host_memory import host_parts
 from npu_rl.memory.megatron_memory import megatron_training
 from npu_rl.memory.memory_parts import Part, Parts, estimated, present, total
-from npu_rl.memory.training_memory import StageMemory, Training, fused
+from npu_rl.memory.training_memory import StageMemory, Training, uses_fused_kernels
 from npu_rl.sizing.micro_batches import OLD_LOG_PROB, REFERENCE_LOG_PROB, UPDATE, MicroBatch, micro_batch
 from npu_rl.sizing.model_config import KNOWN_TYPES, ModelConfig
 from npu_rl.sizing.parallelism import Parallelism
@@ -229,7 +229,7 @@ def _assumptions(
             f"HCCL, an estimate: {overhead.groups} groups of more than one rank, 2 x HCCL_BUFFSIZE "
             f"({overhead.buffer_mb} MB) each; CANN's context, an estimate: 1 GB a process"
         )
-    if fused(facts):
+    if uses_fused_kernels(facts):
         yield "no logits: fused kernels are on"
     yield "the logits and one layer's activations are not there at once: the larger of them is counted"
     yield (

@@ -71,7 +71,7 @@ def has_entropy(facts: Facts) -> bool:
     return isinstance(value, int | float) and value != 0
 
 
-def fused(facts: Facts) -> bool:
+def uses_fused_kernels(facts: Facts) -> bool:
     """Return whether fused kernels replace the logits."""
     return facts.on("actor_rollout_ref.model.use_fused_kernels")
 

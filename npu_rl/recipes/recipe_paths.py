@@ -13,8 +13,8 @@ from npu_rl.manifest.manifest_paths import moved_path
 from npu_rl.user_path import user_path
 
 _PathEdit = Callable[[str, KeyPath], str]
-_TEXTS = (("model", "path"), ("model", "checkpoint"), ("reward", "function"))
-_LISTS = (("data", "train"), ("data", "test"))
+_PATH_KEYS = (("model", "path"), ("model", "checkpoint"), ("reward", "function"))
+_PATH_LIST_KEYS = (("data", "train"), ("data", "test"))
 
 OUTSIDE = "a bundled recipe can't name files beside it"
 
@@ -80,12 +80,12 @@ def _replace_paths(data: dict[str, Plain], edit: _PathEdit) -> None:
     manifest = data.get("manifest")
     if isinstance(manifest, str) and _is_relative_manifest(manifest):
         data["manifest"] = edit(manifest, ("manifest",))
-    for section, key in _TEXTS:
+    for section, key in _PATH_KEYS:
         holder = data.get(section)
         value = holder.get(key) if isinstance(holder, dict) else None
         if isinstance(holder, dict) and isinstance(value, str) and text_checks.is_local(value):
             holder[key] = edit(value, (section, key))
-    for section, key in _LISTS:
+    for section, key in _PATH_LIST_KEYS:
         holder = data.get(section)
         items = holder.get(key) if isinstance(holder, dict) else None
         if isinstance(holder, dict) and isinstance(items, str) and text_checks.is_local(items):

@@ -33,11 +33,11 @@ class Check:
 
 def check_sizes(layout: Parallelism) -> list[Check]:
     """Return one check for each rule on the sizes of a layout."""
-    training = _fit_megatron(layout) if layout.megatron else _fit_fsdp(layout)
-    return [*training, *_fit_rollout(layout)]
+    training = _check_megatron(layout) if layout.megatron else _check_fsdp(layout)
+    return [*training, *_check_rollout(layout)]
 
 
-def _fit_megatron(layout: Parallelism) -> Iterator[Check]:
+def _check_megatron(layout: Parallelism) -> Iterator[Check]:
     train, model, world = layout.train, layout.model, layout.world
     yield _divides(
         "model-parallel-divides-world", world, train.tensor * train.pipeline * train.context, "ranks", "data"
@@ -64,7 +64,7 @@ def _fit_megatron(layout: Parallelism) -> Iterator[Check]:
         yield Check("expert-parallel-divides-experts", False, {"experts": 0, "by": train.expert}, why)
 
 
-def _fit_fsdp(layout: Parallelism) -> Iterator[Check]:
+def _check_fsdp(layout: Parallelism) -> Iterator[Check]:
     train = layout.train
     if 0 < train.shard < layout.world:
         yield _divides("fsdp-size-divides-world", layout.world, train.shard, "ranks", "replicas")
@@ -72,7 +72,7 @@ def _fit_fsdp(layout: Parallelism) -> Iterator[Check]:
     yield _divides("sequence-parallel-divides-heads", layout.model.heads, train.sequence, "heads", "per rank")
 
 
-def _fit_rollout(layout: Parallelism) -> Iterator[Check]:
+def _check_rollout(layout: Parallelism) -> Iterator[Check]:
     if layout.rollout is None:
         return
     tensor, data = layout.rollout.tensor, layout.rollout.data

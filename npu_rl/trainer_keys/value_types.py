@@ -127,12 +127,12 @@ def _alternatives(
         if found and isinstance(found[1], ast.Assign):
             yield from _alternatives(found[1].value, found[0], sources, depth + 1)
         elif found and isinstance(found[1], ast.ClassDef):
-            yield _members(found[1])
+            yield _enumeration_type(found[1])
         else:
             yield None
 
 
-def _members(owner: ast.ClassDef) -> ExpectedType | None:
+def _enumeration_type(owner: ast.ClassDef) -> ExpectedType | None:
     """Return the names and numbers of an enumeration of numbers as a type; None for other classes."""
     members = {
         target.id: statement.value.value
