@@ -41,18 +41,23 @@ _MBOX = re.compile(r"From [0-9a-f]{7,64} ")
 @dataclass(frozen=True)
 class Header:
     """subject: without `[PATCH 1/2]`. fields: the known ones by name, each value without line breaks at
-    its ends. repeated and odd: names given twice, and names that look like a known one."""
+    its ends. repeated and others: names given twice, and names that are no field's."""
 
     subject: str
     fields: Mapping[str, str]
     repeated: tuple[str, ...] = ()
-    odd: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
 
     @property
     def switches(self) -> tuple[str, ...]:
         """The adaptations whose switch the header names: `NPU_RL_KV_CACHE_REUSE=0` is "kv-cache-reuse"."""
         found = _SWITCH.finditer("\n".join(self.fields.values()))
         return tuple(dict.fromkeys(match[1].lower().replace("_", "-") for match in found))
+
+    @property
+    def odd(self) -> tuple[str, ...]:
+        """The names that look like a field's."""
+        return tuple(filter(_looks_known, self.others))
 
     @property
     def tests(self) -> tuple[str, ...]:
@@ -66,15 +71,15 @@ def parse_header(text: str) -> Header:
     subject = _subject(lines)
     fields: dict[str, str] = {}
     repeated: list[str] = []
-    odd: list[str] = []
+    others: list[str] = []
     for name, value in _fields(lines):
         if name in FIELDS:
             if name in fields:
                 repeated.append(name)
             fields.setdefault(name, value)
-        elif _looks_known(name):
-            odd.append(name)
-    return Header(subject, fields, tuple(repeated), tuple(odd))
+        else:
+            others.append(name)
+    return Header(subject, fields, tuple(repeated), tuple(others))
 
 
 def lint_header(text: str) -> list[str]:
