@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from npu_rl.trainer_code.code_memory import CodeMemory
+from npu_rl.trainer_code.answer_cache import AnswerCache
 
 
 class ConfigFault(ValueError):
@@ -59,7 +59,7 @@ class ConfigTree:
         return [key.rpartition(".")[0] for key in self.entries if key.rpartition(".")[2] == name]
 
 
-def configuration(code: Path, module: str, config: str, memory: CodeMemory) -> ConfigTree:
+def configuration(code: Path, module: str, config: str, answers: AnswerCache) -> ConfigTree:
     """Return the configuration `config` that a module such as verl.trainer.main_ppo starts from, or its kept copy.
 
     Raises:
@@ -72,12 +72,12 @@ def configuration(code: Path, module: str, config: str, memory: CodeMemory) -> C
 
         return compose_files(entry_point(code, module).folder, config, code)
 
-    return memory.answer(["configuration", module, config], compose, _to_json, _from_json)
+    return answers.answer(["configuration", module, config], compose, _to_json, _from_json)
 
 
 def _to_json(tree: ConfigTree) -> Any:
     if any(Path(name).is_absolute() for name in tree.files):
-        raise ValueError("files outside the code folder, whose changes the memory does not see")
+        raise ValueError("files outside the code folder, whose changes the cache does not see")
     rows = [[key, one.value, one.section, one.file, one.line] for key, one in tree.entries.items()]
     return {"entries": rows, "files": tree.files}
 

@@ -19,7 +19,7 @@ from npu_rl.recipes.reserved_keys import owned, owned_by
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_settings import OVERRIDES, Setting, config_name, flat, merged, settings, unheard
 from npu_rl.trainer_code.adaptation_switches import known_switches, switches_in_code
-from npu_rl.trainer_code.code_memory import CodeMemory
+from npu_rl.trainer_code.answer_cache import AnswerCache
 from npu_rl.trainer_code.config_tree import ConfigFault, ModuleFault
 from npu_rl.trainer_keys.key_resolver import Readers
 from npu_rl.trainer_keys.resolution import Verdict
@@ -35,7 +35,7 @@ class Said(Protocol):
 
 
 def read_trainer(
-    recipe: Recipe, code: Path | None, memory: CodeMemory | None = None
+    recipe: Recipe, code: Path | None, answers: AnswerCache | None = None
 ) -> Readers | ConfigFault | None:
     """Read the trainer's configuration in a code folder, once; or say why it can't be read. None without a folder."""
     if code is None:
@@ -43,7 +43,7 @@ def read_trainer(
     given = {setting.key: setting.value for setting in flat(settings(recipe))}
     try:
         off = [slug for slug, on in recipe.adaptations.items() if not on]
-        return Readers(code, recipe.trainer.module, config_name(recipe), given, off, memory)
+        return Readers(code, recipe.trainer.module, config_name(recipe), given, off, answers)
     except ConfigFault as fault:
         return fault
 

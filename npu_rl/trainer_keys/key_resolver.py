@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npu_rl.config.suggest import nearest
-from npu_rl.trainer_code.code_memory import CodeMemory
+from npu_rl.trainer_code.answer_cache import AnswerCache
 from npu_rl.trainer_code.config_tree import ConfigTree, configuration
 from npu_rl.trainer_code.source_index import Field, Module, Sources
 from npu_rl.trainer_keys.resolution import Refused, Verdict, unknown
@@ -55,11 +55,11 @@ class Readers:
         config: str,
         given: Mapping[str, Any] | None = None,
         switched_off: Collection[str] = (),
-        memory: CodeMemory | None = None,
+        answers: AnswerCache | None = None,
     ) -> None:
         self.code = code
-        self._memory = memory or CodeMemory(code)
-        self.tree: ConfigTree = configuration(code, module, config, self._memory)
+        self._answers = answers or AnswerCache(code)
+        self.tree: ConfigTree = configuration(code, module, config, self._answers)
         self.sources = Sources(code)
         self._module = module
         self._given = given or {}
@@ -67,7 +67,7 @@ class Readers:
         self.unchecked: dict[str, str] = {}
         rollout = [self._value(f"{_ROLLOUT}.{name}") for name in ("name", "mode")]
         depends_on = [module, config, sorted(switched_off), sorted(self._given), self._backends, rollout]
-        self._remembered = Remembered(self._memory, depends_on)
+        self._remembered = Remembered(self._answers, depends_on)
 
     # What follows a key through the code is imported for the first key that is not remembered.
 
@@ -155,7 +155,7 @@ class Readers:
 
     def remember(self) -> None:
         """Keep the answers for the next command."""
-        self._memory.save()
+        self._answers.save()
 
     def _refused(self, key: str, value: object) -> Refused | None:
         for place in (_TRANSFORMER, *_CLASSES):

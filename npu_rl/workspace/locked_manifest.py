@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from npu_rl.config import reading_memory
+from npu_rl.config import reading_cache
 from npu_rl.config.file_digests import sha256
 from npu_rl.workspace.layout import Layout
 
@@ -21,12 +21,12 @@ def manifest_of(layout: Layout) -> str:
         key = sha256(layout.inside.read(layout.lock, _LARGEST))
     except OSError:
         key = ""
-    name = reading_memory.recall("lock", key) if key else None
+    name = reading_cache.recall("lock", key) if key else None
     if isinstance(name, str):
         return name
     from npu_rl.workspace.receipt import read_lock
 
     lock, _ = read_lock(layout)
     if key:
-        reading_memory.keep("lock", key, lock.manifest)
+        reading_cache.keep("lock", key, lock.manifest)
     return lock.manifest

@@ -26,7 +26,7 @@ _SETTLED_NS = 2 * 10**9  # a file changed as long ago cannot change again under 
 _Answer = TypeVar("_Answer")
 
 
-class CodeMemory:
+class AnswerCache:
     """The answers to questions on one code folder; `save` keeps the new ones."""
 
     def __init__(self, code: Path) -> None:
