@@ -6,7 +6,6 @@ anybody, and must neither steer a terminal nor pass for a line of ours.
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 from contextlib import AbstractContextManager
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
 
 def print_json(value: Any) -> None:
     """One document, stable order, on standard output."""
+    import json
+
     utf8 = (sys.stdout.encoding or "").lower() in ("utf-8", "utf8")  # JSON is read as UTF-8; else it is ASCII
     text = json.dumps(value, indent=2, ensure_ascii=not utf8)
     print("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from npu_rl.config import reading_memory
+from npu_rl.config import reading_cache
 from npu_rl.config.document import Document, Plain
 from npu_rl.config.document_kind import DocumentKind
 from npu_rl.config.file_digests import sha256
@@ -23,13 +23,13 @@ def read_document(raw: bytes, name: str, kind: DocumentKind, bundled: bool) -> D
         NpuRlError: The kind's error, with file and line, for anything else.
     """
     key = sha256(raw)
-    if bundled and (kept := _from_json(name, reading_memory.recall("document", key))):
+    if bundled and (kept := _from_json(name, reading_cache.recall("document", key))):
         return kept
     from npu_rl.config.yaml_reader import read_yaml
 
     document = read_yaml(raw, name, kind)
     if bundled:
-        reading_memory.keep("document", key, _to_json(document))
+        reading_cache.keep("document", key, _to_json(document))
     return document
 
 

@@ -14,7 +14,7 @@ from npu_rl.config.problems import shown
 from npu_rl.judgement import environment_table
 from npu_rl.judgement.environment_values import Wrong
 from npu_rl.masking import masked_value
-from npu_rl.trainer_code.code_memory import CodeMemory
+from npu_rl.trainer_code.answer_cache import AnswerCache
 
 if TYPE_CHECKING:
     from npu_rl.judgement.environment_reads import EnvironmentReads, VariableRead
@@ -68,7 +68,7 @@ def environment_findings(
     loaded: RecipeWithOrigins,
     environment: Mapping[str, str],
     code: Path | None,
-    memory: CodeMemory | None = None,
+    answers: AnswerCache | None = None,
 ) -> list[Finding]:
     """What is wrong with the environment of a recipe's run.
 
@@ -76,14 +76,14 @@ def environment_findings(
         loaded: The recipe.
         environment: The manifest's variables with the recipe's over them.
         code: The workspace's code folder; without one, only what no tree reads is judged.
-        memory: What was found in that folder before.
+        answers: What was found in that folder before.
     """
     from npu_rl.trainer_code.adaptation_switches import known_switches
 
     own = loaded.recipe.env
     switches = known_switches(code) if any(name.startswith("NPU_RL_") for name in environment) else {}
     found = []
-    for fault in environment_faults(environment, code, switches, memory):
+    for fault in environment_faults(environment, code, switches, answers):
         severity = Severity.ADVICE if fault.advice else Severity.ERROR
         path = ("env", fault.name)
         by = "" if fault.name in own else f"; the manifest {loaded.recipe.manifest} sets it"
@@ -106,22 +106,22 @@ def environment_faults(
     environment: Mapping[str, str],
     code: Path | None,
     switches: Collection[str] = (),
-    memory: CodeMemory | None = None,
+    answers: AnswerCache | None = None,
 ) -> list[EnvironmentFault]:
     """What is wrong with variables that a recipe or a manifest sets.
 
     code: the workspace's code folder; without one, only variables of CANN, HCCL, torch_npu, Ray and Hydra are judged.
     switches: the adaptations that are known, each with a variable of its own.
-    memory: what was found in the folder before.
+    answers: what was found in the folder before.
     """
-    check = _Check(code, switches, memory)
+    check = _Check(code, switches, answers)
     return [fault for name, value in environment.items() for fault in check.faults(name, value)]
 
 
 class _Check:
-    def __init__(self, code: Path | None, switches: Collection[str], memory: CodeMemory | None) -> None:
+    def __init__(self, code: Path | None, switches: Collection[str], answers: AnswerCache | None) -> None:
         self._code = code
-        self._memory = memory
+        self._answers = answers
         self._switches = {"NPU_RL_" + slug.upper().replace("-", "_"): slug for slug in switches}
 
     def faults(self, name: str, value: str) -> Iterator[EnvironmentFault]:
@@ -142,10 +142,10 @@ class _Check:
             reads = self._reads.of(name) if self._reads else []
             return list(_of_reads(name, value, reads) if reads else self._unknown(name))
 
-        if self._memory is None:
+        if self._answers is None:
             return find()
         question = ["environment", name, value, sorted(self._switches)]
-        return self._memory.answer(question, find, _to_json, _from_json)
+        return self._answers.answer(question, find, _to_json, _from_json)
 
     @cached_property
     def _reads(self) -> EnvironmentReads | None:

@@ -19,7 +19,7 @@ from npu_rl.plan.plan import Plan, plan_of
 from npu_rl.plan.rules.rule_grounds import GROUNDS
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.sizing.machine import Machine
-from npu_rl.trainer_code.code_memory import CodeMemory
+from npu_rl.trainer_code.answer_cache import AnswerCache
 from npu_rl.trainer_keys.key_check import check_keys, read_trainer
 from npu_rl.trainer_keys.key_resolver import KeyResolver
 
@@ -116,19 +116,19 @@ def _judge(
 ) -> Judgement:
     stranger = _stranger(loaded, tree)
     code = None if tree is None or stranger else tree.code
-    memory = None if code is None else CodeMemory(code)
-    trainer = read_trainer(loaded.recipe, code, memory)
+    answers = None if code is None else AnswerCache(code)
+    trainer = read_trainer(loaded.recipe, code, answers)
     config = trainer.tree if isinstance(trainer, KeyResolver) else None
     plan = plan_of(loaded, code, machine, config)
     of_keys = [
         *stranger,
         *check_keys(loaded, trainer, code),
-        *environment_findings(loaded, plan.facts.env, code, memory),
+        *environment_findings(loaded, plan.facts.env, code, answers),
         *named_file_findings(loaded, code, here),
         *(_without_head(loaded) if here else ()),
     ]
-    if memory is not None:
-        memory.save()
+    if answers is not None:
+        answers.save()
     of_keys = _without_vaguer(of_keys, plan.findings())
     of_plan = _without(plan.findings(), of_keys, loaded.recipe.plan.except_)
     plan = _stepped_aside(plan, of_plan)

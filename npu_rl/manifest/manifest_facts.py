@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_rl.bundled import bundled_patchset
-from npu_rl.config import reading_memory, text_checks
+from npu_rl.config import reading_cache, text_checks
 from npu_rl.config.file_digests import sha256, unchanged
 from npu_rl.config.find_file import find_bundled
 from npu_rl.manifest.manifest_kind import MANIFEST
@@ -54,14 +54,14 @@ def manifest_facts(name_or_path: str) -> ManifestFacts:
     path = Path(name_or_path) if by_path else find_bundled(MANIFEST, name_or_path)
     place = str(Path(os.path.realpath(path.parent), path.name))
     key = sha256(place.encode("utf-8", "surrogateescape"))
-    kept = reading_memory.recall("manifest", key)
+    kept = reading_cache.recall("manifest", key)
     try:
         if unchanged(kept["files"], path):
             return _from_json(kept["facts"])
     except (TypeError, KeyError, ValueError, AttributeError):
         pass  # nothing is kept, or it is damaged
     facts, files = _load(name_or_path)
-    reading_memory.keep("manifest", key, {"files": files, "facts": asdict(facts)})
+    reading_cache.keep("manifest", key, {"files": files, "facts": asdict(facts)})
     return facts
 
 

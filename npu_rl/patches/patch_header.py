@@ -46,19 +46,24 @@ class Header:
         subject: The subject without `[PATCH 1/2]`.
         fields: The known fields by name; values have no line breaks at their ends.
         repeated: Names that are given twice.
-        misspelled: Names that resemble a known one.
+        others: Names that are not those of fields.
     """
 
     subject: str
     fields: Mapping[str, str]
     repeated: tuple[str, ...] = ()
-    misspelled: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
 
     @property
     def switches(self) -> tuple[str, ...]:
         """The adaptations whose switch the header names: `NPU_RL_KV_CACHE_REUSE=0` is "kv-cache-reuse"."""
         found = _SWITCH.finditer("\n".join(self.fields.values()))
         return tuple(dict.fromkeys(match[1].lower().replace("_", "-") for match in found))
+
+    @property
+    def misspelled(self) -> tuple[str, ...]:
+        """The names that resemble a field's."""
+        return tuple(filter(_looks_known, self.others))
 
     @property
     def tests(self) -> tuple[str, ...]:
@@ -72,15 +77,15 @@ def parse_header(text: str) -> Header:
     subject = _subject(lines)
     fields: dict[str, str] = {}
     repeated: list[str] = []
-    misspelled: list[str] = []
+    others: list[str] = []
     for name, value in _fields(lines):
         if name in FIELDS:
             if name in fields:
                 repeated.append(name)
             fields.setdefault(name, value)
-        elif _looks_known(name):
-            misspelled.append(name)
-    return Header(subject, fields, tuple(repeated), tuple(misspelled))
+        else:
+            others.append(name)
+    return Header(subject, fields, tuple(repeated), tuple(others))
 
 
 def lint_header(text: str) -> list[str]:

@@ -93,8 +93,9 @@ def stage(
     first = layers.start == 0 if first is None else first
     last = layers.stop == shape.layers if last is None else last
     counts: Counts = Counter()
-    for number in layers:
-        counts += layer(shape, number, share)
+    for dense, times in Counter(map(shape.is_dense, layers)).items():
+        number = next(number for number in layers if shape.is_dense(number) is dense)
+        counts += Counter({part: times * count for part, count in layer(shape, number, share).items()})
     rows = -(-shape.vocabulary // share.vocabulary) * share.vocabulary
     words = rows * shape.hidden // share.tensor
     if first:

@@ -1,15 +1,15 @@
-"""Loading of the trainer's configuration: composed from its files, or as kept in the memory of the code folder."""
+"""Loading of the trainer's configuration: composed from its files, or as kept in the cache of answers."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from npu_rl.trainer_code.code_memory import CodeMemory
+from npu_rl.trainer_code.answer_cache import AnswerCache
 from npu_rl.trainer_code.config_tree import ConfigEntry, ConfigTree
 
 
-def load_configuration(code: Path, module: str, config: str, memory: CodeMemory) -> ConfigTree:
+def load_configuration(code: Path, module: str, config: str, answers: AnswerCache) -> ConfigTree:
     """Return the configuration `config` of a module such as verl.trainer.main_ppo, composed or as kept.
 
     Raises:
@@ -22,12 +22,12 @@ def load_configuration(code: Path, module: str, config: str, memory: CodeMemory)
 
         return compose_files(entry_point(code, module).folder, config, code)
 
-    return memory.answer(["configuration", module, config], compose, _to_json, _from_json)
+    return answers.answer(["configuration", module, config], compose, _to_json, _from_json)
 
 
 def _to_json(tree: ConfigTree) -> Any:
     if any(Path(name).is_absolute() for name in tree.files):
-        raise ValueError("files outside the code folder, whose changes the memory does not see")
+        raise ValueError("files outside the code folder, whose changes the cache does not see")
     rows = [[key, one.value, one.section, one.file, one.line] for key, one in tree.entries.items()]
     return {"entries": rows, "files": tree.files}
 

@@ -27,7 +27,7 @@ from npu_rl.recipes.trainer_settings import (
     list_settings,
 )
 from npu_rl.trainer_code.adaptation_switches import known_switches, switches_in_code
-from npu_rl.trainer_code.code_memory import CodeMemory
+from npu_rl.trainer_code.answer_cache import AnswerCache
 from npu_rl.trainer_code.config_tree import ConfigFault, ModuleFault
 from npu_rl.trainer_keys.key_resolver import KeyResolver
 from npu_rl.trainer_keys.resolution import KeyResolution
@@ -45,7 +45,7 @@ class RecipeWithOrigins(Protocol):
 
 
 def read_trainer(
-    recipe: Recipe, code: Path | None, memory: CodeMemory | None = None
+    recipe: Recipe, code: Path | None, answers: AnswerCache | None = None
 ) -> KeyResolver | ConfigFault | None:
     """Read the trainer's configuration in a code folder, once.
 
@@ -57,7 +57,7 @@ def read_trainer(
     given = {setting.key: setting.value for setting in flatten_mappings(list_settings(recipe))}
     try:
         off = [slug for slug, on in recipe.adaptations.items() if not on]
-        return KeyResolver(code, recipe.trainer.module, config_name(recipe), given, off, memory)
+        return KeyResolver(code, recipe.trainer.module, config_name(recipe), given, off, answers)
     except ConfigFault as fault:
         return fault
 

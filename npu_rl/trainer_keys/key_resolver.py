@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npu_rl.config.suggest import nearest
-from npu_rl.trainer_code.code_memory import CodeMemory
+from npu_rl.trainer_code.answer_cache import AnswerCache
 from npu_rl.trainer_code.config_tree import ConfigTree
 from npu_rl.trainer_code.load_configuration import load_configuration
 from npu_rl.trainer_code.source_index import Module, SourceField, SourceIndex
@@ -67,7 +67,7 @@ class KeyResolver:
         config: str,
         given: Mapping[str, Any] | None = None,
         switched_off: Collection[str] = (),
-        memory: CodeMemory | None = None,
+        answers: AnswerCache | None = None,
     ) -> None:
         """Compose the configuration. Raises ConfigFault if its files can't be read.
 
@@ -77,11 +77,11 @@ class KeyResolver:
             config: The name of its Hydra configuration.
             given: All keys that are set, with their values: some are only valid together with others.
             switched_off: The adaptations that are off.
-            memory: The memory of the code folder, where results are kept.
+            answers: The cache of answers on the code folder.
         """
         self.code = code
-        self._memory = memory or CodeMemory(code)
-        self.tree: ConfigTree = load_configuration(code, module, config, self._memory)
+        self._answers = answers or AnswerCache(code)
+        self.tree: ConfigTree = load_configuration(code, module, config, self._answers)
         self.sources = SourceIndex(code)
         self._module = module
         self._given = given or {}
@@ -89,7 +89,7 @@ class KeyResolver:
         self.unchecked: dict[str, str] = {}
         rollout = [self._value(f"{_ROLLOUT}.{name}") for name in ("name", "mode")]
         depends_on = [module, config, sorted(switched_off), sorted(self._given), self._backends, rollout]
-        self._cache = ResolutionCache(self._memory, depends_on)
+        self._cache = ResolutionCache(self._answers, depends_on)
 
     # Modules that follow a key through the code are imported for the first key that is not cached.
 
@@ -188,7 +188,7 @@ class KeyResolver:
 
     def save_cache(self) -> None:
         """Save the results for the next command."""
-        self._memory.save()
+        self._answers.save()
 
     def _find_refused(self, key: str, value: object) -> RefusedValue | None:
         for mapping in (_TRANSFORMER, *_CLASSES):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.bundled import bundled_manifests, bundled_recipes
-from npu_rl.config import reading_memory, yaml_reader
+from npu_rl.config import reading_cache, yaml_reader
 from npu_rl.config.document import Document, Plain
 from npu_rl.config.quoted_text import Quoted
 from npu_rl.config.read_document import read_document
@@ -101,7 +101,7 @@ def kept(cache: Path) -> Path:
 def test_damage_is_parsed_again(cache: Path, damage: str) -> None:
     first = read()
     file = kept(cache)
-    file.write_text(f'{{"readers": "{reading_memory._readers()}", "value": {damage or 0}}}')
+    file.write_text(f'{{"readers": "{reading_cache._readers()}", "value": {damage or 0}}}')
     assert types(read().data) == types(first.data)
     file.write_text(damage)
     assert types(read().data) == types(first.data)
@@ -112,7 +112,7 @@ def test_another_version_parses_again(cache: Path, monkeypatch: pytest.MonkeyPat
     packages = tmp_path / "site-packages"
     packages.mkdir()
     monkeypatch.setattr(sys, "path", [*sys.path, str(packages)])
-    reading_memory._readers.cache_clear()
+    reading_cache._readers.cache_clear()
     read()
     parsed: list[bytes] = []
     inner = yaml_reader.read_yaml
@@ -125,14 +125,14 @@ def test_another_version_parses_again(cache: Path, monkeypatch: pytest.MonkeyPat
     read()
     assert not parsed
     os.utime(packages, (1, 1))
-    reading_memory._readers.cache_clear()
+    reading_cache._readers.cache_clear()
     read()
     assert parsed == [RAW]
-    reading_memory._readers.cache_clear()
+    reading_cache._readers.cache_clear()
 
 
 def test_only_so_many_are_kept(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading_memory, "_MOST", 3)
+    monkeypatch.setattr(reading_cache, "_MOST", 3)
     for number in range(5):
         read(b"name: %d\n" % number)
     assert len(list(cache.rglob("*.json"))) == 3

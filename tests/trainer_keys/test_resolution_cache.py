@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.trainer_code import code_memory
+from npu_rl.trainer_code import answer_cache
 from npu_rl.trainer_keys.key_resolver import KeyResolver
 from npu_rl.trainer_keys.resolution import KeyResolution, RefusedValue
 from tests.code_trees import lay
@@ -32,7 +32,7 @@ Answers = tuple[list[KeyResolution], list[RefusedValue | None]]
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Keep answers on files that were written a moment ago, in a cache of this test's own."""
-    monkeypatch.setattr(code_memory, "_SETTLED_NS", 0)
+    monkeypatch.setattr(answer_cache, "_SETTLED_NS", 0)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
@@ -134,7 +134,7 @@ def test_an_answer_of_another_shape_is_none(code: Path, tmp_path: Path, value: o
 def test_nothing_is_kept_of_files_that_just_changed(
     code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(code_memory, "_SETTLED_NS", 10**15)
+    monkeypatch.setattr(answer_cache, "_SETTLED_NS", 10**15)
     answers(code)
     assert not list((tmp_path / "cache").rglob("answers.json"))
 

@@ -181,7 +181,7 @@ def test_a_rehearsal_counts_what_refuses_it(quickstart_workspace: Path) -> None:
 def test_a_command_composes_the_configuration_once(
     told: Told, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: list[str]
 ) -> None:
-    """And from memory the next time, which this test's own cache does not have yet."""
+    """And from the cache the next time, which this test's own cache does not have yet."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     calls: list[tuple[object, ...]] = []
 

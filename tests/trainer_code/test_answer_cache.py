@@ -9,8 +9,8 @@ import pytest
 
 from npu_rl.judgement.environment_check import environment_faults
 from npu_rl.judgement.environment_reads import EnvironmentReads
-from npu_rl.trainer_code import code_memory, hydra_config
-from npu_rl.trainer_code.code_memory import CodeMemory
+from npu_rl.trainer_code import answer_cache, hydra_config
+from npu_rl.trainer_code.answer_cache import AnswerCache
 from npu_rl.trainer_code.config_tree import ConfigFault, ConfigTree
 from npu_rl.trainer_code.load_configuration import load_configuration
 from tests.code_trees import lay
@@ -33,7 +33,7 @@ FILES = {
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Keep answers on files that were written a moment ago, in a cache of this test's own."""
-    monkeypatch.setattr(code_memory, "_SETTLED_NS", 0)
+    monkeypatch.setattr(answer_cache, "_SETTLED_NS", 0)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
@@ -50,9 +50,9 @@ def ask(code: Path, found: Any) -> tuple[Any, bool]:
         looked.append(found)
         return found
 
-    memory = CodeMemory(code)
-    answer = memory.answer(["question"], find, lambda one: one, lambda kept: kept)
-    memory.save()
+    answers = AnswerCache(code)
+    answer = answers.answer(["question"], find, lambda one: one, lambda kept: kept)
+    answers.save()
     return answer, bool(looked)
 
 
@@ -69,9 +69,9 @@ def test_what_would_be_read_as_something_else_is_not(code: Path, answer: object)
 
 
 def compose(code: Path) -> ConfigTree:
-    memory = CodeMemory(code)
-    found = load_configuration(code, MODULE, "main", memory)
-    memory.save()
+    answers = AnswerCache(code)
+    found = load_configuration(code, MODULE, "main", answers)
+    answers.save()
     return found
 
 
@@ -113,9 +113,9 @@ def test_a_fault_is_found_each_time(code: Path) -> None:
 
 
 def faults(code: Path, value: str) -> list[str]:
-    memory = CodeMemory(code)
-    found = environment_faults({"VLLM_WORKERS": value}, code, (), memory)
-    memory.save()
+    answers = AnswerCache(code)
+    found = environment_faults({"VLLM_WORKERS": value}, code, (), answers)
+    answers.save()
     return [fault.message for fault in found]
 
 
@@ -134,8 +134,8 @@ def test_what_a_variable_may_be_is_looked_up_once(code: Path, monkeypatch: pytes
 
 def test_the_value_of_a_variable_is_not_kept(code: Path, tmp_path: Path) -> None:
     lay(code, {"vllm/envs.py": "import os\nTOKEN = int(os.environ['MY_SECRET_TOKEN'])\n"})
-    memory = CodeMemory(code)
-    (fault,) = environment_faults({"MY_SECRET_TOKEN": "hunter2"}, code, (), memory)
-    memory.save()
+    answers = AnswerCache(code)
+    (fault,) = environment_faults({"MY_SECRET_TOKEN": "hunter2"}, code, (), answers)
+    answers.save()
     assert "***" in fault.message
     assert "hunter2" not in next((tmp_path / "cache").rglob("answers.json")).read_text()

@@ -1,7 +1,7 @@
-"""What was read from configuration files, kept for the next command.
+"""Cache of what was read from configuration files, for the next command.
 
-It lies beside byte code, where nobody else writes; without such a place nothing is kept. It holds as long as what reads
-the files, npu-rl's own code and the installed packages, does not change.
+It lies beside byte code, in a folder that only its user can write; without such a folder nothing is kept. It holds as
+long as the code that reads the files, npu-rl's own and the installed packages, does not change.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import sys
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,7 @@ from npu_rl.bounded import read_json
 from npu_rl.byte_code import NOWHERE, place
 from npu_rl.disk import write_atomically
 
+_ROOMS = ("config", "manifest", "lock")
 _MOST = 64  # files
 _LARGEST = 8 * 1024 * 1024
 
@@ -57,9 +59,10 @@ def _file(kind: str, key: str) -> Path | None:
 def _readers() -> str:
     """Identify the code that reads the files. The folder of a package changes with each one that is installed there."""
     own = Path(__file__).parents[1]
+    files = [entry.path for room in _ROOMS for entry in os.scandir(own / room) if entry.name.endswith(".py")]
     rows = []
-    for path in (*own.glob("config/*.py"), *own.glob("manifest/*.py"), *map(Path, sys.path)):
+    for path in (*sorted(files), *sys.path):
         with contextlib.suppress(OSError):
-            status = path.stat()
+            status = Path(path).stat()
             rows.append(f"{path}\0{status.st_size} {status.st_mtime_ns}")
     return hashlib.sha256("\n".join(rows).encode("utf-8", "surrogateescape")).hexdigest()

@@ -1,8 +1,8 @@
-"""Memory of what was found in the files of a code folder, for the next command on the same files.
+"""Cache of what was found in the files of a code folder, for the next command on the same files.
 
 Following values through the code takes half of the time of a `plan`. An answer holds as long as neither a file of the
-folder nor npu-rl itself has changed, so only what was edited is examined again. The memory lies beside byte code, in
-a folder that only its user can write; without such a folder nothing is kept.
+folder nor npu-rl itself has changed, so only what was edited is examined again. The cache lies beside byte code, in a
+folder that only its user can write; without such a folder nothing is kept.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SETTLED_NS = 2 * 10**9  # a file changed as long ago cannot change again under 
 _Answer = TypeVar("_Answer")
 
 
-class CodeMemory:
+class AnswerCache:
     """The answers to questions on one code folder; `save` writes the new ones."""
 
     def __init__(self, code: Path) -> None:
