@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,12 +61,13 @@ def defined_in(path: Path) -> Defined | None:
         else:
             bound += [
                 node.id
-                for node in ast.walk(statement)
+                for node in _own_nodes(statement)
                 if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
             ]
     called = {getattr(node.func, "id", "") for node in ast.walk(tree) if isinstance(node, ast.Call)}
     is_open |= "__getattr__" in bound or bool(called & {"globals", "exec", "setattr", "vars"})
-    once = {name: node for name, node in functions.items() if bound.count(name) == 1}
+    times = Counter(bound)
+    once = {name: node for name, node in functions.items() if times[name] == 1}
     return Defined(frozenset(bound), once, tuple(callables), is_open)
 
 
@@ -175,5 +177,17 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
         if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             for inner in ("finalbody", "orelse", "body"):
                 waiting += reversed(getattr(statement, inner, []))
-            for handler in getattr(statement, "handlers", []):
-                waiting += reversed(handler.body)
+            for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
+                waiting += reversed(part.body)
+
+
+def _own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
+    """Yield the nodes of a statement without those of the statements inside it.
+
+    Walking each statement whole takes minutes for a chain of some thousand `elif`.
+    """
+    waiting: list[ast.AST] = [statement]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting += [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.stmt)]
