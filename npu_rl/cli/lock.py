@@ -55,7 +55,7 @@ def lock(
     """
     from npu_rl.errors import UsageError
     from npu_rl.resolve import relock
-    from npu_rl.sources.git_fetch import Network
+    from npu_rl.sources.git_remote import Network
     from npu_rl.sources.url_rewriting import load_rewrites
 
     if check and update:

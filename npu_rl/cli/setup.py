@@ -106,7 +106,7 @@ def _set_up(
     python: str | None,
 ) -> Outcome:
     from npu_rl.cli.show import tell, watcher
-    from npu_rl.sources.git_fetch import Network
+    from npu_rl.sources.git_remote import Network
     from npu_rl.sources.url_rewriting import load_rewrites
     from npu_rl.workspace import setup
 

@@ -14,16 +14,8 @@ import pytest
 from npu_rl.errors import HostError, SourceError, UsageError
 from npu_rl.git.command import Git, init_bare
 from npu_rl.git.messages import GitError, GitStopped
-from npu_rl.sources.git_fetch import (
-    GitRequest,
-    Network,
-    fetch_bundle,
-    fetch_commits,
-    fetch_from,
-    ls_remote,
-    missing,
-    remote,
-)
+from npu_rl.sources.git_fetch import GitRequest, fetch_bundle, fetch_commits, fetch_from, missing
+from npu_rl.sources.git_remote import Network, ls_remote, remote
 from npu_rl.sources.progress import Silent
 from npu_rl.sources.transfer_errors import Fault, NotDelivered, fault_of, is_retryable, main_message
 from npu_rl.sources.url_rewriting import Rewrites
