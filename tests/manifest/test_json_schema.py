@@ -20,7 +20,8 @@ from npu_rl.config.json_schema import export_schema
 from npu_rl.config.yaml_reader import read_yaml
 from npu_rl.manifest.manifest_kind import MANIFEST
 from npu_rl.manifest.schema import Manifest
-from tests.manifest.examples import BAD, GOOD, ids, is_structural
+from tests.config.documents import ids, is_structural
+from tests.manifest.examples import BAD, GOOD
 
 SCHEMA = export_schema(Manifest, "npu-rl manifest", appends=True)
 VALIDATOR = Draft202012Validator(json.loads(SCHEMA))

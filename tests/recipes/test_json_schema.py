@@ -21,7 +21,8 @@ from npu_rl.config.yaml_reader import read_yaml
 from npu_rl.manifest.manifest_kind import MANIFEST
 from npu_rl.recipes.key_map import dotted_keys
 from npu_rl.recipes.schema import Recipe
-from tests.recipes.examples import BAD, GOOD, ids, is_structural
+from tests.config.documents import ids, is_structural
+from tests.recipes.examples import BAD, GOOD
 
 SCHEMA = export_schema(Recipe, "npu-rl recipe")
 VALIDATOR = Draft202012Validator(json.loads(SCHEMA))
