@@ -9,11 +9,24 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.config.kinds import Examples, both_kinds
+from tests.config.kinds import MANIFESTS, RECIPES, Examples, both_kinds
 
 EDITS = st.lists(
     st.tuples(st.integers(0, 90), st.sampled_from(["drop", "insert", "text"]), st.text(max_size=8))
 )
+
+
+def trees(examples: Examples) -> st.SearchStrategy[dict[str, object]]:
+    keys = st.sampled_from(examples.words.split()) | st.text(max_size=5)
+    values = st.recursive(
+        st.text(max_size=10) | st.sampled_from(examples.values),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=4),
+        max_leaves=20,
+    )
+    return st.dictionaries(keys, values, max_size=8)
+
+
+TREES = {examples.kind.noun: trees(examples) for examples in (MANIFESTS, RECIPES)}
 
 
 @both_kinds
@@ -38,13 +51,7 @@ def test_a_damaged_file_raises_nothing_but_its_own_error(examples: Examples, dat
 def test_any_tree_of_known_keys_raises_nothing_but_its_own_error(
     examples: Examples, data: st.DataObject
 ) -> None:
-    keys = st.sampled_from(examples.words.split()) | st.text(max_size=5)
-    values = st.recursive(
-        st.text(max_size=10) | st.sampled_from(examples.values),
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=4),
-        max_leaves=20,
-    )
-    content = data.draw(st.dictionaries(keys, values, max_size=8))
+    content = data.draw(TREES[examples.kind.noun])
     error = refusal(examples, json.dumps(content))
     unknown_parent = "extends" in content and f"no bundled {examples.kind.noun}" in (error or "")
     assert error is None or "m.yaml:" in error or unknown_parent
