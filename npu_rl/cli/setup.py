@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 @examples(
     "npu-rl setup --manifest quickstart",
-    "npu-rl setup --manifest deepseek-r1-zero --workspace /data/r1-zero --python /opt/train/bin/python",
-    "npu-rl setup --manifest ./my-stack.yaml --rewrite https://github.com/=https://mirror.example/",
+    "npu-rl setup --manifest deepseek-r1-zero --python /opt/train/bin/python",
+    "npu-rl setup -m ./my.yaml --rewrite https://github.com/=https://git.example/",
 )
 def setup(
     manifest: Manifest,

@@ -103,6 +103,13 @@ def test_the_exit_codes_stand_in_the_top_help(tmp_path: Path) -> None:
     assert re.findall(r"^ {4}([\d, ]+)  \w", said, re.MULTILINE) == ["0", "1", "2", "3", "129, 130, 143"]
 
 
+@pytest.mark.parametrize("name", ["", *GROUPS, *LEAVES])
+def test_help_fits_80_columns(tmp_path: Path, name: str) -> None:
+    done = run_cli([*name.split(), "--help"], {**clean_env(tmp_path), "COLUMNS": "80"})
+    assert done.returncode == 0
+    assert [line for line in done.stdout.splitlines() if len(line) > 80] == []
+
+
 def test_the_groups_have_the_same_verbs() -> None:
     verbs = {name: set(TOP.commands[name].commands) for name in ("manifests", "recipes", "patches")}
     assert set.intersection(*verbs.values()) == {"list", "show"}
