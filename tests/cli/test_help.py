@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -163,6 +164,16 @@ def test_manifests_check_names_the_line(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "m.yaml:7: env.NPU_RL_SEED" in done.stdout
     assert "1 error" in done.stdout.splitlines()[-1]
+
+
+def test_manifests_check_lists_what_is_invalid_for_programs_too(tmp_path: Path) -> None:
+    place = tmp_path / "m.yaml"
+    place.write_text("extends: quickstart\nname: -m\ncolour: red\n")
+    done = run_cli(["manifests", "check", str(place), "--json"], clean_env(tmp_path))
+    assert done.returncode == 1 and done.stderr == ""
+    said = json.loads(done.stdout)
+    assert list(said) == ["ok", "manifest", "path", "errors", "notes"] and said["ok"] is False
+    assert [line.partition(" ")[0] for line in said["errors"]] == [f"{place}:2:", f"{place}:3:"]
 
 
 def test_patches_show_prints_the_file(tmp_path: Path) -> None:
