@@ -2,7 +2,7 @@
 
 `git apply` and most parsers pass over what they don't understand. Here every byte after the first
 diff is part of a file's header, of a hunk, or of the `-- ` trailer of `git format-patch`; else it is
-an error. What the parts mean is `parse`'s business.
+an error. What the parts mean is judged in `parse_patch.py`.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from npu_rl.workspace.workspace_path import check_path
 
 if TYPE_CHECKING:
     from npu_rl.compose.composed_unit import ComposedUnit
-    from npu_rl.sources.git_fetch import Network
+    from npu_rl.sources.git_remote import Network
     from npu_rl.sources.progress import Watcher
 
 
