@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @examples(
     "npu-rl summary",
     "npu-rl summary --patch 0001-hf-rollout-repeats-once",
-    "npu-rl summary --manifest deepseek-v3-cann --markdown > summary.md",
+    "npu-rl summary --manifest deepseek-v3-cann --import-time --markdown > summary.md",
 )
 def summary(
     manifest: ManifestOrWorkspace = None,
@@ -27,6 +27,10 @@ def summary(
         Optional[str],  # noqa: UP045
         typer.Option("--patch", metavar="NAME", help="Only this patch or pull request.", show_default=False),
     ] = None,
+    import_time: Annotated[
+        bool,
+        typer.Option("--import-time", help="Also what packages rebind in others when they are imported."),
+    ] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     jobs: Jobs = 8,
     offline: Offline = False,
@@ -48,7 +52,7 @@ def summary(
     if manifest is not None and workspace is not None:
         raise UsageError("--manifest and --workspace name different stacks", hint="Give one of them.")
     with _objects(manifest, workspace, jobs, offline, rewrite or []) as stack:
-        found = stack_summary(stack.lock, stack.repository, stack.texts, patch)
+        found = stack_summary(stack.lock, stack.repository, stack.texts, patch, import_time=import_time)
     if json:
         print_json(found.to_json())
         return

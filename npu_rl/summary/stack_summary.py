@@ -12,6 +12,7 @@ from npu_rl.errors import PatchError
 from npu_rl.git.command import Git, ObjectReader
 from npu_rl.lock.lock_model import Lock
 from npu_rl.summary.file_changes import FileChange, file_changes
+from npu_rl.summary.rebindings import Rebinding, rebindings_in_tree
 from npu_rl.summary.stack_steps import Step, stack_steps
 
 
@@ -39,11 +40,17 @@ class StepSummary:
 
 @dataclass(frozen=True)
 class StackSummary:
-    """What the steps of a lock change."""
+    """What the steps of a lock change.
+
+    Attributes:
+        tree: Id of the code tree.
+        import_time: What packages of the code tree rebind in others; None if nobody asked.
+    """
 
     manifest: str
     tree: str
     steps: tuple[StepSummary, ...]
+    import_time: tuple[Rebinding, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the documented JSON."""
@@ -51,11 +58,17 @@ class StackSummary:
             "manifest": self.manifest,
             "tree": self.tree,
             "steps": [one.to_json() for one in self.steps],
+            "import_time": None if self.import_time is None else [one.to_json() for one in self.import_time],
         }
 
 
 def stack_summary(
-    lock: Lock, repository: Git, texts: Mapping[str, str], patch: str | None = None
+    lock: Lock,
+    repository: Git,
+    texts: Mapping[str, str],
+    patch: str | None = None,
+    *,
+    import_time: bool = False,
 ) -> StackSummary:
     """Return what each step of a lock changes, from the trees before and after it.
 
@@ -63,6 +76,7 @@ def stack_summary(
         repository: Has the objects of the lock's trees.
         texts: Patch texts by SHA-256.
         patch: Only this patch, or pull request.
+        import_time: Whether to read all Python of the tree for what it rebinds when it is imported.
 
     Raises:
         PatchError: If the lock has no such patch.
@@ -81,7 +95,8 @@ def stack_summary(
         for step in steps:
             files = tuple(file_changes(repository, blob, step.before, step.after))
             found.append(StepSummary(step, files, {one.path: _laid(lock, step, one.path) for one in files}))
-    return StackSummary(lock.manifest, lock.tree, tuple(found))
+    rebindings = tuple(rebindings_in_tree(repository, lock.tree)) if import_time else None
+    return StackSummary(lock.manifest, lock.tree, tuple(found), rebindings)
 
 
 def _named(steps: Sequence[Step], name: str, manifest: str) -> list[Step]:

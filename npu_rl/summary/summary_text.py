@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from npu_rl.summary.compare import DefinitionChange
 from npu_rl.summary.file_changes import FileChange
+from npu_rl.summary.rebindings import Rebinding
 from npu_rl.summary.stack_summary import StackSummary, StepSummary
 
 
@@ -25,6 +26,25 @@ def summary_lines(summary: StackSummary) -> Iterator[str]:
             width = max((len(change.kind) for change in file.definitions or ()), default=0)
             for change in file.definitions or ():
                 yield f"    {change.change:<8} {change.kind:<{width}} {change.name}{_details(change)}  :{change.line}"
+    yield from _import_time_lines(summary.import_time or ())
+
+
+def _import_time_lines(found: Sequence[Rebinding]) -> Iterator[str]:
+    """Yield the rebindings, a group for each package and the one it changes."""
+    for title, group in _by_packages(found).items():
+        yield f"{title}: {len(group)}"
+        for one in group:
+            value = f" by {one.value}" if one.value else ""
+            yield f"  {one.how:<10} {one.target}{value}  {one.file}:{one.line}"
+
+
+def _by_packages(found: Sequence[Rebinding]) -> dict[str, list[Rebinding]]:
+    groups: dict[str, list[Rebinding]] = {}
+    for one in found:
+        package, other = one.file.partition("/")[0], one.target.partition(".")[0]
+        when = "where the feature is on" if one.registered else "when it is imported"
+        groups.setdefault(f"{package} rebinds in {other}, {when}", []).append(one)
+    return dict(sorted(groups.items()))
 
 
 def markdown_lines(summary: StackSummary) -> Iterator[str]:
@@ -52,6 +72,16 @@ def markdown_lines(summary: StackSummary) -> Iterator[str]:
             for change in file.definitions or ():
                 cells = (change.change, change.kind, change.name, "; ".join(change.details), str(change.line))
                 yield f"  | {' | '.join(map(_escaped, cells))} |"
+    for title, group in _by_packages(summary.import_time or ()).items():
+        yield ""
+        yield f"## {_escaped(title)}"
+        yield ""
+        yield "| how | name | by | where |"
+        yield "|---|---|---|---|"
+        for rebinding in group:
+            where = f"{rebinding.file}:{rebinding.line}"
+            words = (rebinding.how, rebinding.target, rebinding.value, where)
+            yield f"| {' | '.join(map(_escaped, words))} |"
 
 
 def _title(one: StepSummary) -> str:
