@@ -19,6 +19,7 @@ app = typer.Typer(
             "train": "train:train",
             "status": "status:status",
             "diff": "diff:diff",
+            "summary": "summary:summary",
             "lock": "lock:lock",
             "manifests": "manifests:app",
             "recipes": "recipes:app",
