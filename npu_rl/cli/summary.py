@@ -72,7 +72,7 @@ def _objects(
         return summary_sources.of_workspace(open_workspace(workspace, tell))
     from npu_rl.lock import lock_model
     from npu_rl.manifest.manifest_kind import find_manifest
-    from npu_rl.sources.git_fetch import Network
+    from npu_rl.sources.git_remote import Network
     from npu_rl.sources.url_rewriting import load_rewrites
 
     path = find_manifest(manifest)

@@ -17,7 +17,7 @@ from npu_rl.workspace.receipt import read_lock, read_receipt
 from npu_rl.workspace.setup import deliver
 
 if TYPE_CHECKING:
-    from npu_rl.sources.git_fetch import Network
+    from npu_rl.sources.git_remote import Network
     from npu_rl.sources.progress import Watcher
 
 
