@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @examples(
     "npu-rl train quickstart",
-    "npu-rl train deepseek-r1-zero-256die --rehearse   # on this CPU, all levels that apply",
+    "npu-rl train deepseek-r1-zero-256die --rehearse   # on this CPU",
     "npu-rl train ./my-recipe.yaml optimizer.lr=1e-6 --dry-run",
 )
 def train(

@@ -59,6 +59,16 @@ class Merge(Strict):
     )
 
 
+class ReplacedPatch(Strict):
+    """A patch file of a component that another patch is used instead of."""
+
+    from_: f.Name = Field(alias="from", description="The component whose files hold it.")
+    path: f.RelativePath = Field(description="Its path in the component.")
+    sha256: f.Sha256 = Field(
+        description="Digest of its bytes. A pin with another file is refused: it may no longer need replacing."
+    )
+
+
 class PatchEntry(Strict):
     """Patches to apply: a patchset, a folder or one file. A bare text in the manifest is its `path`."""
 
@@ -75,9 +85,23 @@ class PatchEntry(Strict):
     eol: Literal["keep", "lf"] = Field(
         default="keep", description="lf: a patch whose own lines end in CRLF gets LF before it is applied."
     )
+    repair: Literal["none", "final-newline"] = Field(
+        default="none",
+        description="final-newline: a patch that ends in the middle of its last line gets the newline it lacks.",
+    )
     from_: f.Name | None = Field(
         default=None, alias="from", description="The component whose files hold the patch."
     )
+    replaces: ReplacedPatch | None = Field(
+        default=None, description="The damaged patch of a component that this one is used instead of."
+    )
+
+    def component_files(self) -> Iterator[tuple[str, str]]:
+        """Yield the component and path of each file or folder of another component that the entry reads."""
+        if self.from_ is not None:
+            yield self.from_, self.path
+        if self.replaces is not None:
+            yield self.replaces.from_, self.replaces.path
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Fault]:
@@ -306,5 +330,11 @@ def _patch_origins(data: Mapping[str, Any], components: Mapping[str, Any]) -> It
     for path, holder in patch_holders:
         patches = holder.get("patches") if isinstance(holder, Mapping) else None
         for index, entry in enumerate(_items(patches)):
-            if isinstance(entry, Mapping) and isinstance(entry.get("from"), str):
-                yield (*path, "patches", index, "from"), entry["from"]
+            if not isinstance(entry, Mapping):
+                continue
+            where = (*path, "patches", index)
+            if isinstance(entry.get("from"), str):
+                yield (*where, "from"), entry["from"]
+            replaced = entry.get("replaces")
+            if isinstance(replaced, Mapping) and isinstance(replaced.get("from"), str):
+                yield (*where, "replaces", "from"), replaced["from"]

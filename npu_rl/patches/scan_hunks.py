@@ -297,7 +297,8 @@ class Scanner:
                 "The patch ends in the middle of a line",
                 line=self.at,
                 why=f"The last line of hunk {number} has no newline, so it may be cut off.",
-                hint="Restore the end of the patch. If the patched file ends without a newline, the line "
+                hint="Restore the end of the patch. If only the newline is missing, write `repair: final-newline` on "
+                "its entry of `patches:`.\nIf the patched file ends without a newline, the line "
                 "`\\ No newline at end of file` must say so.",
             )
         self._check_ends(hunk)

@@ -10,7 +10,8 @@ from pathlib import Path
 from npu_rl.errors import SourceError
 from npu_rl.lock.lock_model import Lock, LockedComponent, LockedSource
 from npu_rl.sources import git_fetch as git_source
-from npu_rl.sources.git_fetch import GitRequest, Network
+from npu_rl.sources.git_fetch import GitRequest
+from npu_rl.sources.git_remote import Network
 from npu_rl.sources.parallel import in_parallel
 from npu_rl.sources.progress import Silent, Watcher
 from npu_rl.sources.transfer_errors import Fault, NotDelivered, advice

@@ -18,7 +18,8 @@ from npu_rl.errors import SourceError
 from npu_rl.git.command import Git
 from npu_rl.git.objects import short
 from npu_rl.lock.lock_model import LockedComponent, LockedSource
-from npu_rl.sources.git_fetch import GitRequest, Network, missing
+from npu_rl.sources.git_fetch import GitRequest, missing
+from npu_rl.sources.git_remote import Network
 from npu_rl.sources.pip_config import PipSettings, read_pip_settings
 from npu_rl.sources.progress import Watcher
 from npu_rl.sources.pypi import DownloadedSdist, download_sdist, find_sdist

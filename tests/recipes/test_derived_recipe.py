@@ -13,7 +13,8 @@ from npu_rl.recipes.load_recipe import LoadedRecipe, load_recipe
 from npu_rl.recipes.schema import Recipe
 from npu_rl.rehearsal.scale_recipe import scaled
 from npu_rl.rehearsal.scale_rollout import scaled_rollout
-from tests.recipes.examples import GOOD, ids, write
+from tests.config.documents import ids, write
+from tests.recipes.examples import GOOD
 
 
 def read_back(loaded: LoadedRecipe, folder: Path) -> Recipe:

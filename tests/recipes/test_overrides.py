@@ -15,7 +15,8 @@ from npu_rl.recipes.overrides import CommandLineOverride, parse_overrides
 from npu_rl.recipes.recipe_fields import read_scalar
 from npu_rl.recipes.recipe_kind import InvalidRecipe
 from npu_rl.recipes.schema import Recipe
-from tests.recipes.examples import EVERYTHING, MINIMAL, write
+from tests.config.documents import write
+from tests.recipes.examples import EVERYTHING, MINIMAL
 
 
 def loaded(*arguments: str) -> Recipe:
