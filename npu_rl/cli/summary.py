@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @examples(
     "npu-rl summary",
     "npu-rl summary --patch 0001-hf-rollout-repeats-once",
-    "npu-rl summary --manifest deepseek-v3-cann --import-time --markdown > summary.md",
+    "npu-rl summary -m deepseek-v3-cann --import-time --markdown > cann.md",
 )
 def summary(
     manifest: ManifestOrWorkspace = None,
