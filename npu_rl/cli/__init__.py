@@ -12,6 +12,9 @@ def program() -> None:
     During that shutdown Python gives signals back to the system: one that arrived then would end a finished command
     as killed.
     """
+    import gc
+
+    gc.set_threshold(100_000)  # at 700 new objects, the walks through what imports make take 7% of a plan
     code = 0
     try:
         main()

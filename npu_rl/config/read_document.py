@@ -16,19 +16,19 @@ from npu_rl.config.quoted_text import Quoted
 def read_document(raw: bytes, name: str, kind: DocumentKind, bundled: bool) -> Document:
     """Read one YAML mapping.
 
-    A bundled file is parsed once: to import PyYAML and parse the flagship's recipe takes 30 ms. What is parsed of other
+    A bundled recipe is parsed once: to import PyYAML and parse the flagship's takes 30 ms. What is parsed of other
     files is not kept, since it may hold secrets.
 
     Raises:
         NpuRlError: The kind's error, with file and line, for anything else.
     """
-    key = sha256(raw)
-    if bundled and (kept := _from_json(name, reading_cache.recall("document", key))):
+    key, keeps = sha256(raw), bundled and kind.kept
+    if keeps and (kept := _from_json(name, reading_cache.recall("document", key))):
         return kept
     from npu_rl.config.yaml_reader import read_yaml
 
     document = read_yaml(raw, name, kind)
-    if bundled:
+    if keeps:
         reading_cache.keep("document", key, _to_json(document))
     return document
 

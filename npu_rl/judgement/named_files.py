@@ -21,7 +21,6 @@ from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe_paths import absolute, function_file, is_outside, split_function
 from npu_rl.recipes.trainer_settings import flatten_mappings, list_settings
 from npu_rl.trainer_code.source_index import Module, SourceIndex
-from npu_rl.trainer_keys.value_flow import ValueFlow, ValueUse
 
 RULES = (
     "reward-function-file",
@@ -155,10 +154,17 @@ class _Files:
     def _values(self, function: ast.FunctionDef, module: Module) -> Iterator[Finding]:
         """The recipe's arguments that the function raises on, as far as its code shows."""
         assert self._code is not None
+        texts = {
+            word: value
+            for word, value in self._recipe.reward.arguments.items()
+            if isinstance(value, str) and value and word in _parameters(function)
+        }
+        if not texts:
+            return
+        from npu_rl.trainer_keys.value_flow import ValueFlow, ValueUse
+
         flow = ValueFlow(SourceIndex(self._code))
-        for word, value in self._recipe.reward.arguments.items():
-            if not isinstance(value, str) or not value or word not in _parameters(function):
-                continue
+        for word, value in texts.items():
             uses = list(flow.follow(ValueUse(module, function, None, {word: math.inf})))
             names = [name for _, one in uses for name in one.compared_names()]
             refused = [

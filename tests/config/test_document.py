@@ -14,6 +14,7 @@ from npu_rl.config.document import Document, Plain
 from npu_rl.config.quoted_text import Quoted
 from npu_rl.config.read_document import read_document
 from npu_rl.errors import RecipeError
+from npu_rl.manifest.manifest_kind import MANIFEST
 from npu_rl.recipes.recipe_kind import RECIPE
 
 RAW = b"""name: mine  # a comment
@@ -86,6 +87,12 @@ def test_an_invalid_file_is_refused_each_time() -> None:
 
 def test_nothing_is_kept_of_a_file_of_ones_own(cache: Path) -> None:
     read(b"env: {MY_TOKEN: hunter2}\n", bundled=False)
+    assert not list(cache.rglob("*.json"))
+
+
+def test_nothing_is_kept_of_a_manifest(cache: Path) -> None:
+    """What is set up and proven rests on the bytes alone."""
+    read_document(RAW, "a.yaml", MANIFEST, bundled=True)
     assert not list(cache.rglob("*.json"))
 
 
