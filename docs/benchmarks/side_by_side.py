@@ -20,6 +20,7 @@ from pathlib import Path
 
 COMMANDS: dict[str, tuple[str, ...]] = {
     "--version": ("--version",),
+    "--help": ("--help",),
     "list": ("list",),
     "setup, nothing to do": ("setup", "--manifest", "quickstart", "--workspace", "{ws}"),
     "verify": ("verify", "--workspace", "{ws}"),

@@ -59,7 +59,7 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def top(
+def _top(
     context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)

@@ -1,4 +1,4 @@
-"""npu-rl diff"""
+"""The command `npu-rl diff`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""npu-rl lock"""
+"""The command `npu-rl lock`."""
 
 from __future__ import annotations
 

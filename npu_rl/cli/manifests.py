@@ -1,4 +1,4 @@
-"""npu-rl manifests"""
+"""The command `npu-rl manifests`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""npu-rl setup"""
+"""The command `npu-rl setup`."""
 
 from __future__ import annotations
 

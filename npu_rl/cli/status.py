@@ -1,4 +1,4 @@
-"""npu-rl status"""
+"""The command `npu-rl status`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""npu-rl summary"""
+"""The command `npu-rl summary`."""
 
 from __future__ import annotations
 

@@ -19,12 +19,15 @@ class DocumentKind:
         bundled: Returns the bundled files by name.
         error: Raised for a file that can't be read.
         invalid: Raised for invalid content, with all errors.
+        kept: Whether the parsed text of bundled files is kept for the next command. What is proven rests on manifests,
+            so theirs is not.
     """
 
     noun: str
     bundled: Callable[[], Mapping[str, Path]]
     error: type[NpuRlError]
     invalid: type[Invalid]
+    kept: bool = False
 
     @property
     def folder(self) -> str:

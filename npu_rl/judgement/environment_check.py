@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from npu_rl.config.finding import Finding, Severity
 from npu_rl.config.problems import shown
 from npu_rl.judgement import environment_table
-from npu_rl.judgement.environment_reads import EnvironmentReads, VariableRead
 from npu_rl.judgement.environment_values import Wrong
 from npu_rl.masking import masked_value
+from npu_rl.trainer_code.answer_cache import AnswerCache
 
 if TYPE_CHECKING:
-    from npu_rl.trainer_keys.key_check import Said
+    from npu_rl.judgement.environment_reads import EnvironmentReads, VariableRead
+    from npu_rl.trainer_keys.key_check import RecipeWithOrigins
 
 RULES = ("environment-value", "environment-name", "environment-owned")
 """The ids of the findings here."""
@@ -62,20 +64,26 @@ class EnvironmentFault:
     certain: bool = False
 
 
-def environment_findings(loaded: Said, environment: Mapping[str, str], code: Path | None) -> list[Finding]:
+def environment_findings(
+    loaded: RecipeWithOrigins,
+    environment: Mapping[str, str],
+    code: Path | None,
+    answers: AnswerCache | None = None,
+) -> list[Finding]:
     """What is wrong with the environment of a recipe's run.
 
     Args:
         loaded: The recipe.
         environment: The manifest's variables with the recipe's over them.
         code: The workspace's code folder; without one, only what no tree reads is judged.
+        answers: What was found in that folder before.
     """
     from npu_rl.trainer_code.adaptation_switches import known_switches
 
     own = loaded.recipe.env
     switches = known_switches(code) if any(name.startswith("NPU_RL_") for name in environment) else {}
     found = []
-    for fault in environment_faults(environment, code, switches):
+    for fault in environment_faults(environment, code, switches, answers):
         severity = Severity.ADVICE if fault.advice else Severity.ERROR
         path = ("env", fault.name)
         by = "" if fault.name in own else f"; the manifest {loaded.recipe.manifest} sets it"
@@ -95,20 +103,25 @@ def environment_findings(loaded: Said, environment: Mapping[str, str], code: Pat
 
 
 def environment_faults(
-    environment: Mapping[str, str], code: Path | None, switches: Collection[str] = ()
+    environment: Mapping[str, str],
+    code: Path | None,
+    switches: Collection[str] = (),
+    answers: AnswerCache | None = None,
 ) -> list[EnvironmentFault]:
     """What is wrong with variables that a recipe or a manifest sets.
 
     code: the workspace's code folder; without one, only variables of CANN, HCCL, torch_npu, Ray and Hydra are judged.
     switches: the adaptations that are known, each with a variable of its own.
+    answers: what was found in the folder before.
     """
-    check = _Check(code, switches)
+    check = _Check(code, switches, answers)
     return [fault for name, value in environment.items() for fault in check.faults(name, value)]
 
 
 class _Check:
-    def __init__(self, code: Path | None, switches: Collection[str]) -> None:
-        self._reads = EnvironmentReads(code) if code else None
+    def __init__(self, code: Path | None, switches: Collection[str], answers: AnswerCache | None) -> None:
+        self._code = code
+        self._answers = answers
         self._switches = {"NPU_RL_" + slug.upper().replace("-", "_"): slug for slug in switches}
 
     def faults(self, name: str, value: str) -> Iterator[EnvironmentFault]:
@@ -122,11 +135,25 @@ class _Check:
             if wrong:
                 yield _of_value(name, value, wrong, environment_table.source_of(name))
         elif name not in environment_table.NAMES:
+            yield from self._by_code(name, value)
+
+    def _by_code(self, name: str, value: str) -> list[EnvironmentFault]:
+        def find() -> list[EnvironmentFault]:
             reads = self._reads.of(name) if self._reads else []
-            if reads:
-                yield from _of_reads(name, value, reads)
-            else:
-                yield from self._unknown(name)
+            return list(_of_reads(name, value, reads) if reads else self._unknown(name))
+
+        if self._answers is None:
+            return find()
+        question = ["environment", name, value, sorted(self._switches)]
+        return self._answers.answer(question, find, _to_json, _from_json)
+
+    @cached_property
+    def _reads(self) -> EnvironmentReads | None:
+        if self._code is None:
+            return None
+        from npu_rl.judgement.environment_reads import EnvironmentReads
+
+        return EnvironmentReads(self._code)
 
     def _of_switch(self, name: str, value: str) -> Iterator[EnvironmentFault]:
         if value.strip().lower() not in ("0", "1", "true", "false", "yes", "no", "on", "off", ""):
@@ -152,6 +179,14 @@ class _Check:
         elif of_tree:
             message = f"nothing in this tree reads {name}"
             yield EnvironmentFault("environment-name", name, message, f"remove env.{name}", advice=True)
+
+
+def _to_json(faults: list[EnvironmentFault]) -> Any:
+    return [asdict(fault) for fault in faults]
+
+
+def _from_json(kept: Any) -> list[EnvironmentFault]:
+    return [EnvironmentFault(**fault) for fault in kept]
 
 
 def near_name(name: str, known: Collection[str]) -> str | None:

@@ -19,8 +19,9 @@ from npu_rl.plan.plan import Plan, plan_of
 from npu_rl.plan.rules.rule_grounds import GROUNDS
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.sizing.machine import Machine
+from npu_rl.trainer_code.answer_cache import AnswerCache
 from npu_rl.trainer_keys.key_check import check_keys, read_trainer
-from npu_rl.trainer_keys.key_resolver import Readers
+from npu_rl.trainer_keys.key_resolver import KeyResolver
 
 _HEAD = "cluster-address"
 _BAD_VALUES = ("invalid-value", "unknown-key", "environment-value", "model-path", "model-checkpoint")
@@ -115,16 +116,19 @@ def _judge(
 ) -> Judgement:
     stranger = _stranger(loaded, tree)
     code = None if tree is None or stranger else tree.code
-    trainer = read_trainer(loaded.recipe, code)
-    config = trainer.tree if isinstance(trainer, Readers) else None
+    answers = None if code is None else AnswerCache(code)
+    trainer = read_trainer(loaded.recipe, code, answers)
+    config = trainer.tree if isinstance(trainer, KeyResolver) else None
     plan = plan_of(loaded, code, machine, config)
     of_keys = [
         *stranger,
         *check_keys(loaded, trainer, code),
-        *environment_findings(loaded, plan.facts.env, code),
+        *environment_findings(loaded, plan.facts.env, code, answers),
         *named_file_findings(loaded, code, here),
         *(_without_head(loaded) if here else ()),
     ]
+    if answers is not None:
+        answers.save()
     of_keys = _without_vaguer(of_keys, plan.findings())
     of_plan = _without(plan.findings(), of_keys, loaded.recipe.plan.except_)
     plan = _stepped_aside(plan, of_plan)
@@ -144,7 +148,7 @@ def _judge(
         plan,
         frozenset(config.entries) if config else frozenset(),
         exceptions.reasons,
-        trainer.unchecked if isinstance(trainer, Readers) else {},
+        trainer.unchecked if isinstance(trainer, KeyResolver) else {},
     )
 
 
@@ -163,7 +167,7 @@ def _without_collections() -> Iterator[None]:
 def _stranger(loaded: LoadedRecipe, tree: AssembledTree | None) -> list[Finding]:
     if tree is None:
         return []
-    wanted = loaded.loaded_manifest.manifest.name
+    wanted = loaded.manifest_facts.name
     if wanted == tree.manifest:
         return []
     path: KeyPath = ("manifest",)

@@ -19,9 +19,8 @@ from npu_rl.judgement import reward_function
 from npu_rl.masking import without_passwords
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe_paths import absolute, function_file, is_outside, split_function
-from npu_rl.recipes.trainer_settings import flat, settings
-from npu_rl.trainer_code.source_index import Module, Sources
-from npu_rl.trainer_keys.value_flow import ValueFlow, ValueUse
+from npu_rl.recipes.trainer_settings import flatten_mappings, list_settings
+from npu_rl.trainer_code.source_index import Module, SourceIndex
 
 RULES = (
     "reward-function-file",
@@ -67,7 +66,7 @@ class _Files:
         self._base = loaded.path.parent
         self._code = code
         self._here = here
-        self._given = {setting.key: setting for setting in flat(settings(loaded.recipe))}
+        self._given = {setting.key: setting for setting in flatten_mappings(list_settings(loaded.recipe))}
 
     # -- the reward function
 
@@ -155,13 +154,22 @@ class _Files:
     def _values(self, function: ast.FunctionDef, module: Module) -> Iterator[Finding]:
         """The recipe's arguments that the function raises on, as far as its code shows."""
         assert self._code is not None
-        flow = ValueFlow(Sources(self._code))
-        for word, value in self._recipe.reward.arguments.items():
-            if not isinstance(value, str) or not value or word not in _parameters(function):
-                continue
+        texts = {
+            word: value
+            for word, value in self._recipe.reward.arguments.items()
+            if isinstance(value, str) and value and word in _parameters(function)
+        }
+        if not texts:
+            return
+        from npu_rl.trainer_keys.value_flow import ValueFlow, ValueUse
+
+        flow = ValueFlow(SourceIndex(self._code))
+        for word, value in texts.items():
             uses = list(flow.follow(ValueUse(module, function, None, {word: math.inf})))
-            names = [name for _, one in uses for name in one.names()]
-            refused = [(use.module.file, refusal) for use, one in uses if (refusal := one.refusal(value))]
+            names = [name for _, one in uses for name in one.compared_names()]
+            refused = [
+                (use.module.file, refusal) for use, one in uses if (refusal := one.find_refusal(value))
+            ]
             if not refused or not names or value in names:
                 continue
             near, (at, refusal) = nearest(value, names), refused[0]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npu_rl.trainer_code.source_files import is_source, source_files
-from npu_rl.trainer_code.source_index import Module, Sources, parse
+from npu_rl.trainer_code.source_index import Module, SourceIndex, parse
 
 _MANAGERS = "verl/workers/reward_manager"
 _REGISTERED = re.compile(rb"^@register\(\s*['\"](\w+)['\"]", re.M)
@@ -87,7 +87,7 @@ def imported_function(path: Path, code: Path, name: str) -> tuple[Module, ast.Fu
         return None
     if ast.unparse(imported.func) not in ("importlib.import_module", "import_module"):
         return None
-    sources, own = Sources(code), path.relative_to(code)
+    sources, own = SourceIndex(code), path.relative_to(code)
     found = [sources.find(f"{module}.{target.attr}") for module in _modules(imported.args[0], own)]
     functions = [
         (module, node)

@@ -35,6 +35,7 @@ class Source(Strict):
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Fault]:
+        """Yield errors of a source that isn't exactly one of its kinds, or drops what it can't."""
         kinds = [kind for kind in ("git", "pypi", "bundle") if kind in data]
         if len(kinds) != 1:
             got = f", not {' and '.join(kinds)}" if kinds else ""
@@ -104,6 +105,7 @@ class PatchEntry(Strict):
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Fault]:
+        """Yield errors of the path."""
         path = data.get("path")
         if isinstance(path, str):
             try:
@@ -170,6 +172,7 @@ class Component(Strict):
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Fault]:
+        """Yield errors of sources and taken paths that don't fit together."""
         yield from _source_rules(data)
         yield from _take_rules(data)
 
@@ -270,6 +273,7 @@ class Manifest(Strict):
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Fault]:
+        """Yield errors across components: reserved, duplicate, unknown and unused names."""
         components = data.get("components")
         if not isinstance(components, Mapping):
             return

@@ -1,4 +1,4 @@
-"""What a recipe is to the search for files by name, and the errors that recipes raise."""
+"""Recipes as a kind of document: where bundled ones lie, and the errors that they raise."""
 
 from __future__ import annotations
 
@@ -14,4 +14,4 @@ class InvalidRecipe(Invalid, RecipeError):
     noun = "recipe"
 
 
-RECIPE = DocumentKind("recipe", bundled_recipes, RecipeError, InvalidRecipe)
+RECIPE = DocumentKind("recipe", bundled_recipes, RecipeError, InvalidRecipe, kept=True)

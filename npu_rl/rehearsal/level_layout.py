@@ -18,7 +18,7 @@ from npu_rl.rehearsal.child_process import run_child
 from npu_rl.rehearsal.layout_report import LayoutReport, NotRehearsed
 from npu_rl.rehearsal.layout_verdict import Found, judge_groups, judge_model
 from npu_rl.rehearsal.model_size_keys import OF_THE_SIZE
-from npu_rl.sizing.divisibility import Check, fit
+from npu_rl.sizing.divisibility import Check, check_sizes
 from npu_rl.sizing.parallelism import Parallelism
 from npu_rl.sizing.process_groups import rollout_groups, train_groups
 
@@ -40,7 +40,7 @@ def rehearse_layout(
     Sizes that don't fit are reported without trying them. Raises NpuRlError if the interpreter fails as a whole.
     """
     begun = monotonic()
-    found: list[Found] = list(fit(layout))
+    found: list[Found] = list(check_sizes(layout))
     stood_in: list[str] = []
     if all(isinstance(item, Check) and item.ok for item in found):
         run = _Children(layout, code, python, environment)
@@ -78,7 +78,7 @@ class _Children:
             "parts": list(parts),
             "world": layout.world,
             "mindspeed": self.mindspeed,
-            "train": layout.train_job(),
+            "train": layout.training_sizes(),
             "rollout": None if layout.rollout is None else vars(layout.rollout),
         }
         limit = _LOADING + _PER_RANK * layout.world * len(parts)

@@ -17,7 +17,7 @@ from npu_rl.masking import Secrets, masked_argument, masked_data, masked_value
 from npu_rl.recipes.dump_recipe import recipe_yaml
 from npu_rl.recipes.recipe_fields import split_address
 from npu_rl.recipes.schema import Recipe
-from npu_rl.recipes.trainer_command import OF_THE_NODE, Command, node_offers
+from npu_rl.recipes.trainer_command import PER_NODE_VARIABLES, Command, node_resources
 from npu_rl.training import tiny_model
 from npu_rl.training.attempt import dump, write_private
 
@@ -69,7 +69,7 @@ def write(runs: Path, prepared: Prepared, command: Command, composed: Mapping[st
 def environment_script(command: Command, known: Secrets) -> str:
     """The environment of the recipe's processes, for work by hand; of no run, and none that Ray needs to start."""
     paths = shlex.quote(os.pathsep.join(command.paths))
-    shared = {name: value for name, value in command.shared.items() if name not in OF_THE_NODE}
+    shared = {name: value for name, value in command.shared.items() if name not in PER_NODE_VARIABLES}
     lines = [
         "# Source this file (any POSIX shell) after CANN's set_env.sh: the variables of the recipe's processes.",
         *_exports(shared, known),
@@ -137,7 +137,7 @@ def ray_scripts(recipe: Recipe, command: Command, known: Secrets) -> dict[str, s
         return {}
     host, port = split_address(recipe.cluster.address)
     ray = [command.python, "-m", "ray.scripts.scripts", "start"]
-    offers = [f"--{name.replace('_', '-')}={_text(value)}" for name, value in node_offers(recipe).items()]
+    offers = [f"--{name.replace('_', '-')}={_text(value)}" for name, value in node_resources(recipe).items()]
     head = [*ray, "--head", f"--port={port}", *offers]
     worker = [*ray, f"--address={recipe.cluster.address}", *offers]
     begin = [

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -110,3 +113,41 @@ def test_the_memory_of_a_die_is_the_recipes(tmp_path: Path) -> None:
     assert json.loads(planned.stdout)["die_memory"] == 32 * 10**9
     assert any(one["rule"].startswith("memory-") and "of 32.0 GB" in one["message"] for one in found)
     assert run_cli(["plan", RECIPE, small, "--die-memory-gb", "64"], env, tmp_path).returncode == 0
+
+
+IMPORTED = """
+import sys
+from npu_rl.cli import main
+try:
+    main()
+except SystemExit:
+    print(*sys.modules, sep="\\n", file=sys.stderr)
+"""
+SLOW = {
+    "yaml",
+    "packaging",
+    "rich",
+    "npu_rl.manifest.schema",
+    "npu_rl.lock.lock_model",
+    "npu_rl.judgement.environment_reads",
+    "npu_rl.trainer_code.hydra_yaml",
+    "npu_rl.trainer_keys.accepted_values",
+}
+
+
+def test_a_second_plan_reads_again_only_what_changed(quickstart_workspace: Path, tmp_path: Path) -> None:
+    """What these modules are imported for is kept."""
+    words = ["plan", "quickstart", "--workspace", str(quickstart_workspace)]
+    time.sleep(2.1)  # a file of the workspace that has just changed may change again at the same time
+
+    def plan(*changes: str) -> tuple[str, set[str]]:
+        command = [sys.executable, "-E", "-c", IMPORTED, *words, *changes]
+        env = clean_env(tmp_path)
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=env, cwd="/")
+        return done.stdout, SLOW.intersection(done.stderr.splitlines())
+
+    (first, cold), (again, warm) = plan(), plan()
+    assert cold >= SLOW - {"rich"} and "rich" not in cold
+    assert again == first and not warm
+    _, other = plan("optimizer.lr=1e-5")
+    assert other <= {"yaml", "npu_rl.trainer_keys.accepted_values"}

@@ -13,7 +13,7 @@ from npu_rl.errors import RecipeError
 from npu_rl.manifest.manifest_kind import find_manifest
 from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.recipes.recipe_kind import RECIPE, InvalidRecipe
-from npu_rl.recipes.trainer_settings import settings as trainer_settings
+from npu_rl.recipes.trainer_settings import list_settings as trainer_settings
 from tests.config.documents import write
 from tests.recipes.examples import EVERYTHING, HERE, MINIMAL
 

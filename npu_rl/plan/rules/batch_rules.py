@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from npu_rl.plan.rules.rule import Rule
-from npu_rl.sizing.batch_arithmetic import Broken
+from npu_rl.sizing.batch_arithmetic import BrokenRule
 from npu_rl.sizing.plan_inputs import ACTOR, ROLLOUT, TRANSFORMER, Facts
 
 _BATCH, _MINI = "data.train_batch_size", f"{ACTOR}.ppo_mini_batch_size"
@@ -17,13 +17,13 @@ _RESPONSE = "data.max_response_length"
 _MASK = 2048  # tokens; the side of the NPU attention's compressed mask
 
 
-def batch_shares(facts: Facts, broken: Mapping[str, Broken]) -> Iterator[Rule]:
+def batch_shares(facts: Facts, broken: Mapping[str, BrokenRule]) -> Iterator[Rule]:
     """How batches divide over replicas and engines. broken: the trainer's own rules that don't hold."""
     prompts, mini = facts.whole(_BATCH), facts.whole(_MINI)
     each = facts.whole(f"{ROLLOUT}.n")
-    if not (prompts and each and facts.copies):
+    if not (prompts and each and facts.replicas):
         return
-    answers, copies = prompts * each, facts.copies
+    answers, copies = prompts * each, facts.replicas
     micro = facts.whole(f"{ACTOR}.ppo_micro_batch_size_per_gpu") or 1
     least = f"{copies} replicas x micro batch {micro} = {copies * micro}"
     said = f"{prompts} prompts x {each} responses = {answers}; {least}"
@@ -48,7 +48,7 @@ def batch_shares(facts: Facts, broken: Mapping[str, Broken]) -> Iterator[Rule]:
         yield from _engine(facts, answers, facts.engines)
 
 
-def _judged(rule: str, broken: Mapping[str, Broken], key: str, said: str, change: str) -> Rule:
+def _judged(rule: str, broken: Mapping[str, BrokenRule], key: str, said: str, change: str) -> Rule:
     fault = broken.get(rule)
     keys = fault.keys if fault else (key,)
     return Rule(rule, fault is None, fault.message if fault else said, fault.fix if fault else change, keys)
@@ -81,7 +81,7 @@ def length_rules(facts: Facts) -> Iterator[Rule]:
     if length is None:
         return
     if facts.shape and facts.shape.positions:
-        reach, stretch = facts.shape.positions, facts.shape.stretch
+        reach, stretch = facts.shape.positions, facts.shape.rope_factor
         yield Rule(
             "model-positions",
             length <= reach * stretch,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from npu_rl.plan.rules.rule import Rule
-from npu_rl.sizing.divisibility import Check, fit
+from npu_rl.sizing.divisibility import Check, check_sizes
 from npu_rl.sizing.plan_inputs import ACTOR, ROLLOUT, TRANSFORMER, Facts
 
 _M = f"{ACTOR}.megatron"
@@ -81,9 +81,9 @@ def layout_rules(facts: Facts) -> Iterator[Rule]:
     layout = facts.layout
     if layout is None:
         return
-    for check in fit(layout):
+    for check in check_sizes(layout):
         change, keys = _CHANGES[check.name]
-        if check.name == "pipeline-layers" and facts.lists_layers:
+        if check.name == "pipeline-layers" and facts.is_cann_trainer:
             change = _LIST_OF_LAYERS
         yield Rule(check.name, check.ok, _figures(check), change, keys)
     yield from _rollout(facts)

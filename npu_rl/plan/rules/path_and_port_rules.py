@@ -14,7 +14,7 @@ _LAST_HCCL = 65520  # whose 16th port is the last one; the manual's limit, as in
 def place_rules(facts: Facts) -> Iterator[Rule]:
     """Files that are at hand are looked at; those that aren't are on the machines of the run."""
     if facts.recipe.megatron and facts.shape is not None:
-        unclean = facts.shape.unclean
+        unclean = facts.shape.unsupported
         yield Rule(
             "clean-model-config",
             not unclean,

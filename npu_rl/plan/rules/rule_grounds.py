@@ -274,7 +274,7 @@ def grounded(rules: Iterable[Rule], upstream: CitedCode) -> Iterator[Rule]:
 def _grounded(rule: Rule, ground: Ground, upstream: CitedCode) -> Rule:
     where: list[str] = []
     for places in ground.places:
-        standing = upstream.look(*places)
+        standing = upstream.find(*places)
         if not standing.holds:
             return replace(rule, ok=True, skipped=standing.why)
         if standing.where:
