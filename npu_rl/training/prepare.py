@@ -291,7 +291,7 @@ def _judged_recipe(
     machine: this one, if it will run the recipe."""
     tree = AssembledTree(layout.code, report.lock.manifest, _manifest_of(report))
     judgement = judge(loaded, tree, machine, here=machine is not None)
-    refusing = judgement.of_keys if rehearse else judgement.findings
+    refusing = judgement.key_findings if rehearse else judgement.findings
     if any(found.severity is Severity.ERROR for found in refusing):
         raise RefusedRecipe(loaded.recipe, judgement.findings, refusing)
     for found in judgement.findings:

@@ -326,7 +326,7 @@ def test_a_long_chain_of_branches_is_read(tmp_path: Path, code: Path) -> None:
     lay(code, {"rewards/long.py": f"x = 0\nif x == -1: pass\n{branches}"})
     assert {one.rule for one in found(code, "reward.function=rewards/long.py:nothing")} == {
         "reward-function-name"
-    } or (reward_function.defined_in(code / "rewards/long.py") is None)
+    } or (reward_function.definitions_in(code / "rewards/long.py") is None)
 
 
 def test_a_pipe_is_not_opened(tmp_path: Path) -> None:
