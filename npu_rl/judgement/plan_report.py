@@ -9,7 +9,7 @@ from typing import Any
 from npu_rl.judgement.judge import Judgement
 from npu_rl.judgement.memory_report import checkpoints_text, memory_json, memory_text
 from npu_rl.memory.memory_parts import gb
-from npu_rl.plan.layout_drawing import drawing
+from npu_rl.plan.layout_drawing import draw_layout
 from npu_rl.plan.plan import Plan
 from npu_rl.plan.rules.rule import Rule
 
@@ -29,7 +29,7 @@ def plan_text(judgement: Judgement, speed: float | None, every_rule: bool = Fals
         f"{recipe.device}, {recipe.cluster.nodes} x {recipe.cluster.dies} = {world}",
     ]
     if plan.fits:
-        lines += ["", "Layout", *_indented(drawing(plan.facts, plan.memory))]
+        lines += ["", "Layout", *_indented(draw_layout(plan.facts, plan.memory))]
     if plan.memory is not None:
         lines += ["", *memory_text(plan.memory, plan.machine.host)]
     lines += ["", *_disk_and_token_lines(plan, speed), "", *rules_text(plan.rules, every_rule), ""]
@@ -50,7 +50,7 @@ def plan_json(judgement: Judgement, speed: float | None) -> dict[str, Any]:
         "host_memory": plan.machine.host,
         "free_disk": plan.machine.disk,
         "rules": [_rule_json(rule) for rule in plan.rules],
-        "layout": drawing(plan.facts, memory) if plan.fits else [],
+        "layout": draw_layout(plan.facts, memory) if plan.fits else [],
         "memory": None if memory is None else memory_json(memory),
         "disk": None if plan.disk is None else asdict(plan.disk),
         "checkpoints": None if plan.checkpoints is None else asdict(plan.checkpoints),
