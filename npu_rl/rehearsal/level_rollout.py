@@ -53,7 +53,7 @@ def rehearse_rollout(prepared: Prepared, record: RunRecord, case: Case, screen: 
 def _checkpoint(small: Prepared, record: RunRecord, screen: Screen) -> DistCheckpoint:
     """The tiny model, and from it a dist checkpoint by the tree's own converter, on as many ranks as train."""
     runs = record.folder.parent
-    place = tiny_model.place(runs, small.recipe, small.interpreter)
+    place = tiny_model.model_folder(runs, small.recipe, small.interpreter)
     command = small.command(runs, record.id, 1, None)
     screen.stage("making the model and the data")
     tiny_model.make(place, small.recipe, small.interpreter, command.environment)
@@ -92,5 +92,5 @@ def _demand(prepared: Prepared) -> None:
             where=prepared.loaded.where("manifest"),
             hint="--rehearse=imports and --rehearse=layout need none of it.",
         )
-    found = interpreter.look(prepared.interpreter.path, REQUIREMENTS)
-    interpreter.demand(found, REQUIREMENTS, by="vLLM's engine", extra="rehearsal-vllm")
+    found = interpreter.probe(prepared.interpreter.path, REQUIREMENTS)
+    interpreter.require(found, REQUIREMENTS, by="vLLM's engine", extra="rehearsal-vllm")

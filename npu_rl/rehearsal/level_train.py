@@ -35,9 +35,11 @@ def attempt_small(
     """Train a recipe that is scaled down. transfer: how far rollout and actor may differ; None is with the rollout
     that has weights of its own, whose limit is known. Raises NpuRlError."""
     standin = transfer is None
-    sketch = small.command(record.folder.parent, record.id, 1, None, rollout=standin)
+    sketch = small.command(record.folder.parent, record.id, 1, None, rollout_standin=standin)
     composed = compose(small, sketch)
-    trained = train.attempt_run(small, record, composed.config, screen, rollout=standin, transfer=transfer)
+    trained = train.run_attempt(
+        small, record, composed.config, screen, rollout_standin=standin, transfer=transfer
+    )
     part.seconds = trained.ended.seconds
 
 

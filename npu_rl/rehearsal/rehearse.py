@@ -26,7 +26,7 @@ from npu_rl.sources.progress import Notify
 from npu_rl.standins import INJECTED, NPU, VLLM
 from npu_rl.training.attempt import dump
 from npu_rl.training.monitor.screen import Screen
-from npu_rl.training.prepare import Prepared, facts, runs_folder
+from npu_rl.training.prepare import Prepared, run_facts, runs_folder
 from npu_rl.training.run_record import RunRecord
 from npu_rl.training.train import new_record
 
@@ -92,7 +92,7 @@ def _record(prepared: Prepared, level: str, suffix: str = "") -> RunRecord:
     base = f"{prepared.recipe.name}.rehearsal{suffix}"
     names = itertools.chain([base], (f"{base}-{number}" for number in itertools.count(2)))
     name = next(name for name in names if not _is_there(runs, name))
-    return new_record(prepared, runs, name, {**facts(prepared), "rehearsal": level})
+    return new_record(prepared, runs, name, {**run_facts(prepared), "rehearsal": level})
 
 
 def _is_there(runs: Path, name: str) -> bool:
