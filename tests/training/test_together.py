@@ -13,7 +13,7 @@ import pytest
 
 from npu_rl.errors import HostError
 from npu_rl.recipes.load_recipe import load_recipe
-from npu_rl.rehearsal.scale_recipe import scaled
+from npu_rl.rehearsal.scale_recipe import scale_recipe
 from npu_rl.training.monitor.metrics import rewards
 from npu_rl.training.monitor.screen import PlainScreen
 from npu_rl.training.prepare import run_facts
@@ -78,7 +78,7 @@ def test_the_record_has_the_recipe_that_ran(tmp_path: Path) -> None:
     run = FakeRun(tmp_path)
     prepared = run.prepared(["steps=5"], ["data.batch=64"])
     record = new_record(prepared, run.runs, "demo", run_facts(prepared))
-    small, _ = scaled(prepared.recipe, record.name)
+    small, _ = scale_recipe(prepared.recipe, record.name)
     run_attempt(prepared.with_recipe(small), record, {}, PlainScreen(io.StringIO()))
     for folder in (record.folder, record.attempts[0].folder):
         written = load_recipe(str(folder / "recipe.yaml")).recipe
