@@ -9,7 +9,7 @@ from __future__ import annotations
 
 def printable(text: str) -> str:
     """Escape control and invisible characters, except for line breaks and tabs."""
-    if text.isprintable():
+    if text.replace("\n", "").replace("\t", "").isprintable():
         return text
     return "".join(c if c.isprintable() or c in "\n\t" else _escaped(c) for c in text)
 

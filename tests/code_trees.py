@@ -13,13 +13,13 @@ from typing import Any
 
 from npu_rl.config.finding import Finding, Severity
 from npu_rl.recipes.schema import Recipe
-from npu_rl.recipes.trainer_settings import flat, merged, settings
-from npu_rl.sizing.batch_arithmetic import Values, broken_rules
+from npu_rl.recipes.trainer_settings import flatten_mappings, last_settings, list_settings
+from npu_rl.sizing.batch_arithmetic import TrainerValues, broken_rules
 from npu_rl.trainer_code.citations import CitedCode
 from npu_rl.trainer_code.hydra_config import compose_files
 from npu_rl.trainer_code.hydra_entry import entry_point
-from npu_rl.trainer_keys.key_check import Said, check_keys, read_trainer
-from npu_rl.trainer_keys.key_resolver import Readers
+from npu_rl.trainer_keys.key_check import RecipeWithOrigins, check_keys, read_trainer
+from npu_rl.trainer_keys.key_resolver import KeyResolver
 
 MODULE = """
 import hydra
@@ -306,14 +306,14 @@ class Checked:
     sizes: list[Finding]
 
 
-def check_recipe(loaded: Said, code: Path | None) -> Checked:
+def check_recipe(loaded: RecipeWithOrigins, code: Path | None) -> Checked:
     """A recipe against a code folder."""
     trainer = read_trainer(loaded.recipe, code)
     found = check_keys(loaded, trainer, code)
     errors = [one for one in found if one.severity is Severity.ERROR]
-    given = merged(list(flat(settings(loaded.recipe))))
-    tree = trainer.tree if isinstance(trainer, Readers) else None
-    values = Values({key: setting.value for key, setting in given.items()}, tree)
+    given = last_settings(list(flatten_mappings(list_settings(loaded.recipe))))
+    tree = trainer.tree if isinstance(trainer, KeyResolver) else None
+    values = TrainerValues({key: setting.value for key, setting in given.items()}, tree)
     sizes = []
     for broken in broken_rules(values, loaded.recipe.megatron, CitedCode(code)):
         setting = next((given[key] for key in broken.keys if key in given), None)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import atexit
+import compileall
 import os
 import shutil
 import signal
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from tests.support import BYTE_CODE, clean_env, run_cli
+from tests.support import BYTE_CODE, ROOT, clean_env, run_cli
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell without job control ignores it for what it starts in the background, and children would inherit that.
@@ -28,6 +29,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 if BYTE_CODE not in os.environ:
     os.environ[BYTE_CODE] = tempfile.mkdtemp(prefix="npu-rl-byte-code-")
     atexit.register(shutil.rmtree, os.environ[BYTE_CODE], ignore_errors=True)
+
+# Some thousand processes start npu-rl, and none of them writes byte code: without this each would compile it anew.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    compileall.compile_dir(str(ROOT / "npu_rl"), quiet=2)
 
 # Tests that call npu-rl in this process keep out of the user's own store, byte code and log.
 if "NPU_RL_TEST_CACHE" not in os.environ:

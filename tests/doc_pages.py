@@ -163,7 +163,8 @@ def prepare(
     manifest = (folder / "mine.yaml").read_text(encoding="utf-8")
     (folder / "merge.yaml").write_text(manifest.replace(", how: pick", ""), encoding="utf-8")
     (folder / "patched.yaml").write_text(
-        manifest.replace("[verl/54c9b73]", "[./fix.patch]"), encoding="utf-8"
+        re.sub(r"^ +merge:.*\n", "", manifest, flags=re.M).replace("[verl/54c9b73]", "[./fix.patch]"),
+        encoding="utf-8",
     )
     patch = (ROOT / "patchsets/verl/54c9b73/0001-prelude-patch.patch").read_text(encoding="utf-8")
     (folder / "fix.patch").write_text(

@@ -189,6 +189,24 @@ def test_every_json_example_has_the_keys_of_the_real_output(
             assert list(one) == list(other)
 
 
+KEYS = re.findall(
+    r"^\| `npu-rl ([^`]+)` \| (`.+`) \|$", (ROOT / "docs" / "json.md").read_text(encoding="utf-8"), re.M
+)
+
+
+@pytest.mark.parametrize(("command", "keys"), KEYS, ids=[command for command, _ in KEYS])
+def test_the_tables_of_json_have_the_keys_of_the_real_output(
+    command: str, keys: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    words = command.split()
+    if words == ["status"]:
+        words += ["--workspace", str(request.getfixturevalue("quickstart_workspace"))]
+    done = run_cli([*words, "--json"], clean_env(tmp_path), tmp_path)
+    said = json.loads(done.stdout)
+    for entry in said if isinstance(said, list) else [said]:
+        assert list(entry) == re.findall(r"`(\w+)`", keys)
+
+
 # -- links and names
 
 
@@ -242,7 +260,8 @@ def test_every_page_is_reached_from_the_readme() -> None:
 def test_each_own_noun_is_defined_once() -> None:
     text = (ROOT / "docs" / "concepts.md").read_text(encoding="utf-8")
     nouns = "manifest component pin pick drift lock store patchset workspace receipt recipe plan rehearsal stand-in"
-    for noun in [*nouns.split(), "adaptation", "hunk state"]:
+    more = "take unit rule finding attempt level adaptation"
+    for noun in [*nouns.split(), *more.split(), "hunk state"]:
         assert text.count(f"\n| {noun} | ") == 1, noun
 
 

@@ -15,7 +15,7 @@ from npu_rl.lock import lock_model
 from npu_rl.manifest.load_manifest import load_manifest
 from npu_rl.resolve.resolve_lock import rebuild_lock
 from npu_rl.resolve.upstream_repository import Context
-from npu_rl.sources.git_fetch import Network
+from npu_rl.sources.git_remote import Network
 from npu_rl.sources.progress import Silent
 from npu_rl.store import Store
 from tests.support import ROOT, clean_env, run_cli

@@ -7,8 +7,11 @@ import sys
 
 
 def program() -> None:
-    """Be the process `npu-rl`: run `main`, then end without Python's own way down, on which it gives signals back to
-    the system: one that came there would end a finished command as killed."""
+    """Run `main` as the process `npu-rl`, and end it without Python's own shutdown.
+
+    During that shutdown Python gives signals back to the system: one that arrived then would end a finished command
+    as killed.
+    """
     code = 0
     try:
         main()
@@ -21,8 +24,11 @@ def program() -> None:
 
 
 def main() -> None:
-    """Run npu-rl. Exit codes: 0 done, 1 failed, 2 usage, 3 the workspace or host is not what it should be;
-    130, 143 and 129: ended by SIGINT (Ctrl-C), SIGTERM or SIGHUP."""
+    """Run the command and exit with its code.
+
+    Exit codes: 0 done, 1 failed, 2 usage, 3 the workspace or host is not what it should be; 130, 143 and 129: ended by
+    SIGINT (Ctrl-C), SIGTERM or SIGHUP.
+    """
     if not sys.flags.ignore_environment:  # as the installed command sets it
         from npu_rl.cli.isolation import isolate
 
@@ -111,8 +117,7 @@ def _words(error: OSError) -> str:
 
 
 def _with_level(words: list[str]) -> list[str]:
-    """`--rehearse` without a level means all of them: an option's value that may be left out, which the parser
-    can't express."""
+    """Give `--rehearse` without a level the level `all`: the parser has no options with an optional value."""
     levels = (
         "imports",
         "layout",

@@ -19,6 +19,7 @@ app = typer.Typer(
             "train": "train:train",
             "status": "status:status",
             "diff": "diff:diff",
+            "summary": "summary:summary",
             "lock": "lock:lock",
             "manifests": "manifests:app",
             "recipes": "recipes:app",
@@ -43,7 +44,7 @@ app = typer.Typer(
                 "Exit codes",
                 (
                     "0  done",
-                    "1  failed: an invalid file, a source, a patch, a run, a recipe that does not fit",
+                    "1  failed: an invalid file, source, patch or run; a recipe that does not fit",
                     "2  wrong usage: an unknown option, an option without its value",
                     "3  the workspace differs from its lock, or this machine lacks something",
                     "129, 130, 143  ended by SIGHUP, SIGINT (Ctrl-C), SIGTERM",
@@ -58,7 +59,7 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def top(
+def _top(
     context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)

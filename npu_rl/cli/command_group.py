@@ -41,6 +41,7 @@ class Command(TyperCommand):
         self.params.append(_verbose())
 
     def invoke(self, ctx: Any) -> Any:
+        """Run the command between the first and the last entry of the log of git commands."""
         from npu_rl.git import command_log
 
         command_log.begin(sys.argv[1:])
@@ -60,6 +61,15 @@ class LazyGroup(TyperGroup):
         super().__init__(**options)
         self.commands: MutableMapping[str, Any] = _Commands(self.table)
         self.params.append(_verbose())
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the commands by their summaries. Building their options, too, takes a sixth of `--help`."""
+        listed: dict[str, Any] = {
+            name: TyperCommand(name, help=_summary(place))
+            for name, place in self.table.items()
+            if not place.startswith(HIDDEN)
+        }
+        TyperGroup(commands=listed).format_commands(ctx, formatter)
 
 
 def lazy(table: Mapping[str, str]) -> type[LazyGroup]:
@@ -102,10 +112,20 @@ class _Commands(MutableMapping[str, Any]):
         raise TypeError("commands are named in the table of their group")
 
 
+def _found(place: str) -> Any:
+    """Return the function of a command, or the Typer of a group."""
+    module, _, attribute = place.removeprefix(HIDDEN).partition(":")
+    return getattr(import_module(f"npu_rl.cli.{module}"), attribute)
+
+
+def _summary(place: str) -> str | None:
+    found = _found(place)
+    return found.info.help if isinstance(found, typer.Typer) else found.__doc__
+
+
 def _command(name: str, place: str) -> Any:
     hidden = place.startswith(HIDDEN)
-    module, _, attribute = place.removeprefix(HIDDEN).partition(":")
-    found = getattr(import_module(f"npu_rl.cli.{module}"), attribute)
+    found = _found(place)
     if isinstance(found, typer.Typer):
         group = typer.main.get_command(found)
         group.name = name

@@ -1,4 +1,4 @@
-"""npu-rl diff"""
+"""The command `npu-rl diff`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from npu_rl.cli.show import say_text, tell
 @examples(
     "npu-rl diff",
     "npu-rl diff > my-changes.patch",
-    "npu-rl diff --component verl > 0001-my-fix.patch   # for `patches:` of a manifest",
+    "npu-rl diff --component verl > 0001-my-fix.patch   # for its `patches:`",
 )
 def diff(
     workspace: Workspace = None,

@@ -12,8 +12,10 @@ import sys
 
 
 def isolate() -> None:
-    """Start again with `python -E` if PYTHONPATH names a folder other than our own, or a module came from the
-    current folder; else only take that folder off sys.path.
+    """Start again with `python -E` if Python could have imported, or did import, a stray file.
+
+    That is so if PYTHONPATH names a folder other than our own, or a module came from the current folder. Else only
+    that folder is removed from sys.path.
 
     Imports nothing that Python has not loaded at its start: it could be a stray file.
     """

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from npu_rl.cli.show import print_json, say, tell
 
 _QUOTED = "'([^']+)'"
-_OF_TRAINER = re.compile(r"is set with (overrides\.[\w.-]+)=\.\.\.$")
-_MEANT = re.compile(rf"^unknown key; did you mean ({_QUOTED}(?: or {_QUOTED})*)\?")
+_OF_TRAINER = r"is set with (overrides\.[\w.-]+)=\.\.\.$"
+_MEANT = rf"^unknown key; did you mean ({_QUOTED}(?: or {_QUOTED})*)\?"
 
 if TYPE_CHECKING:
     from npu_rl.config.finding import Finding
@@ -38,10 +38,10 @@ def tree_of(workspace: Path | None) -> AssembledTree | None:
     """The tree of the workspace named, or of the one that is found; None if there is none."""
     from npu_rl.judgement.judge import AssembledTree
     from npu_rl.workspace.discovery import open_workspace_if_any
-    from npu_rl.workspace.receipt import read_lock
+    from npu_rl.workspace.locked_manifest import manifest_of
 
     layout = open_workspace_if_any(workspace, tell)
-    return None if layout is None else AssembledTree(layout.code, read_lock(layout)[0].manifest)
+    return None if layout is None else AssembledTree(layout.code, manifest_of(layout))
 
 
 def rows(findings: Iterable[Finding]) -> list[dict[str, Any]]:
@@ -78,7 +78,7 @@ def _fix(problem: Problem) -> str:
     """What the message asks whether it was meant, as an instruction; "" if it asks nothing."""
     from npu_rl.config.problems import dotted
 
-    meant, trainers = _MEANT.search(problem.message), _OF_TRAINER.search(problem.message)
+    meant, trainers = re.search(_MEANT, problem.message), re.search(_OF_TRAINER, problem.message)
     if meant is None and trainers is None:
         return ""
     names = re.findall(_QUOTED, meant[1]) if meant else [trainers[1]] if trainers else []

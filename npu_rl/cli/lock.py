@@ -1,4 +1,4 @@
-"""npu-rl lock"""
+"""The command `npu-rl lock`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LISTED = 10  # paths of a merge outside what is taken
 
 @examples(
     "npu-rl lock --manifest ./my-stack.yaml",
-    "npu-rl lock --manifest ./my-stack.yaml --update verl   # the others keep their pins",
+    "npu-rl lock --manifest ./my-stack.yaml --update verl   # no other component",
     "npu-rl lock --manifest ./my-stack.yaml --check",
 )
 def lock(
@@ -55,7 +55,7 @@ def lock(
     """
     from npu_rl.errors import UsageError
     from npu_rl.resolve import relock
-    from npu_rl.sources.git_fetch import Network
+    from npu_rl.sources.git_remote import Network
     from npu_rl.sources.url_rewriting import load_rewrites
 
     if check and update:
@@ -96,10 +96,12 @@ def _print(lock: Lock) -> None:
         say(f"{name}: {component.shown_pin()}")
         for merge in component.merges:
             inside, outside = len(merge.inside), len(merge.outside)
+            commits = f"{merge.count} commit{'' if merge.count == 1 else 's'}"
+            say(f"  {merge.how} {merge.ref} at {short(merge.head)}: {commits}, drift {merge.drift}")
             say(
-                f"  {merge.how} {merge.ref} at {short(merge.head)}: {merge.count} commits, drift {merge.drift}"
+                f"    {inside} file{'' if inside == 1 else 's'} inside what is taken, {outside} outside"
+                + (":" if outside else "")
             )
-            say(f"    {inside} files inside what is taken, {outside} outside" + (":" if outside else ""))
             for path in merge.outside[:_LISTED]:
                 say(f"      outside: {path}")
             if outside > _LISTED:

@@ -1,4 +1,4 @@
-"""npu-rl manifests"""
+"""The command `npu-rl manifests`."""
 
 from __future__ import annotations
 
@@ -101,9 +101,17 @@ def check(manifest: NamedManifest, json: Json = False) -> None:
     from npu_rl.cli.manifest_environment import notes_and_errors
     from npu_rl.cli.show import print_json, say, tell
     from npu_rl.manifest.load_manifest import load_manifest
+    from npu_rl.manifest.manifest_kind import InvalidManifest, find_manifest
     from npu_rl.masking import masked_text
 
-    loaded = load_manifest(manifest)
+    try:
+        loaded = load_manifest(manifest)
+    except InvalidManifest as error:
+        if not json:
+            raise
+        found = {"errors": [masked_text(str(problem)) for problem in error.problems], "notes": []}
+        print_json({"ok": False, "manifest": manifest, "path": str(find_manifest(manifest)), **found})
+        raise SystemExit(1) from None
     notes, errors = notes_and_errors(loaded)
     if json:
         shown = {"errors": list(map(masked_text, errors)), "notes": list(map(masked_text, notes))}

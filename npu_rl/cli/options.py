@@ -27,6 +27,17 @@ Manifest = Annotated[
     str,
     typer.Option("--manifest", "-m", metavar="MANIFEST", help=_MANIFEST, autocompletion=_manifest_names),
 ]
+ManifestOrWorkspace = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "--manifest",
+        "-m",
+        metavar="MANIFEST",
+        help=_MANIFEST,
+        autocompletion=_manifest_names,
+        show_default=False,
+    ),
+]
 NamedManifest = Annotated[
     str, typer.Argument(metavar="MANIFEST", help=_MANIFEST, autocompletion=_manifest_names)
 ]

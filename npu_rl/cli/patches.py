@@ -1,4 +1,4 @@
-"""npu-rl patches"""
+"""The command `npu-rl patches`."""
 
 from __future__ import annotations
 

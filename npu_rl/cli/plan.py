@@ -1,4 +1,4 @@
-"""npu-rl plan"""
+"""The command `npu-rl plan`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""npu-rl recipes"""
+"""The command `npu-rl recipes`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""npu-rl setup"""
+"""The command `npu-rl setup`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 @examples(
     "npu-rl setup --manifest quickstart",
-    "npu-rl setup --manifest deepseek-r1-zero --workspace /data/r1-zero --python /opt/train/bin/python",
-    "npu-rl setup --manifest ./my-stack.yaml --rewrite https://github.com/=https://mirror.example/",
+    "npu-rl setup --manifest deepseek-r1-zero --python /opt/train/bin/python",
+    "npu-rl setup -m ./my.yaml --rewrite https://github.com/=https://git.example/",
 )
 def setup(
     manifest: Manifest,
@@ -106,7 +106,7 @@ def _set_up(
     python: str | None,
 ) -> Outcome:
     from npu_rl.cli.show import tell, watcher
-    from npu_rl.sources.git_fetch import Network
+    from npu_rl.sources.git_remote import Network
     from npu_rl.sources.url_rewriting import load_rewrites
     from npu_rl.workspace import setup
 

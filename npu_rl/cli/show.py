@@ -6,7 +6,6 @@ anybody, and must neither steer a terminal nor pass for a line of ours.
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 from contextlib import AbstractContextManager
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
 
 def print_json(value: Any) -> None:
     """One document, stable order, on standard output."""
+    import json
+
     utf8 = (sys.stdout.encoding or "").lower() in ("utf-8", "utf8")  # JSON is read as UTF-8; else it is ASCII
     text = json.dumps(value, indent=2, ensure_ascii=not utf8)
     print("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text))
@@ -65,6 +66,7 @@ class PlainWatcher:
         self._lock = threading.Lock()
 
     def begin(self, component: str, source: str) -> None:
+        """Print the component and its source, once."""
         with self._lock:
             if (component + source) in self._asked:
                 return
@@ -72,12 +74,14 @@ class PlainWatcher:
         tell(f"{component}: fetching from {source}")
 
     def advance(self, component: str, text: str, fraction: float | None) -> None:
-        pass
+        """Print nothing: a log needs no progress."""
 
     def note(self, component: str, message: str) -> None:
+        """Print the event."""
         tell(f"{component}: {message}")
 
     def end(self, component: str, size: int) -> None:
+        """Print how much was received."""
         if size:
             tell(f"{component}: {amount(size)}")
 
@@ -116,18 +120,22 @@ class LiveWatcher:
             return self._tasks[component]
 
     def begin(self, component: str, source: str) -> None:
+        """Show the source beside the bar."""
         self._progress_update(component, description=one_line(source))
 
     def advance(self, component: str, text: str, fraction: float | None) -> None:
+        """Move the bar."""
         self._progress_update(
             component, description=one_line(text), **({} if fraction is None else {"completed": fraction})
         )
 
     def note(self, component: str, message: str) -> None:
+        """Print the event above the bars."""
         self._task(component)
         self._progress.console.print(printable(f"{component}: {message}"), markup=False, highlight=False)
 
     def end(self, component: str, size: int) -> None:
+        """Fill the bar and show how much was received."""
         if size:
             self._progress_update(component, completed=1.0, description=amount(size))
 

@@ -14,14 +14,20 @@ Handler = Callable[[int, "FrameType | None"], None]
 
 
 def end_at_once() -> None:
-    """End the process then and there. For times at which nothing is begun: an exception that comes up amid an
-    import, or while Python ends, is printed or lost."""
+    """Make a signal end the process immediately, without an exception.
+
+    For times at which nothing has been started: an exception that is raised amid an import, or while Python ends,
+    is printed or lost.
+    """
     _handle(lambda number, _frame: os._exit(128 + number))
 
 
 def interrupt(came: list[int]) -> None:
-    """Raise KeyboardInterrupt in the main thread, so that what is staged is removed; the signal's number is added
-    to `came` before."""
+    """Make a signal raise KeyboardInterrupt in the main thread, so that what is staged is removed.
+
+    Args:
+        came: Where the signal's number is added first.
+    """
 
     def note(number: int, _frame: FrameType | None) -> None:
         came.append(number)

@@ -1,4 +1,4 @@
-"""npu-rl status"""
+"""The command `npu-rl status`."""
 
 from __future__ import annotations
 
@@ -54,6 +54,7 @@ def status(workspace: Workspace = None, json: Json = False) -> None:
     for line in stack_lines(lock):
         say(line)
     changed = len({d.path for d in report.drift})
-    say(f"  {'clean' if report.ok else f'{changed} local changes: npu-rl verify'}")
+    changes = f"{changed} local change{'' if changed == 1 else 's'}"
+    say(f"  {'clean' if report.ok else f'{changes}: npu-rl verify'}")
     for name in kept:
         say(f"  kept      {layout.kept / name}")

@@ -1,4 +1,4 @@
-"""npu-rl store"""
+"""The command `npu-rl store`."""
 
 from __future__ import annotations
 

@@ -9,8 +9,10 @@ import sys
 
 
 def prepare() -> None:
-    """Give those that the caller closed to /dev/null: the next file opened would get their number, and what any
-    library prints would go into it."""
+    """Open streams that the caller closed on /dev/null.
+
+    The next file opened would get their number, and what any library prints would go into it.
+    """
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         stream = getattr(sys, name)
         if stream is None:
@@ -32,8 +34,11 @@ def complain(message: str) -> None:
 
 
 def flush() -> bool:
-    """Whether all that was said is out. If not it is told why and given up, so that Python's own end does not
-    fail on it once more, with exit code 120. A closed pipe isn't told: its reader had enough."""
+    """Flush the output, and return whether all of it was written.
+
+    A stream that fails is reported and redirected to /dev/null, so that Python's own end doesn't fail on it once more,
+    with exit code 120. A closed pipe isn't reported: its reader had enough.
+    """
     whole = True
     for name, stream in ("standard output", sys.__stdout__), ("standard error", sys.__stderr__):
         if stream is None:  # was closed by the caller

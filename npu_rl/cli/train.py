@@ -1,4 +1,4 @@
-"""npu-rl train"""
+"""The command `npu-rl train`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from npu_rl.cli import judged, proving
 from npu_rl.cli.command_group import examples
 from npu_rl.cli.options import Expect, Json, Overrides, Python, Recipe, Workspace
 from npu_rl.cli.show import print_json, say, say_text, tell, tell_text
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 @examples(
     "npu-rl train quickstart",
-    "npu-rl train deepseek-r1-zero-256die --rehearse   # on this CPU, all levels that apply",
+    "npu-rl train deepseek-r1-zero-256die --rehearse   # on this CPU",
     "npu-rl train ./my-recipe.yaml optimizer.lr=1e-6 --dry-run",
 )
 def train(
@@ -62,6 +61,7 @@ def train(
 
     Through Ray on NPUs, or on this CPU: a recipe whose device is cpu, and every rehearsal.
     """
+    from npu_rl.cli import judged, proving
     from npu_rl.training.prepare import RefusedRecipe, prepare
     from npu_rl.workspace.discovery import open_workspace
     from npu_rl.workspace.expected_digest import lock_digest
@@ -148,6 +148,7 @@ def _print(prepared: Prepared, trained: TrainedRun) -> None:
 
 
 def _plan(prepared: Prepared, as_json: bool) -> None:
+    from npu_rl.cli import judged
     from npu_rl.training.dry_run import lacks_cluster_address
     from npu_rl.training.train import write_dry_run
 

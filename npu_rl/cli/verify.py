@@ -1,4 +1,4 @@
-"""npu-rl verify"""
+"""The command `npu-rl verify`."""
 
 from __future__ import annotations
 

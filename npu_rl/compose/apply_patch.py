@@ -16,7 +16,7 @@ from npu_rl.errors import PatchError
 from npu_rl.git.command import Git
 from npu_rl.git.messages import GitError
 from npu_rl.git.objects import SYMLINK
-from npu_rl.patches.hunk_headings import crosses_twins, misplaced
+from npu_rl.patches.hunk_headings import misplaced, moved_to_twin
 from npu_rl.patches.hunk_match import Kind, Location, apply_exact, explain, locate
 from npu_rl.patches.patch_model import FilePatch, Hunk, Patch
 
@@ -141,7 +141,7 @@ def _why_not(
     if elsewhere is not None:
         return "heading", elsewhere
     if location.offset and tolerance.offset is None:
-        crossing = crosses_twins(content, hunk, location.offset, path)
+        crossing = moved_to_twin(content, hunk, location.offset, path)
         if crossing is not None:
             return "twin", f"{crossing} `offset: {abs(location.offset)}` would allow it."
     return None

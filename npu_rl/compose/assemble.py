@@ -205,5 +205,12 @@ def _patch_message(name: str, patch: LockedPatch) -> str:
     return _trailers(
         f"Apply {patch.name} to {name}",
         [],
-        [("Component", name), ("Patch", patch.file), ("Patch-SHA256", patch.sha256), ("Tree", patch.tree)],
+        [
+            ("Component", name),
+            ("Patch", patch.file),
+            ("Patch-SHA256", patch.sha256),
+            ("Repair", patch.repair if patch.repair != "none" else None),
+            ("Replaces", patch.replaces),
+            ("Tree", patch.tree),
+        ],
     )

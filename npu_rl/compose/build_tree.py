@@ -15,7 +15,7 @@ from npu_rl.compose.runtime_tree import write_runtime
 from npu_rl.errors import ComposeError
 from npu_rl.git.objects import TREE, Entry, invalid_name_reason, nested, short
 from npu_rl.lock.lock_model import Lock, LockedComponent, LockedPatch
-from npu_rl.patches.carry_hunks import trace
+from npu_rl.patches.carry_hunks import trace_hunks
 from npu_rl.patches.parse_patch import parse_patch
 from npu_rl.patches.patch_model import Patch as ParsedPatch
 
@@ -239,7 +239,7 @@ def _traced(
     root: str,
 ) -> list[dict[str, Any]]:
     found = []
-    for record in trace(stack, base, offsets=offsets):
+    for record in trace_hunks(stack, base, offsets=offsets):
         component, _, patch = record.patch.partition("/")
         found.append({**replace(record, component=component, patch=patch).to_json(), "root": root})
     return found

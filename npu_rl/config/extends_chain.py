@@ -9,11 +9,12 @@ from pathlib import Path
 
 from npu_rl.bundled import data_root
 from npu_rl.config import text_checks
+from npu_rl.config.document import Document, Plain
 from npu_rl.config.document_kind import DocumentKind
 from npu_rl.config.file_digests import BUNDLED, read_bounded, sha256
 from npu_rl.config.find_file import find_bundled
 from npu_rl.config.problems import Problem, shown
-from npu_rl.config.yaml_reader import Document, Plain, read_yaml
+from npu_rl.config.read_document import read_document
 
 PARENT_LIMIT = 8
 
@@ -79,7 +80,7 @@ def _read(kind: DocumentKind, request: _FileRequest) -> ChainFile:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         what = f"The {kind.noun} {shown(request.shown_as)} can't be read"
         raise kind.error(what, where=request.where, why=reason, hint="Check the path.") from error
-    document = read_yaml(raw, request.shown_as, kind)
+    document = read_document(raw, request.shown_as, kind, request.bundled)
     return ChainFile(path, request.bundled, sha256(raw), document, _extends(kind, document))
 
 

@@ -8,12 +8,12 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from npu_rl.config.document import Document
 from npu_rl.config.document_kind import DocumentKind
 from npu_rl.config.extends_chain import ChainFile
 from npu_rl.config.layers import Layer, Lists, Node, overlay
 from npu_rl.config.problems import Problem
-from npu_rl.config.validation_errors import explain
-from npu_rl.config.yaml_reader import Document
+from npu_rl.config.validation_errors import Suggest, explain, no_suggestion
 
 Rebase = Callable[[Document, "Path | None", Path], "list[Problem]"]
 Model = TypeVar("Model", bound=BaseModel)
@@ -41,7 +41,12 @@ def merge(
 
 
 def checked(
-    model: type[Model], layer: Layer, problems: Sequence[Problem], kind: DocumentKind, order: Sequence[str]
+    model: type[Model],
+    layer: Layer,
+    problems: Sequence[Problem],
+    kind: DocumentKind,
+    order: Sequence[str],
+    suggest: Suggest = no_suggestion,
 ) -> Model:
     """Validate the merged data as a model.
 
@@ -49,12 +54,13 @@ def checked(
 
     Args:
         order: Names of the files, the requested one first; errors are sorted by it.
+        suggest: Finds replacements of unknown keys.
     """
     found = list(problems)
     try:
         result = model.model_validate(layer.data)
     except ValidationError as error:
-        found.extend(explain(error, model, layer, {problem.path for problem in problems}, order))
+        found.extend(explain(error, model, layer, {problem.path for problem in problems}, order, suggest))
     if found:
         rank = {name: index for index, name in enumerate(order)}
         found.sort(key=lambda problem: (rank[problem.file], problem.line))

@@ -28,12 +28,6 @@ class Strict(BaseModel):
         del data
         yield from ()
 
-    @classmethod
-    def suggested_key(cls, path: KeyPath) -> str:
-        """Return the dotted key that replaces an unknown one; "" if only similar spellings are to be suggested."""
-        del path
-        return ""
-
     @model_validator(mode="wrap")
     @classmethod
     def _collect_faults(cls, data: Any, handler: Callable[[Any], Self]) -> Self:

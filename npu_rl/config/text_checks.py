@@ -14,6 +14,7 @@ from npu_rl.git.objects import MAXIMUM_DEPTH, invalid_name_reason, is_dot_git
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 PIN_PATTERN = r"^[0-9a-f]{40}$"
+SHA256_PATTERN = r"^[0-9a-f]{64}$"
 VARIABLE_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
 PATCHSET_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._+-]*/[A-Za-z0-9][A-Za-z0-9._+-]*$"
 DISTRIBUTION_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$"
@@ -73,6 +74,15 @@ def check_full_ref(value: str) -> str:
         )
     _check_ref_format(f"refs/heads/{value}")
     raise ValueError(_short_ref(value))
+
+
+def check_sha256(value: str) -> str:
+    """Return a SHA-256 digest in lower case hexadecimal; ValueError for any other text."""
+    if not _matches(SHA256_PATTERN, value):
+        raise ValueError(
+            "must be a SHA-256 digest, 64 lower case hexadecimal digits: sha256sum FILE prints it"
+        )
+    return value
 
 
 def check_pin(value: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -12,10 +12,18 @@ from pydantic_core import ErrorDetails
 
 from npu_rl.config.layers import Layer
 from npu_rl.config.problems import KeyPath, Problem, shown
-from npu_rl.config.strict_model import Strict
 from npu_rl.config.suggest import did_you_mean, question
 
 _KEY = "[key]"
+
+Suggest = Callable[[KeyPath], str]
+"""Returns the dotted key that replaces an unknown one; "" if only similar spellings are to be suggested."""
+
+
+def no_suggestion(path: KeyPath) -> str:
+    """Suggest nothing but keys with a similar spelling."""
+    del path
+    return ""
 
 
 def explain(
@@ -24,12 +32,14 @@ def explain(
     layer: Layer,
     known: Collection[KeyPath],
     order: Sequence[str],
+    suggest: Suggest = no_suggestion,
 ) -> Iterator[Problem]:
     """Yield each error of `error` as a problem with the file and line of its value.
 
     Args:
         known: Key paths that already have a problem; errors that follow from those are left out.
         order: The files, each child before its parent.
+        suggest: Finds replacements of unknown keys.
     """
     misnamed: set[KeyPath] = set()  # entries that look like a misspelt name of the parent
     for detail in error.errors(include_url=False):
@@ -40,7 +50,7 @@ def explain(
         if path in misnamed and path != written:
             continue
         origin = layer.origins[path]
-        message = _message(detail, model)
+        message = _message(detail, model, suggest)
         if detail["type"] == "missing" and (
             renamed_message := _misnamed_entry(detail["loc"], model, layer, order)
         ):
@@ -82,10 +92,10 @@ def keys_of(model: type[BaseModel]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
+def _message(detail: ErrorDetails, model: type[BaseModel], suggest: Suggest) -> str:
     kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
     if kind == "extra_forbidden":
-        return _unknown_key(detail["loc"], model)
+        return _unknown_key(detail["loc"], model, suggest)
     if kind == "missing":
         return f"required key {detail['loc'][-1]!r} is missing"
     if kind == "literal_error":
@@ -118,17 +128,17 @@ def _field_at(path: KeyPath, model: type[BaseModel]) -> FieldInfo | None:
     return next((field for name, field in fields if (field.alias or name) == path[-1]), None)
 
 
-def unknown_key(path: KeyPath, model: type[BaseModel]) -> str | None:
+def unknown_key(path: KeyPath, model: type[BaseModel], suggest: Suggest = no_suggestion) -> str | None:
     """Return the message for a key path that the model does not have; None if it has it."""
     for length in range(1, len(path) + 1):
         holder = _model_at(model, path[: length - 1])
         if holder is not None and path[length - 1] not in keys_of(holder):
-            return _unknown_key(path[:length], model)
+            return _unknown_key(path[:length], model, suggest)
     return None
 
 
-def _unknown_key(path: KeyPath, model: type[BaseModel]) -> str:
-    meant = model.suggested_key(path) if issubclass(model, Strict) else ""
+def _unknown_key(path: KeyPath, model: type[BaseModel], suggest: Suggest) -> str:
+    meant = suggest(path)
     if meant:
         return f"unknown key{question([meant])}"
     holder = _model_at(model, path[:-1])

@@ -10,36 +10,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NoReturn, Union
+from typing import NoReturn
 
 import yaml
 
+from npu_rl.config.document import DEPTH_LIMIT, Document, Plain
 from npu_rl.config.document_kind import DocumentKind
 from npu_rl.config.file_digests import SIZE_LIMIT
 from npu_rl.config.problems import KeyPath, shown
 from npu_rl.config.quoted_text import Quoted
 
-DEPTH_LIMIT = 32
 NODE_LIMIT = 20_000
-
-Plain = Union[str, None, "list[Plain]", "dict[str, Plain]"]
 
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
-
-
-@dataclass(frozen=True)
-class Document:
-    """A mapping read from one file.
-
-    Attributes:
-        name: The file, as messages show it.
-        lines: Key path to line, from 1; 0 for a value that is not in a file, such as an argument.
-    """
-
-    name: str
-    data: dict[str, Plain]
-    lines: dict[KeyPath, int]
 
 
 @dataclass(frozen=True)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from npu_rl.config.finding import Finding, Severity
 from npu_rl.config.problems import shown
 from npu_rl.judgement import environment_table
-from npu_rl.judgement.environment_reads import EnvironmentReads, VariableRead
 from npu_rl.judgement.environment_values import InvalidValue
 from npu_rl.masking import masked_value
+from npu_rl.trainer_code.answer_cache import AnswerCache
 
 if TYPE_CHECKING:
-    from npu_rl.trainer_keys.key_check import Said
+    from npu_rl.judgement.environment_reads import EnvironmentReads, VariableRead
+    from npu_rl.trainer_keys.key_check import RecipeWithOrigins
 
 RULES = ("environment-value", "environment-name", "environment-owned")
 """Ids of the findings of this module."""
@@ -66,19 +68,25 @@ class EnvironmentFault:
     certain: bool = False
 
 
-def environment_findings(loaded: Said, environment: Mapping[str, str], code: Path | None) -> list[Finding]:
+def environment_findings(
+    loaded: RecipeWithOrigins,
+    environment: Mapping[str, str],
+    code: Path | None,
+    answers: AnswerCache | None = None,
+) -> list[Finding]:
     """Return the findings on the environment of a recipe's run.
 
     Args:
         environment: The manifest's variables with the recipe's over them.
         code: The workspace's code folder; None checks only variables that no tree reads.
+        answers: What was found in that folder before.
     """
     from npu_rl.trainer_code.adaptation_switches import known_switches
 
     own = loaded.recipe.env
     switches = known_switches(code) if any(name.startswith("NPU_RL_") for name in environment) else {}
     found = []
-    for fault in environment_faults(environment, code, switches):
+    for fault in environment_faults(environment, code, switches, answers):
         severity = Severity.ADVICE if fault.advice else Severity.ERROR
         path = ("env", fault.name)
         by = "" if fault.name in own else f"; the manifest {loaded.recipe.manifest} sets it"
@@ -98,21 +106,26 @@ def environment_findings(loaded: Said, environment: Mapping[str, str], code: Pat
 
 
 def environment_faults(
-    environment: Mapping[str, str], code: Path | None, switches: Collection[str] = ()
+    environment: Mapping[str, str],
+    code: Path | None,
+    switches: Collection[str] = (),
+    answers: AnswerCache | None = None,
 ) -> list[EnvironmentFault]:
     """Return the faults of environment variables that a recipe or a manifest sets.
 
     Args:
         code: The workspace's code folder; None checks only variables of CANN, HCCL, torch_npu, Ray and Hydra.
         switches: Names of the known adaptations; each has a variable NPU_RL_<NAME>.
+        answers: What was found in that folder before.
     """
-    check = _EnvironmentCheck(code, switches)
+    check = _EnvironmentCheck(code, switches, answers)
     return [fault for name, value in environment.items() for fault in check.faults(name, value)]
 
 
 class _EnvironmentCheck:
-    def __init__(self, code: Path | None, switches: Collection[str]) -> None:
-        self._reads = EnvironmentReads(code) if code else None
+    def __init__(self, code: Path | None, switches: Collection[str], answers: AnswerCache | None) -> None:
+        self._code = code
+        self._answers = answers
         self._switches = {"NPU_RL_" + slug.upper().replace("-", "_"): slug for slug in switches}
 
     def faults(self, name: str, value: str) -> Iterator[EnvironmentFault]:
@@ -126,11 +139,27 @@ class _EnvironmentCheck:
             if wrong:
                 yield _invalid_value(name, value, wrong, environment_table.source_of(name))
         elif name not in environment_table.NAMES:
+            yield from self._faults_by_reads(name, value)
+
+    def _faults_by_reads(self, name: str, value: str) -> list[EnvironmentFault]:
+        """Return the faults that the tree's reads of a variable show, or that were found before."""
+
+        def find() -> list[EnvironmentFault]:
             reads = self._reads.reads_of(name) if self._reads else []
-            if reads:
-                yield from _read_faults(name, value, reads)
-            else:
-                yield from self._unknown_name_faults(name)
+            return list(_read_faults(name, value, reads) if reads else self._unknown_name_faults(name))
+
+        if self._answers is None:
+            return find()
+        question = ["environment", name, value, sorted(self._switches)]
+        return self._answers.answer(question, find, _to_json, _from_json)
+
+    @cached_property
+    def _reads(self) -> EnvironmentReads | None:
+        if self._code is None:
+            return None
+        from npu_rl.judgement.environment_reads import EnvironmentReads
+
+        return EnvironmentReads(self._code)
 
     def _switch_faults(self, name: str, value: str) -> Iterator[EnvironmentFault]:
         if value.strip().lower() not in ("0", "1", "true", "false", "yes", "no", "on", "off", ""):
@@ -156,6 +185,14 @@ class _EnvironmentCheck:
         elif of_tree:
             message = f"nothing in this tree reads {name}"
             yield EnvironmentFault("environment-name", name, message, f"remove env.{name}", advice=True)
+
+
+def _to_json(faults: list[EnvironmentFault]) -> Any:
+    return [asdict(fault) for fault in faults]
+
+
+def _from_json(data: Any) -> list[EnvironmentFault]:
+    return [EnvironmentFault(**fault) for fault in data]
 
 
 def near_name(name: str, known: Collection[str]) -> str | None:

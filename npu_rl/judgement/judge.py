@@ -19,8 +19,9 @@ from npu_rl.plan.plan import Plan, plan_of
 from npu_rl.plan.rules.rule_grounds import GROUNDS
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.sizing.machine import Machine
+from npu_rl.trainer_code.answer_cache import AnswerCache
 from npu_rl.trainer_keys.key_check import check_keys, read_trainer
-from npu_rl.trainer_keys.key_resolver import Readers
+from npu_rl.trainer_keys.key_resolver import KeyResolver
 
 _CLUSTER_ADDRESS = "cluster-address"
 _VALUE_RULES = ("invalid-value", "unknown-key", "environment-value", "model-path", "model-checkpoint")
@@ -117,16 +118,19 @@ def _judge(
 ) -> Judgement:
     mismatch = _manifest_mismatch(loaded, tree)
     code = None if tree is None or mismatch else tree.code
-    trainer = read_trainer(loaded.recipe, code)
-    config = trainer.tree if isinstance(trainer, Readers) else None
+    answers = None if code is None else AnswerCache(code)
+    trainer = read_trainer(loaded.recipe, code, answers)
+    config = trainer.tree if isinstance(trainer, KeyResolver) else None
     plan = plan_of(loaded, code, machine, config)
     key_findings = [
         *mismatch,
         *check_keys(loaded, trainer, code),
-        *environment_findings(loaded, plan.facts.env, code),
+        *environment_findings(loaded, plan.facts.env, code, answers),
         *named_file_findings(loaded, code, here),
         *(_missing_cluster_address(loaded) if here else ()),
     ]
+    if answers is not None:
+        answers.save()
     key_findings = _drop_unexplained(key_findings, plan.findings())
     plan_findings = _drop_implied(plan.findings(), key_findings, loaded.recipe.plan.except_)
     plan = _skip_implied_rules(plan, plan_findings)
@@ -146,7 +150,7 @@ def _judge(
         plan,
         frozenset(config.entries) if config else frozenset(),
         exceptions.reasons,
-        trainer.unchecked if isinstance(trainer, Readers) else {},
+        trainer.unchecked if isinstance(trainer, KeyResolver) else {},
     )
 
 
@@ -165,7 +169,7 @@ def _garbage_collection_paused() -> Iterator[None]:
 def _manifest_mismatch(loaded: LoadedRecipe, tree: AssembledTree | None) -> list[Finding]:
     if tree is None:
         return []
-    wanted = loaded.loaded_manifest.manifest.name
+    wanted = loaded.manifest_facts.name
     if wanted == tree.manifest:
         return []
     path: KeyPath = ("manifest",)

@@ -19,8 +19,8 @@ from npu_rl.judgement import reward_function
 from npu_rl.masking import without_passwords
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe_paths import absolute, function_file, is_outside, split_function
-from npu_rl.recipes.trainer_settings import flat, settings
-from npu_rl.trainer_code.source_index import Module, Sources
+from npu_rl.recipes.trainer_settings import flatten_mappings, list_settings
+from npu_rl.trainer_code.source_index import Module, SourceIndex
 from npu_rl.trainer_keys.value_flow import ValueFlow, ValueUse
 
 RULES = (
@@ -66,7 +66,7 @@ class _NamedFileCheck:
         self._base = loaded.path.parent
         self._code = code
         self._here = here
-        self._settings = {setting.key: setting for setting in flat(settings(loaded.recipe))}
+        self._settings = {setting.key: setting for setting in flatten_mappings(list_settings(loaded.recipe))}
 
     # -- the reward function
 
@@ -157,13 +157,15 @@ class _NamedFileCheck:
     def _check_argument_values(self, function: ast.FunctionDef, module: Module) -> Iterator[Finding]:
         """Yield findings on the recipe's arguments for which the function's code shows that it raises."""
         assert self._code is not None
-        flow = ValueFlow(Sources(self._code))
+        flow = ValueFlow(SourceIndex(self._code))
         for word, value in self._recipe.reward.arguments.items():
             if not isinstance(value, str) or not value or word not in _parameters(function):
                 continue
             uses = list(flow.follow(ValueUse(module, function, None, {word: math.inf})))
-            names = [name for _, one in uses for name in one.names()]
-            refused = [(use.module.file, refusal) for use, one in uses if (refusal := one.refusal(value))]
+            names = [name for _, one in uses for name in one.compared_names()]
+            refused = [
+                (use.module.file, refusal) for use, one in uses if (refusal := one.find_refusal(value))
+            ]
             if not refused or not names or value in names:
                 continue
             near, (at, refusal) = nearest(value, names), refused[0]

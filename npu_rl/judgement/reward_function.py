@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from npu_rl.trainer_code.source_files import is_source, source_files
-from npu_rl.trainer_code.source_index import Module, Sources, parse
+from npu_rl.trainer_code.source_index import Module, SourceIndex, parse
 
 _MANAGERS = "verl/workers/reward_manager"
 _REGISTERED = re.compile(rb"^@register\(\s*['\"](\w+)['\"]", re.M)
@@ -71,12 +72,13 @@ def definitions_in(path: Path) -> ModuleDefinitions | None:
         else:
             bound += [
                 node.id
-                for node in ast.walk(statement)
+                for node in _own_nodes(statement)
                 if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
             ]
     called = {getattr(node.func, "id", "") for node in ast.walk(tree) if isinstance(node, ast.Call)}
     may_define_more |= "__getattr__" in bound or bool(called & {"globals", "exec", "setattr", "vars"})
-    once = {name: node for name, node in functions.items() if bound.count(name) == 1}
+    times = Counter(bound)
+    once = {name: node for name, node in functions.items() if times[name] == 1}
     return ModuleDefinitions(frozenset(bound), once, tuple(callables), may_define_more)
 
 
@@ -101,7 +103,7 @@ def imported_function(path: Path, code: Path, name: str) -> tuple[Module, ast.Fu
         return None
     if ast.unparse(imported.func) not in ("importlib.import_module", "import_module"):
         return None
-    sources, own = Sources(code), path.relative_to(code)
+    sources, own = SourceIndex(code), path.relative_to(code)
     found = [sources.find(f"{module}.{target.attr}") for module in _modules(imported.args[0], own)]
     functions = [
         (module, node)
@@ -193,5 +195,17 @@ def _module_statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
         if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             for inner in ("finalbody", "orelse", "body"):
                 waiting += reversed(getattr(statement, inner, []))
-            for handler in getattr(statement, "handlers", []):
-                waiting += reversed(handler.body)
+            for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
+                waiting += reversed(part.body)
+
+
+def _own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
+    """Yield the nodes of a statement without those of the statements inside it.
+
+    Walking each statement whole takes minutes for a chain of some thousand `elif`.
+    """
+    waiting: list[ast.AST] = [statement]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting += [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.stmt)]

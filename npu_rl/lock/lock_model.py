@@ -137,6 +137,8 @@ class LockedPatch:
         sha256: Digest of the bytes of that file.
         offsets: Hunk number to the accepted offset in lines.
         eol: "lf" if CRLF line ends are converted to LF before the patch is applied.
+        repair: "final-newline" if the newline that its end lacks is added before.
+        replaces: The patch that it is used instead of, as "COMPONENT:path"; empty for none.
     """
 
     name: str
@@ -150,10 +152,14 @@ class LockedPatch:
     exclude: tuple[t.Glob, ...] = ()
     offsets: dict[str, int] = field(default_factory=dict)
     eol: t.Eol = "keep"
+    repair: t.Repair = "none"
+    replaces: str = ""
 
     def applied_text(self, data: bytes) -> bytes:
         """Return the text to apply, given the bytes of the file."""
-        return data.replace(b"\r\n", b"\n") if self.eol == "lf" else data
+        if self.eol == "lf":
+            data = data.replace(b"\r\n", b"\n")
+        return data + b"\n" if self.repair == "final-newline" else data
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from npu_rl.config import text_checks
+from npu_rl.config.document import Document, Plain
 from npu_rl.config.layers import APPEND
 from npu_rl.config.problems import KeyPath, Problem
-from npu_rl.config.yaml_reader import Document, Plain
 
 _Visit = Callable[[str, KeyPath], str]
 

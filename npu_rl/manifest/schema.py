@@ -35,6 +35,7 @@ class Source(Strict):
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Fault]:
+        """Yield errors of a source that isn't exactly one of its kinds, or drops what it can't."""
         kinds = [kind for kind in ("git", "pypi", "bundle") if kind in data]
         if len(kinds) != 1:
             got = f", not {' and '.join(kinds)}" if kinds else ""
@@ -58,6 +59,16 @@ class Merge(Strict):
     )
 
 
+class ReplacedPatch(Strict):
+    """A patch file of a component that another patch is used instead of."""
+
+    from_: f.Name = Field(alias="from", description="The component whose files hold it.")
+    path: f.RelativePath = Field(description="Its path in the component.")
+    sha256: f.Sha256 = Field(
+        description="Digest of its bytes. A pin with another file is refused: it may no longer need replacing."
+    )
+
+
 class PatchEntry(Strict):
     """Patches to apply: a patchset, a folder or one file. A bare text in the manifest is its `path`."""
 
@@ -74,12 +85,27 @@ class PatchEntry(Strict):
     eol: Literal["keep", "lf"] = Field(
         default="keep", description="lf: a patch whose own lines end in CRLF gets LF before it is applied."
     )
+    repair: Literal["none", "final-newline"] = Field(
+        default="none",
+        description="final-newline: a patch that ends in the middle of its last line gets the newline it lacks.",
+    )
     from_: f.Name | None = Field(
         default=None, alias="from", description="The component whose files hold the patch."
     )
+    replaces: ReplacedPatch | None = Field(
+        default=None, description="The damaged patch of a component that this one is used instead of."
+    )
+
+    def component_files(self) -> Iterator[tuple[str, str]]:
+        """Yield the component and path of each file or folder of another component that the entry reads."""
+        if self.from_ is not None:
+            yield self.from_, self.path
+        if self.replaces is not None:
+            yield self.replaces.from_, self.replaces.path
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Fault]:
+        """Yield errors of the path."""
         path = data.get("path")
         if isinstance(path, str):
             try:
@@ -146,6 +172,7 @@ class Component(Strict):
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Fault]:
+        """Yield errors of sources and taken paths that don't fit together."""
         yield from _source_rules(data)
         yield from _take_rules(data)
 
@@ -246,6 +273,7 @@ class Manifest(Strict):
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Fault]:
+        """Yield errors across components: reserved, duplicate, unknown and unused names."""
         components = data.get("components")
         if not isinstance(components, Mapping):
             return
@@ -302,5 +330,11 @@ def _patch_origins(data: Mapping[str, Any], components: Mapping[str, Any]) -> It
     for path, holder in patch_holders:
         patches = holder.get("patches") if isinstance(holder, Mapping) else None
         for index, entry in enumerate(_items(patches)):
-            if isinstance(entry, Mapping) and isinstance(entry.get("from"), str):
-                yield (*path, "patches", index, "from"), entry["from"]
+            if not isinstance(entry, Mapping):
+                continue
+            where = (*path, "patches", index)
+            if isinstance(entry.get("from"), str):
+                yield (*where, "from"), entry["from"]
+            replaced = entry.get("replaces")
+            if isinstance(replaced, Mapping) and isinstance(replaced.get("from"), str):
+                yield (*where, "replaces", "from"), replaced["from"]

@@ -30,7 +30,8 @@ COMPONENT: dict[str, Any] = {
 }
 
 
-_NO_ORIGINS = {"properties": {"patches": {"not": {"contains": {"type": "object", "required": ["from"]}}}}}
+_ORIGIN = {"type": "object", "anyOf": [{"required": ["from"]}, {"required": ["replaces"]}]}
+_NO_ORIGINS = {"properties": {"patches": {"not": {"contains": _ORIGIN}}}}
 # A component without `take` must hold patches for another: whether for which one, JSON Schema can't follow.
 MANIFEST: dict[str, Any] = {
     "if": {"properties": {"tree": _NO_ORIGINS, "components": {"additionalProperties": _NO_ORIGINS}}},

@@ -1,1 +1,1 @@
-"""Estimates of what lies in a device's and in a host's memory, phase by phase of a step."""
+"""Estimates of the memory of a device and of a host in each phase of a step."""

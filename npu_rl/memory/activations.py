@@ -1,7 +1,7 @@
-"""Activations and logits of one micro batch: what a layer keeps for its backward pass, what a forward pass needs.
+"""Activations and logits of one micro batch: those kept for the backward pass, and those of a forward pass.
 
 Activations are estimates: bf16, fused attention, tokens spread evenly over the experts. Logits are counted as verl's
-code makes them (55e3c5b), for sequences as long as the recipe allows: an upper bound.
+code computes them (55e3c5b), for the longest sequences that the recipe allows: an upper bound.
 """
 
 from __future__ import annotations
@@ -35,8 +35,14 @@ FSDP_LOGITS = {
 
 
 @dataclass(frozen=True)
-class Spread:
-    """Over how many ranks a micro batch's work is divided. sequence_parallel: norms and dispatch by tensor, too."""
+class WorkSplit:
+    """The ranks over which a micro batch's work is divided.
+
+    Attributes:
+        tensor: Tensor parallel size.
+        expert_tensor: Tensor parallel size of the experts.
+        sequence_parallel: Whether tensor ranks also divide norms and dispatch.
+    """
 
     tensor: int = 1
     expert_tensor: int = 1
@@ -44,15 +50,20 @@ class Spread:
 
     @property
     def rows(self) -> int:
-        """Ranks that divide the tokens of the hidden states."""
+        """The ranks that divide the tokens of the hidden states."""
         return self.tensor if self.sequence_parallel else 1
 
 
 @dataclass(frozen=True)
 class Recompute:
-    """Megatron's recomputation. granularity: full, selective or None; method: uniform, block or None.
+    """Megatron's recomputation.
 
-    layers: of a uniform chunk, or of those that block computes again, where 0 or less is none of them; None: not set.
+    Attributes:
+        granularity: full, selective or None.
+        method: uniform, block or None.
+        layers: Layers of a uniform chunk, or those that block recomputes, where 0 or less is none; None if it isn't
+            set.
+        modules: The modules that selective recomputes.
     """
 
     granularity: str | None = None
@@ -61,67 +72,83 @@ class Recompute:
     modules: tuple[str, ...] = ("core_attn",)
 
 
-def kept_for_backward(shape: ModelConfig, layers: range, tokens: int, spread: Spread, how: Recompute) -> int:
-    """Bytes that the layers of a stage keep of one micro batch until its backward pass.
+def kept_for_backward(
+    shape: ModelConfig, layers: range, tokens: int, split: WorkSplit, recompute: Recompute
+) -> int:
+    """Return the bytes that the layers of a stage keep of one micro batch until its backward pass.
 
-    Full recomputation keeps the input of each chunk of `how.layers` layers (uniform), or the inputs of the first
-    `how.layers` layers and all of the others (block): megatron/core/transformer/transformer_block.py:372@core_v0.12.1.
+    Full recomputation keeps the input of each chunk of `recompute.layers` layers (uniform), or the inputs of the
+    first `recompute.layers` layers and all activations of the others (block). Source:
+    megatron/core/transformer/transformer_block.py:372@core_v0.12.1.
     """
-    each = tokens // spread.rows * shape.hidden * _BF16
-    if how.granularity != "full":
-        return sum(_kept(shape, number, tokens, spread, how) for number in layers)
-    if how.method == "block":
-        again = _again(layers, how)
-        rest = layers[again:]
-        return again * each + sum(_kept(shape, number, tokens, spread, how) for number in rest)
-    return -(-len(layers) // max(1, how.layers or 1)) * each
+    each = tokens // split.rows * shape.hidden * _BF16
+    if recompute.granularity != "full":
+        return sum(_layer_activations(shape, number, tokens, split, recompute) for number in layers)
+    if recompute.method == "block":
+        recomputed = _recomputed_layers(layers, recompute)
+        rest = layers[recomputed:]
+        return recomputed * each + sum(
+            _layer_activations(shape, number, tokens, split, recompute) for number in rest
+        )
+    return -(-len(layers) // max(1, recompute.layers or 1)) * each
 
 
-def working_set(shape: ModelConfig, layers: range, tokens: int, spread: Spread, how: Recompute) -> int:
-    """Bytes of what is computed again at once in the backward pass; 0 without full recomputation."""
-    if how.granularity != "full" or (how.method == "block" and not _again(layers, how)):
+def working_set(
+    shape: ModelConfig, layers: range, tokens: int, split: WorkSplit, recompute: Recompute
+) -> int:
+    """Return the bytes that are recomputed at once in the backward pass; 0 without full recomputation."""
+    if recompute.granularity != "full" or (
+        recompute.method == "block" and not _recomputed_layers(layers, recompute)
+    ):
         return 0
-    together = max(1, how.layers or 1) if how.method != "block" else 1
-    sizes = sorted((_kept(shape, number, tokens, spread, how) for number in layers), reverse=True)
+    together = max(1, recompute.layers or 1) if recompute.method != "block" else 1
+    sizes = sorted(
+        (_layer_activations(shape, number, tokens, split, recompute) for number in layers), reverse=True
+    )
     return sum(sizes[:together])
 
 
-def forward_peak(shape: ModelConfig, tokens: int, spread: Spread) -> int:
-    """Bytes that a forward pass without gradients needs at once: one layer's attention or its experts."""
+def forward_peak(shape: ModelConfig, tokens: int, split: WorkSplit) -> int:
+    """Return the peak bytes of a forward pass without gradients: those of one layer's attention or experts."""
     hidden = 2 * tokens * shape.hidden
-    attention = tokens * _attention(shape, spread)
+    attention = tokens * _attention_elements(shape, split)
     last = shape.layers - 1  # a layer with experts, where there are any
-    return _BF16 * (hidden + max(attention, _feed_forward(shape, last, tokens, spread)))
+    return _BF16 * (hidden + max(attention, _feed_forward_elements(shape, last, tokens, split)))
 
 
-def _again(layers: range, how: Recompute) -> int:
-    """Layers that `block` computes again (transformer_block.py:397@core_v0.12.1)."""
-    return len(layers) if how.layers is None else min(max(0, how.layers), len(layers))
+def _recomputed_layers(layers: range, recompute: Recompute) -> int:
+    """Return the number of layers that `block` recomputes (transformer_block.py:397@core_v0.12.1)."""
+    return len(layers) if recompute.layers is None else min(max(0, recompute.layers), len(layers))
 
 
-def _kept(shape: ModelConfig, number: int, tokens: int, spread: Spread, how: Recompute) -> int:
-    elements = 4 * tokens // spread.rows * shape.hidden + tokens * _attention(shape, spread)
+def _layer_activations(
+    shape: ModelConfig, number: int, tokens: int, split: WorkSplit, recompute: Recompute
+) -> int:
+    elements = 4 * tokens // split.rows * shape.hidden + tokens * _attention_elements(shape, split)
     part = "mlp" if shape.is_dense(number) else "moe"
-    if how.granularity != "selective" or part not in how.modules:
-        elements += _feed_forward(shape, number, tokens, spread)
+    if recompute.granularity != "selective" or part not in recompute.modules:
+        elements += _feed_forward_elements(shape, number, tokens, split)
     return _BF16 * elements
 
 
-def _attention(shape: ModelConfig, spread: Spread) -> int:
-    """Elements a token: queries, keys, values as projected and as used, and the output."""
+def _attention_elements(shape: ModelConfig, split: WorkSplit) -> int:
+    """Return the elements of a token: queries, keys, values as projected and as used, and the output."""
     if shape.latent is None:
-        queries, keys = shape.heads * shape.head, shape.kv_heads * shape.head
-        return (3 * queries + 3 * keys) // spread.tensor
+        queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+        return (3 * queries + 3 * keys) // split.tensor
     latent = shape.latent
-    head = latent.plain + latent.rotary
-    down = (latent.query_rank or 0) + latent.cache_rank + latent.rotary
-    return down + shape.heads * (2 * head + latent.plain + 2 * latent.value) // spread.tensor
+    head = latent.nope_dim + latent.rope_dim
+    down = (latent.query_rank or 0) + latent.cache_rank + latent.rope_dim
+    return down + shape.heads * (2 * head + latent.nope_dim + 2 * latent.value_dim) // split.tensor
 
 
-def _feed_forward(shape: ModelConfig, number: int, tokens: int, spread: Spread) -> int:
-    """Elements of all tokens. With experts: each token's rows sent and returned, gate, up and their product."""
+def _feed_forward_elements(shape: ModelConfig, number: int, tokens: int, split: WorkSplit) -> int:
+    """Return the elements of all tokens.
+
+    With experts these are each token's rows sent and returned, gate, up and their product.
+    """
     if shape.is_dense(number):
-        return tokens * 3 * shape.feed_forward // spread.tensor
-    routed = 2 * shape.hidden * spread.expert_tensor + 3 * shape.expert_width
-    shared = 3 * shape.shared_width // spread.tensor
-    return tokens // spread.rows * shape.experts_per_token * routed + tokens * shared
+        return tokens * 3 * shape.feed_forward // split.tensor
+    routed = 2 * shape.hidden * split.expert_tensor + 3 * shape.expert_width
+    shared = 3 * shape.shared_width // split.tensor
+    return tokens // split.rows * shape.experts_per_token * routed + tokens * shared

@@ -1,4 +1,4 @@
-"""What is on a die beside tensors: HCCL's buffers, CANN's context."""
+"""Memory of a die besides tensors: HCCL's buffers and CANN's context."""
 
 from __future__ import annotations
 
@@ -20,7 +20,14 @@ capacity less reserved less free is 0.35 in vllm-ascend#1127, 0.36 in #1987, 0.4
 
 @dataclass(frozen=True)
 class Overhead:
-    """early: made before the rollout's engine measures the die; late: by training after that. groups: of HCCL."""
+    """HCCL's buffers and CANN's context on one die.
+
+    Attributes:
+        early: Parts that are allocated before the rollout's engine measures the die.
+        late: Parts that training allocates after that.
+        groups: HCCL's groups of more than one rank.
+        buffer_mb: Size of one buffer, in 2^20 bytes.
+    """
 
     early: Parts
     late: Parts
@@ -29,15 +36,15 @@ class Overhead:
 
     @property
     def parts(self) -> Parts:
-        """Both."""
+        """All parts."""
         return present([*self.early.items(), *self.late.items()])
 
 
 def overhead_of(facts: Facts, layout: Parallelism) -> Overhead:
-    """HCCL's buffers by communicator, as set or by default, and one process's context. Nothing on a CPU.
+    """Return the overhead on a die of a layout; nothing on a CPU.
 
-    A communicator takes its buffers at its first collective. Counted are those of more than one rank: all ranks, the
-    training's, the engine's and, where it divides experts, vllm-ascend's own for MC2
+    A communicator allocates its buffers at its first collective. Counted are those of more than one rank: all ranks,
+    the training's, the engine's and, where it divides experts, vllm-ascend's own for MC2
     (vllm_ascend/distributed/parallel_state.py:8@v0.9.1rc2).
     """
     sizes = train_groups(layout)
@@ -62,6 +69,6 @@ def overhead_of(facts: Facts, layout: Parallelism) -> Overhead:
 
 
 def buffer_mb(facts: Facts) -> int:
-    """HCCL_BUFFSIZE as set, or its default where it is not set or no number, in 2^20 bytes."""
+    """Return HCCL_BUFFSIZE in 2^20 bytes; its default if it isn't set or is no number."""
     given = facts.env.get("HCCL_BUFFSIZE", "").strip()
     return int(given) if given.isascii() and given.isdigit() and int(given) > 0 else HCCL_MB

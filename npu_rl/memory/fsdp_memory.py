@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from npu_rl.memory.activations import (
     FSDP_LOGITS,
     Recompute,
-    Spread,
+    WorkSplit,
     forward_peak,
     kept_for_backward,
     working_set,
@@ -21,43 +21,43 @@ from npu_rl.memory.training_memory import (
     StageMemory,
     Training,
     divided,
-    fused,
     has_entropy,
     has_reference,
-    larger,
+    larger_of,
+    uses_fused_kernels,
 )
 from npu_rl.sizing.micro_batches import MicroBatch
 from npu_rl.sizing.model_config import ModelConfig
 from npu_rl.sizing.parallelism import Parallelism
 from npu_rl.sizing.plan_inputs import ACTOR, Facts
-from npu_rl.sizing.weight_sizes import EMBEDDING, HEAD, layer, whole
+from npu_rl.sizing.weight_sizes import EMBEDDING, HEAD, count_parameters, layer
 
 _BF16, _FP32 = 2, 4
 _MODEL = "actor_rollout_ref.model"
 
 
 def fsdp_training(facts: Facts, layout: Parallelism, shape: ModelConfig) -> Training:
-    """The actor's and the reference's memory on a die."""
-    made = _Fsdp(facts, layout, shape)
-    ranks = made.ranks
+    """Return the memory of the actor and the reference on a die."""
+    memory = _FsdpMemory(facts, layout, shape)
+    ranks = memory.ranks
     return Training(
-        stages=(made.stage,),
-        update=made.update,
-        old_log_prob=made.old_log_prob,
-        reference=made.reference if has_reference(facts) else None,
+        stages=(memory.stage,),
+        update=memory.update,
+        old_log_prob=memory.old_log_prob,
+        reference=memory.reference if has_reference(facts) else None,
         gathered=_FP32 * max(shape.vocabulary * shape.hidden, shape.feed_forward * shape.hidden),
         assumed=(
-            f"FSDP over {ranks} {'rank' if ranks == 1 else 'ranks'}: weights and gradients {made.size} bytes, Adam's "
-            f"two moments {2 * made.size}, all sharded; the reference in bf16 on the host",
+            f"FSDP over {ranks} {'rank' if ranks == 1 else 'ranks'}: weights and gradients {memory.size} bytes, Adam's "
+            f"two moments {2 * memory.size}, all sharded; the reference in bf16 on the host",
             "gathered: embedding and head, two layers, one unit's gradients in bf16 and fp32, at the fullest moment",
             "activations, an estimate: "
-            + ("each layer keeps its input" if made.recompute.granularity else "all layers keep theirs"),
+            + ("each layer keeps its input" if memory.recompute.granularity else "all layers keep theirs"),
             "weights go to the engine tensor by tensor, each gathered in fp32",
         ),
     )
 
 
-class _Fsdp:
+class _FsdpMemory:
     def __init__(self, facts: Facts, layout: Parallelism, shape: ModelConfig) -> None:
         self._facts, self._shape = facts, shape
         shard = layout.train.shard
@@ -72,14 +72,14 @@ class _Fsdp:
         # gradient checkpointing is on unless a value says otherwise (verl/trainer/config/model/hf_model.yaml)
         checkpointing = facts.values.value(f"{_MODEL}.enable_gradient_checkpointing") is not False
         self.recompute = Recompute("full", "uniform", 1) if checkpointing else Recompute()
-        self._spread = Spread(sequence_parallel=False)
-        self.stage = self._whole()
+        self._split = WorkSplit(sequence_parallel=False)
+        self.stage = self._stage_memory()
         self._units = _units(shape, self.ranks, layout.strategy)
 
-    def _whole(self) -> StageMemory:
-        counts = whole(self._shape)
-        mine = divided(sum(counts.values()), self.ranks)
-        weights, states = self.size * mine, 2 * self.size * mine
+    def _stage_memory(self) -> StageMemory:
+        counts = count_parameters(self._shape)
+        sharded = divided(sum(counts.values()), self.ranks)
+        weights, states = self.size * sharded, 2 * self.size * sharded
         optimizer = weights if self._all_on_host else 0
         return StageMemory(
             range(self._shape.layers),
@@ -91,7 +91,7 @@ class _Fsdp:
                 [
                     (Part.ACTOR_WEIGHTS, weights if self._offload else 0),
                     (Part.ACTOR_GRADIENTS, optimizer),
-                    (Part.REFERENCE_WEIGHTS, _BF16 * mine if has_reference(self._facts) else 0),
+                    (Part.REFERENCE_WEIGHTS, _BF16 * sharded if has_reference(self._facts) else 0),
                     (Part.OPTIMIZER, states if self._offload_optimizer else 0),
                 ]
             ),
@@ -100,24 +100,24 @@ class _Fsdp:
         )
 
     def update(self, _stage: int, micro: MicroBatch) -> Parts:
-        """The shards of weights, gradients and optimizer, and the fullest moment of the backward pass."""
+        """Return the shards of weights, gradients and optimizer, and the peak of the backward pass."""
         one, shape = self.stage, self._shape
-        kept = kept_for_backward(shape, one.layers, micro.tokens, self._spread, self.recompute)
-        work = working_set(shape, one.layers, micro.tokens, self._spread, self.recompute)
+        activations = kept_for_backward(shape, one.layers, micro.tokens, self._split, self.recompute)
+        work = working_set(shape, one.layers, micro.tokens, self._split, self.recompute)
         logits = self._logits(micro, "entropy-backward" if has_entropy(self._facts) else "backward")
-        here = 0 if self._all_on_host else 1
-        moments = self._moments(kept, work, logits)
+        on_die = 0 if self._all_on_host else 1
+        peaks = self._peaks(activations, work, logits)
         return present(
             [
-                (Part.ACTOR_WEIGHTS, here * one.weights),
-                (Part.ACTOR_GRADIENTS, here * one.gradients),
-                (Part.OPTIMIZER, here * one.states),
-                *max(moments, key=lambda parts: sum(size for _, size in parts)),
+                (Part.ACTOR_WEIGHTS, on_die * one.weights),
+                (Part.ACTOR_GRADIENTS, on_die * one.gradients),
+                (Part.OPTIMIZER, on_die * one.states),
+                *max(peaks, key=lambda parts: sum(size for _, size in parts)),
             ]
         )
 
-    def _moments(self, kept: int, work: int, logits: int) -> list[list[tuple[Part, int]]]:
-        """The loss, the backward pass of the head, of a layer, and of the embedding at the end.
+    def _peaks(self, activations: int, work: int, logits: int) -> list[list[tuple[Part, int]]]:
+        """Return the candidates for the peak: at the loss, and in the backward pass of head, layer and embedding.
 
         A unit's gradients are there in bf16 and, to be reduced, in fp32. FSDP's root has embedding and head together
         and stays from the forward pass on; FSDP2 has a unit of each (apply_fsdp2, verl/utils/fsdp_utils.py@55e3c5b).
@@ -128,37 +128,40 @@ class _Fsdp:
         return [
             [
                 (Part.FSDP_UNITS, max(root, _BF16 * units.head) + layers // 2),
-                (Part.ACTIVATIONS, kept),
+                (Part.ACTIVATIONS, activations),
                 (Part.LOGITS, logits),
             ],
             [
                 (Part.FSDP_UNITS, root + (_BF16 + gradient) * units.head + layers // 2),
-                (Part.ACTIVATIONS, kept),
+                (Part.ACTIVATIONS, activations),
             ],
-            [(Part.FSDP_UNITS, 2 * root + layers + gradient * units.layer), (Part.ACTIVATIONS, kept + work)],
+            [
+                (Part.FSDP_UNITS, 2 * root + layers + gradient * units.layer),
+                (Part.ACTIVATIONS, activations + work),
+            ],
             [(Part.FSDP_UNITS, (_BF16 + gradient) * max(units.root, units.embedding))],
         ]
 
     def old_log_prob(self, _stage: int, micro: MicroBatch) -> Parts:
-        """The actor's shard, what is gathered, and the logits with what the entropy makes of them."""
+        """Return the actor's shard, the gathered units, and the logits with the copies for the entropy."""
         return self._log_prob(micro, 0 if self._all_on_host else self.stage.weights, "entropy")
 
     def reference(self, _stage: int, micro: MicroBatch) -> Parts:
-        """What is gathered from the host, and the logits."""
+        """Return the units gathered from the host, and the logits."""
         return self._log_prob(micro, 0, "plain")
 
     def _log_prob(self, micro: MicroBatch, weights: int, kind: str) -> Parts:
-        work = forward_peak(self._shape, micro.tokens, self._spread)
+        work = forward_peak(self._shape, micro.tokens, self._split)
         return present(
             [
                 (Part.ACTOR_WEIGHTS, weights),
                 (Part.FSDP_UNITS, _BF16 * (self._units.largest + 2 * self._units.layer)),
-                *larger(work, self._logits(micro, kind)).items(),
+                *larger_of(work, self._logits(micro, kind)).items(),
             ]
         )
 
     def _logits(self, micro: MicroBatch, kind: str) -> int:
-        if fused(self._facts):
+        if uses_fused_kernels(self._facts):
             return 0
         chunked = kind.startswith("entropy") and self._facts.on(f"{ACTOR}.entropy_from_logits_with_chunking")
         return FSDP_LOGITS["backward" if chunked else kind] * micro.tokens * self._shape.vocabulary
@@ -166,7 +169,14 @@ class _Fsdp:
 
 @dataclass(frozen=True)
 class _Units:
-    """Parameters of what is gathered at once. root: FSDP's, with embedding and head; 0 where each is its own."""
+    """Parameters that are gathered at once.
+
+    Attributes:
+        root: FSDP's root unit with embedding and head; 0 if each is a unit.
+        embedding: The embedding's unit, or 0.
+        head: The head's unit, or 0.
+        layer: The largest layer.
+    """
 
     root: int
     embedding: int
@@ -175,20 +185,21 @@ class _Units:
 
     @property
     def largest(self) -> int:
+        """The largest unit besides layers."""
         return max(self.root, self.embedding, self.head)
 
 
 def _units(shape: ModelConfig, ranks: int, strategy: str) -> _Units:
     if ranks == 1:
         return _Units(0, 0, 0, 0)
-    counts = whole(shape)
-    one = max(sum(layer(shape, number).values()) for number in _kinds(shape))
+    counts = count_parameters(shape)
+    one = max(sum(layer(shape, number).values()) for number in _layers_of_each_kind(shape))
     embedding, head = counts[EMBEDDING], counts[HEAD]
     if strategy == "fsdp2" and not shape.tied:
         return _Units(0, embedding, head, one)
     return _Units(embedding + head, 0, 0, one)
 
 
-def _kinds(shape: ModelConfig) -> tuple[int, ...]:
-    """A layer of each kind: the first and the last."""
+def _layers_of_each_kind(shape: ModelConfig) -> tuple[int, ...]:
+    """Return a layer of each kind: the first and the last."""
     return (0, shape.layers - 1) if shape.layers else ()

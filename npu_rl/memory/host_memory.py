@@ -1,4 +1,4 @@
-"""Memory of a host: what is offloaded or swapped, verl's copies on the way, processes, Ray's object store."""
+"""Memory of a host: offloaded and swapped parts, verl's copies on the way, processes, Ray's object store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _STORE_SHARE, _STORE_MOST = 0.3, 200 * 10**9  # ray/_private/ray_constants.py@2.
 
 
 def host_parts(stages: Sequence[StageMemory], world: int, dies: int) -> Parts:
-    """Of the node whose dies leave most with it.
+    """Return the memory of the node whose dies offload most.
 
     verl moves a buffer of weights with `.cpu().pin_memory()` (verl/utils/megatron_utils.py:337@55e3c5b): a pageable
     and a new pinned copy stand beside the old pinned one, and torch keeps freed pinned memory for the next time.
@@ -32,5 +32,5 @@ def host_parts(stages: Sequence[StageMemory], world: int, dies: int) -> Parts:
 
 
 def object_store(memory: int) -> int:
-    """What Ray may take for objects on a host of so many bytes, unless it is told otherwise."""
+    """Return Ray's default for its object store on a host of so many bytes."""
     return min(int(memory * _STORE_SHARE), _STORE_MOST)

@@ -1,23 +1,23 @@
 """Memory of a Megatron actor and its reference, by pipeline stage, as verl keeps and moves it.
 
 Sources: verl/utils/megatron_utils.py@55e3c5b (offload_megatron_model_to_cpu: weights and gradients leave the die
-together, with `offload.parameters`; `grad_offload` is read by nothing), verl/workers/megatron_workers.py@55e3c5b (what
-is loaded for which phase), megatron/core/optimizer/distrib_optimizer.py@core_v0.12.1.
+together, with `offload.parameters`; nothing reads `grad_offload`), verl/workers/megatron_workers.py@55e3c5b (what is
+loaded for which phase), megatron/core/optimizer/distrib_optimizer.py@core_v0.12.1.
 """
 
 from __future__ import annotations
 
-from npu_rl.memory.activations import MEGATRON_LOGITS, Spread, forward_peak, kept_for_backward, working_set
+from npu_rl.memory.activations import MEGATRON_LOGITS, WorkSplit, forward_peak, kept_for_backward, working_set
 from npu_rl.memory.memory_parts import Part, Parts, present
 from npu_rl.memory.training_memory import (
     StageMemory,
     Training,
     divided,
-    fused,
     has_entropy,
     has_reference,
-    larger,
+    larger_of,
     megatron_recompute,
+    uses_fused_kernels,
 )
 from npu_rl.sizing.micro_batches import MicroBatch, micro_batches_of_update
 from npu_rl.sizing.model_config import ModelConfig
@@ -27,34 +27,34 @@ from npu_rl.sizing.process_groups import train_groups
 from npu_rl.sizing.weight_sizes import EXPERTS, stage, training_share
 
 WEIGHT, GRADIENT, STATES = 2, 4, 12  # bytes a parameter: bf16; fp32; fp32 copy and Adam's two moments
-_COPY = 4  # of the states: the fp32 copy, made at the start; the moments are made at the first update
+_COPY = 4  # of the states: the fp32 copy, created at the start; the moments are created at the first update
 _SWAP_TIMES = 16  # default of MindSpeed's --swap-optimizer-times
 
 
 def megatron_training(facts: Facts, layout: Parallelism, shape: ModelConfig, ranges: list[range]) -> Training:
-    """The actor's and the reference's memory on each stage."""
-    made = _Megatron(facts, layout, shape, ranges)
+    """Return the memory of the actor and the reference on each stage."""
+    memory = _MegatronMemory(facts, layout, shape, ranges)
     return Training(
-        stages=made.stages,
-        update=made.update,
-        old_log_prob=made.old_log_prob,
-        reference=made.reference if has_reference(facts) else None,
-        gathered=_gathered(shape, layout),
+        stages=memory.stages,
+        update=memory.update,
+        old_log_prob=memory.old_log_prob,
+        reference=memory.reference if has_reference(facts) else None,
+        gathered=_largest_gathered(shape, layout),
         assumed=(
-            f"weights bf16 (2 bytes), gradients {'fp32 (4)' if made.gradient == 4 else 'bf16 (2)'}, optimizer fp32 "
+            f"weights bf16 (2 bytes), gradients {'fp32 (4)' if memory.gradient == 4 else 'bf16 (2)'}, optimizer fp32 "
             "copy and two moments (12)",
             "Megatron's distributed optimizer: states of experts over the expert data ranks, of all else over the data "
             "ranks; gradients are whole on every die"
-            if made.distributed
+            if memory.distributed
             else "no distributed optimizer: its states are whole on every die",
-            made.kept,
+            memory.activations_note,
             "weights go to the engine tensor by tensor, an expert's gathered from all expert ranks "
             "(per_tensor_generator, verl/utils/megatron_utils.py@55e3c5b)",
         ),
     )
 
 
-class _Megatron:
+class _MegatronMemory:
     def __init__(self, facts: Facts, layout: Parallelism, shape: ModelConfig, ranges: list[range]) -> None:
         self._facts, self._layout, self._shape = facts, layout, shape
         part = f"{ACTOR}.megatron"
@@ -62,29 +62,32 @@ class _Megatron:
             facts.on(f"{part}.{name}_offload") for name in ("param", "optimizer")
         )
         self._reference_offload = facts.on(f"{REFERENCE}.megatron.param_offload")
-        self._swapped = bool(facts.transformer("swap_optimizer"))
+        self._swaps_optimizer = bool(facts.transformer("swap_optimizer"))
         self.distributed = facts.values.value(f"{part}.use_distributed_optimizer") is not False
         in_fp32 = facts.values.value(f"{part}.override_ddp_config.grad_reduce_in_fp32") is not False
         self.gradient = GRADIENT if in_fp32 else WEIGHT
         self._recompute = megatron_recompute(facts)
         train = layout.train
         parallel = facts.values.value(f"{part}.sequence_parallel") is not False
-        self._spread = Spread(train.tensor, 1 if _whole_experts(facts) else layout.expert_tensor, parallel)
+        self._split = WorkSplit(
+            train.tensor, 1 if _divides_whole_experts(facts) else layout.expert_tensor, parallel
+        )
         end = len(ranges) - 1
         self.stages = tuple(self._stage(layers, i == 0, i == end) for i, layers in enumerate(ranges))
 
     @property
-    def kept(self) -> str:
-        """What the recomputation leaves, for people."""
-        how = self._recompute
-        if how.granularity != "full":
+    def activations_note(self) -> str:
+        """The activations that recomputation keeps, as a note for people."""
+        recompute = self._recompute
+        if recompute.granularity != "full":
             return "activations, an estimate: all layers keep theirs for the backward pass"
-        if how.method == "block":
+        if recompute.method == "block":
             return (
-                f"activations, an estimate: the first {how.layers or 'all'} layers of a stage keep their input (block "
-                "recompute), the others all of theirs"
+                f"activations, an estimate: the first {recompute.layers or 'all'} layers of a stage keep their input "
+                "(block recompute), the others all of theirs"
             )
-        return f"activations, an estimate: each chunk of {how.layers or 1} layers keeps its input (full recompute)"
+        chunk = recompute.layers or 1
+        return f"activations, an estimate: each chunk of {chunk} layers keeps its input (full recompute)"
 
     def _stage(self, layers: range, first: bool, last: bool) -> StageMemory:
         layout, train = self._layout, self._layout.train
@@ -96,7 +99,7 @@ class _Megatron:
         states = divided(STATES * (whole - experts), ranks) + divided(STATES * experts, expert_ranks)
         weights, gradients = WEIGHT * whole, self.gradient * whole
         has_ref = has_reference(self._facts)
-        away = self._swapped or self._offload_optimizer
+        away = self._swaps_optimizer or self._offload_optimizer
         return StageMemory(
             layers,
             counts,
@@ -123,62 +126,64 @@ class _Megatron:
         )
 
     def update(self, number: int, micro: MicroBatch) -> Parts:
-        """Weights, gradients and optimizer, and the activations of the micro batches in flight."""
-        one, shape, how = self.stages[number], self._shape, self._recompute
+        """Return weights, gradients and optimizer, and the activations of the micro batches in flight."""
+        one, shape, recompute = self.stages[number], self._shape, self._recompute
         stages = len(self.stages)
         flight = max(1, stages - number)
         batches = micro_batches_of_update(self._facts, micro)
         flight = min(flight, batches) if batches else flight
-        kept = flight * kept_for_backward(shape, one.layers, micro.tokens, self._spread, how)
-        work = working_set(shape, one.layers, micro.tokens, self._spread, how)
+        kept = flight * kept_for_backward(shape, one.layers, micro.tokens, self._split, recompute)
+        work = working_set(shape, one.layers, micro.tokens, self._split, recompute)
         kind = "entropy-backward" if has_entropy(self._facts) else "plain"
-        most = larger(work, self._logits(number, micro, kind))
+        most = larger_of(work, self._logits(number, micro, kind))
         return present(
             [
                 (Part.ACTOR_WEIGHTS, one.weights),
                 (Part.ACTOR_GRADIENTS, one.gradients),
-                (Part.SWAPPED, one.states // _SWAP_TIMES) if self._swapped else (Part.OPTIMIZER, one.states),
+                (Part.SWAPPED, one.states // _SWAP_TIMES)
+                if self._swaps_optimizer
+                else (Part.OPTIMIZER, one.states),
                 (Part.ACTIVATIONS, kept),
                 *most.items(),
             ]
         )
 
     def old_log_prob(self, number: int, micro: MicroBatch) -> Parts:
-        """The actor's weights, and the logits with what the entropy makes of them."""
+        """Return the actor's weights, and the logits with the copies for the entropy."""
         return self._log_prob(number, micro, Part.ACTOR_WEIGHTS, "entropy")
 
     def reference(self, number: int, micro: MicroBatch) -> Parts:
-        """The reference's weights and logits."""
+        """Return the reference's weights and logits."""
         return self._log_prob(number, micro, Part.REFERENCE_WEIGHTS, "plain")
 
     def _log_prob(self, number: int, micro: MicroBatch, weights: Part, kind: str) -> Parts:
-        work = forward_peak(self._shape, micro.tokens, self._spread)
-        most = larger(work, self._logits(number, micro, kind))
+        work = forward_peak(self._shape, micro.tokens, self._split)
+        most = larger_of(work, self._logits(number, micro, kind))
         return present([(weights, self.stages[number].weights), *most.items()])
 
     def _logits(self, number: int, micro: MicroBatch, kind: str) -> int:
-        """Of the last stage; fused kernels make none."""
-        if number != len(self.stages) - 1 or fused(self._facts):
+        """Return the bytes of the logits on the last stage; fused kernels have none."""
+        if number != len(self.stages) - 1 or uses_fused_kernels(self._facts):
             return 0
         words = self._shape.vocabulary // self._layout.train.tensor
         return MEGATRON_LOGITS[kind] * micro.tokens * words
 
 
-def _whole_experts(facts: Facts) -> bool:
-    """Whether tensor ranks divide the experts, not each expert (MindSpeed's moe_tp_extend_ep).
+def _divides_whole_experts(facts: Facts) -> bool:
+    """Return whether tensor ranks divide the set of experts, not each expert (MindSpeed's moe_tp_extend_ep).
 
     cann-recipes-train's trainer sets it (verl_patches/train_engine/initialize_training.py:183@bcd3be7).
     """
-    return facts.transformer("moe_tp_extend_ep") is True or facts.lists_layers
+    return facts.transformer("moe_tp_extend_ep") is True or facts.is_cann_trainer
 
 
 def _largest_buffer(whole: int, experts: int) -> int:
-    """Bytes of the larger of DDP's two buffers, the experts' and all else."""
+    """Return the bytes of the larger one of DDP's two buffers: of the experts, and of all else."""
     return WEIGHT * max(experts, whole - experts)
 
 
-def _gathered(shape: ModelConfig, layout: Parallelism) -> int:
-    """The largest tensor that goes to the engine: an expert's of every rank and its copy, or the embedding."""
+def _largest_gathered(shape: ModelConfig, layout: Parallelism) -> int:
+    """Return the bytes of the largest tensor sent to the engine: every rank's expert and its copy, or the embedding."""
     ranks, tensor = layout.train.expert, layout.train.tensor
     words = shape.vocabulary * shape.hidden * (2 if tensor > 1 else 1)
     expert = 2 * shape.expert_width * shape.hidden * (ranks + 1) if shape.experts and ranks > 1 else 0

@@ -1,7 +1,6 @@
-"""Memory per die and per host, by phase of a step. Bytes; GB is 10^9 of them.
+"""Memory per die and per host, by phase of a step, in bytes. A GB is 10^9 bytes.
 
-`training_memory`, `megatron_memory` and `fsdp_memory` say what training takes, `engine_memory` what the rollout's
-engine takes, `device_overhead` what is there besides; here they are put together phase by phase.
+Puts together the memory of training, of the rollout's engine, and of HCCL and CANN.
 """
 
 from __future__ import annotations
@@ -11,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from npu_rl.memory.device_overhead import Overhead, overhead_of
-from npu_rl.memory.engine_memory import Engine, engine_of
+from npu_rl.memory.engine_memory import EngineMemory, engine_of
 from npu_rl.memory.fsdp_memory import fsdp_training
 from npu_rl.memory.host_memory import host_parts
 from npu_rl.memory.megatron_memory import megatron_training
 from npu_rl.memory.memory_parts import Part, Parts, estimated, present, total
-from npu_rl.memory.training_memory import StageMemory, Training, fused
+from npu_rl.memory.training_memory import StageMemory, Training, uses_fused_kernels
 from npu_rl.sizing.micro_batches import OLD_LOG_PROB, REFERENCE_LOG_PROB, UPDATE, MicroBatch, micro_batch
 from npu_rl.sizing.model_config import KNOWN_TYPES, ModelConfig
 from npu_rl.sizing.parallelism import Parallelism
@@ -25,7 +24,13 @@ from npu_rl.sizing.weight_sizes import stage_ranges
 
 
 class PhaseName(Enum):
-    """A phase of a step: its rule, what people call it, and the recipe's key of its micro batch."""
+    """A phase of a step.
+
+    Attributes:
+        rule: The id of its rule.
+        label: Its name for people.
+        micro_batch_key: The recipe's key of its micro batch.
+    """
 
     WEIGHT_SYNC = "memory-weight-sync", "weight sync", ""
     GENERATE = "memory-generate", "generate", ""
@@ -41,9 +46,13 @@ class PhaseName(Enum):
 
 @dataclass(frozen=True)
 class Phase:
-    """What lies on one die of a stage at the fullest moment of a phase.
+    """Memory of one die of a stage at the peak of a phase.
 
-    settled: parts within the engine's share, which is taken whole: if they are smaller, the cache is larger.
+    Attributes:
+        name: The phase.
+        stage: The pipeline stage, from 0.
+        parts: All parts.
+        settled: Parts within the engine's share, which is taken whole: if they are smaller, the cache is larger.
     """
 
     name: PhaseName
@@ -53,41 +62,51 @@ class Phase:
 
     @property
     def total(self) -> int:
-        """Bytes of all parts."""
+        """The bytes of all parts."""
         return total(self.parts)
 
     @property
     def estimated(self) -> int:
-        """Bytes of the estimates by which the total may be wrong."""
+        """The bytes of the estimates by which the total may be wrong."""
         return estimated(self.parts) - estimated(self.settled)
 
 
 @dataclass(frozen=True)
 class Memory:
-    """The whole of it, on dies of `die` bytes. engine: None without one. host: per node, of the fullest one.
+    """Memory of a recipe on dies of one size.
 
-    assumed: what was taken for granted, missing: what could not be counted and why; both for people.
+    Attributes:
+        die: Bytes of a die.
+        stages: Training's memory by pipeline stage.
+        engine: The engine with the smallest cache; None if the training process generates.
+        phases: Each phase on each stage.
+        host: Memory per node, of the fullest one.
+        assumed: Assumptions, for people.
+        missing: What could not be counted and why, for people.
     """
 
     die: int
     stages: tuple[StageMemory, ...]
-    engine: Engine | None
+    engine: EngineMemory | None
     phases: tuple[Phase, ...]
     host: Parts
     assumed: tuple[str, ...]
     missing: tuple[str, ...]
 
     def worst(self, name: PhaseName) -> Phase | None:
-        """The phase of this name on the stage that needs most."""
+        """Return this phase on the stage that needs most, or None."""
         return max(
             (phase for phase in self.phases if phase.name is name), key=lambda p: p.total, default=None
         )
 
 
 def memory_of(facts: Facts, die: int = 64 * 10**9, *, expected: bool = False) -> Memory | None:
-    """The memory of a recipe on dies of `die` bytes; None where the model's shape or the stages are not known.
+    """Return the memory of a recipe; None if the model's shape or the stages are unknown.
 
-    expected: micro batches that are packed by tokens are taken as their expected size, not their largest.
+    Args:
+        facts: The inputs of the plan.
+        die: Bytes of a die.
+        expected: Whether micro batches packed by tokens count with their expected size, not their largest.
     """
     layout, shape = facts.layout, facts.shape
     if layout is None or shape is None or not shape.layers:
@@ -107,8 +126,8 @@ def memory_of(facts: Facts, die: int = 64 * 10**9, *, expected: bool = False) ->
         engine=engine,
         phases=tuple(_phases(facts, training, engines, overhead, batches)),
         host=host_parts(training.stages, facts.world, facts.recipe.cluster.dies),
-        assumed=(*training.assumed, *_assumed(facts, shape, engine, overhead)),
-        missing=tuple(_missing(facts, training, batches)),
+        assumed=(*training.assumed, *_assumptions(facts, shape, engine, overhead)),
+        missing=tuple(_not_counted(facts, training, batches)),
     )
 
 
@@ -135,8 +154,8 @@ def _engines(
     stages: Sequence[StageMemory],
     overhead: Overhead,
     die: int,
-) -> list[Engine]:
-    """The engine beside each stage: what training leaves on the die there is taken off its cache."""
+) -> list[EngineMemory]:
+    """Return the engine beside each stage: what training leaves on the die reduces its cache."""
     if layout.rollout is None:
         return []
     rollout = layout.rollout
@@ -147,7 +166,7 @@ def _engines(
 def _phases(
     facts: Facts,
     training: Training,
-    engines: Sequence[Engine],
+    engines: Sequence[EngineMemory],
     overhead: Overhead,
     batches: dict[PhaseName, MicroBatch | None],
 ) -> Iterator[Phase]:
@@ -161,12 +180,16 @@ def _phases(
     }
     for number, one in enumerate(training.stages):
         resident = present([*one.resident.items(), *one.resident_late.items()])
-        held: Parts = {}
+        engine_parts: Parts = {}
         if engines:
             engine = engines[number]
-            held = {} if asleep else present([*engine.own.items(), (Part.KV_CACHE, engine.cache.size)])
+            engine_parts = (
+                {} if asleep else present([*engine.own.items(), (Part.KV_CACHE, engine.cache.size)])
+            )
             moving = {Part.ACTOR_WEIGHTS: one.weights, Part.GATHERED: training.gathered}
-            yield _phase(PhaseName.WEIGHT_SYNC, number, resident, moving, held or engine.own, overhead.parts)
+            yield _phase(
+                PhaseName.WEIGHT_SYNC, number, resident, moving, engine_parts or engine.own, overhead.parts
+            )
             yield replace(
                 _phase(PhaseName.GENERATE, number, resident, engine.parts(engine.cache.size)),
                 settled=engine.profiled if engine.share is not None else {},
@@ -174,18 +197,20 @@ def _phases(
         for name, needs in passes.items():
             micro = batches[name]
             if needs is not None and micro is not None:
-                yield _phase(name, number, resident, needs(number, micro), held, overhead.parts)
+                yield _phase(name, number, resident, needs(number, micro), engine_parts, overhead.parts)
 
 
 def _phase(name: PhaseName, number: int, resident: Parts, *others: Parts) -> Phase:
-    """A phase's parts: what it needs beside what is resident; what is both is there once."""
+    """Return a phase: the parts that it needs and the resident ones; a part that is both counts once."""
     needed = present(item for parts in others for item in parts.items())
     left = {part: size for part, size in resident.items() if part not in needed}
-    kept = {part: max(size, resident.get(part, 0)) for part, size in needed.items()}
-    return Phase(name, number, {**kept, **left})
+    largest = {part: max(size, resident.get(part, 0)) for part, size in needed.items()}
+    return Phase(name, number, {**largest, **left})
 
 
-def _assumed(facts: Facts, shape: ModelConfig, engine: Engine | None, overhead: Overhead) -> Iterator[str]:
+def _assumptions(
+    facts: Facts, shape: ModelConfig, engine: EngineMemory | None, overhead: Overhead
+) -> Iterator[str]:
     if shape.kind and shape.kind not in KNOWN_TYPES:
         yield f"model_type {shape.kind!r} is not known here: its parameters are counted as those of a Llama"
     if engine is not None:
@@ -204,7 +229,7 @@ def _assumed(facts: Facts, shape: ModelConfig, engine: Engine | None, overhead: 
             f"HCCL, an estimate: {overhead.groups} groups of more than one rank, 2 x HCCL_BUFFSIZE "
             f"({overhead.buffer_mb} MB) each; CANN's context, an estimate: 1 GB a process"
         )
-    if fused(facts):
+    if uses_fused_kernels(facts):
         yield "no logits: fused kernels are on"
     yield "the logits and one layer's activations are not there at once: the larger of them is counted"
     yield (
@@ -212,7 +237,9 @@ def _assumed(facts: Facts, shape: ModelConfig, engine: Engine | None, overhead: 
     )
 
 
-def _missing(facts: Facts, training: Training, batches: dict[PhaseName, MicroBatch | None]) -> Iterator[str]:
+def _not_counted(
+    facts: Facts, training: Training, batches: dict[PhaseName, MicroBatch | None]
+) -> Iterator[str]:
     for name, micro in batches.items():
         if micro is None and not (name is PhaseName.REFERENCE and training.reference is None):
             lengths = "" if facts.length else " or the data's lengths"

@@ -1,4 +1,4 @@
-"""What to change so that a phase fits: each change is tried on the recipe's own figures before it is offered."""
+"""Changes that make a phase fit. Each one is tried on the recipe's own figures before it is offered."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from npu_rl.memory.device_overhead import HCCL_MB, buffer_mb
 from npu_rl.memory.engine_memory import SHARE
 from npu_rl.memory.memory_by_phase import Memory, Phase, PhaseName, memory_of
 from npu_rl.memory.memory_parts import Part, gb
-from npu_rl.sizing.batch_arithmetic import Values
-from npu_rl.sizing.divisibility import fit
+from npu_rl.sizing.batch_arithmetic import TrainerValues
+from npu_rl.sizing.divisibility import check_sizes
 from npu_rl.sizing.micro_batches import OLD_LOG_PROB, REFERENCE_LOG_PROB, UPDATE, micro_batch
 from npu_rl.sizing.plan_inputs import ACTOR, REFERENCE, ROLLOUT, TRANSFORMER, Facts
 
@@ -20,7 +20,7 @@ BUFFER = "HCCL_BUFFSIZE"
 _SEQUENCES = f"{ROLLOUT}.max_num_seqs"
 BLOCKS = f"{ROLLOUT}.engine_kwargs.vllm.num_gpu_blocks_override"
 _GRAPH_SIZES = f"{ROLLOUT}.engine_kwargs.vllm.additional_config.torchair_graph_config.graph_batch_sizes"
-_MICRO = {
+_MICRO_BATCHES = {
     PhaseName.UPDATE: UPDATE,
     PhaseName.OLD_LOG_PROB: OLD_LOG_PROB,
     PhaseName.REFERENCE: REFERENCE_LOG_PROB,
@@ -30,9 +30,12 @@ Key = tuple[str, str]  # the recipe's, the trainer's
 
 @dataclass(frozen=True)
 class MemoryChange:
-    """Values for keys, each named as in the recipe and as the trainer has it; None removes the key.
+    """New values for keys.
 
-    layout: sizes of `actor.parallel`. env: variables; each stands among the values, too, as env.NAME.
+    Attributes:
+        values: The value of each key, by the recipe's and the trainer's name; None removes the key.
+        layout: New sizes of `actor.parallel`.
+        env: New variables; each is among the values, too, as env.NAME.
     """
 
     values: Mapping[Key, Any]
@@ -40,18 +43,24 @@ class MemoryChange:
     env: Mapping[str, str] | None = None
 
     def __str__(self) -> str:
-        return " and ".join(f"{key} to {_written(value)}" for (key, _), value in self.values.items())
+        return " and ".join(f"{key} to {_value_text(value)}" for (key, _), value in self.values.items())
 
     @property
     def text(self) -> str:
-        """As a sentence."""
-        gone = [key for (key, _), value in self.values.items() if value is None]
-        return f"remove {gone[0]}" if gone else f"set {self}"
+        """The change as a sentence."""
+        removed = [key for (key, _), value in self.values.items() if value is None]
+        return f"remove {removed[0]}" if removed else f"set {self}"
 
 
 @dataclass(frozen=True)
 class Fix:
-    """What to write, and the trainer's keys that it is about. Both are empty if nothing helps."""
+    """A fix to report. All is empty if nothing helps.
+
+    Attributes:
+        text: The changes.
+        keys: The trainer's keys that they are about.
+        path: The recipe's key of the first one.
+    """
 
     text: str
     keys: tuple[str, ...] = ()
@@ -59,28 +68,34 @@ class Fix:
 
 
 @dataclass(frozen=True)
-class Help:
-    """What makes one phase fit: each change by its text, with the bytes of the phase after it."""
+class PhaseFixes:
+    """The changes that make one phase fit.
+
+    Attributes:
+        alone: Each change and the bytes of the phase after it, by the change's text.
+    """
 
     alone: Mapping[str, tuple[MemoryChange, int]]
 
 
-class _Changed(Values):
-    """Values with some of them replaced."""
+class _ChangedValues(TrainerValues):
+    """Values of the trainer with some of them replaced."""
 
-    def __init__(self, base: Values, values: Mapping[str, Any]) -> None:
+    def __init__(self, base: TrainerValues, values: Mapping[str, Any]) -> None:
         super().__init__({}, None)
         self._base, self._values = base, values
 
     def value(self, key: str, depth: int = 0) -> Any:
+        """Return the new value, or else the old one."""
         return self._values[key] if key in self._values else self._base.value(key, depth)
 
     def known(self, key: str) -> bool:
+        """Return whether the key has a new value, or is known without it."""
         return key in self._values or self._base.known(key)
 
 
-def changed(facts: Facts, *changes: MemoryChange) -> Facts:
-    """The facts with the changes made."""
+def apply_changes(facts: Facts, *changes: MemoryChange) -> Facts:
+    """Return the inputs of the plan with the changes applied."""
     values = {key: value for change in changes for (_, key), value in change.values.items()}
     sizes = {name: size for change in changes for name, size in (change.layout or {}).items()}
     layout = facts.layout
@@ -89,45 +104,51 @@ def changed(facts: Facts, *changes: MemoryChange) -> Facts:
     env = {name: value for change in changes for name, value in (change.env or {}).items()}
     return replace(
         facts,
-        values=_Changed(facts.values, values),
+        values=_ChangedValues(facts.values, values),
         layout=layout,
         env={**facts.env, **env} if env else facts.env,
     )
 
 
-def help_for(facts: Facts, memory: Memory, name: PhaseName, enough: Callable[[Phase], bool]) -> Help:
-    """The changes after which the fullest stage is `enough`: each that does it alone, else all that help together."""
+def find_phase_fixes(
+    facts: Facts, memory: Memory, name: PhaseName, enough: Callable[[Phase], bool]
+) -> PhaseFixes:
+    """Find the changes after which the fullest stage is `enough`.
+
+    Returns:
+        Each change that suffices alone; if there is none, all changes that help, if they suffice together.
+    """
     phase = memory.worst(name)
     assert phase is not None
     helping, alone = list[MemoryChange](), dict[str, tuple[MemoryChange, int]]()
     for change in _changes(facts, memory, phase, enough):
-        after = _after(changed(facts, change), memory, name)
+        after = _phase_after(apply_changes(facts, change), memory, name)
         if after is None or after.total >= phase.total:
             continue
         helping.append(change)
         if enough(after):
             alone[str(change)] = (change, after.total)
     if alone or not helping:
-        return Help(alone)
-    after = _after(changed(facts, *helping), memory, name)
+        return PhaseFixes(alone)
+    after = _phase_after(apply_changes(facts, *helping), memory, name)
     if after is None or not enough(after):
-        return Help({})
+        return PhaseFixes({})
     every = MemoryChange(
         {key: value for change in helping for key, value in change.values.items()},
         env={name: value for change in helping for name, value in (change.env or {}).items()},
     )
-    return Help({str(every): (every, after.total)})
+    return PhaseFixes({str(every): (every, after.total)})
 
 
-def fix_of(helps: Sequence[Help]) -> Fix:
-    """The changes that help all of these phases at once."""
-    first, *others = helps
+def common_fix(fixes: Sequence[PhaseFixes]) -> Fix:
+    """Return the changes that fix all of these phases at once."""
+    first, *others = fixes
     both = [
-        change for text, (change, _) in first.alone.items() if all(text in help_.alone for help_ in others)
+        change for text, (change, _) in first.alone.items() if all(text in other.alone for other in others)
     ]
     if not both:
         return Fix("")
-    most = [max(help_.alone[str(change)][1] for help_ in helps) for change in both]
+    most = [max(other.alone[str(change)][1] for other in fixes) for change in both]
     texts = [f"set {change} ({gb(size)} then)" for change, size in zip(both, most, strict=True)]
     keys = [key for change in both for key in change.values]
     first_key = keys[0][0]
@@ -135,30 +156,34 @@ def fix_of(helps: Sequence[Help]) -> Fix:
     return Fix("; or ".join(texts[:3]), tuple(key for _, key in keys if key), tuple(path))
 
 
-def room_for(facts: Facts, memory: Memory, blocks: int, spared: int = 0) -> Iterator[str]:
-    """What gives the KV cache so many blocks, or lets fewer do: each is tried on the recipe's own figures.
+def find_cache_fixes(facts: Facts, memory: Memory, blocks: int, reserved: int = 0) -> Iterator[str]:
+    """Yield the changes that give the KV cache so many blocks, or make fewer suffice.
 
-    spared: blocks of them that are not the sequences' own.
+    Args:
+        facts: The inputs of the plan.
+        memory: Its memory.
+        blocks: The blocks that are needed.
+        reserved: Blocks of them that aren't the sequences' own.
     """
-    for change, wanted in _rooms(facts, memory, blocks, spared):
-        after = memory_of(changed(facts, change), memory.die)
+    for change, wanted in _cache_changes(facts, memory, blocks, reserved):
+        after = memory_of(apply_changes(facts, change), memory.die)
         phase = after.worst(PhaseName.GENERATE) if after else None
         if after is None or after.engine is None or phase is None or phase.total > memory.die:
             continue
         needed = after.engine.cache.wanted if wanted is None else wanted
-        if needed is not None and after.engine.cache.blocks >= needed + (spared if wanted is None else 0):
+        if needed is not None and after.engine.cache.blocks >= needed + (reserved if wanted is None else 0):
             yield change.text
 
 
-def _rooms(
-    facts: Facts, memory: Memory, blocks: int, spared: int
+def _cache_changes(
+    facts: Facts, memory: Memory, blocks: int, reserved: int
 ) -> Iterator[tuple[MemoryChange, int | None]]:
-    """Changes that may do, each with the blocks it has to give; None for those its own sequences need."""
+    """Yield candidates, each with the blocks it has to give; None for those that its own sequences need."""
     engine = memory.engine
     assert engine is not None and engine.share is not None
     cache = engine.cache
     if facts.whole(BLOCKS) is not None:
-        yield MemoryChange({(_word_of(facts, BLOCKS), BLOCKS): None}), blocks
+        yield MemoryChange({(_recipe_key(facts, BLOCKS), BLOCKS): None}), blocks
     else:
         smaller = hccl_buffer(facts)
         if smaller is not None:
@@ -168,49 +193,49 @@ def _rooms(
         if engine.share < share <= 1:
             yield MemoryChange({("rollout.memory_share", SHARE): share}), blocks
     tensor = facts.layout.rollout.tensor if facts.layout and facts.layout.rollout else 1
-    fewer = (cache.blocks - spared) // (cache.blocks_of_sequence or 1) // tensor * tensor
+    fewer = (cache.blocks - reserved) // (cache.blocks_of_sequence or 1) // tensor * tensor
     if fewer > 0:
         values: dict[Key, Any] = {("rollout.max_sequences", _SEQUENCES): fewer}
         if facts.values.value(_GRAPH_SIZES):
-            values[(_word_of(facts, _GRAPH_SIZES), _GRAPH_SIZES)] = [fewer]
+            values[(_recipe_key(facts, _GRAPH_SIZES), _GRAPH_SIZES)] = [fewer]
         yield MemoryChange(values), None
 
 
-def _word_of(facts: Facts, trainer_key: str) -> str:
-    """The key as the recipe writes it."""
+def _recipe_key(facts: Facts, trainer_key: str) -> str:
+    """Return the key as the recipe writes it."""
     return ".".join(map(str, facts.path(trainer_key))) or f"overrides.{trainer_key}"
 
 
 def hccl_buffer(facts: Facts) -> MemoryChange | None:
-    """HCCL_BUFFSIZE as the manifest has it, or by default, where the recipe itself makes it larger."""
+    """Return the change to a smaller HCCL_BUFFSIZE, the manifest's or the default, if the recipe enlarges it."""
     given = buffer_mb(facts)
     if BUFFER not in facts.recipe.env:
         return None
-    brought = facts.loaded.loaded_manifest.manifest.env.get(BUFFER, "")
-    usual = [int(text) for text in (brought, str(HCCL_MB)) if text.isascii() and text.isdigit()]
+    default = facts.loaded.manifest_facts.env.get(BUFFER, "")
+    usual = [int(text) for text in (default, str(HCCL_MB)) if text.isascii() and text.isdigit()]
     less = next((size for size in usual if 0 < size < given), None)
     return MemoryChange({(f"env.{BUFFER}", ""): less}, env={BUFFER: str(less)}) if less else None
 
 
-def _after(facts: Facts, memory: Memory, name: PhaseName) -> Phase | None:
-    if facts.layout is not None and not all(check.ok for check in fit(facts.layout)):
+def _phase_after(facts: Facts, memory: Memory, name: PhaseName) -> Phase | None:
+    if facts.layout is not None and not all(check.ok for check in check_sizes(facts.layout)):
         return None
-    made = memory_of(facts, memory.die)
-    return made.worst(name) if made else None
+    memory_after = memory_of(facts, memory.die)
+    return memory_after.worst(name) if memory_after else None
 
 
 def _changes(
     facts: Facts, memory: Memory, phase: Phase, enough: Callable[[Phase], bool]
 ) -> Iterator[MemoryChange]:
-    """What could help, the cheapest first."""
+    """Yield the changes that could help, the cheapest first."""
     backend = "megatron" if facts.recipe.megatron else "fsdp_config"
     parts = phase.parts
-    if phase.name in _MICRO:
+    if phase.name in _MICRO_BATCHES:
         yield from _smaller_micro_batch(facts, memory, phase.name, enough)
     if phase.name is PhaseName.UPDATE:
-        yield from _recomputed(facts, memory)
+        yield from _recompute_more(facts, memory)
     if Part.OPTIMIZER in parts:
-        yield from _optimizer_away(facts, phase)
+        yield from _move_optimizer(facts, phase)
     if Part.REFERENCE_WEIGHTS in parts and phase.name is not PhaseName.REFERENCE:
         yield MemoryChange({("offload.reference", f"{REFERENCE}.{backend}.param_offload"): True})
     if (
@@ -233,8 +258,11 @@ def _changes(
         yield smaller
 
 
-def _optimizer_away(facts: Facts, phase: Phase) -> Iterator[MemoryChange]:
-    """MindSpeed's swap, which also keeps the states off the die in the update; else the offload, which doesn't."""
+def _move_optimizer(facts: Facts, phase: Phase) -> Iterator[MemoryChange]:
+    """Yield MindSpeed's swap, or else the offload of the optimizer.
+
+    Only the swap keeps the states off the die during the update.
+    """
     backend = "megatron" if facts.recipe.megatron else "fsdp_config"
     offload = ("offload.optimizer", f"{ACTOR}.{backend}.optimizer_offload")
     if facts.recipe.megatron and facts.mindspeed:
@@ -252,8 +280,8 @@ def _parallel(name: str, long: str, size: int) -> MemoryChange:
 def _smaller_micro_batch(
     facts: Facts, memory: Memory, name: PhaseName, enough: Callable[[Phase], bool]
 ) -> Iterator[MemoryChange]:
-    """The largest micro batch that fits, of those that divide the present one; else a single sequence."""
-    micro = micro_batch(facts, _MICRO[name])
+    """Yield the largest divisor of the micro batch that fits; else a single sequence."""
+    micro = micro_batch(facts, _MICRO_BATCHES[name])
     if micro is None:
         return
     if micro.sequences is None:
@@ -267,13 +295,13 @@ def _smaller_micro_batch(
         key = (name.micro_batch_key, micro.key)
     for size in sizes:
         change = MemoryChange({key: size})
-        after = _after(changed(facts, change), memory, name)
+        after = _phase_after(apply_changes(facts, change), memory, name)
         if size == sizes[-1] or (after is not None and enough(after)):
             yield change
             return
 
 
-def _recomputed(facts: Facts, memory: Memory) -> Iterator[MemoryChange]:
+def _recompute_more(facts: Facts, memory: Memory) -> Iterator[MemoryChange]:
     if not facts.recipe.megatron:
         key = ("model.recompute", "actor_rollout_ref.model.enable_gradient_checkpointing")
         if facts.values.value(key[1]) is False:
@@ -302,14 +330,14 @@ def _full_recompute(facts: Facts) -> dict[Key, Any]:
 
 
 def _transformer_key(facts: Facts, name: str) -> tuple[Key, str]:
-    """Where the recipe and the trainer have it, and a switch that has to be on."""
+    """Return the key in the recipe and in the trainer, and a switch that has to be on."""
     key, switch = facts.transformer_keys(name)
     own = key == f"{TRANSFORMER}.{name}"
     return (f"actor.transformer.{name}" if own else f"overrides.{key}", key), switch
 
 
 def _smaller_share(memory: Memory, phase: Phase) -> Iterator[MemoryChange]:
-    """The largest share, in hundredths, that leaves room for what lies outside it, with the estimates doubled."""
+    """Yield the largest share, in hundredths, that leaves room for what exceeds it, with estimates doubled."""
     engine = memory.engine
     if engine is None or engine.share is None:
         return
@@ -319,7 +347,7 @@ def _smaller_share(memory: Memory, phase: Phase) -> Iterator[MemoryChange]:
         yield MemoryChange({("rollout.memory_share", SHARE): share})
 
 
-def _written(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return (
         str(value).lower()
         if isinstance(value, bool)

@@ -1,4 +1,4 @@
-"""What takes memory on a die and on a host: each part with the id that programs read and the name people read."""
+"""The parts of a die's and a host's memory, each with an id for programs and a name for people."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from enum import Enum
 
 
 class Part(Enum):
-    """One kind of bytes. `estimate`: it is not counted from sizes, but taken from practice or a rough formula."""
+    """One kind of memory.
+
+    Attributes:
+        key: Its id.
+        label: Its name.
+        estimate: Whether it comes from practice or a rough formula, rather than from sizes.
+    """
 
     ACTOR_WEIGHTS = "actor-weights", "actor's weights"
     ACTOR_GRADIENTS = "actor-gradients", "actor's gradients"
@@ -39,21 +45,21 @@ class Part(Enum):
 
 
 Parts = Mapping[Part, int]
-"""Part -> bytes."""
+"""The bytes of each part."""
 
 
 def total(parts: Parts) -> int:
-    """Bytes of all parts."""
+    """Return the bytes of all parts."""
     return sum(parts.values())
 
 
 def estimated(parts: Parts) -> int:
-    """Bytes of those parts that are estimates."""
+    """Return the bytes of the parts that are estimates."""
     return sum(size for part, size in parts.items() if part.estimate)
 
 
 def present(parts: Iterable[tuple[Part, int]]) -> dict[Part, int]:
-    """The parts that take any memory, summed by kind."""
+    """Return the parts that take any memory, summed by kind."""
     found: dict[Part, int] = {}
     for part, size in parts:
         if size > 0:
@@ -62,10 +68,10 @@ def present(parts: Iterable[tuple[Part, int]]) -> dict[Part, int]:
 
 
 def listed(parts: Parts) -> str:
-    """The parts with their sizes, for people."""
+    """Return the parts with their sizes as text."""
     return " + ".join(f"{part} {gb(size)}" for part, size in parts.items())
 
 
 def gb(size: float) -> str:
-    """Bytes for people, in units of 10^9."""
+    """Return bytes as text, in units of 10^9."""
     return f"{size / 1e9:.1f} GB" if abs(size) >= 10**8 else f"{size / 1e6:.2f} MB"

@@ -1,4 +1,4 @@
-"""What the actor and the reference take of a die in training, whichever backend trains them."""
+"""Memory of the actor and the reference on a die in training, whichever backend trains them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,17 @@ from npu_rl.sizing.weight_sizes import Counts
 
 @dataclass(frozen=True)
 class StageMemory:
-    """One pipeline stage: its layers and, on each of its dies, parameters by component and bytes by kind.
+    """Memory of one pipeline stage on each of its dies.
 
-    states: of the optimizer, this die's share. on_host: what of this die lies in the host's memory. resident: what
-    stays on the die between the phases; resident_late: what joins it at the first update.
+    Attributes:
+        layers: Its layers.
+        counts: Parameters by component.
+        weights: Bytes of the actor's weights.
+        gradients: Bytes of the gradients.
+        states: Bytes of this die's share of the optimizer's states.
+        on_host: This die's parts in the host's memory.
+        resident: Parts that stay on the die between the phases.
+        resident_late: Parts that are resident from the first update on.
     """
 
     layers: range
@@ -32,10 +39,17 @@ class StageMemory:
 
 @dataclass(frozen=True)
 class Training:
-    """A backend's stages and what each of its phases adds to what is resident there.
+    """The stages of a backend, and the parts that each phase needs.
 
-    update, old_log_prob, reference: the parts of the phase on stage N; a part that is resident, too, counts once.
-    gathered: bytes of the largest tensor on its way to the engine. assumed: for people.
+    A part that is resident, too, counts once.
+
+    Attributes:
+        stages: Memory by pipeline stage.
+        update: Returns the parts of the update on stage N.
+        old_log_prob: Returns the parts of the old log-probs on stage N.
+        reference: Returns the parts of the reference's log-probs on stage N; None without a reference.
+        gathered: Bytes of the largest tensor on its way to the engine.
+        assumed: Assumptions, for people.
     """
 
     stages: tuple[StageMemory, ...]
@@ -47,23 +61,23 @@ class Training:
 
 
 def has_reference(facts: Facts) -> bool:
-    """Whether there is a reference model (verl/trainer/main_ppo.py:194@55e3c5b)."""
+    """Return whether there is a reference model (verl/trainer/main_ppo.py:194@55e3c5b)."""
     return facts.on(f"{ACTOR}.use_kl_loss") or facts.on("algorithm.use_kl_in_reward")
 
 
 def has_entropy(facts: Facts) -> bool:
-    """Whether the update computes the entropy."""
+    """Return whether the update computes the entropy."""
     value = facts.values.value(f"{ACTOR}.entropy_coeff")
     return isinstance(value, int | float) and value != 0
 
 
-def fused(facts: Facts) -> bool:
-    """Whether fused kernels take the place of the logits."""
+def uses_fused_kernels(facts: Facts) -> bool:
+    """Return whether fused kernels replace the logits."""
     return facts.on("actor_rollout_ref.model.use_fused_kernels")
 
 
 def megatron_recompute(facts: Facts) -> Recompute:
-    """Megatron's recomputation, as the trainer's configuration has it."""
+    """Return Megatron's recomputation as configured."""
     granularity, method = facts.transformer("recompute_granularity"), facts.transformer("recompute_method")
     layers = facts.transformer("recompute_num_layers")
     modules = facts.transformer("recompute_modules")
@@ -75,11 +89,14 @@ def megatron_recompute(facts: Facts) -> Recompute:
     )
 
 
-def larger(working: int, logits: int) -> Mapping[Part, int]:
-    """One layer's work or the logits: they are not there at once, where layers are computed again or not kept."""
+def larger_of(working: int, logits: int) -> Mapping[Part, int]:
+    """Return the larger one of a layer's activations and the logits.
+
+    They are not there at once: layers are recomputed, or nothing is kept.
+    """
     return {Part.LOGITS: logits} if logits > working else {Part.ACTIVATIONS: working}
 
 
 def divided(size: int, by: int) -> int:
-    """A share of it, rounded up."""
+    """Return a share, rounded up."""
     return -(-size // max(1, by))

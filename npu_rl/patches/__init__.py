@@ -1,4 +1,4 @@
-"""Patches as data: read strictly, order, place against a text, and tell later what became of each hunk.
+"""Patches as data: parsing, order, the place of each hunk in a text, and later its state.
 
 Nothing here runs git or writes a file.
 """

@@ -1,4 +1,4 @@
-"""Carry each hunk's lines and places through the patches after it, and record what is left of them."""
+"""Replay of a stack of patches that follows each hunk's lines and places to the final text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,15 @@ from npu_rl.patches.patch_model import FilePatch, Hunk, Patch
 
 @dataclass
 class _Change:
-    """One change of one hunk, carried along. `at` is its place: lines of the file above it."""
+    """One change of one hunk.
+
+    Attributes:
+        order: The hunk's place in the stack.
+        removed: The lines that it removes.
+        adds: Whether it adds lines.
+        at: Its place: the number of lines above it.
+        swallowed: Whether a later change removed its place.
+    """
 
     order: int
     removed: list[str]
@@ -23,8 +31,8 @@ class _Change:
     swallowed: bool = False
 
 
-class _Line:
-    """A line with its origin; two lines of the same text stay two."""
+class _OriginLine:
+    """A line with the change that added it; two lines with the same text stay distinct."""
 
     __slots__ = ("owner", "raw")
 
@@ -33,23 +41,23 @@ class _Line:
 
 
 @dataclass
-class _File:
+class _TracedFile:
     exists: bool
-    lines: list[_Line]
+    lines: list[_OriginLine]
     changes: list[_Change] = field(default_factory=list)
 
     def content(self) -> bytes | None:
         return b"".join(line.raw for line in self.lines) if self.exists else None
 
 
-class _Traced(NamedTuple):
+class _TracedHunk(NamedTuple):
     patch: str
     number: int
     path: str
     changes: list[_Change]
 
 
-def trace(
+def trace_hunks(
     stack: Sequence[tuple[str, Patch]],
     base: Callable[[str], bytes | None],
     *,
@@ -58,13 +66,17 @@ def trace(
 ) -> list[HunkRecord]:
     """Replay patches in order and record what each hunk is in the result, in the order of the stack.
 
-    stack: a key for each patch (its name, as records will carry it) and the patch.
-    base: the content of a path before the first patch, None where there is no such file.
-    offsets: accepted offsets by patch key and hunk number.
-    Raises PatchError for a patch that does not apply exactly.
+    Args:
+        stack: Each patch with its key, the name that records carry.
+        base: Returns the content of a path before the first patch; None if there is no such file.
+        component: The component's name, for the records.
+        offsets: Accepted offsets by patch key and hunk number.
+
+    Raises:
+        PatchError: If a patch does not apply exactly.
     """
-    files: dict[str, _File] = {}
-    hunks: list[_Traced] = []
+    files: dict[str, _TracedFile] = {}
+    hunks: list[_TracedHunk] = []
     for key, patch in stack:
         accepted = {number: n for (owner, number), n in (offsets or {}).items() if owner == key}
         for file_patch in patch.files:
@@ -72,18 +84,18 @@ def trace(
             if path not in files:
                 content = base(path)
                 raw = [] if content is None else split_lines(content)
-                files[path] = _File(content is not None, [_Line(line) for line in raw])
+                files[path] = _TracedFile(content is not None, [_OriginLine(line) for line in raw])
             replay = _Replay(files[path], file_patch, accepted, key)
             for hunk in file_patch.hunks:
-                hunks.append(_Traced(key, hunk.number, path, replay.hunk(hunk, len(hunks))))
+                hunks.append(_TracedHunk(key, hunk.number, path, replay.apply_hunk(hunk, len(hunks))))
             replay.finish()
     return [_record(traced, files[traced.path], component) for traced in hunks]
 
 
 class _Replay:
-    """Applies one file's hunks to lines that know their origin."""
+    """The application of one file's hunks to lines with origins."""
 
-    def __init__(self, file: _File, patch: FilePatch, offsets: Mapping[int, int], name: str) -> None:
+    def __init__(self, file: _TracedFile, patch: FilePatch, offsets: Mapping[int, int], name: str) -> None:
         self.file, self.patch, self.offsets, self.name = file, patch, offsets, name
         self.shift = 0
         # One exact applier decides what fits, and says why if it does not.
@@ -97,28 +109,29 @@ class _Replay:
             change.swallowed = True
 
     def finish(self) -> None:
+        """Remove the file if the patch deletes it."""
         if self.patch.new_path is None:
             self.file.exists = False
 
-    def hunk(self, hunk: Hunk, order: int) -> list[_Change]:
-        """The hunk's changes, applied. A deleted file swallows whatever was changed in it before."""
+    def apply_hunk(self, hunk: Hunk, order: int) -> list[_Change]:
+        """Apply a hunk and return its changes. Deleting the file removes the place of all earlier changes."""
         if self.patch.new_path is None:
             self._swallow_all()
         start = hunk.old_index + self.offsets.get(hunk.number, 0) + self.shift
-        made: list[_Change] = []
-        grown = 0
+        changes: list[_Change] = []
+        growth = 0
         for at, removed, added in hunk.changes():
-            first = start + at + grown
+            first = start + at + growth
             last = first + len(removed)
             change = _Change(order, [text_of(raw) for raw in removed], bool(added), first)
             for earlier in self.file.changes:
                 _carry(earlier, first, last, len(added))
-            self.file.lines[first:last] = [_Line(raw, change) for raw in added]
-            made.append(change)
+            self.file.lines[first:last] = [_OriginLine(raw, change) for raw in added]
+            changes.append(change)
             self.file.changes.append(change)
-            grown += len(added) - len(removed)
-        self.shift += grown
-        return made
+            growth += len(added) - len(removed)
+        self.shift += growth
+        return changes
 
 
 def _carry(change: _Change, first: int, last: int, added: int) -> None:
@@ -130,23 +143,25 @@ def _carry(change: _Change, first: int, last: int, added: int) -> None:
         change.at += added - (last - first)
 
 
-def _record(traced: _Traced, file: _File, component: str | None) -> HunkRecord:
+def _record(traced: _TracedHunk, file: _TracedFile, component: str | None) -> HunkRecord:
     changes = {id(change) for change in traced.changes}
-    mine = [i for i, line in enumerate(file.lines) if line.owner is not None and id(line.owner) in changes]
-    for i in reversed(mine):  # what a change removed stood above what is left of its own lines
+    own_lines = [
+        i for i, line in enumerate(file.lines) if line.owner is not None and id(line.owner) in changes
+    ]
+    for i in reversed(own_lines):  # what a change removed stood above what is left of its own lines
         owner = file.lines[i].owner
         assert owner is not None
         owner.at = i
-    kept = {id(file.lines[i].owner) for i in mine}
-    live = [c for c in traced.changes if id(c) in kept or (not c.adds and not _undone(c, file))]
+    surviving = {id(file.lines[i].owner) for i in own_lines}
+    live = [c for c in traced.changes if id(c) in surviving or (not c.adds and not _undone(c, file))]
     line = min(c.at for c in live or traced.changes) + 1 if file.exists else 0
     state: State = IN_PLACE if live else SUPERSEDED
     head = HunkRecord(traced.patch, traced.number, traced.path, line, state, component)
-    return _with_lines(head, file, live, mine) if live else head
+    return _with_lines(head, file, live, own_lines) if live else head
 
 
-def _undone(change: _Change, file: _File) -> bool:
-    """Whether nothing is left of a deletion: its place is gone, or later patches put its lines back."""
+def _undone(change: _Change, file: _TracedFile) -> bool:
+    """Return whether nothing is left of a deletion: its place is gone, or later patches restored its lines."""
     if change.swallowed:
         return True
     count = len(change.removed)
@@ -158,10 +173,10 @@ def _undone(change: _Change, file: _File) -> bool:
     return False
 
 
-def _with_lines(head: HunkRecord, file: _File, live: list[_Change], mine: list[int]) -> HunkRecord:
-    own, texts = set(mine), [text_of(line.raw) for line in file.lines]
+def _with_lines(head: HunkRecord, file: _TracedFile, live: list[_Change], own_lines: list[int]) -> HunkRecord:
+    own, texts = set(own_lines), [text_of(line.raw) for line in file.lines]
     first = min(c.at for c in live)
-    end = max([c.at for c in live] + [i + 1 for i in mine])
+    end = max([c.at for c in live] + [i + 1 for i in own_lines])
     tagged: list[tuple[str, str]] = []
     for i in range(first, end + 1):
         for change in live:
@@ -173,8 +188,8 @@ def _with_lines(head: HunkRecord, file: _File, live: list[_Change], mine: list[i
     new = [text for tag, text in tagged if tag != "-"]
     old = [text for tag, text in tagged if tag != "+"]
     above, below = lines[first::-1], lines[end + 1 :]
-    before = tuple(above[: _telling(old[::-1], new[::-1], above)][::-1])
-    after = tuple(below[: _telling(old, new, below)])
+    before = tuple(above[: _distinct_context(old[::-1], new[::-1], above)][::-1])
+    after = tuple(below[: _distinct_context(old, new, below)])
     pieces = pieces_of(first + 1, before, tuple(tagged), after)
     copies = (
         len(find_all(lines, [*before, *new, *after])),
@@ -184,11 +199,13 @@ def _with_lines(head: HunkRecord, file: _File, live: list[_Change], mine: list[i
     return replace(head, before=before, lines=tuple(tagged), after=after, copies=copies)
 
 
-def _telling(old: list[str], new: list[str], around: list[Edge]) -> int:
-    """How much text on one side must be kept so that hunk and preimage can't both fit one place.
+def _distinct_context(old: list[str], new: list[str], around: list[Edge]) -> int:
+    """Return how many lines to keep on one side so that hunk and preimage can't both fit one place.
 
-    Among equal lines three are not enough: a line added to a run of its like shows at the run's end.
+    Among equal lines three are not enough: a line added to a run of equal ones can only be told at the run's end.
     """
-    ours, theirs = [*new, *around], [*old, *around]
-    common = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), len(ours))
+    new_side, old_side = [*new, *around], [*old, *around]
+    common = next(
+        (i for i, (a, b) in enumerate(zip(new_side, old_side, strict=False)) if a != b), len(new_side)
+    )
     return max(CONTEXT, common + 1 - len(new))

@@ -1,4 +1,4 @@
-"""The names that one file's part of a patch carries, and the one path they must agree on."""
+"""The names that a patch gives one file, and the one path that they have to agree on."""
 
 from __future__ import annotations
 
@@ -13,8 +13,14 @@ from npu_rl.patches.scan_hunks import REGENERATE, RawFile
 _EPOCH = re.compile(rb"\t(?:1970-01-01|1969-12-31) \d\d:\d\d:\d\d")
 
 
-class Names:
-    """`pair`: of the `diff --git` line; `old` and `new`: of the `---` and `+++` lines. As written."""
+class FileNames:
+    """The names of one file, as the patch has them.
+
+    Attributes:
+        pair: Those of the `diff --git` line.
+        old: That of the `---` line.
+        new: That of the `+++` line.
+    """
 
     def __init__(self, raw: RawFile, strip: int, directory: str, where: str) -> None:
         self.raw, self.strip, self.directory, self.where = raw, strip, directory, where
@@ -23,21 +29,23 @@ class Names:
         self.new = None if raw.new is None else patch_paths.read_name(raw.new, where)
 
     def is_new(self) -> bool:
+        """Return whether the patch creates the file."""
         if self.raw.names is not None:
             return b"new file mode " in self.raw.extended
-        return self.old == patch_paths.DEV_NULL or self._never_was(self.raw.old, self.raw.hunks[0].old_count)
+        return self.old == patch_paths.DEV_NULL or self._is_absent(self.raw.old, self.raw.hunks[0].old_count)
 
     def is_deleted(self) -> bool:
+        """Return whether the patch deletes the file."""
         if self.raw.names is not None:
             return b"deleted file mode " in self.raw.extended
-        return self.new == patch_paths.DEV_NULL or self._never_was(self.raw.new, self.raw.hunks[0].new_count)
+        return self.new == patch_paths.DEV_NULL or self._is_absent(self.raw.new, self.raw.hunks[0].new_count)
 
-    def _never_was(self, rest: bytes | None, count: int) -> bool:
-        """GNU `diff -N` names an absent file and dates it at the epoch."""
+    def _is_absent(self, rest: bytes | None, count: int) -> bool:
+        """Return whether a side is absent: GNU `diff -N` names an absent file and dates it at the epoch."""
         return not count and rest is not None and _EPOCH.search(rest) is not None
 
     def path(self) -> str:
-        """The target path. Raises PatchError unless all names agree on one, and it is safe."""
+        """Return the target path. Raises PatchError unless all names agree on one, and it is safe."""
         named = [n for n in (*(self.pair or ()), self.old, self.new) if n not in (None, patch_paths.DEV_NULL)]
         if not named:
             raise PatchError("Both sides are /dev/null", where=self.where, hint=REGENERATE)
@@ -51,7 +59,7 @@ class Names:
         return targets.pop()
 
     def excluded_by(self, patterns: Sequence[str]) -> str | None:
-        """The path, if a pattern matches it. Nothing about an excluded file is judged."""
+        """Return the path if a pattern matches it. An excluded file is not checked in any way."""
         if not patterns:
             return None
         names = [

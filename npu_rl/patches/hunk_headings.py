@@ -1,9 +1,9 @@
-"""Whether a hunk stands in the function it was made for.
+"""Check that a hunk stands in the function it was made for.
 
-git and GNU diff write a heading after a hunk's second `@@`: the last line above the hunk that their pattern
-for functions takes. Lines alone can't tell twins apart: a hunk of `one` fits `two` as well where both
-hold the same lines. So the heading that git would write at the place found is held against the hunk's own; and
-of several Python functions of one name, the one nearest to the stated line is the one that is meant.
+git and GNU diff write a heading after a hunk's second `@@`: the last line above the hunk that their pattern for
+functions matches. Lines alone can't tell twins apart: a hunk of `one` fits `two` as well if both have the same lines.
+So the heading that git would write at the place found is compared with the hunk's own; and of several Python
+functions of one name, the one nearest to the stated line is the one that is meant.
 """
 
 from __future__ import annotations
@@ -23,15 +23,22 @@ _PYTHON = (".py", ".pyi")
 _PYTHON_LINE = re.compile(r"[ \t]*(?:class|(?:async[ \t]+)?def)[ \t]")
 _ANY_LINE = re.compile(r"[A-Za-z_$]")
 _DEFINITION = re.compile(r"(?:async[ \t]+)?(?P<kind>class|def)[ \t]+(?P<name>\w+)(?P<rest>.?)")
-_SIGNATURE = re.compile(  # `int two(`, of most languages; not what only looks so in a shell
+_SIGNATURE = re.compile(  # `int two(`, of most languages; not a command of a shell that looks like it
     r"(?!(?:if|elif|else|while|until|for|done|case|switch|return|function)\b)[A-Za-z_][\w\s*&:<>,~]*\("
 )
 _PROSE = (".md", ".rst", ".txt", ".html", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini")  # no functions
-_CUT = 39  # letters that are left at least of a heading that was too long: GNU diff keeps 40, git 80
+_SHORTEST_CUT = 39  # letters of the shortest heading that was cut off: GNU diff keeps 40, git 80
 
 
 class _Definition(NamedTuple):
-    """A `def` or `class`: lines from 1, and its name with those it stands in (`Attention.forward`)."""
+    """A `def` or `class`.
+
+    Attributes:
+        first: Its first line, from 1, decorators included.
+        last: Its last line.
+        name: Its name with those of the definitions around it (`Attention.forward`).
+        is_class: Whether it is a class.
+    """
 
     first: int
     last: int
@@ -39,27 +46,28 @@ class _Definition(NamedTuple):
     is_class: bool
 
     @property
-    def bare(self) -> str:
+    def last_name(self) -> str:
+        """The name without those of the definitions around it."""
         return self.name.rpartition(".")[2]
 
-    def away(self, line: int) -> int:
-        """Lines between it and a line; 0 for one inside."""
+    def distance(self, line: int) -> int:
+        """Return the lines between it and a line; 0 for a line inside."""
         return max(self.first - line, line - self.last, 0)
 
 
 def misplaced(content: bytes, hunk: Hunk, line: int, path: str) -> str | None:
-    """Why a hunk that fits at a line of the file belongs into another function, by its heading; None if it may not.
+    """Return why a hunk that fits at a line belongs into another function by its heading, or None.
 
-    A heading that is not in the file any more says nothing, unless it names a Python function.
+    A heading that is no longer in the file shows nothing, unless it names a Python function.
     """
     heading = hunk.section.strip().rstrip("\N{REPLACEMENT CHARACTER}")
     if not heading or path.endswith(_PROSE):
         return None
     lines = _lines(content)
-    candidates = [_last(_ANY_LINE, lines, line)]
+    candidates = [_last_match(_ANY_LINE, lines, line)]
     wanted = _DEFINITION.match(heading) if path.endswith(_PYTHON) else None
     if wanted is not None:
-        candidates.append(_last(_PYTHON_LINE, lines, line))
+        candidates.append(_last_match(_PYTHON_LINE, lines, line))
         if any(_same_definition(lines[n - 1], wanted, heading) for n in candidates if n):
             return None
         if _between_functions(content, hunk, line, wanted["name"]):
@@ -70,14 +78,14 @@ def misplaced(content: bytes, hunk: Hunk, line: int, path: str) -> str | None:
             return None
         nearest = max((n for n in places if n < line), default=None)
         between = lines[nearest : line - 1] if nearest else []
-        if nearest and not any(_alike(lines[nearest - 1], text) for text in between):
-            return None  # another pattern than ours chose it
-    here = _around(content, lines, max((n for n in candidates if n), default=None), line, path)
-    return f"It fits at line {line}, {here}; {_where_it_belongs(lines, wanted, heading)}."
+        if nearest and not any(_may_match_one_pattern(lines[nearest - 1], text) for text in between):
+            return None  # the heading was chosen by another pattern
+    here = _describe_place(content, lines, max((n for n in candidates if n), default=None), line, path)
+    return f"It fits at line {line}, {here}; {_describe_heading(lines, wanted, heading)}."
 
 
 def _between_functions(content: bytes, hunk: Hunk, line: int, name: str) -> bool:
-    """Whether the change is in no function, so that the heading is only the function above it.
+    """Return whether the change is in no function, so that the heading is only the function above it.
 
     In a class it must not name a method of other classes only.
     """
@@ -88,12 +96,12 @@ def _between_functions(content: bytes, hunk: Hunk, line: int, name: str) -> bool
     around = [_enclosing(definitions, n) for n in (max(at - 1, line), at)]
     if any(found is not None and not found.is_class for found in around):
         return False
-    holders = [d.name.rpartition(".")[0] for d in definitions if d.bare == name]
+    holders = [d.name.rpartition(".")[0] for d in definitions if d.last_name == name]
     return not holders or all(found is None or found.name in holders for found in around)
 
 
-def crosses_twins(content: bytes, hunk: Hunk, offset: int, path: str) -> str | None:
-    """Why a hunk that moved may have come into a twin of its function: one of that name is nearer to its line."""
+def moved_to_twin(content: bytes, hunk: Hunk, offset: int, path: str) -> str | None:
+    """Return why a moved hunk may be in a twin of its function, with another one nearer to its line; or None."""
     definitions = _definitions(content) if path.endswith(_PYTHON) else None
     if not definitions:
         return None
@@ -102,9 +110,9 @@ def crosses_twins(content: bytes, hunk: Hunk, offset: int, path: str) -> str | N
     found = _enclosing(definitions, stated + offset)
     if found is None:
         return None
-    twins = [d for d in definitions if d.bare == found.bare]
-    nearest = min(twins, key=lambda d: d.away(stated))
-    if nearest.away(stated) == found.away(stated):
+    twins = [d for d in definitions if d.last_name == found.last_name]
+    nearest = min(twins, key=lambda d: d.distance(stated))
+    if nearest.distance(stated) == found.distance(stated):
         return None
     return (
         f"It fits at line {hunk.old_index + 1 + offset} only, in {found.name} (line {found.first}); "
@@ -116,8 +124,8 @@ def _lines(content: bytes) -> list[str]:
     return [line.decode("utf-8", "replace").rstrip("\r") for line in content.split(b"\n")]
 
 
-def _last(pattern: re.Pattern[str], lines: Sequence[str], before: int) -> int | None:
-    """The number of the last line above `before` that the pattern takes, as git looks for it."""
+def _last_match(pattern: re.Pattern[str], lines: Sequence[str], before: int) -> int | None:
+    """Return the number of the last line above `before` that the pattern matches, as git looks for it."""
     return next((n for n in range(min(before - 1, len(lines)), 0, -1) if pattern.match(lines[n - 1])), None)
 
 
@@ -125,12 +133,12 @@ def _same_definition(text: str, wanted: re.Match[str], heading: str) -> bool:
     found = _DEFINITION.match(text.strip())
     if found is None or found["kind"] != wanted["kind"]:
         return False
-    cut = not wanted["rest"] and len(heading) >= _CUT
+    cut = not wanted["rest"] and len(heading) >= _SHORTEST_CUT
     return found["name"].startswith(wanted["name"]) if cut else found["name"] == wanted["name"]
 
 
-def _alike(one: str, other: str) -> bool:
-    """Whether a pattern that takes one line would take the other too, as far as can be told."""
+def _may_match_one_pattern(one: str, other: str) -> bool:
+    """Return whether a pattern for functions that matches one line may match the other, too."""
     if _indent(one) != _indent(other) or not other.strip():
         return False
     if one.split()[0] == other.split()[0]:
@@ -142,8 +150,8 @@ def _indent(text: str) -> str:
     return text[: len(text) - len(text.lstrip())]
 
 
-def _around(content: bytes, lines: Sequence[str], heading: int | None, line: int, path: str) -> str:
-    """Where a place is, for a person."""
+def _describe_place(content: bytes, lines: Sequence[str], heading: int | None, line: int, path: str) -> str:
+    """Return where a place is, for people."""
     definitions = _definitions(content) if path.endswith(_PYTHON) else None
     found = _enclosing(definitions, line) if definitions else None
     if found is not None:
@@ -151,7 +159,7 @@ def _around(content: bytes, lines: Sequence[str], heading: int | None, line: int
     return f"below `{lines[heading - 1].strip()}` (line {heading})" if heading else "above every function"
 
 
-def _where_it_belongs(lines: Sequence[str], wanted: re.Match[str] | None, heading: str) -> str:
+def _describe_heading(lines: Sequence[str], wanted: re.Match[str] | None, heading: str) -> str:
     if wanted is None:
         places = [n for n, text in enumerate(lines, 1) if text.strip().startswith(heading)]
     else:
@@ -163,19 +171,21 @@ def _where_it_belongs(lines: Sequence[str], wanted: re.Match[str] | None, headin
 
 
 def _definitions(content: bytes) -> list[_Definition] | None:
-    """Every function and class of a Python file; None for one that this Python can't read."""
+    """Return every function and class of a Python file; None if this Python can't parse it."""
     import ast
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an odd escape in somebody else's text is not our news
+            warnings.simplefilter(
+                "ignore"
+            )  # warnings about upstream's text, such as invalid escapes, are of no use here
             tree = ast.parse(content)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    return list(_below(tree))
+    return list(_walk_definitions(tree))
 
 
-def _below(tree: ast.AST) -> Iterator[_Definition]:
+def _walk_definitions(tree: ast.AST) -> Iterator[_Definition]:
     import ast
 
     pending: list[tuple[ast.AST, str]] = [(tree, "")]
@@ -189,6 +199,6 @@ def _below(tree: ast.AST) -> Iterator[_Definition]:
 
 
 def _enclosing(definitions: Sequence[_Definition], line: int) -> _Definition | None:
-    """The innermost that holds the line."""
+    """Return the innermost definition that contains the line, or None."""
     inside = [d for d in definitions if d.first <= line <= d.last]
     return min(inside, key=lambda d: d.last - d.first, default=None)

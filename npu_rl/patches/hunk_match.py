@@ -1,7 +1,7 @@
-"""Where a hunk fits a text, and a plain account of why it does not.
+"""Location of a hunk in a text, and an explanation of why it does not fit.
 
-`apply_exact` is the smallest applier there can be: no fuzz, no offset unless it is given. The tests
-hold it against `git apply`.
+`apply_exact` is the smallest possible applier: no fuzz, and no offset unless it is given. The tests compare it with
+`git apply`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ _SIMILAR = 0.25  # a difflib ratio below which a place is not worth showing
 
 @dataclass(frozen=True)
 class Location:
-    """Where a hunk's preimage is. Lines count from 1.
+    """The place of a hunk's preimage. Lines count from 1.
 
-    kind: `exact`: at the stated line; `offset`: once, elsewhere; `ambiguous`: at several places,
-    none of them the stated one; `whitespace_only`: there if white space is ignored; `already_applied`:
-    the postimage is at the stated line; `missing`.
-    line: the place; for `missing` the most similar one, None if nothing is similar.
-    offset: line minus the stated line. lines: every place, for `ambiguous`.
-    ratio: how similar the place is, 0 to 1.
+    Attributes:
+        kind: `exact`: at the stated line; `offset`: once, elsewhere; `ambiguous`: at several places, none of them the
+            stated one; `whitespace_only`: there if white space is ignored; `already_applied`: the postimage is at the
+            stated line; `missing`.
+        line: The place; for `missing` the most similar one, None if nothing is similar.
+        offset: The line minus the stated line.
+        lines: Every place, for `ambiguous`.
+        ratio: How similar the place is, 0 to 1.
     """
 
     kind: Kind
@@ -42,14 +44,14 @@ class Location:
 
 
 def split_lines(content: bytes) -> list[bytes]:
-    """Lines with their ends. Only `\\n` ends a line: a lone `\\r` or a form feed does not."""
+    """Return lines with their ends. Only a line feed ends a line: a lone carriage return or a form feed does not."""
     lines = content.split(b"\n")
     last = lines.pop()
     return [line + b"\n" for line in lines] + ([last] if last else [])
 
 
 def fits(lines: Sequence[bytes], hunk: Hunk, index: int) -> bool:
-    """Whether the preimage stands below the first `index` lines, and at the end where it must."""
+    """Return whether the preimage follows the first `index` lines, and ends the file where it must."""
     old = hunk.old_lines
     end = index + len(old)
     if index < 0 or end > len(lines) or (hunk.ends_the_file and end != len(lines)):
@@ -63,31 +65,31 @@ def locate(content: bytes, hunk: Hunk) -> Location:
     stated = hunk.old_index
     if fits(lines, hunk, stated):
         return Location("exact", stated + 1, ratio=1.0)
-    if _applied(lines, hunk):
+    if _is_applied(lines, hunk):
         return Location("already_applied", hunk.new_index + 1)
-    found = [i for i in _places(lines, hunk.old_lines) if fits(lines, hunk, i)]
+    found = [i for i in _find_all(lines, hunk.old_lines) if fits(lines, hunk, i)]
     if len(found) == 1:
         return Location("offset", found[0] + 1, offset=found[0] - stated)
     if found:
         nearest = min(found, key=lambda i: abs(i - stated))
         return Location("ambiguous", nearest + 1, nearest - stated, tuple(i + 1 for i in found))
-    bare = [_bare(line) for line in lines]
-    loose = _places(bare, [_bare(line) for line in hunk.old_lines])
-    if loose and any(_bare(line) for line in hunk.old_lines):
+    squeezed = [_without_space(line) for line in lines]
+    loose = _find_all(squeezed, [_without_space(line) for line in hunk.old_lines])
+    if loose and any(_without_space(line) for line in hunk.old_lines):
         nearest = min(loose, key=lambda i: abs(i - stated))
         exact = lines[nearest : nearest + len(hunk.old_lines)] == hunk.old_lines
         return Location("missing" if exact else "whitespace_only", nearest + 1, nearest - stated)
     return _most_similar(lines, hunk)
 
 
-def _applied(lines: list[bytes], hunk: Hunk) -> bool:
+def _is_applied(lines: list[bytes], hunk: Hunk) -> bool:
     new = hunk.new_lines
     if not new:
         return not lines
     return any(lines[i : i + len(new)] == new for i in {hunk.new_index, hunk.old_index})
 
 
-def _places(lines: Sequence[bytes], pattern: Sequence[bytes]) -> list[int]:
+def _find_all(lines: Sequence[bytes], pattern: Sequence[bytes]) -> list[int]:
     if not pattern:
         return []
     last = len(lines) - len(pattern)
@@ -99,23 +101,23 @@ def _places(lines: Sequence[bytes], pattern: Sequence[bytes]) -> list[int]:
     ]
 
 
-def _bare(line: bytes) -> bytes:
+def _without_space(line: bytes) -> bytes:
     return b"".join(line.split())
 
 
-def _letters(lines: Sequence[bytes]) -> str:
+def _as_text(lines: Sequence[bytes]) -> str:
     return b"".join(lines).decode("latin-1")[:_LETTERS]
 
 
 def _most_similar(lines: list[bytes], hunk: Hunk) -> Location:
-    """The window with the best difflib ratio, among those that share most lines with the preimage."""
+    """Return the place with the best difflib ratio, among those that share most lines with the preimage."""
     from difflib import SequenceMatcher
 
     old = hunk.old_lines[:_LINES]
     if not old or not lines:
         return Location("missing", None, ratio=0.0)
-    wanted = {bare for line in old if (bare := _bare(line))}
-    shared = [_bare(line) in wanted for line in lines]
+    wanted = {squeezed for line in old if (squeezed := _without_space(line))}
+    shared = [_without_space(line) in wanted for line in lines]
     width = min(len(old), len(lines))
     counts: list[tuple[int, int]] = []
     running = sum(shared[:width])
@@ -125,17 +127,17 @@ def _most_similar(lines: list[bytes], hunk: Hunk) -> Location:
         counts.append((-running, start))
     stated = hunk.old_index
     best = sorted(counts, key=lambda c: (c[0], abs(c[1] - stated)))[:_NEAR_ENOUGH]
-    bare_lines = [_bare(line) for line in lines]
-    by_line = SequenceMatcher(None, bare_lines[:0], [_bare(line) for line in old], autojunk=False)
-    by_letter = SequenceMatcher(None, "", _letters(old), autojunk=False)
+    bare_lines = [_without_space(line) for line in lines]
+    by_line = SequenceMatcher(None, bare_lines[:0], [_without_space(line) for line in old], autojunk=False)
+    by_letter = SequenceMatcher(None, "", _as_text(old), autojunk=False)
 
     def equal_lines(start: int) -> float:
         by_line.set_seq1(bare_lines[start : start + width])
         return by_line.ratio()
 
     def similarity(start: int) -> tuple[float, float, int]:
-        """Equal lines count first: among `x = 1`, `x = 2`, … letters alone mislead."""
-        by_letter.set_seq1(_letters(lines[start : start + width]))
+        """Return a sort key. Equal lines count first: among `x = 1`, `x = 2`, … letters alone mislead."""
+        by_letter.set_seq1(_as_text(lines[start : start + width]))
         return equal_lines(start), by_letter.ratio(), -abs(start - stated)
 
     closest = sorted(best, key=lambda c: -equal_lines(c[1]))[:_NEAREST]
@@ -146,7 +148,7 @@ def _most_similar(lines: list[bytes], hunk: Hunk) -> Location:
 
 
 def explain(content: bytes, hunk: Hunk, location: Location) -> str:
-    """Plain text: where the hunk fits or would, and if it does not, expected and found side by side."""
+    """Return plain text: where the hunk fits, or expected and found lines side by side."""
     from npu_rl.patches.side_by_side import side_by_side
 
     stated = hunk.old_index + 1
@@ -161,7 +163,7 @@ def explain(content: bytes, hunk: Hunk, location: Location) -> str:
         places = ", ".join(map(str, location.lines))
         return f"The hunk does not fit at line {stated}, but at {len(location.lines)} others: {places}."
     if location.kind == "whitespace_only":
-        said = f"Only white space differs at line {line}; tabs are shown as →, spaces as ·."
+        summary = f"Only white space differs at line {line}; tabs are shown as →, spaces as ·."
     elif line is None:
         return f"Nothing in the file is similar to the lines expected at line {stated}."
     elif location.ratio == 1.0:
@@ -170,7 +172,7 @@ def explain(content: bytes, hunk: Hunk, location: Location) -> str:
             "so it only fits the end of the file; regenerate it with `git diff -U3`."
         )
     else:
-        said = f"The most similar place is line {line}, {offset} ({location.ratio:.0%} alike)."
+        summary = f"The most similar place is line {line}, {offset} ({location.ratio:.0%} alike)."
     start = line or stated
     old = hunk.old_lines
     found = split_lines(content)[start - 1 : start - 1 + len(old)]
@@ -183,16 +185,22 @@ def explain(content: bytes, hunk: Hunk, location: Location) -> str:
         line=start + skip,
         show_space=location.kind == "whitespace_only",
     )
-    return "\n".join([said, *table])
+    return "\n".join([summary, *table])
 
 
 def apply_exact(
     content: bytes | None, file_patch: FilePatch, *, name: str = "", offsets: Mapping[int, int] | None = None
 ) -> bytes | None:
-    """The file after the patch; None is an absent file.
+    """Return the file after the patch; None is an absent file.
 
-    offsets: accepted offsets by hunk number; every other hunk must stand at its stated line.
-    Raises PatchError naming the patch's line and the hunk, with expected and found side by side.
+    Args:
+        content: The file before the patch.
+        file_patch: The patch of this file.
+        name: The patch's name, for messages.
+        offsets: Accepted offsets by hunk number; every other hunk must stand at its stated line.
+
+    Raises:
+        PatchError: If a hunk does not fit; with the patch's line, and expected and found lines side by side.
     """
     offsets = offsets or {}
     if (content is None) != (file_patch.old_path is None):
@@ -208,7 +216,7 @@ def apply_exact(
     for hunk in file_patch.hunks:
         index = hunk.old_index + offsets.get(hunk.number, 0)
         if index < done or not fits(lines, hunk, index):
-            raise _refused(content or b"", hunk, file_patch.path, name)
+            raise _refusal(content or b"", hunk, file_patch.path, name)
         result += lines[done:index] + hunk.new_lines
         done = index + hunk.old_count
     result += lines[done:]
@@ -224,7 +232,7 @@ def apply_exact(
     return None
 
 
-def _refused(content: bytes, hunk: Hunk, path: str, name: str) -> PatchError:
+def _refusal(content: bytes, hunk: Hunk, path: str, name: str) -> PatchError:
     return PatchError(
         f"Hunk {hunk.number} does not fit {path} at line {hunk.old_index + 1}",
         where=f"{name}:{hunk.line}, hunk {hunk.number}",

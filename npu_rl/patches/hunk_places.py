@@ -1,7 +1,7 @@
-"""Finding a carried hunk in a text: with all of the text around it, then with as much as is left.
+"""Search of a recorded hunk in a text: with all of its context, then with as much as remains.
 
-Texts are lists of lines with their ends, None above the first and below the last, so that a line's
-number is its index, and the edge of a file can be matched like a line.
+Texts are lists of lines with their ends, and None above the first and below the last one, so that a line's number is
+its index, and the edge of a file can be matched like a line.
 """
 
 from __future__ import annotations
@@ -15,11 +15,19 @@ from npu_rl.patches.hunk_match import split_lines
 CONTEXT = 3
 Edge = str | None
 
-_ENOUGH = 3  # lines of the text around that must be left where a place is new or lines are gone
+_MIN_CONTEXT = 3  # lines of context that have to fit where a place is new or lines are missing
 
 
 class Piece(NamedTuple):
-    """A hunk, or one change of it: the text around, its preimage and its lines, as locked at `line`."""
+    """A hunk, or one change of it, as locked.
+
+    Attributes:
+        line: The line of its first own line.
+        before: The context above.
+        old: Its preimage.
+        new: Its lines.
+        after: The context below.
+    """
 
     line: int
     before: tuple[Edge, ...]
@@ -29,14 +37,25 @@ class Piece(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Which side fits (`new`: the hunk, `old`: its preimage, None: neither), and the best line for it."""
+    """The result of a search.
+
+    Attributes:
+        fits: `new`: the hunk; `old`: its preimage; None: neither.
+        line: The best line for it.
+    """
 
     fits: Literal["new", "old"] | None
     line: int
 
 
 class _Place(NamedTuple):
-    """A place of some lines, and how many lines of the text around fit above and below it."""
+    """A place of some lines.
+
+    Attributes:
+        line: Its first line.
+        above: How many lines of the context fit above.
+        below: How many lines of the context fit below.
+    """
 
     line: int
     above: int
@@ -48,7 +67,7 @@ class _Place(NamedTuple):
 
 
 def text_of(raw: bytes) -> str:
-    """A line as a string that any JSON writer takes; different lines give different strings."""
+    """Return a line as text that JSON can hold; different lines give different texts."""
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
@@ -57,12 +76,12 @@ def text_of(raw: bytes) -> str:
 
 @lru_cache(maxsize=4)
 def padded(content: bytes) -> tuple[Edge, ...]:
-    """The lines between two edges. Kept for the next hunk of the same file."""
+    """Return the lines between two edges. Cached for the next hunk of the same file."""
     return (None, *(text_of(line) for line in split_lines(content)), None)
 
 
 def find_all(lines: Sequence[Edge], pattern: Sequence[Edge]) -> list[int]:
-    """Every index where the pattern stands; none for an empty one."""
+    """Return every index where the pattern stands; none for an empty pattern."""
     if not pattern:
         return []
     wanted = tuple(pattern)
@@ -76,17 +95,20 @@ def find_all(lines: Sequence[Edge], pattern: Sequence[Edge]) -> list[int]:
 def find(piece: Piece, lines: tuple[Edge, ...], copies: Sequence[int] | None, alone: int) -> Found:
     """Find a piece or its preimage.
 
-    copies: how often the locked text holds the piece, and its preimage, with the text around; None to
-    skip that comparison. alone: how often it holds the piece's lines by themselves.
+    Args:
+        piece: The piece.
+        lines: The current text.
+        copies: How often the locked text has the piece, and its preimage, with context; None skips this comparison.
+        alone: How often the locked text has the piece's lines without context.
     """
     if copies is not None:
-        exact = _with_everything(piece, lines, copies)
+        exact = _find_with_context(piece, lines, copies)
         if exact is not None:
             return exact
-    return _with_what_is_left(piece, lines, alone)
+    return _find_with_remaining_context(piece, lines, alone)
 
 
-def _with_everything(piece: Piece, lines: tuple[Edge, ...], copies: Sequence[int]) -> Found | None:
+def _find_with_context(piece: Piece, lines: tuple[Edge, ...], copies: Sequence[int]) -> Found | None:
     head = len(piece.before)
     stated = piece.line - head
     new = (*piece.before, *piece.new, *piece.after)
@@ -98,7 +120,7 @@ def _with_everything(piece: Piece, lines: tuple[Edge, ...], copies: Sequence[int
     def nearest(places: list[int]) -> int:
         return min(places, key=lambda i: abs(i - stated)) + head
 
-    # A twin of the preimage that the locked text had already says nothing; nor does a twin of the hunk.
+    # Twins of the preimage or of the hunk that the locked text already had prove nothing.
     lost, returned = len(news) < copies[0], len(olds) > copies[1]
     if olds and (returned or (lost and stated in olds)) and (lost or not news):
         return Found("old", nearest(olds))
@@ -107,9 +129,9 @@ def _with_everything(piece: Piece, lines: tuple[Edge, ...], copies: Sequence[int
     return None
 
 
-def _with_what_is_left(piece: Piece, lines: tuple[Edge, ...], alone: int) -> Found:
+def _find_with_remaining_context(piece: Piece, lines: tuple[Edge, ...], alone: int) -> Found:
     news, olds = _places(piece, piece.new, lines), _places(piece, piece.old, lines)
-    enough = min(_ENOUGH, (len(piece.before) + len(piece.after) + 1) // 2)
+    enough = min(_MIN_CONTEXT, (len(piece.before) + len(piece.after) + 1) // 2)
 
     def best(places: list[_Place]) -> _Place:
         return max(places, key=lambda p: (p.score, -abs(p.line - piece.line)))
@@ -119,20 +141,20 @@ def _with_what_is_left(piece: Piece, lines: tuple[Edge, ...], alone: int) -> Fou
     if old is not None and (old.score < enough or (not piece.old and not (old.above and old.below))):
         old = None
     all_there = bool(piece.new) and len(news) >= alone
-    if new is not None and not _trusted(new, piece, enough, all_there):
+    if new is not None and not _is_reliable(new, piece, enough, all_there):
         new = None
     # A preimage without lines fits anywhere between two of its neighbours: it is weak evidence.
     if new is not None and (old is None or new.score >= old.score or (all_there and not piece.old)):
         return Found("new", new.line)
     if old is not None:
         return Found("old", old.line)
-    around = [i for i in range(1, len(lines)) if (s := _around(piece, lines, i, i)).above or s.below]
+    around = [i for i in range(1, len(lines)) if (s := _score_place(piece, lines, i, i)).above or s.below]
     return Found(
         None, min(around, key=lambda i: abs(i - piece.line), default=min(piece.line, len(lines) - 1))
     )
 
 
-def _trusted(place: _Place, piece: Piece, enough: int, all_there: bool) -> bool:
+def _is_reliable(place: _Place, piece: Piece, enough: int, all_there: bool) -> bool:
     if not piece.new:
         return bool(place.above and place.below) and place.score >= enough
     return place.score >= enough or all_there or (place.line == piece.line and place.score > 0)
@@ -140,10 +162,10 @@ def _trusted(place: _Place, piece: Piece, enough: int, all_there: bool) -> bool:
 
 def _places(piece: Piece, core: tuple[str, ...], lines: tuple[Edge, ...]) -> list[_Place]:
     starts = find_all(lines, core) if core else list(range(1, len(lines)))
-    return [_around(piece, lines, start, start + len(core)) for start in starts]
+    return [_score_place(piece, lines, start, start + len(core)) for start in starts]
 
 
-def _around(piece: Piece, lines: tuple[Edge, ...], start: int, end: int) -> _Place:
+def _score_place(piece: Piece, lines: tuple[Edge, ...], start: int, end: int) -> _Place:
     above = 0
     while above < min(len(piece.before), start) and piece.before[-1 - above] == lines[start - 1 - above]:
         above += 1

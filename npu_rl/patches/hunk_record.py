@@ -1,4 +1,4 @@
-"""The record of one hunk: plain data from which its state can be told later, without any repository."""
+"""The record of one hunk: plain data from which its state can be found later, without any repository."""
 
 from __future__ import annotations
 
@@ -19,14 +19,21 @@ ALTERED: State = "altered"
 
 @dataclass(frozen=True)
 class HunkRecord:
-    """One hunk as the locked result has it.
+    """One hunk as it is in the locked result.
 
-    file: target path. line: of its first own line there (for a deletion, of the line below), 0 if the
-    result has no such file. state: `in place` or `superseded`.
-    lines: from its first to its last own line, as pairs of tag and text: `+` own, `-` removed by it,
-    ` ` of others. before, after: the lines around; None is the edge of the file.
-    copies: how often the result holds it: [with the text around, its preimage with that, then the
-    lines alone, whole and change by change]: so that a twin elsewhere is not taken for it.
+    Attributes:
+        patch: The patch's name.
+        hunk: The hunk's number in it, from 1.
+        file: The target path.
+        line: Line of its first own line (for a deletion, of the line below); 0 if the result has no such file.
+        state: `in place` or `superseded`.
+        component: The component that the patch is for.
+        before: The lines above; None is the edge of the file.
+        lines: The lines from its first to its last own line with their tags: `+` own, `-` removed by it, ` ` of
+            others.
+        after: The lines below; None is the edge of the file.
+        copies: How often the result has it: with context, its preimage with context, then the lines alone, whole and
+            change by change. So a twin elsewhere is not taken for it.
     """
 
     patch: str
@@ -41,7 +48,7 @@ class HunkRecord:
     copies: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Plain lists, strings and numbers, safe to write as UTF-8."""
+        """Return plain lists, strings and numbers, safe to write as UTF-8."""
         return {
             k: [list(i) if isinstance(i, tuple) else i for i in v] if isinstance(v, tuple) else v
             for k, v in asdict(self).items()
@@ -49,7 +56,7 @@ class HunkRecord:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> HunkRecord:
-        """The inverse of `to_json`. Raises PatchError for data that is no record."""
+        """Return the record of `to_json`. Raises PatchError for invalid data."""
         try:
             return cls(
                 **{
@@ -66,13 +73,15 @@ class HunkRecord:
             ) from error
 
     def pieces(self) -> list[Piece]:
-        """The whole hunk first; then, if it has several, each change by itself."""
+        """Return the whole hunk, and then, if it has several changes, each change by itself."""
         return pieces_of(self.line, self.before, self.lines, self.after)
 
 
 def pieces_of(
     line: int, before: tuple[Edge, ...], lines: tuple[tuple[str, str], ...], after: tuple[Edge, ...]
 ) -> list[Piece]:
+    """Return the pieces of a hunk: the whole, and then, if there are several changes, each of them."""
+
     def piece(start: int, end: int) -> Piece:
         above = [text for tag, text in lines[:start] if tag != "-"]
         below = [text for tag, text in lines[end:] if tag != "-"]

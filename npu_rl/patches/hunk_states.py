@@ -1,8 +1,4 @@
-"""What became of each hunk: carried through later patches, then told from the current text alone.
-
-`trace` replays a stack and re-bases every hunk on the final text: the lines it still owns there, the
-lines it removed, and the text around. A record is plain data; with it, `state` needs no repository.
-"""
+"""The state of each recorded hunk in the current text of its file."""
 
 from __future__ import annotations
 
@@ -13,27 +9,34 @@ from npu_rl.patches.hunk_record import ALTERED, IN_PLACE, MISSING, SHIFTED, SUPE
 
 
 class HunkState(NamedTuple):
-    """`line` counts from 1 in the current text: the hunk's own first line, or where it should be.
-    0 where there is no file."""
+    """The state of a hunk.
+
+    Attributes:
+        state: Its state.
+        line: The line of its first own line in the current text, from 1, or where it should be; 0 if there is no
+            file.
+    """
 
     state: State
     line: int
 
 
-def state(record: HunkRecord, current: bytes | None) -> HunkState:
-    """What became of a hunk in the current text of its file (None: there is no such file).
+def hunk_state(record: HunkRecord, current: bytes | None) -> HunkState:
+    """Return the state of a hunk in the current text of its file; None if there is no such file.
 
-    `in place`: its lines are where the lock has them. `superseded`: as in the lock, nothing of it is
-    left to check. `shifted`: intact on another line. `missing`: its preimage is there, or the whole
-    file is gone. `altered`: anything else.
+    - `in place`: its lines are where the lock has them.
+    - `superseded`: later patches replaced it, as in the lock.
+    - `shifted`: intact on another line.
+    - `missing`: its preimage is there, or the whole file is gone.
+    - `altered`: anything else.
     """
-    gone = record.line == 0
+    has_no_file = record.line == 0
     if current is None:
-        return HunkState(record.state if gone else MISSING, 0)
+        return HunkState(record.state if has_no_file else MISSING, 0)
     if record.state == SUPERSEDED:
         return HunkState(SUPERSEDED, record.line)
     lines = padded(current)
-    if gone:
+    if has_no_file:
         removed = [text for tag, text in record.lines if tag == "-"]
         places = find_all(lines, removed)
         return HunkState(MISSING if places or not removed else ALTERED, places[0] if places else 1)

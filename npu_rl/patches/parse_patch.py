@@ -1,8 +1,8 @@
-"""From a patch's bytes to what it does, or a refusal that names the line.
+"""Parsing of a patch to its files and hunks, or a refusal that names the line.
 
-`scan_hunks` has proved the structure and counted every hunk; here names, modes and kinds of
-change are judged. What a patch may not do: leave the tree, reach into `.git`, change binaries,
-symlinks, submodules or modes alone, rename or copy.
+The structure and the counts of hunks have been checked by `scan_hunks`; here names, modes and kinds of change are
+checked. A patch may not leave the tree, reach into `.git`, change binaries, symlinks, submodules or only modes,
+rename or copy.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal, cast
 
 from npu_rl.errors import PatchError, UsageError
 from npu_rl.patches import patch_paths
-from npu_rl.patches.file_names import Names
+from npu_rl.patches.file_names import FileNames
 from npu_rl.patches.patch_model import FilePatch, Hunk, HunkLine, Patch, Tag
 from npu_rl.patches.scan_hunks import REGENERATE, RawFile, RawHunk, Scanner
 
@@ -38,13 +38,18 @@ def parse_patch(
     exclude: Sequence[str] = (),
     allow: frozenset[str] = frozenset(),
 ) -> Patch:
-    """Read a patch as `git diff`, `git format-patch` or GNU `diff -u` write it.
+    """Parse a patch as `git diff`, `git format-patch` or GNU `diff -u` write it.
 
-    name: of the patch, for messages. strip: leading folders to drop from names, as `-p` does.
-    directory: folder of the tree that the names are relative to.
-    exclude: patterns (`*` crosses folders); files whose target path matches are left out unjudged.
-    allow: guarded names (`.gitattributes`, `.gitmodules`) or whole paths that may be touched.
-    Raises PatchError with `name:line` for anything that is malformed or not allowed.
+    Args:
+        data: The patch.
+        name: Its name, for messages.
+        strip: Leading folders to drop from names, as `-p` does.
+        directory: The folder of the tree that the names are relative to.
+        exclude: Patterns (`*` crosses folders); files whose target path matches are left out unchecked.
+        allow: Guarded names (`.gitattributes`, `.gitmodules`) or whole paths that may be touched.
+
+    Raises:
+        PatchError: If anything is malformed or not allowed, with `name:line`.
     """
     if strip < 0:
         raise UsageError(f"strip is {strip}", where=name, hint="Use 0 or more.")
@@ -57,7 +62,7 @@ def parse_patch(
     number = 1
     for raw in raw_files:
         where = scanner.where(raw.line)
-        path = Names(raw, strip, directory, where).excluded_by(exclude)
+        path = FileNames(raw, strip, directory, where).excluded_by(exclude)
         if path is not None:
             excluded.append(path)
         else:
@@ -107,7 +112,7 @@ def _file(
                 why=raw.extended[prefix].decode("utf-8", "replace"),
                 hint="Write it as a deletion and a new file: `git diff --no-renames`.",
             )
-    names = Names(raw, strip, directory, where)
+    names = FileNames(raw, strip, directory, where)
     path = names.path()
     if (guard := patch_paths.guarded(path, allow)) is not None:
         raise PatchError(
@@ -133,7 +138,7 @@ def _file(
 
 
 def _mode(raw: RawFile, path: str, where: str) -> str | None:
-    """The mode that the file gets, None if it keeps its own. Every mode named must be a plain file's."""
+    """Return the file's new mode, None if it keeps its own. Every mode named must be a plain file's."""
     named = {k: v.decode("ascii", "replace") for k, v in raw.extended.items() if k.endswith(b"mode ")}
     index = raw.extended.get(b"index ")
     if index is not None:
@@ -162,8 +167,10 @@ def _mode(raw: RawFile, path: str, where: str) -> str | None:
     return named.get(b"new mode ") or named.get(b"new file mode ")
 
 
-def _check_sides(raw: RawFile, names: Names, is_new: bool, is_deleted: bool, path: str, where: str) -> None:
-    """A new file has no old side, a deleted one no new side, any other has both, and something changes."""
+def _check_sides(
+    raw: RawFile, names: FileNames, is_new: bool, is_deleted: bool, path: str, where: str
+) -> None:
+    """Require that a new file has no old side, a deleted one no new side, and that something changes."""
     if is_new and is_deleted:
         raise PatchError(f"{path} is both new and deleted", where=where, hint=REGENERATE)
     if not raw.hunks:
@@ -208,7 +215,7 @@ def _check_empty(raw: RawFile, is_new: bool, is_deleted: bool, path: str, where:
 
 
 def _hunks(raw: RawFile, name: str, number: int) -> tuple[Hunk, ...]:
-    """The hunks of one file, checked for order and line numbers."""
+    """Return the hunks of one file, checked for order and line numbers."""
     hunks: list[Hunk] = []
     for source in raw.hunks:
         hunk = Hunk(
@@ -227,7 +234,7 @@ def _hunks(raw: RawFile, name: str, number: int) -> tuple[Hunk, ...]:
 
 
 def _lines(source: RawHunk) -> tuple[HunkLine, ...]:
-    """Its lines without markers. An empty line is an empty context line whose space an editor has taken away."""
+    """Return lines without markers. An empty line is an empty context line that lost its space to an editor."""
     lines: list[HunkLine] = []
     for line in source.body:
         tag = line[:1].decode() or " "

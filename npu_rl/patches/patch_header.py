@@ -1,4 +1,4 @@
-"""The header of a patch: why it is there, how it works, what shows that it does, and when it may go.
+"""The header of a patch: its reason, how it works, its tests, and when it can be removed.
 
     Subject: Keep the KV cache configuration of the first start
 
@@ -10,7 +10,7 @@
     Needs-NPU: that nothing is overwritten under load
     Retire-When: vllm >= 0.10.2
 
-A value goes on over indented lines.
+A value continues on indented lines.
 """
 
 from __future__ import annotations
@@ -40,13 +40,19 @@ _MBOX = re.compile(r"From [0-9a-f]{7,64} ")
 
 @dataclass(frozen=True)
 class Header:
-    """subject: without `[PATCH 1/2]`. fields: the known ones by name, each value without line breaks at
-    its ends. repeated and odd: names given twice, and names that look like a known one."""
+    """A parsed header.
+
+    Attributes:
+        subject: The subject without `[PATCH 1/2]`.
+        fields: The known fields by name; values have no line breaks at their ends.
+        repeated: Names that are given twice.
+        others: Names that are not those of fields.
+    """
 
     subject: str
     fields: Mapping[str, str]
     repeated: tuple[str, ...] = ()
-    odd: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
 
     @property
     def switches(self) -> tuple[str, ...]:
@@ -55,35 +61,42 @@ class Header:
         return tuple(dict.fromkeys(match[1].lower().replace("_", "-") for match in found))
 
     @property
+    def misspelled(self) -> tuple[str, ...]:
+        """The names that resemble a field's."""
+        return tuple(filter(_looks_known, self.others))
+
+    @property
     def tests(self) -> tuple[str, ...]:
         """The test ids of Verified-By."""
         return tuple(t for t in re.split(r"[\s,]+", self.fields.get(VERIFIED_BY, "")) if t)
 
 
 def parse_header(text: str) -> Header:
-    """Read the text above the first diff, from `git format-patch` or written by hand. Never raises."""
+    """Parse the text above the first diff, of `git format-patch` or written by hand. Never raises."""
     lines = _message(text)
     subject = _subject(lines)
     fields: dict[str, str] = {}
     repeated: list[str] = []
-    odd: list[str] = []
+    others: list[str] = []
     for name, value in _fields(lines):
         if name in FIELDS:
             if name in fields:
                 repeated.append(name)
             fields.setdefault(name, value)
-        elif _looks_known(name):
-            odd.append(name)
-    return Header(subject, fields, tuple(repeated), tuple(odd))
+        else:
+            others.append(name)
+    return Header(subject, fields, tuple(repeated), tuple(others))
 
 
 def lint_header(text: str) -> list[str]:
-    """What is wrong with the header of a bundled patch, one sentence each; empty if nothing is."""
+    """Return the faults in the header of a bundled patch, one sentence each."""
     header = parse_header(text)
     problems = [] if header.subject else ["There is no subject: begin with `Subject: ` and one sentence."]
     problems += [f"`{name}:` is missing or empty." for name in FIELDS if not header.fields.get(name)]
     problems += [f"`{name}:` stands twice." for name in header.repeated]
-    problems += [f"`{name}:` is not a field; the fields are {', '.join(FIELDS)}." for name in header.odd]
+    problems += [
+        f"`{name}:` is not a field; the fields are {', '.join(FIELDS)}." for name in header.misspelled
+    ]
     status = header.fields.get(STATUS)
     if status and not _STATUS.fullmatch(status):
         problems.append(
@@ -99,7 +112,7 @@ def lint_header(text: str) -> list[str]:
 
 
 def _message(text: str) -> list[str]:
-    """Up to the `---` line below which mail carries a diffstat."""
+    """Return the lines up to `---`, below which mail has a diffstat."""
     lines = text.replace("\r\n", "\n").split("\n")
     return lines[: lines.index("---")] if "---" in lines else lines
 
@@ -112,13 +125,13 @@ def _subject(lines: list[str]) -> str:
                 if not more[:1].isspace() or not more.strip():
                     break
                 words.append(more.strip())
-            return re.sub(r"^\[[^\]]*PATCH[^\]]*\]\s*", "", _decoded(" ".join(words)))
+            return re.sub(r"^\[[^\]]*PATCH[^\]]*\]\s*", "", _decode(" ".join(words)))
     first = next((line for line in lines if line.strip() and not _MBOX.match(line)), "")
     return "" if _FIELD.match(first) else first.strip()
 
 
-def _decoded(subject: str) -> str:
-    """Mail writes what is not ASCII as `=?UTF-8?q?...?=`."""
+def _decode(subject: str) -> str:
+    """Decode `=?UTF-8?q?...?=`, which mail writes for non-ASCII text."""
     if "=?" not in subject:
         return subject
     from email.errors import HeaderParseError

@@ -1,4 +1,4 @@
-"""What a parsed patch is: a header, files, hunks, lines."""
+"""The parts of a parsed patch: header, files, hunks, lines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ Tag = Literal[" ", "-", "+"]
 
 
 class HunkLine(NamedTuple):
-    """One line of a hunk. `text` is raw, without its newline; a file's last line may have none."""
+    """One line of a hunk.
+
+    Attributes:
+        tag: Whether it is context, removed or added.
+        text: The line without its newline.
+        has_newline: False for the last line of a file that ends without one.
+    """
 
     tag: Tag
     text: bytes
@@ -18,13 +24,17 @@ class HunkLine(NamedTuple):
 
     @property
     def raw(self) -> bytes:
+        """The line with its newline, if it has one."""
         return self.text + b"\n" if self.has_newline else self.text
 
 
 class Change(NamedTuple):
     """A run of removed and added lines without context between them.
 
-    `at` counts the old lines of the hunk before it.
+    Attributes:
+        at: The number of old lines of the hunk before it.
+        removed: The removed lines, line ends included.
+        added: The added lines, line ends included.
     """
 
     at: int
@@ -34,7 +44,13 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True)
 class Hunk:
-    """One `@@` block. `number` counts from 1 through the whole patch, `line` is where it starts in it."""
+    """One `@@` block.
+
+    Attributes:
+        number: Its number in the whole patch, from 1.
+        line: The line where it starts in the patch.
+        section: The heading after the second `@@`.
+    """
 
     number: int
     line: int
@@ -47,11 +63,12 @@ class Hunk:
 
     @property
     def old_index(self) -> int:
-        """Lines of the old file before the hunk. A side without lines names the line above it."""
+        """The lines of the old file before the hunk. A side without lines names the line above it."""
         return self.old_start - 1 if self.old_count else self.old_start
 
     @property
     def new_index(self) -> int:
+        """The lines of the new file before the hunk."""
         return self.new_start - 1 if self.new_count else self.new_start
 
     @property
@@ -66,11 +83,11 @@ class Hunk:
 
     @property
     def ends_the_file(self) -> bool:
-        """Without context after its last change a hunk only fits the end of a file, as for `git apply`."""
+        """Whether it only fits the end of a file: it has no context after its last change, as for `git apply`."""
         return self.lines[-1].tag != " "
 
     def changes(self) -> Iterator[Change]:
-        """Each change of the hunk, top-down."""
+        """Yield each change of the hunk, top-down."""
         at = 0
         removed: list[bytes] = []
         added: list[bytes] = []
@@ -91,11 +108,15 @@ class Hunk:
 
 @dataclass(frozen=True)
 class FilePatch:
-    """What a patch does to one file. Paths are targets: after `strip` and `directory`.
+    """The changes of a patch to one file. Paths are targets: after `strip` and `directory`.
 
-    old_path: None for a new file. new_path: None for a deleted one.
-    new_mode: "100644" or "100755" for a new file or a changed mode, else None.
-    line: of its first header line in the patch file.
+    Attributes:
+        path: The path.
+        old_path: The path, or None for a new file.
+        new_path: The path, or None for a deleted file.
+        new_mode: "100644" or "100755" for a new file or a changed mode, else None.
+        hunks: Its hunks.
+        line: The line of its first header line in the patch.
     """
 
     path: str
@@ -108,7 +129,15 @@ class FilePatch:
 
 @dataclass(frozen=True)
 class Patch:
-    """A whole patch. `header` is the text before the first diff; `excluded` the paths left out on request."""
+    """A whole patch.
+
+    Attributes:
+        name: Its name, for messages.
+        sha256: The digest of its bytes.
+        header: The text before the first diff.
+        files: The changed files.
+        excluded: Paths that were left out on request.
+    """
 
     name: str
     sha256: str
@@ -118,4 +147,5 @@ class Patch:
 
     @property
     def hunks(self) -> tuple[Hunk, ...]:
+        """The hunks of all files."""
         return tuple(hunk for file in self.files for hunk in file.hunks)

@@ -1,4 +1,4 @@
-"""File names in patches: how git and GNU diff write them, and which of them are safe to touch."""
+"""File names in patches: how git and GNU diff write them, and which of them are safe to change."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _unquoted(quoted: bytes) -> bytes:
 
 
 def read_name(rest: bytes, where: str) -> bytes:
-    """The name on a `--- ` or `+++ ` line: quoted C-style, or up to a tab that a time stamp may follow.
+    """Return the name on a `--- ` or `+++ ` line: quoted as in C, or up to a tab before a time stamp.
 
     Raises PatchError for quotes that don't close.
     """
@@ -61,15 +61,16 @@ def read_name(rest: bytes, where: str) -> bytes:
 
 
 def stripped(name: bytes, strip: int) -> bytes | None:
-    """The name without its first `strip` folders; None if it has no more than those."""
+    """Return the name without its first `strip` folders; None if nothing is left."""
     parts = name.split(b"/", strip)
     return parts[strip] if len(parts) > strip and parts[strip] else None
 
 
 def git_names(rest: bytes, strip: int, where: str) -> tuple[bytes, bytes] | None:
-    """Both names of a `diff --git` line. Unquoted names may hold spaces: then only equal ones can be told.
+    """Return both names of a `diff --git` line, or None if it does not name one file twice.
 
-    None where the line does not name the same file twice. Raises PatchError for malformed quotes.
+    Unquoted names may contain spaces: then they are only recognized if they are equal. Raises PatchError for
+    malformed quotes.
     """
     if rest.startswith(b'"'):
         first = _QUOTED.match(rest)
@@ -89,7 +90,7 @@ def git_names(rest: bytes, strip: int, where: str) -> tuple[bytes, bytes] | None
 
 
 def target(name: bytes, *, strip: int, directory: str, where: str) -> str:
-    """The path a name stands for, after `strip` and below `directory`.
+    """Return the path of a name, after `strip` and below `directory`.
 
     Raises PatchError for a name that is not UTF-8, not relative, or not plain.
     """
@@ -133,11 +134,11 @@ def target(name: bytes, *, strip: int, directory: str, where: str) -> str:
 
 
 def guarded(path: str, allow: frozenset[str]) -> str | None:
-    """The guarded name that the path has, unless `allow` holds that name or the whole path."""
+    """Return the guarded name that the path has, unless `allow` has that name or the whole path."""
     name = GUARDED.get(_folded(path.rsplit("/", 1)[-1]))
     return None if name is None or name in allow or path in allow else name
 
 
 def _folded(segment: str) -> str:
-    """The segment as the most forgiving file systems see it."""
+    """Return a segment of a path as the least strict file systems compare it."""
     return _IGNORED.sub("", segment).split(":", 1)[0].casefold().rstrip(" .")

@@ -1,4 +1,4 @@
-"""The table of all bundled patches: what each adapts, which test proves it on a CPU, what only an NPU can show."""
+"""The table of all bundled patches: what each adapts, its tests on a CPU, and what only an NPU can show."""
 
 from __future__ import annotations
 
@@ -24,7 +24,12 @@ _COLUMNS = ("adaptation", "version", "patch", "proven on a CPU by", "needs an NP
 
 @dataclass(frozen=True)
 class PatchRow:
-    """One patch. adaptation: its switches' names. version: component and version of the patchset."""
+    """One patch.
+
+    Attributes:
+        adaptation: The slugs of its switches.
+        version: Component and version of the patchset.
+    """
 
     adaptation: tuple[str, ...]
     version: str
@@ -35,40 +40,41 @@ class PatchRow:
     retire_when: str
 
     def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
         return {**vars(self), "adaptation": list(self.adaptation), "tests": list(self.tests)}
 
 
 def patch_rows(patchsets: Path) -> list[PatchRow]:
-    """The patches of every patchset in the folder, in the series' order. Raises PatchError."""
+    """Return the patches of every patchset in the folder, in the series' order. Raises PatchError."""
     folders = sorted(path for path in patchsets.glob("*/*") if path.is_dir())
-    return [row for folder in folders for row in _of(folder)]
+    return [row for folder in folders for row in _rows_of_patchset(folder)]
 
 
-def _of(folder: Path) -> list[PatchRow]:
+def _rows_of_patchset(folder: Path) -> list[PatchRow]:
     rows = []
     for source in read_patchset(folder):
         header = parse_patch(source.data, name=source.name).header
-        said = fields.parse_header(header)
+        parsed = fields.parse_header(header)
         rows.append(
             PatchRow(
-                said.switches,
+                parsed.switches,
                 f"{folder.parent.name} {folder.name}",
                 source.name,
-                said.subject,
-                said.tests,
-                _line(said.fields.get(fields.NEEDS_NPU, "")),
-                _line(said.fields.get(fields.RETIRE_WHEN, "")),
+                parsed.subject,
+                parsed.tests,
+                _one_line(parsed.fields.get(fields.NEEDS_NPU, "")),
+                _one_line(parsed.fields.get(fields.RETIRE_WHEN, "")),
             )
         )
     return rows
 
 
-def _line(value: str) -> str:
+def _one_line(value: str) -> str:
     return " ".join(value.split())
 
 
 def patch_table(rows: Sequence[PatchRow]) -> str:
-    """As Markdown, with what it is above it."""
+    """Return the page as Markdown."""
     lines = [_row(_COLUMNS), _row(["---"] * len(_COLUMNS))]
     for row in rows:
         lines.append(

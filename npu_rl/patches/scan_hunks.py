@@ -1,8 +1,8 @@
-"""The raw structure of a patch, told line by line and strictly: nothing is skipped, nothing is guessed.
+"""Strict scanning of a patch into raw files and hunks, line by line.
 
-`git apply` and most parsers pass over what they don't understand. Here every byte after the first
-diff is part of a file's header, of a hunk, or of the `-- ` trailer of `git format-patch`; else it is
-an error. What the parts mean is `parse`'s business.
+`git apply` and most parsers skip what they don't understand. Here every byte after the first diff is part of a file's
+header, of a hunk, or of the `-- ` trailer of `git format-patch`; anything else is an error. Names, modes and kinds of
+change are left to `parse_patch`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,13 @@ class CrlfPatchError(PatchError):
 
 @dataclass
 class RawHunk:
-    """A hunk's header numbers, what follows them, and raw body lines (without newlines, markers included)."""
+    """One hunk.
+
+    Attributes:
+        line: The line of its header, from 1.
+        section: The text after the second `@@`.
+        body: The lines with their markers, without newlines.
+    """
 
     line: int
     old_start: int
@@ -54,7 +60,17 @@ class RawHunk:
 
 @dataclass
 class RawFile:
-    """One file's part: what follows `diff --git `, `--- ` and `+++ `, its extended header, its hunks."""
+    """The part of a patch for one file.
+
+    Attributes:
+        line: Its first line, from 1.
+        names: The text after `diff --git `.
+        old: The text after `--- `.
+        new: The text after `+++ `.
+        extended: The lines of the extended header, by prefix.
+        binary: The line that marks it as binary.
+        hunks: Its hunks.
+    """
 
     line: int
     names: bytes | None = None
@@ -66,7 +82,7 @@ class RawFile:
 
 
 class Scanner:
-    """Reads one patch, top-down. Line numbers count from 1."""
+    """A top-down scanner of one patch. Line numbers count from 1."""
 
     def __init__(self, data: bytes, name: str) -> None:
         self.name = name
@@ -77,7 +93,7 @@ class Scanner:
         self.at = 0
 
     def scan(self) -> tuple[bytes, list[RawFile]]:
-        """The text before the first diff, and the files in order. Raises PatchError."""
+        """Return the text before the first diff, and the files in order. Raises PatchError."""
         preamble = self._preamble()
         files: list[RawFile] = []
         hunks = 0
@@ -105,15 +121,17 @@ class Scanner:
     # errors
 
     def where(self, line: int | None = None) -> str:
+        """Return a line, by default the current one, as `name:line`."""
         return f"{self.name}:{self.at + 1 if line is None else line}"
 
     def error(
         self, what: str, *, line: int | None = None, why: str | None = None, hint: str = REGENERATE
     ) -> PatchError:
+        """Return an error at a line, by default the current one."""
         return PatchError(what, where=self.where(line), why=why, hint=hint)
 
     def _take_header(self) -> bytes:
-        """The line under the cursor, which is a diff header; moves on."""
+        """Return the current line, which is a diff header, and move on."""
         line = self.lines[self.at]
         if line.endswith(b"\r"):
             raise CrlfPatchError(
@@ -134,7 +152,7 @@ class Scanner:
         binary = None
         while (line := self._line()) is not None and not self._at_file():
             if line.startswith(_COMBINED):
-                raise self._combined()
+                raise self._combined_diff()
             if _HUNK.match(line):
                 raise self.error(
                     "A hunk has no file header", why="There is no `---` and `+++` line above it."
@@ -143,7 +161,7 @@ class Scanner:
                 binary = self.at + 1
             self.at += 1
         if self.at == len(self.lines) and binary:
-            raise self._binary(binary)
+            raise self._binary_file(binary)
         if self.at == len(self.lines):
             raise self.error(
                 "The patch holds no diff",
@@ -152,26 +170,26 @@ class Scanner:
             )
         return b"\n".join(self.lines[: self.at]) + (b"\n" if self.at else b"")
 
-    def _combined(self) -> PatchError:
+    def _combined_diff(self) -> PatchError:
         return self.error(
             "The patch is a combined diff of a merge",
             why="It has several old sides, so what to change is ambiguous.",
             hint="Diff against one parent: `git diff <parent> <merge>`.",
         )
 
-    def _binary(self, line: int) -> PatchError:
+    def _binary_file(self, line: int) -> PatchError:
         return self.error(
             "The patch changes a binary file", line=line, why=_shown(self.lines[line - 1]), hint=TEXT_ONLY
         )
 
     def _next_file(self, files: list[RawFile]) -> bool:
-        """Move to the next file header. False at the end of the patch."""
+        """Move to the next file header; return False at the end of the patch."""
         start = self.at
         while (line := self._line()) is not None:
             if self._at_file():
                 return True
             if line.startswith(_COMBINED):
-                raise self._combined()
+                raise self._combined_diff()
             if self._at_trailer():
                 self._trailer()
                 return False
@@ -180,13 +198,13 @@ class Scanner:
                     "Text stands between two hunks", line=start + 1, why="A hunk must follow the one before."
                 )
             if _BINARY.match(line):
-                raise self._binary(self.at + 1)
+                raise self._binary_file(self.at + 1)
             if not _DECORATION.match(line):
-                raise self._garbage(line, after_hunk=self.at == start and bool(files and files[-1].hunks))
+                raise self._stray_text(line, after_hunk=self.at == start and bool(files and files[-1].hunks))
             self.at += 1
         return False
 
-    def _garbage(self, line: bytes, *, after_hunk: bool) -> PatchError:
+    def _stray_text(self, line: bytes, *, after_hunk: bool) -> PatchError:
         if after_hunk and line[:1] in (b" ", b"+", b"-"):
             return self.error(
                 "A hunk has more lines than its header states",
@@ -200,7 +218,7 @@ class Scanner:
         )
 
     def _trailer(self) -> None:
-        """`-- ` and one line with a version, as `git format-patch` ends a mail."""
+        """Read `-- ` and one line with a version, with which `git format-patch` ends a mail."""
         self.at += 1
         if self._line() and not self._at_file():
             self.at += 1
@@ -228,7 +246,7 @@ class Scanner:
                 raise self.error("A `---` line has no `+++` line below it", why="The patch may be cut off.")
             file.new = self._take_header()[4:]
             if self._starts(b"@@@ "):
-                raise self._combined()
+                raise self._combined_diff()
             while self._starts(b"@@"):
                 file.hunks.append(self._hunk(hunks_before + len(file.hunks) + 1))
             if not file.hunks:
@@ -245,7 +263,7 @@ class Scanner:
             file.extended[prefix] = self._take_header()[len(prefix) :]
 
     def _skip_binary(self, file: RawFile) -> None:
-        """Past the body, so that a binary file can be excluded by name."""
+        """Skip the body, so that a binary file can be excluded by name."""
         file.binary = self.at + 1
         self.at += 1
         while self._line() is not None and not self._at_file() and not self._at_trailer():
@@ -265,13 +283,13 @@ class Scanner:
             line = self._line()
             tag = b"" if line is None else line[:1] or b" "
             if line is None or tag not in (b" ", b"-", b"+", b"\\"):
-                raise self._short(hunk, number, ended=line is None)
+                raise self._wrong_count(hunk, number, ended=line is None)
             if tag == b"\\":
                 self._check_marker(hunk)
             old -= tag in (b" ", b"-")
             new -= tag in (b" ", b"+")
             if old < 0 or new < 0:
-                raise self._short(hunk, number, ended=False)
+                raise self._wrong_count(hunk, number, ended=False)
             hunk.body.append(line)
             self.at += 1
         if self.at == len(self.lines) and not self.complete and not hunk.body[-1].startswith(b"\\"):
@@ -279,7 +297,8 @@ class Scanner:
                 "The patch ends in the middle of a line",
                 line=self.at,
                 why=f"The last line of hunk {number} has no newline, so it may be cut off.",
-                hint="Restore the end of the patch. If the patched file ends without a newline, the line "
+                hint="Restore the end of the patch. If only the newline is missing, write `repair: final-newline` on "
+                "its entry of `patches:`.\nIf the patched file ends without a newline, the line "
                 "`\\ No newline at end of file` must say so.",
             )
         self._check_ends(hunk)
@@ -293,7 +312,7 @@ class Scanner:
             raise self.error("A `\\ No newline at end of file` line is out of place", why=_shown(line))
 
     def _check_ends(self, hunk: RawHunk) -> None:
-        """A line without a newline must be the last of its side."""
+        """Require that a line without a newline is the last of its side."""
         over: set[bytes] = set()
         for offset, line in enumerate(hunk.body):
             tag = line[:1] or b" "
@@ -307,8 +326,8 @@ class Scanner:
                     why="Lines of the same side follow it.",
                 )
 
-    def _short(self, hunk: RawHunk, number: int, *, ended: bool) -> PatchError:
-        """The header and the body disagree: count the body as far as it looks like one."""
+    def _wrong_count(self, hunk: RawHunk, number: int, *, ended: bool) -> PatchError:
+        """Return the error for a header that disagrees with its body, with the lines counted in the body."""
         self.at = hunk.line
         old = new = 0
         while (line := self._line()) is not None and line[:1] in (b"", b" ", b"-", b"+", b"\\"):

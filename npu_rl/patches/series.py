@@ -1,9 +1,9 @@
-"""Patchsets: which patches there are, and in which order.
+"""Patchsets: which patches they have, and their order.
 
-A patchset of ours is a folder of `NNNN-slug.patch` files and a `series` file that names each of them
-once, in the order to apply; `#` starts a comment. Patches inside a component's own tree keep the names
-that upstream gave them, and may lie in subfolders. No patch is passed over in silence: one that is not to be
-applied is refused in a patchset of ours, and told in a component's folder, which nobody here can change.
+A bundled patchset is a folder of `NNNN-slug.patch` files and a `series` file that names each of them once, in the
+order to apply; `#` starts a comment. Patches inside a component's own tree keep their upstream names, and may lie in
+subfolders. No patch is skipped silently: an unlisted one is refused in a bundled patchset, and reported in a
+component's folder, which can't be changed here.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ _NAME = re.compile(r"\d{4}-[a-z0-9-]+\.patch")
 _SUFFIXES = (".patch", ".diff")
 _LIKE_A_PATCH = re.compile(r"\.(patch|diff)(\.[^/]*)?$", re.IGNORECASE)  # x.PATCH and x.patch.txt too
 _LEFTOVERS = (".orig", ".rej", "~")
-_LISTED = 20  # names in one message
+_MOST_NAMES = 20  # names in one message
 
 
 @dataclass(frozen=True)
 class PatchSource:
-    """A patch file and the bytes read from it once: what is hashed is what is applied.
+    """A patch file and its bytes, which are read once: what is hashed is what is applied.
 
-    path: None for a patch that lives in a component's tree.
+    Attributes:
+        name: Its name.
+        path: The file; None for a patch in a component's tree.
+        data: Its bytes.
     """
 
     name: str
@@ -37,11 +40,15 @@ class PatchSource:
 
 
 def read_patchset(folder: Path, *, lint: bool = False) -> tuple[PatchSource, ...]:
-    """The patches of a folder in series order.
+    """Return the patches of a folder in series order.
 
-    lint: also demand the whole header of each patch, as bundled patchsets must have it.
-    Raises PatchError unless `series` and the `*.patch` files name each other exactly, under names
-    like `0001-fix-rollout.patch`, as plain files of this folder.
+    Args:
+        folder: The patchset.
+        lint: Whether to require the whole header of each patch, as bundled patchsets must have it.
+
+    Raises:
+        PatchError: Unless `series` and the `*.patch` files name each other exactly, under names like
+            `0001-fix-rollout.patch`, as plain files of this folder.
     """
     if not folder.is_dir():
         raise PatchError(
@@ -57,7 +64,7 @@ def read_patchset(folder: Path, *, lint: bool = False) -> tuple[PatchSource, ...
             hint=f"Write `{SERIES}`: one patch name per line, in the order to apply.",
         )
     _check_inside(series, folder)
-    names = _listed(series.read_bytes(), str(series))
+    names = _read_series(series.read_bytes(), str(series))
     for line, name in names.items():
         if not _NAME.fullmatch(name):
             raise PatchError(
@@ -72,7 +79,7 @@ def read_patchset(folder: Path, *, lint: bool = False) -> tuple[PatchSource, ...
                 where=f"{series}:{line}",
                 hint="Add the file, or take the line out of `series`.",
             )
-    unlisted = sorted(path for path in _files_below(folder) if _unnamed(path, names.values()))
+    unlisted = sorted(path for path in _files_below(folder) if _is_unlisted(path, names.values()))
     if unlisted:
         raise PatchError(
             f"{_shortened(unlisted)} would not be applied",
@@ -89,7 +96,7 @@ def read_patchset(folder: Path, *, lint: bool = False) -> tuple[PatchSource, ...
 
 
 def _files_below(folder: Path) -> Iterator[str]:
-    """Relative paths of all files of a folder, through symbolic links too, each real folder once."""
+    """Yield the relative paths of all files of a folder, through symbolic links too, each real folder once."""
     seen = {os.path.realpath(folder)}
     for at, folders, files in os.walk(folder, followlinks=True):
         yield from (Path(at, name).relative_to(folder).as_posix() for name in files)
@@ -98,19 +105,24 @@ def _files_below(folder: Path) -> Iterator[str]:
         seen.update(new.values())
 
 
-def _unnamed(path: str, named: Collection[str]) -> bool:
-    """Whether a file looks like a patch that no series names. What an editor or `patch` left beside one is none."""
+def _is_unlisted(path: str, named: Collection[str]) -> bool:
+    """Return whether a file looks like a patch and isn't listed. Leftovers of editors and of `patch` don't count."""
     return path not in named and _LIKE_A_PATCH.search(path) is not None and not path.endswith(_LEFTOVERS)
 
 
 def _shortened(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(names[:_LISTED]) + more
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more
 
 
 @dataclass(frozen=True)
 class FolderPatches:
-    """The patches of a folder in a component's tree. passed_over: what looks like one and is not applied."""
+    """The patches of a folder in a component's tree.
+
+    Attributes:
+        sources: The patches, in order.
+        passed_over: Files that look like patches and are not applied.
+    """
 
     sources: tuple[PatchSource, ...]
     passed_over: tuple[str, ...]
@@ -119,12 +131,18 @@ class FolderPatches:
 def read_patchset_text(
     listing: Mapping[str, bool], read: Callable[[str], bytes], *, where: str = ""
 ) -> FolderPatches:
-    """The patches among the files of a folder in a component's tree: path in it to whether it is a plain file.
+    """Return the patches of a folder in a component's tree.
 
-    A folder with a `series` file: its choice and its order. One without: its `.patch` and `.diff` files and
-    its subfolders, by name.
-    read: the bytes at one of these paths. where: the folder, for messages.
-    Raises PatchError for a listed patch that is absent, or for none.
+    With a `series` file, these are the ones it lists, in its order; without one, the `.patch` and `.diff` files and
+    the subfolders, by name.
+
+    Args:
+        listing: Each path in the folder, and whether it is a plain file.
+        read: Returns the bytes of one of these paths.
+        where: The folder, for messages.
+
+    Raises:
+        PatchError: If a listed patch is absent, or there is none.
     """
     plain = {tuple(path.split("/")): path for path, is_plain in listing.items() if is_plain}
     order = _in_order(plain, read, where)
@@ -133,17 +151,17 @@ def read_patchset_text(
             "No patch is there", where=where or None, hint="Name a folder that holds .patch files."
         )
     sources = tuple(PatchSource(path, None, read(path)) for path in order)
-    return FolderPatches(sources, tuple(sorted(path for path in listing if _unnamed(path, order))))
+    return FolderPatches(sources, tuple(sorted(path for path in listing if _is_unlisted(path, order))))
 
 
 _Paths = Mapping[tuple[str, ...], str]  # the parts of a path below some folder, to the whole path
 
 
 def _in_order(paths: _Paths, read: Callable[[str], bytes], where: str) -> list[str]:
-    """The patches to apply of those below the folder `where`."""
+    """Return the patches to apply of those below the folder `where`."""
     series = paths.get((SERIES,))
     if series is not None:
-        return _of_series(read(series), paths, f"{where}/{SERIES}" if where else SERIES)
+        return _order_of_series(read(series), paths, f"{where}/{SERIES}" if where else SERIES)
     order: list[str] = []
     for name in sorted({parts[0] for parts in paths}):
         below = {parts[1:]: path for parts, path in paths.items() if parts[0] == name and len(parts) > 1}
@@ -154,9 +172,9 @@ def _in_order(paths: _Paths, read: Callable[[str], bytes], where: str) -> list[s
     return order
 
 
-def _of_series(data: bytes, paths: _Paths, where: str) -> list[str]:
+def _order_of_series(data: bytes, paths: _Paths, where: str) -> list[str]:
     order = []
-    for line, name in _listed(data, where).items():
+    for line, name in _read_series(data, where).items():
         path = paths.get(tuple(name.removeprefix("./").split("/")))
         if path is None:
             raise PatchError(
@@ -169,8 +187,8 @@ def _of_series(data: bytes, paths: _Paths, where: str) -> list[str]:
     return order
 
 
-def _listed(data: bytes, where: str) -> dict[int, str]:
-    """Line number to name. An empty series is valid: a component may need no patch any more."""
+def _read_series(data: bytes, where: str) -> dict[int, str]:
+    """Return names by line number. An empty series is valid: a component may need no patch any more."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:

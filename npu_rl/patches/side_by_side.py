@@ -12,10 +12,16 @@ _AROUND = 3  # equal lines shown next to a difference
 def side_by_side(
     old: Sequence[bytes], found: Sequence[bytes], *, stated: int, line: int, show_space: bool
 ) -> Iterator[str]:
-    """Rows of two columns, each with its line numbers: the preimage from `stated`, the file from `line`.
+    """Yield rows of two columns, each with its line numbers.
 
     Between them: `|` the line differs, `<` it is expected and absent, `>` it is there and not expected.
-    show_space: draw tabs as → and spaces as · in lines that differ.
+
+    Args:
+        old: The preimage.
+        found: The lines of the file.
+        stated: The line of the preimage's first line.
+        line: The line of the file's first line.
+        show_space: Whether to draw tabs as → and spaces as · in lines that differ.
     """
     column = _WIDTH + 8
     yield f"{'  expected':<{column}}   found".rstrip()

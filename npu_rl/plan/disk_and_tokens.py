@@ -9,7 +9,7 @@ from npu_rl.memory.memory_by_phase import Memory
 from npu_rl.memory.training_memory import has_reference
 from npu_rl.sizing.model_config import ModelConfig
 from npu_rl.sizing.plan_inputs import Facts
-from npu_rl.sizing.weight_sizes import ATTENTION, DENSE, EXPERTS, SHARED, routing_biases, whole
+from npu_rl.sizing.weight_sizes import ATTENTION, DENSE, EXPERTS, SHARED, count_parameters, routing_biases
 
 _BLOCK = 128 * 128  # values that share one fp32 scale in DeepSeek's FP8 files
 _FP8 = (ATTENTION, EXPERTS, SHARED, DENSE)
@@ -70,7 +70,7 @@ class Tokens:
 
 def disk_of(shape: ModelConfig) -> Disk:
     """Return the checkpoint sizes of a model, without the metadata of safetensors and Megatron."""
-    counts = whole(shape)
+    counts = count_parameters(shape)
     total, small = sum(counts.values()), sum(counts[name] for name in _FP8)
     biases = 4 * routing_biases(shape)
     fp8 = (
@@ -86,7 +86,7 @@ def loading_of(facts: Facts, memory: Memory | None) -> Loading | None:
     if facts.shape is None or facts.recipe.model.load_weights is False:
         return None
     roles = 2 if has_reference(facts) else 1
-    once = WEIGHT * sum(whole(facts.shape).values()) * roles
+    once = WEIGHT * sum(count_parameters(facts.shape).values()) * roles
     if memory is None or not facts.recipe.megatron:
         return Loading(once, once * facts.world)
     per_stage = facts.world // len(memory.stages)
@@ -96,14 +96,14 @@ def loading_of(facts: Facts, memory: Memory | None) -> Loading | None:
 def tokens_of(facts: Facts) -> Tokens | None:
     """Return the tokens of a step, or None if the batch or the lengths are not set."""
     prompt, response = facts.whole("data.max_prompt_length"), facts.whole("data.max_response_length")
-    if not (facts.answers and prompt and response):
+    if not (facts.responses and prompt and response):
         return None
-    longest = facts.answers * (prompt + response)
+    longest = facts.responses * (prompt + response)
     engines = facts.engines
     return Tokens(
-        facts.answers,
+        facts.responses,
         longest,
-        facts.answers * prompt,
-        facts.answers * response,
+        facts.responses * prompt,
+        facts.responses * response,
         longest // engines if engines else None,
     )

@@ -20,13 +20,13 @@ from npu_rl.plan.rules.parallelism_rules import parallelism_rules
 from npu_rl.plan.rules.path_and_port_rules import path_and_port_rules
 from npu_rl.plan.rules.rule import Rule
 from npu_rl.plan.rules.rule_grounds import apply_grounds
-from npu_rl.recipes.key_map import word_for
+from npu_rl.recipes.key_map import recipe_key_of
 from npu_rl.recipes.load_recipe import LoadedRecipe
-from npu_rl.sizing.batch_arithmetic import Broken, broken_rules
-from npu_rl.sizing.divisibility import fit
+from npu_rl.sizing.batch_arithmetic import BrokenRule, broken_rules
+from npu_rl.sizing.divisibility import check_sizes
 from npu_rl.sizing.machine import Machine
 from npu_rl.sizing.plan_inputs import Facts, facts_of
-from npu_rl.trainer_code.hydra_config import ConfigTree
+from npu_rl.trainer_code.config_tree import ConfigTree
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def plan_of(
     die = machine.die or int(loaded.recipe.cluster.die_memory_gb * 1e9)
     machine = replace(machine, die=die)
     rules = _rules(facts)
-    fits = facts.layout is None or all(check.ok for check in fit(facts.layout))
+    fits = facts.layout is None or all(check.ok for check in check_sizes(facts.layout))
     memory = memory_of(facts, die) if fits and facts.shape is not None else None
     if memory is not None and facts.npu:
         rules += memory_rules(facts, memory, machine)
@@ -120,7 +120,7 @@ def _rules(facts: Facts) -> list[Rule]:
     return kept + [_trainer_rule(one) for one in found.values() if one.rule not in refused]
 
 
-def _trainer_rule(broken: Broken) -> Rule:
+def _trainer_rule(broken: BrokenRule) -> Rule:
     return Rule(broken.rule, False, broken.message, broken.fix, broken.keys)
 
 
@@ -136,7 +136,7 @@ def _recipe_path(trainer_key: str) -> KeyPath:
     """Return the recipe's key for a trainer's key that the recipe does not set."""
     if not trainer_key:
         return ()
-    word = word_for(trainer_key)
+    word = recipe_key_of(trainer_key)
     return ("overrides", trainer_key) if word is None else tuple(word.split("."))
 
 

@@ -1,1 +1,1 @@
-"""Recipes: what a person says about one run, and how it becomes the trainer's own command line."""
+"""Recipes: the file that describes one run, and how it becomes the trainer's command line."""

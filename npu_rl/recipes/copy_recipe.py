@@ -1,4 +1,4 @@
-"""A bundled recipe beside you, to change: its own text, and the schema its first line names."""
+"""Copy of a bundled recipe, to be edited: its text, and the schema that its first line names."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ SCHEMA = "recipe.schema.json"
 
 
 @dataclass(frozen=True)
-class Copied:
-    """What was written. schema: the schema's file if it was missing, else None.
+class CopiedRecipe:
+    """The files that were written.
 
-    stale: a schema that was there and is not this npu-rl's; it was left alone.
+    Attributes:
+        recipe: The copy.
+        schema: The schema's file if it was missing, else None.
+        stale: A schema that was there and is not this npu-rl's; it was left alone.
     """
 
     recipe: Path
@@ -27,12 +30,12 @@ class Copied:
     stale: Path | None = None
 
 
-def copy_recipe(name: str, target: Path | None = None) -> Copied:
+def copy_recipe(name: str, target: Path | None = None) -> CopiedRecipe:
     """Write a bundled recipe, byte for byte, to `target` (a file or an existing folder; default: here).
 
     Its first line points editors at recipe.schema.json beside it, so that is written too if there is none.
     Nothing is overwritten. Raises RecipeError for an unknown name, UsageError for a target that is taken or
-    isn't a .yaml file, HostError for what the disk says.
+    isn't a .yaml file, HostError for an error of the disk.
     """
     source = find_bundled(RECIPE, name)
     with disk_errors(Path(name) if target is None else target):
@@ -50,8 +53,8 @@ def copy_recipe(name: str, target: Path | None = None) -> Copied:
                 beside.unlink()
             raise
         if written:
-            return Copied(path, schema=beside)
-        return Copied(path, stale=None if beside.read_bytes() == schema_raw else beside)
+            return CopiedRecipe(path, schema=beside)
+        return CopiedRecipe(path, stale=None if beside.read_bytes() == schema_raw else beside)
 
 
 def _place(target: Path | None, name: str) -> Path:

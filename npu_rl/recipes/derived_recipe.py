@@ -1,4 +1,4 @@
-"""A loaded recipe with other values, such as one scaled down: what is the same keeps its text and its origin."""
+"""A loaded recipe with some values replaced; values that stay the same keep their text and origin."""
 
 from __future__ import annotations
 
@@ -8,21 +8,25 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from npu_rl.config.document import Plain
 from npu_rl.config.layers import Origin
 from npu_rl.config.problems import KeyPath
 from npu_rl.config.quoted_text import Quoted
-from npu_rl.config.yaml_reader import Plain
 from npu_rl.recipes.load_recipe import LoadedRecipe, recipe_digest
 from npu_rl.recipes.recipe_fields import read_scalar
 from npu_rl.recipes.schema import Recipe
 
 
-def derived(loaded: LoadedRecipe, recipe: Recipe, by: str) -> LoadedRecipe:
-    """`loaded`, saying what `recipe` says. by: who wrote the values that differ, as messages name it."""
-    return _Derivation(loaded, Origin(by, 0)).of(recipe)
+def derive_recipe(loaded: LoadedRecipe, recipe: Recipe, by: str) -> LoadedRecipe:
+    """Return `loaded` with the values of `recipe`.
+
+    Args:
+        by: The origin of the values that differ, as messages name it.
+    """
+    return _RecipeDerivation(loaded, Origin(by, 0)).of(recipe)
 
 
-class _Derivation:
+class _RecipeDerivation:
     def __init__(self, loaded: LoadedRecipe, writer: Origin) -> None:
         self._loaded = loaded
         self._writer = writer
@@ -45,7 +49,11 @@ class _Derivation:
         }
 
     def _value(self, new: Any, old: Any, written: Plain, path: KeyPath, typed: bool) -> Plain:
-        """typed: it is a field of a model, whose type is known."""
+        """Return a value as text.
+
+        Args:
+            typed: The value is a field of a model, so its type is known.
+        """
         if isinstance(new, (BaseModel, Mapping)) and _items(new):
             self._origins[path] = self._loaded.origins.get(path, self._writer)
             return self._mapping(new, old, written, path)
@@ -62,7 +70,10 @@ class _Derivation:
 
 
 def _items(value: Any) -> dict[str, Any]:
-    """What a model was given, under the names a person writes, or a mapping's items. None removes a model's key."""
+    """Return the fields that were set in a model, by their names in a file, or a mapping's items.
+
+    A model's field that is None is left out.
+    """
     if isinstance(value, BaseModel):
         fields = type(value).model_fields
         given = {name: getattr(value, name) for name in fields if name in value.model_fields_set}
@@ -71,7 +82,7 @@ def _items(value: Any) -> dict[str, Any]:
 
 
 def _text(value: Any, typed: bool) -> Plain:
-    """A value as a recipe's file has it; in an open mapping text that would be read as something else is quoted."""
+    """Return a value as in a recipe's file; in an open mapping, text that would be read as another type is quoted."""
     if isinstance(value, (BaseModel, Mapping)):
         return {name: _text(item, isinstance(value, BaseModel)) for name, item in _items(value).items()}
     if isinstance(value, (list, tuple)):

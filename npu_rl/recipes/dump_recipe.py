@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from npu_rl.config.document import Plain
 from npu_rl.config.problems import KeyPath
 from npu_rl.config.quoted_text import Quoted
-from npu_rl.config.yaml_reader import Plain
 from npu_rl.masking import masked_argument, masked_data
 from npu_rl.recipes.load_recipe import LoadedRecipe
 
@@ -17,10 +17,10 @@ _SHORT_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
 
 
 def recipe_yaml(loaded: LoadedRecipe) -> str:
-    """What the recipe says, `extends:` and the command line resolved. Reads back as an equal recipe, but for
-    secrets: they are masked.
+    """Return the recipe as YAML, with `extends:` and the command line resolved.
 
-    Paths that begin with ./ or ../ stay relative to the folder of the recipe, which a comment names.
+    It loads as an equal recipe, except for secrets, which are masked. Paths that begin with ./ or ../ stay relative to
+    the folder of the recipe, which a comment names.
     """
     lines = [f"# Resolved from {', '.join(map(_comment, loaded.files))}"]
     lines += [f"# and {_comment(masked_argument(override))}" for override in loaded.overrides]

@@ -1,4 +1,4 @@
-"""The words of a recipe: every key there is, and which of them is the trainer's `data.train_batch_size`."""
+"""The keys of a recipe, and the trainer's key that each of them is written to."""
 
 from __future__ import annotations
 
@@ -9,31 +9,32 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
+from npu_rl.config.problems import KeyPath
 from npu_rl.config.suggest import did_you_mean, nearest, question
 from npu_rl.config.validation_errors import model_of
 from npu_rl.recipes.recipe_fields import Key
 from npu_rl.recipes.schema import Recipe
 
-_SHARES = ("algorithm.gamma", "algorithm.lam")  # discounts, for which a recipe has no word
+_SHARES = ("algorithm.gamma", "algorithm.lam")  # discounts, for which a recipe has no key
 
 
 @cache
 def sections() -> tuple[str, ...]:
-    """The keys at the top of a recipe."""
+    """Return the keys at the top of a recipe."""
     return tuple(field.alias or name for name, field in Recipe.model_fields.items())
 
 
 @cache
 def dotted_keys() -> tuple[str, ...]:
-    """Every key that holds a value, such as optimizer.lr, in the schema's order."""
+    """Return every key that holds a value, such as optimizer.lr, in the schema's order."""
     return tuple(name for name, _ in _keys(Recipe, ""))
 
 
-def word_for(trainer_key: str) -> str | None:
-    """The recipe's key that is written to a key of the trainer: data.train_batch_size is data.batch."""
+def recipe_key_of(trainer_key: str) -> str | None:
+    """Return the recipe's key that is written to a key of the trainer: data.batch for data.train_batch_size."""
     parts = trainer_key.split(".")
     for length in range(len(parts), 0, -1):
-        word = _words().get(".".join(parts[:length]))
+        word = _recipe_keys().get(".".join(parts[:length]))
         if word is not None:
             name, open_ended = word
             if open_ended or length == len(parts):
@@ -41,23 +42,23 @@ def word_for(trainer_key: str) -> str | None:
     return None
 
 
-def suggestion(key: str) -> str:
-    """`; did you mean 'optimizer.lr'?` for a key nobody knows, else an empty string."""
-    meant = meant_by(key)
-    return question(meant[:3]) if meant else did_you_mean(key, [*sections(), *dotted_keys()])
+def did_you_mean_key(key: str) -> str:
+    """Return `; did you mean 'optimizer.lr'?` for an unknown key, or an empty string if no key is similar."""
+    candidates = suggest_keys(key)
+    return question(candidates[:3]) if candidates else did_you_mean(key, [*sections(), *dotted_keys()])
 
 
-def meant_by(key: str) -> list[str]:
-    """The recipe's keys that an unknown key may be, the likeliest first: `rollout.n` is rollout.answers.
+def suggest_keys(key: str) -> list[str]:
+    """Return the recipe's keys that an unknown key may mean, the likeliest first: rollout.answers for `rollout.n`.
 
-    It has the last name of one of the trainer's keys, or of one of the recipe's; or a name that is nearly one.
+    Candidates are keys of the recipe and of the trainer with the same or a similar last name.
     """
-    if word := word_for(key):
+    if word := recipe_key_of(key):
         return [word]
     section, _, last = key.rpartition(".")
-    here = section.partition(".")[0]
-    words = {target: word for target, (word, _) in _words().items()}
-    for name in (last, _spelled(last, here)):
+    top = section.partition(".")[0]
+    words = {target: word for target, (word, _) in _recipe_keys().items()}
+    for name in (last, _nearest_last_name(last, top)):
         if not name:
             continue
         found = [word for target, word in words.items() if target.rpartition(".")[2] == name]
@@ -65,15 +66,21 @@ def meant_by(key: str) -> list[str]:
         if section:
             whole = [word for target, word in words.items() if f".{target}".endswith(f".{section}.{name}")]
             whole += [word for word in dotted_keys() if word == f"{section}.{name}"]
-            inside = [word for word in found if word.partition(".")[0] == here]
+            inside = [word for word in found if word.partition(".")[0] == top]
             found = whole or inside or (found if name == last else [])
         if found:
             return list(dict.fromkeys(found))
     return []
 
 
-def choices_of(word: str) -> tuple[str, ...]:
-    """The names that a key of the recipe takes; none where it takes any text."""
+def suggested_key(path: KeyPath) -> str:
+    """Return the likeliest key of the recipe that an unknown key may mean; "" if there is none."""
+    candidates = suggest_keys(".".join(map(str, path)))
+    return candidates[0] if candidates else ""
+
+
+def allowed_names(word: str) -> tuple[str, ...]:
+    """Return the names that a key of the recipe accepts; none if it accepts any text."""
     field = _fields().get(word)
     arguments = [field.annotation, *get_args(field.annotation)] if field is not None else []
     return tuple(
@@ -85,11 +92,11 @@ def choices_of(word: str) -> tuple[str, ...]:
     )
 
 
-def out_of_range(trainer_key: str, value: Any) -> str | None:
-    """What is wrong with a number for a key of the trainer whose range is known; None if nothing is."""
+def check_range(trainer_key: str, value: Any) -> str | None:
+    """Return why a number is out of the range of a trainer's key; None if it is valid or the range is unknown."""
     if trainer_key in _SHARES and type(value) in (int, float) and not 0 <= value <= 1:
         return "must be from 0 to 1"
-    word = word_for(trainer_key)
+    word = recipe_key_of(trainer_key)
     field = _fields().get(word) if word else None
     if (
         field is None
@@ -106,16 +113,16 @@ def out_of_range(trainer_key: str, value: Any) -> str | None:
     return None
 
 
-def _spelled(name: str, section: str) -> str | None:
-    """The nearest last name of the section's keys, the recipe's and the trainer's."""
+def _nearest_last_name(name: str, section: str) -> str | None:
+    """Return the nearest last name of the section's keys, the recipe's and the trainer's."""
     own = [word for word in dotted_keys() if word.partition(".")[0] == section]
-    targets = [target for target, (word, _) in _words().items() if word.partition(".")[0] == section]
+    targets = [target for target, (word, _) in _recipe_keys().items() if word.partition(".")[0] == section]
     return nearest(name, [key.rpartition(".")[2] for key in (*own, *targets)])
 
 
 @cache
-def _words() -> dict[str, tuple[str, bool]]:
-    """Key of the trainer -> the recipe's key, and whether that is a mapping with keys of its own."""
+def _recipe_keys() -> dict[str, tuple[str, bool]]:
+    """Return, by key of the trainer, the recipe's key and whether that is a mapping with keys of its own."""
     words: dict[str, tuple[str, bool]] = {}
     for name, (key, open_ended) in _keys(Recipe, ""):
         for target in (*key.both, *key.fsdp, *key.megatron) if key else ():
@@ -125,7 +132,7 @@ def _words() -> dict[str, tuple[str, bool]]:
 
 @cache
 def _fields() -> dict[str, FieldInfo]:
-    """The field of each key that holds a value."""
+    """Return the field of each key that holds a value."""
     return dict(_values(Recipe, ""))
 
 

@@ -1,4 +1,4 @@
-"""A recipe, from its name or path and the command line's words to typed, merged, checked data."""
+"""Loading of a recipe: its file, what it extends and the command line, merged, typed and checked."""
 
 from __future__ import annotations
 
@@ -8,32 +8,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from npu_rl.config import text_checks
+from npu_rl.config.document import Plain
 from npu_rl.config.extends_chain import read_chain, recorded_names
 from npu_rl.config.layers import Origin, flatten
 from npu_rl.config.merged_file import checked, merge
 from npu_rl.config.problems import KeyPath, Problem
-from npu_rl.config.yaml_reader import Plain
+from npu_rl.manifest.manifest_facts import ManifestFacts, manifest_facts
+from npu_rl.recipes.key_map import suggested_key
 from npu_rl.recipes.overrides import parse_overrides
 from npu_rl.recipes.recipe_kind import RECIPE
 from npu_rl.recipes.recipe_paths import rebase
 from npu_rl.recipes.schema import Recipe
-
-if TYPE_CHECKING:
-    from npu_rl.manifest.load_manifest import LoadedManifest
 
 
 @dataclass(frozen=True)
 class LoadedRecipe:
     """A valid recipe and where it came from.
 
-    path: the file, absolute. bundled: it was named, not given as a path.
-    files: the recipe and each file it extends, portable name -> sha256 of the bytes.
-    overrides: the arguments of the command line, as they were given.
-    digest: sha256 of what is said, typed; the same whether a file or the command line says it.
-    data: what is said, merged, as text. origins: key path -> who wrote it.
+    Attributes:
+        path: The file, absolute.
+        bundled: Whether it was given by name, not as a path.
+        files: SHA-256 of the recipe and of each file it extends, by portable name.
+        overrides: The arguments of the command line, as they were given.
+        digest: SHA-256 of the typed values, whether set in a file or on the command line.
+        data: The merged values, as text.
+        origins: Where each key path was set.
     """
 
     recipe: Recipe
@@ -46,13 +47,13 @@ class LoadedRecipe:
     origins: Mapping[KeyPath, Origin] = field(repr=False)
 
     def where(self, *path: str | int) -> str:
-        """`file:line` or `command line: key=value` of a key, or of the nearest key above it."""
+        """Return `file:line` or `command line: key=value` of a key, or of the nearest key above it."""
         while path not in self.origins:
             path = path[:-1]
         return str(self.origins[path])
 
     def locate(self, path: str) -> Path:
-        """The file or folder that a path of the recipe names: ./ and ../ are relative to the recipe."""
+        """Return the file or folder that a path of the recipe names: ./ and ../ are relative to the recipe."""
         return self.path.parent / path if text_checks.is_local(path) else Path(path)
 
     @property
@@ -62,30 +63,30 @@ class LoadedRecipe:
         return str(self.path.parent / name) if text_checks.is_manifest_path(name) else name
 
     @cached_property
-    def loaded_manifest(self) -> LoadedManifest:
-        """The manifest, read once. Raises ManifestError if it can't be."""
-        from npu_rl.manifest.load_manifest import load_manifest
-
-        return load_manifest(self.manifest)
+    def manifest_facts(self) -> ManifestFacts:
+        """What the recipe takes from its manifest. Raises ManifestError if it can't be read."""
+        return manifest_facts(self.manifest)
 
 
 def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> LoadedRecipe:
     """Load a bundled recipe by name, or a file: a text with '/' or ending in .yaml or .yml is a path.
 
-    overrides: `key=value` arguments (see `overrides`); their local paths are relative to the current folder.
+    Args:
+        overrides: `key=value` arguments; their local paths are relative to the current folder.
 
-    Raises RecipeError: for a file that can't be read at once, for what is in it with every fault listed.
-    Raises UsageError for invalid arguments.
+    Raises:
+        RecipeError: If a file can't be read, or is invalid; then with every fault.
+        UsageError: If an argument is invalid.
     """
     given = parse_overrides(overrides)
     chain = read_chain(RECIPE, name_or_path)
     problems: list[Problem] = []
     root = merge(chain, rebase, problems)
     for override in given:
-        root = override.over(root, problems)
+        root = override.apply(root, problems)
     layer = flatten(root)
-    order = [*(file.document.name for file in chain), *(override.said for override in given)]
-    recipe = checked(Recipe, layer, problems, RECIPE, order)
+    order = [*(file.document.name for file in chain), *(override.origin for override in given)]
+    recipe = checked(Recipe, layer, problems, RECIPE, order, suggested_key)
     return LoadedRecipe(
         recipe=recipe,
         path=chain[0].path,
@@ -99,7 +100,7 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> LoadedRecip
 
 
 def recipe_digest(recipe: Recipe) -> str:
-    """sha256 of what a recipe says, with its types: 7 and "7" differ, 1e-6 and 0.000001 don't."""
+    """Return the SHA-256 of a recipe's typed values: 7 and "7" differ, 1e-6 and 0.000001 don't."""
     content = recipe.model_dump(by_alias=True, exclude_unset=True, exclude={"extends"})
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()

@@ -1,11 +1,11 @@
-"""`key=value` from the command line: a last layer over the recipe, one argument at a time.
+"""Overrides of a recipe on the command line, as `key=value`.
 
-Which key is meant:
+How the key is resolved:
 - a first part that is a section of the recipe makes it a key of the recipe: `optimizer.lr=1e-6`, `steps=20`;
 - otherwise a dotted key is the trainer's own: `actor_rollout_ref.actor.ppo_epochs=2`, and the same as
   `overrides.actor_rollout_ref.actor.ppo_epochs=2`. Where a section of the trainer has the name of one of the
-  recipe's (data, trainer, algorithm), only the second form says it, or Hydra's `+` in front;
-- Hydra's `+` and `++` in front are accepted and dropped: npu-rl knows by itself which keys are new.
+  recipe's (data, trainer, algorithm), only the second form sets it, or Hydra's `+` in front;
+- Hydra's `+` and `++` in front are accepted and dropped: npu-rl finds out which keys are new.
 
 A value is read as in a recipe's file (`[a, b]`, `{a: b}`, quotes); `key=null` removes what the file says (so
 does `key=~`, but bash makes the home folder of the ~ in `seed=~`). `key='"null"'` gives the trainer a null.
@@ -19,25 +19,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
+from npu_rl.config.document import DEPTH_LIMIT, Document, Plain
 from npu_rl.config.layers import Node, overlay
 from npu_rl.config.problems import KeyPath, Problem, shown
 from npu_rl.config.suggest import nearest, question
 from npu_rl.config.validation_errors import unknown_key
-from npu_rl.config.yaml_reader import DEPTH_LIMIT, Document, NotYaml, Plain, read_value
 from npu_rl.errors import UsageError
 from npu_rl.masking import masked_argument
-from npu_rl.recipes.key_map import meant_by, sections, suggestion
+from npu_rl.recipes.key_map import did_you_mean_key, sections, suggest_keys, suggested_key
 from npu_rl.recipes.recipe_paths import make_absolute
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_settings import OVERRIDES
 
 _NOTHING_TO_REMOVE = "the recipe doesn't set it, so there is nothing to remove"
-_A_NULL = "; '\"null\"' in quotes gives the trainer a null"
+_QUOTED_NULL_HINT = "; '\"null\"' in quotes gives the trainer a null"
 
 _TRAINER_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_][A-Za-z0-9_-]*)*")
-# Keys of verl 0.5.0, 55e3c5b and 54c9b73 (verl/trainer/config/) in sections whose names are a recipe's, too; those that
-# a recipe has words for, or that are npu-rl's to set, left out.
-_TRAINERS: Mapping[str, tuple[str, ...]] = {
+# Keys of verl 0.5.0, 55e3c5b and 54c9b73 (verl/trainer/config/) in sections whose names a recipe has, too. Left out are
+# those that a recipe has keys for, and those that npu-rl sets.
+_TRAINER_KEYS_BY_SECTION: Mapping[str, tuple[str, ...]] = {
     "algorithm": ("gamma", "kl_ctrl", "kl_penalty", "lam", "pf_ppo", "use_pf_ppo"),
     "data": (
         "apply_chat_template_kwargs", "custom_cls", "datagen", "filter_overlong_prompts_workers", "image_key",
@@ -52,14 +52,21 @@ _TRAINERS: Mapping[str, tuple[str, ...]] = {
         "worker_nsight_options",
     ),
 }  # fmt: skip
-_SHARED = tuple(_TRAINERS)
-_NEAR = 0.8  # difflib's measure; optimiser and optimizer have 0.89, reward and reward_model 0.67
-_HOW = "write key=value, such as optimizer.lr=1e-6; key=null removes the key"
+_SHARED_SECTIONS = tuple(_TRAINER_KEYS_BY_SECTION)
+# By difflib's measure; optimiser and optimizer have 0.89, reward and reward_model 0.67.
+_SECTION_SIMILARITY = 0.8
+_SYNTAX_HINT = "write key=value, such as optimizer.lr=1e-6; key=null removes the key"
 
 
 @dataclass(frozen=True)
 class CommandLineOverride:
-    """One argument. path: the key of the recipe. value: None removes the key. places: all paths in value."""
+    """One argument of the command line.
+
+    Attributes:
+        path: The key of the recipe.
+        value: The new value; None removes the key.
+        places: The key paths inside of `value`.
+    """
 
     text: str
     path: tuple[str, ...]
@@ -67,37 +74,37 @@ class CommandLineOverride:
     places: tuple[KeyPath, ...]
 
     @property
-    def said(self) -> str:
-        """How messages name it."""
+    def origin(self) -> str:
+        """The argument as messages name it."""
         return f"command line: {_short(self.text)}"
 
     def document(self) -> Document:
-        """As a file that says nothing else."""
+        """Return a document that sets only this key."""
         data: Plain = self.value
         for part in reversed(self.path):
             data = {part: data}
         assert isinstance(data, dict)
-        lines: dict[KeyPath, int] = dict.fromkeys(self._passed(), 0)
+        lines: dict[KeyPath, int] = dict.fromkeys(self._parent_paths(), 0)
         lines.update(((*self.path, *place), 0) for place in self.places)
-        return Document(self.said, data, lines)
+        return Document(self.origin, data, lines)
 
-    def _passed(self) -> list[KeyPath]:
+    def _parent_paths(self) -> list[KeyPath]:
         return [self.path[:length] for length in range(len(self.path))]
 
-    def over(self, root: Node, problems: list[Problem]) -> Node:
-        """The recipe with this laid over it. A path of the value is relative to the current folder."""
-        fault = unknown_key(self.path, Recipe)
+    def apply(self, root: Node, problems: list[Problem]) -> Node:
+        """Return the recipe with this override applied. Paths in the value are relative to the current folder."""
+        fault = unknown_key(self.path, Recipe, suggested_key)
         if fault is not None:
-            meant = meant_by(".".join(self.path))
+            meant = suggest_keys(".".join(self.path))
             right = f"unknown key; did you mean {' or '.join(map(repr, meant[:3]))}?" if meant else ""
-            problems.append(Problem(self.said, 0, self.path, right or fault + _the_trainers(self.path)))
+            problems.append(Problem(self.origin, 0, self.path, right or fault + _trainer_key_hint(self.path)))
             return root
         document = self.document()
         make_absolute(document)
         found: list[Problem] = []
-        result = overlay(root, document, found, self._passed())
+        result = overlay(root, document, found, self._parent_paths())
         if self.value is None:
-            message = _NOTHING_TO_REMOVE + (_A_NULL if self.path[0] == OVERRIDES else "")
+            message = _NOTHING_TO_REMOVE + (_QUOTED_NULL_HINT if self.path[0] == OVERRIDES else "")
             found = [dataclasses.replace(problem, message=message) for problem in found]
         problems.extend(found)
         return result
@@ -106,14 +113,14 @@ class CommandLineOverride:
 def parse_overrides(arguments: Sequence[str]) -> list[CommandLineOverride]:
     """Parse the arguments, in order. Raises UsageError with every invalid one."""
     result: list[CommandLineOverride] = []
-    faults: list[_Fault] = []
+    faults: list[_InvalidArgument] = []
     seen: dict[tuple[str, ...], str] = {}
     for text in arguments:
         try:
             override = _parse(text)
             if override.path in seen:
                 _refuse(text, f"the key is given twice, first by {_short(seen[override.path])}", "keep one")
-        except _Fault as fault:
+        except _InvalidArgument as fault:
             faults.append(fault)
         else:
             seen[override.path] = text
@@ -128,6 +135,8 @@ def _parse(text: str) -> CommandLineOverride:
     if not equals:
         _refuse(text, "it has no '='")
     path = _path(text, key)
+    from npu_rl.config.yaml_reader import NotYaml, read_value
+
     try:
         value, places = read_value(raw)
     except NotYaml as error:
@@ -141,31 +150,31 @@ def _parse(text: str) -> CommandLineOverride:
 
 
 def _path(text: str, key: str) -> tuple[str, ...]:
-    bare = re.sub(r"^\+{1,2}", "", key)
-    parts = tuple(bare.split("."))
+    name = re.sub(r"^\+{1,2}", "", key)
+    parts = tuple(name.split("."))
     if not all(parts):
-        _refuse(text, "a part of the key is empty" if bare else "the key is empty")
+        _refuse(text, "a part of the key is empty" if name else "the key is empty")
     if len(parts) > DEPTH_LIMIT:
         _refuse(text, f"the key has more than {DEPTH_LIMIT} parts")
-    if bare.startswith("~"):
-        _refuse(text, "Hydra's ~ is not known here", f"write {bare[1:]}=null to remove a key")
+    if name.startswith("~"):
+        _refuse(text, "Hydra's ~ is not known here", f"write {name[1:]}=null to remove a key")
     first, rest = parts[0], parts[1:]
-    if bare == key and first == "extends":
+    if name == key and first == "extends":
         _refuse(text, "the files are read before the command line", "write `extends:` into a recipe of yours")
-    if bare == key and first == OVERRIDES:
+    if name == key and first == OVERRIDES:
         return (OVERRIDES, _trainer_key(text, ".".join(rest))) if rest else (OVERRIDES,)
-    if bare == key and first in sections():
+    if name == key and first in sections():
         return parts
-    if bare == key:
-        _refuse_unless_the_trainers(text, parts)
-    return OVERRIDES, _trainer_key(text, bare)
+    if name == key:
+        _refuse_unless_trainer_key(text, parts)
+    return OVERRIDES, _trainer_key(text, name)
 
 
-def _refuse_unless_the_trainers(text: str, parts: tuple[str, ...]) -> None:
+def _refuse_unless_trainer_key(text: str, parts: tuple[str, ...]) -> None:
     dotted = ".".join(parts)
     if len(parts) == 1:
-        _refuse(text, f"a recipe has no key {shown(dotted)}{suggestion(dotted)}")
-    near = nearest(parts[0], sections(), _NEAR)
+        _refuse(text, f"a recipe has no key {shown(dotted)}{did_you_mean_key(dotted)}")
+    near = nearest(parts[0], sections(), _SECTION_SIMILARITY)
     if near:
         better = ".".join((near, *parts[1:]))
         why = f"a recipe has no section {shown(parts[0])}{question([better])}"
@@ -180,17 +189,18 @@ def _trainer_key(text: str, key: str) -> str:
     return key
 
 
-def _the_trainers(path: tuple[str, ...]) -> str:
-    """What to do if an unknown key of the recipe was meant to be one of the trainer, which has it or one like it."""
-    if len(path) < 2 or path[0] not in _SHARED:
+def _trainer_key_hint(path: tuple[str, ...]) -> str:
+    """Return how to set an unknown key of the recipe that is, or resembles, a key of the trainer."""
+    if len(path) < 2 or path[0] not in _SHARED_SECTIONS:
         return ""
-    near = path[1] if path[1] in _TRAINERS[path[0]] else nearest(path[1], _TRAINERS[path[0]])
+    known = _TRAINER_KEYS_BY_SECTION[path[0]]
+    near = path[1] if path[1] in known else nearest(path[1], known)
     if near is None:
         return "; keys of the trainer itself stand under overrides"
     return f"; a key of the trainer itself is set with overrides.{'.'.join((path[0], near, *path[2:]))}=..."
 
 
-class _Fault(Exception):
+class _InvalidArgument(Exception):
     def __init__(self, text: str, why: str, hint: str) -> None:
         super().__init__(why)
         self.text = text
@@ -198,19 +208,21 @@ class _Fault(Exception):
         self.hint = hint
 
 
-def _refuse(text: str, why: str, hint: str = _HOW) -> NoReturn:
-    raise _Fault(text, why, hint)
+def _refuse(text: str, why: str, hint: str = _SYNTAX_HINT) -> NoReturn:
+    raise _InvalidArgument(text, why, hint)
 
 
-def _usage_error(faults: Sequence[_Fault]) -> UsageError:
+def _usage_error(faults: Sequence[_InvalidArgument]) -> UsageError:
     first = faults[0]
     if len(faults) == 1:
         what = f"Invalid argument '{_short(first.text)}'"
         return UsageError(what, where="the command line", why=first.why, hint=first.hint)
     why = "\n".join(f"{_short(fault.text)}: {fault.why}" for fault in faults)
-    return UsageError(f"{len(faults)} invalid arguments", where="the command line", why=why, hint=_HOW)
+    return UsageError(
+        f"{len(faults)} invalid arguments", where="the command line", why=why, hint=_SYNTAX_HINT
+    )
 
 
 def _short(text: str) -> str:
-    """An argument in a message: escaped, short, without secrets."""
+    """Return an argument for a message: escaped, shortened, without secrets."""
     return shown(masked_argument(text))[1:-1]

@@ -1,4 +1,4 @@
-"""The scalar types of a recipe, and the note that ties a field to the keys of the trainer.
+"""The scalar types of a recipe, and `Key`, which ties a field to the keys of the trainer.
 
 A recipe's scalars arrive as text: YAML 1.1 would read `1e-6` as text and `3.10` as a number.
 """
@@ -42,12 +42,12 @@ __all__ = [
 _WHOLE_PATTERN = r"[+-]?[0-9]+(_[0-9]+)*([eE]\+?[0-9]{1,2})?"
 _PLAIN_WHOLE_PATTERN = r"[+-]?[0-9]+(_[0-9]+)*"
 _DECIMAL_PATTERN = r"[+-]?([0-9]+(_[0-9]+)*(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
-_DIGITS = 300  # more is no setting of anything; int() refuses 4,300 by itself, float() makes inf of 309
+_DIGITS = 300  # no setting is longer; int() refuses 4,300 digits, float() returns inf from 309
 
 _N = TypeVar("_N", int, float)
 
 _INTEGER = re.compile(_PLAIN_WHOLE_PATTERN)
-_ROUND = re.compile(_WHOLE_PATTERN)  # 1e2 is 100
+_WHOLE_NUMBER = re.compile(_WHOLE_PATTERN)  # 1e2 is 100
 _NUMBER = re.compile(_DECIMAL_PATTERN)
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _ADDRESS_PATTERN = r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}"
@@ -56,19 +56,25 @@ _ADDRESS = re.compile(_ADDRESS_PATTERN)
 
 @dataclass(frozen=True)
 class Key:
-    """The trainer's keys a field is written to. `fsdp` and `megatron` hold where the two backends differ."""
+    """The trainer's keys that a field is written to.
+
+    Attributes:
+        both: Keys of both backends.
+        fsdp: Keys of FSDP only.
+        megatron: Keys of Megatron only.
+    """
 
     both: tuple[str, ...] = ()
     fsdp: tuple[str, ...] = ()
     megatron: tuple[str, ...] = ()
 
     def names(self, megatron: bool) -> tuple[str, ...]:
-        """The keys for one backend; none if the field has no effect with it."""
+        """Return the keys for one backend; none if the field has no effect with it."""
         return self.both + (self.megatron if megatron else self.fsdp)
 
 
 def key(*both: str, fsdp: str | tuple[str, ...] = (), megatron: str | tuple[str, ...] = ()) -> Key:
-    """A Key, with single names where there is one."""
+    """Return a Key; a single name needs no tuple."""
     return Key(both, _several(fsdp), _several(megatron))
 
 
@@ -85,10 +91,10 @@ def _samples(value: object) -> object:
 
 
 def read_scalar(value: object) -> object:
-    """A scalar as YAML 1.2 means it: true, false, a number, else text. Lists and mappings inside too.
+    """Return a scalar as YAML 1.2 reads it: true, false, a number, else text; also inside of lists and mappings.
 
-    What stands in quotes is text, but for "null" and "~": they are null, which can't be written without
-    quotes because that removes a key.
+    Quoted scalars are text, except "null" and "~": they are null, which can't be written without quotes because that
+    removes a key.
     """
     if isinstance(value, dict):
         return {name: read_scalar(item) for name, item in value.items()}
@@ -110,7 +116,7 @@ def read_scalar(value: object) -> object:
 
 
 def _whole(value: object) -> object:
-    if isinstance(value, str) and _ROUND.fullmatch(value) and len(value) <= _DIGITS:
+    if isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value) and len(value) <= _DIGITS:
         digits, _, power = value.lower().partition("e")
         return int(digits) * 10 ** int(power or 0)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -163,7 +169,7 @@ def _minus_one_or_positive(value: int) -> int:
 
 
 def _as_list(value: object) -> object:
-    """One text where a list of them is expected is a list of one."""
+    """Return a text as a list with one item; lists stay."""
     return [str(value)] if isinstance(value, str) else value
 
 
@@ -176,7 +182,7 @@ def _slug(value: str) -> str:
 
 
 def split_address(value: str) -> tuple[str, int]:
-    """HOST:PORT as its two parts, an IPv6 host without its brackets. Raises ValueError if it is none."""
+    """Split HOST:PORT; an IPv6 host loses its brackets. Raises ValueError if it is invalid."""
     host, _, port = value.rpartition(":")
     if not _ADDRESS.fullmatch(value) or not 1 <= int(port) <= 65535:
         raise ValueError(

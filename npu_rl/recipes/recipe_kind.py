@@ -1,4 +1,4 @@
-"""What a recipe is to the search for files by name, and the errors that recipes raise."""
+"""Recipes as a kind of document: where bundled ones lie, and the errors that they raise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The trainer's keys that npu-rl writes itself, so that a run is where its record says it is."""
+"""The trainer's keys that only npu-rl sets, so that a run's files are where its record names them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from npu_rl.recipes.schema import Recipe
 
-OWNED: Mapping[str, str] = {
+RESERVED: Mapping[str, str] = {
     "custom_reward_function.name": "write it as `reward: {function: FILE.py:NAME}`",
     "custom_reward_function.path": "write it as `reward: {function: FILE.py:NAME}`",
     **dict.fromkeys(
@@ -24,9 +24,9 @@ OWNED: Mapping[str, str] = {
     "trainer.rollout_data_dir": "set `logging: {samples: true}`; npu-rl writes samples to the run's folder",
     "trainer.validation_data_dir": "set `logging: {samples: validation}`; npu-rl writes them to the run's folder",
 }
-"""Key -> what to do instead. `overrides` may not name them, or what is below them; render writes them."""
+"""What to do instead of setting each key, or one below it, in `overrides`."""
 
-_MADE = {
+_RESERVED_BY_MAKE = {
     "model.make": {"actor_rollout_ref.model.path": "`model: {make: ...}` makes the model and names it"},
     "data.make": {
         "data.train_files": "`data: {make: ...}` makes the data and names it",
@@ -35,18 +35,18 @@ _MADE = {
 }
 
 
-def owned_by(key: str, ours: Mapping[str, str]) -> str | None:
-    """What to do instead of setting a key that is npu-rl's; None for one that is not."""
+def find_replacement(key: str, reserved: Mapping[str, str]) -> str | None:
+    """Return what to do instead of setting a reserved key; None for other keys."""
     parts = key.split(".")
     above = (".".join(parts[:count]) for count in range(1, len(parts) + 1))
-    return next((ours[name] for name in above if name in ours), None)
+    return next((reserved[name] for name in above if name in reserved), None)
 
 
-def owned(recipe: Recipe) -> dict[str, str]:
-    """OWNED, with the keys that are npu-rl's because of what the recipe has it make."""
-    result = dict(OWNED)
+def reserved_keys(recipe: Recipe) -> dict[str, str]:
+    """Return the reserved keys, with those of the model and data that npu-rl makes for this recipe."""
+    result = dict(RESERVED)
     if recipe.model.make:
-        result |= _MADE["model.make"]
+        result |= _RESERVED_BY_MAKE["model.make"]
     if recipe.data.make:
-        result |= _MADE["data.make"]
+        result |= _RESERVED_BY_MAKE["data.make"]
     return result

@@ -1,7 +1,7 @@
-"""A recipe as what is run: an argument list for the trainer's own entry point, and every node's environment.
+"""Rendering of a recipe: the argument list of the trainer's entry point, and the environment of every node.
 
-Never a shell string. Keys npu-rl sets by itself (`OWNED`) are about where a run's files go and how it is
-resumed; a recipe has its own words for those.
+The command is never a shell string. The keys that npu-rl itself sets are about where a run's files lie and how it is
+resumed.
 """
 
 from __future__ import annotations
@@ -17,24 +17,37 @@ from typing import Any
 from npu_rl import byte_code
 from npu_rl.recipes.recipe_paths import absolute, function_file, split_function
 from npu_rl.recipes.schema import Recipe
-from npu_rl.recipes.trainer_settings import Setting, config_name, flat, merged, settings
+from npu_rl.recipes.trainer_settings import (
+    Setting,
+    config_name,
+    flatten_mappings,
+    last_settings,
+    list_settings,
+)
 
 _A, _F = "actor_rollout_ref.actor.megatron", "actor_rollout_ref.ref.megatron"
 
 
 @dataclass(frozen=True)
 class Folders:
-    """Where a run's things are, all absolute. made: what `model.make` and `data.make` gave.
+    """The folders of a run, all absolute.
 
-    on_path: folders before the code on PYTHONPATH. recipe: the recipe's folder, for paths that begin with ./
-    byte_code: the key of the run's byte code. pycache: the folder for it on this host (`npu_rl.byte_code`).
-    ray: the folder of a Ray of the run's own; None leaves the choice to Ray.
+    Attributes:
+        code: The workspace's code.
+        run: The run's folder.
+        attempt: The attempt's folder in it.
+        fixtures: The tiny model and data of `model.make` and `data.make`.
+        byte_code: The key of the run's byte code.
+        pycache: The folder for byte code on this host.
+        recipe: The recipe's folder, for paths that begin with `./`.
+        ray: The folder of a Ray that the run starts; None leaves the choice to Ray.
+        on_path: Folders before the code on PYTHONPATH.
     """
 
     code: Path
     run: Path
     attempt: Path
-    made: Path
+    fixtures: Path
     byte_code: str
     pycache: Path
     recipe: Path
@@ -42,17 +55,24 @@ class Folders:
     on_path: tuple[Path, ...]
 
 
-# What a node decides for itself: it does not travel from the driver to the other processes of a run.
-OF_THE_NODE = frozenset({"PYTHONPYCACHEPREFIX"})
+# Variables that each node sets for itself: they are not passed from the driver to the other processes of a run.
+PER_NODE_VARIABLES = frozenset({"PYTHONPYCACHEPREFIX"})
 
 
 @dataclass(frozen=True)
 class Command:
-    """What is run. settings: `key=value` or `+key=value` for the trainer. config: its Hydra configuration.
+    """The driver's command and environment.
 
-    paths: folders that go before what PYTHONPATH is where a process starts. shared: the other variables of
-    every process, in any run of the recipe. own: those of this attempt. driver: those that only its driver reads.
-    hydra: the folder Hydra writes what it composed into.
+    Attributes:
+        python: The training interpreter.
+        module: The trainer's entry point.
+        config: The trainer's Hydra configuration.
+        settings: `key=value` or `+key=value` for the trainer.
+        paths: Folders to prepend to the PYTHONPATH of each process.
+        shared: The other variables of every process, the same for each run of the recipe.
+        own: Variables of this attempt.
+        driver: Variables that only the driver reads.
+        hydra: The folder into which Hydra writes the composed configuration.
     """
 
     python: str
@@ -73,8 +93,8 @@ class Command:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What npu-rl sets for the driver."""
-        path = _before(self.paths, _callers_pythonpath())
+        """The variables that npu-rl sets for the driver."""
+        path = _prepend_paths(self.paths, _callers_pythonpath())
         return {**self.shared, **self.own, **self.driver, "PYTHONPATH": path}
 
 
@@ -92,20 +112,23 @@ def render(
     packages: Collection[str] = (),
     secrets: Collection[str] = (),
 ) -> Command:
-    """The command of one attempt. known: keys of the trainer's configuration files; others are added by `+`.
+    """Render the command of one attempt.
 
-    manifest_env: the lock's environment, which the recipe's own goes over. rollout_standin: rehearse with a
-    rollout that has weights of its own. packages: those whose versions have to be the same on all nodes. secrets:
-    variables that hold one.
+    Args:
+        known: Keys of the trainer's configuration files; others are added with `+`.
+        manifest_env: The lock's environment; the recipe's overrides it.
+        rollout_standin: Whether to rehearse with a rollout that has weights of its own.
+        packages: Packages whose versions have to be the same on all nodes.
+        secrets: Names of variables that hold secrets.
     """
     own = _own_settings(recipe, folders, run_name, resume)
-    final = merged([*flat(settings(recipe)), *own])
-    shared = _shared(recipe, folders, manifest_env, rollout_standin)
-    of_attempt = _of_attempt(recipe, folders, run_id, shared)
+    final = last_settings([*flatten_mappings(list_settings(recipe)), *own])
+    shared = _shared_environment(recipe, folders, manifest_env, rollout_standin)
+    of_attempt = _attempt_environment(recipe, folders, run_id, shared)
     paths = (*map(str, folders.on_path), str(folders.code))
     nodes = {
         "paths": paths,
-        "variables": sorted({*shared, *of_attempt} - OF_THE_NODE),
+        "variables": sorted({*shared, *of_attempt} - PER_NODE_VARIABLES),
         "by_hook": sorted(secrets),
         "code": str(folders.code),
         "packages": sorted(packages),
@@ -128,55 +151,55 @@ def render(
 
 
 def _own_settings(recipe: Recipe, folders: Folders, run_name: str, resume: bool) -> list[Setting]:
-    made = {
+    settings = {
         "trainer.experiment_name": run_name,
         "trainer.default_local_dir": str(folders.run / "checkpoints"),
         "trainer.resume_mode": "auto" if resume else "disable",
         # An epoch has at least one step, so the number of steps alone decides when it ends.
         "trainer.total_epochs": recipe.steps,
-        # verl asks Ray for "GPU" on cuda and for "NPU" otherwise; it has no word for a CPU.
+        # verl asks Ray for "GPU" on cuda and for "NPU" otherwise; it has no value for a CPU.
         "trainer.device": "npu",
-        **_places(recipe, folders),
+        **_path_settings(recipe, folders),
     }
     if recipe.logging.samples:
-        made["trainer.validation_data_dir"] = str(folders.run / "samples" / "validation")
+        settings["trainer.validation_data_dir"] = str(folders.run / "samples" / "validation")
     # The trainer decodes every prompt and response a second time for these, in its driver, while the devices wait
     # (verl/trainer/ppo/ray_trainer.py:1284@55e3c5b).
     if recipe.logging.samples is True:
-        made["trainer.rollout_data_dir"] = str(folders.run / "samples")
+        settings["trainer.rollout_data_dir"] = str(folders.run / "samples")
     if recipe.megatron and recipe.model.checkpoint:
-        made[f"{_A}.use_dist_checkpointing"] = True
-        made[f"{_F}.use_dist_checkpointing"] = True
+        settings[f"{_A}.use_dist_checkpointing"] = True
+        settings[f"{_F}.use_dist_checkpointing"] = True
     if "console" not in recipe.logging.backends:
-        made["trainer.logger"] = ["console", *recipe.logging.backends]
-    return [Setting(name, value) for name, value in made.items()]
+        settings["trainer.logger"] = ["console", *recipe.logging.backends]
+    return [Setting(name, value) for name, value in settings.items()]
 
 
-def _places(recipe: Recipe, folders: Folders) -> dict[str, Any]:
-    """Paths, made absolute: Ray's workers have another working folder than the driver."""
+def _path_settings(recipe: Recipe, folders: Folders) -> dict[str, Any]:
+    """Return settings of paths, made absolute: Ray's workers have another working folder than the driver."""
     here = folders.recipe
-    made: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     if recipe.model.make:
-        made["actor_rollout_ref.model.path"] = str(folders.made / "model")
+        settings["actor_rollout_ref.model.path"] = str(folders.fixtures / "model")
     elif recipe.model.path:
-        made["actor_rollout_ref.model.path"] = absolute(recipe.model.path, here)
+        settings["actor_rollout_ref.model.path"] = absolute(recipe.model.path, here)
     if recipe.data.make:
-        made["data.train_files"] = str(folders.made / "train.parquet")
-        made["data.val_files"] = str(folders.made / "test.parquet")
+        settings["data.train_files"] = str(folders.fixtures / "train.parquet")
+        settings["data.val_files"] = str(folders.fixtures / "test.parquet")
     else:
-        made["data.train_files"] = [absolute(path, here) for path in recipe.data.train or []]
-        made["data.val_files"] = [absolute(path, here) for path in recipe.data.test or []]
+        settings["data.train_files"] = [absolute(path, here) for path in recipe.data.train or []]
+        settings["data.val_files"] = [absolute(path, here) for path in recipe.data.test or []]
     if recipe.megatron and recipe.model.checkpoint:
         for part in (_A, _F):
-            made[f"{part}.dist_checkpointing_path"] = absolute(recipe.model.checkpoint, here)
+            settings[f"{part}.dist_checkpointing_path"] = absolute(recipe.model.checkpoint, here)
     if recipe.reward.function:
         file, name = split_function(recipe.reward.function)
-        made["custom_reward_function.path"] = str(function_file(file, folders.code, here))
-        made["custom_reward_function.name"] = name
-    return made
+        settings["custom_reward_function.path"] = str(function_file(file, folders.code, here))
+        settings["custom_reward_function.name"] = name
+    return settings
 
 
-def _shared(
+def _shared_environment(
     recipe: Recipe, folders: Folders, manifest_env: Mapping[str, str], rollout_standin: bool
 ) -> dict[str, str]:
     environment = {
@@ -193,22 +216,23 @@ def _shared(
         "PYTHONPYCACHEPREFIX": str(folders.pycache),
         byte_code.VARIABLE: folders.byte_code,
         "PYTHONUNBUFFERED": "1",
-        # Without it setproctitle, which Ray and vLLM use, writes over the memory that shows a process's variables,
-        # and a process of a run could not be told from others.
+        # Without it setproctitle, which Ray and vLLM use, overwrites the memory that shows a process's variables, by
+        # which the processes of a run are recognized.
         "SPT_NOENV": "1",
     }
     if recipe.megatron:
         environment.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")
     if recipe.device == "cpu" and recipe.megatron:
-        environment["TORCHDYNAMO_DISABLE"] = (
-            "1"  # there is no compiler, and counting calls would stop it anyway
-        )
+        # There is no compiler, and the counting of calls would prevent compilation anyway.
+        environment["TORCHDYNAMO_DISABLE"] = "1"
     if recipe.device == "cpu":
         environment["NPU_RL_STANDINS"] = "cpu,rollout" if rollout_standin else "cpu"
     return environment
 
 
-def _of_attempt(recipe: Recipe, folders: Folders, run_id: str, shared: Mapping[str, str]) -> dict[str, str]:
+def _attempt_environment(
+    recipe: Recipe, folders: Folders, run_id: str, shared: Mapping[str, str]
+) -> dict[str, str]:
     return {
         "TENSORBOARD_DIR": shared.get("TENSORBOARD_DIR", str(folders.run / "tensorboard")),
         "NPU_RL_RUN": run_id,
@@ -218,17 +242,20 @@ def _of_attempt(recipe: Recipe, folders: Folders, run_id: str, shared: Mapping[s
 
 
 def _callers_pythonpath() -> str:
-    """What npu-rl was started with; CANN's set_env.sh puts its own packages there."""
+    """Return the PYTHONPATH that npu-rl was started with; CANN's set_env.sh adds its packages to it."""
     return os.environ.get("PYTHONPATH", "")
 
 
-def _before(paths: Sequence[str], given: str) -> str:
-    """A PYTHONPATH with `paths` first, and then what it was, without empty entries, which mean the working folder."""
+def _prepend_paths(paths: Sequence[str], given: str) -> str:
+    """Return a PYTHONPATH of `paths` and then the given ones.
+
+    Empty entries are dropped: they mean the working folder.
+    """
     return os.pathsep.join([*paths, *(p for p in given.split(os.pathsep) if p and p not in paths)])
 
 
 def _cpu_environment() -> dict[str, str]:
-    """One thread per process, loopback only, no accelerator, nothing from the network."""
+    """Return variables for a CPU: one thread per process, loopback only, no accelerator, no network."""
     return {
         "OMP_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
@@ -247,9 +274,10 @@ def _network(recipe: Recipe) -> dict[str, str]:
 
 
 def ray_options(recipe: Recipe, folder: Path | None) -> dict[str, Any]:
-    """Keyword arguments of ray.init. One machine starts a Ray of its own and ends it with the run.
+    """Return keyword arguments of ray.init. Without an address, Ray is started for the run and ended with it.
 
-    folder: Ray's own folder; its path must be short, since sockets lie in it. None: Ray's choice.
+    Args:
+        folder: Ray's folder; its path must be short, since sockets lie in it. None leaves the choice to Ray.
     """
     if recipe.cluster.address:
         return {"address": recipe.cluster.address}
@@ -258,35 +286,35 @@ def ray_options(recipe: Recipe, folder: Path | None) -> dict[str, Any]:
         "include_dashboard": False,
         **({"_temp_dir": str(folder)} if folder else {}),
         **({"_node_ip_address": "127.0.0.1"} if recipe.device == "cpu" else {}),
-        **node_offers(recipe),
+        **node_resources(recipe),
     }
 
 
-def node_offers(recipe: Recipe) -> dict[str, Any]:
-    """What a node offers to Ray, in the words of ray.init and, with hyphens, of `ray start`."""
+def node_resources(recipe: Recipe) -> dict[str, Any]:
+    """Return the resources of a node, as arguments of ray.init or, with hyphens, of `ray start`."""
     offers: dict[str, Any] = {"resources": {"NPU": recipe.cluster.dies}}
     if recipe.device == "cpu":
-        # A worker per die, the trainer, and two for what it starts beside them.
+        # A worker per die, the trainer, and two for what the trainer starts beside them.
         offers |= {"num_cpus": recipe.cluster.world + 3, "num_gpus": 0, "object_store_memory": 256 << 20}
     return offers
 
 
 def switch(slug: str) -> str:
-    """The variable that turns an adaptation on or off."""
+    """Return the variable that turns an adaptation on or off."""
     return "NPU_RL_" + slug.upper().replace("-", "_")
 
 
-_PLAIN = re.compile(r"[A-Za-z_/.][A-Za-z0-9_/.:+@%-]*")
+_UNQUOTED = re.compile(r"[A-Za-z_/.][A-Za-z0-9_/.:+@%-]*")
 _READ_AS_OTHER = re.compile(r"(?i)true|false|null|[+-]?(nan|inf)|[+-]?[0-9._]+(e[+-]?[0-9_]+)?")
 
 
 def argument(key: str, value: Any, known: bool) -> str:
-    """One argument: `key=value`, or `+key=value` for a key the trainer's configuration files don't have."""
+    """Return one argument: `key=value`, or `+key=value` for a key the trainer's configuration files don't have."""
     return f"{'' if known else '+'}{key}={hydra_text(value)}"
 
 
 def hydra_text(value: Any) -> str:
-    """A value such that Hydra reads back the same value, of the same type."""
+    """Return a value as text that Hydra parses to the same value, of the same type."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -297,11 +325,11 @@ def hydra_text(value: Any) -> str:
         return "{" + ",".join(f"{name}:{hydra_text(item)}" for name, item in value.items()) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ",".join(hydra_text(item) for item in value) + "]"
-    return _text(str(value))
+    return _quoted_text(str(value))
 
 
-def _text(value: str) -> str:
-    if _PLAIN.fullmatch(value) and not _READ_AS_OTHER.fullmatch(value):
+def _quoted_text(value: str) -> str:
+    if _UNQUOTED.fullmatch(value) and not _READ_AS_OTHER.fullmatch(value):
         return value
     # A backslash before a quote is the only escape; others stay as they are, so a run before a quote doubles.
     quoted = re.sub(r"(\\*)'", lambda match: match[1] * 2 + r"\'", value)

@@ -1,4 +1,4 @@
-"""A recipe as the trainer's settings: one line per key, with the recipe's key that asked for it."""
+"""A recipe as settings of the trainer, each with the recipe's key that it comes from."""
 
 from __future__ import annotations
 
@@ -17,37 +17,41 @@ OVERRIDES = "overrides"
 
 @dataclass(frozen=True)
 class Setting:
-    """`key` of the trainer gets `value` (None, bool, int, float, text, list or mapping of these).
+    """The value of one key of the trainer.
 
-    path: the recipe's key that says so; empty for what npu-rl adds by itself. raw: it stands in `overrides`.
+    Attributes:
+        key: The trainer's key.
+        value: None, bool, int, float, text, or a list or mapping of these.
+        path: The recipe's key that sets it; empty if npu-rl sets it.
+        from_overrides: Whether it is written in `overrides`.
     """
 
     key: str
     value: Any
     path: KeyPath = ()
-    raw: bool = False
+    from_overrides: bool = False
 
     @property
-    def said_by(self) -> str:
-        """Where it comes from, for people."""
+    def origin(self) -> str:
+        """The recipe's key, or npu-rl."""
         return dotted(self.path) if self.path else "npu-rl"
 
 
-def settings(recipe: Recipe) -> list[Setting]:
-    """What the recipe says to the trainer, in the schema's order, `overrides` last.
+def list_settings(recipe: Recipe) -> list[Setting]:
+    """Return the settings of the trainer that a recipe makes, in the schema's order, `overrides` last.
 
-    A mapping such as `actor.transformer` gives one setting per key. What is left out gives none.
+    A mapping such as `actor.transformer` gives one setting per key. Keys that are left out give none.
     """
-    return [*_of(recipe, (), recipe.megatron), *_raw(recipe.overrides)]
+    return [*_section_settings(recipe, (), recipe.megatron), *_override_settings(recipe.overrides)]
 
 
 def config_name(recipe: Recipe) -> str:
-    """The Hydra configuration the run starts from."""
+    """Return the name of the Hydra configuration that the run starts from."""
     return recipe.trainer.config or ("ppo_megatron_trainer" if recipe.megatron else "ppo_trainer")
 
 
-def flat(given: Collection[Setting]) -> Iterator[Setting]:
-    """Each key of a mapping as a setting of its own.
+def flatten_mappings(given: Collection[Setting]) -> Iterator[Setting]:
+    """Yield each key of a mapping as a setting of its own.
 
     Hydra takes `+section.key=value`, but not `section={key: value}` where the section has no such key.
     """
@@ -57,13 +61,13 @@ def flat(given: Collection[Setting]) -> Iterator[Setting]:
                 replace(setting, key=f"{setting.key}.{name}", value=value, path=(*setting.path, str(name)))
                 for name, value in setting.value.items()
             ]
-            yield from flat(inner)
+            yield from flatten_mappings(inner)
         else:
             yield setting
 
 
-def merged(given: list[Setting]) -> dict[str, Setting]:
-    """The last setting of each key: an override replaces what a section said."""
+def last_settings(given: list[Setting]) -> dict[str, Setting]:
+    """Return the last setting of each key: an override replaces the value of a section."""
     result: dict[str, Setting] = {}
     for setting in given:
         result.pop(setting.key, None)
@@ -71,22 +75,22 @@ def merged(given: list[Setting]) -> dict[str, Setting]:
     return result
 
 
-def unheard(recipe: Recipe) -> list[KeyPath]:
-    """What the recipe says and its backend has no key for: `actor.parallel.tensor` of an fsdp recipe."""
-    return list(_unheard(recipe, (), recipe.megatron))
+def keys_without_effect(recipe: Recipe) -> list[KeyPath]:
+    """Return keys that are set but have no effect with the backend: `actor.parallel.tensor` of an fsdp recipe."""
+    return list(_keys_without_effect(recipe, (), recipe.megatron))
 
 
-def _of(model: BaseModel, path: KeyPath, megatron: bool) -> Iterator[Setting]:
+def _section_settings(model: BaseModel, path: KeyPath, megatron: bool) -> Iterator[Setting]:
     for name, value, key in _values(model):
         here = (*path, name)
         if isinstance(value, BaseModel):
-            yield from _of(value, here, megatron)
+            yield from _section_settings(value, here, megatron)
         elif key is not None and value is not None:
             for target in key.names(megatron):
-                yield from _expand(target, value, here)
+                yield from _settings_of_field(target, value, here)
 
 
-def _expand(key: str, value: Any, path: KeyPath) -> Iterator[Setting]:
+def _settings_of_field(key: str, value: Any, path: KeyPath) -> Iterator[Setting]:
     if isinstance(value, Mapping):
         for name, item in value.items():
             yield Setting(f"{key}.{name}", item, (*path, name))
@@ -94,17 +98,17 @@ def _expand(key: str, value: Any, path: KeyPath) -> Iterator[Setting]:
         yield Setting(key, value, path)
 
 
-def _raw(overrides: Mapping[str, Any]) -> Iterator[Setting]:
+def _override_settings(overrides: Mapping[str, Any]) -> Iterator[Setting]:
     for key, value in overrides.items():
-        yield Setting(key, value, (OVERRIDES, key), raw=True)
+        yield Setting(key, value, (OVERRIDES, key), from_overrides=True)
 
 
-def _unheard(model: BaseModel, path: KeyPath, megatron: bool) -> Iterator[KeyPath]:
+def _keys_without_effect(model: BaseModel, path: KeyPath, megatron: bool) -> Iterator[KeyPath]:
     for name, value, key in _values(model):
         if name not in model.model_fields_set and not isinstance(value, BaseModel):
             continue
         if isinstance(value, BaseModel):
-            yield from _unheard(value, (*path, name), megatron)
+            yield from _keys_without_effect(value, (*path, name), megatron)
         elif key is not None and value not in (None, {}) and not key.names(megatron):
             yield (*path, name)
 

@@ -18,7 +18,7 @@ from npu_rl.rehearsal.child_process import run_child
 from npu_rl.rehearsal.layout_report import LayoutReport, NotRehearsed
 from npu_rl.rehearsal.layout_verdict import LayoutResult, judge_groups, judge_model
 from npu_rl.rehearsal.model_size_keys import SIZE_KEYS
-from npu_rl.sizing.divisibility import Check, fit
+from npu_rl.sizing.divisibility import Check, check_sizes
 from npu_rl.sizing.parallelism import Parallelism
 from npu_rl.sizing.process_groups import rollout_groups, train_groups
 
@@ -44,7 +44,7 @@ def rehearse_layout(
         NpuRlError: If the interpreter as a whole fails.
     """
     begun = monotonic()
-    found: list[LayoutResult] = list(fit(layout))
+    found: list[LayoutResult] = list(check_sizes(layout))
     stood_in: list[str] = []
     if all(isinstance(item, Check) and item.ok for item in found):
         run = _LayoutRehearsal(layout, code, python, environment)
@@ -82,7 +82,7 @@ class _LayoutRehearsal:
             "parts": list(parts),
             "world": layout.world,
             "mindspeed": self.mindspeed,
-            "train": layout.train_job(),
+            "train": layout.training_sizes(),
             "rollout": None if layout.rollout is None else vars(layout.rollout),
         }
         limit = _LOAD_TIMEOUT + _RANK_TIMEOUT * layout.world * len(parts)

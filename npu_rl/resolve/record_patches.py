@@ -25,7 +25,7 @@ from npu_rl.store import Store
 
 if TYPE_CHECKING:
     from npu_rl.manifest.load_manifest import LoadedManifest
-    from npu_rl.manifest.schema import PatchEntry
+    from npu_rl.manifest.schema import PatchEntry, ReplacedPatch
 
 
 TREE = "tree"  # what the assembled tree is called beside the components
@@ -64,6 +64,7 @@ def lock_patches(context: Patching, component: str, tree: str) -> tuple[lock_mod
     locked: list[lock_model.LockedPatch] = []
     for entry in context.entries(component):
         excluded: set[str] = set()
+        replaced = _replaced_patch(context, entry.replaces, component) if entry.replaces else ""
         try:
             sources = _find_patches(context, entry, component)
         except PatchError as error:
@@ -83,6 +84,8 @@ def lock_patches(context: Patching, component: str, tree: str) -> tuple[lock_mod
                 exclude=tuple(entry.exclude),
                 # Other patches of the folder may change files with CRLF, which only their hunk lines show.
                 eol="lf" if entry.eol == "lf" and _has_crlf(source) else "keep",
+                repair=entry.repair if not source.data.endswith(b"\n") else "none",
+                replaces=replaced,
             )
             try:
                 _check_paths(context, parse_locked(patch, source.data), component, tree, taken)
@@ -230,13 +233,28 @@ def _has_crlf(source: PatchSource) -> bool:
     return False
 
 
+def _replaced_patch(context: Patching, replaced: ReplacedPatch, component: str) -> str:
+    """Return "COMPONENT:path" of a patch that is replaced. Raises LockError unless it is the one the manifest means."""
+    file = f"{replaced.from_}:{replaced.path}"
+    found = _from_component(context, replaced.from_, replaced.path, component)
+    digests = [hashlib.sha256(source.data).hexdigest() for source, _ in found]
+    if digests != [replaced.sha256]:
+        raise LockError(
+            f"{file}, which a patch of {component} replaces, is another file at this pin",
+            where=component,
+            why=f"Its SHA-256 is {', '.join(digests)}; `replaces:` has {replaced.sha256}.",
+            hint="See whether it still needs to be replaced. If so, write its SHA-256 into `replaces:`.",
+        )
+    return file
+
+
 # -- where patches are -----------------------------------------------------------------------------------
 
 
 def _find_patches(context: Patching, entry: PatchEntry, component: str) -> list[tuple[PatchSource, str]]:
     """Return the patches of an entry, with the names of their files in the lock."""
     if entry.from_ is not None:
-        return _from_component(context, entry, component)
+        return _from_component(context, entry.from_, entry.path, component)
     place = context.loaded.locate(entry.path)
     own = entry.path.startswith((".", "/"))
     if place.is_dir():
@@ -251,23 +269,25 @@ def _find_patches(context: Patching, entry: PatchEntry, component: str) -> list[
     )
 
 
-def _from_component(context: Patching, entry: PatchEntry, component: str) -> list[tuple[PatchSource, str]]:
-    assert entry.from_ is not None
-    if entry.from_ not in context.results:
+def _from_component(
+    context: Patching, origin: str, place: str, component: str
+) -> list[tuple[PatchSource, str]]:
+    """Return the patches in a file or folder of the component `origin`, for the component that uses them."""
+    if origin not in context.results:
         raise LockError(
-            f"{component} uses patches from {entry.from_}, which comes after it in the manifest",
-            hint=f"Move {entry.from_} before {component}.",
+            f"{component} uses patches from {origin}, which comes after it in the manifest",
+            hint=f"Move {origin} before {component}.",
         )
-    found = context.trees.find(context.results[entry.from_], entry.path)
+    found = context.trees.find(context.results[origin], place)
     if found is None:
-        raise LockError(f"{entry.from_} has no path {entry.path} at its pin", where=component)
+        raise LockError(f"{origin} has no path {place} at its pin", where=component)
     if found.mode in _PLAIN:
-        name = entry.path.rpartition("/")[2]
-        return [(PatchSource(name, None, context.trees.blob(found.oid)), f"{entry.from_}:{entry.path}")]
+        name = place.rpartition("/")[2]
+        return [(PatchSource(name, None, context.trees.blob(found.oid)), f"{origin}:{place}")]
     if not found.is_tree:
-        raise LockError(f"{entry.path} of {entry.from_} is neither a file nor a folder", where=component)
+        raise LockError(f"{place} of {origin} is neither a file nor a folder", where=component)
     files = dict(context.trees.files(found.oid))
-    folder = f"{entry.from_}:{entry.path}".removesuffix(":.")
+    folder = f"{origin}:{place}".removesuffix(":.")
     patches = read_patchset_text(
         {path: file.mode in _PLAIN for path, file in files.items()},
         lambda path: context.trees.blob(files[path].oid),
@@ -279,5 +299,5 @@ def _from_component(context: Patching, entry: PatchEntry, component: str) -> lis
             "does not list them or they are not plain .patch or .diff files:\n  "
             + "\n  ".join(patches.passed_over)
         )
-    prefix = f"{entry.from_}:" + ("" if entry.path == "." else f"{entry.path}/")
+    prefix = f"{origin}:" + ("" if place == "." else f"{place}/")
     return [(p, prefix + p.name) for p in patches.sources]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from npu_rl.errors import SourceError
 from npu_rl.git.command import Git
 from npu_rl.git.objects import short
-from npu_rl.sources.git_fetch import Network, ls_remote, remote
+from npu_rl.sources.git_remote import Network, ls_remote, remote
 from npu_rl.sources.progress import Notify
 
 _FULL_ID = re.compile(r"[0-9a-f]{40}")

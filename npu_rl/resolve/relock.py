@@ -14,7 +14,7 @@ from npu_rl.lock.lock_model import Lock, LockedComponent
 from npu_rl.manifest.load_manifest import LoadedManifest, load_manifest
 from npu_rl.resolve.resolve_lock import build_lock, check_lock
 from npu_rl.resolve.upstream_repository import Context, kept_ids
-from npu_rl.sources.git_fetch import Network, ls_remote
+from npu_rl.sources.git_remote import Network, ls_remote
 from npu_rl.sources.progress import Notify, Watcher
 from npu_rl.store import Store
 

@@ -31,7 +31,8 @@ def held_paths(manifest: Manifest, name: str) -> tuple[str, ...]:
     if spec.checkout == "full":
         return ()
     holders = [manifest.tree.patches, *(c.patches for c in manifest.components.values())]
-    paths = dict.fromkeys(entry.path for entries in holders for entry in entries if entry.from_ == name)
+    files = [file for entries in holders for entry in entries for file in entry.component_files()]
+    paths = dict.fromkeys(path for component, path in files if component == name)
     return tuple(path for path in paths if not is_inside(path, [t.from_ for t in spec.take]))
 
 

@@ -15,7 +15,8 @@ from npu_rl.git.objects import commit_tree_id, short
 from npu_rl.lock import lock_model
 from npu_rl.resolve.pull_request import History, IncomingCommits
 from npu_rl.resolve.refs import is_full_id, resolve
-from npu_rl.sources.git_fetch import Network, check_bundle, fetch_commits
+from npu_rl.sources.git_fetch import check_bundle, fetch_commits
+from npu_rl.sources.git_remote import Network
 from npu_rl.sources.progress import Notify, Watcher
 from npu_rl.sources.transfer_errors import Fault, NotDelivered, advice
 from npu_rl.store import Store

@@ -1,1 +1,1 @@
-"""Sizes that plans and rehearsals count with: the model's, the parallelism's, a step's batches."""
+"""Sizes that plans and rehearsals compute with: of the model, its parallelism and the batches of a step."""

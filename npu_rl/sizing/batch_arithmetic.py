@@ -1,8 +1,8 @@
-"""Sizes that are certain to fail in verl: the arithmetic its trainer and workers assert at the start.
+"""Rules on sizes that verl's trainer and workers assert at the start.
 
-Each rule is looked up in the tree that is set up; one that isn't there (another version, or patched out) is not
-applied. Sources: verl@v0.5.0 and @54c9b73, verl/trainer/ppo/ray_trainer.py (_validate_config) and
-verl/workers/fsdp_workers.py; Megatron-core 0.12.1, megatron/core/parallel_state.py.
+Each rule is looked up in the tree of the workspace and applied only if that tree has it (another version may not, or
+a patch may have removed it). Sources: verl@v0.5.0 and @54c9b73, verl/trainer/ppo/ray_trainer.py (_validate_config)
+and verl/workers/fsdp_workers.py; Megatron-core 0.12.1, megatron/core/parallel_state.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from npu_rl.trainer_code.citations import CitedCode, Place
-from npu_rl.trainer_code.hydra_config import ConfigTree
+from npu_rl.trainer_code.config_tree import ConfigTree
 
 _A, _R, _F = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"
 _TRAINER = "verl/trainer/ppo/ray_trainer.py"
@@ -22,20 +22,20 @@ _ACTOR = "verl/workers/config/actor.py"
 _FSDP, _MEGATRON = "verl/workers/fsdp_workers.py", "verl/workers/megatron_workers.py"
 _STATE = "megatron/core/parallel_state.py"
 # Older ones divide the batch by all dies (verl/trainer/ppo/ray_trainer.py:348@54c9b73).
-_OVER_COPIES = Place(_TRAINER, "minimal_bsz = megatron_dp", ("55e3c5b", "verl==0.5.0"))
-_WORDS = {_A: "actor.micro_batch", _R: "rollout.log_prob_micro_batch", _F: "reference.micro_batch"}
+_OVER_REPLICAS = Place(_TRAINER, "minimal_bsz = megatron_dp", ("55e3c5b", "verl==0.5.0"))
+_RECIPE_KEYS = {_A: "actor.micro_batch", _R: "rollout.log_prob_micro_batch", _F: "reference.micro_batch"}
 _REFERENCE = re.compile(r"\$\{(?:oc\.select:)?\s*(\.*)([\w.]+)\s*(?:,[^{}]*)?\}")
 
 
 @dataclass(frozen=True)
-class Broken:
-    """A rule that doesn't hold.
+class BrokenRule:
+    """A rule that the sizes break.
 
     Attributes:
         rule: Its stable id.
         keys: The trainer's keys it is about, the likeliest to be changed first.
-        message: The figures, with the code that asks for them.
-        fix: What to write, in the recipe's words.
+        message: The figures, with the code that asserts them.
+        fix: The change, in the recipe's keys.
     """
 
     rule: str
@@ -44,20 +44,20 @@ class Broken:
     fix: str
 
 
-class Values:
-    """The value each key will have: what is set, else what the configuration files say."""
+class TrainerValues:
+    """The value that each key of the trainer will have: as set, else by the configuration files."""
 
     def __init__(self, given: Mapping[str, Any], tree: ConfigTree | None) -> None:
         self._given = given
         self._tree = tree
 
     def whole(self, key: str, otherwise: int | None = None) -> int | None:
-        """A whole number; `otherwise` if it is null, absent or only known at run time."""
+        """Return a whole number; `otherwise` if it is null, absent or only known at run time."""
         value = self.value(key)
         return value if isinstance(value, int) and not isinstance(value, bool) else otherwise
 
     def value(self, key: str, depth: int = 0) -> Any:
-        """What is set, or the files' value with references to other keys followed. None if unknown."""
+        """Return the value as set, or that of the files with references to other keys resolved; None if unknown."""
         if key in self._given:
             return self._given[key]
         entry = self._tree.entries.get(key) if self._tree else None
@@ -71,12 +71,18 @@ class Values:
         return self.value(".".join([*above, match[2]]), depth + 1)
 
     def known(self, key: str) -> bool:
-        """Whether null means null: the key is set, or a configuration file has it."""
+        """Return whether a null is a real null: the key is set, or a configuration file has it."""
         return key in self._given or bool(self._tree and key in self._tree.entries)
 
 
-def broken_rules(values: Values, megatron: bool, upstream: CitedCode) -> Iterator[Broken]:
-    """The rules these values break. upstream: without a workspace, most of them hold for every version."""
+def broken_rules(values: TrainerValues, megatron: bool, upstream: CitedCode) -> Iterator[BrokenRule]:
+    """Yield the rules that these values break.
+
+    Args:
+        values: The trainer's values.
+        megatron: Whether the backend is Megatron.
+        upstream: The code that has the rules; without a workspace, most of them hold for every version.
+    """
     sizes = _Rules(values, megatron, upstream)
     yield from sizes.layout()
     yield from sizes.batches()
@@ -84,22 +90,22 @@ def broken_rules(values: Values, megatron: bool, upstream: CitedCode) -> Iterato
 
 
 class _Rules:
-    def __init__(self, values: Values, megatron: bool, upstream: CitedCode) -> None:
+    def __init__(self, values: TrainerValues, megatron: bool, upstream: CitedCode) -> None:
         self._values = values
         self._megatron = megatron
         self._upstream = upstream
         nodes, dies = values.whole("trainer.nnodes"), values.whole("trainer.n_gpus_per_node")
         self._world = nodes * dies if nodes and dies else None
 
-    def layout(self) -> Iterator[Broken]:
-        """How the dies are divided."""
+    def layout(self) -> Iterator[BrokenRule]:
+        """Yield broken rules on how the dies are divided."""
         world, whole = self._world, self._values.whole
         if world is None:
             return
         infer = whole(f"{_R}.tensor_model_parallel_size")
         if infer and world % infer and not (self._megatron and self._values.value(f"{_R}.name") == "hf"):
-            where = self._rule((_MEGATRON if self._megatron else _FSDP, "is not divisible by infer_tp"))
-            yield from self._broken(
+            where = self._find_rule((_MEGATRON if self._megatron else _FSDP, "is not divisible by infer_tp"))
+            yield from self._report(
                 "rollout-parallel-divides-world",
                 where,
                 f"{world} dies are not divisible by rollout tensor parallel size {infer}",
@@ -115,10 +121,10 @@ class _Rules:
             and sequence > 1
             and self._values.value("actor_rollout_ref.model.use_remove_padding") is False
         ):
-            where = self._rule(
+            where = self._find_rule(
                 (_TRAINER, "must enable `use_remove_padding`"), (_ACTOR, "must enable `use_remove_padding`")
             )
-            yield from self._broken(
+            yield from self._report(
                 "sequence-parallel-needs-remove-padding",
                 where,
                 f"sequence parallel size {sequence} needs model.remove_padding: true",
@@ -127,18 +133,18 @@ class _Rules:
                 fix="set model.remove_padding to true, or actor.parallel.sequence to 1",
             )
 
-    def _model_parallel(self, section: str, world: int) -> Iterator[Broken]:
+    def _model_parallel(self, section: str, world: int) -> Iterator[BrokenRule]:
         tensor, pipeline, context = (self._size(section, name) for name in ("tensor", "pipeline", "context"))
         if not (tensor and pipeline and context):
             return
         together = tensor * pipeline * context
         if world % together:
-            where = self._rule(
+            where = self._find_rule(
                 (_TRAINER, "must be divisible by model_parallel_size"), (_STATE, "is not divisible by")
             )
             text = f"tensor {tensor} x pipeline {pipeline} x context {context} = {together}"
             keys = (f"{section}.{name}" for name in self._names("tensor", "pipeline", "context"))
-            yield from self._broken(
+            yield from self._report(
                 "model-parallel-divides-world",
                 where,
                 f"{world} dies are not divisible by {text}",
@@ -149,12 +155,12 @@ class _Rules:
         expert = self._size(section, "expert")
         inner = self._values.whole(f"{section}.expert_tensor_parallel_size", tensor) or tensor
         if expert and world % (inner * expert * pipeline):
-            where = self._rule((_STATE, "expert_tensor_model_pipeline_parallel size"))
+            where = self._find_rule((_STATE, "expert_tensor_model_pipeline_parallel size"))
             text = (
                 f"expert tensor {inner} x expert {expert} x pipeline {pipeline} = {inner * expert * pipeline}"
             )
             keys = (f"{section}.{name}" for name in self._names("expert", "pipeline"))
-            yield from self._broken(
+            yield from self._report(
                 "expert-parallel-divides-world",
                 where,
                 f"{world} dies are not divisible by {text}",
@@ -172,21 +178,21 @@ class _Rules:
         suffixes = {"context": "context_parallel_size"}
         return tuple(suffixes.get(name, f"{name}_model_parallel_size") for name in names)
 
-    def batches(self) -> Iterator[Broken]:
-        """How the responses of a step are divided."""
+    def batches(self) -> Iterator[BrokenRule]:
+        """Yield broken rules on how the responses of a step are divided."""
         whole, world = self._values.whole, self._world
-        batch, answers = whole("data.train_batch_size"), whole(f"{_R}.n")
+        batch, responses = whole("data.train_batch_size"), whole(f"{_R}.n")
         mini = whole(f"{_A}.ppo_mini_batch_size")
         dynamic = self._values.value(f"{_A}.use_dynamic_bsz") is True
         if batch and mini and mini > batch and not dynamic:
-            where = self._rule(
+            where = self._find_rule(
                 (
                     _TRAINER,
                     "config.data.train_batch_size >= config.actor_rollout_ref.actor.ppo_mini_batch_size",
                 ),
                 (_ACTOR, "train_batch_size < self.ppo_mini_batch_size"),
             )
-            yield from self._broken(
+            yield from self._report(
                 "mini-batch-within-batch",
                 where,
                 f"the batch of {batch} prompts is smaller than the mini batch of {mini}",
@@ -194,48 +200,51 @@ class _Rules:
                 "data.train_batch_size",
                 fix=f"set actor.mini_batch to {batch} or less, or data.batch to {mini} or more",
             )
-        if batch and answers and world:
-            yield from self._whole_batch(batch, answers, world)
+        if batch and responses and world:
+            yield from self._whole_batch(batch, responses, world)
         micro = whole(f"{_A}.ppo_micro_batch_size_per_gpu")
-        if mini and answers and world and micro and not self._megatron and not (batch and mini > batch):
-            yield from self._share(mini, answers, world, micro)
+        if mini and responses and world and micro and not self._megatron and not (batch and mini > batch):
+            yield from self._fsdp_share(mini, responses, world, micro)
 
-    def _whole_batch(self, batch: int, answers: int, world: int) -> Iterator[Broken]:
-        smallest, text = self._smallest(world)
-        if smallest and batch * answers % smallest:
-            where = self._rule((_TRAINER, "real_train_batch_size %"))
-            yield from self._broken(
+    def _whole_batch(self, batch: int, responses: int, world: int) -> Iterator[BrokenRule]:
+        smallest, text = self._smallest_batch(world)
+        if smallest and batch * responses % smallest:
+            where = self._find_rule((_TRAINER, "real_train_batch_size %"))
+            yield from self._report(
                 "batch-divisible-by-dp",
                 where,
-                f"{batch} prompts x {answers} responses = {batch * answers} is not divisible by {text}",
+                f"{batch} prompts x {responses} responses = {batch * responses} is not divisible by {text}",
                 "data.train_batch_size",
                 f"{_R}.n",
-                fix=f"set data.batch to a multiple of {smallest // math.gcd(smallest, answers)}",
+                fix=f"set data.batch to a multiple of {smallest // math.gcd(smallest, responses)}",
             )
 
-    def _smallest(self, world: int) -> tuple[int | None, str]:
-        """The smallest batch the trainer accepts, and how it comes about."""
+    def _smallest_batch(self, world: int) -> tuple[int | None, str]:
+        """Return the smallest batch the trainer accepts, and its calculation."""
         micro = self._values.whole(f"{_A}.ppo_micro_batch_size_per_gpu")
         sizes = [self._size(f"{_A}.megatron", name) for name in ("tensor", "pipeline", "context")]
-        if not self._megatron or not self._upstream.has(_OVER_COPIES):
+        if not self._megatron or not self._upstream.has(_OVER_REPLICAS):
             return world, f"{world} dies"
         if not micro or not all(sizes):
             return None, ""
         parallel = 1
         for size in sizes:
             parallel *= size or 1
-        copies = world // parallel
-        return copies * micro, f"{copies} data-parallel replicas x micro batch {micro} = {copies * micro}"
+        replicas = world // parallel
+        return (
+            replicas * micro,
+            f"{replicas} data-parallel replicas x micro batch {micro} = {replicas * micro}",
+        )
 
-    def _share(self, mini: int, answers: int, world: int, micro: int) -> Iterator[Broken]:
-        """What is left of the mini batch on one die (fsdp)."""
+    def _fsdp_share(self, mini: int, responses: int, world: int, micro: int) -> Iterator[BrokenRule]:
+        """Yield broken rules on the share of the mini batch on one die (FSDP)."""
         sequence = self._values.whole(f"{_A}.ulysses_sequence_parallel_size", 1) or 1
-        copies = world // sequence
-        share = mini * answers // copies if copies else 0
-        where = self._rule((_FSDP, "should be divisible by"))
-        if copies and (share == 0 or share % micro or share < micro):
-            text = f"mini batch {mini} x {answers} responses over {copies} dies is {share} a die"
-            yield from self._broken(
+        replicas = world // sequence
+        share = mini * responses // replicas if replicas else 0
+        where = self._find_rule((_FSDP, "should be divisible by"))
+        if replicas and (share == 0 or share % micro or share < micro):
+            text = f"mini batch {mini} x {responses} responses over {replicas} dies is {share} a die"
+            yield from self._report(
                 "mini-batch-share",
                 where,
                 f"{text}, not divisible by micro batch {micro}",
@@ -243,11 +252,14 @@ class _Rules:
                 f"{_A}.ppo_mini_batch_size",
                 fix=f"set actor.micro_batch to a divisor of {share}"
                 if share
-                else f"set actor.mini_batch to {-(-copies // answers)} or more",
+                else f"set actor.mini_batch to {-(-replicas // responses)} or more",
             )
 
-    def micro_batches(self) -> Iterator[Broken]:
-        """verl wants the size per die or the whole one, not both, not neither."""
+    def micro_batches(self) -> Iterator[BrokenRule]:
+        """Yield broken rules on the sizes of micro batches.
+
+        verl needs either the size per die or the total, not both.
+        """
         value = self._values.value
         if value(f"{_A}.use_dynamic_bsz") is True:
             return
@@ -259,34 +271,34 @@ class _Rules:
             if not (self._values.known(one) and self._values.known(whole)):
                 continue
             if value(one) is None and value(whole) is None:
-                where = self._rule(
+                where = self._find_rule(
                     (_TRAINER, "Please set at least one of"), (_ACTOR, "Please set at least one of")
                 )
-                yield from self._broken(
+                yield from self._report(
                     "micro-batch-missing",
                     where,
                     f"{one} is not set, and the trainer has no default",
                     one,
                     whole,
-                    fix=f"set {_WORDS[section]} to the responses a die computes at once, such as 1",
+                    fix=f"set {_RECIPE_KEYS[section]} to the responses a die computes at once, such as 1",
                 )
             elif value(one) is not None and value(whole) is not None:
-                where = self._rule((_TRAINER, "You have set both"), (_ACTOR, "You have set both"))
-                yield from self._broken(
+                where = self._find_rule((_TRAINER, "You have set both"), (_ACTOR, "You have set both"))
+                yield from self._report(
                     "micro-batch-twice",
                     where,
                     f"{one} and {whole} exclude each other",
                     whole,
                     one,
-                    fix=f"remove overrides.{whole}, which {_WORDS[section]} replaces",
+                    fix=f"remove overrides.{whole}, which {_RECIPE_KEYS[section]} replaces",
                 )
 
-    def _rule(self, *places: tuple[str, str]) -> str | None:
-        """file:line of the first of these texts in the tree; the file's name alone without a workspace."""
-        standing = self._upstream.look(*(Place(file, text) for file, text in places))
-        return standing.where if standing.holds else None
+    def _find_rule(self, *places: tuple[str, str]) -> str | None:
+        """Return file:line of the first of these texts in the tree, without a workspace the file; None if absent."""
+        status = self._upstream.find(*(Place(file, text) for file, text in places))
+        return status.where if status.holds else None
 
     @staticmethod
-    def _broken(rule: str, where: str | None, message: str, *keys: str, fix: str) -> Iterator[Broken]:
+    def _report(rule: str, where: str | None, message: str, *keys: str, fix: str) -> Iterator[BrokenRule]:
         if where:
-            yield Broken(rule, keys, f"{message} ({where})", fix)
+            yield BrokenRule(rule, keys, f"{message} ({where})", fix)

@@ -1,4 +1,4 @@
-"""Whether the sizes of a layout fit the world, each other and the model."""
+"""Divisibility of the sizes of a layout: by the number of ranks, by each other and by the model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from npu_rl.sizing.parallelism import Parallelism
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was checked. `why` says what is wrong, and means nothing if `ok`."""
+    """One thing that was checked.
+
+    Attributes:
+        name: The id of the rule.
+        ok: Whether it holds.
+        figures: The numbers it compares.
+        why: What is wrong; has no meaning if `ok`.
+    """
 
     name: str
     ok: bool
@@ -19,18 +26,18 @@ class Check:
     why: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; the reason only where there is something wrong."""
-        said = {"name": self.name, "ok": self.ok, "figures": dict(self.figures)}
-        return said if self.ok else {**said, "why": self.why}
+        """Return plain data; the reason only if the check failed."""
+        plain = {"name": self.name, "ok": self.ok, "figures": dict(self.figures)}
+        return plain if self.ok else {**plain, "why": self.why}
 
 
-def fit(layout: Parallelism) -> list[Check]:
-    """Whether the sizes fit the world, each other and the model; one check a rule."""
-    training = _fit_megatron(layout) if layout.megatron else _fit_fsdp(layout)
-    return [*training, *_fit_rollout(layout)]
+def check_sizes(layout: Parallelism) -> list[Check]:
+    """Return one check for each rule on the sizes of a layout."""
+    training = _check_megatron(layout) if layout.megatron else _check_fsdp(layout)
+    return [*training, *_check_rollout(layout)]
 
 
-def _fit_megatron(layout: Parallelism) -> Iterator[Check]:
+def _check_megatron(layout: Parallelism) -> Iterator[Check]:
     train, model, world = layout.train, layout.model, layout.world
     yield _divides(
         "model-parallel-divides-world", world, train.tensor * train.pipeline * train.context, "ranks", "data"
@@ -57,7 +64,7 @@ def _fit_megatron(layout: Parallelism) -> Iterator[Check]:
         yield Check("expert-parallel-divides-experts", False, {"experts": 0, "by": train.expert}, why)
 
 
-def _fit_fsdp(layout: Parallelism) -> Iterator[Check]:
+def _check_fsdp(layout: Parallelism) -> Iterator[Check]:
     train = layout.train
     if 0 < train.shard < layout.world:
         yield _divides("fsdp-size-divides-world", layout.world, train.shard, "ranks", "replicas")
@@ -65,7 +72,7 @@ def _fit_fsdp(layout: Parallelism) -> Iterator[Check]:
     yield _divides("sequence-parallel-divides-heads", layout.model.heads, train.sequence, "heads", "per rank")
 
 
-def _fit_rollout(layout: Parallelism) -> Iterator[Check]:
+def _check_rollout(layout: Parallelism) -> Iterator[Check]:
     if layout.rollout is None:
         return
     tensor, data = layout.rollout.tensor, layout.rollout.data

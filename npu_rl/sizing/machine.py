@@ -1,4 +1,4 @@
-"""The machines a plan is made for."""
+"""The machines that a plan is made for."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Machine:
-    """What a die and a host have, and the disk the checkpoints go to, in bytes.
+    """Memory of a die and a host, and the disk for checkpoints, in bytes.
 
-    die: None takes the recipe's cluster.die_memory_gb. host, disk: None if not known.
+    Attributes:
+        die: None takes the recipe's cluster.die_memory_gb.
+        host: None if it isn't known.
+        disk: None if it isn't known.
     """
 
     die: int | None = None

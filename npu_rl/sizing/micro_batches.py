@@ -1,4 +1,4 @@
-"""Tokens of one micro batch on a die: of the update, of the old and of the reference log-probs."""
+"""Sizes of micro batches on a die: of the update, of the old log-probs and of the reference's."""
 
 from __future__ import annotations
 
@@ -18,9 +18,13 @@ REFERENCE_LOG_PROB = (REFERENCE, *OLD_LOG_PROB[1:])
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """At most `tokens` on a die at once. sequences: how many; None where tokens are counted. key: what sets it.
+    """The largest micro batch on a die.
 
-    expected: tokens if sequences are half as long as they may be on average.
+    Attributes:
+        tokens: The tokens at once, at most.
+        sequences: The sequences; None if the size is given in tokens.
+        key: The trainer's key that sets it.
+        expected: The tokens if sequences have half of their longest length on average.
     """
 
     tokens: int
@@ -30,10 +34,14 @@ class MicroBatch:
 
 
 def micro_batch(facts: Facts, which: tuple[str, str, str, str]) -> MicroBatch | None:
-    """One of the three above, at the longest sequences; None if a size is not set.
+    """Return the micro batch of a phase, at the longest sequences; None if a size is not set.
 
     verl packs sequences without padding and divides them over context and sequence parallel ranks
     (verl/workers/actor/{megatron,dp}_actor.py@55e3c5b). A die has no more than its share of the batch.
+
+    Args:
+        facts: The inputs of the plan.
+        which: UPDATE, OLD_LOG_PROB or REFERENCE_LOG_PROB.
     """
     part, dynamic, most, size = which
     sequences = _sequences(facts, batch=f"{ACTOR}.ppo_mini_batch_size" if which == UPDATE else "")
@@ -44,45 +52,45 @@ def micro_batch(facts: Facts, which: tuple[str, str, str, str]) -> MicroBatch | 
             return None
         if not (sequences and longest):
             return MicroBatch(limit, None, key, limit)
-        one, share = longest // _divided_by(facts), sequences * longest // _divided_by(facts)
+        one, share = longest // _sequence_ranks(facts), sequences * longest // _sequence_ranks(facts)
         return MicroBatch(min(limit, share), None, key, min(limit, max(one, share // 2)))
     key = f"{part}.{size}_per_gpu"
-    whole = facts.whole(key) or _of_all(facts, f"{part}.{size}")
+    whole = facts.whole(key) or _share_of_total(facts, f"{part}.{size}")
     if not whole or longest is None:
         return None
     count = min(whole, sequences) if sequences else whole
-    tokens = count * longest // _divided_by(facts)
+    tokens = count * longest // _sequence_ranks(facts)
     return MicroBatch(tokens, count, key, tokens)
 
 
 def micro_batches_of_update(facts: Facts, one: MicroBatch) -> int | None:
-    """How many micro batches of `one` a mini batch has on a data-parallel replica; None if not known."""
+    """Return the number of micro batches `one` in a mini batch of a data-parallel replica; None if unknown."""
     sequences = _sequences(facts, batch=f"{ACTOR}.ppo_mini_batch_size")
     if sequences is None:
         return None
     if one.sequences is not None:
         return -(-sequences // one.sequences)
-    tokens = sequences * (facts.length or 0) // _divided_by(facts)
+    tokens = sequences * (facts.length or 0) // _sequence_ranks(facts)
     return max(1, -(-tokens // max(1, one.tokens)))
 
 
 def _sequences(facts: Facts, batch: str) -> int | None:
-    """Sequences of the batch, or of the mini batch under the key `batch`, for one data-parallel replica."""
-    if facts.copies is None:
+    """Return the sequences of one data-parallel replica, of the batch or of the mini batch under the key `batch`."""
+    if facts.replicas is None:
         return None
-    total = facts.answers
+    total = facts.responses
     if batch:
         prompts, each = facts.whole(batch), facts.whole(f"{ROLLOUT}.n")
         total = prompts * each if prompts and each else None
-    return max(1, -(-total // facts.copies)) if total else None
+    return max(1, -(-total // facts.replicas)) if total else None
 
 
-def _divided_by(facts: Facts) -> int:
+def _sequence_ranks(facts: Facts) -> int:
     train = facts.layout.train if facts.layout else None
     return max(1, train.context * train.sequence) if train else 1
 
 
-def _of_all(facts: Facts, key: str) -> int | None:
-    """A micro batch over all replicas, the trainer's older way to set it."""
+def _share_of_total(facts: Facts, key: str) -> int | None:
+    """Return a replica's share of a micro batch given for all replicas, verl's older way to set it."""
     whole = facts.whole(key)
-    return max(1, whole // facts.copies) if whole and facts.copies else None
+    return max(1, whole // facts.replicas) if whole and facts.replicas else None

@@ -1,4 +1,4 @@
-"""The shape of a model: every size its parameters follow from, from config.json or a published model's name."""
+"""The shape of a model, from its config.json or its published name: all sizes that its parameters follow from."""
 
 from __future__ import annotations
 
@@ -12,37 +12,56 @@ from npu_rl.recipes.load_recipe import LoadedRecipe
 
 
 @dataclass(frozen=True)
-class Latent:
-    """Multi-head latent attention (DeepSeek-V2 and later): ranks of its projections, widths per head."""
+class LatentAttention:
+    """Multi-head latent attention (DeepSeek-V2 and later): ranks of its projections, widths per head.
+
+    Attributes:
+        query_rank: q_lora_rank; None if queries are projected directly.
+        cache_rank: kv_lora_rank.
+        nope_dim: qk_nope_head_dim.
+        rope_dim: qk_rope_head_dim.
+        value_dim: v_head_dim.
+    """
 
     query_rank: int | None
     cache_rank: int
-    plain: int  # qk_nope_head_dim
-    rotary: int  # qk_rope_head_dim
-    value: int  # v_head_dim
+    nope_dim: int
+    rope_dim: int
+    value_dim: int
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """A decoder. Widths in elements. experts: routed ones per layer, 0 is none. dense: first layers without experts;
-    also_dense: others (mlp_only_layers, decoder_sparse_step). shared_feed_forward: width of the shared experts, where
-    it is no multiple of an expert's; shared_gate: each token weighs them. kind: model_type, "" if nothing says it.
-    expert_groups, groups_per_token: a token's experts come from some groups only (n_group, topk_group); 0 is from all.
+    """The shape of a decoder. Widths are in elements.
 
-    positions: those it was first trained on; stretch: what rope scaling multiplies them by. unclean: what of
-    config.json verl's Megatron path refuses, key and value (verl/models/mcore/config_converter.py@55e3c5b).
+    Attributes:
+        head_dim: Width of a query and key head; with latent attention nope_dim + rope_dim.
+        positions: Positions it was first trained on.
+        rope_factor: RoPE scaling factor over those positions.
+        experts: Routed experts per layer; 0 is none.
+        expert_width: Width of an expert's feed-forward network.
+        shared_feed_forward: Width of the shared experts, where it is no multiple of an expert's.
+        shared_gate: Whether each token weighs the shared experts.
+        expert_groups: Groups of experts (n_group); 0 if tokens choose from all experts.
+        groups_per_token: Groups that a token chooses experts from (topk_group).
+        dense: The number of first layers without experts.
+        other_dense: Other layers without experts (mlp_only_layers, decoder_sparse_step).
+        tied: Whether embedding and head share their weights.
+        unsupported: Keys and values of config.json that verl's Megatron path refuses
+            (verl/models/mcore/config_converter.py@55e3c5b).
+        kind: model_type; empty if it isn't known.
     """
 
     layers: int
     hidden: int
     heads: int
     kv_heads: int
-    head: int
+    head_dim: int
     feed_forward: int
     vocabulary: int
     positions: int
-    stretch: float = 1.0
-    latent: Latent | None = None
+    rope_factor: float = 1.0
+    latent: LatentAttention | None = None
     experts: int = 0
     expert_width: int = 0
     shared_experts: int = 0
@@ -52,17 +71,17 @@ class ModelConfig:
     expert_groups: int = 0
     groups_per_token: int = 0
     dense: int = 0
-    also_dense: frozenset[int] = frozenset()
+    other_dense: frozenset[int] = frozenset()
     tied: bool = False
     query_bias: bool = False
     output_bias: bool = False
     query_norm: bool = False
-    unclean: tuple[tuple[str, Any], ...] = ()
+    unsupported: tuple[tuple[str, Any], ...] = ()
     kind: str = field(default="", compare=False)
 
     def is_dense(self, layer: int) -> bool:
-        """Whether layer `layer`, from 0, has one feed-forward network instead of experts."""
-        return not self.experts or layer < self.dense or layer in self.also_dense
+        """Return whether layer `layer`, from 0, has one feed-forward network instead of experts."""
+        return not self.experts or layer < self.dense or layer in self.other_dense
 
     @property
     def shared_width(self) -> int:
@@ -80,12 +99,12 @@ PUBLISHED: Mapping[str, ModelConfig] = {
         hidden=7168,
         heads=128,
         kv_heads=128,
-        head=192,
+        head_dim=192,
         feed_forward=18432,
         vocabulary=129280,
         positions=4096,
-        stretch=40.0,
-        latent=Latent(query_rank=1536, cache_rank=512, plain=128, rotary=64, value=128),
+        rope_factor=40.0,
+        latent=LatentAttention(query_rank=1536, cache_rank=512, nope_dim=128, rope_dim=64, value_dim=128),
         experts=256,
         expert_width=2048,
         shared_experts=1,
@@ -101,11 +120,11 @@ TINY = ModelConfig(
     hidden=64,
     heads=4,
     kv_heads=4,
-    head=32,
+    head_dim=32,
     feed_forward=128,
     vocabulary=320,
     positions=512,
-    latent=Latent(query_rank=32, cache_rank=32, plain=24, rotary=8, value=32),
+    latent=LatentAttention(query_rank=32, cache_rank=32, nope_dim=24, rope_dim=8, value_dim=32),
     experts=8,
     expert_width=32,
     shared_experts=1,
@@ -128,19 +147,19 @@ KNOWN_TYPES = (
 
 
 def shape_of(loaded: LoadedRecipe) -> ModelConfig:
-    """The shape of the recipe's model. A config.json that is at hand goes before `model.architecture`.
+    """Return the shape of the recipe's model. A readable config.json has precedence over `model.architecture`.
 
-    Raises RecipeError if nothing says it.
+    Raises RecipeError if neither gives it.
     """
     model = loaded.recipe.model
     if model.make:
-        return replace(TINY, positions=4096, stretch=40.0) if model.make.endswith("-sums") else TINY
+        return replace(TINY, positions=4096, rope_factor=40.0) if model.make.endswith("-sums") else TINY
     place = loaded.locate(model.path or "") / "config.json"
     try:
         if model.architecture and not place.is_file():
             return PUBLISHED[model.architecture]
         values = read_json(place)
-        return _possible(read_shape({**values, **model.config}))
+        return _require_possible(read_shape({**values, **model.config}))
     except (OSError, ValueError, KeyError, TypeError, ArithmeticError) as error:
         raise RecipeError(
             "The size of the recipe's model is unknown",
@@ -150,8 +169,8 @@ def shape_of(loaded: LoadedRecipe) -> ModelConfig:
         ) from error
 
 
-def _possible(shape: ModelConfig) -> ModelConfig:
-    """The shape, if a model may have it: what is planned counts its layers one by one. Raises ValueError."""
+def _require_possible(shape: ModelConfig) -> ModelConfig:
+    """Return the shape if its sizes are plausible, since layers are counted one by one. Raises ValueError."""
     for name, value in vars(shape).items():
         most = _MOST_LAYERS if name in ("layers", "dense") else _LARGEST_SIZE
         if isinstance(value, int) and value > most:
@@ -160,21 +179,21 @@ def _possible(shape: ModelConfig) -> ModelConfig:
 
 
 def read_shape(values: Mapping[str, Any]) -> ModelConfig:
-    """The shape a config.json describes. Raises KeyError, TypeError or ValueError for what is no such file."""
+    """Return the shape that a config.json describes. Raises KeyError, TypeError or ValueError if it is invalid."""
     kind = str(values.get("model_type", ""))
     heads, hidden = int(values["num_attention_heads"]), int(values["hidden_size"])
     rank = values.get("kv_lora_rank")
     latent = None
     if rank is not None:
         query = values.get("q_lora_rank")
-        latent = Latent(
+        latent = LatentAttention(
             query_rank=None if query is None else int(query),
             cache_rank=int(rank),
-            plain=int(values["qk_nope_head_dim"]),
-            rotary=int(values["qk_rope_head_dim"]),
-            value=int(values["v_head_dim"]),
+            nope_dim=int(values["qk_nope_head_dim"]),
+            rope_dim=int(values["qk_rope_head_dim"]),
+            value_dim=int(values["v_head_dim"]),
         )
-    positions, stretch = _reach(values)
+    positions, rope_factor = _positions(values)
     experts = int(values.get("n_routed_experts", values.get("num_experts", 0)) or 0)
     layers = int(values["num_hidden_layers"])
     bias = bool(values.get("attention_bias", kind.startswith("qwen2")))
@@ -184,11 +203,13 @@ def read_shape(values: Mapping[str, Any]) -> ModelConfig:
         hidden=hidden,
         heads=heads,
         kv_heads=int(values.get("num_key_value_heads", heads)),
-        head=latent.plain + latent.rotary if latent else int(values.get("head_dim") or hidden // heads),
+        head_dim=latent.nope_dim + latent.rope_dim
+        if latent
+        else int(values.get("head_dim") or hidden // heads),
         feed_forward=int(values["intermediate_size"]),
         vocabulary=int(values["vocab_size"]),
         positions=positions,
-        stretch=stretch,
+        rope_factor=rope_factor,
         latent=latent,
         experts=experts,
         expert_width=int(values.get("moe_intermediate_size", 0) or 0),
@@ -199,13 +220,13 @@ def read_shape(values: Mapping[str, Any]) -> ModelConfig:
         expert_groups=groups if groups > 1 else 0,
         groups_per_token=int(values.get("topk_group", 0) or 0) if groups > 1 else 0,
         dense=int(values.get("first_k_dense_replace", 0) or 0) if experts else 0,
-        also_dense=_also_dense(values, layers) if experts else frozenset(),
+        other_dense=_other_dense(values, layers) if experts else frozenset(),
         tied=bool(values.get("tie_word_embeddings", False)),
         query_bias=bias,
         output_bias=bias and not kind.startswith("qwen2"),
         query_norm=kind.startswith("qwen3"),
         kind=kind,
-        unclean=tuple(
+        unsupported=tuple(
             (key, values[key])
             for key in ("quantization_config", "num_nextn_predict_layers")
             if values.get(key)
@@ -213,8 +234,8 @@ def read_shape(values: Mapping[str, Any]) -> ModelConfig:
     )
 
 
-def _also_dense(values: Mapping[str, Any], layers: int) -> frozenset[int]:
-    """Layers without experts in Qwen's MoE models (transformers, Qwen3MoeDecoderLayer.__init__@4.52.4)."""
+def _other_dense(values: Mapping[str, Any], layers: int) -> frozenset[int]:
+    """Return the layers without experts in Qwen's MoE models (transformers, Qwen3MoeDecoderLayer.__init__@4.52.4)."""
     named, step = set(values.get("mlp_only_layers") or ()), int(values.get("decoder_sparse_step", 1) or 1)
     if layers > _MOST_LAYERS:
         return frozenset()
@@ -223,8 +244,8 @@ def _also_dense(values: Mapping[str, Any], layers: int) -> frozenset[int]:
     )
 
 
-def _reach(values: Mapping[str, Any]) -> tuple[int, float]:
-    """Positions and the factor over them. DeepSeek-V3's max_position_embeddings has its factor in it already."""
+def _positions(values: Mapping[str, Any]) -> tuple[int, float]:
+    """Return the positions and the RoPE scaling factor; DeepSeek-V3's max_position_embeddings includes the factor."""
     scaling, longest = values.get("rope_scaling"), int(values.get("max_position_embeddings", 0))
     if not isinstance(scaling, Mapping):
         return longest, 1.0

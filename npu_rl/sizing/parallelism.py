@@ -1,4 +1,4 @@
-"""The sizes of a layout: what a recipe says about dies, stages and groups."""
+"""The layout of a recipe: its sizes of parallelism in training and in the rollout."""
 
 from __future__ import annotations
 
@@ -14,10 +14,14 @@ from npu_rl.sizing.model_config import ModelConfig, shape_of
 
 @dataclass(frozen=True)
 class TrainSizes:
-    """How the actor is spread over the ranks, in ranks per dimension.
+    """Ranks per dimension of the actor's parallelism.
 
-    The first five are Megatron's; `expert_tensor` left out is `tensor`, as Megatron has it. `shard` (-1: all ranks)
-    and `sequence` (Ulysses) are FSDP's.
+    The first five are Megatron's, `shard` and `sequence` FSDP's.
+
+    Attributes:
+        expert_tensor: None is `tensor`, Megatron's default.
+        shard: Ranks that one copy of the weights is sharded over; -1 is all.
+        sequence: Ulysses sequence parallel size.
     """
 
     tensor: int = 1
@@ -31,7 +35,12 @@ class TrainSizes:
 
 @dataclass(frozen=True)
 class RolloutSizes:
-    """How vLLM spreads the model. `data` is the ranks that share the experts, VLLM_DP_SIZE; 1 is none."""
+    """Ranks per dimension of vLLM's parallelism.
+
+    Attributes:
+        tensor: Tensor parallel size.
+        data: Engines that share the experts, VLLM_DP_SIZE; 1 is none.
+    """
 
     tensor: int = 1
     data: int = 1
@@ -39,9 +48,11 @@ class RolloutSizes:
 
 @dataclass(frozen=True)
 class ModelSizes:
-    """What of the model has to fit: counts from its config.json. No experts is 0.
+    """Counts of the model that a layout has to divide, from its config.json.
 
-    `stage_layers` are the layers of each pipeline stage, where the recipe gives them; else they are equal.
+    Attributes:
+        experts: 0 is none.
+        stage_layers: Layers of each pipeline stage if the recipe gives them; else they are equal.
     """
 
     layers: int
@@ -54,9 +65,15 @@ class ModelSizes:
 
 @dataclass(frozen=True)
 class Parallelism:
-    """One recipe's layout. `rollout` is None where answers are generated in the training process (hf).
+    """The layout of one recipe.
 
-    `transformer` is what the recipe hands to Megatron's and MindSpeed's configuration (actor.transformer).
+    Attributes:
+        world: All ranks.
+        strategy: The training backend.
+        train: Training's sizes.
+        model: The model's counts.
+        rollout: vLLM's sizes; None if the training process generates (hf).
+        transformer: Values for Megatron's and MindSpeed's configuration (actor.transformer).
     """
 
     world: int
@@ -76,13 +93,13 @@ class Parallelism:
         """Tensor parallel size of the experts, with Megatron's default."""
         return self.train.expert_tensor or self.train.tensor
 
-    def train_job(self) -> dict[str, int]:
-        """The training sizes for a child."""
+    def training_sizes(self) -> dict[str, int]:
+        """Return the sizes of training as plain data, for a child process."""
         return {**vars(self.train), "expert_tensor": self.expert_tensor}
 
     @property
     def stage_layers(self) -> tuple[int, ...]:
-        """The layers of each stage, given or equal; empty if they can't be."""
+        """The layers of each stage, as given or equal; empty if they can't be equal."""
         if self.model.stage_layers:
             return self.model.stage_layers
         each, rest = divmod(self.model.layers, self.train.pipeline)
@@ -90,12 +107,12 @@ class Parallelism:
 
 
 def layout_of(loaded: LoadedRecipe) -> Parallelism:
-    """The layout the recipe asks for. Raises RecipeError if nothing says how large its model is."""
+    """Return the layout of a recipe. Raises RecipeError if its model's size is unknown."""
     return layout_with(loaded.recipe, shape_of(loaded), loaded.recipe.env)
 
 
 def layout_with(recipe: Recipe, shape: ModelConfig, env: Mapping[str, str]) -> Parallelism:
-    """The layout of a recipe whose model has this shape. env: the environment of the run."""
+    """Return the layout of a recipe with a model of this shape, in the run's environment."""
     parallel = recipe.actor.parallel
     return Parallelism(
         world=recipe.cluster.world,
@@ -130,7 +147,7 @@ def _rollout(recipe: Recipe, env: Mapping[str, str]) -> RolloutSizes | None:
 
 
 def _stage_layers(shape: ModelConfig, recipe: Recipe) -> tuple[int, ...]:
-    """The layers of uneven pipeline stages, where the recipe gives them; empty where it doesn't.
+    """Return the layers of uneven pipeline stages if the recipe gives them, else nothing.
 
     `pipeline_num_transformer_layers` is MindSpeed's, a list of lists as text (7ff818c4,
     features_manager/pipeline_parallel/unaligned_pineline_feature.py); first and last are Megatron-core's.

@@ -1,4 +1,4 @@
-"""What rules and figures are computed from: the trainer's values, the environment, the model's shape, the layout."""
+"""The inputs of rules and figures: the trainer's values, the environment, the model's shape, the layout."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from npu_rl.config.problems import KeyPath
 from npu_rl.errors import NpuRlError, RecipeError
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.recipes.schema import Recipe
-from npu_rl.recipes.trainer_settings import Setting, flat, merged, settings
-from npu_rl.sizing.batch_arithmetic import Values
+from npu_rl.recipes.trainer_settings import Setting, flatten_mappings, last_settings, list_settings
+from npu_rl.sizing.batch_arithmetic import TrainerValues
 from npu_rl.sizing.model_config import ModelConfig, shape_of
 from npu_rl.sizing.parallelism import Parallelism, RolloutSizes, TrainSizes, layout_with
 from npu_rl.trainer_code.adaptation_switches import patched_switches
 from npu_rl.trainer_code.citations import CitedCode, Place
-from npu_rl.trainer_code.hydra_config import ConfigTree
+from npu_rl.trainer_code.config_tree import ConfigTree
 
 ACTOR, ROLLOUT, REFERENCE = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"
 TRANSFORMER = f"{ACTOR}.megatron.override_transformer_config"
 # The trainer's defaults of its layout, for a recipe without a workspace.
-_ONE = tuple(
+_DEFAULT_SIZES = tuple(
     f"{ACTOR}.megatron.{name}_parallel_size"
     for name in ("tensor_model", "pipeline_model", "context", "expert_model")
 )
@@ -34,31 +34,40 @@ _CANN = Place(
     ("bcd3be7",),
 )
 # It divides whole experts over the tensor ranks, too, instead of each expert (MindSpeed's moe_tp_extend_ep).
-_EXTENDS = Place(
+_CANN_EXPERTS = Place(
     "verl_patches/train_engine/initialize_training.py", "config_dict['moe_tp_extend_ep'] = True", ("bcd3be7",)
 )
 _LAYERS = f"{ACTOR}.megatron.pipeline_parallel_num_layer_list"
 _CHECKPOINTING = "actor_rollout_ref.model.enable_gradient_checkpointing"
-_KWARGS = "actor_rollout_ref.model.gradient_checkpointing_kwargs.activations_checkpoint"
-_ELSEWHERE = {
+_CHECKPOINTING_KWARGS = "actor_rollout_ref.model.gradient_checkpointing_kwargs.activations_checkpoint"
+_CANN_KEYS = {
     "swap_optimizer": ("", f"{ACTOR}.megatron.swap_optimizer"),
-    "recompute_granularity": (_CHECKPOINTING, f"{_KWARGS}_granularity"),
-    "recompute_method": (_CHECKPOINTING, f"{_KWARGS}_method"),
-    "recompute_num_layers": (_CHECKPOINTING, f"{_KWARGS}_num_layers"),
+    "recompute_granularity": (_CHECKPOINTING, f"{_CHECKPOINTING_KWARGS}_granularity"),
+    "recompute_method": (_CHECKPOINTING, f"{_CHECKPOINTING_KWARGS}_method"),
+    "recompute_num_layers": (_CHECKPOINTING, f"{_CHECKPOINTING_KWARGS}_num_layers"),
 }
 
 
 @dataclass(frozen=True)
 class Facts:
-    """One recipe's. unknown: why there is no shape and no layout. given: what the recipe says to the trainer.
+    """The inputs for one recipe.
 
-    switches: adaptations that the manifest's patches bring and that are on; off: those that are off. mindspeed:
-    whether MindSpeed is in the tree; on NPUs it is, unless a workspace shows otherwise. code: the workspace's code
-    folder, if there is one. upstream: what rules rest on, in that folder or by the manifest's pins.
+    Attributes:
+        values: The trainer's values.
+        env: The environment of the run.
+        shape: The model's shape, if it is known.
+        layout: The layout, if the shape is known.
+        unknown: Why there is no shape and no layout.
+        switches: Adaptations of the manifest's patches that are on.
+        given: The trainer's settings that the recipe makes, by key.
+        mindspeed: Whether the tree has MindSpeed; without a workspace, whether the device is an NPU.
+        upstream: The code that rules rest on, in the workspace or by the manifest's pins.
+        off: Adaptations of the manifest's patches that are off.
+        code: The workspace's code folder, if there is one.
     """
 
     recipe: Recipe
-    values: Values
+    values: TrainerValues
     env: Mapping[str, str]
     shape: ModelConfig | None
     layout: Parallelism | None
@@ -72,58 +81,61 @@ class Facts:
     code: Path | None = None
 
     def path(self, key: str) -> KeyPath:
-        """The recipe's key that says a key of the trainer; empty if none does."""
+        """Return the recipe's key that sets a key of the trainer; empty if none does."""
         return self.given[key].path if key in self.given else ()
 
     def whole(self, key: str) -> int | None:
-        """A whole number the trainer will have; None if nothing says it."""
+        """Return a whole number that the trainer will have, or None."""
         return self.values.whole(key)
 
     def on(self, key: str) -> bool:
-        """Whether a switch is on; off if nothing says it."""
+        """Return whether a switch is on; off if it isn't set."""
         return self.values.value(key) is True
 
     def transformer(self, name: str) -> Any:
-        """A value of Megatron's and MindSpeed's configuration, wherever this trainer takes it from."""
+        """Return a value of Megatron's and MindSpeed's configuration, from the key that this trainer reads."""
         value = self.values.value(f"{TRANSFORMER}.{name}")
-        if value is not None or name not in _ELSEWHERE or not self.lists_layers:
+        if value is not None or name not in _CANN_KEYS or not self.is_cann_trainer:
             return value
-        switch, key = _ELSEWHERE[name]
+        switch, key = _CANN_KEYS[name]
         return self.values.value(key) if not switch or self.on(switch) else None
 
     def transformer_keys(self, name: str) -> tuple[str, str]:
-        """The trainer's key of such a value, and the switch that has to be on for it, "" if none has to."""
-        if name in _ELSEWHERE and self.lists_layers:
-            switch, key = _ELSEWHERE[name]
+        """Return the trainer's key of such a value, and the switch that has to be on for it, or an empty text."""
+        if name in _CANN_KEYS and self.is_cann_trainer:
+            switch, key = _CANN_KEYS[name]
             return key, switch
         return f"{TRANSFORMER}.{name}", ""
 
     @property
-    def lists_layers(self) -> bool:
-        """Whether the trainer is cann-recipes-train's, which has keys of its own for layers and recomputation."""
+    def is_cann_trainer(self) -> bool:
+        """Whether the trainer is cann-recipes-train's, which has its own keys for layers and recomputation."""
         return self.upstream.has(_CANN)
 
     @property
     def world(self) -> int:
+        """All dies."""
         return self.recipe.cluster.world
 
     @property
     def npu(self) -> bool:
+        """Whether the recipe runs on NPUs."""
         return self.recipe.device == "npu"
 
     @property
     def vllm(self) -> bool:
+        """Whether vLLM generates."""
         return bool(self.values.value(f"{ROLLOUT}.name") == "vllm")
 
     @property
-    def answers(self) -> int | None:
-        """Answers of one step."""
+    def responses(self) -> int | None:
+        """The responses of one step."""
         prompts, each = self.whole("data.train_batch_size"), self.whole(f"{ROLLOUT}.n")
         return prompts * each if prompts and each else None
 
     @property
-    def copies(self) -> int | None:
-        """Copies of the model in training, the data parallel size."""
+    def replicas(self) -> int | None:
+        """The data-parallel replicas in training."""
         if self.layout is None:
             return None
         train = self.layout.train
@@ -131,14 +143,14 @@ class Facts:
 
     @property
     def engines(self) -> int | None:
-        """Parts the answers of a step are divided into for generation."""
+        """The engines over which the responses of a step are divided."""
         if self.layout is None or self.layout.rollout is None:
             return None
         return self.world // self.layout.rollout.tensor or None
 
     @property
     def length(self) -> int | None:
-        """Tokens of the longest sequence."""
+        """The tokens of the longest sequence."""
         prompt, response = self.whole("data.max_prompt_length"), self.whole("data.max_response_length")
         return prompt + response if prompt and response else None
 
@@ -151,21 +163,21 @@ class Facts:
 
 
 def facts_of(loaded: LoadedRecipe, code: Path | None = None, tree: ConfigTree | None = None) -> Facts:
-    """Return the facts of a recipe.
+    """Return the inputs for a recipe.
 
     Args:
         loaded: The recipe.
         code: The workspace's code folder, if there is one.
-        tree: The trainer's configuration files composed, which fill what the recipe leaves out.
+        tree: The trainer's composed configuration, for keys that the recipe leaves out.
     """
     recipe = loaded.recipe
-    given = merged(list(flat(settings(recipe))))
-    known_without = {} if tree else dict.fromkeys(_ONE, 1)
-    values = Values({**known_without, **{key: setting.value for key, setting in given.items()}}, tree)
-    brought = _of_manifest(loaded)
-    env = {**brought.env, **recipe.env}
-    on = {slug for slug, default in brought.switches.items() if recipe.adaptations.get(slug, default)}
-    upstream = CitedCode(code, brought.pins, recipe.trainer.module)
+    given = last_settings(list(flatten_mappings(list_settings(recipe))))
+    known_without = {} if tree else dict.fromkeys(_DEFAULT_SIZES, 1)
+    values = TrainerValues({**known_without, **{key: setting.value for key, setting in given.items()}}, tree)
+    defaults = _manifest_defaults(loaded)
+    env = {**defaults.env, **recipe.env}
+    on = {slug for slug, default in defaults.switches.items() if recipe.adaptations.get(slug, default)}
+    upstream = CitedCode(code, defaults.pins, recipe.trainer.module)
     shape, unknown = None, None
     try:
         shape = shape_of(loaded)
@@ -176,20 +188,20 @@ def facts_of(loaded: LoadedRecipe, code: Path | None = None, tree: ConfigTree | 
         values=values,
         env=env,
         shape=shape,
-        layout=None if shape is None else _as_set(layout_with(recipe, shape, env), values, upstream),
+        layout=None if shape is None else _with_settings(layout_with(recipe, shape, env), values, upstream),
         unknown=unknown,
         switches=frozenset(on),
         given=given,
         mindspeed=recipe.device == "npu" if code is None else (code / "mindspeed").is_dir(),
         loaded=loaded,
         upstream=upstream,
-        off=frozenset(brought.switches.keys() - on),
+        off=frozenset(defaults.switches.keys() - on),
         code=code,
     )
 
 
-def _as_set(layout: Parallelism, values: Values, upstream: CitedCode) -> Parallelism:
-    """The layout with what `overrides` and the configuration files say."""
+def _with_settings(layout: Parallelism, values: TrainerValues, upstream: CitedCode) -> Parallelism:
+    """Return the layout with the values of `overrides` and the configuration files."""
     old, part = layout.train, f"{ACTOR}.megatron"
     train = TrainSizes(
         tensor=values.whole(f"{part}.tensor_model_parallel_size", old.tensor) or 1,
@@ -198,7 +210,7 @@ def _as_set(layout: Parallelism, values: Values, upstream: CitedCode) -> Paralle
         expert=values.whole(f"{part}.expert_model_parallel_size", old.expert) or 1,
         expert_tensor=values.whole(f"{part}.expert_tensor_parallel_size", old.expert_tensor),
     )
-    if layout.megatron and upstream.has(_EXTENDS):
+    if layout.megatron and upstream.has(_CANN_EXPERTS):
         train = replace(train, expert=train.expert * train.tensor, expert_tensor=1)
     if not layout.megatron:
         train = TrainSizes(
@@ -217,26 +229,26 @@ def _as_set(layout: Parallelism, values: Values, upstream: CitedCode) -> Paralle
 
 
 @dataclass(frozen=True)
-class _Brought:
-    """What a manifest gives every run. switches: its patches' adaptations, and whether each is on by default."""
+class _ManifestDefaults:
+    """What a manifest sets for every run.
+
+    Attributes:
+        env: The environment.
+        switches: The adaptations of its patches, and whether each is on by default.
+        pins: Its refs and PyPI requirements.
+    """
 
     env: Mapping[str, str] = field(default_factory=dict)
     switches: Mapping[str, bool] = field(default_factory=dict)
     pins: tuple[str, ...] = ()
 
 
-def _of_manifest(loaded: LoadedRecipe) -> _Brought:
-    """Nothing if it can't be read, which setup tells."""
+def _manifest_defaults(loaded: LoadedRecipe) -> _ManifestDefaults:
+    """Return what the recipe's manifest sets; nothing if it can't be read, which `setup` reports."""
     try:
-        found = loaded.loaded_manifest
-        components = found.manifest.components.values()
-        entries = [entry for part in components for entry in part.patches]
-        places = [
-            found.locate(entry.path) for entry in (*entries, *found.manifest.tree.patches) if not entry.from_
-        ]
+        found = loaded.manifest_facts
+        places = found.patch_files()
     except NpuRlError:
-        return _Brought()
+        return _ManifestDefaults()
     switches = {slug: default for place in places for slug, default in patched_switches(place).items()}
-    refs = [part.ref for part in components if part.ref]
-    releases = [source.pypi for part in components for source in part.sources if source.pypi]
-    return _Brought(found.manifest.env, switches, (*refs, *releases))
+    return _ManifestDefaults(found.env, switches, found.pins)

@@ -1,4 +1,4 @@
-"""The groups a layout's sizes make: how many ranks each kind has, and which."""
+"""The process groups that follow from a layout: their sizes and their ranks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Ranks = tuple[int, ...]
 
 
 def train_groups(layout: Parallelism) -> dict[str, int]:
-    """Ranks per group of each kind the training backend forms, for a layout that fits."""
+    """Return ranks per group of each kind that the training backend forms, for a valid layout."""
     train, world = layout.train, layout.world
     if not layout.megatron:
         sharded = 0 < train.shard < world
@@ -33,7 +33,7 @@ def train_groups(layout: Parallelism) -> dict[str, int]:
 
 
 def rollout_groups(rollout: RolloutSizes) -> dict[str, int]:
-    """Ranks per group of each kind vLLM forms."""
+    """Return ranks per group of each kind that vLLM forms."""
     return {
         "rollout_tensor": rollout.tensor,
         "rollout_data": rollout.data,
@@ -42,9 +42,10 @@ def rollout_groups(rollout: RolloutSizes) -> dict[str, int]:
 
 
 def train_members(layout: Parallelism) -> dict[str, list[Ranks]]:
-    """Every group of Megatron's, for a layout that fits: tensor, then context, data and pipeline grow with the rank.
+    """Return the ranks of every group of Megatron's, for a valid layout.
 
-    Order tp-cp-ep-dp-pp, the default of initialize_model_parallel (megatron/core/parallel_state.py@core_v0.12.1).
+    Ranks are in the order tp-cp-ep-dp-pp, the default of initialize_model_parallel
+    (megatron/core/parallel_state.py@core_v0.12.1): tensor, then context, data and pipeline grow with the rank.
     """
     train, world = layout.train, layout.world
     data = world // (train.tensor * train.pipeline * train.context)
@@ -62,9 +63,9 @@ def train_members(layout: Parallelism) -> dict[str, list[Ranks]]:
 
 
 def rollout_members(rollout: RolloutSizes, world: int) -> dict[str, list[Ranks]]:
-    """Every group of vLLM's: tensor ranks are neighbours, an engine's copies stand side by side.
+    """Return the ranks of every group of vLLM's: tensor ranks are neighbours, then come data ranks.
 
-    vllm/distributed/parallel_state.py@v0.9.1, initialize_model_parallel.
+    Source: initialize_model_parallel, vllm/distributed/parallel_state.py@v0.9.1.
     """
     together = rollout.tensor * rollout.data
     sizes = {"tensor": rollout.tensor, "data": rollout.data, "engine": world // together}
@@ -74,7 +75,7 @@ def rollout_members(rollout: RolloutSizes, world: int) -> dict[str, list[Ranks]]
 
 
 def _orthogonal(sizes: dict[str, int]) -> dict[str, list[Ranks]]:
-    """The groups along each dimension; the first dimension grows fastest with the rank."""
+    """Return the groups along each dimension; the first dimension grows fastest with the rank."""
     world = 1
     for size in sizes.values():
         world *= size

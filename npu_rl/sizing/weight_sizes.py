@@ -1,4 +1,4 @@
-"""Parameters by component: of the whole model, of one die's share in training, and of one in the rollout.
+"""Parameters by component: of the whole model, and on one die in training and in the rollout.
 
 Training follows Megatron-core 0.12.1: column- and row-parallel projections are divided by the tensor size, norms and
 the router are not, experts by the expert and expert tensor sizes (megatron/core/models/gpt/gpt_layer_specs.py,
@@ -20,9 +20,12 @@ NORMS, EMBEDDING, HEAD = "norms", "embedding", "head"
 
 
 @dataclass(frozen=True)
-class Share:
-    """Over how many dies each kind of parameter is divided. latent_down: the latent down-projections. vocabulary: the
-    table of words is padded to a multiple of it.
+class WeightShare:
+    """The number of dies over which each kind of parameter is divided.
+
+    Attributes:
+        latent_down: The latent down-projections.
+        vocabulary: The embedding's rows are padded to a multiple of this.
     """
 
     tensor: int = 1
@@ -32,25 +35,31 @@ class Share:
     vocabulary: int = 1
 
 
-def training_share(tensor: int, expert: int, expert_tensor: int) -> Share:
-    """One die's share in training. Tensor parallel ranks divide the down-projections too (core 0.12.1)."""
-    return Share(tensor=tensor, latent_down=tensor, experts=expert, expert_tensor=expert_tensor)
+def training_share(tensor: int, expert: int, expert_tensor: int) -> WeightShare:
+    """Return one die's share in training; tensor ranks divide the down-projections, too (core 0.12.1)."""
+    return WeightShare(tensor=tensor, latent_down=tensor, experts=expert, expert_tensor=expert_tensor)
 
 
-def rollout_share(tensor: int, expert: int) -> Share:
-    """One die's share in the engine; expert: dies that divide the experts, 1 with the tensor ranks alone.
+def rollout_share(tensor: int, expert: int) -> WeightShare:
+    """Return one die's share in the engine.
 
-    vLLM pads the words to multiples of 64 (vllm/model_executor/layers/vocab_parallel_embedding.py:22@v0.9.1).
+    vLLM pads the vocabulary to multiples of 64 (vllm/model_executor/layers/vocab_parallel_embedding.py:22@v0.9.1).
+
+    Args:
+        tensor: Tensor parallel size.
+        expert: Dies that divide whole experts; 1 if the tensor ranks divide each expert.
     """
-    return Share(tensor=tensor, experts=expert, expert_tensor=1 if expert > 1 else tensor, vocabulary=64)
+    return WeightShare(
+        tensor=tensor, experts=expert, expert_tensor=1 if expert > 1 else tensor, vocabulary=64
+    )
 
 
-WHOLE = Share()
+WHOLE = WeightShare()
 
 
-def layer(shape: ModelConfig, number: int, share: Share = WHOLE) -> Counts:
-    """Parameters of layer `number`, from 0."""
-    counts = _latent(shape, share) if shape.latent else _attention(shape, share)
+def layer(shape: ModelConfig, number: int, share: WeightShare = WHOLE) -> Counts:
+    """Return the parameters of layer `number`, from 0."""
+    counts = _latent_attention(shape, share) if shape.latent else _attention(shape, share)
     counts[NORMS] += 2 * shape.hidden
     if shape.is_dense(number):
         counts[DENSE] += 3 * shape.hidden * shape.feed_forward // share.tensor
@@ -65,20 +74,28 @@ def layer(shape: ModelConfig, number: int, share: Share = WHOLE) -> Counts:
 def stage(
     shape: ModelConfig,
     layers: range,
-    share: Share = WHOLE,
+    share: WeightShare = WHOLE,
     *,
     first: bool | None = None,
     last: bool | None = None,
 ) -> Counts:
-    """Parameters of a pipeline stage: its layers, the embedding before the first, norm and head after the last.
+    """Return the parameters of a pipeline stage.
 
-    first, last: whether it is that stage, where a stage may have no layers; else its layers say it.
+    The embedding comes before the first layer, norm and head after the last one.
+
+    Args:
+        shape: The model.
+        layers: The stage's layers.
+        share: One die's share.
+        first: Whether it is the first stage; None derives it from the layers, of which a stage may have none.
+        last: Whether it is the last stage; None derives it from the layers.
     """
     first = layers.start == 0 if first is None else first
     last = layers.stop == shape.layers if last is None else last
     counts: Counts = Counter()
-    for number in layers:
-        counts += layer(shape, number, share)
+    for dense, times in Counter(map(shape.is_dense, layers)).items():
+        number = next(number for number in layers if shape.is_dense(number) is dense)
+        counts += Counter({part: times * count for part, count in layer(shape, number, share).items()})
     rows = -(-shape.vocabulary // share.vocabulary) * share.vocabulary
     words = rows * shape.hidden // share.tensor
     if first:
@@ -90,18 +107,18 @@ def stage(
     return counts
 
 
-def whole(shape: ModelConfig) -> Counts:
-    """Parameters of the whole model, each once."""
+def count_parameters(shape: ModelConfig) -> Counts:
+    """Return the parameters of the whole model, each counted once."""
     return stage(shape, range(shape.layers))
 
 
 def routing_biases(shape: ModelConfig) -> int:
-    """Values that steer the router and are no parameters (e_score_correction_bias): one per expert and layer."""
+    """Return the number of values in e_score_correction_bias, which are no parameters: one per expert and layer."""
     return shape.experts * max(0, shape.layers - shape.dense)
 
 
 def stage_ranges(stage_layers: tuple[int, ...]) -> list[range]:
-    """The layers of each stage, counted through."""
+    """Return the layers of each stage as consecutive ranges."""
     ranges, begin = [], 0
     for count in stage_layers:
         ranges.append(range(begin, begin + count))
@@ -110,31 +127,31 @@ def stage_ranges(stage_layers: tuple[int, ...]) -> list[range]:
 
 
 def cache_per_token(shape: ModelConfig, tensor: int, size: int = 2) -> int:
-    """Bytes one token takes in a die's KV cache; the latent one is whole on every tensor rank."""
+    """Return the bytes of one token in a die's KV cache; a latent cache is whole on every tensor rank."""
     if shape.latent:
-        return (shape.latent.cache_rank + shape.latent.rotary) * shape.layers * size
-    return 2 * max(1, shape.kv_heads // tensor) * shape.head * shape.layers * size
+        return (shape.latent.cache_rank + shape.latent.rope_dim) * shape.layers * size
+    return 2 * max(1, shape.kv_heads // tensor) * shape.head_dim * shape.layers * size
 
 
-def derived_of_latent(shape: ModelConfig, tensor: int) -> int:
-    """Elements of the tensors the engine makes of kv_b_proj beside it (W_UV and W_UK_T)."""
+def absorbed_projections(shape: ModelConfig, tensor: int) -> int:
+    """Return the elements of W_UV and W_UK_T, which the engine makes from kv_b_proj and keeps beside it."""
     if shape.latent is None:
         return 0
-    return shape.layers * _key_value_up(shape) // tensor
+    return shape.layers * _kv_up_projection(shape) // tensor
 
 
-def _key_value_up(shape: ModelConfig) -> int:
+def _kv_up_projection(shape: ModelConfig) -> int:
     latent = shape.latent
     assert latent is not None
-    return latent.cache_rank * shape.heads * (latent.plain + latent.value)
+    return latent.cache_rank * shape.heads * (latent.nope_dim + latent.value_dim)
 
 
-def _latent(shape: ModelConfig, share: Share) -> Counts:
+def _latent_attention(shape: ModelConfig, share: WeightShare) -> Counts:
     latent = shape.latent
     assert latent is not None
-    queries = shape.heads * (latent.plain + latent.rotary)
-    down = shape.hidden * (latent.cache_rank + latent.rotary)
-    up = _key_value_up(shape) + shape.heads * latent.value * shape.hidden
+    queries = shape.heads * (latent.nope_dim + latent.rope_dim)
+    down = shape.hidden * (latent.cache_rank + latent.rope_dim)
+    up = _kv_up_projection(shape) + shape.heads * latent.value_dim * shape.hidden
     norms = latent.cache_rank
     if latent.query_rank is None:
         up += shape.hidden * queries
@@ -145,13 +162,13 @@ def _latent(shape: ModelConfig, share: Share) -> Counts:
     return Counter({ATTENTION: down // share.latent_down + up // share.tensor, NORMS: norms})
 
 
-def _attention(shape: ModelConfig, share: Share) -> Counts:
-    """Where ranks outnumber key-value heads, each has one of its own (QKVParallelLinear, vllm@v0.9.1)."""
-    width, narrow = shape.heads * shape.head, shape.kv_heads * shape.head
+def _attention(shape: ModelConfig, share: WeightShare) -> Counts:
+    """Return the parameters of attention; ranks beyond the KV heads hold copies (QKVParallelLinear, vllm@v0.9.1)."""
+    width, narrow = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     keys = 2 * narrow // min(share.tensor, max(1, shape.kv_heads))
     count = 2 * shape.hidden * width // share.tensor + shape.hidden * keys
     if shape.query_bias:
         count += width // share.tensor + keys
     if shape.output_bias:
         count += shape.hidden
-    return Counter({ATTENTION: count, NORMS: 2 * shape.head if shape.query_norm else 0})
+    return Counter({ATTENTION: count, NORMS: 2 * shape.head_dim if shape.query_norm else 0})

@@ -10,7 +10,8 @@ from pathlib import Path
 from npu_rl.errors import SourceError
 from npu_rl.lock.lock_model import Lock, LockedComponent, LockedSource
 from npu_rl.sources import git_fetch as git_source
-from npu_rl.sources.git_fetch import GitRequest, Network
+from npu_rl.sources.git_fetch import GitRequest
+from npu_rl.sources.git_remote import Network
 from npu_rl.sources.parallel import in_parallel
 from npu_rl.sources.progress import Silent, Watcher
 from npu_rl.sources.transfer_errors import Fault, NotDelivered, advice
@@ -47,7 +48,7 @@ class Deliverer:
         """Fetch one component, submodules included."""
         units, source, received = [], "", 0
         if component.wanted_objects():
-            main = self._first(name, component)
+            main = self._deliver_own(name, component)
             units, source, received = list(main.units), main.source, main.received
         for module in component.submodules:
             request = GitRequest(f"{name}/{module.path}", (module.root,), (module.pin,))
@@ -57,7 +58,7 @@ class Deliverer:
         self.watcher.end(name, received)
         return Delivery(tuple(units), source, received)
 
-    def _first(self, name: str, component: LockedComponent) -> Delivery:
+    def _deliver_own(self, name: str, component: LockedComponent) -> Delivery:
         merges = component.merges
         commits = [component.pin, *(m.head for m in merges), *(m.merge_base for m in merges)]
         refs = [component.ref, *(m.ref for m in merges)]
@@ -94,7 +95,7 @@ class Deliverer:
         faults: list[Fault] = []
         for source in sources:
             try:
-                unit, received = self._from(source, request, component)
+                unit, received = self._deliver_from(source, request, component)
                 return Delivery((unit,), source.shown(), received)
             except SourceError as error:
                 reason = f"{source.shown()}: {error.why or error.what}"
@@ -113,7 +114,7 @@ class Deliverer:
             hint="\n".join(dict.fromkeys([*advice(faults).splitlines(), *hints])) or advice([Fault.DOWN]),
         )
 
-    def _from(
+    def _deliver_from(
         self, source: LockedSource, request: GitRequest, component: LockedComponent | None
     ) -> tuple[Unit, int]:
         if source.git:

@@ -89,7 +89,7 @@ class _Deadline:
         self._seconds = seconds
         self._sockets: list[Any] = []
         self._expired = False
-        self._timer = threading.Timer(seconds, self._end)
+        self._timer = threading.Timer(seconds, self._shut_down)
         self._timer.daemon = True
 
     def watch(self, request: Any) -> None:
@@ -100,7 +100,7 @@ class _Deadline:
         if event.endswith((".connect_tcp.complete", ".start_tls.complete")):
             self._sockets.append(facts["return_value"].get_extra_info("socket"))
 
-    def _end(self) -> None:
+    def _shut_down(self) -> None:
         self._expired = True
         for opened in self._sockets:
             with contextlib.suppress(OSError):  # of the plain socket below TLS nothing is left to shut
@@ -284,7 +284,7 @@ class IndexSession(PyPIClient):
 
 
 def open_session(settings: PipSettings, pause: Callable[[float], None]) -> IndexSession:
-    """Open a session, a context manager. Raises HostError if pip's settings are invalid."""
+    """Open a session, as a context manager. Raises HostError if pip's settings are invalid."""
     try:
         return IndexSession(settings, pause)
     except (ssl.SSLError, OSError, ValueError, http.InvalidURL) as error:

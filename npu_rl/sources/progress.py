@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-Notify = Callable[[str], None]  # shows a line of news
+Notify = Callable[[str], None]  # shows a message
 
 
 class Watcher(Protocol):
@@ -28,13 +28,13 @@ class Silent:
     """A watcher that shows nothing."""
 
     def begin(self, component: str, source: str) -> None:
-        pass
+        """Show nothing."""
 
     def advance(self, component: str, text: str, fraction: float | None) -> None:
-        pass
+        """Show nothing."""
 
     def note(self, component: str, message: str) -> None:
-        pass
+        """Show nothing."""
 
     def end(self, component: str, size: int) -> None:
-        pass
+        """Show nothing."""

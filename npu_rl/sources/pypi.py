@@ -192,7 +192,7 @@ class _Fetch:
 
         begun = False
         try:
-            # the archive's own bytes, whatever the server thinks its encoding is
+            # the archive's bytes, undecoded, whatever encoding the server declares
             with self.session.get_stream(url, headers={"Accept-Encoding": "identity"}) as response:
                 if response.status_code != 200:
                     raise Undelivered(status_reason(response.status_code))

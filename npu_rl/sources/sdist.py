@@ -1,7 +1,7 @@
-"""Reads a source distribution straight from its .tar.gz (PEP 625): nothing is unpacked to disk, nothing is run.
+"""Reading of a source distribution straight from its .tar.gz (PEP 625), without unpacking it or running its code.
 
-An archive is somebody else's text. It is refused as a whole, with the member's name, when a member could
-mean something else on another machine: unsafe names, links, devices, doubles, damage, or sheer size.
+An archive is untrusted. It is refused as a whole, with the member's name, if a member could mean something else on
+another machine: unsafe names, links, devices, duplicates, damage, or excessive size.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _DAMAGE = (
     zlib.error,
     EOFError,
     OSError,
-    ValueError,  # numbers and names tarfile can't decode
-    ArithmeticError,  # sizes and times no machine number holds
+    ValueError,  # numbers and names that tarfile can't decode
+    ArithmeticError,  # sizes and times out of range
     LookupError,
     struct.error,
     RecursionError,  # nested tar headers
@@ -44,9 +44,14 @@ _DAMAGE = (
 
 @dataclass(frozen=True)
 class SdistLimits:
-    """What an sdist may grow to. Sizes in bytes.
+    """Limits on an sdist. Sizes are in bytes.
 
-    ratio: unpacked size over archive size, once more than `ratio_from` bytes have been unpacked.
+    Attributes:
+        members: The number of members.
+        file_bytes: The size of one file.
+        total_bytes: The unpacked size.
+        ratio: Unpacked size over archive size, once more than `ratio_from` bytes have been unpacked.
+        ratio_from: The unpacked size from which the ratio is checked.
     """
 
     members: int = 200_000
@@ -58,7 +63,13 @@ class SdistLimits:
 
 @dataclass(frozen=True)
 class SdistFile:
-    """One file: POSIX path below the top folder, its bytes, and whether its owner may execute it."""
+    """One file.
+
+    Attributes:
+        path: The POSIX path below the top folder.
+        data: Its bytes.
+        executable: Whether its owner may execute it.
+    """
 
     path: str
     data: bytes
@@ -67,15 +78,26 @@ class SdistFile:
 
 @dataclass(frozen=True)
 class Selection:
-    """What `select` kept, and the `keep` and `drop` paths that matched no file."""
+    """The files that `select` kept.
+
+    Attributes:
+        files: The files.
+        unmatched_keep: The `keep` paths that matched no file.
+        unmatched_drop: The `drop` paths that matched no file.
+    """
 
     files: tuple[SdistFile, ...]
     unmatched_keep: tuple[str, ...]
     unmatched_drop: tuple[str, ...]
 
 
-class _Unfit(Exception):
-    """A reason to refuse the archive, and the member it is about."""
+class _UnsafeArchive(Exception):
+    """A reason to refuse the archive.
+
+    Attributes:
+        why: The reason.
+        member: The member it is about, if it is about one.
+    """
 
     def __init__(self, why: str, member: str | None = None) -> None:
         super().__init__(why)
@@ -86,12 +108,18 @@ class _Unfit(Exception):
 def read_sdist(
     path: Path, *, limits: SdistLimits | None = None, keep: Sequence[str] = (".",)
 ) -> Iterator[SdistFile]:
-    """The files of an sdist (.tar.gz), in the archive's order.
+    """Yield the files of an sdist (.tar.gz), in the archive's order.
 
-    keep: files or folders to read (`.` for all). The data of others is not read, but their names and kinds
-    are held to the same rules. Damage may show only at the end, so use nothing before the last file is out.
+    Damage may show only at the end, so use nothing before the last file was yielded.
 
-    Errors: SourceError that names the archive, the member and the reason.
+    Args:
+        path: The archive.
+        limits: Limits on its size.
+        keep: Files or folders to read (`.` for all). The data of others is not read, but their names and kinds are
+            checked, too.
+
+    Raises:
+        SourceError: If the archive is refused; with the member and the reason.
     """
     if not is_sdist_name(path.name):
         raise SourceError(
@@ -101,53 +129,53 @@ def read_sdist(
             hint=f"Pin a release that has a {SUFFIX}, or take the component from git.",
         )
     limits = limits or SdistLimits()
-    wanted = frozenset(_plain(p) for p in keep)
+    wanted = frozenset(_without_slash(p) for p in keep)
     try:
         yield from _read_tar(path, limits, wanted)
-    except _Unfit as refusal:
-        raise _refused(path, refusal.why, refusal.member) from None
+    except _UnsafeArchive as refusal:
+        raise _refusal(path, refusal.why, refusal.member) from None
     except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
-        raise _refused(path, f"it can't be read: {error.strerror}", None) from None
+        raise _refusal(path, f"it can't be read: {error.strerror}", None) from None
     except _DAMAGE as error:
-        raise _refused(path, f"the archive is damaged or truncated: {str(error)!a}", None) from error
+        raise _refusal(path, f"the archive is damaged or truncated: {str(error)!a}", None) from error
 
 
 def is_sdist_name(filename: str) -> bool:
-    """Whether a file of this name is an sdist as PEP 625 has them."""
+    """Return whether a file name is that of an sdist by PEP 625."""
     return filename.lower().endswith(SUFFIX)
 
 
 def select(files: Iterable[SdistFile], keep: Sequence[str], drop: Sequence[str]) -> Selection:
-    """Only the files at or under the `keep` paths (`.` for all), without those at or under `drop`.
+    """Return the files at or under the `keep` paths (`.` for all), without those at or under `drop`.
 
-    A drop that only names files outside `keep` counts as unmatched.
+    A drop path that only matches files outside `keep` counts as unmatched.
     """
-    keeps, drops = ({_plain(p): p for p in paths} for paths in (keep, drop))
-    hit: set[str] = set()
+    keeps, drops = ({_without_slash(p): p for p in paths} for paths in (keep, drop))
+    matched: set[str] = set()
     kept = []
     for file in files:
-        lineage = _lineage(file.path)
+        lineage = _path_and_parents(file.path)
         inside = [p for p in lineage if p in keeps]
         if not inside:
             continue
-        hit.update(keeps[p] for p in inside)
+        matched.update(keeps[p] for p in inside)
         dropped = [p for p in lineage if p in drops]
-        hit.update("-" + drops[p] for p in dropped)
+        matched.update("-" + drops[p] for p in dropped)
         if not dropped:
             kept.append(file)
     return Selection(
         files=tuple(kept),
-        unmatched_keep=tuple(p for p in keep if p not in hit),
-        unmatched_drop=tuple(p for p in drop if "-" + p not in hit),
+        unmatched_keep=tuple(p for p in keep if p not in matched),
+        unmatched_drop=tuple(p for p in drop if "-" + p not in matched),
     )
 
 
-def _plain(path: str) -> str:
+def _without_slash(path: str) -> str:
     return path.rstrip("/") or "."
 
 
-def _lineage(path: str) -> list[str]:
-    """The path, its folders, and `.` for the root."""
+def _path_and_parents(path: str) -> list[str]:
+    """Return the path, its folders, and `.` for the root."""
     found = ["."]
     while path:
         found.append(path)
@@ -155,11 +183,11 @@ def _lineage(path: str) -> list[str]:
     return found
 
 
-def _wanted(path: str, keep: frozenset[str]) -> bool:
-    return not keep.isdisjoint(_lineage(path))
+def _is_kept(path: str, keep: frozenset[str]) -> bool:
+    return not keep.isdisjoint(_path_and_parents(path))
 
 
-def _refused(path: Path, why: str, member: str | None) -> SourceError:
+def _refusal(path: Path, why: str, member: str | None) -> SourceError:
     return SourceError(
         "An sdist was refused",
         where=f"{path.name}: {shown(member)}" if member is not None else path.name,
@@ -169,7 +197,7 @@ def _refused(path: Path, why: str, member: str | None) -> SourceError:
 
 
 class _Budget:
-    """Counts what an archive grows to, and stops it at the limits."""
+    """A count of what an archive unpacks to, which raises at the limits."""
 
     def __init__(self, limits: SdistLimits, packed: int) -> None:
         self.limits = limits
@@ -180,24 +208,24 @@ class _Budget:
     def unpack(self, size: int) -> None:
         self.unpacked += size
         if self.unpacked > self.limits.total_bytes:
-            raise _Unfit(f"it unpacks to more than {self.limits.total_bytes} bytes")
+            raise _UnsafeArchive(f"it unpacks to more than {self.limits.total_bytes} bytes")
         if self.unpacked > self.most:
-            raise _Unfit(f"it unpacks to more than {self.limits.ratio} times its size")
+            raise _UnsafeArchive(f"it unpacks to more than {self.limits.ratio} times its size")
 
     def member(self, name: str, size: int) -> None:
         self.members += 1
         if self.members > self.limits.members:
-            raise _Unfit(f"it has more than {self.limits.members} members")
+            raise _UnsafeArchive(f"it has more than {self.limits.members} members")
         if size > self.limits.file_bytes:
-            raise _Unfit(f"the file is larger than {self.limits.file_bytes} bytes", name)
+            raise _UnsafeArchive(f"the file is larger than {self.limits.file_bytes} bytes", name)
 
 
 class _Readable(Protocol):
     def read(self, size: int = ..., /) -> bytes: ...
 
 
-class _Metered:
-    """An unpacking stream that the budget watches."""
+class _BudgetedStream:
+    """A stream of unpacked bytes that the budget counts."""
 
     def __init__(self, stream: _Readable, budget: _Budget) -> None:
         self._stream = stream
@@ -210,7 +238,10 @@ class _Metered:
 
 
 class _StrictMember(tarfile.TarInfo):
-    """tarfile takes a broken header, or a missing end mark, for the end of the archive. This does not."""
+    """A member whose broken header raises.
+
+    tarfile takes a broken header, or a missing end mark, for the end of the archive.
+    """
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _StrictMember:
@@ -234,39 +265,39 @@ def _read_tar(path: Path, limits: SdistLimits, keep: frozenset[str]) -> Iterator
     ledger = PathLedger()
     found = False
     with gzip.open(path, "rb") as stream:
-        metered: Any = _Metered(stream, budget)
+        budgeted: Any = _BudgetedStream(stream, budget)
         with tarfile.open(
-            fileobj=metered, mode="r|", tarinfo=_StrictMember, encoding="utf-8", errors="surrogateescape"
+            fileobj=budgeted, mode="r|", tarinfo=_StrictMember, encoding="utf-8", errors="surrogateescape"
         ) as tar:
             while (member := tar.next()) is not None:
                 tar.members.clear()  # type: ignore[attr-defined]  # else they pile up, kept or not
                 budget.member(member.name, member.size)
                 name = _tar_file(member, ledger)
                 found = found or name is not None
-                if name is not None and _wanted(name, keep):
+                if name is not None and _is_kept(name, keep):
                     reader = tar.extractfile(member)
                     data = reader.read() if reader is not None else b""
                     yield SdistFile(name, data, bool(member.mode & _OWNER_MAY_RUN))
-            _nothing_follows(tar)
+            _require_end(tar)
     if not found:
-        raise _Unfit("it holds no files")
+        raise _UnsafeArchive("it holds no files")
 
 
 def _tar_file(member: tarfile.TarInfo, ledger: PathLedger) -> str | None:
-    """The path of a regular file, None for a folder."""
-    kind = _tar_refusal(member)
+    """Return the path of a regular file, or None for a folder."""
+    kind = _unsupported_kind(member)
     if kind:
-        raise _Unfit(f"it is {kind}; only files and folders are taken", member.name)
+        raise _UnsafeArchive(f"it is {kind}; only files and folders are taken", member.name)
     try:
         if member.isdir():
             ledger.folder(member.name)
             return None
         return ledger.file(member.name)
     except ValueError as error:
-        raise _Unfit(str(error), member.name) from None
+        raise _UnsafeArchive(str(error), member.name) from None
 
 
-def _tar_refusal(member: tarfile.TarInfo) -> str | None:
+def _unsupported_kind(member: tarfile.TarInfo) -> str | None:
     if member.issym():
         return "a symbolic link"
     if member.islnk():
@@ -280,9 +311,12 @@ def _tar_refusal(member: tarfile.TarInfo) -> str | None:
     return None
 
 
-def _nothing_follows(tar: tarfile.TarFile) -> None:
-    """Read to the end: checksums are checked there, and others might take what follows for members."""
+def _require_end(tar: tarfile.TarFile) -> None:
+    """Read to the end, where checksums are verified, and require that only padding follows.
+
+    Other tools might take data after the end for members.
+    """
     rest: Any = tar.fileobj
     while chunk := rest.read(64 * 1024):
         if chunk.strip(b"\0"):
-            raise _Unfit("there is more data after the end of the archive")
+            raise _UnsafeArchive("there is more data after the end of the archive")

@@ -1,4 +1,4 @@
-"""Looks for one version's sdist in every place that pip would ask."""
+"""Search for the sdist of one version in all places where pip would look."""
 
 from __future__ import annotations
 
@@ -25,15 +25,18 @@ if TYPE_CHECKING:
 SHA256 = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _FILENAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]*")
-_NEARBY = 3  # versions named on either side of one that is not there
+_NEARBY = 3  # versions to name on either side of a missing one
 
 
 @dataclass(frozen=True)
 class SdistLink:
     """One place that has the sdist.
 
-    url, index: where the file and its listing are, without credentials. sha256: as listed there, if it is.
-    notes: what a person should know: a yanked release, an index that could not be asked.
+    Attributes:
+        url: The file, without credentials.
+        index: Its listing, without credentials.
+        sha256: The digest in the listing, if it has one.
+        notes: Facts for people: a yanked release, an index that could not be reached.
     """
 
     name: str
@@ -47,11 +50,15 @@ class SdistLink:
 
 
 class Undelivered(Exception):
-    """Why a place or a link did not give what was wanted. Free of credentials."""
+    """Why a place or a link did not deliver what was wanted. Has no credentials."""
 
 
 class SdistSearch:
-    """One look through every place for one version."""
+    """A search for one version.
+
+    Attributes:
+        reasons: Why each place without the version has none.
+    """
 
     def __init__(self, name: str, version: str, settings: PipSettings, session: IndexSession) -> None:
         from packaging.version import InvalidVersion, Version
@@ -67,12 +74,12 @@ class SdistSearch:
         self.version = version
         self.settings = settings
         self.session = session
-        self.reasons: list[str] = []  # one for each place that had nothing
-        self._broken: list[str] = []  # of these, the places that could not be asked
+        self.reasons: list[str] = []  # one for each place without the version
+        self._unreachable: list[str] = []  # those of places that could not be reached
         self._python = TargetPython()
 
     def links(self) -> Iterator[SdistLink]:
-        """Each sdist of the version, the places asked only as far as the caller comes."""
+        """Yield each sdist of the version. A place is only queried when the caller gets to it."""
         seen = set()
         for kind, place in self._places():
             shown = strip_credentials(place)
@@ -82,27 +89,27 @@ class SdistSearch:
                 )  # common, so not worth a note
                 continue
             try:
-                packages = self._listing(kind, place)
+                packages = self._list_packages(kind, place)
             except Undelivered as error:
                 self.reasons.append(f"{shown}: {error}")
-                self._broken.append(self.reasons[-1])
+                self._unreachable.append(self.reasons[-1])
                 continue
-            matches = [p for p in packages if self._is_it(p.version) and _is_sdist(p.link)]
+            matches = [p for p in packages if self._is_wanted(p.version) and _is_sdist(p.link)]
             if not matches:
-                self.reasons.append(f"{shown}: {self._what_is_there(packages)}")
+                self.reasons.append(f"{shown}: {self._describe_packages(packages)}")
             for package in matches:
                 if package.link.url_without_fragment not in seen:
                     seen.add(package.link.url_without_fragment)
                     yield self._sdist_link(package.link, shown)
 
     def _places(self) -> Iterator[tuple[str, str]]:
-        """pip's order: find-links, local ones first, then the indexes."""
+        """Yield places in pip's order: find-links, local ones first, then the indexes."""
         places = [_as_url(place) for place in self.settings.find_links]
         yield from (("find_links", p) for p in sorted(places, key=lambda p: not p.startswith("file:")))
         yield from (("index", _as_url(place)) for place in self.settings.index_urls)
 
-    def _listing(self, kind: str, place: str) -> list[Any]:
-        """All packages of this name at one place, every version and format."""
+    def _list_packages(self, kind: str, place: str) -> list[Any]:
+        """Return all packages of this name at one place, every version and format."""
         from unearth import PackageFinder
 
         from npu_rl.sources.index_session import FAILURES, NOT_TRUSTED, RefusedPage
@@ -128,23 +135,23 @@ class SdistSearch:
         except FAILURES as error:
             raise Undelivered(network_reason(error, self.settings)) from None
         except (ValueError, LookupError, AttributeError, TypeError, ArithmeticError, RecursionError) as error:
-            # unearth takes a page's JSON and headers on trust; these are what a malformed page gives
+            # unearth does not check a page's JSON and headers; a malformed page raises one of these
             raise Undelivered(f"its page can't be read ({type(error).__name__})") from None
         status = self.session.last_status
         if not packages and status is not None and status >= 400 and status != 404:
             raise Undelivered(status_reason(status))
-        return [p for p in packages if local or not p.link.is_file]  # a page out there can't name files here
+        return [p for p in packages if local or not p.link.is_file]  # a remote page must not name local files
 
-    def _is_it(self, version: str | None) -> bool:
+    def _is_wanted(self, version: str | None) -> bool:
         from packaging.version import Version
 
         return version is not None and Version(version) == self.wanted
 
     def _sdist_link(self, link: Link, index: str) -> SdistLink:
-        notes = [f"could not be reached: {reason}" for reason in self._broken]
+        notes = [f"could not be reached: {reason}" for reason in self._unreachable]
         if link.yank_reason is not None:
-            said = scrub(str(link.yank_reason), self.settings.secrets)
-            notes.append("this release was yanked" + (f": {said}" if said and said != "True" else ""))
+            reason = scrub(str(link.yank_reason), self.settings.secrets)
+            notes.append("this release was yanked" + (f": {reason}" if reason and reason != "True" else ""))
         listed = (link.hash_option or {}).get("sha256", [""])[0].lower()
         return SdistLink(
             name=self.name,
@@ -157,10 +164,10 @@ class SdistSearch:
             link=link,
         )
 
-    def _what_is_there(self, packages: list[Any]) -> str:
+    def _describe_packages(self, packages: list[Any]) -> str:
         from packaging.version import Version
 
-        names = sorted(p.link.filename for p in packages if self._is_it(p.version))
+        names = sorted(p.link.filename for p in packages if self._is_wanted(p.version))
         wheels = [name for name in names if name.endswith(".whl")]
         others = [n for n in names if n not in wheels and not is_sdist_name(n) and _FILENAME.fullmatch(n)]
         if others:
@@ -175,7 +182,7 @@ class SdistSearch:
         return f"has no {self.version}; the nearest sdists are {', '.join(map(str, near))}"
 
     def not_found(self) -> SourceError:
-        """The error for a version that no place has."""
+        """Return the error for a version that no place has."""
         return SourceError(
             f"No index has an sdist of {self.name} {self.version}",
             where=f"{self.name}=={self.version}",
@@ -185,12 +192,12 @@ class SdistSearch:
 
 
 def network_reason(error: Exception, settings: PipSettings) -> str:
-    """An HTTP library's error, fit for a message."""
+    """Return an HTTP library's error as text for a message."""
     return scrub(f"{type(error).__name__}: {error}", settings.secrets)
 
 
 def status_reason(status: int) -> str:
-    """What an HTTP status that is no success means here."""
+    """Return what an HTTP status other than success means."""
     if status in (401, 403):
         return f"it asks for other credentials ({status}); give them in the index URL or in netrc"
     return f"it answered with status {status}"
@@ -201,7 +208,7 @@ def _is_sdist(link: Link) -> bool:
 
 
 def _as_url(place: str) -> str:
-    """pip takes plain paths too."""
+    """Return a place as a URL; pip also accepts plain paths."""
     return (
         place if "://" in place else user_path(place, "find-links of pip's configuration").absolute().as_uri()
     )

@@ -1,7 +1,7 @@
-"""A PyPI sdist as objects: what is kept of it becomes one git tree, and nothing of it is ever run.
+"""Import of a PyPI sdist as git objects: its kept files become one tree, and none of its code is run.
 
-The archive stays in the store too, by its SHA-256: a lock that is made again, or fails over a `drop:` and is
-tried again, does not download 20 MB for every try.
+The archive is kept in the store, too, by its SHA-256: a lock that is made again, or that fails at a `drop:` and is
+tried again, does not download 20 MB each time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from npu_rl.errors import SourceError
 from npu_rl.git.command import Git
 from npu_rl.git.objects import short
 from npu_rl.lock.lock_model import LockedComponent, LockedSource
-from npu_rl.sources.git_fetch import GitRequest, Network, missing
+from npu_rl.sources.git_fetch import GitRequest, missing
+from npu_rl.sources.git_remote import Network
 from npu_rl.sources.pip_config import PipSettings, read_pip_settings
 from npu_rl.sources.progress import Watcher
 from npu_rl.sources.pypi import DownloadedSdist, download_sdist, find_sdist
@@ -30,7 +31,13 @@ _LARGEST_KEPT = 256 * 1024 * 1024  # bytes of an archive: it passes through memo
 
 @dataclass(frozen=True)
 class Imported:
-    """An sdist in a repository: the tree of its kept files, what the archive was, and the bytes received for it."""
+    """An sdist in a repository.
+
+    Attributes:
+        tree: The tree of its kept files.
+        sdist: The archive.
+        received: The bytes received over the network.
+    """
 
     tree: str
     sdist: DownloadedSdist
@@ -47,13 +54,25 @@ def import_sdist(
     store: Store | None = None,
     ask: bool = True,
 ) -> Imported:
-    """Download, check the hash, and write the kept files into the repository as one pack.
+    """Download an sdist, check its hash, and write the kept files into the repository as one pack.
 
-    store: where the archive may be already, and is kept. ask: take it from there only if an index lists it.
-    Raises SourceError: not found, another hash, an unsafe archive, a `drop` or kept path it doesn't have.
+    Args:
+        repository: Where the pack goes.
+        component: The component's name, for messages.
+        source: The release.
+        keep: The paths to keep.
+        network: Settings for remotes.
+        watcher: The receiver of progress.
+        store: Where the archive may be already, and is kept.
+        ask: Whether to take it from the store only if an index lists it.
+
+    Raises:
+        SourceError: If there is no such sdist, it has another hash, is unsafe, or lacks a `drop` or kept path.
     """
     with tempfile.TemporaryDirectory(prefix="npu-rl-", dir=repository.git_dir) as folder:
-        sdist, received = _archive(repository, component, source, network, watcher, store, ask, Path(folder))
+        sdist, received = _get_archive(
+            repository, component, source, network, watcher, store, ask, Path(folder)
+        )
         for note in sdist.notes:
             watcher.note(component, note)
         chosen = select(read_sdist(sdist.path, keep=keep), keep, source.drop)
@@ -70,7 +89,7 @@ def import_sdist(
     return Imported(tree, sdist, received)
 
 
-def _archive(
+def _get_archive(
     repository: Git,
     component: str,
     source: LockedSource,
@@ -80,13 +99,13 @@ def _archive(
     ask: bool,
     folder: Path,
 ) -> tuple[DownloadedSdist, int]:
-    """The archive as a file in `folder`, and the bytes received for it."""
+    """Return the archive as a file in `folder`, and the bytes received for it."""
     assert source.pypi is not None
     name, version = split_requirement(source.pypi)
     settings = read_pip_settings()
     settings = replace(settings, retries=min(settings.retries, network.retries))
     if store is not None:
-        kept = _kept(repository, store, source, settings if ask else None, network, folder)
+        kept = _find_kept_archive(repository, store, source, settings if ask else None, network, folder)
         if kept is not None:
             return kept, 0
     watcher.begin(component, source.pypi)
@@ -106,11 +125,11 @@ def _archive(
         pause=network.pause,
     )
     if store is not None and sdist.size <= _LARGEST_KEPT:
-        _keep(store, sdist)
+        _keep_archive(store, sdist)
     return sdist, sdist.size
 
 
-def _kept(
+def _find_kept_archive(
     repository: Git,
     store: Store,
     source: LockedSource,
@@ -118,13 +137,14 @@ def _kept(
     network: Network,
     folder: Path,
 ) -> DownloadedSdist | None:
-    """The archive out of the store, if it has the one that is locked, or that an index lists now.
+    """Return the archive from the store, if it has the one that is locked or that an index lists now.
 
-    settings: of the indexes to ask; with None the locked hash is enough.
+    Args:
+        settings: Settings of the indexes to query; None if the locked hash suffices.
     """
     assert source.pypi is not None
     wanted = source.sha256
-    if wanted is not None and store.find(_key(wanted)) is None:
+    if wanted is not None and store.find(_archive_key(wanted)) is None:
         return None
     notes: tuple[str, ...] = ()
     if settings is not None:
@@ -135,7 +155,7 @@ def _kept(
         if wanted is not None and link.sha256 not in (None, wanted):
             return None
         wanted, notes = wanted or link.sha256, link.notes
-    unit = store.find(_key(wanted)) if wanted is not None else None
+    unit = store.find(_archive_key(wanted)) if wanted is not None else None
     if unit is None or wanted is None:
         return None
     facts = unit.facts()
@@ -150,27 +170,27 @@ def _kept(
     return DownloadedSdist(path, facts["filename"], wanted, len(data), "", "the local store", notes)
 
 
-def _keep(store: Store, sdist: DownloadedSdist) -> None:
+def _keep_archive(store: Store, sdist: DownloadedSdist) -> None:
     with store.quarantine() as folder:
         repository = Git(folder)
         blob = repository.text("hash-object", "-w", "--no-filters", str(sdist.path))
         pack_loose(repository)
-        store.publish(folder, _key(sdist.sha256), {"blob": blob, "filename": sdist.filename})
+        store.publish(folder, _archive_key(sdist.sha256), {"blob": blob, "filename": sdist.filename})
 
 
-def _key(sha256: str) -> str:
+def _archive_key(sha256: str) -> str:
     return unit_key("sdist", [sha256])
 
 
 def split_requirement(text: str) -> tuple[str, str]:
-    """ "vllm==0.9.1" as name and version."""
+    """Split a requirement such as vllm==0.9.1 into name and version."""
     requirement = Requirement(text)
     (version,) = requirement.specifier
     return requirement.name, version.version
 
 
 def _import_files(repository: Git, files: Sequence[SdistFile]) -> str:
-    """One `git fast-import` makes the pack: a thousand loose objects would cost a second."""
+    """Import the files by one `git fast-import`, which makes a pack: a thousand loose objects would cost a second."""
     stream = [b"commit refs/npu-rl/sdist\ncommitter npu-rl <npu-rl@invalid> 0 +0000\ndata 0\n"]
     for file in files:
         mode = "100755" if file.executable else "100644"
@@ -202,9 +222,10 @@ def fetch_sdist(
     network: Network,
     watcher: Watcher,
 ) -> tuple[Unit, int]:
-    """Bring a component into the store from its sdist; the unit, and the bytes received.
+    """Bring a component into the store from its sdist; return the unit and the bytes received.
 
-    Raises SourceError if the sdist does not stand for what is locked.
+    Raises:
+        SourceError: If the sdist's tree is not the locked one.
     """
     with store.quarantine() as folder:
         repository = Git(folder)

@@ -1,4 +1,4 @@
-"""The adaptations a tree or its patches know: the slugs of `npu_rl_runtime`'s switches."""
+"""The switches of adaptations that a tree or the bundled patches have, by their slugs."""
 
 from __future__ import annotations
 
@@ -10,25 +10,33 @@ from npu_rl.bundled import data_root, runtime_root
 from npu_rl.patches.patch_header import HOW, Header, parse_header
 from npu_rl.trainer_code.source_files import source_files
 
-_ASKED = re.compile(r"\benabled\(\s*['\"]([a-z0-9-]+)['\"]")
+_SWITCH_READ = re.compile(r"\benabled\(\s*['\"]([a-z0-9-]+)['\"]")
 _RUNTIME = "npu_rl_runtime"
 
 
 def known_switches(code: Path | None) -> dict[str, str]:
-    """Slug -> where it is asked for, or the patch whose header names it. code: None is this npu-rl's own runtime."""
+    """Return where each switch is read, or the patch whose header names it, by slug.
+
+    Args:
+        code: The code folder; None stands for the runtime of this npu-rl.
+    """
     runtime = code / _RUNTIME if code else runtime_root()
-    result = dict(_in_headers(data_root() / "patchsets"))
-    result.update(_in_files(sorted(runtime.rglob("*.py")), runtime.parent))
+    result = dict(_switches_in_headers(data_root() / "patchsets"))
+    result.update(_switches_in_files(sorted(runtime.rglob("*.py")), runtime.parent))
     return result
 
 
 def switches_in_code(code: Path) -> dict[str, str]:
-    """Slug -> where patched files ask for it themselves. Reads the whole tree: about 0.2 s."""
-    return dict(_in_files(source_files(code.rglob("*.py")), code))
+    """Return where patched files read switches, by slug. Reads the whole tree: about 0.2 s."""
+    return dict(_switches_in_files(source_files(code.rglob("*.py")), code))
 
 
 def patched_switches(place: Path) -> dict[str, bool]:
-    """The slugs that the headers of a patchset's folder, or of one patch, name, and whether each is on by default."""
+    """Return the switches that the headers of patches name, and whether each is on by default.
+
+    Args:
+        place: A patchset's folder, or one patch.
+    """
     found: dict[str, bool] = {}
     for header, _ in _headers(place):
         off = header.fields.get(HOW, "").startswith("OFF unless")
@@ -36,19 +44,19 @@ def patched_switches(place: Path) -> dict[str, bool]:
     return found
 
 
-def _in_files(paths: list[Path], root: Path) -> list[tuple[str, str]]:
+def _switches_in_files(paths: list[Path], root: Path) -> list[tuple[str, str]]:
     found = []
     for path in paths:
         content = path.read_bytes()
         if b"enabled(" in content:
             text = content.decode("utf-8", "replace")
-            for match in _ASKED.finditer(text):
+            for match in _SWITCH_READ.finditer(text):
                 line = text.count("\n", 0, match.start()) + 1
                 found.append((match[1], f"{path.relative_to(root).as_posix()}:{line}"))
     return found
 
 
-def _in_headers(folder: Path) -> list[tuple[str, str]]:
+def _switches_in_headers(folder: Path) -> list[tuple[str, str]]:
     return [(slug, place) for header, place in _headers(folder) for slug in header.switches]
 
 

@@ -1,11 +1,12 @@
-"""The upstream code that a rule of `plan` rests on, looked up in the tree that is set up.
+"""Lookup of the upstream code that rules of `plan` rest on, in the tree of a workspace.
 
-A rule about one version of a trainer is wrong about another. So each names the places it was read from, and holds only
-where the tree still has them. A tree may also replace a part at run time, as cann-recipes-train's verl_patches do
-(`vLLMRollout.__init__ = __init__`): where the entry point imports such a package, its text counts in place of the
-replaced function's. Other ways to replace code are not seen; a person overrules a rule for those.
+A rule that holds for one version of a trainer can be wrong for another. So each rule names the places that it rests
+on, and applies only where the tree still has them. A tree may also replace a part at run time, as
+cann-recipes-train's verl_patches do (`vLLMRollout.__init__ = __init__`): where the entry point imports such a
+package, its text counts in place of the replaced function's. Other ways to replace code are not seen; a rule can be
+overruled for those.
 
-Nothing is imported or run. Without a workspace the manifest's pins are compared with those a place was read at.
+Nothing is imported or run. Without a workspace, the manifest's pins are compared with those that a place was read at.
 """
 
 from __future__ import annotations
@@ -19,17 +20,21 @@ from npu_rl.bundled import runtime_root
 from npu_rl.trainer_code.source_files import is_source, source_files
 
 _RUNTIME = "npu_rl_runtime/"
-_PATCHING = re.compile(r"\w*(?:patch|plugin|adapt)\w*")
+_PATCHING_PACKAGE = re.compile(r"\w*(?:patch|plugin|adapt)\w*")
 _DEFINED = re.compile(r"(?:async\s+)?(?:def|class)\s+(\w+)")
 _MOST_FILES = 500  # of a patching package; verl_patches has 34
 
 
 @dataclass(frozen=True)
 class Place:
-    """Text of one file. file: from the code folder. absent: the rule rests on the text not being there.
+    """A text in one file.
 
-    read_at: the pins whose code was read, as a manifest writes them: the beginning of a commit, the last part of a
-    ref, or PACKAGE==VERSION. None is no version in particular.
+    Attributes:
+        file: The path from the code folder.
+        text: The text.
+        read_at: The pins whose code was read, as a manifest writes them: the beginning of a commit, the last part of
+            a ref, or PACKAGE==VERSION. Empty means no version in particular.
+        absent: Whether the rule rests on the text not being there.
     """
 
     file: str
@@ -39,9 +44,12 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Standing:
-    """Whether a place is in a tree. where: file:line, or the file with a pin; "" for what is rightly absent. why: why
-    it doesn't hold, "" if it does.
+class PlaceStatus:
+    """Whether a tree has a place.
+
+    Attributes:
+        where: file:line, or the file with a pin; empty for a text that is absent as expected.
+        why: Why the place doesn't hold; empty if it does.
     """
 
     where: str
@@ -49,31 +57,38 @@ class Standing:
 
     @property
     def holds(self) -> bool:
+        """Whether the tree has the place."""
         return not self.why
 
 
 class CitedCode:
-    """The code of one workspace, or of the pins of a manifest. Each file is read once, when it is asked for."""
+    """The code of one workspace, or of the pins of a manifest. Each file is read once, when it is needed."""
 
     def __init__(self, code: Path | None, pins: Collection[str] = (), module: str = "") -> None:
-        """code: the workspace's code folder. pins: the manifest's refs and PyPI requirements. module: the trainer's."""
+        """Prepare the lookup; nothing is read yet.
+
+        Args:
+            code: The workspace's code folder, if there is one.
+            pins: The manifest's refs and PyPI requirements.
+            module: The trainer's entry point.
+        """
         self._code = code
         self._pins = tuple(pins)
         self._module = module
         self._texts: dict[str, str | None] = {}
         self._patching: dict[str, str] | None = None
 
-    def look(self, *places: Place) -> Standing:
-        """The first of these places that holds; if none does, why the first one doesn't."""
-        found = [self._look(place) for place in places]
-        return next((standing for standing in found if standing.holds), found[0])
+    def find(self, *places: Place) -> PlaceStatus:
+        """Return the first of these places that holds, or else why the first one doesn't."""
+        found = [self._find(place) for place in places]
+        return next((status for status in found if status.holds), found[0])
 
     def has(self, *places: Place) -> bool:
-        """Whether one of these places holds."""
-        return self.look(*places).holds
+        """Return whether one of these places holds."""
+        return self.find(*places).holds
 
     def text(self, file: str) -> str | None:
-        """A file of the tree; None if it has none that can be read, or there is no workspace."""
+        """Return a file of the tree; None if it is missing or unreadable, or there is no workspace."""
         if file not in self._texts:
             self._texts[file] = self._read(file)
         return self._texts[file]
@@ -87,53 +102,63 @@ class CitedCode:
             return None
         return path.read_text(encoding="utf-8", errors="replace") if is_source(path) else None
 
-    def _look(self, place: Place) -> Standing:
+    def _find(self, place: Place) -> PlaceStatus:
         if self._code is None and not place.file.startswith(_RUNTIME):
-            return self._pinned(place)
+            return self._find_by_pin(place)
         text = self.text(place.file)
         if text is None:
-            return Standing(place.file, f"not in this tree: {place.file}")
+            return PlaceStatus(place.file, f"not in this tree: {place.file}")
         at = text.find(place.text)
         if place.absent:
-            return self._absent(place, text, at)
+            return self._find_absent(place, text, at)
         if at < 0:
-            return Standing(place.file, f"not in this tree: {place.text!r} in {place.file}")
-        replaced = self._replaced(place.file, _enclosing(text, at)) if self._patching_files() else None
+            return PlaceStatus(place.file, f"not in this tree: {place.text!r} in {place.file}")
+        replaced = (
+            self._replacement_of(place.file, _enclosing_function(text, at))
+            if self._patching_files()
+            else None
+        )
         if replaced is None:
-            return Standing(_line(place.file, text, at))
-        instead = self._in_patching(place.text)
+            return PlaceStatus(_file_and_line(place.file, text, at))
+        instead = self._find_in_patching(place.text)
         if instead:
-            return Standing(instead)
-        return Standing(place.file, f"{place.file} is replaced at run time by {replaced}")
+            return PlaceStatus(instead)
+        return PlaceStatus(place.file, f"{place.file} is replaced at run time by {replaced}")
 
-    def _absent(self, place: Place, text: str, at: int) -> Standing:
+    def _find_absent(self, place: Place, text: str, at: int) -> PlaceStatus:
         if at >= 0:
-            return Standing(place.file, f"this tree has {place.text!r} ({_line(place.file, text, at)})")
-        instead = self._in_patching(place.text)
-        return Standing(place.file, f"this tree has {place.text!r} ({instead})") if instead else Standing("")
+            return PlaceStatus(
+                place.file, f"this tree has {place.text!r} ({_file_and_line(place.file, text, at)})"
+            )
+        instead = self._find_in_patching(place.text)
+        return (
+            PlaceStatus(place.file, f"this tree has {place.text!r} ({instead})")
+            if instead
+            else PlaceStatus("")
+        )
 
-    def _pinned(self, place: Place) -> Standing:
+    def _find_by_pin(self, place: Place) -> PlaceStatus:
         if not place.read_at:
-            return Standing(place.file)
+            return PlaceStatus(place.file)
         for wanted in place.read_at:
             if any(_is_pin(pin, wanted) for pin in self._pins):
-                return Standing("" if place.absent else f"{place.file}@{wanted}")
-        return Standing(
+                return PlaceStatus("" if place.absent else f"{place.file}@{wanted}")
+        return PlaceStatus(
             place.file, f"{place.file} was read at {place.read_at[0]}, which the manifest doesn't pin"
         )
 
-    def _in_patching(self, wanted: str) -> str:
-        """file:line of a text in the packages that replace code; "" if none has it."""
+    def _find_in_patching(self, wanted: str) -> str:
+        """Return file:line of a text in the packages that replace code, or an empty text."""
         for file, text in self._patching_files().items():
             at = text.find(wanted)
             if at >= 0:
-                return _line(file, text, at)
+                return _file_and_line(file, text, at)
         return ""
 
-    def _replaced(self, file: str, name: str) -> str | None:
-        """file:line where a function of `file` is given another value for good; None if it keeps its own.
+    def _replacement_of(self, file: str, name: str) -> str | None:
+        """Return file:line where a function of `file` is replaced, or None.
 
-        A wrapper, whose new value mentions the old one in a call, keeps it.
+        A wrapper, whose new value calls the old one, does not replace it.
         """
         if not name:
             return None
@@ -144,11 +169,11 @@ class CitedCode:
                 continue
             for match in given.finditer(text):
                 if "." in match[1] and not re.search(rf"\(.*\b{own}\b", match[2]):
-                    return _line(patching, text, match.start(1))
+                    return _file_and_line(patching, text, match.start(1))
         return None
 
     def _patching_files(self) -> dict[str, str]:
-        """The files of top-level packages named after patching that the trainer's entry point imports."""
+        """Return the files of top-level packages named after patching that the trainer's entry point imports."""
         if self._patching is None:
             self._patching = dict(self._read_patching()) if self._code is not None and self._module else {}
         return self._patching
@@ -160,7 +185,7 @@ class CitedCode:
         imports = "\n".join(self.text(entry) or "" for entry in entries)
         for folder in sorted(self._code.iterdir()):
             name = folder.name
-            if not (_PATCHING.fullmatch(name) and folder.is_dir() and not folder.is_symlink()):
+            if not (_PATCHING_PACKAGE.fullmatch(name) and folder.is_dir() and not folder.is_symlink()):
                 continue
             if name != package and not re.search(rf"^\s*(?:from|import)\s+{name}\b", imports, re.MULTILINE):
                 continue
@@ -171,8 +196,8 @@ class CitedCode:
                     yield file, text
 
 
-def _enclosing(text: str, at: int) -> str:
-    """The function around a position, with its class: `vLLMRollout.__init__`; "" at the top of the file."""
+def _enclosing_function(text: str, at: int) -> str:
+    """Return the function around a position with its class, `vLLMRollout.__init__`; empty at the top level."""
     names: list[str] = []
     above = text[: text.find("\n", at) if "\n" in text[at:] else len(text)].split("\n")
     indent = _indent(above.pop())
@@ -196,9 +221,9 @@ def _indent(line: str) -> int:
 
 
 def _is_pin(pin: str, wanted: str) -> bool:
-    """`pin`: a full commit id, refs/..., or PACKAGE==VERSION."""
+    """Return whether `pin` (a full commit id, refs/... or PACKAGE==VERSION) is the wanted one."""
     return pin == wanted or pin.startswith(wanted) or pin.rpartition("/")[2] == wanted
 
 
-def _line(file: str, text: str, at: int) -> str:
+def _file_and_line(file: str, text: str, at: int) -> str:
     return f"{file}:{text.count(chr(10), 0, at) + 1}"

@@ -1,71 +1,47 @@
-"""The trainer's Hydra configuration, composed from its files without Hydra.
+"""Composition of the trainer's Hydra configuration from its files, without Hydra.
 
-Follows Hydra 1.3: defaults lists with groups, packages, `_self_`, `optional` and `override`, and the
-`# @package` line (hydra.cc/docs/1.3/advanced/defaults_list; hydra/core/default_element.py@v1.3.2).
-Interpolations stay as text. What Hydra would only know at run time raises ConfigFault.
+Follows Hydra 1.3: defaults lists with groups, packages, `_self_`, `optional` and `override`, and the `# @package`
+line (hydra.cc/docs/1.3/advanced/defaults_list; hydra/core/default_element.py@v1.3.2). Interpolations stay as text.
+What Hydra resolves only at run time raises ConfigFault.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from npu_rl.trainer_code.hydra_yaml import Branch, ConfigFault, ConfigFile, Leaf, Node, read_config
+from npu_rl.trainer_code.config_tree import ConfigEntry, ConfigFault, ConfigTree
+from npu_rl.trainer_code.hydra_yaml import ConfigFile, ConfigNode, ConfigSection, ConfigValue, read_config
 from npu_rl.trainer_code.source_files import is_source
 
 _GLOBAL = "_global_"
 
 
-@dataclass(frozen=True)
-class ConfigEntry:
-    """One key. value: what the file says (an interpolation as text); None for a section."""
-
-    value: Any
-    section: bool
-    file: str
-    line: int
-
-    @property
-    def where(self) -> str:
-        return f"{self.file}:{self.line}"
-
-    @property
-    def interpolation(self) -> bool:
-        """Whether Hydra takes the value from elsewhere."""
-        return isinstance(self.value, str) and "${" in self.value
-
-
-@dataclass(frozen=True)
-class ConfigTree:
-    """The composed configuration. entries: dotted key -> where it was last written, sections too."""
-
-    entries: Mapping[str, ConfigEntry]
-    files: tuple[str, ...]
-
-    def children(self, section: str) -> list[str]:
-        """The names directly in a section ("" is the top)."""
-        prefix = f"{section}." if section else ""
-        rests = (key[len(prefix) :] for key in self.entries if key.startswith(prefix))
-        return [rest for rest in rests if "." not in rest]
-
-    def holders(self, name: str) -> list[str]:
-        """The sections that have a key of this name."""
-        return [key.rpartition(".")[0] for key in self.entries if key.rpartition(".")[2] == name]
-
-
 def compose_files(folder: Path, config: str, code: Path) -> ConfigTree:
     """Compose `config` ("ppo_trainer") from the files in `folder`; files are named relative to `code`.
 
-    Raises ConfigFault for a file that is missing or that only Hydra can make sense of.
+    Raises:
+        ConfigFault: If a file is missing, or can be resolved only by Hydra.
     """
     return _Composer(folder, code).compose(config.removesuffix(".yaml").removesuffix(".yml"))
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    """An entry of a defaults list. base: the group its parent is in. inside: its parent's package."""
+class _Default:
+    """An entry of a defaults list.
+
+    Attributes:
+        path: The file, below its group.
+        package: The package that the entry names, if it does.
+        base: The group of the parent.
+        inside: The package of the parent.
+        where: file:line of the entry.
+        group: The group of an entry `group: option`.
+        optional: Whether the file may be missing.
+        override: Whether it only sets the option of another entry.
+    """
 
     path: str
     package: str | None
@@ -83,18 +59,18 @@ class _Wanted:
     @property
     def full(self) -> str:
         """The file below the configuration folder, without its suffix."""
-        return self.path[1:] if self.absolute else _joined("/", self.base, self.path)
+        return self.path[1:] if self.absolute else _join("/", self.base, self.path)
 
     @property
     def choice(self) -> str:
-        """What `override` names: group@package."""
+        """The name that `override` uses for the entry: group@package."""
         assert self.group is not None
-        group = self.group[1:] if self.absolute else _joined("/", self.base, self.group)
-        default, package = group.replace("/", "."), self.final(None)
+        group = self.group[1:] if self.absolute else _join("/", self.base, self.group)
+        default, package = group.replace("/", "."), self.target_package(None)
         return group if default == package else f"{group}@{package or _GLOBAL}"
 
-    def final(self, header: str | None) -> str:
-        """The package its content goes to."""
+    def target_package(self, header: str | None) -> str:
+        """Return the package that the content is merged into."""
         package = self.package if self.package is not None else header
         if package is None:
             relative = self.group if self.group is not None else self.path.rpartition("/")[0]
@@ -103,7 +79,7 @@ class _Wanted:
             package = f"{_GLOBAL}." + package.replace(
                 "_group_", self.full.rpartition("/")[0].replace("/", ".")
             )
-        joined = _joined(".", self.inside, package)
+        joined = _join(".", self.inside, package)
         cut = joined.rfind(_GLOBAL)
         return joined if cut < 0 else joined[cut + len(_GLOBAL) :].lstrip(".")
 
@@ -112,25 +88,25 @@ class _Composer:
     def __init__(self, folder: Path, code: Path) -> None:
         self._folders = [folder]
         self._code = code
-        self._root = Branch("", 1)
+        self._root = ConfigSection("", 1)
         self._files: dict[str, ConfigFile] = {}
         self._overrides: dict[str, str | None] = {}
 
     def compose(self, config: str) -> ConfigTree:
         self._folders += self._search_path(config)
-        wanted = _Wanted(config, None, "", "", self._shown(self._folders[0]))
+        wanted = _Default(config, None, "", "", self._display_name(self._folders[0]))
         self._add(wanted, ())
         self._root.items.pop("hydra", None)
-        return ConfigTree(dict(_flat(self._root, "")), tuple(self._files))
+        return ConfigTree(dict(_flatten(self._root, "")), tuple(self._files))
 
-    def _add(self, wanted: _Wanted, above: tuple[str, ...]) -> None:
+    def _add(self, wanted: _Default, above: tuple[str, ...]) -> None:
         if wanted.full in above:
             raise ConfigFault(f"its defaults come back to {wanted.full}", wanted.where)
         file = self._read(wanted)
         if file is None:
             return
-        header = None if file.package is None else _joined(".", _GLOBAL, file.package.removeprefix(_GLOBAL))
-        package, base = wanted.final(header), wanted.full.rpartition("/")[0]
+        header = None if file.package is None else _join(".", _GLOBAL, file.package.removeprefix(_GLOBAL))
+        package, base = wanted.target_package(header), wanted.full.rpartition("/")[0]
         entries = list(self._defaults(file, base, package))
         for entry in entries:
             if entry is not None and entry.override:
@@ -141,10 +117,10 @@ class _Composer:
             if entry is None:
                 self._merge(file.body, package)
             elif not entry.override:
-                self._child(entry, (*above, wanted.full))
+                self._add_default(entry, (*above, wanted.full))
 
-    def _child(self, entry: _Wanted, above: tuple[str, ...]) -> None:
-        """Follow one default, with the option an `override` chose for its group."""
+    def _add_default(self, entry: _Default, above: tuple[str, ...]) -> None:
+        """Add one default, with the option that an `override` chose for its group."""
         path = entry.path
         if entry.group is not None:
             option = self._overrides.get(entry.choice, path.removeprefix(f"{entry.group}/"))
@@ -154,12 +130,12 @@ class _Composer:
         if "${" in path or "???" in path:
             raise ConfigFault(f"its defaults hold {path}, which only Hydra can resolve", entry.where)
         self._add(
-            _Wanted(path, entry.package, entry.base, entry.inside, entry.where, entry.group, entry.optional),
+            _Default(path, entry.package, entry.base, entry.inside, entry.where, entry.group, entry.optional),
             above,
         )
 
-    def _defaults(self, file: ConfigFile, base: str, package: str) -> Iterator[_Wanted | None]:
-        """The defaults list; None is `_self_`."""
+    def _defaults(self, file: ConfigFile, base: str, package: str) -> Iterator[_Default | None]:
+        """Yield the entries of the defaults list; None is `_self_`."""
         where = f"{file.name}:{file.defaults_line}"
         for item in file.defaults or []:
             if item == "_self_":
@@ -168,22 +144,22 @@ class _Composer:
                 path, _, given = item.partition("@")
                 words = path.split()
                 optional = "optional" in words[:-1]
-                yield _Wanted(words[-1], _here(given), base, package, where, None, optional)
+                yield _Default(words[-1], _package_of(given), base, package, where, None, optional)
             elif isinstance(item, dict) and len(item) == 1:
                 ((name, options),) = item.items()
                 yield from self._group(str(name), options, base, package, where)
             else:
                 raise ConfigFault(f"its defaults hold {item!r}, which is not a default", where)
 
-    def _group(self, name: str, options: Any, base: str, package: str, where: str) -> Iterator[_Wanted]:
+    def _group(self, name: str, options: Any, base: str, package: str, where: str) -> Iterator[_Default]:
         *words, name = name.split()
         group, _, given = name.partition("@")
         several = isinstance(options, list)
         for option in options if several else [options]:
             path = f"{group}/{'' if option is None else option}"
-            yield _Wanted(
+            yield _Default(
                 path,
-                _here(given),
+                _package_of(given),
                 base,
                 package,
                 where,
@@ -192,10 +168,10 @@ class _Composer:
                 "override" in words,
             )
 
-    def _read(self, wanted: _Wanted) -> ConfigFile | None:
+    def _read(self, wanted: _Default) -> ConfigFile | None:
         for folder in self._folders:
             path = folder / f"{wanted.full}.yaml"
-            name = self._shown(path)
+            name = self._display_name(path)
             if name in self._files:
                 return self._files[name]
             if is_source(path):
@@ -206,58 +182,58 @@ class _Composer:
         raise ConfigFault(f"there is no configuration {wanted.full}.yaml", wanted.where)
 
     def _search_path(self, config: str) -> list[Path]:
-        """The folders `hydra.searchpath` of the first file adds, as paths in the code."""
-        file = self._read(_Wanted(config, None, "", "", self._shown(self._folders[0])))
+        """Return the folders that `hydra.searchpath` of the first file adds, as paths in the code."""
+        file = self._read(_Default(config, None, "", "", self._display_name(self._folders[0])))
         node = file.body.items.get("hydra") if file else None
-        search = node.items.get("searchpath") if isinstance(node, Branch) else None
-        places = search.value if isinstance(search, Leaf) and isinstance(search.value, list) else []
+        search = node.items.get("searchpath") if isinstance(node, ConfigSection) else None
+        places = search.value if isinstance(search, ConfigValue) and isinstance(search.value, list) else []
         return [self._place(str(place)) for place in places]
 
     def _place(self, place: str) -> Path:
         kind, _, rest = place.partition("://")
         return self._code / (rest.replace(".", "/") if kind == "pkg" else rest or kind)
 
-    def _merge(self, body: Branch, package: str) -> None:
+    def _merge(self, body: ConfigSection, package: str) -> None:
         target = self._root
         for part in package.split(".") if package else []:
             child = target.items.get(part)
-            if not isinstance(child, Branch):
-                child = target.items[part] = Branch(body.file, body.line)
+            if not isinstance(child, ConfigSection):
+                child = target.items[part] = ConfigSection(body.file, body.line)
             target = child
         _merge(target, body)
 
-    def _shown(self, path: Path) -> str:
+    def _display_name(self, path: Path) -> str:
         return path.relative_to(self._code).as_posix() if path.is_relative_to(self._code) else str(path)
 
 
-def _merge(target: Branch, source: Branch) -> None:
+def _merge(target: ConfigSection, source: ConfigSection) -> None:
     for name, node in source.items.items():
         old = target.items.get(name)
-        if isinstance(node, Branch):
-            if not isinstance(old, Branch):
-                old = target.items[name] = Branch(node.file, node.line)
+        if isinstance(node, ConfigSection):
+            if not isinstance(old, ConfigSection):
+                old = target.items[name] = ConfigSection(node.file, node.line)
             _merge(old, node)
         else:
             target.items[name] = node
 
 
-def _flat(branch: Branch, prefix: str) -> Iterator[tuple[str, ConfigEntry]]:
+def _flatten(branch: ConfigSection, prefix: str) -> Iterator[tuple[str, ConfigEntry]]:
     for name, node in branch.items.items():
-        key = _joined(".", prefix, name)
+        key = _join(".", prefix, name)
         yield key, _entry(node)
-        if isinstance(node, Branch):
-            yield from _flat(node, key)
+        if isinstance(node, ConfigSection):
+            yield from _flatten(node, key)
 
 
-def _entry(node: Node) -> ConfigEntry:
-    if isinstance(node, Branch):
+def _entry(node: ConfigNode) -> ConfigEntry:
+    if isinstance(node, ConfigSection):
         return ConfigEntry(None, True, node.file, node.line)
     return ConfigEntry(node.value, False, node.file, node.line)
 
 
-def _here(package: str) -> str | None:
+def _package_of(package: str) -> str | None:
     return "" if package == "_here_" else package or None
 
 
-def _joined(mark: str, first: str, second: str) -> str:
+def _join(mark: str, first: str, second: str) -> str:
     return f"{first}{mark}{second}" if first and second else first or second

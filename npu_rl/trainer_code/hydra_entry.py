@@ -1,4 +1,4 @@
-"""Where the trainer's configuration is: what its module says to `@hydra.main`."""
+"""The folder of the trainer's configuration, from `@hydra.main` of its entry point."""
 
 from __future__ import annotations
 
@@ -6,14 +6,20 @@ import ast
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.trainer_code.hydra_yaml import ModuleFault
+from npu_rl.trainer_code.config_tree import ModuleFault
 from npu_rl.trainer_code.source_files import is_source
 from npu_rl.trainer_code.source_index import parse
 
 
 @dataclass(frozen=True)
 class EntryPoint:
-    """What `@hydra.main` of the trainer's module says. folder: of the configuration files."""
+    """The arguments of `@hydra.main` in the trainer's module.
+
+    Attributes:
+        folder: The folder of the configuration files.
+        config: The name of the default configuration, if it is given.
+        where: file:line of the call.
+    """
 
     folder: Path
     config: str | None

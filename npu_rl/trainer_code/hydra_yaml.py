@@ -14,6 +14,8 @@ from typing import Any
 
 import yaml
 
+from npu_rl.trainer_code.config_tree import ConfigFault
+
 _FLOAT = re.compile(
     r"""^(?:[-+]?[0-9]+(?:_[0-9]+)*\.[0-9_]*(?:[eE][-+]?[0-9]+)?
     |[-+]?[0-9]+(?:_[0-9]+)*[eE][-+]?[0-9]+
@@ -25,21 +27,9 @@ _PACKAGE = re.compile(r"#\s*@package\s+(\S*)\s*$")
 _TAG = "tag:yaml.org,2002:"
 
 
-class ConfigFault(ValueError):
-    """A configuration file of the trainer that can't be read without running Hydra. where: file:line."""
-
-    def __init__(self, message: str, where: str) -> None:
-        super().__init__(message)
-        self.where = where
-
-
-class ModuleFault(ConfigFault):
-    """The trainer's module is missing, or says nothing of a configuration."""
-
-
 @dataclass(frozen=True)
-class Leaf:
-    """A value that is no mapping: None, bool, int, float, text or a list."""
+class ConfigValue:
+    """A value other than a mapping: None, bool, int, float, text or a list."""
 
     value: Any
     file: str
@@ -47,43 +37,55 @@ class Leaf:
 
 
 @dataclass
-class Branch:
+class ConfigSection:
     """A mapping."""
 
     file: str
     line: int
-    items: dict[str, Leaf | Branch] = field(default_factory=dict)
+    items: dict[str, ConfigValue | ConfigSection] = field(default_factory=dict)
 
 
-Node = Leaf | Branch
+ConfigNode = ConfigValue | ConfigSection
 
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """name: as messages show it. defaults: the defaults list's items, None if there is none.
-    package: what `# @package` says, None without."""
+    """One file of the configuration.
+
+    Attributes:
+        name: The file as messages show it.
+        body: Its content, without the defaults list.
+        defaults: The items of the defaults list; None if there is none.
+        defaults_line: The line of the defaults list, from 1.
+        package: The package of a `# @package` line; None without one.
+    """
 
     name: str
-    body: Branch
+    body: ConfigSection
     defaults: list[Any] | None
     defaults_line: int
     package: str | None
 
 
 def read_config(path: Path, name: str) -> ConfigFile:
-    """Read one file. Raises ConfigFault if it isn't one YAML mapping, OSError if it isn't there."""
+    """Read one file.
+
+    Raises:
+        ConfigFault: If it is not a YAML mapping.
+        OSError: If it can't be read.
+    """
     text = path.read_text(encoding="utf-8", errors="replace")
     try:
         root = yaml.compose(text, Loader=_loader())
-        body = Branch(name, 1) if root is None else _node(root, name)
+        body = ConfigSection(name, 1) if root is None else _node(root, name)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{name}:{mark.line + 1 if mark else 1}"
         raise ConfigFault(f"it is not valid YAML ({error.problem})", where) from None
-    if not isinstance(body, Branch):
+    if not isinstance(body, ConfigSection):
         raise ConfigFault("it holds no mapping", f"{name}:1")
     defaults = body.items.pop("defaults", None)
-    if defaults is not None and not (isinstance(defaults, Leaf) and isinstance(defaults.value, list)):
+    if defaults is not None and not (isinstance(defaults, ConfigValue) and isinstance(defaults.value, list)):
         raise ConfigFault("its defaults are not a list", f"{name}:{defaults.line}")
     if defaults is None:
         return ConfigFile(name, body, None, 1, _package(text))
@@ -91,7 +93,7 @@ def read_config(path: Path, name: str) -> ConfigFile:
 
 
 def _package(text: str) -> str | None:
-    """Hydra reads the directive from the comments the file begins with."""
+    """Return the package that the comments at the beginning of the file set, or None."""
     for line in text.splitlines():
         if line.strip() and not line.startswith("#"):
             return None
@@ -101,45 +103,49 @@ def _package(text: str) -> str | None:
 
 
 def _loader() -> Any:
-    return _Fast if _Fast is not None else _Slow
+    return _fast_loader if _fast_loader is not None else _PurePythonLoader
 
 
-class _Slow(yaml.SafeLoader):
+class _PurePythonLoader(yaml.SafeLoader):
     pass
 
 
-_Fast: Any = None
+_fast_loader: Any = None
 if hasattr(yaml, "CSafeLoader"):
 
-    class _FastLoader(yaml.CSafeLoader):
+    class _LibyamlLoader(yaml.CSafeLoader):
         pass
 
-    _Fast = _FastLoader
+    _fast_loader = _LibyamlLoader
 
-for _each in (_Slow, _Fast):
-    if _each is not None:
-        _each.add_implicit_resolver(f"{_TAG}float", _FLOAT, list("-+0123456789."))
-        _each.yaml_implicit_resolvers = {
+for _loader_class in (_PurePythonLoader, _fast_loader):
+    if _loader_class is not None:
+        _loader_class.add_implicit_resolver(f"{_TAG}float", _FLOAT, list("-+0123456789."))
+        _loader_class.yaml_implicit_resolvers = {
             first: [(tag, pattern) for tag, pattern in resolvers if tag != f"{_TAG}timestamp"]
-            for first, resolvers in _each.yaml_implicit_resolvers.items()
+            for first, resolvers in _loader_class.yaml_implicit_resolvers.items()
         }
 
 
-def _node(node: yaml.Node, file: str) -> Node:
+def _node(node: yaml.Node, file: str) -> ConfigNode:
     line = node.start_mark.line + 1
     if not isinstance(node, yaml.MappingNode):
-        return Leaf(_plain(node), file, line)
-    branch = Branch(file, line)
+        return ConfigValue(_plain(node), file, line)
+    branch = ConfigSection(file, line)
     for key, value in _pairs(node):
         child = _node(value, file)
-        # a section is where its key stands, not its first entry
-        child = Branch(file, key.start_mark.line + 1, child.items) if isinstance(child, Branch) else child
+        # the line of a section is that of its key, not of its first entry
+        child = (
+            ConfigSection(file, key.start_mark.line + 1, child.items)
+            if isinstance(child, ConfigSection)
+            else child
+        )
         branch.items[str(_plain(key))] = child
     return branch
 
 
 def _pairs(node: yaml.MappingNode) -> Iterator[tuple[yaml.Node, yaml.Node]]:
-    """The entries, those of `<<:` first, as anything written out replaces them."""
+    """Yield the entries; those of `<<:` come first, since explicit ones replace them."""
     for key, value in node.value:
         if key.tag == f"{_TAG}merge":
             for source in value.value if isinstance(value, yaml.SequenceNode) else [value]:
@@ -154,7 +160,7 @@ def _plain(node: yaml.Node) -> Any:
         return {_plain(key): _plain(value) for key, value in _pairs(node)}
     if isinstance(node, yaml.SequenceNode):
         return [_plain(item) for item in node.value]
-    make = yaml.constructor.SafeConstructor()
+    constructor = yaml.constructor.SafeConstructor()
     if not node.tag.startswith(_TAG):
-        return node.value  # a tag of Python's own, which nothing here runs
-    return make.construct_object(node)
+        return node.value  # a tag of Python; nothing here constructs its object
+    return constructor.construct_object(node)

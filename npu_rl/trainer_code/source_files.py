@@ -1,4 +1,7 @@
-"""The files of a code tree, which may be anybody's: to open a pipe would wait, to read a device never end."""
+"""Selection of the files of a code tree that can be read safely.
+
+A tree may hold anything: opening a pipe would block, and a device may never end.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,12 @@ _LARGEST = 16 * 1024 * 1024  # the largest of the pinned trees has 0.2 MB
 
 
 def source_files(paths: Iterable[Path]) -> list[Path]:
-    """Those that are files one can read, sorted."""
+    """Return the regular files of reasonable size, sorted."""
     return sorted(path for path in paths if is_source(path))
 
 
 def is_source(path: Path) -> bool:
-    """Whether it is a file of a size that a person or a generator writes."""
+    """Return whether a path is a regular file of reasonable size."""
     try:
         status = path.stat()
     except OSError:

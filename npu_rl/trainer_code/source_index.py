@@ -1,4 +1,4 @@
-"""The classes of a code tree, read from the source text without importing anything."""
+"""The modules and classes of a code tree, from its source text; nothing is imported."""
 
 from __future__ import annotations
 
@@ -10,12 +10,20 @@ from pathlib import Path
 
 from npu_rl.trainer_code.source_files import is_source, source_files
 
-_DEPTH = 12
+_MAX_DEPTH = 12
 
 
 @dataclass(frozen=True)
 class Module:
-    """One parsed file. names: what its top level defines or imports."""
+    """One parsed file.
+
+    Attributes:
+        dotted: Its name, such as `package.module`.
+        file: The path relative to the code.
+        package: Whether it is an `__init__.py`.
+        names: The statements that define or import each name of the top level.
+        stars: The modules from which it imports `*`.
+    """
 
     dotted: str
     file: str
@@ -25,7 +33,7 @@ class Module:
 
 
 @dataclass(frozen=True)
-class Field:
+class SourceField:
     """A field of a dataclass, or an argument of a function."""
 
     name: str
@@ -36,11 +44,12 @@ class Field:
 
     @property
     def where(self) -> str:
+        """The place as file:line."""
         return f"{self.module.file}:{self.line}"
 
 
 def parse(content: bytes) -> ast.Module | None:
-    """A Python file's syntax tree; None if it is none. What Python warns of in it is upstream's matter."""
+    """Return a Python file's syntax tree, or None if it has none. Warnings of its syntax are ignored."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -49,8 +58,8 @@ def parse(content: bytes) -> ast.Module | None:
             return None
 
 
-class Sources:
-    """A code folder's modules: each file is read and parsed once, when it is first asked for."""
+class SourceIndex:
+    """The modules of a code folder. Each file is read and parsed once, when it is needed."""
 
     def __init__(self, code: Path) -> None:
         self.code = code
@@ -59,7 +68,7 @@ class Sources:
         self._trees: dict[str, ast.Module | None] = {}
 
     def texts(self, folder: str) -> Mapping[str, bytes]:
-        """Every Python file below a folder of the code, by its name relative to the code."""
+        """Return every Python file below a folder of the code, by its path relative to the code."""
         if folder not in self._texts:
             paths = source_files((self.code / folder).rglob("*.py"))
             self._texts[folder] = {
@@ -68,7 +77,7 @@ class Sources:
         return self._texts[folder]
 
     def tree(self, file: str) -> ast.Module | None:
-        """The syntax tree of a file named relative to the code; None if it is no Python file."""
+        """Return the syntax tree of a file named relative to the code, or None if it is no Python file."""
         if file not in self._trees:
             known = next((texts[file] for texts in self._texts.values() if file in texts), None)
             path = self.code / file
@@ -77,77 +86,77 @@ class Sources:
         return self._trees[file]
 
     def module(self, dotted: str) -> Module | None:
-        """The module, or None if the folder has no such (readable) file."""
+        """Return the module, or None if the folder has no such readable file."""
         if dotted not in self._modules:
             self._modules[dotted] = self._parse(dotted)
         return self._modules[dotted]
 
     def find(self, dotted: str) -> tuple[Module, ast.stmt] | None:
-        """What `package.module.Name` is: its class, function or assignment, imports followed."""
+        """Return the class, function or assignment `package.module.Name`, through imports, or None."""
         holder, _, name = dotted.rpartition(".")
         module = self.module(holder) if holder else None
-        return self.named(module, name) if module else None
+        return self.find_in_module(module, name) if module else None
 
-    def named(self, module: Module, name: str, depth: int = 0) -> tuple[Module, ast.stmt] | None:
-        """What a name at the top level of a module stands for."""
+    def find_in_module(self, module: Module, name: str, depth: int = 0) -> tuple[Module, ast.stmt] | None:
+        """Return the definition of a name at the top level of a module, through imports, or None."""
         statement = module.names.get(name)
-        if depth > _DEPTH:
+        if depth > _MAX_DEPTH:
             return None
         if isinstance(statement, ast.ImportFrom):
-            origin = _absolute(module, statement)
+            origin = _imported_module(module, statement)
             real = next(item.name for item in statement.names if (item.asname or item.name) == name)
             source = self.module(origin)
-            return self.named(source, real, depth + 1) if source else None
+            return self.find_in_module(source, real, depth + 1) if source else None
         if statement is not None:
             return module, statement
         for star in module.stars:
             source = self.module(star)
-            found = self.named(source, name, depth + 1) if source else None
+            found = self.find_in_module(source, name, depth + 1) if source else None
             if found:
                 return found
         return None
 
-    def fields(self, dotted: str) -> dict[str, Field] | None:
-        """The fields of a dataclass, those of its bases in the tree first. None if it isn't a class here."""
+    def fields(self, dotted: str) -> dict[str, SourceField] | None:
+        """Return the fields of a dataclass, those of its bases in the tree first; None if there is no such class."""
         found = self.find(dotted)
         if found is None or not isinstance(found[1], ast.ClassDef):
             return None
-        return self.fields_of(found[0], found[1])
+        return self.fields_of_class(found[0], found[1])
 
-    def fields_of(self, module: Module, node: ast.ClassDef, depth: int = 0) -> dict[str, Field]:
-        """The fields of a class found before."""
-        result: dict[str, Field] = {}
+    def fields_of_class(self, module: Module, node: ast.ClassDef, depth: int = 0) -> dict[str, SourceField]:
+        """Return the fields of a class, those of its bases in the tree first."""
+        result: dict[str, SourceField] = {}
         for base in reversed(node.bases):
-            found = self.expression(module, base) if depth < _DEPTH else None
+            found = self.find_expression(module, base) if depth < _MAX_DEPTH else None
             if found and isinstance(found[1], ast.ClassDef):
-                result.update(self.fields_of(found[0], found[1], depth + 1))
+                result.update(self.fields_of_class(found[0], found[1], depth + 1))
         for item in node.body:
             if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
                 name, annotation = item.target.id, item.annotation
-                if not _is_of_the_class(annotation):
-                    result[name] = Field(name, annotation, item.value, module, item.lineno)
+                if not _is_class_variable(annotation):
+                    result[name] = SourceField(name, annotation, item.value, module, item.lineno)
         return result
 
-    def arguments(self, dotted: str, method: str) -> dict[str, Field]:
-        """The named arguments of a class's method; {} if it isn't there."""
+    def arguments(self, dotted: str, method: str) -> dict[str, SourceField]:
+        """Return the named arguments of a class's method; empty if there is no such method."""
         found = self.find(dotted)
         if found is None or not isinstance(found[1], ast.ClassDef):
             return {}
         for item in found[1].body:
             if isinstance(item, ast.FunctionDef) and item.name == method:
                 given = [*item.args.posonlyargs, *item.args.args][1:] + item.args.kwonlyargs
-                return {a.arg: Field(a.arg, a.annotation, None, found[0], a.lineno) for a in given}
+                return {a.arg: SourceField(a.arg, a.annotation, None, found[0], a.lineno) for a in given}
         return {}
 
-    def expression(self, module: Module, node: ast.expr) -> tuple[Module, ast.stmt] | None:
-        """What `Name` or `module.Name` in a module's text stands for."""
+    def find_expression(self, module: Module, node: ast.expr) -> tuple[Module, ast.stmt] | None:
+        """Return the definition of `Name` or `module.Name` in a module's text, or None."""
         if isinstance(node, ast.Name):
-            return self.named(module, node.id)
+            return self.find_in_module(module, node.id)
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             statement = module.names.get(node.value.id)
             if isinstance(statement, ast.ImportFrom):
                 real = next(i.name for i in statement.names if (i.asname or i.name) == node.value.id)
-                return self.find(f"{_absolute(module, statement)}.{real}.{node.attr}")
+                return self.find(f"{_imported_module(module, statement)}.{real}.{node.attr}")
             if isinstance(statement, ast.Import):
                 real = next(i.name for i in statement.names if (i.asname or i.name) == node.value.id)
                 return self.find(f"{real}.{node.attr}")
@@ -165,12 +174,12 @@ class Sources:
 
 
 def module_name(file: str) -> str:
-    """The dotted name of a file named relative to the code."""
+    """Return the dotted name of a file named relative to the code."""
     return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def imported_names(node: ast.AST) -> dict[str, ast.stmt]:
-    """The names that imports inside a function give."""
+    """Return the imports inside of a function, by the names they define."""
     return {
         item.asname or item.name: statement
         for statement in ast.walk(node)
@@ -186,7 +195,7 @@ def _top_level(tree: ast.Module, module: Module) -> tuple[dict[str, ast.stmt], t
         if isinstance(statement, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             names[statement.name] = statement
         elif isinstance(statement, ast.ImportFrom) and statement.names[0].name == "*":
-            stars.append(_absolute(module, statement))
+            stars.append(_imported_module(module, statement))
         elif isinstance(statement, (ast.Import, ast.ImportFrom)):
             for item in statement.names:
                 names[item.asname or item.name] = statement
@@ -200,7 +209,7 @@ def _top_level(tree: ast.Module, module: Module) -> tuple[dict[str, ast.stmt], t
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements of a module, those under `if` and `try` too (TYPE_CHECKING, optional imports)."""
+    """Yield the statements of a module, also those under `if` and `try` (TYPE_CHECKING, optional imports)."""
     for statement in body:
         yield statement
         if isinstance(statement, ast.If):
@@ -210,7 +219,7 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
             yield from _statements([*handlers, *statement.orelse, *statement.body])
 
 
-def _absolute(module: Module, statement: ast.ImportFrom) -> str:
+def _imported_module(module: Module, statement: ast.ImportFrom) -> str:
     if not statement.level:
         return statement.module or ""
     parts = module.dotted.split(".")
@@ -218,8 +227,8 @@ def _absolute(module: Module, statement: ast.ImportFrom) -> str:
     return ".".join([*parts, statement.module] if statement.module else parts)
 
 
-def _is_of_the_class(annotation: ast.expr) -> bool:
-    """Whether it is a ClassVar, which is no field."""
+def _is_class_variable(annotation: ast.expr) -> bool:
+    """Return whether an annotation is a ClassVar, so that there is no field."""
     if isinstance(annotation, ast.Constant):
         return "ClassVar" in str(annotation.value)
     outer = annotation.value if isinstance(annotation, ast.Subscript) else annotation

@@ -1,1 +1,1 @@
-"""Which keys and values the trainer of a tree reads, and which line of its code reads each."""
+"""The keys and values that the trainer of a tree reads, each with the line of code that reads it."""

@@ -1,8 +1,8 @@
-"""Keys the trainer's code reads that no configuration file has, such as `data.seed`. The last resort.
+"""Usages in the trainer's code of keys that no configuration file has, such as `data.seed`.
 
-A read is `X.get("name")`, `X["name"]`, `X.name`, `getattr(X, "name")`, `"name" in X` or
-`OmegaConf.select(x, "section.name")`, where X is written so that it can be the section: `config.data`,
-`data_config`, or plain `config` where nothing says it is another one's.
+A usage is `X.get("name")`, `X["name"]`, `X.name`, `getattr(X, "name")`, `"name" in X` or `OmegaConf.select(x,
+"section.name")`, where the expression X can be the section: `config.data`, `data_config`, or plain `config` if
+nothing shows that it is another section.
 """
 
 from __future__ import annotations
@@ -12,21 +12,24 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
-from npu_rl.trainer_code.source_index import Sources
+from npu_rl.trainer_code.source_index import SourceIndex
 
 _CONFIGS = ("config", "cfg")
-_PREFIXED = re.compile(r"(.+)_(?:config|cfg|conf)")
+_SECTION_CONFIG = re.compile(r"(.+)_(?:config|cfg|conf)")
 _BUILDER = "omega_conf_to_dataclass"
 _FOREIGN = frozenset({"hf", "vllm", "generation"})  # hf_config and the like are of other libraries
-_NO_ROLES = frozenset({"trainer", "megatron", "model"})  # folders of everything, not of one section
+_SHARED_FOLDERS = frozenset({"trainer", "megatron", "model"})  # folders of everything, not of one section
 _METHODS = frozenset({"get", "pop", "items", "keys", "values", "copy", "update"})
 
 
 @dataclass(frozen=True)
 class KeyRead:
-    """One read. holder: the names X is written with, such as ("self", "config", "actor").
+    """One usage of a key.
 
-    certain: X is written as the section that was asked for, rather than as some configuration.
+    Attributes:
+        holder: The names in the expression before the key, such as ("self", "config", "actor").
+        name: The key's last name.
+        certain: Whether the expression names the section, rather than some configuration.
     """
 
     holder: tuple[str, ...]
@@ -37,16 +40,17 @@ class KeyRead:
 
     @property
     def where(self) -> str:
+        """The place as file:line."""
         return f"{self.file}:{self.line}"
 
 
-class CodeReads:
-    """The reads in the package of one module, other programs' left out.
+class CodeUsages:
+    """The usages in the package of one module, without those in other programs.
 
-    Files are parsed only if they hold the name asked for.
+    Only files that contain the name are parsed.
     """
 
-    def __init__(self, sources: Sources, module: str) -> None:
+    def __init__(self, sources: SourceIndex, module: str) -> None:
         self._sources = sources
         self._package = module.partition(".")[0]
         self._program = f"{module.replace('.', '/')}.py"
@@ -55,7 +59,12 @@ class CodeReads:
     def find(
         self, section: str, name: str, sections: Collection[str], holders: Collection[str]
     ) -> KeyRead | None:
-        """A read of `section.name`. sections: all of the configuration; holders: those that have the name."""
+        """Return a usage of `section.name`, or None.
+
+        Args:
+            sections: All sections of the configuration.
+            holders: The sections that have a key of this name.
+        """
         last = section.rpartition(".")[2]
         others = {other.rpartition(".")[2] for other in sections} - {last}
         possible: KeyRead | None = None
@@ -64,26 +73,26 @@ class CodeReads:
             for read in reads:
                 if read.name != name:
                     continue
-                if _names(read, last, aliases):
+                if _is_section_read(read, last, aliases):
                     return read
-                if possible is None and _may_name(read, last, others, aliases, bool(holders)):
+                if possible is None and _may_be_section_read(read, last, others, aliases, bool(holders)):
                     possible = replace(read, certain=False)
         return possible
 
-    def built_at(self, section: str) -> str | None:
-        """file:line where the trainer makes the section's dataclass from it, which refuses unknown fields."""
+    def builder_of(self, section: str) -> str | None:
+        """Return file:line where the trainer builds the section's dataclass, which refuses unknown fields, or None."""
         last = section.rpartition(".")[2]
         for file in self._files_with(_BUILDER):
             tree = self._sources.tree(file)
             for node in ast.walk(tree) if tree else ():
-                if isinstance(node, ast.Call) and node.args and _called(node) == _BUILDER:
-                    chain = _chain(node.args[0])
+                if isinstance(node, ast.Call) and node.args and _callee_name(node) == _BUILDER:
+                    chain = _name_chain(node.args[0])
                     if len(chain) > 1 and chain[-1] == last and any("config" in part for part in chain[:-1]):
                         return f"{file}:{node.lineno}"
         return None
 
     def _files_with(self, name: str) -> Iterator[str]:
-        """The files that have the name, the program itself first."""
+        """Yield the files that contain the name, the program itself first."""
         word = re.compile(rb"\b" + re.escape(name.encode()) + rb"\b")
         files = self._sources.texts(self._package)
         for file in sorted(files, key=lambda file: file != self._program):
@@ -99,45 +108,45 @@ class CodeReads:
         return self._parsed[file]
 
 
-def _names(read: KeyRead, last: str, aliases: dict[str, set[str]]) -> bool:
-    """Whether the holder is written as this section."""
+def _is_section_read(read: KeyRead, last: str, aliases: dict[str, set[str]]) -> bool:
+    """Return whether the expression before the key names this section."""
     *before, base = read.holder
     if base == last and any(part in _CONFIGS or part.endswith("config") for part in before):
         return True
-    prefixed = _PREFIXED.fullmatch(base)
+    prefixed = _SECTION_CONFIG.fullmatch(base)
     return bool(prefixed and prefixed[1] == last) or last in aliases.get(base, ())
 
 
-def _may_name(
+def _may_be_section_read(
     read: KeyRead, last: str, others: Collection[str], aliases: dict[str, set[str]], elsewhere: bool
 ) -> bool:
-    """Whether the holder is some configuration that isn't known to be another section.
+    """Return whether the expression before the key is a configuration that isn't known to be another section.
 
-    A file whose path names a section (`workers/rollout/`) reads that one. A name that other sections have too
+    A file whose path names a section (`workers/rollout/`) reads that one. A name that other sections have, too,
     counts only there.
     """
     base, words = read.holder[-1], set(re.split(r"[/_.]", read.file))
-    prefixed = _PREFIXED.fullmatch(base)
+    prefixed = _SECTION_CONFIG.fullmatch(base)
     if aliases.get(base, set()) & set(others) or (prefixed and prefixed[1] in others):
         return False
     if base not in _CONFIGS and (not prefixed or prefixed[1] in _FOREIGN):
         return False
     if last in words:
         return True
-    return not elsewhere and not words & (set(others) - _NO_ROLES)
+    return not elsewhere and not words & (set(others) - _SHARED_FOLDERS)
 
 
 def _all_reads(tree: ast.Module, file: str) -> Iterator[KeyRead]:
     for node in ast.walk(tree):
-        for holder, name in _read(node):
-            chain = _chain(holder)
+        for holder, name in _reads_in_node(node):
+            chain = _name_chain(holder)
             if chain:
                 yield KeyRead(chain, name, file, getattr(node, "lineno", 1))
 
 
-def _read(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
+def _reads_in_node(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
     if isinstance(node, ast.Call):
-        texts = [_text(argument) for argument in node.args]
+        texts = [_string(argument) for argument in node.args]
         if isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "pop") and texts and texts[0]:
             yield node.func.value, texts[0]
         elif isinstance(node.func, ast.Name) and node.func.id in ("getattr", "hasattr") and len(texts) > 1:
@@ -154,45 +163,45 @@ def _read(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
             for section in sections:
                 holder = ast.Attribute(holder, section, ast.Load())
             yield holder, name
-    elif isinstance(node, ast.Subscript) and (key := _text(node.slice)):
+    elif isinstance(node, ast.Subscript) and (key := _string(node.slice)):
         yield node.value, key
     elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and node.attr not in _METHODS:
         yield node.value, node.attr
     elif isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
-        yield from ((node.comparators[0], key) for key in [_text(node.left)] if key)
+        yield from ((node.comparators[0], key) for key in [_string(node.left)] if key)
 
 
-def _chain(node: ast.expr) -> tuple[str, ...]:
-    """The names of `self.config.actor`, `config["actor"]` or `config.get("actor", {})`; empty for others."""
+def _name_chain(node: ast.expr) -> tuple[str, ...]:
+    """Return the names of `self.config.actor`, `config["actor"]` or `config.get("actor", {})`; empty for others."""
     if isinstance(node, ast.Name):
         return (node.id,)
     if isinstance(node, ast.Attribute):
-        before = _chain(node.value)
+        before = _name_chain(node.value)
         return (*before, node.attr) if before else ()
     if isinstance(node, ast.BoolOp):
-        return _chain(node.values[0])
-    for holder, name in _read(node) if isinstance(node, (ast.Subscript, ast.Call)) else ():
-        before = _chain(holder)
+        return _name_chain(node.values[0])
+    for holder, name in _reads_in_node(node) if isinstance(node, (ast.Subscript, ast.Call)) else ():
+        before = _name_chain(holder)
         return (*before, name) if before else ()
     return ()
 
 
 def _aliases(tree: ast.Module) -> dict[str, set[str]]:
-    """`x = config.data` and `self.x = config.get("data")`: x -> {"data"}."""
+    """Return the sections that names stand for: x -> {"data"} for `x = config.data` or `self.x = config["data"]`."""
     result: dict[str, set[str]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
-            target, value = _chain(node.targets[0]), _chain(node.value)
+            target, value = _name_chain(node.targets[0]), _name_chain(node.value)
             if target and len(value) > 1 and any(p in _CONFIGS or p.endswith("config") for p in value[:-1]):
                 result.setdefault(target[-1], set()).add(value[-1])
     return result
 
 
-def _called(node: ast.Call) -> str:
+def _callee_name(node: ast.Call) -> str:
     return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
 
 
-def _text(node: ast.expr) -> str | None:
+def _string(node: ast.expr) -> str | None:
     return (
         node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value else None
     )

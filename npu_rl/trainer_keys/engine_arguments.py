@@ -10,40 +10,49 @@ from pathlib import Path
 
 from npu_rl.config.suggest import nearest
 from npu_rl.trainer_code.source_files import source_files
-from npu_rl.trainer_code.source_index import Field, Sources, parse
-from npu_rl.trainer_keys.engine_call import ADAPTATION, EngineCall, engine_call
-from npu_rl.trainer_keys.resolution import Verdict, unknown
-from npu_rl.trainer_keys.value_flow import enumeration
-from npu_rl.trainer_keys.value_types import Kinds, of_field
+from npu_rl.trainer_code.source_index import SourceField, SourceIndex, parse
+from npu_rl.trainer_keys.engine_call import ADAPTATION, EngineCall, find_engine_call
+from npu_rl.trainer_keys.resolution import KeyResolution, unknown
+from npu_rl.trainer_keys.value_flow import enumeration_values
+from npu_rl.trainer_keys.value_types import ExpectedType, field_type
 
 _ENGINE = "vllm.engine.arg_utils.EngineArgs"
-_FORMAT = "load_format"
+_LOAD_FORMAT = "load_format"
 _ADDITIONAL = "additional_config"
 # Platform plugins add choices of their own to these.
-_OPEN = frozenset({"quantization", "device"})
+_EXTENSIBLE = frozenset({"quantization", "device"})
 
 
 @dataclass(frozen=True)
 class _Options:
-    """The keys one mapping of additional_config is asked for. more: it is also read as a whole."""
+    """The keys that vllm-ascend reads from one mapping of additional_config.
+
+    Attributes:
+        keys: file:line of the code that reads each.
+        read_whole: Whether the mapping is also read as a whole.
+    """
 
     keys: Mapping[str, str]
-    more: bool
+    read_whole: bool
 
 
 class EngineArguments:
-    """The engine's readers in a code folder."""
+    """The arguments of vLLM's engine in one code folder."""
 
-    def __init__(self, code: Path, sources: Sources, switched_off: Collection[str] = ()) -> None:
+    def __init__(self, code: Path, sources: SourceIndex, switched_off: Collection[str] = ()) -> None:
         self._code = code
         self._sources = sources
-        self._merged = ADAPTATION not in switched_off
+        self._adapted = ADAPTATION not in switched_off
         self._calls: dict[object, EngineCall] = {}
 
-    def look(self, section: str, names: tuple[str, ...], mode: object) -> Verdict:
-        """Who reads `section.name...`. mode: the rollout's, whose call of the engine fixes some arguments."""
+    def resolve(self, section: str, names: tuple[str, ...], mode: object) -> KeyResolution:
+        """Resolve `section.name...`.
+
+        Args:
+            mode: The rollout's mode, whose call of the engine fixes some arguments.
+        """
         if names[0] == _ADDITIONAL and len(names) > 1:
-            return self._additional(f"{section}.{_ADDITIONAL}", names[1:])
+            return self._resolve_additional(f"{section}.{_ADDITIONAL}", names[1:])
         name = names[0]
         fixed = self._call(mode).fixed.get(name)
         if fixed is not None:
@@ -52,61 +61,63 @@ class EngineArguments:
                 f"the trainer passes {name} to vLLM itself ({fixed.where}), so a recipe can't", own
             )
         if self._fields is None:
-            return Verdict(True, unchecked="vLLM (there is no vllm in the code)")
+            return KeyResolution(True, unchecked="vLLM (there is no vllm in the code)")
         field = self._fields.get(name)
         if field is None:
             near = nearest(name, self._fields)
             return unknown(f"vLLM's engine has no argument {name}", near and f"{section}.{near}")
         if len(names) > 1:
-            return Verdict(True, where=field.where)
-        return Verdict(True, kinds=self._kinds(field), where=field.where)
+            return KeyResolution(True, where=field.where)
+        return KeyResolution(True, expected=self._expected_type(field), where=field.where)
 
-    def of_rollout(self, name: str, mode: object) -> Verdict | None:
-        """What vLLM takes for `rollout.name`, which the trainer passes to it as it is; None if it doesn't."""
-        if name == _FORMAT:
-            passed = _FORMAT in self._call(mode).fixed and mode != "async"  # vllm_async_server passes auto
-            return self._formats if passed else None
+    def resolve_rollout_key(self, name: str, mode: object) -> KeyResolution | None:
+        """Resolve `rollout.name` if the trainer passes its value unchanged to vLLM; else return None."""
+        if name == _LOAD_FORMAT:
+            passed = (
+                _LOAD_FORMAT in self._call(mode).fixed and mode != "async"
+            )  # vllm_async_server passes auto
+            return self._load_formats if passed else None
         for argument, fixed in self._call(mode).fixed.items():
             field = (self._fields or {}).get(argument)
             if fixed.own == name and fixed.unchanged and field is not None:
-                return Verdict(True, kinds=self._kinds(field), where=field.where)
+                return KeyResolution(True, expected=self._expected_type(field), where=field.where)
         return None
 
     @cached_property
-    def _formats(self) -> Verdict | None:
-        """vLLM's names of load formats, which it makes an enumeration of; None where the tree shows none."""
+    def _load_formats(self) -> KeyResolution | None:
+        """The names of vLLM's load formats, from its enumeration; None if the tree has none."""
         found = self._sources.find("vllm.config.LoadFormat")
-        names = enumeration(found[1]) if found else None
+        names = enumeration_values(found[1]) if found else None
         if found is None or not names:
             return None
-        kinds = Kinds(frozenset({"text"}), tuple(names))
-        return Verdict(True, kinds=kinds, where=f"{found[0].file}:{found[1].lineno}")
+        expected = ExpectedType(frozenset({"text"}), tuple(names))
+        return KeyResolution(True, expected=expected, where=f"{found[0].file}:{found[1].lineno}")
 
-    def _kinds(self, field: Field) -> Kinds:
-        kinds = of_field(field, self._sources)
-        return replace(kinds, choices=()) if field.name in _OPEN else kinds
+    def _expected_type(self, field: SourceField) -> ExpectedType:
+        expected = field_type(field, self._sources)
+        return replace(expected, choices=()) if field.name in _EXTENSIBLE else expected
 
     @cached_property
-    def _fields(self) -> Mapping[str, Field] | None:
+    def _fields(self) -> Mapping[str, SourceField] | None:
         return self._sources.fields(_ENGINE)
 
     def _call(self, mode: object) -> EngineCall:
         if mode not in self._calls:
-            self._calls[mode] = engine_call(self._sources, mode, self._merged)
+            self._calls[mode] = find_engine_call(self._sources, mode, self._adapted)
         return self._calls[mode]
 
-    def _additional(self, section: str, names: tuple[str, ...]) -> Verdict:
+    def _resolve_additional(self, section: str, names: tuple[str, ...]) -> KeyResolution:
         if not self._options:
-            return Verdict(True, unchecked="vllm-ascend (there is no vllm_ascend in the code)")
+            return KeyResolution(True, unchecked="vllm-ascend (there is no vllm_ascend in the code)")
         holder, name = (_ADDITIONAL, names[0]) if len(names) == 1 else (names[-2], names[-1])
         options = self._options.get(holder)
         if options is None:
             top = self._options[_ADDITIONAL].keys
             if names[0] in top:
-                return Verdict(True, where=top[names[0]])
+                return KeyResolution(True, where=top[names[0]])
             holder, name, options = _ADDITIONAL, names[0], self._options[_ADDITIONAL]
-        if name in options.keys or (options.more and holder != _ADDITIONAL):
-            return Verdict(True, where=options.keys.get(name))
+        if name in options.keys or (options.read_whole and holder != _ADDITIONAL):
+            return KeyResolution(True, where=options.keys.get(name))
         above = names[:-1] if holder != _ADDITIONAL else ()
         near = nearest(name, options.keys)
         right = near and ".".join((section, *above, near))
@@ -114,37 +125,41 @@ class EngineArguments:
 
     @cached_property
     def _options(self) -> dict[str, _Options]:
-        """Each mapping vllm-ascend reads options from, by the name it has there."""
+        """The mappings that vllm-ascend reads options from, by name."""
         keys: dict[str, dict[str, str]] = {}
-        more: set[str] = set()
+        read_whole: set[str] = set()
         for path in source_files((self._code / "vllm_ascend").rglob("*.py")):
             content = path.read_bytes()
             if _ADDITIONAL.encode() not in content:
                 continue
             file = path.relative_to(self._code).as_posix()
-            for holder, name, line in _asked(content):
+            for holder, name, line in _option_reads(content):
                 if name is None:
-                    more.add(holder)
+                    read_whole.add(holder)
                 else:
                     keys.setdefault(holder, {}).setdefault(name, f"{file}:{line}")
         reached = {_ADDITIONAL, *keys.get(_ADDITIONAL, {})}
-        result = {name: _Options(keys.get(name, {}), name in more) for name in reached if name in keys}
+        result = {name: _Options(keys.get(name, {}), name in read_whole) for name in reached if name in keys}
         return result if _ADDITIONAL in result else {}
 
 
-def _asked(content: bytes) -> list[tuple[str, str | None, int]]:
-    """`holder.get("name")`, `holder["name"]`; None for `holder.items()`."""
+def _option_reads(content: bytes) -> list[tuple[str, str | None, int]]:
+    """Return mapping, key and line of each `mapping.get("key")`, `mapping["key"]` and, key None, `mapping.items()`."""
     result: list[tuple[str, str | None, int]] = []
     for node in _nodes(content):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            holder = _last(node.func.value)
+            holder = _last_name(node.func.value)
             first = node.args[0] if node.args else None
             if holder and node.func.attr == "get" and isinstance(first, ast.Constant):
                 result.append((holder, str(first.value), node.lineno))
             elif holder and node.func.attr == "items":
                 result.append((holder, None, node.lineno))
-        elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and _last(node.value):
-            result.append((_last(node.value) or "", str(node.slice.value), node.lineno))
+        elif (
+            isinstance(node, ast.Subscript)
+            and isinstance(node.slice, ast.Constant)
+            and _last_name(node.value)
+        ):
+            result.append((_last_name(node.value) or "", str(node.slice.value), node.lineno))
     return result
 
 
@@ -153,7 +168,7 @@ def _nodes(content: bytes) -> Iterator[ast.AST]:
     return ast.walk(tree) if tree else iter(())
 
 
-def _last(node: ast.expr) -> str | None:
+def _last_name(node: ast.expr) -> str | None:
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else None

@@ -1,6 +1,6 @@
-"""A recipe's keys and values against the code it is for: every key has a reader, every value may be one.
+"""Check of a recipe's keys and values against the code of a tree.
 
-Nothing is imported from that code, and nothing of it is run. Sizes are `plan`'s.
+Nothing of that code is imported or run. Whether the sizes fit is left to `plan`.
 """
 
 from __future__ import annotations
@@ -13,115 +13,135 @@ from typing import Any, Protocol
 from npu_rl.config.finding import Finding, Severity
 from npu_rl.config.problems import KeyPath, dotted
 from npu_rl.config.suggest import nearest
-from npu_rl.recipes.benchmark_only import HINT, spoiled
-from npu_rl.recipes.key_map import choices_of, out_of_range, word_for
-from npu_rl.recipes.reserved_keys import owned, owned_by
+from npu_rl.recipes.benchmark_only import HINT, find_benchmark_settings
+from npu_rl.recipes.key_map import allowed_names, check_range, recipe_key_of
+from npu_rl.recipes.reserved_keys import find_replacement, reserved_keys
 from npu_rl.recipes.schema import Recipe
-from npu_rl.recipes.trainer_settings import OVERRIDES, Setting, config_name, flat, merged, settings, unheard
+from npu_rl.recipes.trainer_settings import (
+    OVERRIDES,
+    Setting,
+    config_name,
+    flatten_mappings,
+    keys_without_effect,
+    last_settings,
+    list_settings,
+)
 from npu_rl.trainer_code.adaptation_switches import known_switches, switches_in_code
-from npu_rl.trainer_code.hydra_yaml import ConfigFault, ModuleFault
-from npu_rl.trainer_keys.key_resolver import Readers
-from npu_rl.trainer_keys.resolution import Verdict
+from npu_rl.trainer_code.answer_cache import AnswerCache
+from npu_rl.trainer_code.config_tree import ConfigFault, ModuleFault
+from npu_rl.trainer_keys.key_resolver import KeyResolver
+from npu_rl.trainer_keys.resolution import KeyResolution
 
 
-class Said(Protocol):
-    """A recipe that was loaded, and who wrote each of its keys."""
+class RecipeWithOrigins(Protocol):
+    """A loaded recipe and the origin of each of its keys."""
 
     @property
-    def recipe(self) -> Recipe: ...
+    def recipe(self) -> Recipe:
+        """The recipe."""
 
-    def where(self, *path: str | int) -> str: ...
+    def where(self, *path: str | int) -> str:
+        """Return the place where a key was set, as file:line."""
 
 
-def read_trainer(recipe: Recipe, code: Path | None) -> Readers | ConfigFault | None:
-    """Read the trainer's configuration in a code folder, once; or say why it can't be read. None without a folder."""
+def read_trainer(
+    recipe: Recipe, code: Path | None, answers: AnswerCache | None = None
+) -> KeyResolver | ConfigFault | None:
+    """Read the trainer's configuration in a code folder, once.
+
+    Returns:
+        The resolver of its keys, the fault that prevents reading it, or None without a folder.
+    """
     if code is None:
         return None
-    given = {setting.key: setting.value for setting in flat(settings(recipe))}
+    given = {setting.key: setting.value for setting in flatten_mappings(list_settings(recipe))}
     try:
         off = [slug for slug, on in recipe.adaptations.items() if not on]
-        return Readers(code, recipe.trainer.module, config_name(recipe), given, off)
+        return KeyResolver(code, recipe.trainer.module, config_name(recipe), given, off, answers)
     except ConfigFault as fault:
         return fault
 
 
-def check_keys(loaded: Said, trainer: Readers | ConfigFault | None, code: Path | None) -> list[Finding]:
+def check_keys(
+    loaded: RecipeWithOrigins, trainer: KeyResolver | ConfigFault | None, code: Path | None
+) -> list[Finding]:
     """Find what is wrong with a recipe's keys and values.
 
     Args:
         loaded: The recipe.
-        trainer: What `read_trainer` read; None without a workspace checks less.
+        trainer: The result of `read_trainer`; without a workspace (None) less is checked.
         code: The workspace's code folder, if there is one.
     """
-    return _Check(loaded, trainer, code).findings()
+    return _KeyChecker(loaded, trainer, code).findings()
 
 
-class _Check:
-    def __init__(self, loaded: Said, trainer: Readers | ConfigFault | None, code: Path | None) -> None:
+class _KeyChecker:
+    def __init__(
+        self, loaded: RecipeWithOrigins, trainer: KeyResolver | ConfigFault | None, code: Path | None
+    ) -> None:
         self._loaded = loaded
         self._recipe = loaded.recipe
         self._trainer = trainer
         self._code = code
         self._found: list[Finding] = []
-        self._settings = list(flat(settings(loaded.recipe)))
+        self._settings = list(flatten_mappings(list_settings(loaded.recipe)))
 
     def findings(self) -> list[Finding]:
-        self._unheard()
-        self._owned()
-        self._twice()
-        self._adaptations()
-        self._benchmark()
+        self._check_effect()
+        self._check_reserved()
+        self._check_set_twice()
+        self._check_adaptations()
+        self._check_benchmark()
         if isinstance(self._trainer, ConfigFault):
             fault = self._trainer
             path = ("trainer", "module" if isinstance(fault, ModuleFault) else "config")
             self._error(path, "", f"{fault} ({fault.where})", "trainer-config")
         elif self._trainer is not None:
-            self._keys(self._trainer)
+            self._check_keys(self._trainer)
         return self._found
 
-    def _keys(self, readers: Readers) -> None:
+    def _check_keys(self, resolver: KeyResolver) -> None:
         for setting in self._settings:
-            verdict = readers.look(setting.key)
-            if not verdict.known:
-                self._unknown(setting, verdict)
+            resolution = resolver.resolve(setting.key)
+            if not resolution.known:
+                self._report_unknown(setting, resolution)
                 continue
-            if verdict.message:
-                self._note(setting.path, setting.key, verdict.message, "key-read-elsewhere")
-            if verdict.section:
-                self._section(setting, readers)
+            if resolution.message:
+                self._note(setting.path, setting.key, resolution.message, "key-read-elsewhere")
+            if resolution.section:
+                self._check_section(setting, resolver)
             else:
-                self._value(setting, verdict, readers)
-        readers.remember()
+                self._check_value(setting, resolution, resolver)
 
-    def _unknown(self, setting: Setting, verdict: Verdict) -> None:
+    def _report_unknown(self, setting: Setting, resolution: KeyResolution) -> None:
         fix = ""
-        if verdict.right:
-            right = word_for(verdict.right) or f"{OVERRIDES}.{verdict.right}"
+        if resolution.right:
+            right = recipe_key_of(resolution.right) or f"{OVERRIDES}.{resolution.right}"
             fix = f"write {right} in place of {_typed(setting.path)}"
-        self._error(setting.path, setting.key, verdict.message, "unknown-key", fix)
+        self._error(setting.path, setting.key, resolution.message, "unknown-key", fix)
 
-    def _value(self, setting: Setting, verdict: Verdict, readers: Readers) -> None:
-        """One fault of a value: its type, its range in a recipe, or what the code that reads it accepts."""
-        value, where = setting.value, f" ({verdict.where})" if verdict.where else ""
-        if wrong := verdict.kinds.wrong(value):
-            fix = self._nearest(setting, value, verdict.kinds.choices)
+    def _check_value(self, setting: Setting, resolution: KeyResolution, resolver: KeyResolver) -> None:
+        """Report the first fault of a value: its type, its range, or that the code raises on it."""
+        value, where = setting.value, f" ({resolution.where})" if resolution.where else ""
+        if wrong := resolution.expected.mismatch(value):
+            fix = self._suggest_value(setting, value, resolution.expected.choices)
             self._error(setting.path, setting.key, f"{wrong}{where}", "invalid-value", fix)
-        elif setting.raw and (outside := out_of_range(setting.key, value)):
-            certain = word_for(setting.key) is not None
+        elif setting.from_overrides and (outside := check_range(setting.key, value)):
+            certain = recipe_key_of(setting.key) is not None
             message = f"{outside}, not {value}"
             self._error(setting.path, setting.key, message, "invalid-value", certain=certain)
-        elif refused := readers.refused(setting.key, value):
-            refused = replace(refused, names=self._words(setting, refused.names))
-            fix = self._nearest(setting, refused.value, refused.names)
+        elif refused := resolver.find_refused(setting.key, value):
+            refused = replace(refused, names=self._names_of_recipe_key(setting, refused.names))
+            fix = self._suggest_value(setting, refused.value, refused.names)
             message = f"{refused} ({refused.where})"
             self._error(setting.path, setting.key, message, "invalid-value", fix, refused.certain)
 
-    def _words(self, setting: Setting, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Those of the accepted names that the recipe's own key takes; all of them under `overrides`."""
-        own = () if setting.raw else choices_of(_typed(setting.path))
+    def _names_of_recipe_key(self, setting: Setting, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the accepted names that the recipe's own key accepts, too; all of them under `overrides`."""
+        own = () if setting.from_overrides else allowed_names(_typed(setting.path))
         return tuple(name for name in names if name in own) or names
 
-    def _nearest(self, setting: Setting, wrong: Any, names: Collection[str]) -> str:
+    def _suggest_value(self, setting: Setting, wrong: Any, names: Collection[str]) -> str:
         near = nearest(wrong, names) if isinstance(wrong, str) else None
         if len(names) == 1:
             (near,) = names
@@ -132,38 +152,40 @@ class _Check:
         text = f"[{', '.join(map(str, right))}]" if isinstance(right, list) else right
         return f"set {_typed(setting.path)} to {text}"
 
-    def _section(self, setting: Setting, readers: Readers) -> None:
-        """A section is set as a whole only by a mapping, or left empty."""
+    def _check_section(self, setting: Setting, resolver: KeyResolver) -> None:
+        """Report a section that is set to something other than a mapping or nothing."""
         if setting.value is None or setting.value == {}:
             return
-        names = ", ".join(readers.tree.children(setting.key)[:6])
+        names = ", ".join(resolver.tree.children(setting.key)[:6])
         message = f"{setting.key} is a section, not a value" + (f"; it has {names}, ..." if names else "")
         self._error(setting.path, setting.key, message, "invalid-value")
 
-    def _unheard(self) -> None:
+    def _check_effect(self) -> None:
         backend = self._recipe.actor.strategy
-        for path in unheard(self._recipe):
+        for path in keys_without_effect(self._recipe):
             self._error(path, "", f"{dotted(path)} has no effect with {backend}", "key-without-effect")
 
-    def _owned(self) -> None:
-        ours = owned(self._recipe)
+    def _check_reserved(self) -> None:
+        reserved = reserved_keys(self._recipe)
         for setting in self._settings:
-            instead = owned_by(setting.key, ours) if setting.raw else None
+            instead = find_replacement(setting.key, reserved) if setting.from_overrides else None
             if instead is not None:
                 message = f"{setting.key} is npu-rl's to set: {instead}"
                 self._error(setting.path, setting.key, message, "reserved-key")
 
-    def _twice(self) -> None:
-        """An override of what a section of the recipe says too."""
-        said = {setting.key: setting for setting in self._settings if not setting.raw}
+    def _check_set_twice(self) -> None:
+        """Note an override of a key that a section of the recipe sets, too."""
+        by_section = {setting.key: setting for setting in self._settings if not setting.from_overrides}
         for setting in self._settings:
-            first = said.get(setting.key)
-            if setting.raw and first and self._written(first.path):
-                message = f"{first.said_by} sets this key too ({self._loaded.where(*first.path)}); the override wins"
+            first = by_section.get(setting.key)
+            if setting.from_overrides and first and self._written(first.path):
+                message = (
+                    f"{first.origin} sets this key too ({self._loaded.where(*first.path)}); the override wins"
+                )
                 self._note(setting.path, setting.key, message, "key-set-twice")
 
     def _written(self, path: KeyPath) -> bool:
-        """Whether a person wrote the key, rather than the schema's default."""
+        """Return whether the key was written in a file, rather than set by the schema's default."""
         model: Any = self._recipe
         for name in path:
             if not hasattr(model, "model_fields_set"):
@@ -173,7 +195,7 @@ class _Check:
             model = getattr(model, str(name))
         return True
 
-    def _adaptations(self) -> None:
+    def _check_adaptations(self) -> None:
         wanted = self._recipe.adaptations
         if not wanted:
             return
@@ -188,11 +210,11 @@ class _Check:
                 message = f"there is no adaptation {slug!r} (known: {names})"
                 self._error(("adaptations", slug), "", message, "unknown-adaptation", fix)
 
-    def _benchmark(self) -> None:
-        """What must not be in a training is only let through where the recipe says that it is none."""
+    def _check_benchmark(self) -> None:
+        """Report settings that only a benchmark may have, unless the recipe is one."""
         if self._recipe.benchmark:
             return
-        for fault in spoiled(self._recipe, merged(self._settings)):
+        for fault in find_benchmark_settings(self._recipe, last_settings(self._settings)):
             self._error(fault.path, fault.key, fault.message, "benchmark-only", HINT)
 
     def _error(
@@ -220,5 +242,5 @@ class _Check:
 
 
 def _typed(path: KeyPath) -> str:
-    """A key as a person types it, on a command line too."""
+    """Return a key as it is written on a command line."""
     return ".".join(map(str, path))

@@ -1,25 +1,32 @@
-"""Who reads a key of the trainer: its configuration files, their dataclasses, the libraries' own classes, or
-some line of its code. Everything is read from the text of a code folder; nothing is imported."""
+"""Resolution of a key of the trainer to the code that reads it.
+
+That can be its configuration files, their dataclasses, the libraries' classes, or a line of its code. Everything is
+read as text; nothing is imported.
+"""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from npu_rl.config.suggest import nearest
-from npu_rl.trainer_code.hydra_config import ConfigTree, compose_files
-from npu_rl.trainer_code.hydra_entry import entry_point
-from npu_rl.trainer_code.source_index import Field, Module, Sources
-from npu_rl.trainer_keys.accepted_values import Choices, Refused
-from npu_rl.trainer_keys.code_usages import CodeReads
-from npu_rl.trainer_keys.engine_arguments import EngineArguments
-from npu_rl.trainer_keys.resolution import Verdict, unknown
-from npu_rl.trainer_keys.resolution_cache import Remembered
-from npu_rl.trainer_keys.transformer_keys import TransformerKeys
-from npu_rl.trainer_keys.value_types import ANY, Kinds, dataclass_of, of_default, of_field
+from npu_rl.trainer_code.answer_cache import AnswerCache
+from npu_rl.trainer_code.config_tree import ConfigTree
+from npu_rl.trainer_code.load_configuration import load_configuration
+from npu_rl.trainer_code.source_index import Module, SourceField, SourceIndex
+from npu_rl.trainer_keys.resolution import KeyResolution, RefusedValue, unknown
+from npu_rl.trainer_keys.resolution_cache import ResolutionCache
+from npu_rl.trainer_keys.value_types import ANY, ExpectedType, default_type, field_dataclass, field_type
+
+if TYPE_CHECKING:
+    from npu_rl.trainer_keys.accepted_values import AcceptedValues
+    from npu_rl.trainer_keys.code_usages import CodeUsages
+    from npu_rl.trainer_keys.engine_arguments import EngineArguments
+    from npu_rl.trainer_keys.transformer_keys import TransformerKeys
 
 _DDP = "megatron.core.distributed.distributed_data_parallel_config.DistributedDataParallelConfig"
 _OPTIMIZER = "megatron.core.optimizer.optimizer_config.OptimizerConfig"
@@ -31,18 +38,26 @@ _ROLLOUT = "actor_rollout_ref.rollout"
 
 
 @dataclass(frozen=True)
-class _Split:
-    """An unknown key as the deepest section the files have, and the names below it."""
+class _SplitKey:
+    """An unknown key, split at the configuration files.
+
+    Attributes:
+        section: The deepest section that the files have.
+        rest: The names below it.
+    """
 
     section: str
     rest: tuple[str, ...]
 
 
-class Readers:
-    """The readers of one configuration of a code folder. Raises ConfigFault if its files can't be read.
+class KeyResolver:
+    """Resolver of the keys of one configuration in a code folder.
 
-    given: all keys that are set, with their values; a reader may want another one beside the one that is asked for.
-    switched_off: the adaptations that are off. unchecked: section -> whose keys nothing here can judge, as looked at.
+    Attributes:
+        code: The code folder.
+        tree: The composed configuration.
+        sources: The parsed files of the folder.
+        unchecked: Sections whose keys can't be checked here, with the name of what reads them.
     """
 
     def __init__(
@@ -52,67 +67,114 @@ class Readers:
         config: str,
         given: Mapping[str, Any] | None = None,
         switched_off: Collection[str] = (),
+        answers: AnswerCache | None = None,
     ) -> None:
+        """Compose the configuration. Raises ConfigFault if its files can't be read.
+
+        Args:
+            code: The code folder.
+            module: The trainer's entry point.
+            config: The name of its Hydra configuration.
+            given: All keys that are set, with their values: some are only valid together with others.
+            switched_off: The adaptations that are off.
+            answers: The cache of answers on the code folder.
+        """
         self.code = code
-        self.tree: ConfigTree = compose_files(entry_point(code, module).folder, config, code)
-        self.sources = Sources(code)
+        self._answers = answers or AnswerCache(code)
+        self.tree: ConfigTree = load_configuration(code, module, config, self._answers)
+        self.sources = SourceIndex(code)
+        self._module = module
         self._given = given or {}
+        self._switched_off = switched_off
         self.unchecked: dict[str, str] = {}
-        self._reads = CodeReads(self.sources, module)
-        self._transformer = TransformerKeys(code, self.sources)
-        program = f"{module.replace('.', '/')}.py"
-        self._choices = Choices(self.sources, program, self.tree, self._backends)
-        self._engine = EngineArguments(code, self.sources, switched_off)
         rollout = [self._value(f"{_ROLLOUT}.{name}") for name in ("name", "mode")]
         depends_on = [module, config, sorted(switched_off), sorted(self._given), self._backends, rollout]
-        self._remembered = Remembered(code, depends_on)
+        self._cache = ResolutionCache(self._answers, depends_on)
 
-    def look(self, key: str) -> Verdict:
-        """Who knows a key (with every mapping's keys as keys of their own). Sections it can't judge: `unchecked`."""
-        value = self._given.get(key)
-        verdict = self._remembered.verdict(key, value)
-        if verdict is None:
-            verdict = self._look(key)
-            if verdict.right and not self._look(verdict.right).known:
-                verdict = replace(verdict, right="")
-            self._remembered.keep_verdict(key, value, verdict)
-        if verdict.unchecked:
-            self.unchecked.setdefault(key.rpartition(".")[0], verdict.unchecked)
-        return verdict
+    # Modules that follow a key through the code are imported for the first key that is not cached.
 
-    def _look(self, key: str) -> Verdict:
+    @cached_property
+    def _usages(self) -> CodeUsages:
+        from npu_rl.trainer_keys.code_usages import CodeUsages
+
+        return CodeUsages(self.sources, self._module)
+
+    @cached_property
+    def _transformer(self) -> TransformerKeys:
+        from npu_rl.trainer_keys.transformer_keys import TransformerKeys
+
+        return TransformerKeys(self.code, self.sources)
+
+    @cached_property
+    def _accepted_values(self) -> AcceptedValues:
+        from npu_rl.trainer_keys.accepted_values import AcceptedValues
+
+        program = f"{self._module.replace('.', '/')}.py"
+        return AcceptedValues(self.sources, program, self.tree, self._backends)
+
+    @cached_property
+    def _engine(self) -> EngineArguments:
+        from npu_rl.trainer_keys.engine_arguments import EngineArguments
+
+        return EngineArguments(self.code, self.sources, self._switched_off)
+
+    def resolve(self, key: str) -> KeyResolution:
+        """Resolve a key; keys of mappings are keys of their own, with dots.
+
+        A section whose keys can't be checked is added to `unchecked`.
+        """
+        resolution = self._cache.resolution(
+            key, self._given.get(key), lambda: self._resolve_with_suggestion(key)
+        )
+        if resolution.unchecked:
+            self.unchecked.setdefault(key.rpartition(".")[0], resolution.unchecked)
+        return resolution
+
+    def _resolve_with_suggestion(self, key: str) -> KeyResolution:
+        resolution = self._resolve(key)
+        if resolution.right and not self._resolve(resolution.right).known:
+            resolution = replace(resolution, right="")
+        return resolution
+
+    def _resolve(self, key: str) -> KeyResolution:
         if key.startswith("hydra."):
-            return Verdict(True)
+            return KeyResolution(True)
         entry = self.tree.entries.get(key)
         split = self._split(key)
         if entry is not None:
-            handed_on = None if entry.section else self._of_a_library(split)
-            if handed_on and handed_on.known and not handed_on.unchecked:
-                return handed_on
-            passed_on = self._of_the_engine(key)
-            if passed_on is not None:
-                return passed_on
-            return Verdict(True, section=entry.section, kinds=self._kinds_of(key), where=entry.where)
+            from_library = None if entry.section else self._resolve_in_library(split)
+            if from_library and from_library.known and not from_library.unchecked:
+                return from_library
+            from_engine = self._resolve_in_engine(key)
+            if from_engine is not None:
+                return from_engine
+            return KeyResolution(
+                True, section=entry.section, expected=self._expected_type(key), where=entry.where
+            )
         if "/" in key or "@" in key:
             return unknown(
                 f"unknown key {key}: a configuration group is chosen by `trainer: {{config: NAME}}`"
             )
-        return self._of_a_library(split) or self._of_a_dataclass(split) or self._of_the_code(split)
+        return (
+            self._resolve_in_library(split)
+            or self._resolve_in_dataclass(split)
+            or self._resolve_in_code(split)
+        )
 
-    def _of_the_engine(self, key: str) -> Verdict | None:
-        """A key of the rollout that vLLM gets as it is, if it is vLLM that generates."""
+    def _resolve_in_engine(self, key: str) -> KeyResolution | None:
+        """Resolve a key of the rollout that is passed unchanged to vLLM, if vLLM generates."""
         section, _, name = key.rpartition(".")
         text = isinstance(self._given.get(key), str)
         if section != _ROLLOUT or not text or self._value(f"{_ROLLOUT}.name") != "vllm":
             return None
         if name == "load_format" and (self._given[key].startswith("dummy") or not self._given[key].islower()):
             return None  # verl passes all of the first as dummy, vLLM lowers letters (vllm/config.py:1720@v0.9.1)
-        verdict = self._engine.of_rollout(name, self._value(f"{_ROLLOUT}.mode"))
-        return verdict if verdict and verdict.kinds.choices else None
+        resolution = self._engine.resolve_rollout_key(name, self._value(f"{_ROLLOUT}.mode"))
+        return resolution if resolution and resolution.expected.choices else None
 
     @property
     def _backends(self) -> tuple[str, str]:
-        """The training backend that runs and the one that doesn't, as the paths of their files name them."""
+        """The training backend that runs and the other one, as the paths of their files name them."""
         megatron = self._value("actor_rollout_ref.actor.strategy") == "megatron"
         return ("megatron", "fsdp") if megatron else ("fsdp", "megatron")
 
@@ -120,91 +182,92 @@ class Readers:
         entry = self.tree.entries.get(key)
         return self._given.get(key, entry.value if entry else None)
 
-    def refused(self, key: str, value: object) -> Refused | None:
-        """Why the code that reads a known key raises on a value; None if it accepts it, or doesn't show."""
-        known = self._remembered.refusal(key, value)
-        if known is not None:
-            return known[0]
-        refused = self._refused(key, value)
-        self._remembered.keep_refusal(key, value, refused)
-        return refused
+    def find_refused(self, key: str, value: object) -> RefusedValue | None:
+        """Return why the code that reads a known key raises on a value; None if it accepts it or doesn't show."""
+        return self._cache.refusal(key, value, lambda: self._find_refused(key, value))
 
-    def remember(self) -> None:
-        """Keep the answers for the next command."""
-        self._remembered.save()
+    def save_cache(self) -> None:
+        """Save the results for the next command."""
+        self._answers.save()
 
-    def _refused(self, key: str, value: object) -> Refused | None:
-        for place in (_TRANSFORMER, *_CLASSES):
-            _, found, name = key.partition(f".{place}.")
+    def _find_refused(self, key: str, value: object) -> RefusedValue | None:
+        for mapping in (_TRANSFORMER, *_CLASSES):
+            _, found, name = key.partition(f".{mapping}.")
             if found:
-                named = self._transformer.classes if place == _TRANSFORMER else (_CLASSES[place],)
-                classes = [c for c in map(self._class, named) if c]
-                return self._choices.of_library(name, value, classes)
+                named = self._transformer.classes if mapping == _TRANSFORMER else (_CLASSES[mapping],)
+                classes = [c for c in map(self._find_class, named) if c]
+                return self._accepted_values.check_library_key(name, value, classes)
         if key.startswith("hydra.") or f".{_ENGINE}." in key or f".{_MODEL}." in key:
             return None
-        target = self._target(key.rpartition(".")[0])
-        return self._choices.of_key(key, value, [target] if target else [])
+        target = self._target_class(key.rpartition(".")[0])
+        return self._accepted_values.check_key(key, value, [target] if target else [])
 
-    def _class(self, dotted: str) -> tuple[Module, ast.ClassDef] | None:
+    def _find_class(self, dotted: str) -> tuple[Module, ast.ClassDef] | None:
         found = self.sources.find(dotted)
         return (found[0], found[1]) if found and isinstance(found[1], ast.ClassDef) else None
 
-    def _kinds_of(self, key: str) -> Kinds:
-        """What the file's own value and the section's dataclass say a key takes."""
-        by_default = of_default(self.tree.entries[key].value)
+    def _expected_type(self, key: str) -> ExpectedType:
+        """Return the type of a key by its section's dataclass, or else by the default in the file."""
+        by_default = default_type(self.tree.entries[key].value)
         section, _, name = key.rpartition(".")
         fields = self._fields(section)
-        by_class = of_field(fields[name], self.sources) if fields and name in fields else ANY
-        return by_class if by_class.kinds else by_default
+        by_class = field_type(fields[name], self.sources) if fields and name in fields else ANY
+        return by_class if by_class.types else by_default
 
-    def _split(self, key: str) -> _Split:
+    def _split(self, key: str) -> _SplitKey:
         parts = key.split(".")
         for length in range(len(parts) - 1, -1, -1):
             section = ".".join(parts[:length])
             if not section or section in self.tree.entries:
-                return _Split(section, tuple(parts[length:]))
+                return _SplitKey(section, tuple(parts[length:]))
         raise AssertionError  # length 0 always is the top
 
-    def _of_a_library(self, split: _Split) -> Verdict | None:
-        """The keys a section hands on to Megatron-core, MindSpeed, vLLM, vllm-ascend or transformers."""
+    def _resolve_in_library(self, split: _SplitKey) -> KeyResolution | None:
+        """Resolve a key that is passed on to Megatron-core, MindSpeed, vLLM, vllm-ascend or transformers."""
         full = f"{split.section}." + ".".join(split.rest)
-        for place in (_TRANSFORMER, *_CLASSES, _ENGINE, _MODEL):
-            before, found, inside = f".{full}".partition(f".{place}.")
+        for mapping in (_TRANSFORMER, *_CLASSES, _ENGINE, _MODEL):
+            before, found, inside = f".{full}".partition(f".{mapping}.")
             if not found:
                 continue
             name = inside.split(".")
-            section = f"{before}.{place}".lstrip(".")
-            if place == _TRANSFORMER:
-                return self._transformer.look(section, inside, self._given)
-            if place == _ENGINE:
-                return self._engine.look(section, tuple(name), self._value(f"{_ROLLOUT}.mode"))
-            if place == _MODEL:
-                return self._of_the_model(section, name)
-            return self._of_a_class(section, _CLASSES[place], inside)
+            section = f"{before}.{mapping}".lstrip(".")
+            if mapping == _TRANSFORMER:
+                return self._transformer.resolve(section, inside, self._given)
+            if mapping == _ENGINE:
+                return self._engine.resolve(section, tuple(name), self._value(f"{_ROLLOUT}.mode"))
+            if mapping == _MODEL:
+                return self._resolve_in_model_config(section, name)
+            return self._resolve_in_class(section, _CLASSES[mapping], inside)
         return None
 
-    def _of_the_model(self, section: str, names: list[str]) -> Verdict:
-        """A key of config.json; Megatron's workers only read those below `model_config`."""
+    def _resolve_in_model_config(self, section: str, names: list[str]) -> KeyResolution:
+        """Resolve a key of config.json; Megatron's workers read only those below `model_config`."""
         below = self.tree.children(section)
         if not below or names[0] in below:
-            return Verdict(True, unchecked="transformers")
+            return KeyResolution(True, unchecked="transformers")
         inner = "model_config" if "model_config" in below else below[0]
         full = f"{section}.{'.'.join(names)}"
         return unknown(f"unknown key {full}", f"{section}.{inner}.{'.'.join(names)}")
 
-    def _of_a_class(self, section: str, dotted: str, name: str) -> Verdict:
+    def _resolve_in_class(self, section: str, dotted: str, name: str) -> KeyResolution:
         fields = self.sources.fields(dotted)
         short = dotted.rpartition(".")[2]
         if fields is None:
-            return Verdict(True, unchecked=f"{short} (there is no {dotted.rpartition('.')[0]} in the code)")
+            return KeyResolution(
+                True, unchecked=f"{short} (there is no {dotted.rpartition('.')[0]} in the code)"
+            )
         if name in fields:
-            return Verdict(True, kinds=of_field(fields[name], self.sources), where=fields[name].where)
+            return KeyResolution(
+                True, expected=field_type(fields[name], self.sources), where=fields[name].where
+            )
         near = nearest(name, fields)
         return unknown(f"{short} has no field {name}", near and f"{section}.{near}")
 
-    def _of_a_dataclass(self, split: _Split) -> Verdict | None:
-        """A field of the class a section names as its `_target_`, of one of its fields' classes, or a section
-        that is a mapping of anything there."""
+    def _resolve_in_dataclass(self, split: _SplitKey) -> KeyResolution | None:
+        """Resolve a field of the class that a section names as its `_target_`, or of the classes of its fields.
+
+        A field that is a mapping accepts any key.
+        """
         fields = self._fields(split.section)
         for index, name in enumerate(split.rest):
             field = fields.get(name) if fields else None
@@ -215,45 +278,46 @@ class Readers:
                 right = nearest(name, fields)
                 return unknown(f"unknown key {above}.{name}", right and f"{above}.{right}")
             if index == len(split.rest) - 1:
-                return Verdict(True, kinds=of_field(field, self.sources), where=field.where)
-            if of_field(field, self.sources).kinds - {"none"} == frozenset({"mapping"}):
-                return Verdict(True, where=field.where)
-            inner = dataclass_of(field, self.sources)
-            fields = self.sources.fields_of(*inner) if inner else None
+                return KeyResolution(True, expected=field_type(field, self.sources), where=field.where)
+            if field_type(field, self.sources).types - {"none"} == frozenset({"mapping"}):
+                return KeyResolution(True, where=field.where)
+            inner = field_dataclass(field, self.sources)
+            fields = self.sources.fields_of_class(*inner) if inner else None
         return None
 
-    def _fields(self, section: str) -> Mapping[str, Field] | None:
-        found = self._target(section)
-        return self.sources.fields_of(*found) if found else None
+    def _fields(self, section: str) -> Mapping[str, SourceField] | None:
+        found = self._target_class(section)
+        return self.sources.fields_of_class(*found) if found else None
 
-    def _target(self, section: str) -> tuple[Module, ast.ClassDef] | None:
+    def _target_class(self, section: str) -> tuple[Module, ast.ClassDef] | None:
         target = self.tree.entries.get(f"{section}._target_")
-        return self._class(target.value) if target and isinstance(target.value, str) else None
+        return self._find_class(target.value) if target and isinstance(target.value, str) else None
 
-    def _of_the_code(self, split: _Split) -> Verdict:
-        """A read in the trainer's code, or an error with the nearest right name."""
+    def _resolve_in_code(self, split: _SplitKey) -> KeyResolution:
+        """Resolve a key by its usages in the trainer's code."""
         name = split.rest[0]
         entry = self.tree.entries.get(split.section)
         full = ".".join([split.section, *split.rest]).lstrip(".")
         if entry is not None and not entry.section and entry.value is not None and not entry.interpolation:
             return unknown(f"unknown key {full}: {split.section} is a value, not a section ({entry.where})")
         if entry is not None and entry.section and not self.tree.children(split.section):
-            return Verdict(True, unchecked=f"whatever reads {split.section} ({entry.where})")
+            return KeyResolution(True, unchecked=f"whatever reads {split.section} ({entry.where})")
         sections = [key for key, value in self.tree.entries.items() if value.section]
-        read = self._reads.find(split.section, name, sections, self.tree.holders(name))
+        read = self._usages.find(split.section, name, sections, self.tree.holders(name))
         if read is None:
-            return self._nobody(split, full)
+            return self._unread_key(split, full)
         whole = f", which reads {name} as a whole" if len(split.rest) > 1 else ""
         message = f"known only to {read.where}{whole}"
         if self._fields(split.section):
             target = self.tree.entries[f"{split.section}._target_"].value
             message += f", but {target} has no such field"
-            if built := self._reads.built_at(split.section):
-                return unknown(f"{full} is {message} and is built from it at {built}")
-            return Verdict(True, message, where=read.where)
-        return Verdict(True, "" if read.certain else message, where=read.where)
+            if built_at := self._usages.builder_of(split.section):
+                return unknown(f"{full} is {message} and is built from it at {built_at}")
+            return KeyResolution(True, message, where=read.where)
+        return KeyResolution(True, "" if read.certain else message, where=read.where)
 
-    def _nobody(self, split: _Split, full: str) -> Verdict:
+    def _unread_key(self, split: _SplitKey, full: str) -> KeyResolution:
+        """Return the error for a key that nothing reads, with the nearest known key."""
         name = split.rest[0]
         inside = f"unknown key {full}"
         siblings = {*self.tree.children(split.section), *(self._fields(split.section) or {})} - {"_target_"}

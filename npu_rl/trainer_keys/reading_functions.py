@@ -1,6 +1,6 @@
-"""The functions that read a configuration key, found by the text of a read and then in the syntax tree.
+"""Search of the functions that read a configuration key, first by text, then in the syntax tree.
 
-Only the functions around a matching line are looked at: walking every tree would take seconds.
+Only functions around a matching line are examined: walking every tree would take seconds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 
-from npu_rl.trainer_code.source_index import Sources, module_name
+from npu_rl.trainer_code.source_index import SourceIndex, module_name
 from npu_rl.trainer_keys.value_flow import AnyFunction, ValueUse
 from npu_rl.trainer_keys.value_guards import expression_text
 
@@ -21,10 +21,10 @@ _CONFIGS = ("config", "cfg", "args")
 _FOREIGN = frozenset({"hf_config", "vllm_config", "generation_config"})  # of other libraries
 
 
-class KeyUses:
-    """The readers of keys in one code folder."""
+class ReadingFunctions:
+    """The functions of one code folder that read keys."""
 
-    def __init__(self, sources: Sources, program: str, unused: str = "") -> None:
+    def __init__(self, sources: SourceIndex, program: str, unused: str = "") -> None:
         self._sources = sources
         self._program = program
         package, folder = program.partition("/")[0], program.rpartition("/")[0]
@@ -34,7 +34,7 @@ class KeyUses:
 
     @cached_property
     def files(self) -> Mapping[str, bytes]:
-        """The trainer's files, without other programs and what belongs to another backend."""
+        """The trainer's files, without other programs and those of another backend."""
         return {
             file: text
             for folder in self._folders
@@ -43,10 +43,11 @@ class KeyUses:
             and not (self._unused and self._unused in file)
         }
 
-    def of_trainer(self, section: str, name: str, unique: bool) -> Iterator[ValueUse]:
-        """The functions of the trainer's package that read `section.name`.
+    def in_trainer(self, section: str, name: str, unique: bool) -> Iterator[ValueUse]:
+        """Yield the functions of the trainer's package that read `section.name`.
 
-        unique: no other section has a key of this name, so that `config.name` is this one too.
+        Args:
+            unique: Whether no other section has a key of this name, so that `config.name` is this one, too.
         """
         last = section.rpartition(".")[2]
         one_word = "_" not in name
@@ -59,8 +60,8 @@ class KeyUses:
 
         yield from self._reads(self.files, name, before, is_read)
 
-    def of_library(self, folder: str, name: str) -> Iterator[ValueUse]:
-        """The functions of a library that read `name` from its configuration or arguments."""
+    def in_library(self, folder: str, name: str) -> Iterator[ValueUse]:
+        """Yield the functions of a library that read `name` from its configuration or arguments."""
         texts = self._sources.texts(folder)
         yield from self._reads(texts, name, r"[.'\"]", lambda parts, _file: _is_configuration(parts))
 
@@ -87,7 +88,7 @@ class KeyUses:
 
 
 def _is_section(parts: list[str], last: str) -> bool:
-    """Whether `config.actor`, `actor_config` or a parameter named like the section stands before the name."""
+    """Return whether the names before the key are the section: `config.actor`, `actor_config` or a parameter."""
     if not parts:
         return False
     *before, base = parts
@@ -97,20 +98,20 @@ def _is_section(parts: list[str], last: str) -> bool:
 
 
 def _is_configuration(parts: list[str]) -> bool:
-    """Whether a configuration of no certain section stands before the name."""
+    """Return whether the names before the key are a configuration, of whatever section."""
     base = parts[-1] if parts else ""
     return base in _CONFIGS or (base.endswith(("_args", "_config")) and base not in _FOREIGN)
 
 
 def _last_name(node: ast.AST) -> str | None:
-    """The last name of an expression that reads something."""
+    """Return the last name of an expression that reads something."""
     if isinstance(node, ast.Attribute):
         return node.attr
     return expression_text(node).rpartition(".")[2] if isinstance(node, (ast.Call, ast.Subscript)) else None
 
 
 def _functions_at(tree: ast.Module, lines: set[int]) -> Iterator[tuple[AnyFunction, ast.ClassDef | None]]:
-    """The functions of a module, and the methods of its classes, that have one of the lines."""
+    """Yield the functions of a module, and the methods of its classes, that have one of the lines."""
     for node in tree.body:
         for item in node.body if isinstance(node, ast.ClassDef) else [node]:
             if not isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef)):

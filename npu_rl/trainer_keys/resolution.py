@@ -1,35 +1,63 @@
-"""What a reader says about one key."""
+"""The results of resolving one key and of checking its value."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from npu_rl.trainer_keys.value_types import ANY, Kinds
+from npu_rl.config.problems import shown
+from npu_rl.trainer_keys.value_types import ANY, ExpectedType
 
 
 @dataclass(frozen=True)
-class Verdict:
+class KeyResolution:
     """What is known of a key.
 
     Attributes:
-        known: Whether some reader takes it.
-        message: What is to be told then; the error if none does.
-        kinds: What it takes.
-        where: file:line of the reader.
+        known: Whether some code reads it.
+        message: A note on a known key; the error for an unknown one.
+        expected: The type of its value.
+        where: file:line of the code that reads it.
         section: Whether it holds keys, not a value.
-        unchecked: Whose keys these are, if nothing here can read them.
-        right: The trainer's key that was meant, dotted, if the error has one.
+        unchecked: What reads the keys of this section, if they can't be checked here.
+        right: The trainer's key that was probably meant, dotted; empty if there is none.
     """
 
     known: bool
     message: str = ""
-    kinds: Kinds = ANY
+    expected: ExpectedType = ANY
     where: str | None = None
     section: bool = False
     unchecked: str = ""
     right: str = ""
 
 
-def unknown(message: str, right: str | None = None) -> Verdict:
-    """The verdict on a key nobody reads. right: the trainer's key that was meant, dotted."""
-    return Verdict(False, message, right=right or "")
+def unknown(message: str, right: str | None = None) -> KeyResolution:
+    """Return the resolution of a key that nothing reads.
+
+    Args:
+        right: The trainer's key that was probably meant, dotted.
+    """
+    return KeyResolution(False, message, right=right or "")
+
+
+@dataclass(frozen=True)
+class RefusedValue:
+    """A value that the code raises on.
+
+    Attributes:
+        value: The value, or the refused item of a list.
+        names: The accepted names; empty for a number.
+        where: file:line of the code that raises.
+        certain: Whether the code always raises; else it does if it reaches that line.
+    """
+
+    value: Any
+    names: tuple[str, ...]
+    where: str
+    certain: bool
+
+    def __str__(self) -> str:
+        if self.names:
+            return f"must be one of {', '.join(self.names)}, not {shown(self.value)}"
+        return f"must not be {self.value}"

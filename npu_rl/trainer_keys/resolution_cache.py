@@ -1,125 +1,59 @@
-"""What the readers of a code folder said of keys and values, kept for the next command on the same files.
-
-To follow a value through the code takes half of a `plan`. What was found holds for a key and a value as long as
-neither a file of the folder nor npu-rl itself changed, so only what a person edits is looked at again. It lies beside
-byte code, where nobody else writes; without such a place nothing is kept.
-"""
+"""Cache of resolved keys and checked values, among the answers on a code folder."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from npu_rl.bounded import read_json
-from npu_rl.byte_code import NOWHERE, place
-from npu_rl.disk import write_atomically
-from npu_rl.trainer_keys.accepted_values import Refused
-from npu_rl.trainer_keys.resolution import Verdict
-from npu_rl.trainer_keys.value_types import Kinds
-
-_MOST = 2048  # answers in a file; the flagship's recipe has 180
-_LARGEST = 16 * 1024 * 1024
-_SETTLED_NS = 2 * 10**9  # a file changed as long ago cannot change again under the same time of change
+from npu_rl.trainer_code.answer_cache import AnswerCache, digest
+from npu_rl.trainer_keys.resolution import KeyResolution, RefusedValue
+from npu_rl.trainer_keys.value_types import ExpectedType
 
 
-class Remembered:
-    """The answers on one code folder for one configuration; `save` keeps the new ones."""
+class ResolutionCache:
+    """The cached results for one code folder and one configuration."""
 
-    def __init__(self, code: Path, configuration: object) -> None:
-        """Args: configuration: all that an answer depends on beside the files, the key and its value."""
-        self._code = code
-        self._configuration = _digest(configuration)
-        folder = place(f"{_digest(os.path.realpath(code))}-answers")
-        self._file = None if folder == NOWHERE else Path(folder, "answers.json")
-        self._state = ("", 0) if self._file is None else _state(code)
-        self._known = self._read()
-        self._new: dict[str, Any] = {}
+    def __init__(self, answers: AnswerCache, configuration: object) -> None:
+        """Prepare the cache.
 
-    def verdict(self, key: str, value: object) -> Verdict | None:
-        """The verdict on a key that has this value; None if it is not known."""
-        kept: Any = self._known.get(self._name("verdict", key, value))
-        try:
-            kinds = Kinds(frozenset(kept["kinds"]["kinds"]), tuple(kept["kinds"]["choices"]))
-            return Verdict(**{**kept, "kinds": kinds})
-        except (TypeError, KeyError):
-            return None
+        Args:
+            answers: The cache of answers on the code folder.
+            configuration: All that a result depends on besides the files, the key and its value.
+        """
+        self._answers = answers
+        self._configuration = digest(configuration)
 
-    def keep_verdict(self, key: str, value: object, verdict: Verdict) -> None:
-        plain = asdict(verdict)
-        plain["kinds"]["kinds"] = sorted(plain["kinds"]["kinds"])
-        self._new[self._name("verdict", key, value)] = plain
+    def resolution(self, key: str, value: object, find: Callable[[], KeyResolution]) -> KeyResolution:
+        """Return the resolution of a key that has this value, from the cache or else by `find`."""
+        question = self._question("resolution", key, value)
+        return self._answers.answer(question, find, _resolution_to_json, _resolution_from_json)
 
-    def refusal(self, key: str, value: object) -> tuple[Refused | None] | None:
-        """In a tuple, why a value is refused, or None if it isn't; None if that is not known."""
-        name = self._name("refusal", key, value)
-        if name not in self._known:
-            return None
-        kept = self._known[name]
-        try:
-            return (None if kept is None else Refused(**{**kept, "names": tuple(kept["names"])}),)
-        except (TypeError, KeyError):
-            return None
+    def refusal(
+        self, key: str, value: object, find: Callable[[], RefusedValue | None]
+    ) -> RefusedValue | None:
+        """Return why a value is refused or None, from the cache or else by `find`."""
+        question = self._question("refusal", key, value)
+        return self._answers.answer(question, find, _refusal_to_json, _refusal_from_json)
 
-    def keep_refusal(self, key: str, value: object, refused: Refused | None) -> None:
-        self._new[self._name("refusal", key, value)] = None if refused is None else asdict(refused)
-
-    def save(self) -> None:
-        """Keep what is new, unless a file of the folder has just changed or can't be told from one that has."""
-        newest = self._state[1]
-        if not self._new or self._file is None or time.time_ns() - newest < _SETTLED_NS:
-            return
-        if _state(self._code) != self._state:
-            return
-        answers = dict(list({**self._known, **self._new}.items())[-_MOST:])
-        try:
-            text = json.dumps({"state": self._state[0], "answers": answers})
-            write_atomically(self._file, text.encode("utf-8", "surrogateescape"))
-        except (OSError, TypeError, ValueError):
-            pass  # the next command looks again
-        self._new = {}
-
-    def _name(self, kind: str, key: str, value: object) -> str:
-        return _digest([self._configuration, kind, key, repr(value)])
-
-    def _read(self) -> dict[str, Any]:
-        if self._file is None:
-            return {}
-        try:
-            kept = read_json(self._file, _LARGEST)
-        except (OSError, ValueError):
-            return {}
-        answers = kept.get("answers") if isinstance(kept, dict) else None
-        return answers if isinstance(answers, dict) and kept.get("state") == self._state[0] else {}
+    def _question(self, kind: str, key: str, value: object) -> list[object]:
+        return [self._configuration, kind, key, repr(value)]
 
 
-def _digest(value: object) -> str:
-    text = json.dumps(value, sort_keys=True, default=repr)
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+def _resolution_to_json(resolution: KeyResolution) -> Any:
+    plain = asdict(resolution)
+    plain["expected"]["types"] = sorted(plain["expected"]["types"])
+    return plain
 
 
-def _state(code: Path) -> tuple[str, int]:
-    """What `stat` says of each file of the folder and of npu-rl's own readers, and when one of them last changed."""
-    found = sorted([*_stats(str(code)), *_stats(str(Path(__file__).parents[1]))])
-    return _digest(found), max((row[3] for row in found), default=0)
+def _resolution_from_json(kept: Any) -> KeyResolution:
+    expected = ExpectedType(frozenset(kept["expected"]["types"]), tuple(kept["expected"]["choices"]))
+    return KeyResolution(**{**kept, "expected": expected})
 
 
-def _stats(folder: str) -> Iterator[tuple[str, int, int, int, int]]:
-    todo = [folder]
-    while todo:
-        try:
-            with os.scandir(todo.pop()) as entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        todo.append(entry.path)
-                    elif not entry.name.endswith(".pyc"):
-                        status = entry.stat()
-                        times = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
-                        yield entry.path, status.st_size, *times
-        except OSError:
-            continue  # it can't be read by the readers either
+def _refusal_to_json(refused: RefusedValue | None) -> Any:
+    return None if refused is None else asdict(refused)
+
+
+def _refusal_from_json(kept: Any) -> RefusedValue | None:
+    return None if kept is None else RefusedValue(**{**kept, "names": tuple(kept["names"])})

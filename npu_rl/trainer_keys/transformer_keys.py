@@ -1,4 +1,4 @@
-"""The keys of `override_transformer_config`, which has two readers: Megatron-core's classes and MindSpeed."""
+"""The keys of `override_transformer_config`, which Megatron-core's classes and MindSpeed read."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 
 from npu_rl.config.suggest import alike, nearest
 from npu_rl.trainer_code.source_files import is_source
-from npu_rl.trainer_code.source_index import Field, Sources
+from npu_rl.trainer_code.source_index import SourceField, SourceIndex
 from npu_rl.trainer_keys.mindspeed_arguments import MindSpeedArguments
-from npu_rl.trainer_keys.resolution import Verdict, unknown
-from npu_rl.trainer_keys.value_types import of_field
+from npu_rl.trainer_keys.resolution import KeyResolution, unknown
+from npu_rl.trainer_keys.value_types import field_type
 
 _MODULE = "megatron.core.transformer.transformer_config"
 _CLASSES = ("TransformerConfig", "MLATransformerConfig")
@@ -23,20 +23,24 @@ _CONVERTER = "verl/models/mcore/config_converter.py"
 
 
 @dataclass(frozen=True)
-class Pair:
-    """Two spellings of one thing where each is read by somebody, so that a recipe wants both."""
+class SpellingPair:
+    """Two names of one setting, each of them read by some code, so that a recipe needs both.
+
+    Attributes:
+        source: The code that reads them.
+    """
 
     one: str
     other: str
     source: str
 
-    def beside(self, name: str) -> str | None:
-        """The other spelling of `name`."""
+    def other_spelling(self, name: str) -> str | None:
+        """Return the other name of `name`, or None."""
         return {self.one: self.other, self.other: self.one}.get(name)
 
 
-PAIRS = (
-    Pair(
+SPELLING_PAIRS = (
+    SpellingPair(
         "multi_latent_attention",
         "multi_head_latent_attention",
         "megatron/core/transformer/transformer_config.py@core_v0.12.1 knows the first; MindSpeed@7ff818c4 reads the "
@@ -46,9 +50,9 @@ PAIRS = (
 
 
 class TransformerKeys:
-    """Both readers of a code folder."""
+    """The keys that Megatron-core and MindSpeed read in one code folder."""
 
-    def __init__(self, code: Path, sources: Sources) -> None:
+    def __init__(self, code: Path, sources: SourceIndex) -> None:
         self._code = code
         self._sources = sources
         self.mindspeed = MindSpeedArguments(sources)
@@ -58,10 +62,14 @@ class TransformerKeys:
         """Megatron-core's configuration classes, dotted."""
         return tuple(f"{_MODULE}.{name}" for name in _CLASSES)
 
-    def look(self, section: str, name: str, given: Collection[str]) -> Verdict:
-        """Who reads `section.name`. given: all keys that are set."""
+    def resolve(self, section: str, name: str, given: Collection[str]) -> KeyResolution:
+        """Resolve `section.name`.
+
+        Args:
+            given: All keys that are set.
+        """
         if not self.core and not self.mindspeed.present:
-            return Verdict(True, unchecked="Megatron-core (there is no megatron/core in the code)")
+            return KeyResolution(True, unchecked="Megatron-core (there is no megatron/core in the code)")
         field, argument = self.core.get(name), self.mindspeed.get(name)
         read = argument.where if argument else self.mindspeed.read_at(name)
         if field is None and read is None:
@@ -72,41 +80,45 @@ class TransformerKeys:
             )
             near = nearest(name, {*self.core, *self.mindspeed.declared})
             return unknown(f"{readers} {name}", near and f"{section}.{near}")
-        said = self._told(section, name, field, read, given)
-        kinds = (
-            of_field(field, self._sources) if field else argument.kinds if argument else Verdict(True).kinds
+        messages = self._messages(section, name, field, read, given)
+        expected = (
+            field_type(field, self._sources)
+            if field
+            else argument.expected
+            if argument
+            else KeyResolution(True).expected
         )
-        return Verdict(True, "; ".join(said), kinds, field.where if field else read)
+        return KeyResolution(True, "; ".join(messages), expected, field.where if field else read)
 
     @cached_property
-    def core(self) -> Mapping[str, Field]:
+    def core(self) -> Mapping[str, SourceField]:
         """The fields of Megatron-core's configuration classes; empty without Megatron-core."""
         return {k: v for fields in reversed(self._fields) for k, v in fields.items()}
 
     @cached_property
-    def _fields(self) -> tuple[Mapping[str, Field], Mapping[str, Field]]:
+    def _fields(self) -> tuple[Mapping[str, SourceField], Mapping[str, SourceField]]:
         plain, latent = (self._sources.fields(f"{_MODULE}.{name}") or {} for name in _CLASSES)
         return plain, latent
 
-    def _told(
-        self, section: str, name: str, field: Field | None, read: str | None, given: Collection[str]
+    def _messages(
+        self, section: str, name: str, field: SourceField | None, read: str | None, given: Collection[str]
     ) -> list[str]:
-        said = []
-        if field is None and self.core and not self._handed_on:
-            said.append(f"only MindSpeed reads {name} ({read}), Megatron-core doesn't: {self._dropped}")
-        elif field is not None and name not in self._fields[0] and self._latent_dropped:
-            said.append(
+        messages = []
+        if field is None and self.core and not self._passes_whole_mapping:
+            messages.append(f"only MindSpeed reads {name} ({read}), Megatron-core doesn't: {self._drop_note}")
+        elif field is not None and name not in self._fields[0] and self._drops_latent_fields:
+            messages.append(
                 f"only MLATransformerConfig has {name}, and {_CONVERTER} drops what TransformerConfig lacks"
             )
         other = self._other_spelling(name, field is not None, read is not None)
         if other and f"{section}.{other}" not in given:
-            said.append(f"{self._who(other)}; set both if both are meant")
-        return said
+            messages.append(f"{self._describe_readers(other)}; set both if both are meant")
+        return messages
 
     def _other_spelling(self, name: str, core: bool, mindspeed: bool) -> str | None:
-        """Another name for it that a reader in this tree wants."""
-        for pair in PAIRS:
-            other = pair.beside(name)
+        """Return another name of the setting that some code in this tree reads, or None."""
+        for pair in SPELLING_PAIRS:
+            other = pair.other_spelling(name)
             if other and self.mindspeed.present and (other in self.core or self._in_mindspeed(other)):
                 return other
         others: Collection[str] = ()
@@ -120,28 +132,28 @@ class TransformerKeys:
         argument = self.mindspeed.get(name)
         return argument.where if argument else self.mindspeed.read_at(name)
 
-    def _who(self, name: str) -> str:
+    def _describe_readers(self, name: str) -> str:
         field, read = self.core.get(name), self._in_mindspeed(name)
         readers = [f"Megatron-core ({field.where})"] if field else []
         readers += [f"MindSpeed ({read})"] if read else []
         return f"{' and '.join(readers)} {'read' if len(readers) > 1 else 'reads'} {name}"
 
     @cached_property
-    def _dropped(self) -> str:
+    def _drop_note(self) -> str:
         if "will be removed" in self._converter:
             return f"{_CONVERTER} drops it with a warning"
         return "see that the trainer takes it out before it builds Megatron-core's configuration"
 
     @cached_property
-    def _handed_on(self) -> bool:
-        """verl gives the whole mapping to MindSpeed before it builds a model, and Megatron-core only what it knows."""
+    def _passes_whole_mapping(self) -> bool:
+        """Whether verl passes all keys to MindSpeed before it builds a model, and only known ones to Megatron-core."""
         path = self._code / _WORKERS
         text = path.read_bytes() if is_source(path) else b""
         return "will be removed" in self._converter and _REPATCH.search(text) is not None
 
     @cached_property
-    def _latent_dropped(self) -> bool:
-        """verl 0.5.0 asks TransformerConfig, not the class it builds, which keys there are."""
+    def _drops_latent_fields(self) -> bool:
+        """Whether verl looks up keys in TransformerConfig, not in the class it builds, as 0.5.0 does."""
         return "hasattr(TransformerConfig, key)" in self._converter
 
     @cached_property

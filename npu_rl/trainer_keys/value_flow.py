@@ -1,6 +1,6 @@
-"""Where a value goes from an expression that reads it: through names, attributes and calls into other functions.
+"""Data flow of a value from an expression that reads it, through names, attributes and calls.
 
-Only the code tree's own functions are followed, by the names their modules import.
+Only functions of the code tree are followed, by the names that their modules import.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from functools import lru_cache
 from typing import Any
 
 from npu_rl.trainer_code.registries import registered_names
-from npu_rl.trainer_code.source_index import Module, Sources, imported_names
-from npu_rl.trainer_keys.value_guards import UNKNOWN, Function, expression_text
+from npu_rl.trainer_code.source_index import Module, SourceIndex, imported_names
+from npu_rl.trainer_keys.value_guards import UNKNOWN, GuardedFunction, expression_text
 
-_CALLS = 4  # how many calls deep a value is followed
-_CHANGES = ("add", "append", "extend", "insert", "pop", "remove", "setdefault", "update")
+_MAX_DEPTH = 4  # how many calls deep a value is followed
+_MUTATORS = ("add", "append", "extend", "insert", "pop", "remove", "setdefault", "update")
 
 AnyFunction = ast.FunctionDef | ast.AsyncFunctionDef
 _Definition = tuple[Module, AnyFunction, ast.ClassDef | None]
@@ -26,7 +26,14 @@ _Definition = tuple[Module, AnyFunction, ast.ClassDef | None]
 
 @dataclass(frozen=True)
 class ValueUse:
-    """A function that has the value. texts: what it is called there, each up to a line. owner: the method's class."""
+    """A function that has the value.
+
+    Attributes:
+        module: Its module.
+        node: Its definition.
+        owner: The class, if it is a method.
+        texts: The expressions that are the value, each with the line up to which it is.
+    """
 
     module: Module
     node: AnyFunction
@@ -35,10 +42,17 @@ class ValueUse:
 
 
 @dataclass(frozen=True)
-class _Parts:
-    """What is looked at in a function. given: name -> its assignments. reads: comparisons, items, calls and loops."""
+class _FunctionParts:
+    """The parts of a function that are examined.
 
-    given: Mapping[str, list[tuple[int, ast.expr | None]]]
+    Attributes:
+        assignments: The line and value of each assignment, by name.
+        calls: All calls.
+        reads: Comparisons, items, calls and loops.
+        imports: Imports inside of the function, by name.
+    """
+
+    assignments: Mapping[str, list[tuple[int, ast.expr | None]]]
     calls: list[ast.Call]
     reads: list[ast.AST]
     imports: Mapping[str, ast.stmt]
@@ -47,13 +61,16 @@ class _Parts:
 class ValueFlow:
     """The uses of values in one code folder."""
 
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: SourceIndex) -> None:
         self._sources = sources
-        self._parts: dict[int, _Parts] = {}
+        self._parts: dict[int, _FunctionParts] = {}
         self._registries: dict[tuple[str, str], dict[str, None] | None] = {}
 
-    def follow(self, use: ValueUse) -> Iterator[tuple[ValueUse, Function]]:
-        """The function itself, with every other name it gives the value, and those it hands the value on to."""
+    def follow(self, use: ValueUse) -> Iterator[tuple[ValueUse, GuardedFunction]]:
+        """Yield each function that the value reaches, with all names that it has there.
+
+        The first one is the function of `use`.
+        """
         seen: set[tuple[str, int, frozenset[str]]] = set()
         todo = [(use, 0)]
         while todo:
@@ -64,13 +81,16 @@ class ValueFlow:
                 continue
             seen.add(place)
             yield here, self._function(here)
-            if depth < _CALLS:
-                todo += [(further, depth + 1) for further in (*self._kept(here), *self._called(here))]
+            if depth < _MAX_DEPTH:
+                todo += [
+                    (further, depth + 1)
+                    for further in (*self._attribute_uses(here), *self._callee_uses(here))
+                ]
 
-    def of_class(
+    def in_class(
         self, module: Module, owner: ast.ClassDef, attribute: str, method: str = ""
-    ) -> Iterator[tuple[ValueUse, Function]]:
-        """The methods of a class that read `self.attribute`, or the one named."""
+    ) -> Iterator[tuple[ValueUse, GuardedFunction]]:
+        """Yield the methods of a class that read `self.attribute`, or only the one named `method`."""
         if attribute not in _attributes(owner):
             return
         for name, node in methods(owner).items():
@@ -78,34 +98,34 @@ class ValueFlow:
                 use = self._with_aliases(ValueUse(module, node, owner, {f"self.{attribute}": math.inf}))
                 yield use, self._function(use)
 
-    def _function(self, use: ValueUse) -> Function:
+    def _function(self, use: ValueUse) -> GuardedFunction:
         parts = self._parts_of(use.node)
         module = replace(use.module, names={**use.module.names, **parts.imports})
-        local = _constants(use.node, parts.given)
+        local = _local_constants(use.node, parts.assignments)
 
         def resolve(node: ast.expr) -> Any:
             return self._constant(node, module, use.owner, local)
 
         def indexed(node: ast.expr) -> Collection[str] | None:
-            return self._looked_up(node, module, use.owner, local)
+            return self._lookup_names(node, module, use.owner, local)
 
         own = methods(use.owner) if use.owner else {}
-        return Function(use.node.body, use.texts, resolve, parts.reads, own, indexed)
+        return GuardedFunction(use.node.body, use.texts, resolve, parts.reads, own, indexed)
 
     def _constant(
         self, node: ast.expr, module: Module, owner: ast.ClassDef | None, local: Mapping[str, ast.expr]
     ) -> Any:
-        """A local, class's or module's constant, a member of an enumeration or the names of a registry."""
+        """Return a constant of the function, class or module, an enumeration's member or a registry's names."""
         if isinstance(node, ast.Call):
             return self._constant_call(node, module, owner, local)
         if isinstance(node, ast.Name) and node.id in local:
             return _literal(local[node.id])
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
-            return _literal(_assigned(owner, node.attr)) if owner else UNKNOWN
-        member = self._member(node, module)
+            return _literal(_class_constant(owner, node.attr)) if owner else UNKNOWN
+        member = self._enumeration_member(node, module)
         if member is not UNKNOWN:
             return member
-        found = self._sources.expression(module, node)
+        found = self._sources.find_expression(module, node)
         if found is None or not isinstance(found[1], (ast.Assign, ast.AnnAssign)):
             return UNKNOWN
         name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
@@ -114,86 +134,86 @@ class ValueFlow:
             self._registries[place] = registered_names(self._sources, found[0], name)
         if registered := self._registries[place]:
             return registered
-        return UNKNOWN if self._grows(found[0], name) else _literal(found[1].value)
+        return UNKNOWN if self._is_mutated(found[0], name) else _literal(found[1].value)
 
-    def _grows(self, module: Module, name: str) -> bool:
-        """Whether a module changes a collection of its own after it was written down."""
+    def _is_mutated(self, module: Module, name: str) -> bool:
+        """Return whether a module changes a collection of its own after its definition."""
         text = (self._sources.code / module.file).read_bytes()
         word = re.escape(name)
-        change = rf"\b{word}\s*(?:\[[^\]\n]*\]\s*=[^=]|[+|-]=|\.(?:{'|'.join(_CHANGES)})\()"
+        change = rf"\b{word}\s*(?:\[[^\]\n]*\]\s*=[^=]|[+|-]=|\.(?:{'|'.join(_MUTATORS)})\()"
         return re.search(change.encode(), text) is not None
 
     def _constant_call(
         self, node: ast.Call, module: Module, owner: ast.ClassDef | None, local: Mapping[str, ast.expr]
     ) -> Any:
-        """`NAMES.keys()`, `list(NAMES)` and the like."""
+        """Return the constant of `NAMES.keys()`, `list(NAMES)` and the like."""
         if isinstance(node.func, ast.Attribute) and node.func.attr == "keys" and not node.args:
             return self._constant(node.func.value, module, owner, local)
         plain = isinstance(node.func, ast.Name) and node.func.id in ("list", "set", "tuple", "frozenset")
         if not plain or len(node.args) != 1:
             return UNKNOWN
-        inner = Function((), {}, lambda item: self._constant(item, module, owner, local))
+        inner = GuardedFunction((), {}, lambda item: self._constant(item, module, owner, local))
         return inner.constant(node.args[0])
 
-    def _looked_up(
+    def _lookup_names(
         self, node: ast.expr, module: Module, owner: ast.ClassDef | None, local: Mapping[str, ast.expr]
     ) -> Collection[str] | None:
-        """What `NAMES[value]` or `Enumeration(value)` accepts."""
+        """Return the names that `NAMES[value]` or `Enumeration(value)` accepts, or None."""
         if isinstance(node, ast.Subscript):
             if not isinstance(node.value, (ast.Name, ast.Attribute)):
                 return None
             names = self._constant(node.value, module, owner, local)
             mapping = isinstance(names, dict) and all(isinstance(name, str) for name in names)
             return list(names) if mapping and names else None
-        called = self._sources.expression(module, node.func) if isinstance(node, ast.Call) else None
-        return enumeration(called[1]) if called and isinstance(called[1], ast.ClassDef) else None
+        called = self._sources.find_expression(module, node.func) if isinstance(node, ast.Call) else None
+        return enumeration_values(called[1]) if called and isinstance(called[1], ast.ClassDef) else None
 
-    def _member(self, node: ast.expr, module: Module) -> Any:
-        """`Enumeration.MEMBER`, or its `.value`."""
+    def _enumeration_member(self, node: ast.expr, module: Module) -> Any:
+        """Return the value of `Enumeration.MEMBER` or `Enumeration.MEMBER.value`."""
         if isinstance(node, ast.Attribute) and node.attr == "value" and isinstance(node.value, ast.Attribute):
             node = node.value
         if not (isinstance(node, ast.Attribute) and isinstance(node.value, (ast.Name, ast.Attribute))):
             return UNKNOWN
-        found = self._sources.expression(module, node.value)
-        if found and isinstance(found[1], ast.ClassDef) and enumeration(found[1]):
-            return _literal(_assigned(found[1], node.attr))
+        found = self._sources.find_expression(module, node.value)
+        if found and isinstance(found[1], ast.ClassDef) and enumeration_values(found[1]):
+            return _literal(_class_constant(found[1], node.attr))
         return UNKNOWN
 
-    def _kept(self, use: ValueUse) -> Iterator[ValueUse]:
-        """The other methods that read `self.name`, which this one sets to the value."""
+    def _attribute_uses(self, use: ValueUse) -> Iterator[ValueUse]:
+        """Yield the other methods that read `self.name`, where this one sets it to the value."""
         if use.owner is None:
             return
-        for target, values in self._parts_of(use.node).given.items():
-            if target.startswith("self.") and any(v and _is_text(v, use.texts) for _, v in values):
+        for target, values in self._parts_of(use.node).assignments.items():
+            if target.startswith("self.") and any(v and _is_named(v, use.texts) for _, v in values):
                 for method in methods(use.owner).values():
                     if method is not use.node and target[5:] in _attributes(method):
                         yield ValueUse(use.module, method, use.owner, {target: math.inf})
 
-    def _called(self, use: ValueUse) -> Iterator[ValueUse]:
-        """The functions and classes that get the value as an argument."""
+    def _callee_uses(self, use: ValueUse) -> Iterator[ValueUse]:
+        """Yield the functions and classes that get the value as an argument."""
         parts = self._parts_of(use.node)
         module = replace(use.module, names={**use.module.names, **parts.imports})
         for node in parts.calls:
-            at = next((i for i, item in enumerate(node.args) if _is_text(item, use.texts)), None)
-            by = next((k.arg for k in node.keywords if k.arg and _is_text(k.value, use.texts)), None)
+            at = next((i for i, item in enumerate(node.args) if _is_named(item, use.texts)), None)
+            by = next((k.arg for k in node.keywords if k.arg and _is_named(k.value, use.texts)), None)
             if (at is None and by is None) or any(isinstance(item, ast.Starred) for item in node.args):
                 continue
             yield from self._parameter(node.func, module, use.owner, at, by)
 
-    def _parts_of(self, node: AnyFunction) -> _Parts:
+    def _parts_of(self, node: AnyFunction) -> _FunctionParts:
         if id(node) not in self._parts:
             self._parts[id(node)] = _parts(node)
         return self._parts[id(node)]
 
     def _with_aliases(self, use: ValueUse) -> ValueUse:
-        """The use with the names that the function gives the value, each up to where it gets another one."""
-        given = self._parts_of(use.node).given
+        """Add the names that the function gives to the value, each up to the line where it gets another value."""
+        assignments = self._parts_of(use.node).assignments
         texts = dict(use.texts)
-        for target, values in given.items():
+        for target, values in assignments.items():
             if "." not in target and any(v and _is_same(v, texts) for _, v in values):
                 texts.setdefault(target, math.inf)
         for text in texts:
-            others = [line for line, v in given.get(text, ()) if not (v and _is_same(v, texts))]
+            others = [line for line, v in assignments.get(text, ()) if not (v and _is_same(v, texts))]
             texts[text] = min([texts[text], *others])
         return replace(use, texts=texts)
 
@@ -220,7 +240,7 @@ class ValueFlow:
             yield ValueUse(where, node, holder, {name: math.inf})
 
     def _definition(self, called: ast.expr, module: Module) -> _Definition | None:
-        found = self._sources.expression(module, called)
+        found = self._sources.find_expression(module, called)
         if found is None:
             return None
         if isinstance(found[1], (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -230,8 +250,8 @@ class ValueFlow:
         return None
 
 
-def enumeration(node: ast.stmt) -> list[str] | None:
-    """The texts of an enumeration's members; None if the class is none."""
+def enumeration_values(node: ast.stmt) -> list[str] | None:
+    """Return the texts of an enumeration's members; None for any other class."""
     if not isinstance(node, ast.ClassDef):
         return None
     bases = {ast.unparse(base).rpartition(".")[2] for base in node.bases}
@@ -243,50 +263,50 @@ def enumeration(node: ast.stmt) -> list[str] | None:
 
 
 def methods(owner: ast.ClassDef) -> dict[str, ast.FunctionDef]:
-    """The methods a class defines itself."""
+    """Return the methods that a class itself defines."""
     return {item.name: item for item in owner.body if isinstance(item, ast.FunctionDef)}
 
 
-def _parts(function: AnyFunction) -> _Parts:
-    given: dict[str, list[tuple[int, ast.expr | None]]] = {}
+def _parts(function: AnyFunction) -> _FunctionParts:
+    assignments: dict[str, list[tuple[int, ast.expr | None]]] = {}
     calls: list[ast.Call] = []
     reads: list[ast.AST] = []
     for node in ast.walk(function):
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 value = node.value if len(node.targets) == 1 else None
-                given.setdefault(expression_text(target), []).append((node.lineno, value))
+                assignments.setdefault(expression_text(target), []).append((node.lineno, value))
         elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
-            given.setdefault(expression_text(node.target), []).append((node.lineno, None))
+            assignments.setdefault(expression_text(node.target), []).append((node.lineno, None))
         elif isinstance(node, ast.Call):
             calls.append(node)
             reads.append(node)
         elif isinstance(node, (ast.Compare, ast.Subscript, ast.For)):
             reads.append(node)
-    given.pop("", None)
-    return _Parts(given, calls, reads, imported_names(function))
+    assignments.pop("", None)
+    return _FunctionParts(assignments, calls, reads, imported_names(function))
 
 
 def _is_same(node: ast.expr, texts: Collection[str]) -> bool:
-    """Whether an expression is the value, in a list perhaps or under a condition."""
+    """Return whether an expression is the value, possibly in a list or in a branch of a condition."""
     if isinstance(node, ast.IfExp):
         sides = (node.body, node.orelse)
         return any(_is_same(side, texts) or _is_value_of(side, texts) for side in sides)
     if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):  # a text that is not empty is the value
-        return _is_text(node.values[0], texts)
+        return _is_named(node.values[0], texts)
     if isinstance(node, ast.List) and len(node.elts) == 1:
-        return _is_text(node.elts[0], texts)
-    return _is_text(node, texts)
+        return _is_named(node.elts[0], texts)
+    return _is_named(node, texts)
 
 
-def _is_text(node: ast.expr, texts: Collection[str]) -> bool:
+def _is_named(node: ast.expr, texts: Collection[str]) -> bool:
     text = expression_text(node)
     return bool(text) and text in texts
 
 
 def _is_value_of(node: ast.expr, texts: Collection[str]) -> bool:
-    """`member.value`, beside the value itself in a condition."""
-    return isinstance(node, ast.Attribute) and node.attr == "value" and _is_text(node.value, texts)
+    """Return whether an expression is the `.value` of the value, which may be an enumeration's member."""
+    return isinstance(node, ast.Attribute) and node.attr == "value" and _is_named(node.value, texts)
 
 
 @lru_cache(maxsize=1024)
@@ -294,17 +314,17 @@ def _attributes(node: ast.AST) -> frozenset[str]:
     return frozenset(item.attr for item in ast.walk(node) if isinstance(item, ast.Attribute))
 
 
-def _constants(
-    node: AnyFunction, given: Mapping[str, list[tuple[int, ast.expr | None]]]
+def _local_constants(
+    node: AnyFunction, assignments: Mapping[str, list[tuple[int, ast.expr | None]]]
 ) -> dict[str, ast.expr]:
-    """The local names that a function sets once, and what to."""
+    """Return the local names that a function sets once, with their values."""
     parameters = {item.arg for item in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
-    once = {name: values[0][1] for name, values in given.items() if len(values) == 1}
+    once = {name: values[0][1] for name, values in assignments.items() if len(values) == 1}
     return {name: value for name, value in once.items() if value is not None and name not in parameters}
 
 
-def _assigned(owner: ast.ClassDef, name: str) -> ast.expr | None:
-    """What a class's body sets a name to, if no method sets it again."""
+def _class_constant(owner: ast.ClassDef, name: str) -> ast.expr | None:
+    """Return the value of a name in a class's body if no method sets it again, or None."""
     values: Sequence[ast.expr | None] = [
         item.value
         for item in owner.body
@@ -320,7 +340,7 @@ def _assigned(owner: ast.ClassDef, name: str) -> ast.expr | None:
 
 
 def _literal(node: ast.expr | None) -> Any:
-    """A constant, or a collection of constants; of a mapping the keys, as a mapping."""
+    """Return a constant or a collection of constants (for a mapping, a mapping of its keys), or UNKNOWN."""
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, (ast.List, ast.Tuple, ast.Set)):

@@ -1,6 +1,6 @@
 """What one function does with a value: the names it compares it with, and whether it raises on it.
 
-The function is walked, not run. A test is decided only by the value; every other test may go either way.
+The syntax tree is walked, nothing is run. A test that depends on something other than the value may go either way.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 Resolve = Callable[[ast.expr], Any]
-"""What a name in the function stands for: a constant, a collection of constants, or UNKNOWN."""
+"""Returns what a name stands for: a constant, a collection of constants, or UNKNOWN."""
 
 UNKNOWN = object()
 
@@ -43,18 +43,27 @@ _OPERATORS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 
 @dataclass(frozen=True)
 class Refusal:
-    """A place that raises on the value. sure: the function always comes there with it, whatever else holds."""
+    """A line that raises because of the value.
+
+    Attributes:
+        certain: Whether the function always reaches it with that value.
+    """
 
     line: int
-    sure: bool
+    certain: bool
 
 
 @dataclass(frozen=True)
-class Function:
-    """One function and the texts of the expressions in it that are the value, each up to a line.
+class GuardedFunction:
+    """A function, and the expressions in it that are the value.
 
-    resolve: see Resolve. nodes: its comparisons, items, calls and loops. methods: those of its class, which
-    `self.name()` calls. indexed: what `Enumeration(value)` or `NAMES[value]` accepts, or None.
+    Attributes:
+        body: Its statements.
+        texts: The expressions that are the value, each with the line up to which it is.
+        resolve: Returns the constant that a name stands for.
+        nodes: Its comparisons, items, calls and loops.
+        methods: The methods of its class.
+        indexed: Returns what `Enumeration(value)` or `NAMES[value]` accepts, or None.
     """
 
     body: Sequence[ast.stmt]
@@ -64,14 +73,14 @@ class Function:
     methods: Mapping[str, ast.FunctionDef] = field(default_factory=dict)
     indexed: Callable[[ast.expr], Collection[str] | None] = lambda _node: None
 
-    def refusal(self, value: Any) -> Refusal | None:
-        """The first place that raises because of this value; None if there may be none."""
-        walk = _Walk(self, value)
-        walk.block(self.body, sure=True, decided=False)
+    def find_refusal(self, value: Any) -> Refusal | None:
+        """Return the first line that raises because of this value, or None."""
+        walk = _GuardWalk(self, value)
+        walk.block(self.body, certain=True, decided=False)
         return walk.refusals[0] if walk.refusals else None
 
-    def names(self) -> list[str]:
-        """The texts the value is compared with or looked up among, in order."""
+    def compared_names(self) -> list[str]:
+        """Return the texts that the value is compared with or looked up among, in order."""
         loops = [node for node in self.nodes if isinstance(node, ast.For) and self.is_value(node.iter)]
         items = {loop.target.id: math.inf for loop in loops if isinstance(loop.target, ast.Name)}
         whole = replace(self, texts={**self.texts, **items})
@@ -79,12 +88,12 @@ class Function:
         return list(dict.fromkeys(name for name in found if isinstance(name, str)))
 
     def compared(self, tree: ast.AST) -> Iterator[Any]:
-        """Every constant in a piece of the function that the value is compared with or looked up among."""
+        """Yield every constant in a part of the function that the value is compared with or looked up among."""
         for node in ast.walk(tree):
             yield from self._compared(node)
 
     def is_value(self, node: ast.expr) -> bool:
-        """Whether an expression is the value."""
+        """Return whether an expression is the value."""
         return node.lineno <= self.texts.get(expression_text(node), 0)
 
     def _compared(self, node: ast.AST) -> Iterator[Any]:
@@ -98,7 +107,7 @@ class Function:
             yield from self.looked_up(node) or ()
 
     def looked_up(self, node: ast.expr) -> Collection[str] | None:
-        """The names of `NAMES` in `NAMES[value]`, or of the enumeration in `NAMES(value)`."""
+        """Return the names of NAMES in `NAMES[value]`, or of the enumeration in `NAMES(value)`."""
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and self.is_value(node.slice):
             return self.indexed(node)
         if isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords:
@@ -106,7 +115,7 @@ class Function:
         return None
 
     def constant(self, node: ast.expr) -> Any:
-        """What an expression is without running anything; UNKNOWN if that can't be told."""
+        """Return the value of an expression without running it, or UNKNOWN."""
         if isinstance(node, ast.Constant):
             return node.value
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -118,97 +127,99 @@ class Function:
         return self.resolve(node) if isinstance(node, (ast.Name, ast.Attribute, ast.Call)) else UNKNOWN
 
 
-class _Walk:
-    """One walk of a function with one value."""
+class _GuardWalk:
+    """A walk of one function with one value."""
 
-    def __init__(self, function: Function, value: Any) -> None:
+    def __init__(self, function: GuardedFunction, value: Any) -> None:
         self._function = function
         self._value = value
         self._called: set[str] = set()
         self.refusals: list[Refusal] = []
 
-    def block(self, statements: Sequence[ast.stmt], *, sure: bool, decided: bool) -> bool:
-        """Walk statements; True if nothing after them is reached.
+    def block(self, statements: Sequence[ast.stmt], *, certain: bool, decided: bool) -> bool:
+        """Walk statements and return whether they always end the function or loop.
 
-        decided: it is the value alone that led here from the last test that was passed.
+        Args:
+            certain: Whether this block is always reached with the value.
+            decided: Whether the value alone decided the last test that led here.
         """
         for statement in statements:
             if isinstance(statement, ast.If):
-                test = self._test(statement.test)
+                test = self._evaluate(statement.test)
                 if test is None:
-                    first = self.block(statement.body, sure=False, decided=False)
-                    second = self.block(statement.orelse, sure=False, decided=False)
+                    first = self.block(statement.body, certain=False, decided=False)
+                    second = self.block(statement.orelse, certain=False, decided=False)
                     if first and second:
                         return True
                     if first or second:
                         decided = False
-                    sure = sure and not _may_leave(statement)
+                    certain = certain and not _may_leave(statement)
                 else:
                     taken, left = statement.body, statement.orelse
                     if not test:
                         taken, left = left, taken
-                    if self.block(taken, sure=sure, decided=True):
+                    if self.block(taken, certain=certain, decided=True):
                         return True
                     decided = decided or self._is_left_by_name(statement.test, left)
             elif isinstance(statement, ast.Raise):
                 if decided:
-                    self.refusals.append(Refusal(statement.lineno, sure))
+                    self.refusals.append(Refusal(statement.lineno, certain))
                 return True
             elif isinstance(statement, ast.Assert):
-                if self._test(statement.test) is False:
-                    self.refusals.append(Refusal(statement.lineno, sure))
+                if self._evaluate(statement.test) is False:
+                    self.refusals.append(Refusal(statement.lineno, certain))
                     return True
-            elif self._other(statement, sure=sure, decided=decided):
+            elif self._walk_other(statement, certain=certain, decided=decided):
                 return True
         return False
 
     def _is_left_by_name(self, test: ast.expr, left: Sequence[ast.stmt]) -> bool:
-        """Whether the value went on because it is none of some names that would have ended the function."""
+        """Return whether the value passed a test only because it is none of the names that end the function."""
         ends = bool(left) and isinstance(left[-1], _ENDS)
         return ends and any(isinstance(name, str) for name in self._function.compared(test))
 
-    def _other(self, statement: ast.stmt, *, sure: bool, decided: bool) -> bool:
+    def _walk_other(self, statement: ast.stmt, *, certain: bool, decided: bool) -> bool:
         if isinstance(statement, (ast.With, ast.AsyncWith)):
-            return self.block(statement.body, sure=sure, decided=decided)
+            return self.block(statement.body, certain=certain, decided=decided)
         if isinstance(statement, ast.Try):
-            # what is raised in it may be caught
-            return not statement.handlers and self.block(statement.body, sure=sure, decided=decided)
+            # an error raised in it may be caught
+            return not statement.handlers and self.block(statement.body, certain=certain, decided=decided)
         if isinstance(statement, (ast.For, ast.AsyncFor)):
             self._loop(statement)
             return False
         if isinstance(statement, ast.While):
-            self.block(statement.body, sure=False, decided=False)
+            self.block(statement.body, certain=False, decided=False)
             return False
         if isinstance(statement, _NESTED):
             return False
-        self._look_ups(statement, sure)
-        self._own_method(statement, sure)
+        self._check_lookups(statement, certain)
+        self._walk_own_method(statement, certain)
         return isinstance(statement, _ENDS)
 
     def _loop(self, statement: ast.For | ast.AsyncFor) -> None:
-        """Each item of the value is walked with; else the loop may not be entered at all."""
+        """Walk a loop with each item of the value; any other loop may not be entered at all."""
         function = self._function
         if not (isinstance(self._value, list) and function.is_value(statement.iter)):
-            self.block(statement.body, sure=False, decided=False)
+            self.block(statement.body, certain=False, decided=False)
             return
         if isinstance(statement.target, ast.Name):
             item = {statement.target.id: math.inf}
             inner = replace(function, body=statement.body, texts=item)
             for value in self._value:
-                refusal = inner.refusal(value)
+                refusal = inner.find_refusal(value)
                 self.refusals += [refusal] if refusal else []
 
-    def _look_ups(self, statement: ast.stmt, sure: bool) -> None:
-        """`NAMES[value]` and `Enumeration(value)` where they are certainly evaluated with the statement."""
+    def _check_lookups(self, statement: ast.stmt, certain: bool) -> None:
+        """Refuse the value where `NAMES[value]` or `Enumeration(value)` is certainly evaluated and has no such name."""
         if not isinstance(self._value, str):
             return
-        for node in _evaluated(statement):
+        for node in _certainly_evaluated(statement):
             names = self._function.looked_up(node)
             if names is not None and self._value not in names:
-                self.refusals.append(Refusal(node.lineno, sure))
+                self.refusals.append(Refusal(node.lineno, certain))
 
-    def _own_method(self, statement: ast.stmt, sure: bool) -> None:
-        """`self.check()` is walked where it is called."""
+    def _walk_own_method(self, statement: ast.stmt, certain: bool) -> None:
+        """Walk the method that a statement `self.check()` calls."""
         call = statement.value if isinstance(statement, ast.Expr) else None
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and not call.args:
             name = call.func.attr
@@ -219,18 +230,18 @@ class _Walk:
                 and name not in self._called
             ):
                 self._called.add(name)
-                self.block(method.body, sure=sure, decided=False)
+                self.block(method.body, certain=certain, decided=False)
 
-    def _test(self, node: ast.expr) -> bool | None:
-        """What a condition is for the value; None if the value alone does not decide it."""
+    def _evaluate(self, node: ast.expr) -> bool | None:
+        """Return the result of a condition for the value; None if the value alone does not decide it."""
         if isinstance(node, ast.BoolOp):
-            parts = [self._test(part) for part in node.values]
+            parts = [self._evaluate(part) for part in node.values]
             short = isinstance(node.op, ast.Or)
             if short in parts:
                 return short
             return None if None in parts else not short
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            inner = self._test(node.operand)
+            inner = self._evaluate(node.operand)
             return None if inner is None else not inner
         if isinstance(node, ast.Compare):
             return self._compare(node)
@@ -259,7 +270,7 @@ class _Walk:
         named = node.args[1].elts if isinstance(node.args[1], ast.Tuple) else [node.args[1]]
         types = [_TYPES.get(item.id) if isinstance(item, ast.Name) else None for item in named]
         if not self._function.is_value(node.args[0]) or isinstance(self._value, (list, dict)):
-            return None  # a list is OmegaConf's there, which is no list
+            return None  # OmegaConf passes a ListConfig, which is no list
         known = [kind for kinds in types if kinds for kind in kinds]
         if isinstance(self._value, tuple(known)):
             return True
@@ -267,9 +278,9 @@ class _Walk:
 
 
 def expression_text(node: ast.AST) -> str:
-    """A name or what is read from one, all ways of reading alike: `a.b`, `a["b"]`, `a.get("b", 1)`, `getattr(a, "b")`.
+    """Return a name, or a read from one, in one spelling; empty for every other expression.
 
-    Empty for every other expression.
+    `a.b`, `a["b"]`, `a.get("b", 1)` and `getattr(a, "b")` are all `a.b`.
     """
     if isinstance(node, ast.Name):
         return node.id
@@ -297,12 +308,12 @@ def _text(node: ast.expr) -> str:
 
 @lru_cache(maxsize=4096)
 def _may_leave(statement: ast.stmt) -> bool:
-    """Whether what follows may not be reached after it, but for an error."""
+    """Return whether a statement may end the function or loop other than by an error."""
     return any(isinstance(node, (ast.Return, ast.Continue, ast.Break)) for node in ast.walk(statement))
 
 
-def _evaluated(statement: ast.stmt) -> Iterator[ast.expr]:
-    """The expressions of a simple statement, without those that depend on a condition."""
+def _certainly_evaluated(statement: ast.stmt) -> Iterator[ast.expr]:
+    """Yield the expressions of a simple statement that don't depend on a condition."""
     todo: list[ast.AST] = [statement]
     while todo:
         node = todo.pop()

@@ -17,7 +17,7 @@ from npu_rl.masking import Secrets, masked_argument, masked_data, masked_value
 from npu_rl.recipes.dump_recipe import recipe_yaml
 from npu_rl.recipes.recipe_fields import split_address
 from npu_rl.recipes.schema import Recipe
-from npu_rl.recipes.trainer_command import OF_THE_NODE, Command, node_offers
+from npu_rl.recipes.trainer_command import PER_NODE_VARIABLES, Command, node_resources
 from npu_rl.training import tiny_model
 from npu_rl.training.attempt import dump, write_private
 
@@ -75,7 +75,7 @@ def write(runs: Path, prepared: Prepared, command: Command, composed: Mapping[st
 def environment_script(command: Command, known: Secrets) -> str:
     """Return a script that sets the variables of the recipe's processes, except those of one run or of Ray itself."""
     paths = shlex.quote(os.pathsep.join(command.paths))
-    shared = {name: value for name, value in command.shared.items() if name not in OF_THE_NODE}
+    shared = {name: value for name, value in command.shared.items() if name not in PER_NODE_VARIABLES}
     lines = [
         "# Source this file (any POSIX shell) after CANN's set_env.sh: the variables of the recipe's processes.",
         *_export_lines(shared, known),
@@ -148,7 +148,7 @@ def ray_scripts(recipe: Recipe, command: Command, known: Secrets) -> dict[str, s
     host, port = split_address(recipe.cluster.address)
     ray = [command.python, "-m", "ray.scripts.scripts", "start"]
     offers = [
-        f"--{name.replace('_', '-')}={_option_text(value)}" for name, value in node_offers(recipe).items()
+        f"--{name.replace('_', '-')}={_option_text(value)}" for name, value in node_resources(recipe).items()
     ]
     head = [*ray, "--head", f"--port={port}", *offers]
     worker = [*ray, f"--address={recipe.cluster.address}", *offers]

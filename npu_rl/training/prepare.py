@@ -17,7 +17,7 @@ from npu_rl.errors import HostError, NpuRlError, RecipeError, UsageError, Worksp
 from npu_rl.judgement.judge import AssembledTree, Judgement, judge
 from npu_rl.lock.lock_model import Lock
 from npu_rl.masking import Secrets, masked_value
-from npu_rl.recipes.derived_recipe import derived
+from npu_rl.recipes.derived_recipe import derive_recipe
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_command import Command, Folders, render
@@ -91,7 +91,7 @@ class Prepared:
             code=self.layout.code,
             run=run,
             attempt=run / "attempts" / str(number),
-            made=tiny_model.model_folder(runs, self.recipe, self.interpreter),
+            fixtures=tiny_model.model_folder(runs, self.recipe, self.interpreter),
             byte_code=key,
             pycache=Path(byte_code.place(key)),
             recipe=self.loaded.path.parent,
@@ -139,7 +139,7 @@ class Prepared:
 
     def with_recipe(self, recipe: Recipe) -> Prepared:
         """Return a copy with a recipe that is scaled down for a rehearsal."""
-        return replace(self, loaded=derived(self.loaded, recipe, "scaled down for the rehearsal"))
+        return replace(self, loaded=derive_recipe(self.loaded, recipe, "scaled down for the rehearsal"))
 
 
 def runs_folder(layout: Layout) -> Path:

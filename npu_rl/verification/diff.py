@@ -62,21 +62,7 @@ def place_in_tree(drift: Drift, report: Report) -> tuple[str, str] | None:
 
 def patch_of(layout: Layout, root: str, tree: str, paths: list[str]) -> bytes:
     """Return the differences of paths of a root from its tree. Raises WorkspaceError without the git folder."""
-    objects = layout.git / "objects"
-    if not objects.is_dir():
-        raise WorkspaceError(
-            "This copy of the workspace has no git objects to compare with",
-            where=str(objects),
-            hint="`npu-rl verify` works without them.",
-        )
-    problem = unsupported_file(objects) or (
-        "it uses the objects of another repository" if (objects / "info/alternates").exists() else None
-    )
-    if problem is not None:
-        raise WorkspaceError(
-            "The git objects of this workspace can't be used", where=str(objects), why=problem,
-            hint="`npu-rl verify` works without them.",
-        )  # fmt: skip
+    objects = git_objects(layout)
     # A temporary repository: the user's index stays unchanged, and their settings and filters have no effect.
     # It is outside the workspace, which may be read-only.
     with tempfile.TemporaryDirectory(prefix="npu-rl-diff-") as folder:
@@ -92,6 +78,26 @@ def patch_of(layout: Layout, root: str, tree: str, paths: list[str]) -> bytes:
         return repository_view.run(
             "diff-index", "--cached", "-p", "--binary", "--no-renames", "--no-ext-diff", tree
         ).stdout
+
+
+def git_objects(layout: Layout) -> Path:
+    """Return the folder of a workspace's git objects. Raises WorkspaceError if it is missing, or can't be trusted."""
+    objects = layout.git / "objects"
+    if not objects.is_dir():
+        raise WorkspaceError(
+            "This copy of the workspace has no git objects to compare with",
+            where=str(objects),
+            hint="`npu-rl verify` works without them.",
+        )
+    problem = unsupported_file(objects) or (
+        "it uses the objects of another repository" if (objects / "info/alternates").exists() else None
+    )
+    if problem is not None:
+        raise WorkspaceError(
+            "The git objects of this workspace can't be used", where=str(objects), why=problem,
+            hint="`npu-rl verify` works without them.",
+        )  # fmt: skip
+    return objects
 
 
 def _has_content(inside: Confined, path: Path) -> bool:

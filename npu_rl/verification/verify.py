@@ -301,14 +301,14 @@ def _judge_hunks(
 
 def _state(record: Mapping[str, Any], path: Path) -> tuple[str, int]:
     from npu_rl.patches.hunk_record import HunkRecord
-    from npu_rl.patches.hunk_states import state
+    from npu_rl.patches.hunk_states import hunk_state
 
     plain = {k: v for k, v in record.items() if k != "root"}
     try:
         current = path.read_bytes() if path.is_file() and not path.is_symlink() else None
     except OSError:
         current = None
-    found = state(HunkRecord.from_json(plain), current)
+    found = hunk_state(HunkRecord.from_json(plain), current)
     return found.state, found.line
 
 

@@ -4,9 +4,8 @@ It uses Python instead of git, so that no index bit can hide a change, no user s
 work. Quick: a file whose size, times and inode are as when it was last proven counts as unchanged. Deep: every raw byte
 and mode is read.
 
-A file that is not in the receipt is drift if Python would run or read it: modules, extensions, packages (an empty
-folder is one), what importlib.metadata and pkg_resources find, byte code that Python uses without its source,
-repositories, and data next to data files of the tree, which code may select by name. Other files are listed.
+A file that is not in the receipt is drift if Python would run or read it (`untracked_files.py`), or if it is a
+repository. Other files are listed.
 """
 
 from __future__ import annotations
@@ -14,18 +13,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import stat as stat_module
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 
 from npu_rl.bounded import parse_json
 from npu_rl.git.objects import EXECUTABLE, FILE, SYMLINK, object_id
 from npu_rl.workspace.confined_changes import Confined
+from npu_rl.workspace.untracked_files import ExpectedTree, is_byte_code, is_product
 
 # A file changed this shortly before the record was written could change again with the same times:
 # kernels stamp in ticks of up to 10 ms, and some file systems in whole seconds.
@@ -34,11 +32,6 @@ _SECOND_NS = 2_000_000_000
 # A client of a network file system may still serve old bytes with the new times of a change that another
 # host made (seen on GlusterFS, up to 0.8 s after it).
 CACHED_NS = 3_000_000_000
-# Of importlib.machinery.all_suffixes() on Linux, macOS and Windows; a tag such as .cpython-311-x stands before.
-_IMPORTABLE = (".py", ".pyc", ".so", ".pyd", ".dylib", ".pth")
-# What importlib.metadata looks for at the top of a path, in any case, and what pkg_resources does besides.
-_METADATA = (".dist-info", ".egg-info", ".egg", ".egg-link")
-_CACHED = r"(?P<module>[^.]+)\..+\.pyc(?P<unfinished>\.[0-9]+)?"  # between: the interpreter, and how it was optimised
 _CHUNK = 1 << 20
 _MAXIMUM_RECORD = 256 * 1024 * 1024
 _BATCH = 32  # files between two looks at how the reading goes
@@ -128,7 +121,7 @@ def examine(
         found.drift.append(Difference("", "type"))
         return found
     files, empty = _walk(root, found)
-    tree = _Tree(expected, on_path)
+    tree = ExpectedTree(expected, on_path)
     read: list[_Unproven] = []
     differing: set[str] = set()
     for entry, path in files:
@@ -166,6 +159,15 @@ def examine(
     found.products.sort()
     found.byte_code.sort()
     return found
+
+
+def _untracked(entry: os.DirEntry[str], path: str, tree: ExpectedTree, found: Findings) -> None:
+    if is_byte_code(entry, path, tree):
+        found.byte_code.append(path)
+    elif is_product(entry, path, tree):
+        found.products.append(path)
+    else:
+        found.drift.append(Difference(path, "untracked"))
 
 
 def _walk(root: Path, found: Findings) -> tuple[list[tuple[os.DirEntry[str], str]], list[str]]:
@@ -311,97 +313,6 @@ def _blob(full: str, regular: bool) -> tuple[Stat, tuple[str, str]]:
     finally:
         os.close(handle)
     return stat_of(status), (EXECUTABLE if status.st_mode & 0o100 else FILE, digest.hexdigest())
-
-
-# -- what the receipt does not have ----------------------------------------------------------------------
-
-
-class _Tree:
-    """Facts about the tree with which untracked files are classified, computed on first use."""
-
-    def __init__(self, expected: Mapping[str, tuple[str, str]], on_path: bool) -> None:
-        self.expected = expected
-        self.on_path = on_path
-
-    @cached_property
-    def folders(self) -> frozenset[str]:
-        """All folders of the tree, "" included."""
-        found = {""}
-        for path in self.expected:
-            while (path := path.rpartition("/")[0]) not in found:
-                found.add(path)
-        return frozenset(found)
-
-    @cached_property
-    def kinds(self) -> frozenset[tuple[str, str]]:
-        """(folder, suffix) of each file of the tree."""
-        named = (path.rpartition("/") for path in self.expected)
-        return frozenset((folder, _suffix(name)) for folder, _, name in named)
-
-    def is_stray_package(self, folder: str) -> bool:
-        """Return whether an empty folder can be imported as a namespace package."""
-        parent, _, name = folder.rpartition("/")
-        if name == "__pycache__":
-            return parent not in self.folders and self.is_stray_package(parent)
-        if _is_metadata(folder):
-            return True
-        names = folder.split("/")
-        ours = folder in self.folders or folder in self.expected  # reported as such
-        return self.on_path and not ours and all(name.isidentifier() for name in names)
-
-
-def _suffix(name: str) -> str:
-    return name.rpartition(".")[2].lower() if "." in name[1:] else ""
-
-
-def _is_metadata(path: str) -> bool:
-    return path.partition("/")[0].lower().endswith(_METADATA)
-
-
-def _untracked(entry: os.DirEntry[str], path: str, tree: _Tree, found: Findings) -> None:
-    if "__pycache__/" in path and not _is_metadata(path) and _is_byte_code(entry, path, tree):
-        found.byte_code.append(path)
-    elif _is_product(entry, path, tree):
-        found.products.append(path)
-    else:
-        found.drift.append(Difference(path, "untracked"))
-
-
-def _is_product(entry: os.DirEntry[str], path: str, tree: _Tree) -> bool:
-    """Return whether an untracked file affects neither what Python finds nor what code selects in this tree."""
-    if _is_metadata(path):
-        return False  # its version and entry points would be found
-    if entry.is_symlink() and not os.path.isfile(entry.path):
-        return False  # to a folder, it is a package; to nothing, it may become one
-    folder, _, name = path.rpartition("/")
-    if name.lower().endswith(_IMPORTABLE) or folder.endswith("__pycache__"):
-        return False  # Numba keeps machine code in a cache, too
-    # Hydra's configuration groups, vLLM's tables of tuned kernels: read by a name that is put together.
-    return not (tree.on_path and _suffix(name) and (folder, _suffix(name)) in tree.kinds)
-
-
-def _is_byte_code(entry: os.DirEntry[str], path: str, tree: _Tree) -> bool:
-    """Return whether a file is byte code that Python checks against a source of this tree (PEP 3147, PEP 552).
-
-    The check is by time and size or by a hash of the source, and does not prove what it was compiled from. Byte code
-    with an unchecked hash hides a change of its source.
-    """
-    folder, _, name = path.rpartition("/")
-    package, _, last = folder.rpartition("/")
-    match = re.fullmatch(_CACHED, name)
-    if last != "__pycache__" or match is None or not entry.is_file(follow_symlinks=False):
-        return False
-    source = f"{match['module']}.py"
-    if (f"{package}/{source}" if package else source) not in tree.expected:
-        return False
-    if match["unfinished"]:
-        return True  # left by a Python that was killed; it is never read
-    try:
-        with open(entry.path, "rb") as file:
-            head = file.read(16)
-    except OSError:
-        return False
-    return len(head) == 16 and head[4] in (0, 2, 3) and head[5:8] == b"\0\0\0"
 
 
 # -- what was proven -----------------------------------------------------------------------------------

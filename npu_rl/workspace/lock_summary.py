@@ -32,7 +32,10 @@ def patch_line(patch: LockedPatch) -> str:
     """Return one line with a patch's name, number of hunks, and accepted offsets."""
     hunks = "1 hunk" if patch.hunks == 1 else f"{patch.hunks} hunks"
     offsets = f", offsets {patch.offsets}" if patch.offsets else ""
-    return f"patch {patch.name}: {hunks}{offsets}{', CRLF to LF' if patch.eol == 'lf' else ''}"
+    crlf = ", CRLF to LF" if patch.eol == "lf" else ""
+    repaired = ", final newline added" if patch.repair == "final-newline" else ""
+    replaces = f", replaces {patch.replaces}" if patch.replaces else ""
+    return f"patch {patch.name}: {hunks}{offsets}{crlf}{repaired}{replaces}"
 
 
 def stack_json(lock: Lock, sources: Mapping[str, str]) -> dict[str, Any]:

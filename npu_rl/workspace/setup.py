@@ -29,7 +29,7 @@ from npu_rl.workspace.workspace_path import check_path
 
 if TYPE_CHECKING:
     from npu_rl.compose.composed_unit import ComposedUnit
-    from npu_rl.sources.git_fetch import Network
+    from npu_rl.sources.git_remote import Network
     from npu_rl.sources.progress import Watcher
 
 
@@ -77,7 +77,9 @@ def run(request: Request, notify: Callable[[str], None]) -> Outcome:
         recover_interrupted(layout, notify)
         if up_to_date(layout, text, request.python):  # another process was faster
             return Outcome(False, seconds=time.monotonic() - started)
-        delivered = _deliver(request)
+        delivered = deliver(
+            request.lock, request.manifest, request.network, request.watcher, jobs=request.jobs
+        )
         outcome = Outcome(True, received=delivered.received, sources=delivered.sources)
         files: local_edits.FilesByRoot = {
             root: {p: (m, i) for p, m, i in listing}
@@ -100,20 +102,28 @@ def run(request: Request, notify: Callable[[str], None]) -> Outcome:
     return outcome
 
 
-def _deliver(request: Request) -> Delivered:
+def deliver(lock: Lock, manifest: Path, network: Network, watcher: Watcher, *, jobs: int) -> Delivered:
+    """Bring the objects of a lock into the store and compose its trees there.
+
+    Args:
+        manifest: Its file; "./" paths of the lock are relative to its folder.
+
+    Raises:
+        SourceError: If no source delivers what the lock names.
+        ComposeError, PatchError: If they don't give the lock's trees.
+    """
     # Only a setup that has something to do pays for these imports.
     from npu_rl.compose.composed_unit import composed
     from npu_rl.sources.deliver import Deliverer
 
     store = Store()
     store.sweep()
-    manifest_folder = request.manifest.parent
-    deliverer = Deliverer(store, request.network, manifest_folder, request.watcher)
-    deliveries = deliverer.deliver(request.lock, request.jobs)
+    deliverer = Deliverer(store, network, manifest.parent, watcher)
+    deliveries = deliverer.deliver(lock, jobs)
     units = list(dict.fromkeys(unit for delivery in deliveries.values() for unit in delivery.units))
     return Delivered(
         units=units,
-        composed=composed(store, request.lock, units, manifest_folder),
+        composed=composed(store, lock, units, manifest.parent),
         received=sum(delivery.received for delivery in deliveries.values()),
         sources={name: delivery.source for name, delivery in deliveries.items()},
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -103,6 +104,13 @@ def test_the_exit_codes_stand_in_the_top_help(tmp_path: Path) -> None:
     assert re.findall(r"^ {4}([\d, ]+)  \w", said, re.MULTILINE) == ["0", "1", "2", "3", "129, 130, 143"]
 
 
+@pytest.mark.parametrize("name", ["", *GROUPS, *LEAVES])
+def test_help_fits_80_columns(tmp_path: Path, name: str) -> None:
+    done = run_cli([*name.split(), "--help"], {**clean_env(tmp_path), "COLUMNS": "80"})
+    assert done.returncode == 0
+    assert [line for line in done.stdout.splitlines() if len(line) > 80] == []
+
+
 def test_the_groups_have_the_same_verbs() -> None:
     verbs = {name: set(TOP.commands[name].commands) for name in ("manifests", "recipes", "patches")}
     assert set.intersection(*verbs.values()) == {"list", "show"}
@@ -156,6 +164,16 @@ def test_manifests_check_names_the_line(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "m.yaml:7: env.NPU_RL_SEED" in done.stdout
     assert "1 error" in done.stdout.splitlines()[-1]
+
+
+def test_manifests_check_lists_what_is_invalid_for_programs_too(tmp_path: Path) -> None:
+    place = tmp_path / "m.yaml"
+    place.write_text("extends: quickstart\nname: -m\ncolour: red\n")
+    done = run_cli(["manifests", "check", str(place), "--json"], clean_env(tmp_path))
+    assert done.returncode == 1 and done.stderr == ""
+    said = json.loads(done.stdout)
+    assert list(said) == ["ok", "manifest", "path", "errors", "notes"] and said["ok"] is False
+    assert [line.partition(" ")[0] for line in said["errors"]] == [f"{place}:2:", f"{place}:3:"]
 
 
 def test_patches_show_prints_the_file(tmp_path: Path) -> None:

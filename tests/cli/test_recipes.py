@@ -12,7 +12,8 @@ import pytest
 from npu_rl.bundled import bundled_recipes, data_root
 from npu_rl.recipes.load_recipe import load_recipe
 from tests.cli.test_commands import modules_after
-from tests.recipes.examples import MINIMAL, write
+from tests.config.documents import write
+from tests.recipes.examples import MINIMAL
 from tests.support import clean_env, run_cli
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from npu_rl.errors import ComposeError, LockError, ManifestError, PatchError
-from npu_rl.lock.lock_model import Lock
+from npu_rl.lock.lock_model import Lock, dump
 from npu_rl.store import Store
 from tests.compose.test_bad_patches import CONTENT, GOOD, edit, hunk
 from tests.resolve.world import World, component, takes
@@ -445,6 +445,64 @@ def test_advice_for_a_patch_inside_a_pinned_component_can_be_followed(world: Wor
     assert "fixes is a file of recipe at its pin" in str(error.value.hint)
     world.write("x.patch", GOOD)
     assert names(both(world, {"fixes/x.patch": GOOD.rstrip("\n")}, "./x.patch")) == ["x"]
+
+
+# -- damaged patches of a component ----------------------------------------------------------------------
+
+
+def test_a_final_newline_is_added_and_recorded(world: World) -> None:
+    """The lock has the hash of the file as it is in the component, and the rule; so has the commit."""
+    damaged = GOOD.rstrip("\n")
+    rule = {"from": "recipe", "path": "fixes", "repair": "final-newline"}
+    lock = both(world, {"fixes/a.patch": damaged, "fixes/b.patch": SECOND}, rule)
+    first, second = lock.components["up"].patches
+    assert (first.repair, first.sha256) == ("final-newline", hashlib.sha256(damaged.encode()).hexdigest())
+    assert second.repair == "none"
+    assert dump(lock).count('"repair"') == 1  # a lock without such patches is as it was
+    made = world.compose(lock)
+    assert made.code["pkg/a.py"].decode() == CONTENT.replace("line 3\n", "third\n", 1)
+    assert made.log().count("Repair: final-newline") == 1
+    assert world.check() == lock
+
+
+def test_a_patch_that_lacks_more_than_its_newline_is_refused(world: World) -> None:
+    cut = GOOD[: GOOD.rindex("\n", 0, -1)]
+    with pytest.raises(PatchError, match="cut off in hunk 1"):
+        both(world, {"fixes/x.patch": cut}, {"from": "recipe", "path": "fixes", "repair": "final-newline"})
+
+
+def replacing(world: World, sha256: str, **more: object) -> dict[str, Any]:
+    world.write("mine.patch", GOOD)
+    replaced = {"from": "recipe", "path": "fixes/x.patch", "sha256": sha256}
+    return {"path": "./mine.patch", "replaces": {**replaced, **more}}
+
+
+def test_a_patch_takes_the_place_of_a_damaged_one(world: World) -> None:
+    damaged = GOOD.rstrip("\n") + "x"
+    entry = replacing(world, hashlib.sha256(damaged.encode()).hexdigest())
+    bare = recipe(world, {"fixes/x.patch": damaged})
+    del bare["take"]
+    lock = world.locked({"recipe": bare, "up": {**upstream(world), "patches": [entry]}})
+    (patch,) = lock.components["up"].patches
+    assert (patch.name, patch.replaces) == ("mine", "recipe:fixes/x.patch")
+    made = world.compose(lock, world.empty_store())
+    assert b"LINE 3" in made.code["pkg/a.py"] and "Replaces: recipe:fixes/x.patch" in made.log()
+    assert world.check() == lock
+
+
+def test_a_replaced_patch_that_has_changed_stops_the_lock(world: World) -> None:
+    digest = hashlib.sha256(GOOD.encode()).hexdigest()
+    with pytest.raises(LockError, match=r"recipe:fixes/x\.patch.* is another file at this pin") as error:
+        both(world, {"fixes/x.patch": GOOD}, replacing(world, "0" * 64))
+    assert digest in str(error.value.why)
+    assert names(both(world, {"fixes/x.patch": GOOD}, replacing(world, digest))) == ["mine"]
+
+
+def test_a_replaced_patch_has_to_be_there(world: World) -> None:
+    with pytest.raises(LockError, match=r"recipe has no path fixes/none\.patch"):
+        both(world, {"fixes/x.patch": GOOD}, replacing(world, "0" * 64, path="fixes/none.patch"))
+    with pytest.raises(ManifestError, match=r"unknown component 'recpie'; did you mean 'recipe'"):
+        both(world, {"fixes/x.patch": GOOD}, replacing(world, "0" * 64, **{"from": "recpie"}))
 
 
 # -- paths of the code tree ------------------------------------------------------------------------------

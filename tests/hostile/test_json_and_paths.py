@@ -19,8 +19,8 @@ from npu_rl.git.objects import FILE, Entry, MalformedObject, format_tree, nested
 from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.sources.sdist import read_sdist
 from npu_rl.sources.url_rewriting import load_rewrites
+from npu_rl.trainer_code.config_tree import ModuleFault
 from npu_rl.trainer_code.hydra_entry import entry_point
-from npu_rl.trainer_code.hydra_yaml import ModuleFault
 from npu_rl.workspace.file_check import read_stats
 from tests.code_trees import check_recipe
 from tests.hostile.limits import assert_told

@@ -30,7 +30,8 @@ from npu_rl.errors import NpuRlError
 from npu_rl.git.command import Git, init_bare
 from npu_rl.git.objects import EMPTY_TREE, FILE, Entry
 from npu_rl.lock import lock_model
-from npu_rl.sources.git_fetch import GitRequest, Network
+from npu_rl.sources.git_fetch import GitRequest
+from npu_rl.sources.git_remote import Network
 from npu_rl.sources.pip_config import PipSettings
 from npu_rl.sources.progress import Silent
 from npu_rl.store import Store

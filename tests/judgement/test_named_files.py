@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -324,9 +325,25 @@ def test_a_path_no_file_system_has(tmp_path: Path, path: str) -> None:
 def test_a_long_chain_of_branches_is_read(tmp_path: Path, code: Path) -> None:
     branches = "".join(f"elif x == {number}: f{number} = 1\n" for number in range(3000))
     lay(code, {"rewards/long.py": f"x = 0\nif x == -1: pass\n{branches}"})
+    started = time.process_time()
     assert {one.rule for one in found(code, "reward.function=rewards/long.py:nothing")} == {
         "reward-function-name"
     } or (reward_function.definitions_in(code / "rewards/long.py") is None)
+    assert time.process_time() - started < 10  # it took minutes: each branch was walked with all after it
+
+
+def test_names_of_every_statement_of_the_module_are_defined_and_no_others(tmp_path: Path) -> None:
+    path = tmp_path / "score.py"
+    path.write_text(
+        "match 1:\n    case 1:\n        def in_match(): pass\n        a = 1\n"
+        "for b in (c := [1]):\n    d, (e, *f) = 1, (2, 3)\n"
+        "if a:\n    def twice(): hidden = 1\nelse:\n    def twice(): pass\n"
+        "try:\n    with open('x') as g: pass\nexcept OSError:\n    h = 1\nelse:\n    i: int = 1\nfinally:\n    j = 1\n"
+    )
+    defined = reward_function.definitions_in(path)
+    assert defined is not None
+    assert defined.names == {*"abcdefghij", "in_match", "twice"}
+    assert set(defined.functions) == {"in_match"} and not defined.may_define_more
 
 
 def test_a_pipe_is_not_opened(tmp_path: Path) -> None:

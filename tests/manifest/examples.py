@@ -11,12 +11,3 @@ PIN = "55e3c5bc09c85dba09f736eef476f110ad641b75"
 
 MINIMAL = (HERE / "good" / "minimal.yaml").read_text(encoding="utf-8")
 FLAGSHIP = HERE / "good" / "flagship.yaml"
-
-
-def is_structural(path: Path) -> bool:
-    """True if the JSON Schema alone must refuse this bad example."""
-    return "\n# structural\n" in path.read_text(encoding="utf-8")
-
-
-def ids(path: Path) -> str:
-    return path.stem

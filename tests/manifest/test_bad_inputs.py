@@ -10,7 +10,8 @@ import pytest
 from npu_rl.errors import ManifestError
 from npu_rl.manifest.load_manifest import load_manifest
 from npu_rl.manifest.manifest_kind import InvalidManifest
-from tests.manifest.examples import BAD, MINIMAL, ids
+from tests.config.documents import ids
+from tests.manifest.examples import BAD, MINIMAL
 
 
 @pytest.mark.parametrize("path", BAD, ids=ids)

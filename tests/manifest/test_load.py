@@ -1,28 +1,19 @@
-"""Loading: the flagship example, `extends:`, digests, and nothing but ManifestError."""
+"""Loading manifests: the flagship example, types, `extends:`, local paths and digests."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import random
-import tempfile
 from pathlib import Path
 
-import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_rl.config.yaml_reader import Plain, read_yaml
-from npu_rl.errors import ManifestError
-from npu_rl.manifest.load_manifest import LoadedManifest, data_digest, load_manifest
-from npu_rl.manifest.manifest_kind import MANIFEST, InvalidManifest
-from tests.manifest.examples import FLAGSHIP, GOOD, HERE, MINIMAL, PIN, ids
-
-
-def write(path: Path, text: str) -> str:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    return str(path)
+from npu_rl.manifest.load_manifest import data_digest, load_manifest
+from npu_rl.manifest.manifest_kind import MANIFEST
+from tests.config.documents import write
+from tests.manifest.examples import FLAGSHIP, GOOD, HERE, MINIMAL, PIN
 
 
 def test_the_flagship_example() -> None:
@@ -65,13 +56,6 @@ def test_the_flagship_example() -> None:
     assert not loaded.bundled and loaded.path == FLAGSHIP.resolve()
 
 
-@pytest.mark.parametrize("path", GOOD, ids=ids)
-def test_good_examples_load_and_stay_text(path: Path) -> None:
-    loaded = load_manifest(str(path))
-    assert loaded.manifest.components
-    assert len(loaded.digest) == 64
-
-
 def test_scalars_are_typed_by_the_schema_not_by_yaml() -> None:
     manifest = load_manifest(str(HERE / "good" / "everything.yaml")).manifest
     dist = manifest.components["sdist-only"].dist
@@ -98,15 +82,6 @@ def test_a_child_is_laid_over_its_parent() -> None:
     assert loaded.where("components", "verl", "dist", "nobody").endswith("flagship.yaml:15")
 
 
-def test_faults_of_a_parent_name_the_file_that_wrote_them(tmp_path: Path) -> None:
-    write(tmp_path / "base" / "base.yaml", MINIMAL.replace("to: verl", "to: /verl").replace("cpu", "gpu"))
-    child = write(tmp_path / "m.yaml", "extends: base/base.yaml\nname: -child\ncomponents: {nobody: ~}\n")
-    with pytest.raises(InvalidManifest) as caught:
-        load_manifest(child)
-    found = [(Path(p.file).relative_to(tmp_path).as_posix(), p.line) for p in caught.value.problems]
-    assert found == [("m.yaml", 2), ("m.yaml", 3), ("base/base.yaml", 4), ("base/base.yaml", 9)]
-
-
 def test_local_paths_follow_the_file_that_wrote_them(tmp_path: Path) -> None:
     base = MINIMAL.replace("{git: https://example.org/verl.git}", "{bundle: verl.bundle}")
     base += "    patches: [./own, ../more/fix.patch, {path: ./a.patch, strip: 0}, verl/0.5.0]\n"
@@ -126,54 +101,6 @@ def test_paths_in_a_components_own_files_are_left_alone(tmp_path: Path) -> None:
     write(tmp_path / "base" / "base.yaml", MINIMAL + "    patches: [{path: docs/a.patch, from: verl}]\n")
     loaded = load_manifest(write(tmp_path / "m.yaml", "extends: base/base.yaml\n"))
     assert loaded.manifest.components["verl"].patches[0].path == "docs/a.patch"
-
-
-def test_a_manifest_reached_through_a_linked_folder(tmp_path: Path) -> None:
-    write(tmp_path / "base.yaml", MINIMAL)
-    write(tmp_path / "real" / "deep" / "m.yaml", "extends: ../../base.yaml\n")
-    (tmp_path / "link").symlink_to(tmp_path / "real" / "deep")
-    loaded = load_manifest(str(tmp_path / "link" / "m.yaml"))
-    assert list(loaded.files) == ["m.yaml", "../../base.yaml"]
-
-
-def chain(folder: Path, length: int) -> str:
-    write(folder / "0.yaml", MINIMAL)
-    for index in range(1, length + 1):
-        write(folder / f"{index}.yaml", f"extends: ./{index - 1}.yaml\n")
-    return str(folder / f"{length}.yaml")
-
-
-def test_eight_parents_and_no_more(tmp_path: Path) -> None:
-    assert len(load_manifest(chain(tmp_path, 8)).files) == 9
-    with pytest.raises(ManifestError, match="more than 8 levels of `extends:`"):
-        load_manifest(chain(tmp_path, 9))
-
-
-def test_a_cycle_is_refused(tmp_path: Path) -> None:
-    write(tmp_path / "b.yaml", "extends: ./c.yaml\n")
-    write(tmp_path / "c.yaml", "extends: ./a/../b.yaml\n".replace("a/../", ""))
-    with pytest.raises(ManifestError, match=r"is a cycle") as caught:
-        load_manifest(write(tmp_path / "a.yaml", "extends: ./b.yaml\n"))
-    assert "c.yaml:1" in str(caught.value)
-
-
-def test_a_cycle_through_a_link_is_refused(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.yaml", "extends: ./b.yaml\n")
-    (tmp_path / "b.yaml").symlink_to(path)
-    with pytest.raises(ManifestError, match="is a cycle"):
-        load_manifest(path)
-
-
-def same(left: LoadedManifest, right: LoadedManifest) -> bool:
-    return left.digest == right.digest
-
-
-def test_the_digest_is_that_of_the_merged_data(tmp_path: Path) -> None:
-    whole = load_manifest(write(tmp_path / "whole.yaml", MINIMAL))
-    noisy = load_manifest(write(tmp_path / "noisy.yaml", "# a comment\n" + MINIMAL.replace("cpu", '"cpu"')))
-    child = load_manifest(write(tmp_path / "child.yaml", "extends: ./whole.yaml\n"))
-    other = load_manifest(write(tmp_path / "other.yaml", MINIMAL.replace("cpu", "npu")))
-    assert same(whole, noisy) and same(whole, child) and not same(whole, other)
 
 
 def test_the_digest_is_stable_across_releases(tmp_path: Path) -> None:
@@ -212,61 +139,3 @@ def test_the_digest_depends_on_the_order_of_components_and_lists() -> None:
     requirements = data["requirements"]
     assert isinstance(requirements, list)
     assert data_digest({**data, "requirements": requirements[::-1]}) != data_digest(data)
-
-
-LINES = [line for path in GOOD for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.sampled_from(GOOD),
-    st.lists(
-        st.tuples(
-            st.integers(0, 40),
-            st.sampled_from(["drop", "insert", "text"]),
-            st.sampled_from(LINES),
-            st.text(max_size=8),
-        )
-    ),
-)
-def test_a_damaged_manifest_raises_nothing_but_manifest_error(
-    path: Path, edits: list[tuple[int, str, str, str]]
-) -> None:
-    lines = path.read_text(encoding="utf-8").splitlines()
-    for position, kind, line, text in edits:
-        at = position % (len(lines) + 1)
-        if kind == "drop":
-            del lines[at : at + 1]
-        else:
-            lines.insert(at, line if kind == "insert" else text)
-    with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder) / "m.yaml"
-        target.write_text("\n".join(lines), encoding="utf-8", errors="replace")
-        try:
-            assert load_manifest(str(target)).manifest.components
-        except ManifestError as error:
-            assert "m.yaml" in str(error)
-
-
-WORDS = """schema name title device host components tree requirements overrides env runtime verl sources git
-pypi bundle drop ref merge base how drift patches path strip directory exclude offset from take to dist
-version entry_points checkout submodules"""
-KEYS = st.sampled_from(WORDS.split()) | st.text(max_size=5)
-VALUES = st.recursive(
-    st.text(max_size=10)
-    | st.sampled_from([PIN, "refs/heads/main", "a/b", ".", "1", "full", "./x", "x.bundle"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
-    max_leaves=20,
-)
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.dictionaries(KEYS, VALUES, max_size=8))
-def test_any_tree_of_known_keys_raises_nothing_but_manifest_error(data: dict[str, object]) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder) / "m.yaml"
-        target.write_text(json.dumps(data), encoding="utf-8")
-        try:
-            assert load_manifest(str(target)).manifest.components
-        except ManifestError as error:
-            assert "m.yaml:" in str(error)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npu_rl.patches.hunk_headings import crosses_twins, misplaced
+from npu_rl.patches.hunk_headings import misplaced, moved_to_twin
 from npu_rl.patches.hunk_match import locate
 from npu_rl.patches.parse_patch import parse_patch
 from npu_rl.patches.patch_model import Hunk
@@ -158,11 +158,11 @@ def test_what_is_no_python_any_more_is_held_by_its_lines() -> None:
     broken = SOURCE + b"def (\n"
     said = misplaced(broken, hunk(13, "def one():"), 13, "a.py")
     assert said is not None and "below `def two():` (line 12)" in said
-    assert crosses_twins(broken, hunk(7, ""), 6, "a.py") is None
+    assert moved_to_twin(broken, hunk(7, ""), 6, "a.py") is None
 
 
 def test_the_functions_of_a_deep_file_are_not_asked_for() -> None:
     deep = b"x = " + b"(" * 5000 + b")" * 5000 + b"\n"
-    assert crosses_twins(deep + SOURCE, hunk(8, ""), 6, "a.py") is None
+    assert moved_to_twin(deep + SOURCE, hunk(8, ""), 6, "a.py") is None
     nested = b"".join(b" " * n + b"if x:\n" for n in range(300)) + b" " * 300 + b"pass\n"
-    assert crosses_twins(nested + SOURCE, hunk(8, ""), 6, "a.py") is None
+    assert moved_to_twin(nested + SOURCE, hunk(8, ""), 6, "a.py") is None

@@ -8,10 +8,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from npu_rl.errors import PatchError
-from npu_rl.patches.carry_hunks import trace
+from npu_rl.patches.carry_hunks import trace_hunks
 from npu_rl.patches.hunk_match import apply_exact, split_lines
 from npu_rl.patches.hunk_record import HunkRecord
-from npu_rl.patches.hunk_states import state
+from npu_rl.patches.hunk_states import hunk_state
 from npu_rl.patches.parse_patch import parse_patch
 from npu_rl.patches.patch_model import Hunk, Patch
 from tests.patches.helpers import PATH, contents, edits, git_apply, plain_diff
@@ -29,11 +29,11 @@ def stack_of(versions: list[bytes | None]) -> list[tuple[str, Patch]]:
 
 
 def records_of(*versions: bytes | None) -> list[HunkRecord]:
-    return trace(stack_of(list(versions)), lambda path: versions[0] if path == PATH else None)
+    return trace_hunks(stack_of(list(versions)), lambda path: versions[0] if path == PATH else None)
 
 
 def states(records: list[HunkRecord], current: bytes | None) -> list[tuple[str, int]]:
-    return [(found.state, found.line) for found in (state(record, current) for record in records)]
+    return [(found.state, found.line) for found in (hunk_state(record, current) for record in records)]
 
 
 def edit(content: bytes, *pairs: tuple[str, str]) -> bytes:
@@ -164,7 +164,7 @@ def test_new_and_deleted_files() -> None:
 
 def test_an_emptied_new_file_is_missing() -> None:
     (record,) = records_of(None, b"a\nb\n")
-    assert state(record, b"") == ("missing", 1)
+    assert hunk_state(record, b"") == ("missing", 1)
 
 
 def test_twins_are_told_apart() -> None:
@@ -172,44 +172,46 @@ def test_twins_are_told_apart() -> None:
     base = twin + b"between\n" + twin
     new = twin + b"between\n" + twin.replace(b"return x", b"return y")
     (record,) = records_of(base, new)
-    assert (record.line, state(record, new)) == (13, ("in place", 13))
-    assert state(record, base) == ("missing", 13)
+    assert (record.line, hunk_state(record, new)) == (13, ("in place", 13))
+    assert hunk_state(record, base) == ("missing", 13)
     for count in (1, 7, 8, 9, 40):
-        assert state(record, b"# top\n" * count + new) == ("shifted", 13 + count)
-        assert state(record, b"# top\n" * count + base)[0] == "missing"
+        assert hunk_state(record, b"# top\n" * count + new) == ("shifted", 13 + count)
+        assert hunk_state(record, b"# top\n" * count + base)[0] == "missing"
     same = twin.replace(b"return x", b"return y") + b"between\n" + twin
     (record,) = records_of(same, same.replace(b"return x", b"return y"))
-    assert state(record, same) == ("missing", 13)
+    assert hunk_state(record, same) == ("missing", 13)
 
 
 def test_a_line_added_to_a_run_of_its_like() -> None:
     base = b"top\n" + b"x\n" * 8 + b"end\n"
     new = b"top\n" + b"x\n" * 9 + b"end\n"
     (record,) = records_of(base, new)
-    assert state(record, new).state == "in place"
-    assert state(record, base).state == "missing"
+    assert hunk_state(record, new).state == "in place"
+    assert hunk_state(record, base).state == "missing"
     (record,) = records_of(new, base)
-    assert state(record, base).state == "in place"
-    assert state(record, new).state == "missing"
+    assert hunk_state(record, base).state == "in place"
+    assert hunk_state(record, new).state == "missing"
 
 
 def test_a_last_newline_that_was_removed_is_seen() -> None:
     (record,) = records_of(b"a\nb\n", b"a\nB")
-    assert state(record, b"a\nB") == ("in place", 2)
-    assert state(record, b"a\nB\n") == ("altered", 2)
-    assert state(record, b"a\nb\n") == ("missing", 2)
+    assert hunk_state(record, b"a\nB") == ("in place", 2)
+    assert hunk_state(record, b"a\nB\n") == ("altered", 2)
+    assert hunk_state(record, b"a\nb\n") == ("missing", 2)
 
 
 def test_a_patch_that_does_not_fit_is_refused() -> None:
     with pytest.raises(PatchError, match=r"(?s)Hunk 1 does not fit.*0001-p\.patch:3, hunk 1"):
-        trace(stack_of([BASE, ONE]), lambda path: b"top\n" + BASE)
+        trace_hunks(stack_of([BASE, ONE]), lambda path: b"top\n" + BASE)
     with pytest.raises(PatchError, match="does not exist"):
-        trace(stack_of([BASE, ONE]), lambda path: None)
+        trace_hunks(stack_of([BASE, ONE]), lambda path: None)
 
 
 def test_accepted_offsets_are_followed() -> None:
     offsets = {("0001-p.patch", 1): 1, ("0001-p.patch", 2): 1}
-    records = trace(stack_of([BASE, ONE]), lambda path: b"top\n" + BASE, component="verl", offsets=offsets)
+    records = trace_hunks(
+        stack_of([BASE, ONE]), lambda path: b"top\n" + BASE, component="verl", offsets=offsets
+    )
     assert [(r.component, r.line) for r in records] == [("verl", 11), ("verl", 27)]
     assert states(records, b"top\n" + ONE) == [("in place", 11), ("in place", 27)]
 
@@ -245,7 +247,7 @@ def test_an_unchanged_file_has_every_hunk_where_it_was_recorded(versions: list[b
     assert len(records) == sum(len(p.hunks) for _, p in stack_of(list(versions)))
     for record in records:
         again = HunkRecord.from_json(json.loads(json.dumps(record.to_json())))
-        assert state(again, versions[-1]) == (record.state, record.line)
+        assert hunk_state(again, versions[-1]) == (record.state, record.line)
         assert record.state in ("in place", "superseded")
 
 
@@ -258,7 +260,7 @@ def test_text_above_shifts_every_hunk(versions: list[bytes], above: bytes) -> No
     for record in records_of(*versions):
         # Where the record needs the top of the file to tell equal lines apart, text above it hides that.
         if record.state == "in place" and record.before[0] is not None:
-            assert state(record, above + versions[-1]) == ("shifted", record.line + above.count(b"\n"))
+            assert hunk_state(record, above + versions[-1]) == ("shifted", record.line + above.count(b"\n"))
 
 
 @given(histories(rich=False), ABOVE)
@@ -268,7 +270,7 @@ def test_text_above_does_not_hide_a_hunk_at_the_top(versions: list[bytes], above
     assume(len(lines) == len(set(lines)))
     for record in records_of(*versions):
         if record.state == "in place":
-            found = state(record, above + versions[-1])
+            found = hunk_state(record, above + versions[-1])
             assert found.state in ("shifted", "altered")
             if any(tag == "+" for tag, _ in record.lines):
                 assert found == ("shifted", record.line + above.count(b"\n"))
@@ -337,7 +339,7 @@ def test_replay_is_the_same_as_applying(versions: list[bytes]) -> None:
 def test_any_text_gets_a_state_and_a_line_of_it(versions: list[bytes], data: st.DataObject) -> None:
     current = data.draw(st.none() | contents() | edits(versions[-1]))
     for record in records_of(*versions):
-        found = state(record, current)
+        found = hunk_state(record, current)
         assert found.state in ("in place", "superseded", "missing", "shifted", "altered")
         if record.state != "superseded":
             assert 0 <= found.line <= (0 if current is None else current.count(b"\n") + 2)

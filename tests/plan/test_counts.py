@@ -15,16 +15,16 @@ from npu_rl.memory.memory_by_phase import Memory
 from npu_rl.memory.memory_parts import Part
 from npu_rl.plan.disk_and_tokens import Disk, disk_of
 from npu_rl.plan.plan import plan_of
-from npu_rl.sizing.model_config import PUBLISHED, Latent, ModelConfig, read_shape
+from npu_rl.sizing.model_config import PUBLISHED, LatentAttention, ModelConfig, read_shape
 from npu_rl.sizing.weight_sizes import (
     cache_per_token,
+    count_parameters,
     layer,
     rollout_share,
     routing_biases,
     stage,
     stage_ranges,
     training_share,
-    whole,
 )
 from tests.plan.helpers import loaded, plan
 
@@ -63,7 +63,7 @@ def memory() -> Memory:
 
 def test_the_published_total() -> None:
     """671.03 B = 1.342 TB in bf16, and with the routing biases what the checkpoint's index says."""
-    total = sum(whole(V3).values())
+    total = sum(count_parameters(V3).values())
     assert total == 671_026_404_352
     assert total + routing_biases(V3) == 671_026_419_200
 
@@ -121,7 +121,7 @@ def test_disk_and_loading() -> None:
 
 def test_the_disk_of_a_model_that_is_not_published_in_fp8() -> None:
     dense = ModelConfig(2, 64, 4, 4, 16, 128, 256, 512)
-    assert disk_of(dense) == Disk(None, 2 * (n := sum(whole(dense).values())), 2 * n, 14 * n)
+    assert disk_of(dense) == Disk(None, 2 * (n := sum(count_parameters(dense).values())), 2 * n, 14 * n)
 
 
 def test_tokens_of_a_step() -> None:
@@ -173,7 +173,7 @@ def test_stages_and_shares_add_up(tensor: int, expert: int, dense: int, cuts: li
         128,
         512,
         512,
-        latent=Latent(16, 16, 8, 8, 8),
+        latent=LatentAttention(16, 16, 8, 8, 8),
         experts=8,
         expert_width=16,
         dense=dense,
@@ -181,9 +181,11 @@ def test_stages_and_shares_add_up(tensor: int, expert: int, dense: int, cuts: li
     bounds = [0, *sorted(cuts), 4]
     counts = tuple(end - begin for begin, end in pairwise(bounds) if end > begin)
     ranges = stage_ranges(counts)
-    assert sum((stage(shape, part) for part in ranges), start=type(whole(shape))()) == whole(shape)
+    assert sum(
+        (stage(shape, part) for part in ranges), start=type(count_parameters(shape))()
+    ) == count_parameters(shape)
     share = training_share(tensor, expert, tensor)
-    mine, all_of_it = stage(shape, range(4), share), whole(shape)
+    mine, all_of_it = stage(shape, range(4), share), count_parameters(shape)
     for name, count in all_of_it.items():
         by = {"norms": 1, "router": 1, "experts": tensor * expert}.get(name, tensor)
         assert mine[name] * by == count

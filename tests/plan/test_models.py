@@ -13,11 +13,11 @@ from npu_rl.sizing.model_config import read_shape
 from npu_rl.sizing.weight_sizes import (
     ATTENTION,
     EMBEDDING,
+    count_parameters,
     layer,
     rollout_share,
     stage,
     training_share,
-    whole,
 )
 
 MODELS = Path(__file__).with_name("models")
@@ -39,7 +39,7 @@ def config(name: str, **changes: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_published_total(name: str) -> None:
-    assert sum(whole(read_shape(config(name))).values()) == PUBLISHED[name]
+    assert sum(count_parameters(read_shape(config(name))).values()) == PUBLISHED[name]
 
 
 CHANGED = [
@@ -67,7 +67,7 @@ def test_transformers_own_model(name: str, changes: dict[str, Any]) -> None:
         model = transformers.AutoModelForCausalLM.from_config(made)
     assert all(weight.is_meta for weight in model.parameters())
     shape = read_shape(values)
-    assert sum(weight.numel() for weight in model.parameters()) == sum(whole(shape).values())
+    assert sum(weight.numel() for weight in model.parameters()) == sum(count_parameters(shape).values())
     for number, one in enumerate(model.model.layers):
         assert sum(weight.numel() for weight in one.parameters()) == sum(layer(shape, number).values()), (
             number

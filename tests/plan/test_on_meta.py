@@ -13,7 +13,14 @@ import pytest
 
 from npu_rl.memory.megatron_memory import WEIGHT
 from npu_rl.sizing.model_config import PUBLISHED, TINY, ModelConfig, read_shape
-from npu_rl.sizing.weight_sizes import layer, routing_biases, stage, stage_ranges, training_share, whole
+from npu_rl.sizing.weight_sizes import (
+    count_parameters,
+    layer,
+    routing_biases,
+    stage,
+    stage_ranges,
+    training_share,
+)
 from npu_rl.standins import INJECTED
 from tests.plan.helpers import plan
 from tests.support import byte_code
@@ -38,9 +45,9 @@ def config(shape: ModelConfig) -> Any:
         vocab_size=shape.vocabulary,
         q_lora_rank=latent.query_rank,
         kv_lora_rank=latent.cache_rank,
-        qk_nope_head_dim=latent.plain,
-        qk_rope_head_dim=latent.rotary,
-        v_head_dim=latent.value,
+        qk_nope_head_dim=latent.nope_dim,
+        qk_rope_head_dim=latent.rope_dim,
+        v_head_dim=latent.value_dim,
         n_routed_experts=shape.experts,
         n_shared_experts=shape.shared_experts,
         n_group=2,
@@ -67,7 +74,7 @@ def test_the_layers_of_transformers_deepseek_v3() -> None:
     assert parameters(dense) == sum(layer(V3, 0).values())
     assert parameters(expert) == sum(layer(V3, 60).values())
     total = 3 * parameters(dense) + 58 * parameters(expert) + 2 * parameters(words) + parameters(norm)
-    assert total == sum(whole(V3).values())
+    assert total == sum(count_parameters(V3).values())
     biases = dict(expert.named_buffers())["mlp.gate.e_score_correction_bias"]
     assert 58 * biases.numel() == routing_biases(V3)
 
@@ -77,7 +84,7 @@ def test_the_whole_tiny_model_that_npu_rl_makes() -> None:
     from transformers import DeepseekV3ForCausalLM
 
     with torch.device("meta"):
-        assert parameters(DeepseekV3ForCausalLM(made)) == sum(whole(TINY).values())
+        assert parameters(DeepseekV3ForCausalLM(made)) == sum(count_parameters(TINY).values())
     assert read_shape({**made.to_dict(), "max_position_embeddings": 512}) == TINY
 
 

@@ -11,7 +11,8 @@ from npu_rl.bundled import bundled_recipes
 from npu_rl.errors import RecipeError
 from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.recipes.recipe_kind import InvalidRecipe
-from tests.recipes.examples import BAD, MINIMAL, ids, write
+from tests.config.documents import ids, write
+from tests.recipes.examples import BAD, MINIMAL
 
 
 @pytest.mark.parametrize("path", BAD, ids=ids)

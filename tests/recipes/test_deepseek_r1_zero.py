@@ -21,7 +21,7 @@ from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.recipes.recipe_fields import read_scalar
 from npu_rl.recipes.recipe_kind import RECIPE
 from npu_rl.recipes.trainer_command import argument
-from npu_rl.recipes.trainer_settings import flat, settings
+from npu_rl.recipes.trainer_settings import flatten_mappings, list_settings
 from tests.code_trees import archive, check_recipe, known_keys
 from tests.support import git
 from tests.training.test_hydra_compose import composed
@@ -260,7 +260,7 @@ class TestUpstreams:
         script = published_settings(upstreams)
         assert len(script) == 78
         for name, others in ((PUBLISHED, set()), (NAME, HYPER_PARAMETERS)):
-            ours = {one.key: one.value for one in flat(settings(load_recipe(name).recipe))}
+            ours = {one.key: one.value for one in flatten_mappings(list_settings(load_recipe(name).recipe))}
             differs = {key for key, value in script.items() if key in ours and not same(value, ours[key])}
             assert differs == others | {"trainer.project_name"}
             assert script.keys() - ours.keys() == SET_BY_RENDER | LEFT_OUT
@@ -291,7 +291,7 @@ class TestUpstreams:
     def test_it_composes(self, code: Path) -> None:
         pytest.importorskip("hydra")
         known = known_keys(code, "ppo_megatron_trainer")
-        given = list(flat(settings(load_recipe(NAME).recipe)))
+        given = list(flatten_mappings(list_settings(load_recipe(NAME).recipe)))
         words = [argument(setting.key, setting.value, setting.key in known) for setting in given]
         found = composed(code / "verl/trainer/config", *words, config="ppo_megatron_trainer")
         assert found.unresolved == {}

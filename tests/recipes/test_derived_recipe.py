@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from npu_rl.bundled import bundled_recipes
-from npu_rl.recipes.derived_recipe import derived
+from npu_rl.recipes.derived_recipe import derive_recipe
 from npu_rl.recipes.dump_recipe import recipe_yaml
 from npu_rl.recipes.load_recipe import LoadedRecipe, load_recipe
 from npu_rl.recipes.schema import Recipe
 from npu_rl.rehearsal.scale_recipe import scale_recipe
 from npu_rl.rehearsal.scale_rollout import scale_for_rollout
-from tests.recipes.examples import GOOD, ids, write
+from tests.config.documents import ids, write
+from tests.recipes.examples import GOOD
 
 
 def read_back(loaded: LoadedRecipe, folder: Path) -> Recipe:
@@ -26,7 +27,7 @@ def test_what_is_written_is_what_ran(name: str, tmp_path: Path) -> None:
     for number, (small, _) in enumerate(
         (scale_recipe(loaded.recipe, "small"), scale_for_rollout(loaded.recipe, "small", "expert"))
     ):
-        changed = derived(loaded, small, "scaled down")
+        changed = derive_recipe(loaded, small, "scaled down")
         assert changed.recipe is small
         assert changed.digest != loaded.digest
         (tmp_path / str(number)).mkdir()
@@ -36,7 +37,7 @@ def test_what_is_written_is_what_ran(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", GOOD, ids=ids)
 def test_an_unchanged_recipe_keeps_its_texts_and_origins(path: Path) -> None:
     loaded = load_recipe(str(path), ["env.MORE=1", "reward.arguments.x='1'", "a.b=[x, {y: '2'}, [], {}]"])
-    same = derived(loaded, loaded.recipe, "nobody")
+    same = derive_recipe(loaded, loaded.recipe, "nobody")
     assert recipe_yaml(same) == recipe_yaml(loaded)
     assert same.digest == loaded.digest
 
@@ -45,7 +46,7 @@ def test_values_of_open_mappings_keep_their_types_and_changes_name_their_writer(
     loaded = load_recipe("quickstart", ["seed=7"])
     values = {"text": "7", "null": None, "list": [True, 1.5, "true", {"a": "1"}], "empty": {}, "word": "x"}
     recipe = loaded.recipe.model_copy(update={"overrides": {"trainer.x": values}, "steps": 3})
-    changed = derived(loaded, recipe, "scaled down")
+    changed = derive_recipe(loaded, recipe, "scaled down")
     assert read_back(changed, tmp_path).overrides == {"trainer.x": values}
     text = recipe_yaml(changed)
     assert "steps: 3  # scaled down" in text

@@ -16,7 +16,8 @@ from npu_rl.manifest.manifest_kind import MANIFEST
 from npu_rl.recipes.dump_recipe import recipe_yaml
 from npu_rl.recipes.load_recipe import LoadedRecipe, load_recipe
 from npu_rl.recipes.recipe_fields import read_scalar
-from tests.recipes.examples import GOOD, HERE, ids, write
+from tests.config.documents import ids, write
+from tests.recipes.examples import GOOD, HERE
 
 
 def again(loaded: LoadedRecipe) -> LoadedRecipe:

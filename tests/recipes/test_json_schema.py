@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +20,9 @@ from npu_rl.config.yaml_reader import read_yaml
 from npu_rl.manifest.manifest_kind import MANIFEST
 from npu_rl.recipes.key_map import dotted_keys
 from npu_rl.recipes.schema import Recipe
-from tests.recipes.examples import BAD, GOOD, ids, is_structural
+from tests.config.data_edits import at, changed, places, without
+from tests.config.documents import ids, is_structural
+from tests.recipes.examples import BAD, GOOD
 
 SCHEMA = export_schema(Recipe, "npu-rl recipe")
 VALIDATOR = Draft202012Validator(json.loads(SCHEMA))
@@ -29,7 +30,6 @@ EXAMPLES = [*GOOD, *bundled_recipes().values()]
 WHOLE = [path for path in EXAMPLES if "extends" not in read_yaml(path.read_bytes(), "r", MANIFEST).data]
 # Mappings with keys of a person's own, and what lies in them.
 OPEN = {"config", "arguments", "engine_arguments", "transformer", "env", "adaptations", "overrides"}
-Path_ = tuple[Any, ...]
 
 
 def test_the_committed_file_is_the_export() -> None:
@@ -73,33 +73,6 @@ def accepted(data: object) -> bool:
     except ValidationError:
         return False
     return True
-
-
-def places(value: object, path: Path_ = ()) -> Iterator[Path_]:
-    yield path
-    items: Any = (
-        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    )
-    for key, child in items:
-        yield from places(child, (*path, key))
-
-
-def at(data: Any, path: Path_) -> Any:
-    for key in path:
-        data = data[key]
-    return data
-
-
-def changed(data: Any, path: Path_, value: Any) -> Any:
-    result = copy.deepcopy(data)
-    at(result, path[:-1])[path[-1]] = value
-    return result
-
-
-def without(data: Any, path: Path_) -> Any:
-    result = copy.deepcopy(data)
-    del at(result, path[:-1])[path[-1]]
-    return result
 
 
 def mutations(data: Any) -> Iterator[tuple[str, Any]]:

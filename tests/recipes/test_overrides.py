@@ -9,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_rl.errors import RecipeError, UsageError
-from npu_rl.recipes.key_map import dotted_keys, sections, word_for
+from npu_rl.recipes.key_map import dotted_keys, recipe_key_of, sections
 from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.recipes.overrides import CommandLineOverride, parse_overrides
 from npu_rl.recipes.recipe_fields import read_scalar
 from npu_rl.recipes.recipe_kind import InvalidRecipe
 from npu_rl.recipes.schema import Recipe
-from tests.recipes.examples import EVERYTHING, MINIMAL, write
+from tests.config.documents import write
+from tests.recipes.examples import EVERYTHING, MINIMAL
 
 
 def loaded(*arguments: str) -> Recipe:
@@ -208,11 +209,11 @@ def test_a_secret_in_a_url_is_not_repeated() -> None:
 
 
 def test_the_trainers_words() -> None:
-    assert word_for("data.train_batch_size") == "data.batch"
-    assert word_for("actor_rollout_ref.actor.optim.clip_grad") == "optimizer.clip"
-    assert word_for("actor_rollout_ref.model.override_config.vocab_size") == "model.config.vocab_size"
-    assert word_for("data.train_batch_size.x") is None
-    assert word_for("data") is None
+    assert recipe_key_of("data.train_batch_size") == "data.batch"
+    assert recipe_key_of("actor_rollout_ref.actor.optim.clip_grad") == "optimizer.clip"
+    assert recipe_key_of("actor_rollout_ref.model.override_config.vocab_size") == "model.config.vocab_size"
+    assert recipe_key_of("data.train_batch_size.x") is None
+    assert recipe_key_of("data") is None
     assert {"steps", "optimizer.lr", "rollout.validation.top_k", "actor.kl_loss.use", "env"} <= set(
         dotted_keys()
     )

@@ -20,8 +20,9 @@ from npu_rl.manifest.manifest_kind import MANIFEST
 from npu_rl.recipes import recipe_fields
 from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.recipes.recipe_fields import read_scalar
+from tests.config.documents import write
 from tests.manifest.examples import FLAGSHIP
-from tests.recipes.examples import MINIMAL, write
+from tests.recipes.examples import MINIMAL
 
 
 @pytest.mark.parametrize(

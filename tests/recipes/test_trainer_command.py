@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from npu_rl.recipes.recipe_paths import split_function
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_command import Command, Folders, argument, hydra_text, ray_options, render
-from npu_rl.recipes.trainer_settings import merged, settings, unheard
+from npu_rl.recipes.trainer_settings import keys_without_effect, last_settings, list_settings
 
 BASE: dict[str, Any] = {
     "schema": 1, "name": "r", "title": "t", "manifest": "quickstart", "device": "cpu", "steps": 7,
@@ -31,7 +31,7 @@ def recipe(**changes: Any) -> Recipe:
 def rendered(given: Recipe, known: set[str] | None = None, **options: Any) -> Command:
     root = Path("/ws")
     folders = Folders(
-        code=root / "code", run=root / "runs/r", attempt=root / "runs/r/attempts/1", made=root / "made",
+        code=root / "code", run=root / "runs/r", attempt=root / "runs/r/attempts/1", fixtures=root / "made",
         byte_code="k", pycache=root / "pycache", recipe=Path("/recipes"), ray=Path("/tmp/ray"), on_path=(Path("/on"),),
     )  # fmt: skip
     return render(
@@ -45,7 +45,7 @@ def pairs(command: Command) -> dict[str, str]:
 
 
 def test_what_is_left_out_says_nothing() -> None:
-    keys = {setting.key for setting in settings(recipe())}
+    keys = {setting.key for setting in list_settings(recipe())}
     assert "actor_rollout_ref.rollout.temperature" not in keys
     assert "actor_rollout_ref.actor.ppo_mini_batch_size" not in keys
     assert "actor_rollout_ref.actor.optim.lr" in keys
@@ -61,15 +61,15 @@ def test_one_word_is_another_key_on_the_other_backend() -> None:
 
 
 def test_what_a_backend_has_no_word_for_is_unheard() -> None:
-    assert unheard(recipe(actor={"strategy": "fsdp", "parallel": {"tensor": 2}})) == [
+    assert keys_without_effect(recipe(actor={"strategy": "fsdp", "parallel": {"tensor": 2}})) == [
         ("actor", "parallel", "tensor")
     ]
-    assert unheard(recipe(actor={"strategy": "megatron", "parallel": {"tensor": 2}})) == []
+    assert keys_without_effect(recipe(actor={"strategy": "megatron", "parallel": {"tensor": 2}})) == []
 
 
 def test_an_override_is_last_and_numbers_are_numbers() -> None:
     given = recipe(overrides={"actor_rollout_ref.actor.optim.lr": "5e-7", "a.b": "1", "a.c": "x1"})
-    last = merged(settings(given))
+    last = last_settings(list_settings(given))
     assert last["actor_rollout_ref.actor.optim.lr"].value == 5e-7
     assert (last["a.b"].value, last["a.c"].value) == (1, "x1")
     assert list(last)[-2:] == ["a.b", "a.c"]

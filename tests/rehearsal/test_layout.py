@@ -97,7 +97,7 @@ def test_groups_of_other_sizes_than_expected_are_wrong(
         "parts": ["megatron"],
         "world": 16,
         "mindspeed": False,
-        "train": formed.train_job(),
+        "train": formed.training_sizes(),
         "rollout": None,
     }
     lines = run_child("groups", job, code=code_tree, python=python, environment=environment, limit=200)
@@ -118,7 +118,7 @@ def test_groups_of_other_sizes_than_expected_are_wrong(
 def test_a_world_megatron_itself_refuses_is_wrong(
     code_tree: Path, python: Path, environment: Mapping[str, str]
 ) -> None:
-    sizes = Parallelism(10, "megatron", TrainSizes(pipeline=4), SMALL).train_job()
+    sizes = Parallelism(10, "megatron", TrainSizes(pipeline=4), SMALL).training_sizes()
     job = {"parts": ["megatron"], "world": 10, "mindspeed": False, "train": sizes, "rollout": None}
     lines = run_child("groups", job, code=code_tree, python=python, environment=environment, limit=200)
     (found,) = judge_groups("training", lines, {}, 10)

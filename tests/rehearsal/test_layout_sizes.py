@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_rl.rehearsal.level_layout import tiny_sizes
-from npu_rl.sizing.divisibility import fit
+from npu_rl.sizing.divisibility import check_sizes
 from npu_rl.sizing.parallelism import ModelSizes, Parallelism, RolloutSizes, TrainSizes
 from npu_rl.sizing.process_groups import rollout_groups, train_groups
 
@@ -27,7 +27,7 @@ A3 = Parallelism(
 
 
 def wrong(layout: Parallelism) -> list[str]:
-    return [check.name for check in fit(layout) if not check.ok]
+    return [check.name for check in check_sizes(layout) if not check.ok]
 
 
 def test_the_sizes_of_256_dies_fit() -> None:

@@ -19,7 +19,7 @@ from npu_rl.lock import lock_model
 from npu_rl.lock.lock_model import Lock
 from npu_rl.resolve import relock
 from npu_rl.sources.deliver import Deliverer
-from npu_rl.sources.git_fetch import Network
+from npu_rl.sources.git_remote import Network
 from npu_rl.sources.progress import Silent
 from npu_rl.sources.url_rewriting import load_rewrites
 from npu_rl.store import Store

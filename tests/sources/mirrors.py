@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from npu_rl.git.command import Git
-from npu_rl.sources.git_fetch import GitRequest, Network
+from npu_rl.sources.git_fetch import GitRequest
+from npu_rl.sources.git_remote import Network
 from npu_rl.sources.url_rewriting import Rewrites
 from npu_rl.store import Store, Unit
 from tests.support import Repo

@@ -46,7 +46,7 @@ PATCHES = {
 
 
 def look(code: Path, place: Place, module: str = "verl.trainer.main_npu") -> tuple[str, str]:
-    found = CitedCode(code, (), module).look(place)
+    found = CitedCode(code, (), module).find(place)
     return found.where, found.why
 
 
@@ -62,8 +62,8 @@ def test_a_file_or_text_that_is_not_there(tmp_path: Path) -> None:
 
 def test_the_first_place_that_holds_counts(tmp_path: Path) -> None:
     cited = CitedCode(lay(tmp_path, VERL))
-    assert cited.look(Place("gone.py", "x"), PREFILL).where == f"{ROLLOUT}:10"
-    assert cited.look(Place("gone.py", "x"), Place("too.py", "x")).why == "not in this tree: gone.py"
+    assert cited.find(Place("gone.py", "x"), PREFILL).where == f"{ROLLOUT}:10"
+    assert cited.find(Place("gone.py", "x"), Place("too.py", "x")).why == "not in this tree: gone.py"
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_text_that_must_not_be_there(tmp_path: Path) -> None:
     ],
 )
 def test_without_a_workspace_the_pins_decide(pins: list[str], where: str | None) -> None:
-    found = CitedCode(None, pins).look(PREFILL)
+    found = CitedCode(None, pins).find(PREFILL)
     assert found.holds is (where is not None)
     assert found.where == (where or ROLLOUT)
     assert found.holds or found.why == f"{ROLLOUT} was read at 55e3c5b, which the manifest doesn't pin"

@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, assume, given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from omegaconf import OmegaConf  # noqa: E402
 
+from npu_rl.trainer_code.config_tree import ConfigFault  # noqa: E402
 from npu_rl.trainer_code.hydra_config import compose_files  # noqa: E402
-from npu_rl.trainer_code.hydra_yaml import ConfigFault  # noqa: E402
 
 
 def flat(value: Any, prefix: str = "") -> dict[str, Any]:

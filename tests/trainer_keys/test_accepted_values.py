@@ -10,28 +10,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_rl.trainer_code.hydra_config import ConfigEntry, ConfigTree
-from npu_rl.trainer_code.source_index import Sources
-from npu_rl.trainer_keys.accepted_values import Choices, Refused
+from npu_rl.trainer_code.config_tree import ConfigEntry, ConfigTree
+from npu_rl.trainer_code.source_index import SourceIndex
+from npu_rl.trainer_keys.accepted_values import AcceptedValues
+from npu_rl.trainer_keys.resolution import RefusedValue
 from npu_rl.trainer_keys.value_flow import ValueFlow, ValueUse
 from tests.code_trees import lay
 
 RAISE = "raise ValueError(config.data.the_kind)"
-Check = Callable[..., Refused | None]
+Check = Callable[..., RefusedValue | None]
 
 
 @pytest.fixture
 def refused(tmp_path: Path) -> Check:
     """Whether code that reads `data.the_kind`, given as files or as one function's body, refuses a value."""
 
-    def check(value: Any, body: str | dict[str, str]) -> Refused | None:
+    def check(value: Any, body: str | dict[str, str]) -> RefusedValue | None:
         indented = "\n".join(f"    {line}" for line in str(body).splitlines())
         files = (
             body if isinstance(body, dict) else {"verl/main.py": f"{HEAD}\ndef run(config):\n{indented}\n"}
         )
-        sources = Sources(lay(tmp_path / "code", files))
+        sources = SourceIndex(lay(tmp_path / "code", files))
         entries = {name: ConfigEntry(None, name == "data", "f", 1) for name in ("data", "data.the_kind")}
-        return Choices(sources, "verl/main.py", ConfigTree(entries, ())).of_key("data.the_kind", value, [])
+        return AcceptedValues(sources, "verl/main.py", ConfigTree(entries, ())).check_key(
+            "data.the_kind", value, []
+        )
 
     return check
 
@@ -234,10 +237,10 @@ class C:
 def test_numbers_are_refused_only_where_a_class_always_refuses_them(
     tmp_path: Path, name: str, value: object, refuses: bool
 ) -> None:
-    sources = Sources(lay(tmp_path, {"m.py": CLASS}))
+    sources = SourceIndex(lay(tmp_path, {"m.py": CLASS}))
     found = sources.find("m.C")
     assert found is not None
-    refused = Choices(sources, "m.py", ConfigTree({}, ())).of_library(name, value, [found])  # type: ignore[list-item]
+    refused = AcceptedValues(sources, "m.py", ConfigTree({}, ())).check_library_key(name, value, [found])  # type: ignore[list-item]
     assert (refused is not None) == refuses, (
         "y and z are reached only sometimes, and so is what comes after z"
     )
@@ -245,10 +248,10 @@ def test_numbers_are_refused_only_where_a_class_always_refuses_them(
 
 def test_a_method_that_is_always_called_counts(tmp_path: Path) -> None:
     text = CLASS.replace("        if self.stop:\n            return\n", "")
-    sources = Sources(lay(tmp_path, {"m.py": text}))
+    sources = SourceIndex(lay(tmp_path, {"m.py": text}))
     found = sources.find("m.C")
     assert found is not None
-    refused = Choices(sources, "m.py", ConfigTree({}, ())).of_library("top", 2, [found])  # type: ignore[list-item]
+    refused = AcceptedValues(sources, "m.py", ConfigTree({}, ())).check_library_key("top", 2, [found])  # type: ignore[list-item]
     assert refused is not None and refused.certain and str(refused) == "must not be 2"
 
 
@@ -265,8 +268,8 @@ def test_any_code_is_walked_without_a_fault(text: str) -> None:
     from npu_rl.trainer_code.source_index import Module
 
     module = Module("m", "m.py", False, {}, ())
-    for _, walked in ValueFlow(Sources(Path("/nowhere"))).follow(
+    for _, walked in ValueFlow(SourceIndex(Path("/nowhere"))).follow(
         ValueUse(module, function, None, {"config.data.kind": 9e9})
     ):
-        walked.refusal("x")
-        walked.names()
+        walked.find_refusal("x")
+        walked.compared_names()

@@ -9,10 +9,10 @@ import pytest
 
 from npu_rl.judgement.judge import AssembledTree, judge
 from npu_rl.recipes.load_recipe import load_recipe
-from npu_rl.recipes.reserved_keys import OWNED
-from npu_rl.recipes.trainer_settings import flat, settings
+from npu_rl.recipes.reserved_keys import RESERVED
+from npu_rl.recipes.trainer_settings import flatten_mappings, list_settings
 from npu_rl.trainer_keys.key_check import check_keys, read_trainer
-from npu_rl.trainer_keys.key_resolver import Readers
+from npu_rl.trainer_keys.key_resolver import KeyResolver
 from tests.code_trees import (
     LIBRARIES,
     RULES,
@@ -134,10 +134,10 @@ def test_what_a_backend_does_not_hear(code: Path) -> None:
     assert error.endswith("model.recompute has no effect with megatron [key-without-effect]")
 
 
-@pytest.mark.parametrize("key", sorted(OWNED))
+@pytest.mark.parametrize("key", sorted(RESERVED))
 def test_npu_rls_own_keys_cannot_be_overridden(key: str) -> None:
     (error,) = errors(recipe(overrides={key: "x"}), None, "reserved-key")
-    assert f"{key} is npu-rl's to set: {OWNED[key]}" in error
+    assert f"{key} is npu-rl's to set: {RESERVED[key]}" in error
 
 
 def test_what_npu_rl_makes_it_names(code: Path) -> None:
@@ -271,13 +271,13 @@ def test_a_trainer_that_is_not_there(
 def test_what_is_not_checked_is_listed_and_no_note(code: Path) -> None:
     loaded = recipe(model={"config": {"a": 1, "b": 2}})
     trainer = read_trainer(loaded.recipe, code)
-    assert isinstance(trainer, Readers) and check_keys(loaded, trainer, code) == []
+    assert isinstance(trainer, KeyResolver) and check_keys(loaded, trainer, code) == []
     assert trainer.unchecked == {"actor_rollout_ref.model.override_config": "transformers"}
 
 
 def test_mappings_are_taken_apart() -> None:
     loaded = recipe(overrides={"a": {"b": {"c": 1, "d": []}, "e": {}}})
-    raw = [setting for setting in flat(settings(loaded.recipe)) if setting.raw]
+    raw = [setting for setting in flatten_mappings(list_settings(loaded.recipe)) if setting.from_overrides]
     assert [(setting.key, setting.value) for setting in raw] == [("a.b.c", 1), ("a.b.d", []), ("a.e", {})]
     assert raw[0].path == ("overrides", "a", "b", "c")
 

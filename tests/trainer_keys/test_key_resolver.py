@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.trainer_code.hydra_yaml import ConfigFault
-from npu_rl.trainer_code.source_index import Sources
-from npu_rl.trainer_keys.code_usages import CodeReads
-from npu_rl.trainer_keys.key_resolver import Readers
-from npu_rl.trainer_keys.resolution import Verdict
-from npu_rl.trainer_keys.value_types import Kinds
+from npu_rl.trainer_code.config_tree import ConfigFault
+from npu_rl.trainer_code.source_index import SourceIndex
+from npu_rl.trainer_keys.code_usages import CodeUsages
+from npu_rl.trainer_keys.key_resolver import KeyResolver
+from npu_rl.trainer_keys.resolution import KeyResolution
+from npu_rl.trainer_keys.value_types import ExpectedType
 from tests.code_trees import LIBRARIES, VERL, WITH_MINDSPEED, lay
 
 MODULE = "verl.trainer.main_ppo"
@@ -25,18 +25,18 @@ def code(tmp_path: Path) -> Path:
     return lay(tmp_path / "code", VERL, LIBRARIES)
 
 
-def fsdp(code: Path, key: str) -> Verdict:
-    return Readers(code, MODULE, "ppo_trainer").look(key)
+def fsdp(code: Path, key: str) -> KeyResolution:
+    return KeyResolver(code, MODULE, "ppo_trainer").resolve(key)
 
 
-def megatron(code: Path, key: str, *given: str) -> Verdict:
-    return Readers(code, MODULE, "ppo_megatron_trainer", dict.fromkeys([key, *given])).look(key)
+def megatron(code: Path, key: str, *given: str) -> KeyResolution:
+    return KeyResolver(code, MODULE, "ppo_megatron_trainer", dict.fromkeys([key, *given])).resolve(key)
 
 
 @pytest.mark.parametrize("key", [f"{A}.optim.lr", "trainer.nnodes", f"{E}.swap_space", "hydra.run.dir"])
 def test_a_key_of_the_files_is_known_silently(code: Path, key: str) -> None:
-    verdict = fsdp(code, key)
-    assert verdict.known and not verdict.message and not verdict.unchecked
+    resolution = fsdp(code, key)
+    assert resolution.known and not resolution.message and not resolution.unchecked
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_key_of_the_files_is_known_silently(code: Path, key: str) -> None:
     ],
 )
 def test_an_unknown_key_has_a_nearest_right_name(code: Path, key: str, right: str) -> None:
-    assert fsdp(code, key) == Verdict(False, f"unknown key {key}", right=right)
+    assert fsdp(code, key) == KeyResolution(False, f"unknown key {key}", right=right)
 
 
 @pytest.mark.parametrize(
@@ -70,21 +70,23 @@ def test_an_unknown_key_has_a_nearest_right_name(code: Path, key: str, right: st
     ],
 )
 def test_what_is_said_of_others(code: Path, key: str, message: str) -> None:
-    verdict = fsdp(code, key)
-    assert not verdict.known and message in verdict.message
+    resolution = fsdp(code, key)
+    assert not resolution.known and message in resolution.message
 
 
 def test_a_field_of_the_sections_class_is_known(code: Path) -> None:
     assert fsdp(code, "algorithm.lam").where == "verl/trainer/config/algorithm.py:14"
     assert fsdp(code, "algorithm.filter_groups.enable").known
-    assert str(fsdp(code, "algorithm.filter_groups.enable").kinds) == "true or false"
+    assert str(fsdp(code, "algorithm.filter_groups.enable").expected) == "true or false"
 
 
 def test_a_key_that_only_the_code_reads(code: Path) -> None:
-    verdict = fsdp(code, "data.seed")
-    assert (verdict.message, verdict.where) == ("", "verl/trainer/main_ppo.py:7"), "written as `data` there"
-    verdict = fsdp(code, "custom_reward_function.reward_kwargs.digit")
-    assert (verdict.message, verdict.where) == ("", "verl/trainer/main_ppo.py:8")
+    resolution = fsdp(code, "data.seed")
+    assert (resolution.message, resolution.where) == ("", "verl/trainer/main_ppo.py:7"), (
+        "written as `data` there"
+    )
+    resolution = fsdp(code, "custom_reward_function.reward_kwargs.digit")
+    assert (resolution.message, resolution.where) == ("", "verl/trainer/main_ppo.py:8")
     lay(code, {"verl/workers/rollout/hf.py": 'self.config.get("micro")\n'})
     assert fsdp(code, f"{R}.micro").message == "known only to verl/workers/rollout/hf.py:1"
 
@@ -94,13 +96,13 @@ def test_a_field_the_class_lacks_fails_where_the_trainer_builds_it(code: Path) -
     assert fsdp(code, "algorithm.more").known
     assert "but verl.trainer.config.AlgoConfig has no such field" in fsdp(code, "algorithm.more").message
     lay(code, {"verl/b.py": "\nomega_conf_to_dataclass(self.config.algorithm)\n"})
-    verdict = fsdp(code, "algorithm.more")
-    assert not verdict.known and verdict.message.endswith("is built from it at verl/b.py:2")
+    resolution = fsdp(code, "algorithm.more")
+    assert not resolution.known and resolution.message.endswith("is built from it at verl/b.py:2")
 
 
 def test_an_empty_section_takes_any_key_unchecked(code: Path) -> None:
-    verdict = fsdp(code, "actor_rollout_ref.model.override_config.num_hidden_layers")
-    assert verdict.known and verdict.unchecked == "transformers"
+    resolution = fsdp(code, "actor_rollout_ref.model.override_config.num_hidden_layers")
+    assert resolution.known and resolution.unchecked == "transformers"
 
 
 def test_megatron_reads_the_models_keys_one_level_down(code: Path) -> None:
@@ -127,23 +129,23 @@ def test_mindspeed_gets_its_own_keys_from_verl(code: Path) -> None:
     assert "drops it with a warning" in megatron(code, f"{T}.swap_optimizer_times").message
     hand = 'repatch(self.config.actor.megatron.get("override_transformer_config", {}))\n'
     lay(code, {"verl/workers/megatron_workers.py": hand})
-    assert megatron(code, f"{T}.swap_optimizer_times") == Verdict(
-        True, kinds=Kinds(frozenset({"number"})), where="mindspeed/arguments.py:5"
+    assert megatron(code, f"{T}.swap_optimizer_times") == KeyResolution(
+        True, expected=ExpectedType(frozenset({"number"})), where="mindspeed/arguments.py:5"
     )
 
 
 def test_mindspeeds_keys(code: Path) -> None:
     lay(code, WITH_MINDSPEED)
     for name in ("swap_optimizer_times", "seq_length", "other_name", "context_algo"):
-        verdict = megatron(code, f"{T}.{name}")
-        assert verdict.known and f"only MindSpeed reads {name} (mindspeed/" in verdict.message
-        assert "drops it with a warning" in verdict.message
+        resolution = megatron(code, f"{T}.{name}")
+        assert resolution.known and f"only MindSpeed reads {name} (mindspeed/" in resolution.message
+        assert "drops it with a warning" in resolution.message
     assert megatron(code, f"{T}.moe_grouped_gemm").message == ""
     for name in ("only_a_program", "renamed", "nobodys"):
         assert megatron(code, f"{T}.{name}").message.startswith(
             f"neither Megatron-core nor MindSpeed knows {name}"
         )
-    assert megatron(code, f"{T}.context_algo").kinds.choices == ("a", "b", "c")
+    assert megatron(code, f"{T}.context_algo").expected.choices == ("a", "b", "c")
 
 
 def test_both_spellings_of_latent_attention_are_wanted(code: Path) -> None:
@@ -177,14 +179,14 @@ def test_the_engines_arguments(code: Path) -> None:
     wrong = fsdp(code, f"{E}.enable_expert_paralel")
     assert wrong.message == "vLLM's engine has no argument enable_expert_paralel"
     assert wrong.right == f"{E}.enable_expert_parallel"
-    assert fsdp(code, f"{E}.kv_cache_dtype").kinds.choices == ("auto", "fp8")
-    assert fsdp(code, f"{E}.quantization").kinds.choices == (), "platform plugins add some"
+    assert fsdp(code, f"{E}.kv_cache_dtype").expected.choices == ("auto", "fp8")
+    assert fsdp(code, f"{E}.quantization").expected.choices == (), "platform plugins add some"
 
 
 def test_an_argument_the_trainer_passes_itself_cannot_be_given_twice(code: Path) -> None:
-    verdict = fsdp(code, f"{E}.dtype")
-    assert not verdict.known and "the trainer passes dtype to vLLM itself" in verdict.message
-    assert verdict.right == f"{R}.dtype"
+    resolution = fsdp(code, f"{E}.dtype")
+    assert not resolution.known and "the trainer passes dtype to vLLM itself" in resolution.message
+    assert resolution.right == f"{R}.dtype"
 
 
 @pytest.mark.parametrize(
@@ -200,17 +202,17 @@ def test_an_argument_the_trainer_passes_itself_cannot_be_given_twice(code: Path)
     ],
 )
 def test_the_ascend_plugins_options(code: Path, key: str, right: str | None) -> None:
-    verdict = fsdp(code, f"{E}.additional_config.{key}")
-    assert verdict.known == (right is None)
+    resolution = fsdp(code, f"{E}.additional_config.{key}")
+    assert resolution.known == (right is None)
     above = key.rpartition(".")[0] if right == "enabled" else ""
-    assert verdict.right == (
+    assert resolution.right == (
         ".".join(filter(None, (f"{E}.additional_config", above, right))) if right else ""
     )
 
 
 def test_a_configuration_that_is_not_there(code: Path) -> None:
     with pytest.raises(ConfigFault, match="there is no configuration nope"):
-        Readers(code, MODULE, "nope")
+        KeyResolver(code, MODULE, "nope")
 
 
 @pytest.mark.parametrize(
@@ -236,13 +238,13 @@ def test_a_configuration_that_is_not_there(code: Path) -> None:
 )
 def test_what_counts_as_a_read_of_data_x(tmp_path: Path, text: str, found: bool) -> None:
     lay(tmp_path, {"pkg/a.py": text})
-    read = CodeReads(Sources(tmp_path), "pkg.main").find("data", "x", ["data", "actor"], [])
+    read = CodeUsages(SourceIndex(tmp_path), "pkg.main").find("data", "x", ["data", "actor"], [])
     assert (read is not None) == found
 
 
 def test_a_file_in_a_sections_folder_reads_that_section(tmp_path: Path) -> None:
     lay(tmp_path, {"pkg/workers/rollout/hf.py": 'self.config.get("micro")\n'})
-    reads = CodeReads(Sources(tmp_path), "pkg.main")
+    reads = CodeUsages(SourceIndex(tmp_path), "pkg.main")
     sections = ["x.rollout", "x.actor", "x.critic"]
     assert reads.find("x.rollout", "micro", sections, ["x.critic"]) is not None
     assert reads.find("x.actor", "micro", sections, []) is None

@@ -10,10 +10,10 @@ import pytest
 from npu_rl.judgement.judge import AssembledTree, judge
 from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.recipes.trainer_command import argument
-from npu_rl.recipes.trainer_settings import flat, settings
+from npu_rl.recipes.trainer_settings import flatten_mappings, list_settings
 from npu_rl.trainer_code.hydra_config import compose_files
-from npu_rl.trainer_code.source_index import Sources
-from npu_rl.trainer_keys.key_resolver import Readers
+from npu_rl.trainer_code.source_index import SourceIndex
+from npu_rl.trainer_keys.key_resolver import KeyResolver
 from npu_rl.trainer_keys.mindspeed_arguments import MindSpeedArguments
 from tests.code_trees import archive, check_recipe, known_keys
 from tests.training.test_hydra_compose import composed
@@ -69,12 +69,12 @@ def test_mistakes_in_the_quickstart(code_tree: Path) -> None:
 def test_every_key_of_verl_is_known_to_some_reader(code_tree: Path) -> None:
     """The other way round: nothing that the configuration files have is refused."""
     for config in ("ppo_trainer", "ppo_megatron_trainer"):
-        readers = Readers(code_tree, MODULE, config)
+        resolver = KeyResolver(code_tree, MODULE, config)
         for key in known_keys(code_tree, config):
-            verdict = readers.look(key)
-            value = readers.tree.entries[key].value
-            assert verdict.known, key
-            assert verdict.section or verdict.kinds.wrong(value) is None, key
+            resolution = resolver.resolve(key)
+            value = resolver.tree.entries[key].value
+            assert resolution.known, key
+            assert resolution.section or resolution.expected.mismatch(value) is None, key
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ def test_every_key_of_verl_is_known_to_some_reader(code_tree: Path) -> None:
     ],
 )
 def test_keys_nobody_reads(code_tree: Path, key: str, right: str) -> None:
-    verdict = Readers(code_tree, MODULE, "ppo_trainer").look(key)
-    assert not verdict.known and verdict.right == right
+    resolution = KeyResolver(code_tree, MODULE, "ppo_trainer").resolve(key)
+    assert not resolution.known and resolution.right == right
 
 
 @pytest.mark.parametrize(
@@ -106,15 +106,15 @@ def test_keys_nobody_reads(code_tree: Path, key: str, right: str) -> None:
     ],
 )
 def test_keys_only_the_code_reads(code_tree: Path, key: str, file: str) -> None:
-    verdict = Readers(code_tree, MODULE, "ppo_trainer").look(key)
-    assert verdict.known and (verdict.where or "").startswith(file)
+    resolution = KeyResolver(code_tree, MODULE, "ppo_trainer").resolve(key)
+    assert resolution.known and (resolution.where or "").startswith(file)
 
 
 def test_megatron_core_alone(code_tree: Path) -> None:
-    readers = Readers(code_tree, MODULE, "ppo_megatron_trainer")
-    assert readers.look(f"{T}.multi_latent_attention").known
-    assert readers.look(f"{T}.multi_head_latent_attention").right == f"{T}.multi_latent_attention"
-    assert "drops what TransformerConfig lacks" in readers.look(f"{T}.q_lora_rank").message
+    resolver = KeyResolver(code_tree, MODULE, "ppo_megatron_trainer")
+    assert resolver.resolve(f"{T}.multi_latent_attention").known
+    assert resolver.resolve(f"{T}.multi_head_latent_attention").right == f"{T}.multi_latent_attention"
+    assert "drops what TransformerConfig lacks" in resolver.resolve(f"{T}.q_lora_rank").message
 
 
 @pytest.mark.rehearsal
@@ -125,7 +125,7 @@ def test_the_fields_are_those_python_finds(code_tree: Path, monkeypatch: pytest.
     import importlib
 
     monkeypatch.syspath_prepend(str(code_tree))
-    sources = Sources(code_tree)
+    sources = SourceIndex(code_tree)
     for module, name in (
         ("megatron.core.transformer.transformer_config", "MLATransformerConfig"),
         ("megatron.core.optimizer.optimizer_config", "OptimizerConfig"),
@@ -139,7 +139,7 @@ def test_the_fields_are_those_python_finds(code_tree: Path, monkeypatch: pytest.
 def test_the_quickstart_composes(code_tree: Path) -> None:
     pytest.importorskip("hydra")
     known = known_keys(code_tree, "ppo_trainer")
-    given = list(flat(settings(load_recipe("quickstart").recipe)))
+    given = list(flatten_mappings(list_settings(load_recipe("quickstart").recipe)))
     arguments = [argument(setting.key, setting.value, setting.key in known) for setting in given]
     found = composed(code_tree / "verl/trainer/config", *arguments)
     assert found.unresolved == {}
@@ -162,38 +162,41 @@ class TestUpstreams:
         code = archive(upstreams / "volcengine+verl/repo", VERL_54C9B, "verl", tmp_path)
         tree = compose_files(code / "verl/trainer/config", "ppo_megatron_trainer", code)
         assert len(tree.entries) == 282 and len(tree.files) == 1
-        readers = Readers(code, MODULE, "ppo_megatron_trainer")
-        assert readers.look(f"{A}.optim.warmup_style").known
-        assert not readers.look(f"{A}.optim.lr_decay_style").known, "a key of later versions"
+        resolver = KeyResolver(code, MODULE, "ppo_megatron_trainer")
+        assert resolver.resolve(f"{A}.optim.warmup_style").known
+        assert not resolver.resolve(f"{A}.optim.lr_decay_style").known, "a key of later versions"
 
     def test_the_published_recipes_keys_have_readers(self, newer: Path) -> None:
-        readers = Readers(newer, MODULE, "ppo_megatron_trainer", {f"{T}.{name}": True for name in PUBLISHED})
-        verdicts = {name: readers.look(f"{T}.{name}") for name in PUBLISHED}
-        assert [name for name, verdict in verdicts.items() if not verdict.known] == []
-        told = {name for name, verdict in verdicts.items() if verdict.message}
+        resolver = KeyResolver(
+            newer, MODULE, "ppo_megatron_trainer", {f"{T}.{name}": True for name in PUBLISHED}
+        )
+        resolutions = {name: resolver.resolve(f"{T}.{name}") for name in PUBLISHED}
+        assert [name for name, resolution in resolutions.items() if not resolution.known] == []
+        told = {name for name, resolution in resolutions.items() if resolution.message}
         assert told == {"multi_head_latent_attention"}, (
             "verl gives MindSpeed the rest; here multi_latent_attention lacks"
         )
 
     def test_latent_attention_has_two_spellings(self, newer: Path) -> None:
         given = {f"{T}.multi_head_latent_attention": True}
-        readers = Readers(newer, MODULE, "ppo_megatron_trainer", given)
-        message = readers.look(f"{T}.multi_head_latent_attention").message
+        resolver = KeyResolver(newer, MODULE, "ppo_megatron_trainer", given)
+        message = resolver.resolve(f"{T}.multi_head_latent_attention").message
         assert (
             "MindSpeed (mindspeed/core/fusions/fused_rope.py:121) read multi_latent_attention; set both"
             in message
         )
 
     def test_a_key_the_rollouts_class_refuses(self, newer: Path) -> None:
-        verdict = Readers(newer, MODULE, "ppo_trainer").look(f"{R}.micro_batch_size")
+        resolution = KeyResolver(newer, MODULE, "ppo_trainer").resolve(f"{R}.micro_batch_size")
         assert (
-            not verdict.known and "RolloutConfig has no such field and is built from it at" in verdict.message
+            not resolution.known
+            and "RolloutConfig has no such field and is built from it at" in resolution.message
         )
 
     @pytest.mark.parametrize(("commit", "count"), [(MINDSPEED_7FF81, 168), (MINDSPEED_DC83A, 168)])
     def test_mindspeeds_arguments(self, upstreams: Path, tmp_path: Path, commit: str, count: int) -> None:
         code = archive(upstreams / "Ascend+MindSpeed/repo", commit, "mindspeed", tmp_path)
-        arguments = MindSpeedArguments(Sources(code))
+        arguments = MindSpeedArguments(SourceIndex(code))
         assert len(arguments.declared) == count
         assert arguments.declared["multi_head_latent_attention"].where.startswith("mindspeed/arguments.py:")
         assert arguments.read_at("nobody_reads_this") is None

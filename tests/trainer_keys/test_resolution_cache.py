@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.trainer_keys import resolution_cache
-from npu_rl.trainer_keys.accepted_values import Refused
-from npu_rl.trainer_keys.key_resolver import Readers
-from npu_rl.trainer_keys.resolution import Verdict
+from npu_rl.trainer_code import answer_cache
+from npu_rl.trainer_keys.key_resolver import KeyResolver
+from npu_rl.trainer_keys.resolution import KeyResolution, RefusedValue
 from tests.code_trees import lay
 
 MODULE = "verl.trainer.main_ppo"
@@ -27,13 +26,13 @@ FILES = {
     "verl/trainer/config/main.yaml": "data:\n  kind: one\n  size: 1\n",
 }
 GIVEN = {"data.kind": "three", "data.siz": 2}
-Answers = tuple[list[Verdict], list[Refused | None]]
+Answers = tuple[list[KeyResolution], list[RefusedValue | None]]
 
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Keep answers on files that were written a moment ago, in a cache of this test's own."""
-    monkeypatch.setattr(resolution_cache, "_SETTLED_NS", 0)
+    monkeypatch.setattr(answer_cache, "_SETTLED_NS", 0)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
@@ -44,9 +43,12 @@ def code(tmp_path: Path) -> Path:
 
 def answers(code: Path, given: dict[str, object] | None = None) -> Answers:
     given = GIVEN if given is None else given
-    readers = Readers(code, MODULE, "main", given)
-    found = [readers.look(key) for key in given], [readers.refused(key, given[key]) for key in given]
-    readers.remember()
+    resolver = KeyResolver(code, MODULE, "main", given)
+    found = (
+        [resolver.resolve(key) for key in given],
+        [resolver.find_refused(key, given[key]) for key in given],
+    )
+    resolver.save_cache()
     return found
 
 
@@ -60,8 +62,8 @@ def forget_how(monkeypatch: pytest.MonkeyPatch) -> None:
     def unable(*_: object) -> None:
         raise AssertionError("looked into the code again")
 
-    monkeypatch.setattr(Readers, "_look", unable)
-    monkeypatch.setattr(Readers, "_refused", unable)
+    monkeypatch.setattr(KeyResolver, "_resolve", unable)
+    monkeypatch.setattr(KeyResolver, "_find_refused", unable)
 
 
 def test_the_second_time_the_code_is_not_read(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,10 +76,10 @@ def test_the_second_time_the_code_is_not_read(code: Path, monkeypatch: pytest.Mo
 def test_only_a_value_that_changed_is_looked_at_again(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answers(code)
     looked: list[str] = []
-    inner = Readers._look
-    monkeypatch.setattr(Readers, "_look", lambda self, key: looked.append(key) or inner(self, key))
-    verdicts, refusals = answers(code, {**GIVEN, "data.kind": "two"})
-    assert refusals[0] is None and not verdicts[1].known
+    inner = KeyResolver._resolve
+    monkeypatch.setattr(KeyResolver, "_resolve", lambda self, key: looked.append(key) or inner(self, key))
+    resolutions, refusals = answers(code, {**GIVEN, "data.kind": "two"})
+    assert refusals[0] is None and not resolutions[1].known
     assert set(looked) == {"data.kind"}
 
 
@@ -106,8 +108,9 @@ def test_a_change_of_the_code_is_seen(code: Path, change: object, tmp_path: Path
 
 def test_another_configuration_has_answers_of_its_own(code: Path) -> None:
     answers(code)
-    elsewhere = Readers(code, MODULE, "main", {"data.kind": "one"})
-    assert elsewhere._remembered.verdict("data.kind", "three") is None
+    elsewhere = KeyResolver(code, MODULE, "main", {"data.kind": "one"})
+    own = KeyResolution(True, message="looked at again")
+    assert elsewhere._cache.resolution("data.kind", "three", lambda: own) == own
 
 
 @pytest.mark.parametrize("damage", ["", "[]", "{", '{"state": 1, "answers": []}', "[" * 99999])
@@ -118,7 +121,7 @@ def test_damage_is_no_answer(code: Path, tmp_path: Path, damage: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [7, [], {}, {"kinds": 1}, {"known": True, "kinds": {"kinds": [], "choices": []}, "x": 1}]
+    "value", [7, [], {}, {"expected": 1}, {"known": True, "expected": {"types": [], "choices": []}, "x": 1}]
 )
 def test_an_answer_of_another_shape_is_none(code: Path, tmp_path: Path, value: object) -> None:
     first = answers(code)
@@ -131,7 +134,7 @@ def test_an_answer_of_another_shape_is_none(code: Path, tmp_path: Path, value: o
 def test_nothing_is_kept_of_files_that_just_changed(
     code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resolution_cache, "_SETTLED_NS", 10**15)
+    monkeypatch.setattr(answer_cache, "_SETTLED_NS", 10**15)
     answers(code)
     assert not list((tmp_path / "cache").rglob("answers.json"))
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_rl.config.suggest import alike, nearest
-from npu_rl.trainer_code.source_index import Sources
-from npu_rl.trainer_keys.value_types import ANY, Kinds, of_default, of_field
+from npu_rl.trainer_code.source_index import SourceIndex
+from npu_rl.trainer_keys.value_types import ANY, ExpectedType, default_type, field_type
 from tests.code_trees import lay
 
 ALIASES = """
@@ -24,12 +24,12 @@ class C:
 """
 
 
-def kinds(tmp_path: Path, annotation: str) -> Kinds:
+def expected(tmp_path: Path, annotation: str) -> ExpectedType:
     files = {"pkg/m.py": ALIASES.format(annotation=annotation), "pkg/other.py": 'Imported = "int"\n'}
-    sources = Sources(lay(tmp_path, files))
+    sources = SourceIndex(lay(tmp_path, files))
     fields = sources.fields("pkg.m.C")
     assert fields is not None
-    return of_field(fields["x"], sources)
+    return field_type(fields["x"], sources)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def kinds(tmp_path: Path, annotation: str) -> Kinds:
 def test_a_value_that_is_certainly_wrong(
     tmp_path: Path, annotation: str, value: object, message: str
 ) -> None:
-    assert kinds(tmp_path, annotation).wrong(value) == message
+    assert expected(tmp_path, annotation).mismatch(value) == message
 
 
 @pytest.mark.parametrize(
@@ -79,13 +79,13 @@ def test_a_value_that_is_certainly_wrong(
     ],
 )
 def test_a_value_that_may_be_right(tmp_path: Path, annotation: str, value: object) -> None:
-    assert kinds(tmp_path, annotation).wrong(value) is None
+    assert expected(tmp_path, annotation).mismatch(value) is None
 
 
 @given(st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.integers()))
 def test_a_default_never_contradicts_itself(value: object) -> None:
-    assert of_default(value).wrong(value) is None
-    assert ANY.wrong(value) is None
+    assert default_type(value).mismatch(value) is None
+    assert ANY.mismatch(value) is None
 
 
 def test_fields_of_a_class_that_is_imported_on(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_fields_of_a_class_that_is_imported_on(tmp_path: Path) -> None:
         "pkg/deep.py": "from pkg.base import Base as B\nclass C(B):\n    y: int = 1\n    z: ClassVar[int] = 0\n",
         "pkg/base.py": "try:\n    import x\nexcept ImportError:\n    pass\nclass Base:\n    x: int\n    y: str\n",
     }
-    fields = Sources(lay(tmp_path, files)).fields("pkg.C")
+    fields = SourceIndex(lay(tmp_path, files)).fields("pkg.C")
     assert fields is not None
     assert {name: field.where for name, field in fields.items()} == {
         "x": "pkg/base.py:6",
@@ -104,16 +104,16 @@ def test_fields_of_a_class_that_is_imported_on(tmp_path: Path) -> None:
 
 def test_modules_that_import_in_a_circle_or_do_not_parse(tmp_path: Path) -> None:
     code = lay(tmp_path, {"a.py": "from b import C\n", "b.py": "from a import C\n", "c.py": "def ("})
-    assert Sources(code).fields("a.C") is None
-    assert Sources(code).fields("c.C") is None
-    assert Sources(code).fields("nowhere.C") is None
+    assert SourceIndex(code).fields("a.C") is None
+    assert SourceIndex(code).fields("c.C") is None
+    assert SourceIndex(code).fields("nowhere.C") is None
 
 
 def test_upstreams_own_warnings_are_not_shown(tmp_path: Path) -> None:
     code = lay(tmp_path, {"a.py": 'class C:\n    x: int = 1\n    y = "\\d"\n'})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert set(Sources(code).fields("a.C") or ()) == {"x"}
+        assert set(SourceIndex(code).fields("a.C") or ()) == {"x"}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from npu_rl.errors import HostError, RecipeError
 from npu_rl.recipes.trainer_command import argument
-from npu_rl.recipes.trainer_settings import flat, settings
+from npu_rl.recipes.trainer_settings import flatten_mappings, list_settings
 from npu_rl.training.hydra_compose import ComposedConfig, compose
 from tests.code_trees import VERL, known_keys, lay, recipe
 
@@ -65,7 +65,7 @@ class TestHydra:
             "algorithm.lam": 0.5,
         }
         known = known_keys(folder.parents[2], "ppo_trainer")
-        given = list(flat(settings(recipe(overrides=said).recipe)))
+        given = list(flatten_mappings(list_settings(recipe(overrides=said).recipe)))
         found = composed(folder, *(argument(s.key, s.value, s.key in known) for s in given))
         for setting in given:
             node: object = found.config

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from npu_rl.cli.app import app
 from npu_rl.judgement.judge import AssembledTree, judge
 from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.trainer_code import hydra_config
 from npu_rl.trainer_code.hydra_config import compose_files
-from npu_rl.trainer_keys import key_resolver
 from npu_rl.training.prepare import RefusedRecipe, prepare
 from npu_rl.workspace.layout import Layout
 from tests.support import clean_env, rewrites, run_cli
@@ -179,15 +179,17 @@ def test_a_rehearsal_counts_what_refuses_it(quickstart_workspace: Path) -> None:
     "command", [["recipes", "check"], ["plan"], ["train", "--dry-run"]], ids=lambda one: one[-1]
 )
 def test_a_command_composes_the_configuration_once(
-    told: Told, monkeypatch: pytest.MonkeyPatch, command: list[str]
+    told: Told, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: list[str]
 ) -> None:
+    """And from the cache the next time, which this test's own cache does not have yet."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     calls: list[tuple[object, ...]] = []
 
     def counted(*given: Any) -> Any:
         calls.append(given)
         return compose_files(*given)
 
-    monkeypatch.setattr(key_resolver, "compose_files", counted)
+    monkeypatch.setattr(hydra_config, "compose_files", counted)
     found, code = told(*command, "quickstart", "actor.micro_batch=3", "overrides.no.such=1")
     assert ({one["rule"] for one in found}, code) == ({"unknown-key", "mini-batch-share"}, 1)
     assert len(calls) == 1

@@ -22,7 +22,7 @@ import pytest
 from npu_rl.errors import NpuRlError
 from npu_rl.lock import lock_model
 from npu_rl.lock.lock_model import Lock
-from npu_rl.sources.git_fetch import Network
+from npu_rl.sources.git_remote import Network
 from npu_rl.sources.progress import Silent
 from npu_rl.verification.verify import Report, verify
 from npu_rl.workspace.layout import Layout

@@ -46,7 +46,7 @@ def _megatron_rules(facts: Facts) -> Iterator[Rule]:
             (_MINI, _EPOCHS) if epochs == 1 else (_EPOCHS, _MINI),
         )
     overridden = [key for key in facts.given if key.startswith(f"{TRANSFORMER}.")]
-    if overridden and facts.lists_layers and facts.shape is not None and facts.shape.latent:
+    if overridden and facts.is_cann_trainer and facts.shape is not None and facts.shape.latent:
         names = ", ".join(key.removeprefix(f"{TRANSFORMER}.") for key in overridden)
         yield Rule(
             "transformer-overrides-refused",
@@ -137,7 +137,7 @@ def _v1_engine_rule(facts: Facts) -> Iterator[Rule]:
         "torchair_graph_config": (graph, value(f"{_TORCHAIR}.enabled") is True),
         "ascend_scheduler_config": (scheduler, value(f"{_SCHEDULER}.enabled") is True),
     }
-    found = {name: facts.upstream.look(place) for name, (place, used) in wanted.items() if used}
+    found = {name: facts.upstream.find(place) for name, (place, used) in wanted.items() if used}
     reasons = [f"{name} ({citation.where})" for name, citation in found.items() if citation.holds]
     if reasons:
         yield Rule(

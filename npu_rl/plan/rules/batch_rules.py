@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from npu_rl.plan.rules.rule import Rule
-from npu_rl.sizing.batch_arithmetic import Broken
+from npu_rl.sizing.batch_arithmetic import BrokenRule
 from npu_rl.sizing.plan_inputs import ACTOR, ROLLOUT, TRANSFORMER, Facts
 
 _BATCH, _MINI = "data.train_batch_size", f"{ACTOR}.ppo_mini_batch_size"
@@ -17,7 +17,7 @@ _RESPONSE = "data.max_response_length"
 _MASK_SIZE = 2048  # tokens; the side of the NPU attention's compressed mask
 
 
-def batch_rules(facts: Facts, broken: Mapping[str, Broken]) -> Iterator[Rule]:
+def batch_rules(facts: Facts, broken: Mapping[str, BrokenRule]) -> Iterator[Rule]:
     """Yield the rules on the division of batches over data-parallel replicas and rollout engines.
 
     Args:
@@ -25,9 +25,9 @@ def batch_rules(facts: Facts, broken: Mapping[str, Broken]) -> Iterator[Rule]:
     """
     prompts, mini = facts.whole(_BATCH), facts.whole(_MINI)
     each = facts.whole(f"{ROLLOUT}.n")
-    if not (prompts and each and facts.copies):
+    if not (prompts and each and facts.replicas):
         return
-    answers, copies = prompts * each, facts.copies
+    answers, copies = prompts * each, facts.replicas
     micro = facts.whole(f"{ACTOR}.ppo_micro_batch_size_per_gpu") or 1
     least = f"{copies} replicas x micro batch {micro} = {copies * micro}"
     figures = f"{prompts} prompts x {each} responses = {answers}; {least}"
@@ -52,7 +52,7 @@ def batch_rules(facts: Facts, broken: Mapping[str, Broken]) -> Iterator[Rule]:
         yield from _engine_rules(facts, answers, facts.engines)
 
 
-def _trainer_rule(rule: str, broken: Mapping[str, Broken], key: str, figures: str, fix: str) -> Rule:
+def _trainer_rule(rule: str, broken: Mapping[str, BrokenRule], key: str, figures: str, fix: str) -> Rule:
     fault = broken.get(rule)
     keys = fault.keys if fault else (key,)
     return Rule(rule, fault is None, fault.message if fault else figures, fault.fix if fault else fix, keys)
@@ -85,7 +85,7 @@ def length_rules(facts: Facts) -> Iterator[Rule]:
     if length is None:
         return
     if facts.shape and facts.shape.positions:
-        reach, stretch = facts.shape.positions, facts.shape.stretch
+        reach, stretch = facts.shape.positions, facts.shape.rope_factor
         yield Rule(
             "model-positions",
             length <= reach * stretch,

@@ -10,7 +10,7 @@ from npu_rl.memory.memory_parts import gb
 from npu_rl.plan.rules.rule import Rule
 from npu_rl.sizing.machine import Machine
 from npu_rl.sizing.plan_inputs import ACTOR, Facts
-from npu_rl.sizing.weight_sizes import routing_biases, whole
+from npu_rl.sizing.weight_sizes import count_parameters, routing_biases
 
 _CONTENTS = ("model", "optimizer", "extra")  # verl/utils/checkpoint/checkpoint_manager.py:57@55e3c5b
 _EVERY, _KEEP = "trainer.save_freq", "trainer.max_actor_ckpt_to_keep"
@@ -85,7 +85,7 @@ def _checkpoint_size(facts: Facts) -> int:
     assert shape is not None
     named = facts.values.value(f"{ACTOR}.checkpoint.save_contents")
     contents = tuple(map(str, named)) if isinstance(named, list | tuple) else _CONTENTS
-    parameters = sum(whole(shape).values())
+    parameters = sum(count_parameters(shape).values())
     weights, states = (WEIGHT, STATES) if facts.recipe.megatron else (4, 8)
     size = 4 * routing_biases(shape) if shape.latent and "model" in contents else 0
     size += weights * parameters if "model" in contents else 0

@@ -7,7 +7,7 @@ from typing import Any
 
 from npu_rl.config.problems import dotted
 from npu_rl.plan.rules.rule import Rule
-from npu_rl.recipes.benchmark_only import spoiled
+from npu_rl.recipes.benchmark_only import find_benchmark_settings
 from npu_rl.sizing.plan_inputs import ACTOR, REFERENCE, ROLLOUT, TRANSFORMER, Facts
 
 _SWAP, _DDP = (
@@ -96,7 +96,9 @@ def _weight_rules(facts: Facts) -> Iterator[Rule]:
     if actor is False:
         return
     found = [
-        dotted(fault.path) for fault in spoiled(facts.recipe, facts.given) if fault.key not in _LOAD_WEIGHT
+        dotted(fault.path)
+        for fault in find_benchmark_settings(facts.recipe, facts.given)
+        if fault.key not in _LOAD_WEIGHT
     ]
     yield Rule(
         "benchmark-switch-in-training",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from npu_rl.memory.engine_memory import SHARE, Engine
+from npu_rl.memory.engine_memory import SHARE, EngineMemory
 from npu_rl.memory.host_memory import object_store
 from npu_rl.memory.memory_by_phase import Memory, Phase, PhaseName, memory_of
-from npu_rl.memory.memory_fixes import BLOCKS, BUFFER, Fix, fix_of, help_for, room_for
+from npu_rl.memory.memory_fixes import BLOCKS, BUFFER, Fix, common_fix, find_cache_fixes, find_phase_fixes
 from npu_rl.memory.memory_parts import estimated, gb, listed, total
 from npu_rl.plan.rules.rule import Rule
 from npu_rl.sizing.machine import Machine
@@ -63,16 +63,16 @@ def _phase_rules(facts: Facts, memory: Memory, phases: list[Phase], *, tight: bo
     def enough(after: Phase) -> bool:
         return after.total + (after.estimated if tight else 0) <= room
 
-    helps = {phase.name: help_for(facts, memory, phase.name, enough) for phase in phases}
+    helps = {phase.name: find_phase_fixes(facts, memory, phase.name, enough) for phase in phases}
     left = sorted(phases, key=lambda phase: -phase.total)
     while left:
         fullest = left[0]
         group = [fullest]
         for phase in left[1:]:
-            if fix_of([helps[one.name] for one in [*group, phase]]).text:
+            if common_fix([helps[one.name] for one in [*group, phase]]).text:
                 group.append(phase)
         left = [phase for phase in left if phase not in group]
-        fix = fix_of([helps[one.name] for one in group])
+        fix = common_fix([helps[one.name] for one in group])
         yield _phase_rule(fullest, group[1:], room, fix, tight=tight)
         for phase in group[1:] if not tight else ():
             skipped = f"judged with {fullest.name.rule}, which the same change makes fit"
@@ -106,7 +106,7 @@ def _figures(phase: Phase, die: int) -> str:
     return f"stage {phase.stage}: {listed(phase.parts)} = {gb(phase.total)}, of {gb(die)}"
 
 
-def _cache_rules(facts: Facts, memory: Memory, engine: Engine, follows: str) -> Iterator[Rule]:
+def _cache_rules(facts: Facts, memory: Memory, engine: EngineMemory, follows: str) -> Iterator[Rule]:
     """Yield whether the KV cache holds every sequence at its full length.
 
     Args:
@@ -174,10 +174,10 @@ def _cache_rule(name: str, figures: str, fix: str, *, advice: bool, certain: boo
     return Rule(name, False, figures, fix, (BLOCKS, SHARE, _SEQUENCES), path, advice=advice, certain=certain)
 
 
-def _cache_fix(facts: Facts, memory: Memory, engine: Engine, wanted: int) -> str:
+def _cache_fix(facts: Facts, memory: Memory, engine: EngineMemory, wanted: int) -> str:
     """Return the changes that give the cache so many blocks: a larger share, or fewer sequences."""
     spared = max(0, wanted - (engine.cache.wanted or 0))
-    return "; or ".join(room_for(facts, memory, wanted, spared))
+    return "; or ".join(find_cache_fixes(facts, memory, wanted, spared))
 
 
 def _drops_preempted(facts: Facts, longest: int | None) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from npu_rl.plan.rules.rule import Rule
-from npu_rl.sizing.divisibility import Check, fit
+from npu_rl.sizing.divisibility import Check, check_sizes
 from npu_rl.sizing.plan_inputs import ACTOR, ROLLOUT, TRANSFORMER, Facts
 
 _MEGATRON = f"{ACTOR}.megatron"
@@ -81,9 +81,9 @@ def parallelism_rules(facts: Facts) -> Iterator[Rule]:
     layout = facts.layout
     if layout is None:
         return
-    for check in fit(layout):
+    for check in check_sizes(layout):
         fix, keys = _FIXES[check.name]
-        if check.name == "pipeline-layers" and facts.lists_layers:
+        if check.name == "pipeline-layers" and facts.is_cann_trainer:
             fix = _LAYER_LIST_FIX
         yield Rule(check.name, check.ok, _figures(check), fix, keys)
     yield from _rollout_rules(facts)

@@ -14,7 +14,7 @@ _LAST_HCCL_PORT = 65520  # the manual's limit, as in environment_table: 16 ports
 def path_and_port_rules(facts: Facts) -> Iterator[Rule]:
     """Yield the rules on files and ports; files that are not on this machine are not judged."""
     if facts.recipe.megatron and facts.shape is not None:
-        unclean = facts.shape.unclean
+        unclean = facts.shape.unsupported
         yield Rule(
             "clean-model-config",
             not unclean,

@@ -279,7 +279,7 @@ def apply_grounds(rules: Iterable[Rule], upstream: CitedCode) -> Iterator[Rule]:
 def _apply_ground(rule: Rule, ground: Ground, upstream: CitedCode) -> Rule:
     where: list[str] = []
     for places in ground.places:
-        citation = upstream.look(*places)
+        citation = upstream.find(*places)
         if not citation.holds:
             return replace(rule, ok=True, skipped=citation.why)
         if citation.where:

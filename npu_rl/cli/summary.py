@@ -1,0 +1,83 @@
+"""The command `npu-rl summary`."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from npu_rl.cli.command_group import examples
+from npu_rl.cli.options import Jobs, Json, ManifestOrWorkspace, Offline, Rewrite, Workspace
+
+if TYPE_CHECKING:
+    from npu_rl.summary.summary_sources import StackObjects
+
+
+@examples(
+    "npu-rl summary",
+    "npu-rl summary --patch 0001-hf-rollout-repeats-once",
+    "npu-rl summary -m deepseek-v3-cann --import-time --markdown > cann.md",
+)
+def summary(
+    manifest: ManifestOrWorkspace = None,
+    workspace: Workspace = None,
+    patch: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--patch", metavar="NAME", help="Only this patch or pull request.", show_default=False),
+    ] = None,
+    import_time: Annotated[
+        bool,
+        typer.Option("--import-time", help="Also what packages rebind in others when they are imported."),
+    ] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    jobs: Jobs = 8,
+    offline: Offline = False,
+    rewrite: Rewrite = None,
+    json: Json = False,
+) -> None:
+    """Say what patches change in Python.
+
+    Classes, methods, functions, attributes and imports that each patch and pull request adds, removes or replaces,
+    from the code before and after it. Of a workspace, or of a manifest's lock.
+    """
+    from npu_rl.cli.show import print_json, say
+    from npu_rl.errors import UsageError
+    from npu_rl.summary.stack_summary import stack_summary
+    from npu_rl.summary.summary_text import markdown_lines, summary_lines
+
+    if json and markdown:
+        raise UsageError("--json and --markdown print different things", hint="Give one of them.")
+    if manifest is not None and workspace is not None:
+        raise UsageError("--manifest and --workspace name different stacks", hint="Give one of them.")
+    with _objects(manifest, workspace, jobs, offline, rewrite or []) as stack:
+        found = stack_summary(stack.lock, stack.repository, stack.texts, patch, import_time=import_time)
+    if json:
+        print_json(found.to_json())
+        return
+    for line in markdown_lines(found) if markdown else summary_lines(found):
+        say(line)
+
+
+def _objects(
+    manifest: str | None, workspace: Path | None, jobs: int, offline: bool, rewrite: list[str]
+) -> AbstractContextManager[StackObjects]:
+    from npu_rl.cli.show import tell, watcher
+    from npu_rl.summary import summary_sources
+
+    if manifest is None:
+        from npu_rl.workspace.discovery import open_workspace
+
+        return summary_sources.of_workspace(open_workspace(workspace, tell))
+    from npu_rl.lock import lock_model
+    from npu_rl.manifest.manifest_kind import find_manifest
+    from npu_rl.sources.git_remote import Network
+    from npu_rl.sources.url_rewriting import load_rewrites
+
+    path = find_manifest(manifest)
+    place = lock_model.lock_path(path)
+    lock, _ = lock_model.parse_with_digest(lock_model.read_text(place), str(place))
+    network = Network.from_environment(load_rewrites(rewrite), offline=offline)
+    with watcher() as shown:
+        return summary_sources.of_manifest(lock, path, network, shown, jobs=jobs)

@@ -1,0 +1,62 @@
+"""Reading of one YAML file into a document: parsed, or as kept from an earlier command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from npu_rl.config import reading_cache
+from npu_rl.config.document import Document, Plain
+from npu_rl.config.document_kind import DocumentKind
+from npu_rl.config.file_digests import sha256
+from npu_rl.config.problems import KeyPath
+from npu_rl.config.quoted_text import Quoted
+
+
+def read_document(raw: bytes, name: str, kind: DocumentKind, bundled: bool) -> Document:
+    """Read one YAML mapping.
+
+    A bundled file is parsed once: to import PyYAML and parse the flagship's recipe takes 30 ms. What is parsed of other
+    files is not kept, since it may hold secrets.
+
+    Raises:
+        NpuRlError: The kind's error, with file and line, for anything else.
+    """
+    key = sha256(raw)
+    if bundled and (kept := _from_json(name, reading_cache.recall("document", key))):
+        return kept
+    from npu_rl.config.yaml_reader import read_yaml
+
+    document = read_yaml(raw, name, kind)
+    if bundled:
+        reading_cache.keep("document", key, _to_json(document))
+    return document
+
+
+def _to_json(document: Document) -> Any:
+    lines = [[list(path), line] for path, line in document.lines.items()]
+    return {"data": document.data, "lines": lines, "quoted": list(_quoted(document.data, ()))}
+
+
+def _quoted(value: Plain, path: KeyPath) -> Iterator[list[str | int]]:
+    """Yield the paths of the values that are quoted, which JSON does not tell."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _quoted(item, (*path, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _quoted(item, (*path, index))
+    elif isinstance(value, Quoted):
+        yield list(path)
+
+
+def _from_json(name: str, kept: Any) -> Document | None:
+    try:
+        for *above, last in kept["quoted"]:
+            holder = kept["data"]
+            for part in above:
+                holder = holder[part]
+            holder[last] = Quoted(holder[last])
+        return Document(name, kept["data"], {tuple(path): line for path, line in kept["lines"]})
+    except (TypeError, KeyError, IndexError, ValueError):
+        return None  # nothing is kept, or it is damaged

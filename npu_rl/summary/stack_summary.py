@@ -1,0 +1,116 @@
+"""The summary of a stack: each step with the files that it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from npu_rl.compose.assemble import code_paths
+from npu_rl.config.suggest import did_you_mean
+from npu_rl.errors import PatchError
+from npu_rl.git.command import Git, ObjectReader
+from npu_rl.lock.lock_model import Lock
+from npu_rl.summary.file_changes import FileChange, file_changes
+from npu_rl.summary.rebindings import Rebinding, rebindings_in_tree
+from npu_rl.summary.stack_steps import Step, stack_steps
+
+
+@dataclass(frozen=True)
+class StepSummary:
+    """A step and its files. paths: where each file lies in the code tree; none for one that is not laid."""
+
+    step: Step
+    files: tuple[FileChange, ...]
+    paths: Mapping[str, tuple[str, ...]]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the documented JSON."""
+        step = self.step
+        return {
+            "how": step.how,
+            "component": step.component,
+            "name": step.name,
+            "subject": step.subject,
+            "why": step.why,
+            "commits": list(step.commits),
+            "files": [{**one.to_json(), "code": list(self.paths[one.path])} for one in self.files],
+        }
+
+
+@dataclass(frozen=True)
+class StackSummary:
+    """What the steps of a lock change.
+
+    Attributes:
+        tree: Id of the code tree.
+        import_time: What packages of the code tree rebind in others; None if nobody asked.
+    """
+
+    manifest: str
+    tree: str
+    steps: tuple[StepSummary, ...]
+    import_time: tuple[Rebinding, ...] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the documented JSON."""
+        return {
+            "manifest": self.manifest,
+            "tree": self.tree,
+            "steps": [one.to_json() for one in self.steps],
+            "import_time": None if self.import_time is None else [one.to_json() for one in self.import_time],
+        }
+
+
+def stack_summary(
+    lock: Lock,
+    repository: Git,
+    texts: Mapping[str, str],
+    patch: str | None = None,
+    *,
+    import_time: bool = False,
+) -> StackSummary:
+    """Return what each step of a lock changes, from the trees before and after it.
+
+    Args:
+        repository: Has the objects of the lock's trees.
+        texts: Patch texts by SHA-256.
+        patch: Only this patch, or pull request.
+        import_time: Whether to read all Python of the tree for what it rebinds when it is imported.
+
+    Raises:
+        PatchError: If the lock has no such patch.
+        GitError: If an object is missing.
+    """
+    unpatched = repository.text("rev-parse", f"{lock.commit}~{len(lock.tree_patches)}^{{tree}}")
+    steps = list(stack_steps(lock, unpatched, texts))
+    if patch is not None:
+        steps = _named(steps, patch, lock.manifest)
+    with ObjectReader(repository) as reader:
+
+        def blob(oid: str) -> bytes:
+            return reader.read(oid)[1]
+
+        found = []
+        for step in steps:
+            files = tuple(file_changes(repository, blob, step.before, step.after))
+            found.append(StepSummary(step, files, {one.path: _laid(lock, step, one.path) for one in files}))
+    rebindings = tuple(rebindings_in_tree(repository, lock.tree)) if import_time else None
+    return StackSummary(lock.manifest, lock.tree, tuple(found), rebindings)
+
+
+def _named(steps: Sequence[Step], name: str, manifest: str) -> list[Step]:
+    wanted = name.removesuffix(".patch")
+    found = [step for step in steps if wanted in (step.name, step.name.removeprefix("refs/"))]
+    if not found:
+        names = [step.name for step in steps]
+        raise PatchError(
+            f"{manifest} has no patch or pull request {name!r}{did_you_mean(wanted, names)}",
+            hint=f"It has {', '.join(names) or 'none'}.",
+        )
+    return found
+
+
+def _laid(lock: Lock, step: Step, path: str) -> tuple[str, ...]:
+    """Return where a file of a step lies in the code tree."""
+    return (path,) if step.component is None else tuple(code_paths(lock.components[step.component], path))

@@ -1,0 +1,71 @@
+"""Where a summary reads the trees of a lock: from a workspace, or from the store after delivery."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from npu_rl.git.command import Git, init_bare
+from npu_rl.lock.lock_model import Lock
+from npu_rl.verification.diff import git_objects
+from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.receipt import read_lock, read_receipt
+from npu_rl.workspace.setup import deliver
+
+if TYPE_CHECKING:
+    from npu_rl.sources.git_remote import Network
+    from npu_rl.sources.progress import Watcher
+
+
+@dataclass(frozen=True)
+class StackObjects:
+    """A lock, a repository with the objects of its trees, and its patch texts by SHA-256."""
+
+    lock: Lock
+    repository: Git
+    texts: Mapping[str, str]
+
+
+@contextmanager
+def of_workspace(layout: Layout) -> Iterator[StackObjects]:
+    """Provide the objects of a workspace.
+
+    Raises:
+        LockError, WorkspaceError: If the lock or receipt can't be read, or the git folder is not there.
+    """
+    lock, _ = read_lock(layout)
+    texts = read_receipt(layout).texts
+    with _reading(git_objects(layout)) as repository:
+        yield StackObjects(lock, repository, texts)
+
+
+@contextmanager
+def of_manifest(
+    lock: Lock, manifest: Path, network: Network, watcher: Watcher, *, jobs: int
+) -> Iterator[StackObjects]:
+    """Provide the objects of a lock, delivered into the store and composed there, without a workspace.
+
+    Args:
+        manifest: Its file; "./" paths of the lock are relative to its folder.
+
+    Raises:
+        SourceError: If no source delivers what the lock names.
+        ComposeError, PatchError: If they don't give the lock's trees.
+    """
+    delivered = deliver(lock, manifest, network, watcher, jobs=jobs)
+    composed = delivered.composed
+    objects = [unit.objects for unit in (*delivered.units, composed.unit)]
+    with _reading(*objects) as repository:
+        yield StackObjects(lock, repository, composed.facts["texts"])
+
+
+@contextmanager
+def _reading(*objects: Path) -> Iterator[Git]:
+    """Provide an empty repository that borrows these objects, outside of any workspace, which may be read-only."""
+    with tempfile.TemporaryDirectory(prefix="npu-rl-summary-") as folder:
+        init_bare(Path(folder))
+        yield Git(Path(folder), alternates=objects)

@@ -1,0 +1,110 @@
+"""A summary as lines for people, and as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from npu_rl.summary.compare import DefinitionChange
+from npu_rl.summary.file_changes import FileChange
+from npu_rl.summary.rebindings import Rebinding
+from npu_rl.summary.stack_summary import StackSummary, StepSummary
+
+
+def summary_lines(summary: StackSummary) -> Iterator[str]:
+    """Yield the summary as plain lines: a step, its reason, its files, and what each file defines anew."""
+    if not summary.steps:
+        yield f"{summary.manifest}: no patch and no pull request changes the upstream code."
+    for one in summary.steps:
+        yield _title(one)
+        if one.step.subject:
+            yield f"  {one.step.subject}"
+        if one.step.why:
+            yield f"  Why: {one.step.why}"
+        yield from (f"  commit {commit}" for commit in one.step.commits)
+        for file in one.files:
+            yield f"  {_file_line(one, file)}"
+            width = max((len(change.kind) for change in file.definitions or ()), default=0)
+            for change in file.definitions or ():
+                yield f"    {change.change:<8} {change.kind:<{width}} {change.name}{_details(change)}  :{change.line}"
+    yield from _import_time_lines(summary.import_time or ())
+
+
+def _import_time_lines(found: Sequence[Rebinding]) -> Iterator[str]:
+    """Yield the rebindings, a group for each package and the one it changes."""
+    for title, group in _by_packages(found).items():
+        yield f"{title}: {len(group)}"
+        for one in group:
+            value = f" by {one.value}" if one.value else ""
+            yield f"  {one.how:<10} {one.target}{value}  {one.file}:{one.line}"
+
+
+def _by_packages(found: Sequence[Rebinding]) -> dict[str, list[Rebinding]]:
+    groups: dict[str, list[Rebinding]] = {}
+    for one in found:
+        package, other = one.file.partition("/")[0], one.target.partition(".")[0]
+        when = "where the feature is on" if one.registered else "when it is imported"
+        groups.setdefault(f"{package} rebinds in {other}, {when}", []).append(one)
+    return dict(sorted(groups.items()))
+
+
+def markdown_lines(summary: StackSummary) -> Iterator[str]:
+    """Yield the summary as Markdown: a heading for each step and a table for each Python file."""
+    yield f"# {summary.manifest}"
+    yield ""
+    yield f"Code tree {summary.tree}."
+    for one in summary.steps:
+        yield ""
+        yield f"## {_escaped(_title(one))}"
+        for text in (one.step.subject, f"Why: {one.step.why}" if one.step.why else ""):
+            if text:
+                yield ""
+                yield _escaped(text)
+        if one.step.commits:
+            yield ""
+        yield from (f"- commit {_escaped(commit)}" for commit in one.step.commits)
+        for file in one.files:
+            yield ""
+            yield f"- {_escaped(_file_line(one, file))}"
+            if file.definitions:
+                yield ""
+                yield "  | change | kind | name | details | line |"
+                yield "  |---|---|---|---|---|"
+            for change in file.definitions or ():
+                cells = (change.change, change.kind, change.name, "; ".join(change.details), str(change.line))
+                yield f"  | {' | '.join(map(_escaped, cells))} |"
+    for title, group in _by_packages(summary.import_time or ()).items():
+        yield ""
+        yield f"## {_escaped(title)}"
+        yield ""
+        yield "| how | name | by | where |"
+        yield "|---|---|---|---|"
+        for rebinding in group:
+            where = f"{rebinding.file}:{rebinding.line}"
+            words = (rebinding.how, rebinding.target, rebinding.value, where)
+            yield f"| {' | '.join(map(_escaped, words))} |"
+
+
+def _title(one: StepSummary) -> str:
+    return f"{one.step.component or 'code tree'}: {one.step.how} {one.step.name}"
+
+
+def _file_line(one: StepSummary, file: FileChange) -> str:
+    places = one.paths[file.path]
+    elsewhere = f" (at {', '.join(places)})" if places != (file.path,) else ""
+    place = elsewhere if places else ", not in the code tree"
+    note = f": {file.note}" if file.note else ""
+    return f"{file.state} {file.path}{place}{note}"
+
+
+def _details(change: DefinitionChange) -> str:
+    return f": {'; '.join(change.details)}" if change.details else ""
+
+
+def _escaped(text: str) -> str:
+    return (
+        text.replace("\\", "\\\\")
+        .replace("|", "\\|")
+        .replace("<", "&lt;")
+        .replace("*", "\\*")
+        .replace("_", "\\_")
+    )

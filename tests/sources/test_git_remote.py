@@ -1,0 +1,36 @@
+"""Settings of the network, and what is shown of a remote."""
+
+from __future__ import annotations
+
+import pytest
+
+from npu_rl.errors import UsageError
+from npu_rl.sources.git_remote import Network, remote
+from npu_rl.sources.url_rewriting import Rewrites
+from tests.sources.mirrors import network
+
+
+def test_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("STALL", "RETRIES", "BACKOFF"):
+        monkeypatch.delenv(f"NPU_RL_{name}", raising=False)
+    assert Network.from_environment(Rewrites()) == Network(stall=60, retries=3, backoff=1)
+    for name, value in {"STALL": "2.5", "RETRIES": "0", "BACKOFF": "0"}.items():
+        monkeypatch.setenv(f"NPU_RL_{name}", value)
+    assert Network.from_environment(Rewrites(), offline=True) == Network(
+        stall=2.5, retries=0, backoff=0, offline=True
+    )
+
+
+@pytest.mark.parametrize("value", ["x", "-1", "nan", "inf", "1e9"])
+@pytest.mark.parametrize("name", ["STALL", "RETRIES", "BACKOFF"])
+def test_a_setting_that_is_no_number(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"NPU_RL_{name}", value)
+    with pytest.raises(UsageError, match=f"NPU_RL_{name}") as caught:
+        Network.from_environment(Rewrites())
+    assert value in str(caught.value)
+
+
+def test_a_remote_is_shown_without_credentials() -> None:
+    target = remote("https://x/a", network(("https://x/", "https://me:s3cret@host/")), "up")
+    assert (target.url, target.shown) == ("https://host/a", "https://***@host/a")
+    assert "s3cret" not in repr(target)

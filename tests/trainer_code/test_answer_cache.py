@@ -1,0 +1,141 @@
+"""An answer is kept exactly if it can be read again, and only while no file changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npu_rl.judgement.environment_check import environment_faults
+from npu_rl.judgement.environment_reads import EnvironmentReads
+from npu_rl.trainer_code import answer_cache, hydra_config
+from npu_rl.trainer_code.answer_cache import AnswerCache
+from npu_rl.trainer_code.config_tree import ConfigFault, ConfigTree
+from npu_rl.trainer_code.load_configuration import load_configuration
+from tests.code_trees import lay
+
+MODULE = "verl.trainer.main_ppo"
+MAIN = """
+import hydra
+@hydra.main(config_path="FOLDER", config_name="main", version_base=None)
+def main(config):
+    pass
+"""
+FILES = {
+    "verl/trainer/main_ppo.py": MAIN.replace("FOLDER", "config"),
+    "verl/trainer/config/main.yaml": "defaults: [part]\nrate: 1e-6\nnames: [a, null, 2]\nempty: {}\n",
+    "verl/trainer/config/part.yaml": "size: 1\nrate: .nan\n",
+    "vllm/envs.py": "import os\nWORKERS = int(os.environ.get('VLLM_WORKERS', '1'))\n",
+}
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Keep answers on files that were written a moment ago, in a cache of this test's own."""
+    monkeypatch.setattr(answer_cache, "_SETTLED_NS", 0)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    return lay(tmp_path / "code", FILES)
+
+
+def ask(code: Path, found: Any) -> tuple[Any, bool]:
+    """The answer to one question, and whether it had to be looked for."""
+    looked: list[Any] = []
+
+    def find() -> Any:
+        looked.append(found)
+        return found
+
+    answers = AnswerCache(code)
+    answer = answers.answer(["question"], find, lambda one: one, lambda kept: kept)
+    answers.save()
+    return answer, bool(looked)
+
+
+@pytest.mark.parametrize("answer", [None, True, 1, 1.5, "text", "\udcff", ["a", {"b": None}], {}])
+def test_what_json_can_hold_is_kept(code: Path, answer: object) -> None:
+    assert ask(code, answer) == (answer, True)
+    assert ask(code, "another") == (answer, False)
+
+
+@pytest.mark.parametrize("answer", [(1, 2), {1: 2}, float("nan"), b"bytes", {"a": {3}}])
+def test_what_would_be_read_as_something_else_is_not(code: Path, answer: object) -> None:
+    ask(code, answer)
+    assert ask(code, "another") == ("another", True)
+
+
+def compose(code: Path) -> ConfigTree:
+    answers = AnswerCache(code)
+    found = load_configuration(code, MODULE, "main", answers)
+    answers.save()
+    return found
+
+
+def forget_how(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unable(*_: object) -> None:
+        raise AssertionError("looked into the code again")
+
+    monkeypatch.setattr(hydra_config, "compose_files", unable)
+    monkeypatch.setattr(EnvironmentReads, "of", unable)
+
+
+def test_the_configuration_is_composed_once(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = compose(code)
+    assert first.entries["size"].where == "verl/trainer/config/part.yaml:1"
+    assert list(map(type, first.entries["names"].value)) == [str, type(None), int]
+    forget_how(monkeypatch)
+    again = compose(code)
+    assert again == first and list(again.entries) == list(first.entries)
+
+
+def test_a_configuration_outside_the_code_is_composed_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody looks whether a file there has changed."""
+    code = lay(tmp_path / "code", {"verl/trainer/main_ppo.py": MAIN.replace("FOLDER", "../../../elsewhere")})
+    lay(tmp_path / "elsewhere", {"main.yaml": "size: 1\n"})
+    assert compose(code).entries["size"].value == 1
+    lay(tmp_path / "elsewhere", {"main.yaml": "size: 2\n"})
+    assert compose(code).entries["size"].value == 2
+
+
+def test_a_fault_is_found_each_time(code: Path) -> None:
+    (code / "verl/trainer/config/part.yaml").unlink()
+    for _ in range(2):
+        with pytest.raises(ConfigFault, match=r"there is no configuration part\.yaml"):
+            compose(code)
+    lay(code, {"verl/trainer/config/part.yaml": "size: 3\n"})
+    assert compose(code).entries["size"].value == 3
+
+
+def faults(code: Path, value: str) -> list[str]:
+    answers = AnswerCache(code)
+    found = environment_faults({"VLLM_WORKERS": value}, code, (), answers)
+    answers.save()
+    return [fault.message for fault in found]
+
+
+def test_what_a_variable_may_be_is_looked_up_once(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert faults(code, "2") == []
+    first = faults(code, "many")
+    assert first == ["VLLM_WORKERS='many' is not a whole number (vllm/envs.py:2)"]
+    lay(code, {"vllm/envs.py": FILES["vllm/envs.py"].replace("int(", "str(")})
+    assert faults(code, "many") == []
+    lay(code, {"vllm/envs.py": "\n" + FILES["vllm/envs.py"]})
+    now = faults(code, "many")
+    assert now == ["VLLM_WORKERS='many' is not a whole number (vllm/envs.py:3)"]
+    forget_how(monkeypatch)
+    assert faults(code, "many") == now
+
+
+def test_the_value_of_a_variable_is_not_kept(code: Path, tmp_path: Path) -> None:
+    lay(code, {"vllm/envs.py": "import os\nTOKEN = int(os.environ['MY_SECRET_TOKEN'])\n"})
+    answers = AnswerCache(code)
+    (fault,) = environment_faults({"MY_SECRET_TOKEN": "hunter2"}, code, (), answers)
+    answers.save()
+    assert "***" in fault.message
+    assert "hunter2" not in next((tmp_path / "cache").rglob("answers.json")).read_text()

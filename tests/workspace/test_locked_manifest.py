@@ -1,0 +1,60 @@
+"""The name of the manifest is remembered for a lock of exactly these bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npu_rl.bundled import bundled_manifests
+from npu_rl.errors import LockError
+from npu_rl.lock.lock_model import lock_path
+from npu_rl.workspace import receipt
+from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.locked_manifest import manifest_of
+
+
+@pytest.fixture
+def layout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Layout:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    made = Layout(tmp_path / "ws")
+    made.lock.parent.mkdir(parents=True)
+    made.lock.write_bytes(lock_path(bundled_manifests()["quickstart"]).read_bytes())
+    return made
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    calls: list[Any] = []
+    inner = receipt.read_lock
+
+    def counted(layout: Layout) -> Any:
+        calls.append(layout)
+        return inner(layout)
+
+    monkeypatch.setattr(receipt, "read_lock", counted)
+    return calls
+
+
+def test_a_lock_is_checked_once(layout: Layout, parsed: list[Any]) -> None:
+    assert [manifest_of(layout) for _ in range(3)] == ["quickstart"] * 3
+    assert len(parsed) == 1
+
+
+def test_another_lock_is_checked(layout: Layout, parsed: list[Any]) -> None:
+    manifest_of(layout)
+    layout.lock.write_bytes(lock_path(bundled_manifests()["deepseek-v3-cann"]).read_bytes())
+    assert manifest_of(layout) == "deepseek-v3-cann"
+    assert len(parsed) == 2
+
+
+def test_an_invalid_lock_is_refused_each_time(layout: Layout) -> None:
+    manifest_of(layout)
+    layout.lock.write_text(layout.lock.read_text().replace('"quickstart"', '"quickstop"', 1))
+    for _ in range(2):
+        with pytest.raises(LockError, match="edited by hand or damaged"):
+            manifest_of(layout)
+    layout.lock.unlink()
+    with pytest.raises(LockError, match="can't be read"):
+        manifest_of(layout)
