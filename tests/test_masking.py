@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from npu_rl.errors import NpuRlError
 from npu_rl.masking import Secrets, masked_argument, masked_data, masked_text, masked_value, without_passwords
-from npu_rl.training.record_masking import environment_to_write
+from npu_rl.training.record_masking import recorded_environment
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_known_secret_that_is_an_ordinary_word_masks_only_its_own_place() -> N
 def test_the_environment_shows_what_was_set_and_what_shapes_training() -> None:
     inherited = {"PATH": "/bin", "EDITOR": "vi", "HCCL_BUFFSIZE": "300", "CHANGED": "a"}
     environment = {**inherited, "CHANGED": "b", "NEW": "c"}
-    shown = environment_to_write(environment, inherited)
+    shown = recorded_environment(environment, inherited)
     assert shown == {"CHANGED": "b", "HCCL_BUFFSIZE": "300", "NEW": "c", "PATH": "/bin"}
 
 

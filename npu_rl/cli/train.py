@@ -12,7 +12,7 @@ from npu_rl.cli.show import print_json, say, say_text, tell, tell_text
 
 if TYPE_CHECKING:
     from npu_rl.training.prepare import Prepared
-    from npu_rl.training.train import Trained
+    from npu_rl.training.train import TrainedRun
 
 
 @examples(
@@ -133,7 +133,7 @@ def _train(prepared: Prepared, resume: bool, as_json: bool) -> None:
         _print(prepared, trained)
 
 
-def _print(prepared: Prepared, trained: Trained) -> None:
+def _print(prepared: Prepared, trained: TrainedRun) -> None:
     from npu_rl.training.monitor.plot import final_curve
 
     goal = prepared.recipe.reward.goal
@@ -149,10 +149,10 @@ def _print(prepared: Prepared, trained: Trained) -> None:
 
 def _plan(prepared: Prepared, as_json: bool) -> None:
     from npu_rl.cli import judged
-    from npu_rl.training.dry_run import lacks_head
-    from npu_rl.training.train import plan_run
+    from npu_rl.training.dry_run import lacks_cluster_address
+    from npu_rl.training.train import write_dry_run
 
-    written = plan_run(prepared)
+    written = write_dry_run(prepared)
     if as_json:
         print_json(
             {
@@ -166,7 +166,7 @@ def _plan(prepared: Prepared, as_json: bool) -> None:
         return
     say(written.command)
     tell(f"Nothing was started. Written to {written.folder}: {', '.join(written.files)}")
-    if lacks_head(prepared.recipe):
+    if lacks_cluster_address(prepared.recipe):
         tell(
             "Give cluster.address=HOST:PORT of Ray's head: run.sh needs it, and head.sh and worker.sh come with it"
         )

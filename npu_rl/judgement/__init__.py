@@ -1,1 +1,1 @@
-"""The one judgement of a recipe that all commands print: keys, values, files, environment and plan."""
+"""The judgement of a recipe that every command prints: keys, values, files, environment and plan."""

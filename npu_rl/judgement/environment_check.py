@@ -1,4 +1,4 @@
-"""The environment that a recipe and its manifest set, against the code and the manuals that read it."""
+"""Check of the environment variables of a recipe and its manifest against the code and the manuals that read them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from npu_rl.config.finding import Finding, Severity
 from npu_rl.config.problems import shown
 from npu_rl.judgement import environment_table
-from npu_rl.judgement.environment_values import Wrong
+from npu_rl.judgement.environment_values import InvalidValue
 from npu_rl.masking import masked_value
 from npu_rl.trainer_code.answer_cache import AnswerCache
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from npu_rl.trainer_keys.key_check import RecipeWithOrigins
 
 RULES = ("environment-value", "environment-name", "environment-owned")
-"""The ids of the findings here."""
+"""Ids of the findings of this module."""
 
-_SHORTEST = 8  # letters of a name in which one letter off is a typing error
-_LONG = 14  # and two letters
-_SHORT_WORD = 5  # letters; of shorter ones, another letter makes another word: TC and SL, MHA and MLA
-# Words of other libraries' names, one letter off HCCL and the like: NCCL_BUFFSIZE is a name of its own.
-_OTHERS = frozenset(
+_SHORTEST_NAME = 8  # characters; in shorter names one wrong letter is no sign of a typing error
+_LONG_NAME = 14  # characters; in longer names two wrong letters still are
+_SHORT_WORD = 5  # characters; shorter words with one other letter are other words: TC and SL, MHA and MLA
+# Words of other libraries that are one letter off HCCL and the like: NCCL_BUFFSIZE is not a typing error.
+_OTHER_LIBRARIES = frozenset(
     (
         "NCCL",
         "RCCL",
@@ -50,10 +50,14 @@ _OTHERS = frozenset(
 
 @dataclass(frozen=True)
 class EnvironmentFault:
-    """One variable that is not as its reader takes it.
+    """One environment variable with an invalid value, an unknown name, or a name that only npu-rl sets.
 
-    rule: environment-value, environment-name or environment-owned. advice: the run can go on. certain: no version of
-    the reader takes the value.
+    Attributes:
+        rule: One of `RULES`.
+        message: The fact, with the place that reads the variable.
+        fix: What to write in the recipe.
+        advice: Whether the run works nevertheless.
+        certain: Whether every version of the reader refuses the value.
     """
 
     rule: str
@@ -70,12 +74,11 @@ def environment_findings(
     code: Path | None,
     answers: AnswerCache | None = None,
 ) -> list[Finding]:
-    """What is wrong with the environment of a recipe's run.
+    """Return the findings on the environment of a recipe's run.
 
     Args:
-        loaded: The recipe.
         environment: The manifest's variables with the recipe's over them.
-        code: The workspace's code folder; without one, only what no tree reads is judged.
+        code: The workspace's code folder; None checks only variables that no tree reads.
         answers: What was found in that folder before.
     """
     from npu_rl.trainer_code.adaptation_switches import known_switches
@@ -108,17 +111,18 @@ def environment_faults(
     switches: Collection[str] = (),
     answers: AnswerCache | None = None,
 ) -> list[EnvironmentFault]:
-    """What is wrong with variables that a recipe or a manifest sets.
+    """Return the faults of environment variables that a recipe or a manifest sets.
 
-    code: the workspace's code folder; without one, only variables of CANN, HCCL, torch_npu, Ray and Hydra are judged.
-    switches: the adaptations that are known, each with a variable of its own.
-    answers: what was found in the folder before.
+    Args:
+        code: The workspace's code folder; None checks only variables of CANN, HCCL, torch_npu, Ray and Hydra.
+        switches: Names of the known adaptations; each has a variable NPU_RL_<NAME>.
+        answers: What was found in that folder before.
     """
-    check = _Check(code, switches, answers)
+    check = _EnvironmentCheck(code, switches, answers)
     return [fault for name, value in environment.items() for fault in check.faults(name, value)]
 
 
-class _Check:
+class _EnvironmentCheck:
     def __init__(self, code: Path | None, switches: Collection[str], answers: AnswerCache | None) -> None:
         self._code = code
         self._answers = answers
@@ -129,18 +133,20 @@ class _Check:
             fix = environment_table.OWNED[name].format(name=name)
             yield EnvironmentFault("environment-owned", name, f"{name} is npu-rl's to set", fix, certain=True)
         elif name in self._switches:
-            yield from self._of_switch(name, value)
+            yield from self._switch_faults(name, value)
         elif name in environment_table.TYPES:
             wrong = environment_table.TYPES[name](value)
             if wrong:
-                yield _of_value(name, value, wrong, environment_table.source_of(name))
+                yield _invalid_value(name, value, wrong, environment_table.source_of(name))
         elif name not in environment_table.NAMES:
-            yield from self._by_code(name, value)
+            yield from self._faults_by_reads(name, value)
 
-    def _by_code(self, name: str, value: str) -> list[EnvironmentFault]:
+    def _faults_by_reads(self, name: str, value: str) -> list[EnvironmentFault]:
+        """Return the faults that the tree's reads of a variable show, or that were found before."""
+
         def find() -> list[EnvironmentFault]:
-            reads = self._reads.of(name) if self._reads else []
-            return list(_of_reads(name, value, reads) if reads else self._unknown(name))
+            reads = self._reads.reads_of(name) if self._reads else []
+            return list(_read_faults(name, value, reads) if reads else self._unknown_name_faults(name))
 
         if self._answers is None:
             return find()
@@ -155,7 +161,7 @@ class _Check:
 
         return EnvironmentReads(self._code)
 
-    def _of_switch(self, name: str, value: str) -> Iterator[EnvironmentFault]:
+    def _switch_faults(self, name: str, value: str) -> Iterator[EnvironmentFault]:
         if value.strip().lower() not in ("0", "1", "true", "false", "yes", "no", "on", "off", ""):
             key = f"adaptations.{self._switches[name]}"
             message = f"{name}={shown(value)} is neither 1 nor 0 (npu_rl_runtime/switches.py)"
@@ -163,14 +169,14 @@ class _Check:
                 "environment-value", name, message, f"set {key} to true or false instead", certain=True
             )
 
-    def _unknown(self, name: str) -> Iterator[EnvironmentFault]:
-        """A name that nobody is known to read: a typing error of one that somebody does, or another program's."""
+    def _unknown_name_faults(self, name: str) -> Iterator[EnvironmentFault]:
+        """Yield a fault for a misspelt name, or for one that the tree would have to read and does not."""
         near = near_name(name, {*environment_table.NAMES, *self._switches})
         of_tree = name.startswith(environment_table.PREFIXES_OF_TREES)
         if self._reads is None:
             of_tree = False
         elif near or of_tree:
-            if self._reads.names_it(name):
+            if self._reads.mentions(name):
                 return
             near = near or near_name(name, self._reads.names)
         if near:
@@ -185,46 +191,46 @@ def _to_json(faults: list[EnvironmentFault]) -> Any:
     return [asdict(fault) for fault in faults]
 
 
-def _from_json(kept: Any) -> list[EnvironmentFault]:
-    return [EnvironmentFault(**fault) for fault in kept]
+def _from_json(data: Any) -> list[EnvironmentFault]:
+    return [EnvironmentFault(**fault) for fault in data]
 
 
 def near_name(name: str, known: Collection[str]) -> str | None:
-    """The known name of which `name` is surely a typing error; None if it may be a name of its own.
+    """Return the known name of which `name` is a misspelling, or None if it may be a name of its own.
 
-    Another case or other separators, the same words in another order, one letter off, or two in a long name. Digits
-    have to be the same, and short words: neither VLLM_USE_V2 nor HCCL_RDMA_SL is a typing error of another name.
+    A misspelling differs in case or separators, in the order of its words, or in one letter (two in a long name).
+    Digits and short words have to be equal: neither VLLM_USE_V2 nor HCCL_RDMA_SL is a misspelling of another name.
     """
-    if len(name) < _SHORTEST or name in known:
+    if len(name) < _SHORTEST_NAME or name in known:
         return None
     return next((candidate for candidate in sorted(known) if _is_near(name, candidate)), None)
 
 
 def _is_near(name: str, other: str) -> bool:
     mine, others = name.split("_"), other.split("_")
-    if re.sub(r"[^0-9]", "", name) != re.sub(r"[^0-9]", "", other) or _OTHERS.intersection(mine) - set(
-        others
-    ):
+    if re.sub(r"[^0-9]", "", name) != re.sub(r"[^0-9]", "", other) or _OTHER_LIBRARIES.intersection(
+        mine
+    ) - set(others):
         return False
     if _letters(name) == _letters(other) or _words(name) == _words(other):
         return True
-    allowed = 2 if len(name) >= _LONG else 1
+    allowed = 2 if len(name) >= _LONG_NAME else 1
     if abs(len(name) - len(other)) > allowed or _distance(name, other, allowed) > allowed:
         return False
     pairs = zip(mine[1:], others[1:], strict=False)
     return not any(one != two and len(one) == len(two) < _SHORT_WORD for one, two in pairs)
 
 
-def _of_reads(name: str, value: str, reads: list[VariableRead]) -> Iterator[EnvironmentFault]:
-    """A value that no reader takes of those that say what they take."""
+def _read_faults(name: str, value: str, reads: list[VariableRead]) -> Iterator[EnvironmentFault]:
+    """Yield a fault if the value is invalid for every read whose code shows what it accepts."""
     outcomes = [(read, read.values(value)) for read in reads if read.values is not None]
     refused = [(read, wrong) for read, wrong in outcomes if wrong is not None]
     if refused and len(refused) == len(outcomes):
         read, wrong = refused[0]
-        yield _of_value(name, value, wrong, read.where)
+        yield _invalid_value(name, value, wrong, read.where)
 
 
-def _of_value(name: str, value: str, wrong: Wrong, where: str) -> EnvironmentFault:
+def _invalid_value(name: str, value: str, wrong: InvalidValue, where: str) -> EnvironmentFault:
     given = shown(value) if masked_value(name, value) == value else "'***'"
     to = wrong.instead or wrong.wanted
     fix = f"set env.{name} to {to}" if to and value else f"remove env.{name}"
@@ -242,7 +248,7 @@ def _words(name: str) -> list[str]:
 
 
 def _distance(one: str, other: str, most: int) -> int:
-    """Letters to add, drop, change or swap (Damerau-Levenshtein, of neighbours), or most + 1 if there are more."""
+    """Return the Damerau-Levenshtein distance (adjacent transpositions) of two texts, or `most + 1` if it is larger."""
     before: list[int] = []
     row = list(range(len(other) + 1))
     for i, a in enumerate(one, 1):

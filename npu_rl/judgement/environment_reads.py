@@ -1,7 +1,8 @@
-"""Environment variables that a code tree reads, and what the code around each read takes. Nothing of it is run.
+"""Find the environment variables that a code tree reads, and which values the code around each read accepts.
 
-A read is `os.environ.get("NAME")`, `os.environ["NAME"]` or `os.getenv("NAME")`. What is done with the text at that
-place says what it may be: `int(...)`, `float(...)`, `... == "1"`, `....lower() in ("true", "1")`, a logger's level.
+Nothing of the tree is run. A read is `os.environ.get("NAME")`, `os.environ["NAME"]` or `os.getenv("NAME")`. The code
+around it shows the accepted values: `int(...)`, `float(...)`, `... == "1"`, `....lower() in ("true", "1")`, a logger's
+level.
 """
 
 from __future__ import annotations
@@ -14,103 +15,111 @@ from functools import cached_property
 from pathlib import Path
 
 from npu_rl.judgement.environment_values import (
-    Values,
-    any_text,
-    compared,
+    ValueCheck,
+    compared_switch,
+    int_switch,
     number,
+    on_if_set,
     one_of,
-    switch_number,
-    whole,
+    whole_number,
 )
 from npu_rl.trainer_code.source_files import source_files
 from npu_rl.trainer_code.source_index import parse
 
-_READER = re.compile(rb"\benviron\b|\bgetenv\b")
+_READ = re.compile(rb"\benviron\b|\bgetenv\b")
 _QUOTED = re.compile(rb"""["']([A-Z][A-Z0-9_]{4,})["']""")
-_CHANGES: dict[str, Callable[[str], str]] = {"lower": str.lower, "upper": str.upper, "strip": str.strip}
+_TEXT_METHODS: dict[str, Callable[[str], str]] = {"lower": str.lower, "upper": str.upper, "strip": str.strip}
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL", "WARN", "FATAL", "NOTSET")
-_CATCHES = frozenset({"ValueError", "TypeError", "Exception", "BaseException"})
-_LOOKS = frozenset({"isdigit", "isdecimal", "isnumeric", "isalpha"})
+_CONVERSION_ERRORS = frozenset({"ValueError", "TypeError", "Exception", "BaseException"})
+_TEXT_TESTS = frozenset({"isdigit", "isdecimal", "isnumeric", "isalpha"})
 
 
 @dataclass(frozen=True)
 class VariableRead:
-    """One read. values: what it takes, None if the code there does not say. where: file:line."""
+    """One read of an environment variable.
+
+    Attributes:
+        where: "file:line" in the code folder.
+        values: The check of its value; None if the code does not show what it accepts.
+    """
 
     name: str
     where: str
-    values: Values | None = None
+    values: ValueCheck | None = None
 
 
 class EnvironmentReads:
-    """The reads in a code folder. Its `*/envs.py`, vLLM's lists of variables, are parsed first, and often enough."""
+    """The reads in a code folder.
+
+    The files `*/envs.py`, in which vLLM lists its variables, are parsed first; most variables are found there.
+    """
 
     def __init__(self, code: Path) -> None:
         self._code = code
 
-    def of(self, name: str) -> list[VariableRead]:
-        """The reads of one variable: those of the lists, else of any file."""
-        listed = [read for read in self._listed if read.name == name]
-        return listed or [read for read in self._scanned(name) if read.name == name]
+    def reads_of(self, name: str) -> list[VariableRead]:
+        """Return the reads of one variable: those in `*/envs.py`, or else those in any file."""
+        listed = [read for read in self._envs_reads if read.name == name]
+        return listed or [read for read in self._reads_mentioning(name) if read.name == name]
 
-    def names_it(self, name: str) -> bool:
-        """Whether any Python file of the tree has the name, in a comment even: then it may be read some way."""
-        if any(read.name == name for read in self._listed):
+    def mentions(self, name: str) -> bool:
+        """Return whether any Python file of the tree contains the name, even in a comment, and so may read it."""
+        if any(read.name == name for read in self._envs_reads):
             return True
         word = re.compile(rb"\b" + re.escape(name.encode()) + rb"\b")
-        return any(word.search(text) for text in self._texts.values())
+        return any(word.search(text) for text in self._files.values())
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """What looks like the name of a variable in the files that read any."""
-        found = {read.name for read in self._listed}
-        for text in self._texts.values():
-            if _READER.search(text):
+        """Texts that look like names of variables, in the files that read any."""
+        found = {read.name for read in self._envs_reads}
+        for text in self._files.values():
+            if _READ.search(text):
                 found.update(match.decode() for match in _QUOTED.findall(text))
         return frozenset(found)
 
     @cached_property
-    def _listed(self) -> list[VariableRead]:
+    def _envs_reads(self) -> list[VariableRead]:
         return [
             read
             for path in source_files(self._code.glob("*/envs.py"))
-            for read in self._in(path.read_bytes(), path)
+            for read in self._reads_in(path.read_bytes(), path)
         ]
 
     @cached_property
-    def _texts(self) -> dict[Path, bytes]:
+    def _files(self) -> dict[Path, bytes]:
         return {path: path.read_bytes() for path in source_files(self._code.rglob("*.py"))}
 
-    def _scanned(self, name: str) -> Iterator[VariableRead]:
-        for path, text in self._texts.items():
-            if name.encode() in text and _READER.search(text):
-                yield from self._in(text, path)
+    def _reads_mentioning(self, name: str) -> Iterator[VariableRead]:
+        for path, text in self._files.items():
+            if name.encode() in text and _READ.search(text):
+                yield from self._reads_in(text, path)
 
-    def _in(self, text: bytes, path: Path) -> list[VariableRead]:
+    def _reads_in(self, text: bytes, path: Path) -> list[VariableRead]:
         tree = parse(text)
         file = path.relative_to(self._code).as_posix()
-        return list(_File(tree, file).reads()) if tree else []
+        return list(_FileReads(tree, file).reads()) if tree else []
 
 
-class _File:
-    """The reads of one file."""
+class _FileReads:
+    """The reads in one file."""
 
     def __init__(self, tree: ast.Module, file: str) -> None:
         self._tree = tree
         self._file = file
-        self._above = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+        self._parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
         self._constants = _constants(tree)
         self._converters = _converters(tree)
 
     def reads(self) -> Iterator[VariableRead]:
         for node in ast.walk(self._tree):
-            name = self._name(node)
+            name = self._variable_read(node)
             if name is not None and isinstance(node, ast.expr):
-                values = self._values(node)
+                values = self._check_around(node)
                 yield VariableRead(name, f"{self._file}:{node.lineno}", values)
 
-    def _name(self, node: ast.AST) -> str | None:
-        """The variable that an expression reads."""
+    def _variable_read(self, node: ast.AST) -> str | None:
+        """Return the name of the variable that an expression reads, or None if it reads none."""
         key: ast.expr | None = None
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and _is_environ(node.value):
             key = node.slice
@@ -124,34 +133,34 @@ class _File:
             return key.value
         return self._constants.get(key.id) if isinstance(key, ast.Name) else None
 
-    def _values(self, node: ast.expr) -> Values | None:
-        """What the code around a read takes."""
+    def _check_around(self, node: ast.expr) -> ValueCheck | None:
+        """Return the check that the code around a read implies."""
         changes: list[Callable[[str], str]] = []
         while True:
-            above = self._above.get(node)
-            if isinstance(above, ast.Attribute) and above.attr in _CHANGES:
-                called = self._above.get(above)
+            parent = self._parents.get(node)
+            if isinstance(parent, ast.Attribute) and parent.attr in _TEXT_METHODS:
+                called = self._parents.get(parent)
                 if not isinstance(called, ast.Call):
                     return None
-                changes.append(_CHANGES[above.attr])
+                changes.append(_TEXT_METHODS[parent.attr])
                 node = called
-            elif isinstance(above, ast.BoolOp) and isinstance(above.op, ast.Or):
-                node = above
+            elif isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.Or):
+                node = parent
             else:
                 break
-        if isinstance(above, ast.Call) and node in above.args:
-            return self._converted(above, changes)
-        if isinstance(above, ast.Compare):
-            return _of_comparison(above, node, changes)
+        if isinstance(parent, ast.Call) and node in parent.args:
+            return self._check_of_call(parent, changes)
+        if isinstance(parent, ast.Compare):
+            return _check_of_comparison(parent, node, changes)
         if (
-            isinstance(above, ast.Assign)
-            and len(above.targets) == 1
-            and isinstance(above.targets[0], ast.Name)
+            isinstance(parent, ast.Assign)
+            and len(parent.targets) == 1
+            and isinstance(parent.targets[0], ast.Name)
         ):
-            return self._assigned(above, above.targets[0].id)
+            return self._check_of_variable(parent, parent.targets[0].id)
         return None
 
-    def _converted(self, call: ast.Call, changes: list[Callable[[str], str]]) -> Values | None:
+    def _check_of_call(self, call: ast.Call, changes: list[Callable[[str], str]]) -> ValueCheck | None:
         called = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
         kind = self._converters.get(called, called) if isinstance(call.func, ast.Name) else called
         if kind in ("int", "float") and len(call.args) == 1 and not call.keywords:
@@ -159,53 +168,59 @@ class _File:
                 return None
             if kind == "float":
                 return number()
-            above = self._above.get(call)
-            is_switch = isinstance(above, ast.Call) and getattr(above.func, "id", "") == "bool"
-            return switch_number() if is_switch else whole()
+            parent = self._parents.get(call)
+            is_switch = isinstance(parent, ast.Call) and getattr(parent.func, "id", "") == "bool"
+            return int_switch() if is_switch else whole_number()
         if kind == "bool" and isinstance(call.func, ast.Name):
-            return any_text()
+            return on_if_set()
         if called == "setLevel" and isinstance(call.func, ast.Attribute) and not self._is_guarded(call):
             return one_of(*_LEVELS, fold=str.upper in changes, certain=True)
         return None
 
-    def _assigned(self, statement: ast.Assign, name: str) -> Values | None:
-        """What a variable of the function, assigned once, is converted to later."""
+    def _check_of_variable(self, statement: ast.Assign, name: str) -> ValueCheck | None:
+        """Return the check implied by a later conversion of a local variable that is assigned once."""
         scope = self._scope(statement)
         uses = [node for node in ast.walk(scope) if isinstance(node, ast.Name) and node.id == name]
         if sum(isinstance(node.ctx, ast.Store) for node in uses) != 1:
             return None
         for node in uses:
-            above = self._above.get(node)
-            if isinstance(above, ast.Call) and node in above.args:
-                values = self._converted(above, [])
+            parent = self._parents.get(node)
+            if isinstance(parent, ast.Call) and node in parent.args:
+                values = self._check_of_call(parent, [])
                 if values is not None:
                     return values
         return None
 
     def _scope(self, node: ast.AST) -> ast.AST:
-        while node in self._above and not isinstance(
+        while node in self._parents and not isinstance(
             node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
         ):
-            node = self._above[node]
+            node = self._parents[node]
         return node
 
     def _is_guarded(self, node: ast.AST) -> bool:
-        """Whether a text that can't be converted is dealt with: caught, or looked at first."""
-        while node in self._above:
-            above = self._above[node]
-            if isinstance(above, ast.Try) and node in above.body and any(map(_swallows, above.handlers)):
-                return True
+        """Return whether the code handles text that can't be converted: catches the error or tests the text."""
+        while node in self._parents:
+            parent = self._parents[node]
             if (
-                isinstance(above, (ast.If, ast.IfExp, ast.While))
-                and node is not above.test
-                and _looks(above.test)
+                isinstance(parent, ast.Try)
+                and node in parent.body
+                and any(map(_suppresses_conversion_error, parent.handlers))
             ):
                 return True
-            if isinstance(above, ast.BoolOp) and any(map(_looks, above.values)):
+            if (
+                isinstance(parent, (ast.If, ast.IfExp, ast.While))
+                and node is not parent.test
+                and _tests_text(parent.test)
+            ):
                 return True
-            if isinstance(above, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                return any(isinstance(inner, ast.If) and _looks(inner.test) for inner in ast.walk(above))
-            node = above
+            if isinstance(parent, ast.BoolOp) and any(map(_tests_text, parent.values)):
+                return True
+            if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                return any(
+                    isinstance(inner, ast.If) and _tests_text(inner.test) for inner in ast.walk(parent)
+                )
+            node = parent
         return False
 
 
@@ -216,7 +231,7 @@ def _is_environ(node: ast.expr) -> bool:
 
 
 def _constants(tree: ast.Module) -> dict[str, str]:
-    """The names at the top of a module that stand for a text."""
+    """Return the top-level names of a module that are bound to a string."""
     return {
         target.id: statement.value.value
         for statement in tree.body
@@ -229,7 +244,7 @@ def _constants(tree: ast.Module) -> dict[str, str]:
 
 
 def _converters(tree: ast.Module) -> dict[str, str]:
-    """The functions of a module that convert their one argument: maybe_convert_int is int."""
+    """Return the functions of a module that convert their one argument, such as `maybe_convert_int` -> "int"."""
     found = {}
     for function in tree.body:
         if isinstance(function, ast.FunctionDef) and len(function.args.args) == 1:
@@ -243,7 +258,9 @@ def _converters(tree: ast.Module) -> dict[str, str]:
     return found
 
 
-def _of_comparison(node: ast.Compare, read: ast.expr, changes: list[Callable[[str], str]]) -> Values | None:
+def _check_of_comparison(
+    node: ast.Compare, read: ast.expr, changes: list[Callable[[str], str]]
+) -> ValueCheck | None:
     if len(node.ops) != 1:
         return None
     operator, other = node.ops[0], node.comparators[0] if node.left is read else node.left
@@ -263,17 +280,17 @@ def _of_comparison(node: ast.Compare, read: ast.expr, changes: list[Callable[[st
         return value
 
     no = {word for word in words if word.lower() in ("0", "false", "no", "off")}
-    return compared(frozenset(words - no), frozenset(no), change)
+    return compared_switch(frozenset(words - no), frozenset(no), change)
 
 
-def _swallows(handler: ast.ExceptHandler) -> bool:
-    """Whether it catches what int() raises and goes on."""
+def _suppresses_conversion_error(handler: ast.ExceptHandler) -> bool:
+    """Return whether an except clause catches the error of int() and does not raise."""
     named = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
     caught = {getattr(name, "id", "") for name in named if name is not None}
-    return (handler.type is None or bool(caught & _CATCHES)) and not any(
+    return (handler.type is None or bool(caught & _CONVERSION_ERRORS)) and not any(
         isinstance(node, ast.Raise) for node in ast.walk(handler)
     )
 
 
-def _looks(test: ast.expr) -> bool:
-    return any(isinstance(node, ast.Attribute) and node.attr in _LOOKS for node in ast.walk(test))
+def _tests_text(test: ast.expr) -> bool:
+    return any(isinstance(node, ast.Attribute) and node.attr in _TEXT_TESTS for node in ast.walk(test))

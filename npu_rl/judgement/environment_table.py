@@ -1,7 +1,7 @@
-"""Environment variables whose reader no tree shows: those of CANN, HCCL, torch_npu, Ray, Hydra, and npu-rl's own.
+"""Environment variables that no code tree reads: those of CANN, HCCL, torch_npu, Ray, Hydra, and npu-rl's own.
 
-Ranges and words are those of the manuals named in `SOURCES`; a newer version may take more, so a person may overrule
-them. Names without an entry in `TYPES` are known only to tell a typing error from a name.
+Ranges and words are from the manuals named in `SOURCES`. A newer version may accept more, so a recipe may overrule
+these findings. Names without an entry in `TYPES` only serve to recognise misspelt names.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Mapping
 
 from npu_rl.environment_variables import reserved
 from npu_rl.judgement.environment_values import (
-    Values,
-    any_text,
-    compared,
+    ValueCheck,
+    compared_switch,
+    key_value_pairs,
     number,
+    on_if_set,
     one_of,
-    pairs,
     switch,
-    whole,
+    whole_number,
 )
 
 SOURCES: Mapping[str, str] = {
@@ -33,7 +33,7 @@ SOURCES: Mapping[str, str] = {
 }
 
 
-def _of_allocator() -> Values:
+def _allocator_settings() -> ValueCheck:
     def flag(text: str) -> bool:
         return text in ("True", "False")
 
@@ -46,14 +46,17 @@ def _of_allocator() -> Values:
     def anything(text: str) -> bool:
         return bool(text)
 
-    def together(given: dict[str, str]) -> str:
-        """torch_npu asserts it (NPUAllocatorConfig.cpp @ Ascend/pytorch 00ebc60c)."""
+    def conflict(given: dict[str, str]) -> str:
+        """Return why the settings conflict, "" if they don't.
+
+        torch_npu asserts it (NPUAllocatorConfig.cpp @ Ascend/pytorch 00ebc60c).
+        """
         limits = [key for key in ("max_split_size_mb", "garbage_collection_threshold") if key in given]
         if given.get("expandable_segments") == "True" and limits:
             return f"has {limits[0]}, which can't be with expandable_segments:True"
         return ""
 
-    return pairs(
+    return key_value_pairs(
         {
             "max_split_size_mb": digits,
             "garbage_collection_threshold": share,
@@ -71,24 +74,24 @@ def _of_allocator() -> Values:
             "per_process_memory_fraction": share,
             "release_lock_on_npumalloc": flag,
         },
-        together,
+        conflict,
     )
 
 
-def _flag(on: set[str]) -> Values:
-    values = compared(frozenset(on), frozenset(), str.lower)
+def _flag(on: set[str]) -> ValueCheck:
+    values = compared_switch(frozenset(on), frozenset(), str.lower)
     assert values is not None
     return values
 
 
 _TRUTH = ("true", "false")
 
-TYPES: Mapping[str, Values] = {
-    # -- HCCL: anything else is error EI0001 at the first communicator
-    "HCCL_BUFFSIZE": whole(1, None, "MB"),
-    "HCCL_CONNECT_TIMEOUT": whole(120, 7200, "seconds"),
+TYPES: Mapping[str, ValueCheck] = {
+    # -- HCCL: any other value is error EI0001 at the first communicator
+    "HCCL_BUFFSIZE": whole_number(1, None, "MB"),
+    "HCCL_CONNECT_TIMEOUT": whole_number(120, 7200, "seconds"),
     "HCCL_EXEC_TIMEOUT": number(0, 2147483647, "seconds"),
-    "HCCL_IF_BASE_PORT": whole(1024, 65520),
+    "HCCL_IF_BASE_PORT": whole_number(1024, 65520),
     "HCCL_OP_EXPANSION_MODE": one_of(
         "AIV", "AI_CPU", "HOST", "HOST_TS", "AICPU_TS", "AICPU_CacheDisable", "CCU_MS", "CCU_SCHED"
     ),
@@ -101,48 +104,48 @@ TYPES: Mapping[str, Values] = {
     "HCCL_DIAGNOSE_ENABLE": switch(),
     "HCCL_ENTRY_LOG_ENABLE": switch(),
     "HCCL_SOCKET_FAMILY": one_of("AF_INET", "AF_INET6"),
-    "HCCL_RDMA_TC": whole(0, 255),
-    "HCCL_RDMA_SL": whole(0, 7),
-    "HCCL_RDMA_TIMEOUT": whole(0, 31),
-    "HCCL_RDMA_RETRY_CNT": whole(1, 7),
-    "HCCL_RDMA_QPS_PER_CONNECTION": whole(1, 32),
-    "HCCL_MULTI_QP_THRESHOLD": whole(1, 8192, "KB"),
+    "HCCL_RDMA_TC": whole_number(0, 255),
+    "HCCL_RDMA_SL": whole_number(0, 7),
+    "HCCL_RDMA_TIMEOUT": whole_number(0, 31),
+    "HCCL_RDMA_RETRY_CNT": whole_number(1, 7),
+    "HCCL_RDMA_QPS_PER_CONNECTION": whole_number(1, 32),
+    "HCCL_MULTI_QP_THRESHOLD": whole_number(1, 8192, "KB"),
     # -- torch_npu
-    "TASK_QUEUE_ENABLE": whole(0, 2),
-    "PYTORCH_NPU_ALLOC_CONF": _of_allocator(),
+    "TASK_QUEUE_ENABLE": whole_number(0, 2),
+    "PYTORCH_NPU_ALLOC_CONF": _allocator_settings(),
     "ASCEND_LAUNCH_BLOCKING": switch(),
     "COMBINED_ENABLE": switch(),
     "PER_STREAM_QUEUE": switch(),
-    "MULTI_STREAM_MEMORY_REUSE": whole(0, 3),
+    "MULTI_STREAM_MEMORY_REUSE": whole_number(0, 3),
     "INF_NAN_MODE_ENABLE": switch(),
     "INF_NAN_MODE_FORCE_DISABLE": switch(),
-    "HCCL_ASYNC_ERROR_HANDLING": whole(0),
-    "HCCL_DESYNC_DEBUG": whole(0),
-    "HCCL_EVENT_TIMEOUT": whole(0, None, "seconds"),
-    "P2P_HCCL_BUFFSIZE": whole(0, None, "MB"),
-    "ACL_DEVICE_SYNC_TIMEOUT": whole(0, None, "seconds"),
-    "STREAMS_PER_DEVICE": whole(1),
+    "HCCL_ASYNC_ERROR_HANDLING": whole_number(0),
+    "HCCL_DESYNC_DEBUG": whole_number(0),
+    "HCCL_EVENT_TIMEOUT": whole_number(0, None, "seconds"),
+    "P2P_HCCL_BUFFSIZE": whole_number(0, None, "MB"),
+    "ACL_DEVICE_SYNC_TIMEOUT": whole_number(0, None, "seconds"),
+    "STREAMS_PER_DEVICE": whole_number(1),
     # -- CANN's logs
-    "ASCEND_GLOBAL_LOG_LEVEL": whole(0, 4),
+    "ASCEND_GLOBAL_LOG_LEVEL": whole_number(0, 4),
     "ASCEND_GLOBAL_EVENT_ENABLE": switch(),
     "ASCEND_SLOG_PRINT_TO_STDOUT": switch(),
-    "ASCEND_HOST_LOG_FILE_NUM": whole(1, 1000),
+    "ASCEND_HOST_LOG_FILE_NUM": whole_number(1, 1000),
     # -- Ray, Hydra, the device queues
     "RAY_DEDUP_LOGS": _flag({"1", "true"}),
-    "RAY_DEDUP_LOGS_AGG_WINDOW_S": whole(0, None, "seconds"),
+    "RAY_DEDUP_LOGS_AGG_WINDOW_S": whole_number(0, None, "seconds"),
     "RAY_USAGE_STATS_ENABLED": switch(),
-    "RAY_memory_monitor_refresh_ms": whole(0, None, "ms"),
+    "RAY_memory_monitor_refresh_ms": whole_number(0, None, "ms"),
     "RAY_memory_usage_threshold": number(0, 1),
-    "RAY_EXPERIMENTAL_NOSET_ASCEND_RT_VISIBLE_DEVICES": any_text(),
+    "RAY_EXPERIMENTAL_NOSET_ASCEND_RT_VISIBLE_DEVICES": on_if_set(),
     "HYDRA_FULL_ERROR": _flag({"1"}),
-    "CUDA_DEVICE_MAX_CONNECTIONS": whole(1, 32),
-    "OMP_NUM_THREADS": whole(1),
+    "CUDA_DEVICE_MAX_CONNECTIONS": whole_number(1, 32),
+    "OMP_NUM_THREADS": whole_number(1),
     "TOKENIZERS_PARALLELISM": one_of(*_TRUTH, "1", "0", "on", "off", fold=True),
     # -- the runtime of our patches
-    "NPU_RL_DEEPSCALER_WORKERS": whole(1),
+    "NPU_RL_DEEPSCALER_WORKERS": whole_number(1),
     "NPU_RL_DEEPSCALER_VARIANT": one_of("accuracy", "format", certain=True),
 }
-"""Variable -> the values that its reader takes."""
+"""The check of the values of each variable."""
 
 _NAMES = """
 HCCL_ALGO HCCL_ALG_MULTIPLE_DIMENSION_SPLIT_RATIO HCCL_DEBUG_CONFIG HCCL_DFS_CONFIG HCCL_HOST_SOCKET_PORT_RANGE
@@ -175,15 +178,15 @@ NPU_RL_CONVERTER_EXPERT_PARALLEL
 """
 
 NAMES = frozenset({*TYPES, *_NAMES.split()})
-"""Every name that is known without a tree."""
+"""All names that are known without a tree."""
 
 OWNED: Mapping[str, str] = reserved()
-"""Variables of npu-rl's that a recipe can't set -> what to do instead."""
+"""npu-rl's variables that a recipe can't set, each with what to do instead."""
 
 PREFIXES_OF_TREES = ("VLLM_", "VERL_", "NPU_RL_")
-"""Names that only code of a tree reads: what the tree does not name, nothing reads."""
+"""Prefixes of variables that only the code tree reads."""
 
 
 def source_of(name: str) -> str:
-    """Where the values of a variable in `TYPES` are from."""
+    """Return the manual or code that says which values a variable in `TYPES` accepts."""
     return next(text for prefix, text in SOURCES.items() if name.startswith(prefix))

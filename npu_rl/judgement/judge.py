@@ -1,4 +1,4 @@
-"""The one judgement of a recipe that `recipes check`, `plan`, `train --dry-run` and `train` share."""
+"""The judgement of a recipe that `recipes check`, `plan`, `train --dry-run` and `train` share."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 from npu_rl.config.finding import Finding, Severity
 from npu_rl.config.problems import KeyPath
-from npu_rl.judgement.environment_check import RULES as OF_ENVIRONMENT
+from npu_rl.judgement.environment_check import RULES as ENVIRONMENT_RULES
 from npu_rl.judgement.environment_check import environment_findings
-from npu_rl.judgement.named_files import RULES as OF_FILES
+from npu_rl.judgement.named_files import RULES as FILE_RULES
 from npu_rl.judgement.named_files import named_file_findings
 from npu_rl.judgement.overruling import overrule
 from npu_rl.plan.plan import Plan, plan_of
@@ -23,16 +23,17 @@ from npu_rl.trainer_code.answer_cache import AnswerCache
 from npu_rl.trainer_keys.key_check import check_keys, read_trainer
 from npu_rl.trainer_keys.key_resolver import KeyResolver
 
-_HEAD = "cluster-address"
-_BAD_VALUES = ("invalid-value", "unknown-key", "environment-value", "model-path", "model-checkpoint")
-# What follows from a refused value or a broken rule: parts of its key or its id -> the beginnings of the rules' ids.
-_FOLLOWS: Mapping[str, tuple[str, ...]] = {
+_CLUSTER_ADDRESS = "cluster-address"
+_VALUE_RULES = ("invalid-value", "unknown-key", "environment-value", "model-path", "model-checkpoint")
+# What else fails because of an invalid value: part of its key -> prefixes of the ids of the rules that fail with it.
+_IMPLIED_BY_KEY: Mapping[str, tuple[str, ...]] = {
     "env.VLLM_DP_SIZE": ("rollout-", "memory-", "kv-cache-"),
     ".recompute_": ("recompute-", "memory-update"),
     ".activations_checkpoint_": ("recompute-", "memory-update"),
 }
-_SAYS_WHY = ("megatron-needs-vllm",)
-_FOLLOWS_FROM: Mapping[str, tuple[str, ...]] = {
+_EXPLAINING_RULES = ("megatron-needs-vllm",)  # rules that say why a value is not an accepted one
+# What else fails because of a broken rule: its id -> prefixes of the ids of the rules that fail with it.
+_IMPLIED_BY_RULE: Mapping[str, tuple[str, ...]] = {
     "rollout-dp-size": ("rollout-parallel-", "rollout-experts-", "memory-", "kv-cache-"),
     "mini-batch-within-batch": ("mini-batch-divisible-by-dp", "on-policy-needs-one-step"),
     "recompute-settings": ("memory-update",),
@@ -43,34 +44,33 @@ _FOLLOWS_FROM: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class AssembledTree:
-    """A workspace as recipes see it.
+    """The code tree of a workspace.
 
     Attributes:
-        code: Its code folder.
-        manifest: The name of the manifest it was set up from.
-        named: That manifest as a recipe has to name it: a bundled one's name, or a path.
+        manifest: Name of the manifest that it was set up from.
+        manifest_reference: That manifest as a recipe names it: the name of a bundled one, or a path.
     """
 
     code: Path
     manifest: str
-    named: str = ""
+    manifest_reference: str = ""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What speaks against a recipe, and what it was judged by.
+    """All findings on a recipe, and what they rest on.
 
     Attributes:
-        of_keys: Findings on keys, values and files, which hold whatever sizes the recipe has.
-        of_plan: Findings on layout, batches and memory; a rehearsal scales these sizes down.
-        plan: The plan, with the rules that hold, too.
-        known: The keys of the trainer's configuration files, empty without a workspace.
-        overruled: The rules that don't hold and that the recipe overrules, by id, with the reasons.
-        unchecked: Sections of the trainer's configuration whose keys nothing here can judge, and why.
+        key_findings: Findings on keys, values and files; they hold for any size of the recipe.
+        plan_findings: Findings on layout, batches and memory; a rehearsal scales these sizes down.
+        plan: The plan, including the rules that hold.
+        known: Keys of the trainer's configuration files; empty without a workspace.
+        overruled: Reason by rule id, for broken rules that the recipe overrules.
+        unchecked: Sections of the trainer's configuration whose keys can't be checked, and why.
     """
 
-    of_keys: tuple[Finding, ...]
-    of_plan: tuple[Finding, ...]
+    key_findings: tuple[Finding, ...]
+    plan_findings: tuple[Finding, ...]
     plan: Plan
     known: frozenset[str]
     overruled: Mapping[str, str] = field(default_factory=dict)
@@ -78,17 +78,18 @@ class Judgement:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """All of them: errors, then advice, then notes."""
-        found = [*self.of_keys, *self.of_plan]
+        """All findings: errors, then advice, then notes."""
+        found = [*self.key_findings, *self.plan_findings]
         return tuple(one for severity in Severity for one in found if one.severity is severity)
 
     @property
     def errors(self) -> tuple[Finding, ...]:
+        """The findings for which `train` refuses the recipe."""
         return tuple(one for one in self.findings if one.severity is Severity.ERROR)
 
     @property
     def ok(self) -> bool:
-        """Whether `train` would begin."""
+        """Whether `train` accepts the recipe."""
         return not self.errors
 
 
@@ -99,52 +100,53 @@ def judge(
     *,
     here: bool = False,
 ) -> Judgement:
-    """Judge a recipe: keys, values, files, layout, batches, memory, and whether the tree is the one it is for.
+    """Judge a recipe: keys, values, files, layout, batches, memory, and whether the tree is the one that it is for.
 
     Args:
-        loaded: The recipe.
-        tree: The workspace's tree; None judges the recipe alone. One of another manifest is told, and not read.
-        machine: What devices and hosts have.
-        here: Whether this machine will run it, so that it has to have the model and the data, and to know Ray's head.
+        tree: The workspace's tree; None judges the recipe alone. The tree of another manifest is reported and not
+            read.
+        machine: Memory and disk of the devices and hosts.
+        here: Whether the recipe is to run on this machine, so that model, data and the address of Ray's head are
+            needed.
     """
-    with _without_collections():
+    with _garbage_collection_paused():
         return _judge(loaded, tree, machine, here)
 
 
 def _judge(
     loaded: LoadedRecipe, tree: AssembledTree | None, machine: Machine | None, here: bool
 ) -> Judgement:
-    stranger = _stranger(loaded, tree)
-    code = None if tree is None or stranger else tree.code
+    mismatch = _manifest_mismatch(loaded, tree)
+    code = None if tree is None or mismatch else tree.code
     answers = None if code is None else AnswerCache(code)
     trainer = read_trainer(loaded.recipe, code, answers)
     config = trainer.tree if isinstance(trainer, KeyResolver) else None
     plan = plan_of(loaded, code, machine, config)
-    of_keys = [
-        *stranger,
+    key_findings = [
+        *mismatch,
         *check_keys(loaded, trainer, code),
         *environment_findings(loaded, plan.facts.env, code, answers),
         *named_file_findings(loaded, code, here),
-        *(_without_head(loaded) if here else ()),
+        *(_missing_cluster_address(loaded) if here else ()),
     ]
     if answers is not None:
         answers.save()
-    of_keys = _without_vaguer(of_keys, plan.findings())
-    of_plan = _without(plan.findings(), of_keys, loaded.recipe.plan.except_)
-    plan = _stepped_aside(plan, of_plan)
-    found = [*of_keys, *of_plan]
+    key_findings = _drop_unexplained(key_findings, plan.findings())
+    plan_findings = _drop_implied(plan.findings(), key_findings, loaded.recipe.plan.except_)
+    plan = _skip_implied_rules(plan, plan_findings)
+    found = [*key_findings, *plan_findings]
     ids = {
         *GROUNDS,
-        *OF_ENVIRONMENT,
-        *OF_FILES,
-        _HEAD,
+        *ENVIRONMENT_RULES,
+        *FILE_RULES,
+        _CLUSTER_ADDRESS,
         *(rule.id for rule in plan.rules),
         *(one.rule for one in found),
     }
     exceptions = overrule(loaded, found, ids)
     return Judgement(
-        (*exceptions.left(of_keys), *exceptions.told),
-        exceptions.left(of_plan),
+        (*exceptions.remaining(key_findings), *exceptions.findings),
+        exceptions.remaining(plan_findings),
         plan,
         frozenset(config.entries) if config else frozenset(),
         exceptions.reasons,
@@ -153,18 +155,18 @@ def _judge(
 
 
 @contextmanager
-def _without_collections() -> Iterator[None]:
-    """Hold Python's garbage collector: it would walk the syntax trees of a hundred files, a tenth of the time."""
-    was = gc.isenabled()
+def _garbage_collection_paused() -> Iterator[None]:
+    """Pause Python's garbage collector, which takes a tenth of the time to walk the syntax trees of a hundred files."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if was:
+        if was_enabled:
             gc.enable()
 
 
-def _stranger(loaded: LoadedRecipe, tree: AssembledTree | None) -> list[Finding]:
+def _manifest_mismatch(loaded: LoadedRecipe, tree: AssembledTree | None) -> list[Finding]:
     if tree is None:
         return []
     wanted = loaded.manifest_facts.name
@@ -179,20 +181,20 @@ def _stranger(loaded: LoadedRecipe, tree: AssembledTree | None) -> list[Finding]
             "",
             f"the recipe is for {wanted}, and the workspace {tree.code.parent} is {tree.manifest}",
             f"name a workspace of {wanted} (npu-rl setup --manifest {loaded.recipe.manifest} --workspace DIR), "
-            f"or set manifest to {tree.named or tree.manifest}",
+            f"or set manifest to {tree.manifest_reference or tree.manifest}",
             loaded.where(*path),
         )
     ]
 
 
-def _without_head(loaded: LoadedRecipe) -> list[Finding]:
-    """Several machines need a Ray that was started on all of them. Its address is known when the run begins."""
+def _missing_cluster_address(loaded: LoadedRecipe) -> list[Finding]:
+    """Return an error if the recipe needs several machines and has no address of the Ray that joins them."""
     cluster, path = loaded.recipe.cluster, ("cluster", "address")
     if cluster.nodes == 1 or cluster.address or loaded.recipe.device != "npu":
         return []
     return [
         Finding(
-            _HEAD,
+            _CLUSTER_ADDRESS,
             Severity.ERROR,
             path,
             "",
@@ -204,41 +206,52 @@ def _without_head(loaded: LoadedRecipe) -> list[Finding]:
     ]
 
 
-def _stepped_aside(plan: Plan, told: Iterable[Finding]) -> Plan:
-    """The plan with the rules that follow from another finding among those that don't apply."""
-    left = {one.rule for one in told}
+def _skip_implied_rules(plan: Plan, findings: Iterable[Finding]) -> Plan:
+    """Return the plan with the broken rules that have no finding of their own marked as skipped."""
+    remaining = {one.rule for one in findings}
     rules = [
-        rule if rule.ok or rule.id in left else replace(rule, ok=True, skipped="follows from another finding")
+        rule
+        if rule.ok or rule.id in remaining
+        else replace(rule, ok=True, skipped="follows from another finding")
         for rule in plan.rules
     ]
     return replace(plan, rules=tuple(rules))
 
 
-def _without_vaguer(of_keys: Sequence[Finding], of_plan: Sequence[Finding]) -> list[Finding]:
-    """Leave out that a value is none of the accepted ones where a rule of the plan says why."""
-    said = {one.trainer_key for one in of_plan if one.rule in _SAYS_WHY and one.severity is Severity.ERROR}
-    return [one for one in of_keys if one.rule != "invalid-value" or one.trainer_key not in said]
+def _drop_unexplained(key_findings: Sequence[Finding], plan_findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings on keys without each "invalid-value" whose reason a rule of the plan gives."""
+    explained = {
+        one.trainer_key
+        for one in plan_findings
+        if one.rule in _EXPLAINING_RULES and one.severity is Severity.ERROR
+    }
+    return [one for one in key_findings if one.rule != "invalid-value" or one.trainer_key not in explained]
 
 
-def _without(found: Sequence[Finding], known: Iterable[Finding], excepted: Collection[str]) -> list[Finding]:
-    """Leave out what follows from a value or a rule that is refused already: one fault is one line.
+def _drop_implied(
+    found: Sequence[Finding], known: Iterable[Finding], excepted: Collection[str]
+) -> list[Finding]:
+    """Return the findings that don't merely follow from an invalid value or from another broken rule.
 
-    excepted: rules that the recipe overrules, so that what follows from them counts.
+    Args:
+        found: Findings of the plan.
+        known: Findings on keys, values and files.
+        excepted: Rules that the recipe overrules; what follows from them is kept.
     """
-    refused = [one for one in known if one.rule in _BAD_VALUES]
+    refused = [one for one in known if one.rule in _VALUE_RULES]
     bad = {one.trainer_key or one.path for one in refused}
-    follow = [
+    implied = [
         rule
         for one in refused
-        for part, rules in _FOLLOWS.items()
+        for part, rules in _IMPLIED_BY_KEY.items()
         if part in one.key or part in one.trainer_key
         for rule in rules
     ]
     for one in found:
         if one.severity is Severity.ERROR and one.rule not in excepted:
-            follow += _FOLLOWS_FROM.get(one.rule, ())
+            implied += _IMPLIED_BY_RULE.get(one.rule, ())
     return [
         one
         for one in found
-        if not {one.trainer_key or one.path, one.path} & bad and not one.rule.startswith(tuple(follow))
+        if not {one.trainer_key or one.path, one.path} & bad and not one.rule.startswith(tuple(implied))
     ]

@@ -1,4 +1,4 @@
-"""Memory, disk and checkpoints of a plan as text for people and as plain data for programs."""
+"""Memory, disk and checkpoints of a plan as text and as JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from npu_rl.plan.rules.checkpoint_rules import Checkpoints
 
 
 def memory_json(memory: Memory) -> dict[str, Any]:
-    """Bytes, whole. Parts have ids; `estimates` names those that are not counted but estimated."""
+    """Return the memory as JSON, in whole bytes; `estimates` has the ids of the estimated parts."""
     engine = memory.engine
     return {
         "stages": [
@@ -58,7 +58,12 @@ def memory_json(memory: Memory) -> dict[str, Any]:
 
 
 def memory_text(memory: Memory, host: int | None) -> Iterator[str]:
-    """The lines. host: bytes of a node's memory, None if nobody said."""
+    """Yield the lines on memory.
+
+    Args:
+        memory: The memory of all stages and phases.
+        host: Bytes of memory of a node; None if it is not known.
+    """
     yield "Memory of a die in training"
     yield "  stage  parameters  weights   gradients  optimizer  of it on the host"
     for number, one in enumerate(memory.stages):
@@ -79,10 +84,10 @@ def memory_text(memory: Memory, host: int | None) -> Iterator[str]:
     for name in PhaseName:
         phase = memory.worst(name)
         if phase is not None:
-            yield from _phase(phase, len(memory.stages))
+            yield from _phase_lines(phase, len(memory.stages))
     judged = "" if host is not None else "; not judged without --host-memory-gb"
     yield f"Memory of a host: {gb(total(memory.host))} a node{judged}"
-    yield from _parts(memory.host)
+    yield from _part_lines(memory.host)
     yield "Assumed"
     for text in memory.assumed:
         yield from _wrapped(f"- {text}")
@@ -93,19 +98,19 @@ def memory_text(memory: Memory, host: int | None) -> Iterator[str]:
 
 
 def checkpoints_text(checkpoints: Checkpoints) -> str:
-    """One line."""
+    """Return one line on the number and size of checkpoints."""
     kept = "all kept" if checkpoints.kept == checkpoints.written else f"{checkpoints.kept} kept"
     return f"Checkpoints: {checkpoints.written} of {gb(checkpoints.each)}, {kept}: {gb(checkpoints.disk)} at once"
 
 
-def _phase(phase: Phase, stages: int) -> Iterator[str]:
+def _phase_lines(phase: Phase, stages: int) -> Iterator[str]:
     where = f" (stage {phase.stage} needs most)" if stages > 1 else ""
     of_it = f", {gb(phase.estimated)} of it estimated" if phase.estimated else ""
     yield f"At once on a die, {phase.name.label}{where}: {gb(phase.total)}{of_it}"
-    yield from _parts(phase.parts)
+    yield from _part_lines(phase.parts)
 
 
-def _parts(parts: Parts) -> Iterator[str]:
+def _part_lines(parts: Parts) -> Iterator[str]:
     for part, size in parts.items():
         yield f"  {part!s:<48} {gb(size):>9}"
 

@@ -1,12 +1,12 @@
-"""Rules that a person overrules by id, with a reason: `plan: {except: {ID: reason}}`.
+"""Exceptions to rules by id, with a reason: `plan: {except: {ID: reason}}`.
 
-Only what is not certain can be overruled: an estimate, a published practice, a part that something replaces at run
-time. The reason is told wherever the recipe is judged, and recorded with the run.
+Only findings that are not certain can be overruled: estimates, published practice, code that something replaces at run
+time. The reason is printed wherever the recipe is judged, and recorded with the run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from npu_rl.config.finding import Finding, Severity
@@ -17,58 +17,55 @@ from npu_rl.recipes.load_recipe import LoadedRecipe
 
 @dataclass(frozen=True)
 class Overruling:
-    """What the exceptions of a recipe did.
+    """The effect of a recipe's exceptions.
 
     Attributes:
-        removed: The findings that are overruled.
-        told: A note on each exception that has an effect or none, an error on each that can't be.
-        reasons: Rule id -> reason, of those that have an effect.
+        overruled: Findings that no longer count.
+        findings: A note on each valid exception, with or without effect, and an error on each invalid one.
+        reasons: Reason by rule id, for exceptions with an effect.
     """
 
-    removed: frozenset[Finding]
-    told: tuple[Finding, ...]
+    overruled: frozenset[Finding]
+    findings: tuple[Finding, ...]
     reasons: Mapping[str, str]
 
-    def left(self, found: Sequence[Finding]) -> tuple[Finding, ...]:
-        """The findings that no exception removes."""
-        return tuple(one for one in found if one not in self.removed)
+    def remaining(self, found: Sequence[Finding]) -> tuple[Finding, ...]:
+        """Return the findings that no exception overrules."""
+        return tuple(one for one in found if one not in self.overruled)
 
 
 def overrule(loaded: LoadedRecipe, found: Sequence[Finding], known: Collection[str]) -> Overruling:
-    """Hold the recipe's exceptions against what was found.
+    """Apply the recipe's exceptions to the findings.
 
     Args:
-        loaded: The recipe.
-        found: Everything that was found.
-        known: The ids of all rules, those that hold included.
+        known: Ids of all rules, including those that hold.
     """
-    removed: set[Finding] = set()
-    told: list[Finding] = []
+    overruled: set[Finding] = set()
+    findings: list[Finding] = []
     reasons: dict[str, str] = {}
     for rule, reason in loaded.recipe.plan.except_.items():
         mine = [one for one in found if one.rule == rule and one.severity is not Severity.NOTE]
         if mine and not any(one.certain for one in mine):
-            removed.update(mine)
+            overruled.update(mine)
             reasons[rule] = reason
-        told += _told(loaded, rule, reason, mine, known)
-    return Overruling(frozenset(removed), tuple(told), reasons)
+        findings.append(_exception_finding(loaded, rule, reason, mine, known))
+    return Overruling(frozenset(overruled), tuple(findings), reasons)
 
 
-def _told(
+def _exception_finding(
     loaded: LoadedRecipe, rule: str, reason: str, mine: Sequence[Finding], known: Collection[str]
-) -> Iterator[Finding]:
+) -> Finding:
     path: KeyPath = ("plan", "except", rule)
     where, remove = loaded.where(*path), f"remove plan.except.{rule}"
     if any(one.certain for one in mine):
         message = f"{rule} can't be overruled: such a run fails, or does not do what the recipe sets"
-        yield Finding("exception-to-a-certain-rule", Severity.ERROR, path, "", message, remove, where)
-    elif mine:
+        return Finding("exception-to-a-certain-rule", Severity.ERROR, path, "", message, remove, where)
+    if mine:
         message = f"overruled: {rule}: {reason} (the finding: {'; '.join(one.message for one in mine)})"
-        yield Finding("overruled", Severity.NOTE, path, "", message, "", where)
-    elif rule in known:
+        return Finding("overruled", Severity.NOTE, path, "", message, "", where)
+    if rule in known:
         message = f"{rule} holds or doesn't apply, so there is nothing to overrule"
-        yield Finding("exception-without-effect", Severity.NOTE, path, "", message, remove, where)
-    else:
-        message = f"there is no rule {rule!r}{did_you_mean(rule, sorted(known))}"
-        fix = "name a rule by its id, which stands in brackets behind what it finds"
-        yield Finding("unknown-rule", Severity.ERROR, path, "", message, fix, where)
+        return Finding("exception-without-effect", Severity.NOTE, path, "", message, remove, where)
+    message = f"there is no rule {rule!r}{did_you_mean(rule, sorted(known))}"
+    fix = "name a rule by its id, which stands in brackets behind what it finds"
+    return Finding("unknown-rule", Severity.ERROR, path, "", message, fix, where)

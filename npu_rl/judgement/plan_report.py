@@ -1,4 +1,4 @@
-"""A plan as text for people and as plain data for programs."""
+"""A plan as text and as JSON."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ from typing import Any
 from npu_rl.judgement.judge import Judgement
 from npu_rl.judgement.memory_report import checkpoints_text, memory_json, memory_text
 from npu_rl.memory.memory_parts import gb
-from npu_rl.plan.layout_drawing import drawing
+from npu_rl.plan.layout_drawing import draw_layout
 from npu_rl.plan.plan import Plan
 from npu_rl.plan.rules.rule import Rule
 
 
 def plan_text(judgement: Judgement, speed: float | None, every_rule: bool = False) -> str:
-    """The whole plan. speed: of the storage, in bytes a second. every_rule: list the rules that hold, too."""
+    """Return the whole plan as text.
+
+    Args:
+        speed: Bytes a second of the storage; None leaves out the loading time.
+        every_rule: Whether to list the rules that hold, too.
+    """
     plan = judgement.plan
     recipe = plan.facts.recipe
     world = f"{recipe.cluster.world} {'die' if recipe.cluster.world == 1 else 'dies'}"
@@ -24,17 +29,17 @@ def plan_text(judgement: Judgement, speed: float | None, every_rule: bool = Fals
         f"{recipe.device}, {recipe.cluster.nodes} x {recipe.cluster.dies} = {world}",
     ]
     if plan.fits:
-        lines += ["", "Layout", *_indented(drawing(plan.facts, plan.memory))]
+        lines += ["", "Layout", *_indented(draw_layout(plan.facts, plan.memory))]
     if plan.memory is not None:
         lines += ["", *memory_text(plan.memory, plan.machine.host)]
-    lines += ["", *_amounts(plan, speed), "", *rules_text(plan.rules, every_rule), ""]
+    lines += ["", *_disk_and_token_lines(plan, speed), "", *rules_text(plan.rules, every_rule), ""]
     lines += [found.line() for found in judgement.findings]
     lines.append(verdict(judgement))
     return "\n".join(lines) + "\n"
 
 
 def plan_json(judgement: Judgement, speed: float | None) -> dict[str, Any]:
-    """The same as plain data, bytes whole, without the findings."""
+    """Return the plan as JSON, sizes in whole bytes, without the findings."""
     plan = judgement.plan
     memory, loading = plan.memory, plan.loading
     return {
@@ -45,7 +50,7 @@ def plan_json(judgement: Judgement, speed: float | None) -> dict[str, Any]:
         "host_memory": plan.machine.host,
         "free_disk": plan.machine.disk,
         "rules": [_rule_json(rule) for rule in plan.rules],
-        "layout": drawing(plan.facts, memory) if plan.fits else [],
+        "layout": draw_layout(plan.facts, memory) if plan.fits else [],
         "memory": None if memory is None else memory_json(memory),
         "disk": None if plan.disk is None else asdict(plan.disk),
         "checkpoints": None if plan.checkpoints is None else asdict(plan.checkpoints),
@@ -69,7 +74,7 @@ def _rule_json(rule: Rule) -> dict[str, Any]:
     }
 
 
-def _amounts(plan: Plan, speed: float | None) -> Iterator[str]:
+def _disk_and_token_lines(plan: Plan, speed: float | None) -> Iterator[str]:
     disk, loading, tokens = plan.disk, plan.loading, plan.tokens
     if disk is not None:
         yield "Disk"
@@ -88,7 +93,7 @@ def _amounts(plan: Plan, speed: float | None) -> Iterator[str]:
         at_rate = ""
         if speed is not None:
             least, most = loading.seconds(speed)
-            at_rate = f": {_time(least)} to {_time(most)} at {speed / 1e9:g} GB/s"
+            at_rate = f": {_duration(least)} to {_duration(most)} at {speed / 1e9:g} GB/s"
         yield (
             f"Loading reads {gb(loading.once)} (each tensor once a role) to {gb(loading.by_die)} (each die its own)"
         )
@@ -99,7 +104,7 @@ def _amounts(plan: Plan, speed: float | None) -> Iterator[str]:
 
 
 def verdict(judgement: Judgement) -> str:
-    """One line: whether `train` would begin."""
+    """Return one line: the recipe fits, or how many errors it has and of which rules."""
     name, count = judgement.plan.facts.recipe.name, len(judgement.errors)
     if not count:
         return f"{name} fits."
@@ -113,14 +118,18 @@ def _indented(lines: list[str]) -> list[str]:
     return [f"  {line}" if line else "" for line in lines]
 
 
-def _time(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     if seconds < 1:
         return f"{seconds:.2g} s"
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def rules_text(rules: Sequence[Rule], everything: bool) -> Iterator[str]:
-    """Lines on the rules that hold and on those that step aside. everything: list them, with figures and reasons."""
+    """Yield the lines on rules that hold and rules that don't apply.
+
+    Args:
+        everything: Whether to list each rule, with figures or the reason why it doesn't apply.
+    """
     skipped = [rule for rule in rules if rule.skipped]
     held = [rule for rule in rules if rule.ok and not rule.skipped]
     yield f"{_count(held, 'holds', 'hold')}{':' if everything and held else '' if everything else '; --all lists them'}"

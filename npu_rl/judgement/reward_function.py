@@ -1,4 +1,4 @@
-"""A reward function's file, read and not run: what it defines, and whether a manager can call what a recipe names."""
+"""Read a reward function's file without running it: what it defines, and whether a reward manager can call it."""
 
 from __future__ import annotations
 
@@ -17,46 +17,57 @@ _REGISTERED = re.compile(rb"^@register\(\s*['\"](\w+)['\"]", re.M)
 
 
 @dataclass(frozen=True)
-class Defined:
-    """What a file's top level has. open: it may have more (a star import, `__getattr__`, `globals()`).
+class ModuleDefinitions:
+    """The top-level definitions of a Python file.
 
-    functions: those defined once, plainly. callables: the functions and classes.
+    Attributes:
+        names: All names that are bound.
+        functions: Undecorated functions whose name is bound only once.
+        callables: Names of all functions and classes.
+        may_define_more: Whether other names may exist: a star import, `__getattr__`, `globals()`.
     """
 
     names: frozenset[str]
     functions: dict[str, ast.FunctionDef]
     callables: tuple[str, ...]
-    open: bool
+    may_define_more: bool
 
 
 @dataclass(frozen=True)
-class Call:
-    """How a reward manager calls the function. more: it passes arguments that its text does not name."""
+class ManagerCall:
+    """A call of the reward function by a reward manager.
+
+    Attributes:
+        manager: Registered name of the manager.
+        positional: Number of positional arguments.
+        keywords: Names of the keyword arguments.
+        passes_unnamed: Whether it also passes `*args` or `**kwargs`.
+    """
 
     manager: str
     where: str
     positional: int
     keywords: frozenset[str]
-    more: bool
+    passes_unnamed: bool
 
 
-def defined_in(path: Path) -> Defined | None:
-    """What a Python file defines; None if it is none that can be read."""
+def definitions_in(path: Path) -> ModuleDefinitions | None:
+    """Return the definitions of a Python file, or None if it can't be read as Python."""
     tree = parse(path.read_bytes()) if is_source(path) else None
     if tree is None:
         return None
     bound: list[str] = []
     functions: dict[str, ast.FunctionDef] = {}
     callables: list[str] = []
-    is_open = False
-    for statement in _statements(tree.body):
+    may_define_more = False
+    for statement in _module_statements(tree.body):
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             bound.append(statement.name)
             callables.append(statement.name)
             if isinstance(statement, ast.FunctionDef) and not statement.decorator_list:
                 functions[statement.name] = statement
         elif isinstance(statement, (ast.Import, ast.ImportFrom)):
-            is_open |= any(item.name == "*" for item in statement.names)
+            may_define_more |= any(item.name == "*" for item in statement.names)
             bound += [(item.asname or item.name).partition(".")[0] for item in statement.names]
         else:
             bound += [
@@ -65,20 +76,25 @@ def defined_in(path: Path) -> Defined | None:
                 if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
             ]
     called = {getattr(node.func, "id", "") for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    is_open |= "__getattr__" in bound or bool(called & {"globals", "exec", "setattr", "vars"})
+    may_define_more |= "__getattr__" in bound or bool(called & {"globals", "exec", "setattr", "vars"})
     times = Counter(bound)
     once = {name: node for name, node in functions.items() if times[name] == 1}
-    return Defined(frozenset(bound), once, tuple(callables), is_open)
+    return ModuleDefinitions(frozenset(bound), once, tuple(callables), may_define_more)
 
 
 def imported_function(path: Path, code: Path, name: str) -> tuple[Module, ast.FunctionDef] | None:
-    """The function that `NAME = MODULE.OTHER` of a file in a tree stands for, where MODULE is imported by its name.
+    """Return the function that `NAME = MODULE.OTHER` stands for, if MODULE comes from `import_module`; else None.
 
-    A name that is made at run time is followed by what is constant at its end: f"{PACKAGE}.deepscaler" is the
-    `deepscaler` of the packages around the file, if one of them alone has it. None where that is not sure.
+    A module name that is computed at run time is resolved by its constant end: f"{PACKAGE}.deepscaler" is the
+    `deepscaler` of the packages around the file, if exactly one of them has it.
+
+    Args:
+        path: The file that assigns the name.
+        code: The code folder that the file lies in.
+        name: The assigned name.
     """
     tree = parse(path.read_bytes()) if is_source(path) and path.is_relative_to(code) else None
-    given = _assigned(tree) if tree else {}
+    given = _assigned_once(tree) if tree else {}
     target = given.get(name)
     if not isinstance(target, ast.Attribute) or not isinstance(target.value, ast.Name):
         return None
@@ -97,8 +113,8 @@ def imported_function(path: Path, code: Path, name: str) -> tuple[Module, ast.Fu
     return functions[0] if len(functions) == 1 else None
 
 
-def _assigned(tree: ast.Module) -> dict[str, ast.expr]:
-    """What the names of a module that are assigned once are."""
+def _assigned_once(tree: ast.Module) -> dict[str, ast.expr]:
+    """Return the values of the names that a module assigns once."""
     given: dict[str, list[ast.expr]] = {}
     for node in ast.walk(tree):
         targets = (
@@ -115,7 +131,7 @@ def _assigned(tree: ast.Module) -> dict[str, ast.expr]:
 
 
 def _modules(name: ast.expr, own: Path) -> list[str]:
-    """The modules that an argument of import_module may name."""
+    """Return the modules that an argument of import_module may name."""
     if isinstance(name, ast.Constant) and isinstance(name.value, str):
         return [name.value]
     if not isinstance(name, ast.JoinedStr) or len(name.values) != 2:
@@ -128,8 +144,8 @@ def _modules(name: ast.expr, own: Path) -> list[str]:
     return [".".join(packages[:length]) + text for length in range(1, len(packages) + 1)]
 
 
-def manager_calls(code: Path, manager: str | None = None) -> list[Call]:
-    """The calls of `compute_score` in the reward managers of a tree; only those of one manager if it is named."""
+def manager_calls(code: Path, manager: str | None = None) -> list[ManagerCall]:
+    """Return the calls of `compute_score` in the reward managers of a tree, or in one manager if it is named."""
     found = []
     for path in source_files((code / _MANAGERS).glob("*.py")):
         text = path.read_bytes()
@@ -139,21 +155,23 @@ def manager_calls(code: Path, manager: str | None = None) -> list[Call]:
         for node in ast.walk(tree) if tree else ():
             if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "compute_score":
                 keywords = frozenset(word.arg for word in node.keywords if word.arg)
-                more = any(word.arg is None for word in node.keywords) or any(
+                passes_unnamed = any(word.arg is None for word in node.keywords) or any(
                     isinstance(argument, ast.Starred) for argument in node.args
                 )
                 found += [
-                    Call(name, f"{where}:{node.lineno}", len(node.args), keywords, more) for name in names
+                    ManagerCall(name, f"{where}:{node.lineno}", len(node.args), keywords, passes_unnamed)
+                    for name in names
                 ]
     return found
 
 
 def refused_arguments(
-    function: ast.FunctionDef, call: Call, extra: Collection[str]
+    function: ast.FunctionDef, call: ManagerCall, extra: Collection[str]
 ) -> tuple[list[str], list[str]]:
-    """The arguments that a call passes and the function does not take, and those it needs and does not get.
+    """Return the arguments that a call passes and the function does not accept, and those that the function lacks.
 
-    extra: names of the arguments that the recipe adds.
+    Args:
+        extra: Names of arguments that the recipe adds.
     """
     arguments = function.args
     plain = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args)]
@@ -164,12 +182,12 @@ def refused_arguments(
     by_name = {*plain[len(arguments.posonlyargs) :], *only}
     given = {*call.keywords, *extra, *plain[: call.positional]}
     unknown = [] if arguments.kwarg else sorted({*call.keywords, *extra} - by_name)
-    missing = [] if call.more else [name for name in needed if name not in given]
+    missing = [] if call.passes_unnamed else [name for name in needed if name not in given]
     return unknown, missing
 
 
-def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements that bind names of the module: those under `if`, `try`, `with` and loops too."""
+def _module_statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield the statements that bind names of the module, including those in `if`, `try`, `with` and loops."""
     waiting = list(reversed(body))
     while waiting:
         statement = waiting.pop()

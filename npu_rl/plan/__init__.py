@@ -1,1 +1,1 @@
-"""What a recipe needs and whether it can run: rules, layout, memory, disk and load time, without running anything."""
+"""The plan of a recipe, without running anything: rules, layout, memory, disk and loading time."""

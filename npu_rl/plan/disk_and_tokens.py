@@ -1,4 +1,4 @@
-"""What a recipe needs beside memory: disk, the time to load the weights, tokens of a step."""
+"""Disk, loading time and tokens of a step that a recipe needs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,13 @@ _FP8 = (ATTENTION, EXPERTS, SHARED, DENSE)
 
 @dataclass(frozen=True)
 class Disk:
-    """Bytes of one checkpoint each. fp8: as DeepSeek publishes it, without the prediction layers (None if it isn't
-    that kind); bf16: the Hugging Face folder; dist: Megatron's, weights alone; resume: with the optimizer's states.
+    """Size of one checkpoint in each format, in bytes.
+
+    Attributes:
+        fp8: DeepSeek's published format without the prediction layers; None for other models.
+        bf16: Hugging Face's folder.
+        dist: Megatron's dist checkpoint, weights only.
+        resume: Megatron's dist checkpoint with the optimizer's states.
     """
 
     fp8: int | None
@@ -29,22 +34,32 @@ class Disk:
 
 @dataclass(frozen=True)
 class Loading:
-    """Reading the weights from storage, in bytes. once: each tensor once; by_die: every die reads its own share.
+    """Bytes that are read from storage to load the weights of the actor and the reference.
 
-    Both count the actor and the reference.
+    Attributes:
+        once: If each tensor is read once per role.
+        by_die: If every rank reads its own shard.
     """
 
     once: int
     by_die: int
 
     def seconds(self, speed: float) -> tuple[float, float]:
-        """At `speed` bytes a second of the whole storage: at least, at most."""
+        """Return the least and the greatest loading time at a total of `speed` bytes a second."""
         return self.once / speed, self.by_die / speed
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """Of one step. longest: if every prompt and answer were as long as it may be."""
+    """Sequences and tokens of one step.
+
+    Attributes:
+        sequences: Responses of a step.
+        longest: Tokens if every prompt and response has its full length.
+        prompts: The share of prompts in `longest`.
+        answers: The share of responses in `longest`.
+        per_engine: `longest` per rollout engine; None if their number is not known.
+    """
 
     sequences: int
     longest: int
@@ -54,7 +69,7 @@ class Tokens:
 
 
 def disk_of(shape: ModelConfig) -> Disk:
-    """Checkpoints of a model; safetensors' and Megatron's own bookkeeping is not counted."""
+    """Return the checkpoint sizes of a model, without the metadata of safetensors and Megatron."""
     counts = count_parameters(shape)
     total, small = sum(counts.values()), sum(counts[name] for name in _FP8)
     biases = 4 * routing_biases(shape)
@@ -67,7 +82,7 @@ def disk_of(shape: ModelConfig) -> Disk:
 
 
 def loading_of(facts: Facts, memory: Memory | None) -> Loading | None:
-    """What is read at the start; None where no weights are loaded."""
+    """Return what is read at the start of a run, or None if no weights are loaded."""
     if facts.shape is None or facts.recipe.model.load_weights is False:
         return None
     roles = 2 if has_reference(facts) else 1
@@ -79,7 +94,7 @@ def loading_of(facts: Facts, memory: Memory | None) -> Loading | None:
 
 
 def tokens_of(facts: Facts) -> Tokens | None:
-    """Tokens of a step; None if batch or lengths are not said."""
+    """Return the tokens of a step, or None if the batch or the lengths are not set."""
     prompt, response = facts.whole("data.max_prompt_length"), facts.whole("data.max_response_length")
     if not (facts.responses and prompt and response):
         return None

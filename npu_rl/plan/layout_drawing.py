@@ -1,4 +1,4 @@
-"""The layout as plain text, no line over 100 columns: stages by ranks, the groups, the rollout."""
+"""The layout as plain text within 100 columns: ranks by pipeline stage, process groups, rollout."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from npu_rl.sizing.plan_inputs import Facts
 from npu_rl.sizing.process_groups import Ranks, rollout_members, train_groups, train_members
 from npu_rl.sizing.weight_sizes import stage_ranges
 
-_SHOWN = 3  # groups of one kind that are written out
+_GROUPS_SHOWN = 3  # groups of one kind that are written out
 _WIDTH = 98  # with the two columns it is indented by
 
 
-def drawing(facts: Facts, memory: Memory | None) -> list[str]:
-    """The lines; sizes that don't fit can't be drawn, and the rules say why."""
+def draw_layout(facts: Facts, memory: Memory | None) -> list[str]:
+    """Return the lines of the drawing; none if the sizes don't fit, which the rules report."""
     layout = facts.layout
     if layout is None:
         return []
-    lines = list(_fsdp(layout)) if not layout.megatron else list(_megatron(facts, layout, memory))
+    lines = list(_fsdp_lines(layout)) if not layout.megatron else list(_megatron_lines(facts, layout, memory))
     if layout.rollout is not None:
-        lines += ["", *_rollout(facts, layout)]
+        lines += ["", *_rollout_lines(facts, layout)]
     return lines
 
 
-def _fsdp(layout: Parallelism) -> Iterator[str]:
+def _fsdp_lines(layout: Parallelism) -> Iterator[str]:
     groups = ", ".join(f"{name} {size}" for name, size in train_groups(layout).items())
     yield f"training: {layout.world} {_plural(layout.world, 'die')}, {layout.strategy}; ranks per group: {groups}"
 
 
-def _megatron(facts: Facts, layout: Parallelism, memory: Memory | None) -> Iterator[str]:
+def _megatron_lines(facts: Facts, layout: Parallelism, memory: Memory | None) -> Iterator[str]:
     train, sizes = layout.train, train_groups(layout)
     dense = f"TP{train.tensor} x CP{train.context} x DP{sizes['data']} x PP{train.pipeline}"
     experts = f"ETP{layout.expert_tensor} x EP{train.expert} x EDP{sizes['expert_data']}"
@@ -39,7 +39,7 @@ def _megatron(facts: Facts, layout: Parallelism, memory: Memory | None) -> Itera
     yield "stage  layers            ranks       nodes    experts of a die  parameters of a die"
     each = layout.world // train.pipeline
     for number, layers in enumerate(ranges):
-        yield _stage(facts, number, layers, each, memory)
+        yield _stage_line(facts, number, layers, each, memory)
     yield "groups (ranks):"
     names = {
         "tensor": "TP",
@@ -51,10 +51,10 @@ def _megatron(facts: Facts, layout: Parallelism, memory: Memory | None) -> Itera
         "expert_data": "EDP",
     }
     for kind, groups in train_members(layout).items():
-        yield _groups(names[kind], groups)
+        yield _group_line(names[kind], groups)
 
 
-def _stage(facts: Facts, number: int, layers: range, each: int, memory: Memory | None) -> str:
+def _stage_line(facts: Facts, number: int, layers: range, each: int, memory: Memory | None) -> str:
     assert facts.layout is not None and facts.shape is not None
     begin, dies = number * each, facts.recipe.cluster.dies
     ends = []
@@ -65,14 +65,14 @@ def _stage(facts: Facts, number: int, layers: range, each: int, memory: Memory |
     counts = f"{layers.start}-{layers.stop - 1} ({len(layers)})" if layers else "none"
     experts = facts.shape.experts // facts.layout.train.expert if facts.shape.experts else 0
     parameters = f"{sum(memory.stages[number].counts.values()) / 1e9:.3f} B" if memory else "?"
-    nodes = _span(begin // dies, (begin + each - 1) // dies)
+    nodes = _range_text(begin // dies, (begin + each - 1) // dies)
     return (
-        f"{number:>5}  {counts:<16}  {_span(begin, begin + each - 1):<10}  {nodes:<7}  "
+        f"{number:>5}  {counts:<16}  {_range_text(begin, begin + each - 1):<10}  {nodes:<7}  "
         f"{f'{experts} of {facts.shape.experts}':<16}  {parameters:<9} {' and '.join(ends)}"
     ).rstrip()
 
 
-def _rollout(facts: Facts, layout: Parallelism) -> Iterator[str]:
+def _rollout_lines(facts: Facts, layout: Parallelism) -> Iterator[str]:
     rollout = layout.rollout
     assert rollout is not None
     together = rollout.tensor * rollout.data
@@ -87,30 +87,32 @@ def _rollout(facts: Facts, layout: Parallelism) -> Iterator[str]:
     names = {"tensor": "TP", "data": "DP", "expert": "EP"}
     for kind, groups in rollout_members(rollout, layout.world).items():
         if kind != "expert" or experts:
-            yield _groups(names[kind], groups)
+            yield _group_line(names[kind], groups)
 
 
-def _groups(name: str, groups: Sequence[Ranks]) -> str:
+def _group_line(name: str, groups: Sequence[Ranks]) -> str:
     if len(groups[0]) == 1:
         return f"  {name:<4} {len(groups):>4} x 1    each rank alone"
-    shown = [_ranks(group) for group in groups]
-    text = " | ".join(shown if len(shown) <= _SHOWN + 1 else [*shown[:_SHOWN], "...", shown[-1]])
+    shown = [_ranks_text(group) for group in groups]
+    text = " | ".join(
+        shown if len(shown) <= _GROUPS_SHOWN + 1 else [*shown[:_GROUPS_SHOWN], "...", shown[-1]]
+    )
     start = f"  {name:<4} {len(groups):>4} x {len(groups[0]):<4} "
     if len(start) + len(text) > _WIDTH:
         text = " | ".join([shown[0], "...", shown[-1]])
     return start + text
 
 
-def _ranks(group: Ranks) -> str:
-    """A group's ranks, which are evenly spaced: 0-31, or 0 32 .. 224."""
+def _ranks_text(group: Ranks) -> str:
+    """Return the ranks of an evenly spaced group: "0-31", or "0 32 .. 224"."""
     if len(group) <= 2:
-        return " ".join(map(str, group)) if group[-1] - group[0] > 1 else _span(group[0], group[-1])
+        return " ".join(map(str, group)) if group[-1] - group[0] > 1 else _range_text(group[0], group[-1])
     if group[1] - group[0] == 1:
-        return _span(group[0], group[-1])
+        return _range_text(group[0], group[-1])
     return f"{group[0]} {group[1]} .. {group[-1]}"
 
 
-def _span(first: int, last: int) -> str:
+def _range_text(first: int, last: int) -> str:
     return str(first) if first == last else f"{first}-{last}"
 
 

@@ -1,4 +1,4 @@
-"""The plan of a recipe: every rule judged, memory, disk and time counted. Nothing is run, no machine is asked."""
+"""The plan of a recipe: all rules judged, memory, disk and time counted, without running anything."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from npu_rl.errors import RecipeError
 from npu_rl.memory.memory_by_phase import Memory, memory_of
 from npu_rl.plan.disk_and_tokens import Disk, Loading, Tokens, disk_of, loading_of, tokens_of
 from npu_rl.plan.rules.adaptation_rules import adaptation_rules
-from npu_rl.plan.rules.batch_rules import batch_shares, length_rules
+from npu_rl.plan.rules.batch_rules import batch_rules, length_rules
 from npu_rl.plan.rules.checkpoint_rules import Checkpoints, checkpoint_rules, checkpoints_of
-from npu_rl.plan.rules.conflict_rules import switch_rules
+from npu_rl.plan.rules.conflict_rules import conflict_rules
 from npu_rl.plan.rules.memory_rules import memory_rules
-from npu_rl.plan.rules.parallelism_rules import layout_rules
-from npu_rl.plan.rules.path_and_port_rules import place_rules
+from npu_rl.plan.rules.parallelism_rules import parallelism_rules
+from npu_rl.plan.rules.path_and_port_rules import path_and_port_rules
 from npu_rl.plan.rules.rule import Rule
-from npu_rl.plan.rules.rule_grounds import grounded
+from npu_rl.plan.rules.rule_grounds import apply_grounds
 from npu_rl.recipes.key_map import recipe_key_of
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.sizing.batch_arithmetic import BrokenRule, broken_rules
@@ -31,8 +31,14 @@ from npu_rl.trainer_code.config_tree import ConfigTree
 
 @dataclass(frozen=True)
 class Plan:
-    """A recipe's plan. fits: whether the sizes of the layout do. memory: None where they don't, or the
-    model's shape is not known.
+    """The plan of one recipe.
+
+    Attributes:
+        machine: Memory and disk that the plan is for.
+        fits: Whether the layout's sizes divide as they have to.
+        memory: Memory by phase; None if the layout doesn't fit or the model's shape is not known.
+        disk: Checkpoint sizes; None if the model's shape is not known.
+        checkpoints: Number and size of the run's checkpoints.
     """
 
     facts: Facts
@@ -47,14 +53,14 @@ class Plan:
 
     @property
     def ok(self) -> bool:
-        """Whether the recipe may be run."""
+        """Whether no rule refuses the recipe."""
         return not any(rule.refuses for rule in self.rules)
 
     def findings(self) -> list[Finding]:
-        """What speaks against the recipe, with the place to change."""
+        """Return the findings of the broken rules, each with the recipe's key to change."""
         unknown = self.facts.unknown
         broken = [_finding(self.facts, rule) for rule in self.rules if not rule.ok]
-        return broken if unknown is None else [_unknown_model(self.facts, unknown), *broken]
+        return broken if unknown is None else [_model_size_finding(self.facts, unknown), *broken]
 
 
 def plan_of(
@@ -63,13 +69,14 @@ def plan_of(
     machine: Machine | None = None,
     tree: ConfigTree | None = None,
 ) -> Plan:
-    """Plan a recipe; rules on a model whose shape is not known are left out.
+    """Plan a recipe.
+
+    Rules on the model's sizes are left out if its shape is not known.
 
     Args:
-        loaded: The recipe.
-        code: The workspace's code folder; None knows the recipe alone.
-        machine: What devices and hosts have; what it leaves open of a die, the recipe says.
-        tree: The trainer's configuration files composed, for the trainer's defaults.
+        code: The workspace's code folder; None plans from the recipe alone.
+        machine: Memory and disk of the devices and hosts; the recipe gives a device's memory if this does not.
+        tree: The trainer's composed configuration files, for its defaults.
     """
     facts, machine = facts_of(loaded, code, tree), machine or Machine()
     die = machine.die or int(loaded.recipe.cluster.die_memory_gb * 1e9)
@@ -94,47 +101,47 @@ def plan_of(
 
 
 def _rules(facts: Facts) -> list[Rule]:
-    """Each rule once: where a layout rule and the trainer's own arithmetic judge the same sizes, the one that fails."""
+    """Return each rule once: of a layout rule and the trainer's own check of the same sizes, the one that fails."""
     found = {
         (one.rule, one.message): one
         for one in broken_rules(facts.values, facts.recipe.megatron, facts.upstream)
     }
     broken = {rule: one for (rule, _), one in reversed(found.items())}
     rules = chain(
-        layout_rules(facts),
-        batch_shares(facts, broken),
+        parallelism_rules(facts),
+        batch_rules(facts, broken),
         length_rules(facts),
-        switch_rules(facts),
+        conflict_rules(facts),
         adaptation_rules(facts),
-        place_rules(facts),
+        path_and_port_rules(facts),
     )
-    kept = [rule for rule in grounded(rules, facts.upstream) if not (rule.ok and rule.id in broken)]
+    kept = [rule for rule in apply_grounds(rules, facts.upstream) if not (rule.ok and rule.id in broken)]
     refused = {rule.id for rule in kept if not rule.ok}
-    return kept + [_of_trainer(one) for one in found.values() if one.rule not in refused]
+    return kept + [_trainer_rule(one) for one in found.values() if one.rule not in refused]
 
 
-def _of_trainer(broken: BrokenRule) -> Rule:
+def _trainer_rule(broken: BrokenRule) -> Rule:
     return Rule(broken.rule, False, broken.message, broken.fix, broken.keys)
 
 
 def _finding(facts: Facts, rule: Rule) -> Finding:
     key = next((key for key in rule.keys if key in facts.given), rule.keys[0] if rule.keys else "")
-    path = facts.path(key) or rule.path or _where_to_write(key)
+    path = facts.path(key) or rule.path or _recipe_path(key)
     severity = Severity.ADVICE if rule.advice else Severity.ERROR
     where = facts.loaded.where(*path)
     return Finding(rule.id, severity, path, key, rule.figures, rule.fix, where, rule.certain)
 
 
-def _where_to_write(trainer_key: str) -> KeyPath:
-    """The recipe's key for one of the trainer's that it doesn't set."""
+def _recipe_path(trainer_key: str) -> KeyPath:
+    """Return the recipe's key for a trainer's key that the recipe does not set."""
     if not trainer_key:
         return ()
     word = recipe_key_of(trainer_key)
     return ("overrides", trainer_key) if word is None else tuple(word.split("."))
 
 
-def _unknown_model(facts: Facts, error: RecipeError) -> Finding:
-    """A config.json that can't be read is an error. One that is not here may lie on the machines of the run only."""
+def _model_size_finding(facts: Facts, error: RecipeError) -> Finding:
+    """Return an error for a broken config.json, or advice for a missing one, which may lie on the run's machines."""
     path = ("model", "path")
     where, fix = facts.loaded.where(*path), error.hint or ""
     if (facts.loaded.locate(facts.recipe.model.path or "") / "config.json").is_file():

@@ -1,6 +1,6 @@
-"""Rehearsal: what can be found out about a run on a machine without its NPUs.
+"""Rehearsal: small runs of a recipe with its real code on a machine without NPUs.
 
-`imports` imports every module of the patched packages; `layout` forms the recipe's process groups at their real
-sizes and builds a tiny model over them. Both work in the training interpreter, in children of their own
-(`standins/injected/npu_rl_rehearsal`), and write nothing into the workspace.
+The level *imports* imports the modules of the patched packages. *layout* forms the recipe's process groups at their
+real sizes and trains a tiny model over a small layout. *train* and *rollout* run the trainer with the recipe scaled
+down. All of them run in the training interpreter and write nothing into the workspace's code.
 """

@@ -1,4 +1,4 @@
-"""A Megatron dist checkpoint of a tiny model, made as a user makes one: by the tree's own converter."""
+"""A Megatron dist checkpoint of the tiny model, made by the tree's own converter."""
 
 from __future__ import annotations
 
@@ -17,24 +17,36 @@ from npu_rl.training.process import run_quietly
 
 _RANKS = 2
 _SCRIPT = "tools/converter_hf_to_mcore.py"
-_LIMIT = 300.0  # seconds
+_TIMEOUT = 300.0  # seconds
 
 
 @dataclass(frozen=True)
 class DistCheckpoint:
-    """Where it is, and where the counts of its making are."""
+    """A converted checkpoint.
+
+    Attributes:
+        folder: The checkpoint.
+        usage: Counts of the patches and stand-ins that the conversion used.
+    """
 
     folder: Path
     usage: Path
 
 
-def converted(prepared: Prepared, made: Path, environment: Mapping[str, str]) -> DistCheckpoint:
-    """The checkpoint of `made`/model by this tree, one half of its experts by each of two ranks.
+def convert_tiny_model(
+    prepared: Prepared, model_folder: Path, environment: Mapping[str, str]
+) -> DistCheckpoint:
+    """Convert `model_folder`/model on two ranks with half of the experts each, unless that was done before.
 
-    Kept beside it, so that it is made once. Raises NpuRlError with the converter's last words.
+    The checkpoint is kept beside the model, named after the tree and torch's version.
+
+    Raises:
+        NpuRlError: If the converter fails, with the end of its output.
     """
-    said = json.dumps([prepared.lock.tree, prepared.interpreter.packages.get("torch")]).encode()
-    folder = made.with_name(f"{made.name}-checkpoint-{hashlib.sha256(said).hexdigest()[:16]}")
+    inputs = json.dumps([prepared.lock.tree, prepared.interpreter.packages.get("torch")]).encode()
+    folder = model_folder.with_name(
+        f"{model_folder.name}-checkpoint-{hashlib.sha256(inputs).hexdigest()[:16]}"
+    )
     checkpoint = DistCheckpoint(folder, folder.with_name(f"{folder.name}-usage"))
     if folder.is_dir():
         return checkpoint
@@ -42,8 +54,10 @@ def converted(prepared: Prepared, made: Path, environment: Mapping[str, str]) ->
     try:
         with disk_errors(checkpoint.usage):
             checkpoint.usage.mkdir(parents=True, exist_ok=True)
-        told = {**os.environ, **environment, "NPU_RL_USAGE": str(checkpoint.usage)}
-        done = run_quietly(_command(prepared, made, staging), told, made, _LIMIT)
+        converter_environment = {**os.environ, **environment, "NPU_RL_USAGE": str(checkpoint.usage)}
+        done = run_quietly(
+            _command(prepared, model_folder, staging), converter_environment, model_folder, _TIMEOUT
+        )
         if done.code != 0:
             raise NpuRlError(
                 "The tiny model could not be converted to a Megatron checkpoint",
@@ -57,8 +71,8 @@ def converted(prepared: Prepared, made: Path, environment: Mapping[str, str]) ->
     return checkpoint
 
 
-def _command(prepared: Prepared, made: Path, output: Path) -> list[str]:
+def _command(prepared: Prepared, model_folder: Path, output: Path) -> list[str]:
     torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={_RANKS}"]
     script = str(prepared.layout.code / _SCRIPT)
-    paths = ["--hf_model_path", str(made / "model"), "--output_path", str(output)]
+    paths = ["--hf_model_path", str(model_folder / "model"), "--output_path", str(output)]
     return [prepared.interpreter.path, *torchrun, script, *paths, f"--ep_size={_RANKS}", "--pp_size=1"]

@@ -1,4 +1,4 @@
-"""What a rehearsal of a layout found: what was checked, with figures, and what was not, and why."""
+"""The report of a layout's rehearsal: what was checked, what was not, and why."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from npu_rl.sizing.divisibility import Check
 
 @dataclass(frozen=True)
 class NotRehearsed:
-    """Something a layout has that could not be tried here. Never counted as passed."""
+    """A part of a layout that could not be rehearsed here; it never counts as passed."""
 
     what: str
     why: str
@@ -18,7 +18,7 @@ class NotRehearsed:
 
 @dataclass(frozen=True)
 class LayoutReport:
-    """The whole of it. `ok` says that nothing that was checked is wrong, not that everything was checked."""
+    """The results of a layout's rehearsal; `ok` means that no check failed, not that everything was checked."""
 
     checks: tuple[Check, ...]
     not_rehearsed: tuple[NotRehearsed, ...] = ()
@@ -31,7 +31,7 @@ class LayoutReport:
         return all(check.ok for check in self.checks)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for the run record and for --json."""
+        """Return the report as JSON types, for the run record and --json."""
         return {
             "ok": self.ok,
             "seconds": self.seconds,
@@ -41,11 +41,11 @@ class LayoutReport:
         }
 
     def lines(self) -> list[str]:
-        """The report for people."""
-        said = [_line(check) for check in self.checks]
-        said += [f"not rehearsed: {item.what}: {item.why}" for item in self.not_rehearsed]
-        said += [f"stood in for: {what}" for what in self.stood_in]
-        return said
+        """Return the report as lines of text."""
+        lines = [_line(check) for check in self.checks]
+        lines += [f"not rehearsed: {item.what}: {item.why}" for item in self.not_rehearsed]
+        lines += [f"stood in for: {what}" for what in self.stood_in]
+        return lines
 
 
 def _line(check: Check) -> str:

@@ -1,4 +1,4 @@
-"""Holds what the ranks of a layout saw against what the recipe's sizes demand. Knows nothing of torch."""
+"""Comparison of the process groups and tiny models that ranks report with the recipe's sizes; without torch."""
 
 from __future__ import annotations
 
@@ -9,32 +9,45 @@ from typing import Any
 from npu_rl.rehearsal.layout_report import NotRehearsed
 from npu_rl.sizing.divisibility import Check
 
-Line = Mapping[str, Any]
-Found = Check | NotRehearsed
+RankLine = Mapping[str, Any]
+LayoutResult = Check | NotRehearsed
 
-# Kinds of groups that cut the world in independent directions.
+# Kinds of groups that divide the world along independent dimensions.
 _GRIDS = (("tensor", "context", "data", "pipeline"), ("expert_tensor", "expert", "expert_data", "pipeline"))
-_LOST = ("Connection closed by peer", "Connection reset by peer", "Timed out", "timed out", "Broken pipe")
+_CONNECTION_LOST = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Timed out",
+    "timed out",
+    "Broken pipe",
+)
 
 
-def judge_groups(part: str, lines: Sequence[Line], sizes: Mapping[str, int], world: int) -> Iterator[Found]:
-    """What the lines of one part (of `layout_groups.py` of the children) say.
+def judge_groups(
+    part: str, lines: Sequence[RankLine], sizes: Mapping[str, int], world: int
+) -> Iterator[LayoutResult]:
+    """Yield a check for every kind of process group.
 
-    `sizes` is ranks per group, for each kind that is to be there. Yields a check for every kind: each rank is in
-    exactly one group of it, all members agree on it, and it has the size the recipe says.
+    Each rank has to be in exactly one group of each kind, all members have to agree on it, and its size has to be the
+    recipe's.
+
+    Args:
+        part: Name of the part for the checks.
+        lines: Lines of the children (layout_groups.py), one per rank.
+        sizes: Ranks per group, for each kind.
     """
     for line in lines:
         if "unprepared" in line:
-            yield unprepared(f"{part} groups", line["unprepared"])
+            yield _not_begun(f"{part} groups", line["unprepared"])
             return
         if "refused" in line:
-            yield _problem(f"{part} groups", f"rank {line['rank']}", line["refused"])
+            yield _failure(f"{part} groups", f"rank {line['rank']}", line["refused"])
             return
     ranks = {line["rank"]: line for line in lines}
     if sorted(ranks) != list(range(world)):
         yield Check(f"{part} groups", False, {"ranks": len(ranks)}, f"there are {world} ranks")
         return
-    if any(line["asked"] for line in lines):  # a device mesh's groups are asked for by torch itself
+    if any(line["asked"] for line in lines):  # torch itself creates the groups of a device mesh
         yield _same_order(part, ranks)
     for kind, size in sizes.items():
         if any(kind in line["groups"] for line in lines):
@@ -47,19 +60,24 @@ def judge_groups(part: str, lines: Sequence[Line], sizes: Mapping[str, int], wor
         yield _embeddings(part, ranks)
 
 
-def judge_model(name: str, lines: Sequence[Line], world: int, expected: Mapping[str, int]) -> Iterator[Found]:
-    """What the ranks of the tiny model (`layout_model.py` of the children) say.
+def judge_model(
+    name: str, lines: Sequence[RankLine], world: int, expected: Mapping[str, int]
+) -> Iterator[LayoutResult]:
+    """Yield the checks of the tiny model: what was built, forward and backward.
 
-    `expected` has what each rank must have built: layers and experts, where the backend tells them.
+    Args:
+        name: Name of the model for the checks.
+        lines: Lines of the children (layout_model.py), one per rank.
+        expected: Layers and experts that each rank has to have, if the backend reports them.
     """
     for line in lines:
         if "unprepared" in line:
-            yield unprepared(name, line["unprepared"])
+            yield _not_begun(name, line["unprepared"])
             return
     ranks = sorted((line for line in lines if "rank" in line), key=lambda line: int(line["rank"]))
     failed = sorted((line for line in ranks if line["outcome"] != "done"), key=_distance_from_cause)
     if failed:
-        yield _problem(name, f"rank {failed[0]['rank']} of {world}", failed[0])
+        yield _failure(name, f"rank {failed[0]['rank']} of {world}", failed[0])
         return
     if len(ranks) != world:
         yield Check(name, False, {"ranks": len(ranks)}, f"there are {world} ranks")
@@ -89,15 +107,15 @@ def judge_model(name: str, lines: Sequence[Line], world: int, expected: Mapping[
     )
 
 
-def unprepared(name: str, problem: Line) -> Found:
-    """Something that could not begin: not rehearsed if a package isn't installed, else wrong."""
+def _not_begun(name: str, problem: RankLine) -> LayoutResult:
+    """Return what kept a part from beginning: not rehearsed if a package is not installed, else a failed check."""
     if "missing" in problem and not problem["in_tree"]:
         return NotRehearsed(name, f"needs {problem['missing']}")
-    return _problem(name, "before any rank began", problem)
+    return _failure(name, "before any rank began", problem)
 
 
-def _problem(name: str, who: str, problem: Line) -> Found:
-    """A failure: not rehearsed if it is a stand-in's or MindSpeed's compiler's want, else wrong."""
+def _failure(name: str, who: str, problem: RankLine) -> LayoutResult:
+    """Return a failure: not rehearsed if a stand-in or MindSpeed's compiler doesn't support it, else a failed check."""
     where = problem.get("where") or ""
     outcome = problem.get("outcome", "raised")
     what = (
@@ -109,13 +127,13 @@ def _problem(name: str, who: str, problem: Line) -> Found:
     return Check(name, False, {}, f"{who}: {what}" + (f" at {where}" if where else ""))
 
 
-def _distance_from_cause(line: Line) -> tuple[int, int]:
-    """The rank whose failure is the cause comes first: others only lost the connection to it, or waited."""
-    lost = line["outcome"] == "raised" and any(mark in line["text"] for mark in _LOST)
+def _distance_from_cause(line: RankLine) -> tuple[int, int]:
+    """Return a sort key that puts the failure's cause first: other ranks lost the connection to it or waited for it."""
+    lost = line["outcome"] == "raised" and any(mark in line["text"] for mark in _CONNECTION_LOST)
     return (2 if line["outcome"] == "hung" else 1 if lost else 0), int(line["rank"])
 
 
-def _same_order(part: str, ranks: Mapping[int, Line]) -> Check:
+def _same_order(part: str, ranks: Mapping[int, RankLine]) -> Check:
     asked = {(line["asked"], line["digest"]) for line in ranks.values()}
     return Check(
         f"{part} groups: every rank asks for the same, in the same order",
@@ -125,7 +143,7 @@ def _same_order(part: str, ranks: Mapping[int, Line]) -> Check:
     )
 
 
-def _partition(name: str, kind: str, ranks: Mapping[int, Line], size: int) -> Check:
+def _partition(name: str, kind: str, ranks: Mapping[int, RankLine], size: int) -> Check:
     groups = {rank: line["groups"].get(kind) for rank, line in ranks.items()}
     figures = {"size": size, "groups": len({tuple(group) for group in groups.values() if group is not None})}
     for rank, group in groups.items():
@@ -140,7 +158,7 @@ def _partition(name: str, kind: str, ranks: Mapping[int, Line], size: int) -> Ch
     return Check(name, True, figures)
 
 
-def _independent(part: str, ranks: Mapping[int, Line], sizes: Mapping[str, int]) -> Iterator[Check]:
+def _independent(part: str, ranks: Mapping[int, RankLine], sizes: Mapping[str, int]) -> Iterator[Check]:
     for grid in _GRIDS:
         there = [kind for kind in grid if all(kind in line["groups"] for line in ranks.values())]
         if len(there) < len(grid) or not set(grid) <= set(sizes):
@@ -158,7 +176,7 @@ def _independent(part: str, ranks: Mapping[int, Line], sizes: Mapping[str, int])
         yield Check(f"{part} groups: {' x '.join(grid)}", not crossing, {"ranks": len(ranks)}, why)
 
 
-def _neighbours(part: str, ranks: Mapping[int, Line]) -> Check:
+def _neighbours(part: str, ranks: Mapping[int, RankLine]) -> Check:
     wrong = ""
     for rank, line in ranks.items():
         stages = line["groups"]["pipeline"]
@@ -170,8 +188,8 @@ def _neighbours(part: str, ranks: Mapping[int, Line]) -> Check:
     return Check(f"{part} groups: pipeline neighbours", not wrong, {"stages": stages}, wrong)
 
 
-def _embeddings(part: str, ranks: Mapping[int, Line]) -> Check:
-    """The word embedding lies on the first and last stage, whose ranks share its gradient."""
+def _embeddings(part: str, ranks: Mapping[int, RankLine]) -> Check:
+    """Check that the first and the last stage, which hold the word embedding, share its gradient."""
     wrong = ""
     for rank, line in ranks.items():
         stages = line["groups"]["pipeline"]

@@ -1,7 +1,7 @@
-"""Rehearsal level *imports*: every module of the patched packages, each imported on its own.
+"""Rehearsal level *imports*: import every module of the patched packages, each in a process of its own.
 
-Failures are grouped by cause and compared with a committed list, so that a patch or a new pin that breaks an import
-is told from what can't be imported on this kind of machine anyway.
+Failures are grouped by cause and compared with a committed list. So an import that a patch or a new pin breaks differs
+from one that can't work on this kind of machine.
 """
 
 from __future__ import annotations
@@ -17,15 +17,22 @@ from npu_rl.errors import NpuRlError
 from npu_rl.rehearsal.child_process import run_child
 from npu_rl.rehearsal.tree_modules import modules_of
 
-_MODULE_LIMIT = 60.0  # seconds one import may take
-_SIDE_BY_SIDE = 2
-_LOADING = 300.0  # seconds the heavy libraries may take to load
-_SHOWN = 6  # modules named per cause on the screen
+_MODULE_LIMIT = 60.0  # seconds for one import
+_PARALLEL_IMPORTS = 2
+_LOAD_TIMEOUT = 300.0  # seconds to load torch and the other large libraries
+_MODULES_SHOWN = 6  # modules named per cause in the text report
 
 
 @dataclass(frozen=True)
-class Failure:
-    """A module that can't be imported. `where` is file:line in the tree, `message` what was said, if anything."""
+class ImportFailure:
+    """A module that can't be imported.
+
+    Attributes:
+        module: Its dotted name.
+        cause: What `cause_of` returns.
+        where: "file:line" in the tree, if known.
+        message: The exception's text or the last line of output; may be empty.
+    """
 
     module: str
     cause: str
@@ -35,7 +42,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class ChangedCause:
-    """A module that fails, but for another cause than the committed list has."""
+    """A module whose failure has another cause than in the committed list."""
 
     module: str
     expected: str
@@ -44,37 +51,46 @@ class ChangedCause:
 
 @dataclass(frozen=True)
 class ImportReport:
-    """What importing every module of `packages` gave, and how that differs from the committed list, if there is one."""
+    """The result of importing all modules of some packages, and its difference from the committed list.
+
+    Attributes:
+        seconds: Duration of the level.
+        slowest: The three slowest modules, with seconds.
+        compared: Whether there is a committed list.
+        newly_failing: Failures that are not in the list.
+        no_longer_failing: Entries of the list that import now, or that are gone; `cause` says which.
+        changed: Failures with another cause than in the list.
+    """
 
     packages: tuple[str, ...]
     modules: int
-    failures: tuple[Failure, ...]
+    failures: tuple[ImportFailure, ...]
     seconds: float
     slowest: tuple[tuple[str, float], ...] = ()
     compared: bool = False
-    newly_failing: tuple[Failure, ...] = ()
+    newly_failing: tuple[ImportFailure, ...] = ()
     no_longer_failing: tuple[ChangedCause, ...] = ()  # `cause` is "imports" or "gone"
     changed: tuple[ChangedCause, ...] = ()
 
     @property
     def imported(self) -> int:
-        """How many modules were imported."""
+        """Number of modules that were imported."""
         return self.modules - len(self.failures)
 
     @property
     def causes(self) -> dict[str, tuple[str, ...]]:
-        """Cause -> modules, both sorted."""
+        """Modules by cause, both sorted."""
         return {cause: tuple(f.module for f in group) for cause, group in _grouped(self.failures).items()}
 
     @property
     def ok(self) -> bool:
-        """With a committed list: nothing fails newly, or turned into a fault. Without: nothing is a fault."""
+        """Whether no module fails newly or became a fault; without a committed list, whether no failure is a fault."""
         if self.compared:
             return not self.newly_failing and not any(is_fault(change.cause) for change in self.changed)
         return not any(is_fault(failure.cause) for failure in self.failures)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for the run record and for --json."""
+        """Return the report as JSON types, for the run record and --json."""
         return {
             "ok": self.ok,
             "packages": list(self.packages),
@@ -97,18 +113,18 @@ class ImportReport:
         }
 
     def lines(self) -> list[str]:
-        """The report for people."""
-        said = [f"{self.imported} of {self.modules} modules of {', '.join(self.packages)} import"]
+        """Return the report as lines of text."""
+        lines = [f"{self.imported} of {self.modules} modules of {', '.join(self.packages)} import"]
         for cause, group in _grouped(self.failures).items():
-            said.append(f"  {len(group):>4}  {cause}  {_some(failure.module for failure in group)}")
+            lines.append(f"  {len(group):>4}  {cause}  {_first_names(failure.module for failure in group)}")
         for failure in self.newly_failing:
-            said.append(f"newly failing: {failure.module}: {failure.cause}" + _at(failure))
+            lines.append(f"newly failing: {failure.module}: {failure.cause}" + _location(failure))
         for change in self.changed:
-            said.append(f"fails for another cause: {change.module}: {change.cause} (was: {change.expected})")
+            lines.append(f"fails for another cause: {change.module}: {change.cause} (was: {change.expected})")
         for change in self.no_longer_failing:
             now = "imports" if change.cause == "imports" else "is no longer there"
-            said.append(f"no longer failing: {change.module} {now} (was: {change.expected})")
-        return said
+            lines.append(f"no longer failing: {change.module} {now} (was: {change.expected})")
+        return lines
 
 
 def rehearse_imports(
@@ -117,26 +133,30 @@ def rehearse_imports(
     python: Path,
     environment: Mapping[str, str],
     expected: Mapping[str, Sequence[str]] | None,
-    tell: Callable[[str], None],
+    notify: Callable[[str], None],
     *,
     limit: float = _MODULE_LIMIT,
 ) -> ImportReport:
-    """Import every module of `packages` in the tree `code` with the interpreter `python`.
+    """Import every module of some packages, without writing into the tree.
 
-    `environment` is that of the training processes. `expected` is the committed list, cause -> modules
-    (`expected.read_expected`), or None. One import may take `limit` seconds. Writes nothing into the tree.
-    Raises NpuRlError if the tree lacks a package or the interpreter fails as a whole.
+    Args:
+        expected: The committed list, modules by cause, or None.
+        notify: Called with a note on what is done.
+        limit: Seconds for one import.
+
+    Raises:
+        NpuRlError: If the tree lacks a package, or the interpreter as a whole fails.
     """
     modules = modules_of(code, packages)
-    tell(f"importing {len(modules)} modules of {', '.join(packages)}, each on its own")
+    notify(f"importing {len(modules)} modules of {', '.join(packages)}, each on its own")
     begun = monotonic()
     lines = run_child(
         "imports",
-        {"modules": modules, "limit": limit, "jobs": _SIDE_BY_SIDE},
+        {"modules": modules, "limit": limit, "jobs": _PARALLEL_IMPORTS},
         code=code,
         python=python,
         environment=environment,
-        limit=_LOADING + limit * len(modules) / _SIDE_BY_SIDE,
+        limit=_LOAD_TIMEOUT + limit * len(modules) / _PARALLEL_IMPORTS,
     )
     results = {line["module"]: line for line in lines if "module" in line}
     lost = [module for module in modules if module not in results]
@@ -149,7 +169,7 @@ def rehearse_imports(
 def compare(
     report: ImportReport, expected: Mapping[str, Sequence[str]], modules: Sequence[str]
 ) -> ImportReport:
-    """The report held against a committed list, cause -> modules; of that, only what lies in the report's packages."""
+    """Return the report with its difference from a committed list, as far as that is about the report's packages."""
     known = {
         module: cause
         for cause, group in expected.items()
@@ -193,39 +213,39 @@ def _report(packages: Sequence[str], results: Mapping[str, Any], seconds: float)
     )
 
 
-def _failure(line: Mapping[str, Any]) -> Failure:
-    said = line.get("text") or (line["output"].strip().splitlines() or [""])[-1]
-    return Failure(line["module"], cause_of(line), line.get("where"), said)
+def _failure(line: Mapping[str, Any]) -> ImportFailure:
+    lines = line.get("text") or (line["output"].strip().splitlines() or [""])[-1]
+    return ImportFailure(line["module"], cause_of(line), line.get("where"), lines)
 
 
-def _grouped(failures: Iterable[Failure]) -> dict[str, list[Failure]]:
-    groups: dict[str, list[Failure]] = {}
+def _grouped(failures: Iterable[ImportFailure]) -> dict[str, list[ImportFailure]]:
+    groups: dict[str, list[ImportFailure]] = {}
     for failure in sorted(failures, key=lambda failure: (failure.cause, failure.module)):
         groups.setdefault(failure.cause, []).append(failure)
     return groups
 
 
-def _some(names: Iterable[str]) -> str:
+def _first_names(names: Iterable[str]) -> str:
     every = list(names)
-    more = f" and {len(every) - _SHOWN} more" if len(every) > _SHOWN else ""
-    return ", ".join(every[:_SHOWN]) + more
+    more = f" and {len(every) - _MODULES_SHOWN} more" if len(every) > _MODULES_SHOWN else ""
+    return ", ".join(every[:_MODULES_SHOWN]) + more
 
 
-def _at(failure: Failure) -> str:
+def _location(failure: ImportFailure) -> str:
     return f" at {failure.where}" if failure.where else ""
 
 
-# Modules a build makes, so that a tree of sources never has them: extension modules, and version files.
-_BUILT = re.compile(r"(?:_C|_cpp|\._version|\.vllm_flash_attn\..+)$|\._[A-Za-z]+_C_|_C\.")
-_MISSING = "needs "
+# Modules that only a build creates, so that no source tree has them: extension modules and version files.
+_BUILD_PRODUCT = re.compile(r"(?:_C|_cpp|\._version|\.vllm_flash_attn\..+)$|\._[A-Za-z]+_C_|_C\.")
+_NEEDS = "needs "
 _ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}\b")
 
 
 def cause_of(found: Mapping[str, Any]) -> str:
-    """The cause in a child's line about a module that failed (`imports.py` of the children).
+    """Return the cause of a failed import from the child's line about the module (imports.py of the children).
 
-    `needs X`: a package that isn't installed, or a part of the tree that only a build makes. `the tree lacks X`: a
-    module the tree's own packages should have. Otherwise the exception, or how the process ended.
+    `needs X`: a package is not installed, or only a build creates that module. `the tree lacks X`: the tree's own
+    packages should have that module. Otherwise the exception, or how the process ended.
     """
     outcome = found["outcome"]
     if outcome == "hung":
@@ -235,19 +255,26 @@ def cause_of(found: Mapping[str, Any]) -> str:
     if outcome == "exited" or "status" in found:
         return f"exited {found['status']}"
     if "missing" in found:
-        lacking = found["in_tree"] and not _BUILT.search(found["missing"])
-        return f"the tree lacks {found['missing']}" if lacking else f"{_MISSING}{found['missing']}"
+        lacking = found["in_tree"] and not _BUILD_PRODUCT.search(found["missing"])
+        return f"the tree lacks {found['missing']}" if lacking else f"{_NEEDS}{found['missing']}"
     text = _ADDRESS.sub("0x…", found["text"])
     return f"{found['type']}: {text}" if text else str(found["type"])
 
 
 def is_fault(cause: str) -> bool:
-    """Whether a cause is a fault of tree or interpreter, not just something that isn't installed here."""
-    return not cause.startswith(_MISSING)
+    """Return whether a cause is a fault of the tree or the interpreter, not merely a package that is not installed."""
+    return not cause.startswith(_NEEDS)
 
 
 def read_expected(text: str, where: str) -> dict[str, tuple[str, ...]]:
-    """Parse such a list. `where` names the file in errors. Raises NpuRlError."""
+    """Parse a committed list of expected failures: modules by cause.
+
+    Args:
+        where: Its file, for errors.
+
+    Raises:
+        NpuRlError: If it is malformed or has a module twice.
+    """
     import yaml
 
     try:

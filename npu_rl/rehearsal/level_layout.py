@@ -1,8 +1,8 @@
 """Rehearsal level *layout*: the recipe's process groups at their real sizes, and a tiny model over a small layout.
 
-Groups are formed as every rank of the world in turn, by the tree's own code on torch's fake process group. They
-alone miss what a layer refuses ("MLA is not supported with Tensor Parallelism yet", MindSpeed 7ff818c), so a tiny
-model is built and trained for one step on real gloo ranks, with every dimension at most 2.
+Groups are formed as every rank of the world in turn, by the tree's own code on torch's fake process group. That does
+not show what a layer refuses ("MLA is not supported with Tensor Parallelism yet", MindSpeed 7ff818c). So a tiny model
+is built and trained for one step on real gloo ranks, with every dimension at most 2.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any
 
 from npu_rl.rehearsal.child_process import run_child
 from npu_rl.rehearsal.layout_report import LayoutReport, NotRehearsed
-from npu_rl.rehearsal.layout_verdict import Found, judge_groups, judge_model
-from npu_rl.rehearsal.model_size_keys import OF_THE_SIZE
+from npu_rl.rehearsal.layout_verdict import LayoutResult, judge_groups, judge_model
+from npu_rl.rehearsal.model_size_keys import SIZE_KEYS
 from npu_rl.sizing.divisibility import Check, check_sizes
 from npu_rl.sizing.parallelism import Parallelism
 from npu_rl.sizing.process_groups import rollout_groups, train_groups
 
-_LOADING = 300.0  # seconds until the tree is imported
-_PER_RANK = 2.0  # seconds one rank's groups may take
-_STEP_LIMIT = 120.0  # seconds the tiny model may take
+_LOAD_TIMEOUT = 300.0  # seconds to import the tree
+_RANK_TIMEOUT = 2.0  # seconds to form the groups of one rank
+_STEP_TIMEOUT = 120.0  # seconds for a step of the tiny model
 _LAYERS_PER_STAGE, _EXPERTS_PER_RANK = 2, 2  # of the tiny model (tiny_megatron.py)
 
 
@@ -33,22 +33,26 @@ def rehearse_layout(
     code: Path,
     python: Path,
     environment: Mapping[str, str],
-    tell: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> LayoutReport:
-    """Rehearse `layout` with the tree `code` and the interpreter `python`, in the training processes' `environment`.
+    """Rehearse a layout; sizes that don't fit are reported and not tried.
 
-    Sizes that don't fit are reported without trying them. Raises NpuRlError if the interpreter fails as a whole.
+    Args:
+        notify: Called with notes on what is done.
+
+    Raises:
+        NpuRlError: If the interpreter as a whole fails.
     """
     begun = monotonic()
-    found: list[Found] = list(check_sizes(layout))
+    found: list[LayoutResult] = list(check_sizes(layout))
     stood_in: list[str] = []
     if all(isinstance(item, Check) and item.ok for item in found):
-        run = _Children(layout, code, python, environment)
-        tell(f"forming the groups of {layout.world} ranks, as each rank in turn")
+        run = _LayoutRehearsal(layout, code, python, environment)
+        notify(f"forming the groups of {layout.world} ranks, as each rank in turn")
         found += run.groups()
-        tell(f"training a tiny model over {tiny(layout)[0]} ranks")
+        notify(f"training a tiny model over {tiny_sizes(layout)[0]} ranks")
         found += run.model(stood_in)
-        found += _never(layout)
+        found += _not_rehearsable(layout)
     else:
         found.append(NotRehearsed("groups and tiny model", "the sizes don't fit"))
     return LayoutReport(
@@ -59,16 +63,16 @@ def rehearse_layout(
     )
 
 
-class _Children:
-    """Runs the children for one layout and judges what they say."""
+class _LayoutRehearsal:
+    """Runs the children for one layout and judges their lines."""
 
     def __init__(self, layout: Parallelism, code: Path, python: Path, environment: Mapping[str, str]) -> None:
         self.layout = layout
         self.mindspeed = layout.megatron and (code / "mindspeed").is_dir()
         self._where: dict[str, Any] = {"code": code, "python": python, "environment": environment}
 
-    def groups(self) -> list[Found]:
-        """The training backend's groups and the rollout's, at the recipe's sizes."""
+    def groups(self) -> list[LayoutResult]:
+        """Form the process groups of training and rollout at the recipe's sizes."""
         layout = self.layout
         train = "megatron" if layout.megatron else "fsdp"
         parts = {train: ("training", train_groups(layout))}
@@ -81,7 +85,7 @@ class _Children:
             "train": layout.training_sizes(),
             "rollout": None if layout.rollout is None else vars(layout.rollout),
         }
-        limit = _LOADING + _PER_RANK * layout.world * len(parts)
+        limit = _LOAD_TIMEOUT + _RANK_TIMEOUT * layout.world * len(parts)
         lines = run_child("groups", job, limit=limit, **self._where)
         return [
             found
@@ -91,16 +95,16 @@ class _Children:
             )
         ]
 
-    def model(self, stood_in: list[str]) -> list[Found]:
-        """The tiny model; what is stood in for is appended to `stood_in`."""
-        layout, left_out = self.layout, list[Found]()
+    def model(self, stood_in: list[str]) -> list[LayoutResult]:
+        """Train the tiny model; what stand-ins replaced is appended to `stood_in`."""
+        layout, left_out = self.layout, list[LayoutResult]()
         if layout.megatron and not self.mindspeed:
-            layout, left_out = _within_local_layers(layout)
-        world, sizes = tiny(layout)
+            layout, left_out = _supported_by_local_layers(layout)
+        world, sizes = tiny_sizes(layout)
         job = {
             "strategy": layout.strategy,
             "world": world,
-            "limit": _STEP_LIMIT,
+            "limit": _STEP_TIMEOUT,
             "mindspeed": self.mindspeed,
             "train": sizes,
             "model": {
@@ -108,9 +112,9 @@ class _Children:
                 "kv_heads": layout.model.kv_heads,
                 "latent_attention": layout.model.latent_attention,
             },
-            "transformer": {k: v for k, v in layout.transformer.items() if k not in OF_THE_SIZE},
+            "transformer": {k: v for k, v in layout.transformer.items() if k not in SIZE_KEYS},
         }
-        lines = run_child("model", job, limit=_LOADING + _STEP_LIMIT, **self._where)
+        lines = run_child("model", job, limit=_LOAD_TIMEOUT + _STEP_TIMEOUT, **self._where)
         stood_in += [what for line in lines for what in line.get("stood_in", ())]
         expected = {"layers": _LAYERS_PER_STAGE} if layout.megatron else {}
         if layout.megatron and layout.model.experts:
@@ -120,9 +124,9 @@ class _Children:
         return [*judge_model(name, lines, world, expected), *left_out]
 
 
-def _within_local_layers(layout: Parallelism) -> tuple[Parallelism, list[Found]]:
-    """The layout without what Megatron-core's local layers can't do, which MindSpeed or Transformer Engine can."""
-    left_out: list[Found] = []
+def _supported_by_local_layers(layout: Parallelism) -> tuple[Parallelism, list[LayoutResult]]:
+    """Return the layout without what needs MindSpeed or Transformer Engine in place of Megatron-core's local layers."""
+    left_out: list[LayoutResult] = []
     train = layout.train
     if train.context > 1:
         why = "Megatron-core's local attention has no context parallelism, and MindSpeed is not in the tree"
@@ -136,8 +140,8 @@ def _within_local_layers(layout: Parallelism) -> tuple[Parallelism, list[Found]]
     return layout, left_out
 
 
-def _never(layout: Parallelism) -> Iterator[NotRehearsed]:
-    """What this level can't show for any tree."""
+def _not_rehearsable(layout: Parallelism) -> Iterator[NotRehearsed]:
+    """Yield what this level can't show for any tree."""
     if not layout.megatron and layout.train.sequence > 1:
         yield NotRehearsed("tiny model: Ulysses sequence parallelism", "it needs flash attention")
     if layout.rollout is not None:
@@ -145,18 +149,22 @@ def _never(layout: Parallelism) -> Iterator[NotRehearsed]:
     yield NotRehearsed("HCCL, memory and speed", "only an NPU can show them")
 
 
-_TINY = 2  # the largest size of a dimension of the tiny layout
+_TINY_SIZE = 2  # greatest size of each dimension of the tiny layout
 
 
-def tiny(layout: Parallelism) -> tuple[int, dict[str, int]]:
-    """World and training sizes of the tiny layout: every dimension at most 2, and as many ranks as that takes."""
+def tiny_sizes(layout: Parallelism) -> tuple[int, dict[str, int]]:
+    """Return the number of ranks and the training sizes of the tiny layout, every dimension at most 2."""
     given = layout.train
     if not layout.megatron:
         sharded = 0 < given.shard < layout.world
-        shard = min(given.shard, _TINY) if sharded else -1
-        world = shard * min(layout.world // given.shard, _TINY) if sharded else min(layout.world, _TINY)
+        shard = min(given.shard, _TINY_SIZE) if sharded else -1
+        world = (
+            shard * min(layout.world // given.shard, _TINY_SIZE) if sharded else min(layout.world, _TINY_SIZE)
+        )
         return world, {"shard": shard, "sequence": 1}
-    sizes = {name: min(getattr(given, name), _TINY) for name in ("tensor", "pipeline", "context", "expert")}
-    sizes["expert_tensor"] = min(layout.expert_tensor, _TINY)
+    sizes = {
+        name: min(getattr(given, name), _TINY_SIZE) for name in ("tensor", "pipeline", "context", "expert")
+    }
+    sizes["expert_tensor"] = min(layout.expert_tensor, _TINY_SIZE)
     dense = sizes["tensor"] * sizes["pipeline"] * sizes["context"]
     return math.lcm(dense, sizes["expert_tensor"] * sizes["expert"] * sizes["pipeline"]), sizes

@@ -1,4 +1,4 @@
-"""The level *train*: the trainer on one rank, its rollout stood in for by transformers with weights of its own."""
+"""Rehearsal level *train*: the trainer on one rank; transformers with its own copy of the weights is the rollout."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import statistics
 
 from npu_rl.errors import NpuRlError, RecipeError
 from npu_rl.rehearsal.rehearsal_report import TrainPart
-from npu_rl.rehearsal.scale_recipe import scaled
+from npu_rl.rehearsal.scale_recipe import scale_recipe
 from npu_rl.training import train
 from npu_rl.training.monitor.metrics import Point, rewards, seconds
 from npu_rl.training.monitor.screen import Screen
@@ -15,12 +15,16 @@ from npu_rl.training.run_record import RunRecord
 
 
 def rehearse_train(prepared: Prepared, record: RunRecord, screen: Screen) -> TrainPart:
-    """What came of it. Raises train.Stopped if a person ends it."""
-    recipe, changed = scaled(prepared.recipe, record.name)
+    """Rehearse the training.
+
+    Raises:
+        RunStopped: If the user or the system stops it.
+    """
+    recipe, changed = scale_recipe(prepared.recipe, record.name)
     part = TrainPart(changed=changed, run=str(record.folder))
     try:
-        demand_mindspeed(prepared, "train")
-        attempt_small(prepared.with_recipe(recipe), record, screen, part)
+        require_mindspeed(prepared, "train")
+        train_scaled(prepared.with_recipe(recipe), record, screen, part)
     except train.RunStopped:
         raise
     except NpuRlError as error:
@@ -29,20 +33,29 @@ def rehearse_train(prepared: Prepared, record: RunRecord, screen: Screen) -> Tra
     return part
 
 
-def attempt_small(
+def train_scaled(
     small: Prepared, record: RunRecord, screen: Screen, part: TrainPart, *, transfer: float | None = None
 ) -> None:
-    """Train a recipe that is scaled down. transfer: how far rollout and actor may differ; None is with the rollout
-    that has weights of its own, whose limit is known. Raises NpuRlError."""
+    """Train a recipe that was scaled down, and record the duration in `part`.
+
+    Args:
+        transfer: Greatest mean difference between the probabilities of rollout and actor. None uses the stand-in of
+            the rollout, whose limit follows from the vocabulary.
+
+    Raises:
+        NpuRlError: If the training fails.
+    """
     standin = transfer is None
-    sketch = small.command(record.folder.parent, record.id, 1, None, rollout=standin)
-    composed = compose(small, sketch)
-    trained = train.attempt_run(small, record, composed.config, screen, rollout=standin, transfer=transfer)
+    command = small.command(record.folder.parent, record.id, 1, None, rollout_standin=standin)
+    composed = compose(small, command)
+    trained = train.run_attempt(
+        small, record, composed.config, screen, rollout_standin=standin, transfer=transfer
+    )
     part.seconds = trained.ended.seconds
 
 
 def read_curve(part: TrainPart, record: RunRecord) -> None:
-    """Fill in what the record's metrics say, and where its counts are."""
+    """Fill in what the record's metrics show, and the folder of its usage counts."""
     part.usage += [attempt.usage for attempt in record.attempts[-1:]]
     points = record.curve()
     part.curve = rewards(points)
@@ -52,12 +65,16 @@ def read_curve(part: TrainPart, record: RunRecord) -> None:
 
 
 def has_mindspeed(prepared: Prepared) -> bool:
-    """Whether torch_npu has to be stood in for: MindSpeed imports it wherever it is imported itself."""
+    """Return whether the tree has MindSpeed, which imports torch_npu, so that the latter needs a stand-in."""
     return prepared.recipe.megatron and (prepared.layout.code / "mindspeed").is_dir()
 
 
-def demand_mindspeed(prepared: Prepared, level: str) -> None:
-    """On a CPU it is MindSpeed that gives Megatron-core its layers, in place of Transformer Engine."""
+def require_mindspeed(prepared: Prepared, level: str) -> None:
+    """Check that a recipe for Megatron has MindSpeed, whose layers replace Transformer Engine's on a CPU.
+
+    Raises:
+        RecipeError: If the tree lacks it.
+    """
     if prepared.recipe.megatron and not has_mindspeed(prepared):
         raise RecipeError(
             f"The level `{level}` can rehearse the Megatron backend only with MindSpeed in the tree",
@@ -68,7 +85,7 @@ def demand_mindspeed(prepared: Prepared, level: str) -> None:
 
 
 def _transfer(points: list[Point]) -> float | None:
-    """The largest difference in the first ten steps, while the policy is as it began."""
+    """Return the greatest difference of probabilities in the first ten steps, while the policy has hardly changed."""
     found = [
         p.data["training/rollout_probs_diff_mean"]
         for p in points[:10]

@@ -1,11 +1,11 @@
-"""What a recipe says to Megatron and MindSpeed about its own model's layers, stages and lengths.
+"""Keys of Megatron and MindSpeed for the layers, stages and lengths of the recipe's own model.
 
-A tiny model has few layers, so these are left out where one stands in for the real one.
+A tiny model has few layers, so rehearsals leave these keys out.
 """
 
 from __future__ import annotations
 
-OF_THE_LAYERS = frozenset(
+LAYER_KEYS = frozenset(
     {
         "num_layers_in_first_pipeline_stage",
         "num_layers_in_last_pipeline_stage",
@@ -15,7 +15,7 @@ OF_THE_LAYERS = frozenset(
         "recompute_method",
     }
 )
-OF_YARN = frozenset(
+YARN_KEYS = frozenset(
     {
         "rope_scaling_type",
         "yarn_scaling_factor",
@@ -26,5 +26,5 @@ OF_YARN = frozenset(
         "rope_scaling_beta_slow",
     }
 )
-OF_THE_EXPERTS = frozenset({"moe_router_num_groups", "moe_router_group_topk"})
-OF_THE_SIZE = OF_THE_LAYERS | OF_YARN | OF_THE_EXPERTS
+EXPERT_KEYS = frozenset({"moe_router_num_groups", "moe_router_group_topk"})
+SIZE_KEYS = LAYER_KEYS | YARN_KEYS | EXPERT_KEYS

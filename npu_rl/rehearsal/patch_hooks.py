@@ -1,4 +1,4 @@
-"""Each patch of a workspace, and whether a rehearsal reached it."""
+"""The patches of a workspace, and which of them a rehearsal reached."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from npu_rl.verification.verify import Report
 
 @dataclass(frozen=True)
 class PatchUse:
-    """A patch and what a rehearsal showed of it. slugs: its switches.
+    """A patch and what a rehearsal showed of it.
 
-    runs: of its hook; None if no level that runs code was asked for. why: why it was not rehearsed, or "".
-    needs_npu: what its header says only an NPU can show.
+    Attributes:
+        slugs: Its switches.
+        runs: Number of times its hook ran; None if no level that runs the trainer was selected.
+        why: Why it was not rehearsed, or "".
+        needs_npu: What only an NPU can show, from its header.
     """
 
     component: str
@@ -29,16 +32,22 @@ class PatchUse:
     needs_npu: str
 
     def to_json(self) -> dict[str, Any]:
+        """Return the use as JSON types."""
         return {**vars(self), "slugs": list(self.slugs), "rehearsed": bool(self.runs)}
 
     def line(self) -> str:
+        """Return the use as one line of text."""
         if self.runs:
             return f"{self.component}: {self.name}: its hook ran {self.runs} times"
         return f"{self.component}: {self.name}: not rehearsed: {self.why}"
 
 
 def patch_uses(report: Report, hooks: Counter[str] | None) -> list[PatchUse]:
-    """Every patch of the workspace's lock. hooks: slug -> runs; None if nothing was trained."""
+    """Return the uses of all patches of the workspace's lock.
+
+    Args:
+        hooks: Number of runs by hook; None if nothing was trained.
+    """
     return list(_uses(report, hooks))
 
 
@@ -54,23 +63,23 @@ def _uses(report: Report, hooks: Counter[str] | None) -> Iterator[PatchUse]:
         head = text.partition("\ndiff --git ")[0]
         header = parse_header(head)
         slugs = header.switches
-        runs = None if hooks is None else hooks[_counted_as(patch.name)]
+        runs = None if hooks is None else hooks[_hook_name(patch.name)]
         yield PatchUse(
             component,
             patch.name,
             slugs,
             runs,
-            _why(slugs, runs),
+            _missing_reason(slugs, runs),
             " ".join(header.fields.get("Needs-NPU", "").split()),
         )
 
 
-def _counted_as(name: str) -> str:
-    """A hook counts under its patch's name, without number and ending; two patches may share a switch."""
+def _hook_name(name: str) -> str:
+    """Return the name under which a hook is counted: its patch's, without number and suffix."""
     return name.removesuffix(".patch").partition("-")[2]
 
 
-def _why(slugs: tuple[str, ...], runs: int | None) -> str:
+def _missing_reason(slugs: tuple[str, ...], runs: int | None) -> str:
     if runs:
         return ""
     if not slugs:
@@ -80,22 +89,22 @@ def _why(slugs: tuple[str, ...], runs: int | None) -> str:
     return "the trainer never came by its hook with these settings"
 
 
-# The node's name stands before the process's number, and a number more after it; older records have neither.
+# NAME-HOST-PID.NUMBER.txt; older records have neither HOST nor NUMBER.
 _FILE = re.compile(r"(npu_rl_runtime|npu_rl_standins\w*|torch_npu)-(?:.+-)?[0-9]+(?:\.[0-9]+)?\.txt")
 _LINE = re.compile(r" *([0-9]+) (\S.*)")
 
 
 def read_usage(folder: Path) -> tuple[Counter[str], Counter[str]]:
-    """Over all processes: how often each adaptation's hook ran, and how often each stand-in was used."""
+    """Return how often each adaptation's hook ran and how often each stand-in was used, over all processes."""
     hooks: Counter[str] = Counter()
     standins: Counter[str] = Counter()
     for path in sorted(folder.glob("*.txt")):
         found = _FILE.fullmatch(path.name)
         if not found:
             continue
-        into = hooks if found[1] == "npu_rl_runtime" else standins
+        counts = hooks if found[1] == "npu_rl_runtime" else standins
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             entry = _LINE.fullmatch(line)
-            if entry:  # the last line of a process that was killed may be torn
-                into[entry[2]] += int(entry[1])
+            if entry:  # the last line of a killed process may be incomplete
+                counts[entry[2]] += int(entry[1])
     return hooks, standins

@@ -1,4 +1,4 @@
-"""What a rehearsal showed, and what it could not show."""
+"""The report of a rehearsal: what it showed, and what it could not show."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from npu_rl.rehearsal.layout_report import LayoutReport
 from npu_rl.rehearsal.level_imports import ImportReport
 from npu_rl.rehearsal.patch_hooks import PatchUse
 
-# True of every rehearsal on a CPU, whatever the recipe.
+# What no rehearsal on a CPU can show, whatever the recipe.
 ONLY_AN_NPU = (
     "HCCL: groups over machines, buffer sizes, timeouts",
     "the numerics and the speed of NPU kernels; graph mode; memory and fragmentation on a die",
@@ -21,9 +21,17 @@ ONLY_AN_NPU = (
 
 @dataclass
 class TrainPart:
-    """The level *train*, or one case of *rollout*. curve: (step, mean reward). transfer: the largest mean difference
-    of probabilities between rollout and actor in the first steps. failure: why it is not all well, or None. usage:
-    folders with the counts of what ran."""
+    """The level *train*, or one case of the level *rollout*.
+
+    Attributes:
+        curve: Step and mean reward.
+        seconds: Duration of the training.
+        seconds_per_step: Median duration of a step.
+        transfer: Greatest mean difference between the probabilities of rollout and actor in the first steps.
+        changed: What was scaled down, as text.
+        failure: Why it failed, or None.
+        usage: Folders with counts of hooks and stand-ins.
+    """
 
     curve: list[tuple[int, float]] = field(default_factory=list)
     seconds: float = 0.0
@@ -35,14 +43,24 @@ class TrainPart:
     usage: list[Path] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        said = {name: value for name, value in vars(self).items() if name != "usage"}
-        return {**said, "ok": self.failure is None, "curve": [list(pair) for pair in self.curve]}
+        """Return the part as JSON types."""
+        fields = {name: value for name, value in vars(self).items() if name != "usage"}
+        return {**fields, "ok": self.failure is None, "curve": [list(pair) for pair in self.curve]}
 
 
 @dataclass
 class RehearsalReport:
-    """A rehearsal of one recipe. Levels that were not asked for are None. backend: what trained, for people.
-    unproven: why the tree is not as locked, if a person allowed that."""
+    """The rehearsal of one recipe; levels that were not selected are None.
+
+    Attributes:
+        backend: Name of the training backend, for people.
+        imports: The level *imports*.
+        layout: The level *layout*.
+        train: The level *train*.
+        rollout: The level *rollout*, by case.
+        standins: Number of uses by stand-in.
+        unproven: The user's reason for running a tree that is not as locked, or None.
+    """
 
     recipe: str
     tree: str
@@ -58,16 +76,16 @@ class RehearsalReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every level that was asked for is well."""
+        """Whether all selected levels passed."""
         levels = [self.imports is None or self.imports.ok, self.layout is None or self.layout.ok]
-        return all(levels) and all(part.failure is None for part in self.trained())
+        return all(levels) and all(part.failure is None for part in self.train_parts())
 
-    def trained(self) -> list[TrainPart]:
-        """All parts that ran the trainer."""
+    def train_parts(self) -> list[TrainPart]:
+        """Return all parts that ran the trainer."""
         return [*([self.train] if self.train else []), *(self.rollout or {}).values()]
 
     def to_json(self) -> dict[str, Any]:
-        """The documented form."""
+        """Return the report as documented in docs/json.md."""
         return {
             "ok": self.ok,
             "proven": self.unproven is None,
@@ -88,8 +106,8 @@ class RehearsalReport:
         }
 
     def real(self) -> list[str]:
-        """What ran as it is in the tree."""
-        if not self.trained():
+        """Return what ran unchanged from the tree."""
+        if not self.train_parts():
             return []
         engine = "vLLM's V1 engine: model, scheduler, KV cache, sampler, expert parallel over the ranks"
         return [
@@ -101,7 +119,7 @@ class RehearsalReport:
         ]
 
     def only_an_npu(self) -> list[str]:
-        """What no CPU can show: in general, and of each patch by its header."""
+        """Return what no CPU can show: in general, and of each patch by its header."""
         of_patches = [
             f"{patch.name}: {patch.needs_npu}"
             for patch in self.patches
@@ -110,20 +128,20 @@ class RehearsalReport:
         return [*ONLY_AN_NPU, *of_patches]
 
     def text(self) -> str:
-        """For people."""
+        """Return the report as text."""
         lines = [f"Rehearsal of {self.recipe}, tree {self.tree}"]
         unproven = [] if self.unproven is None else [f"UNPROVEN: {self.unproven}"]
         lines += unproven
-        for title, part in (("imports", self.imports), ("layout", self.layout)):
-            if part is not None:
+        for title, level in (("imports", self.imports), ("layout", self.layout)):
+            if level is not None:
                 lines += [
-                    f"{title}: {'ok' if part.ok else 'FAILED'}",
-                    *(f"  {line}" for line in part.lines()),
+                    f"{title}: {'ok' if level.ok else 'FAILED'}",
+                    *(f"  {line}" for line in level.lines()),
                 ]
         if self.train is not None:
             lines += self._train_lines("train", self.train)
-        for name, trained in (self.rollout or {}).items():
-            lines += self._train_lines(f"rollout, {name} parallel", trained)
+        for name, part in (self.rollout or {}).items():
+            lines += self._train_lines(f"rollout, {name} parallel", part)
         lines += _section("patches", [patch.line() for patch in self.patches])
         lines += _section("real", self.real())
         lines += _section(

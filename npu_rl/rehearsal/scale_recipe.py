@@ -1,4 +1,4 @@
-"""A recipe scaled down to what a CPU trains in a minute: its trainer and its settings, on tiny sizes."""
+"""Scale a recipe down to what a CPU trains in a minute: its trainer and settings with tiny sizes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from npu_rl.recipes.schema_model_and_data import Data, Model, Reward
 from npu_rl.recipes.schema_rollout import Rollout
 from npu_rl.recipes.schema_run import Checkpoint, Cluster, Logging
 from npu_rl.recipes.schema_training import Parallel
-from npu_rl.rehearsal.model_size_keys import OF_THE_LAYERS, OF_THE_SIZE, OF_YARN
+from npu_rl.rehearsal.model_size_keys import LAYER_KEYS, SIZE_KEYS, YARN_KEYS
 
 STEPS = 60
-_BATCH, _ANSWERS, _MICRO = 8, 8, 16
-# Without the first, Megatron-core builds plain attention for MLA on this path (a `k_channels` TypeError); the
-# second needs streams, which only an accelerator has.
+_BATCH, _SAMPLES, _MICRO = 8, 8, 16
+# Without the first, Megatron-core builds standard attention for MLA here (a TypeError about `k_channels`). The second
+# needs streams, which only an accelerator has.
 MEGATRON_ON_CPU = {
     "multi_latent_attention": True,
     "moe_shared_expert_overlap": False,
@@ -26,12 +26,12 @@ MEGATRON_ON_CPU = {
 REWARD = "npu_rl_runtime/rewards/digit_share.py:compute_score"
 
 
-def scaled(recipe: Recipe, name: str) -> tuple[Recipe, list[str]]:
-    """The recipe to rehearse with, and what was changed, for people.
+def scale_recipe(recipe: Recipe, name: str) -> tuple[Recipe, list[str]]:
+    """Return the recipe for the rehearsal, and the changes as text.
 
-    Kept: the trainer, the backend, the algorithm, the losses, clipping, the optimizer's schedule, offloading,
-    adaptations and overrides. Tiny: the model, the data, the batch and the cluster; the learning rate is the one
-    the tiny model learns with. On one rank, since the sizes over ranks are what the level *layout* is for.
+    Kept are trainer, backend, algorithm, losses, clipping, the optimizer's schedule, offloading, adaptations and
+    overrides. Model, data, batch and cluster are tiny, and the learning rate is one with which the tiny model learns.
+    There is one rank; the level *layout* is about sizes over ranks.
     """
     steps = min(recipe.steps, STEPS)
     changes = {
@@ -54,11 +54,11 @@ def scaled(recipe: Recipe, name: str) -> tuple[Recipe, list[str]]:
             loader_workers=0,
             shuffle=recipe.data.shuffle,
         ),
-        "reward": Reward(function=REWARD, arguments={"digit": "7"}, goal=_goal(recipe, steps)),
+        "reward": Reward(function=REWARD, arguments={"digit": "7"}, goal=_goal(steps)),
         "rollout": Rollout(
-            # The stand-in generates either way; Megatron's workers know no `hf`.
+            # The stand-in generates in both cases; Megatron's workers don't support `hf`.
             engine="vllm" if recipe.megatron else "hf",
-            answers=_ANSWERS,
+            answers=_SAMPLES,
             temperature=1.0,
             top_k=0,
             tensor_parallel=1,
@@ -79,33 +79,32 @@ def scaled(recipe: Recipe, name: str) -> tuple[Recipe, list[str]]:
         "logging": Logging(samples=recipe.logging.samples),
         "checkpoint": Checkpoint(),
     }
-    return recipe.model_copy(update=changes), _told(recipe, steps)
+    return recipe.model_copy(update=changes), _change_lines(recipe, steps)
 
 
 def _transformer(recipe: Recipe) -> dict[str, Any]:
     if not recipe.megatron:
         return {}
-    kept = {name: value for name, value in recipe.actor.transformer.items() if name not in OF_THE_SIZE}
+    kept = {name: value for name, value in recipe.actor.transformer.items() if name not in SIZE_KEYS}
     return {**kept, **MEGATRON_ON_CPU}
 
 
-def _goal(recipe: Recipe, steps: int) -> float | None:
-    """A reward that a healthy stack has passed by then: 0.9 after 60 steps, none in a shorter rehearsal."""
-    del recipe
+def _goal(steps: int) -> float | None:
+    """Return the reward that a working stack exceeds: 0.9 after 60 steps, None for a shorter rehearsal."""
     return 0.9 if steps >= STEPS else None
 
 
-def _told(recipe: Recipe, steps: int) -> list[str]:
-    said = [
+def _change_lines(recipe: Recipe, steps: int) -> list[str]:
+    lines = [
         f"model: a random DeepSeek-V3 of 170,000 weights for {recipe.model.path or recipe.model.make}",
-        f"data: {_BATCH} small sums a step, {_ANSWERS} responses of 16 tokens each",
+        f"data: {_BATCH} small sums a step, {_SAMPLES} responses of 16 tokens each",
         "reward: the share of one digit in the response, which a random model can learn",
         f"cluster: one rank for {recipe.cluster.world}",
         f"steps: {steps} of {recipe.steps}, at a learning rate of 0.003 for {recipe.optimizer.lr:g}",
     ]
-    left_out = sorted((OF_THE_LAYERS | OF_YARN) & recipe.actor.transformer.keys())
+    left_out = sorted((LAYER_KEYS | YARN_KEYS) & recipe.actor.transformer.keys())
     if left_out:
-        said.append(f"left out, being about the real model's layers: {', '.join(left_out)}")
+        lines.append(f"left out, being about the real model's layers: {', '.join(left_out)}")
     if recipe.rollout.engine != "hf":
-        said.append(f"rollout: transformers, with weights of its own, for {recipe.rollout.engine}")
-    return said
+        lines.append(f"rollout: transformers, with weights of its own, for {recipe.rollout.engine}")
+    return lines

@@ -1,4 +1,4 @@
-"""A recipe scaled down for the level *rollout*: two ranks, vLLM's engine, a model that half knows small sums."""
+"""Scale a recipe down for the level *rollout*: two ranks, vLLM's engine, and a model half trained on small sums."""
 
 from __future__ import annotations
 
@@ -8,34 +8,32 @@ from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.schema_model_and_data import Data, Model, Reward
 from npu_rl.recipes.schema_run import Checkpoint, Cluster, Logging
 from npu_rl.recipes.schema_training import Parallel
-from npu_rl.rehearsal.model_size_keys import OF_THE_LAYERS
+from npu_rl.rehearsal.model_size_keys import LAYER_KEYS
 from npu_rl.rehearsal.scale_recipe import MEGATRON_ON_CPU
 
 Case = Literal["expert", "pipeline"]
 CASES: tuple[Case, ...] = ("expert", "pipeline")
-"""How the two ranks train: experts over both of them, or one stage each. vLLM's experts are over both each time."""
+"""Parallelism of the two training ranks: experts over both, or one stage each. vLLM's experts are over both."""
 
 RANKS = 2
 STEPS = 16
-_BATCH, _ANSWERS, _MICRO = 16, 8, 16
-_PROMPT, _ANSWER = 32, 12  # tokens
-_RATE, _WARMUP = 2e-3, 4  # steps; at full rate from the first on, Adam undoes what the model was taught
-_CACHE = {
-    "block_size": 16,
-    "num_gpu_blocks_override": 256,
-}  # 4096 tokens; else a CPU gets 1 GiB, made at every step
+_BATCH, _SAMPLES, _MICRO = 16, 8, 16
+_PROMPT, _LENGTH = 32, 12  # tokens of a prompt and a response
+_RATE, _WARMUP = 2e-3, 4  # warm-up steps; without them, Adam undoes what the model has learnt before
+# 4096 tokens; by default a CPU's cache has 1 GiB, which is allocated anew at every step.
+_CACHE = {"block_size": 16, "num_gpu_blocks_override": 256}
 GOAL = 0.7
-"""Mean accuracy of the last steps; the model begins near 0.5."""
+"""Mean accuracy of the last steps that is required; the model starts near 0.5."""
 _DEEPSCALER = "npu_rl_runtime/rewards/deepscaler.py"
 ACCURACY_SHARE = 0.67
-"""The most that a response of the sums gets where its format counts too: it is a box and nothing else."""
+"""Highest reward of a response if its format counts too, since it is only a box."""
 
 
-def scaled_rollout(recipe: Recipe, name: str, case: Case) -> tuple[Recipe, list[str]]:
-    """The recipe to rehearse with, without its checkpoint, and what was changed, for people.
+def scale_for_rollout(recipe: Recipe, name: str, case: Case) -> tuple[Recipe, list[str]]:
+    """Return the recipe for the rehearsal, without its checkpoint, and the changes as text.
 
-    Kept besides what the level *train* keeps: the engine and its arguments, freeing its memory, chunked prefill, the
-    kinds of offloading, YaRN, the checkpoint's way into the actor, and the reward, if it is one of `deepscaler`.
+    Beyond what the level *train* keeps, it keeps the engine and its arguments, freeing its memory, chunked prefill,
+    the kinds of offloading, YaRN, loading a checkpoint into the actor, and a reward of `deepscaler`.
     """
     steps = min(recipe.steps, STEPS)
     changes = {
@@ -45,10 +43,10 @@ def scaled_rollout(recipe: Recipe, name: str, case: Case) -> tuple[Recipe, list[
         "model": Model(make="tiny-deepseek-v3-sums", remove_padding=False, load_weights=True),
         "data": Data(
             make="boxed-sums",
-            rows=_BATCH,  # the same sums at each step: with others each time, their difficulty hid what was learned
+            rows=_BATCH,  # the same sums at each step; with different ones, their difficulty hid the progress
             batch=_BATCH,
             prompt_length=_PROMPT,
-            response_length=_ANSWER,
+            response_length=_LENGTH,
             filter_overlong=False,
             loader_workers=0,
             shuffle=recipe.data.shuffle,
@@ -56,11 +54,11 @@ def scaled_rollout(recipe: Recipe, name: str, case: Case) -> tuple[Recipe, list[
         "reward": _reward(recipe, steps),
         "rollout": recipe.rollout.model_copy(
             update={
-                "answers": _ANSWERS,
+                "answers": _SAMPLES,
                 "temperature": 1.0,  # vLLM 0.9.1 reports log probabilities without the temperature
                 "tensor_parallel": 1,
                 "log_prob_micro_batch": _MICRO,
-                # Below the longest sequence, so that prompts come in pieces; and fewer at once than a rank has.
+                # Below the longest sequence, so that prompts are chunked, and below the number of a rank's sequences.
                 "max_batched_tokens": _PROMPT,
                 "max_sequences": _PROMPT,
                 "max_length": None,
@@ -87,11 +85,11 @@ def scaled_rollout(recipe: Recipe, name: str, case: Case) -> tuple[Recipe, list[
         "logging": Logging(samples=recipe.logging.samples),
         "checkpoint": Checkpoint(),
     }
-    return recipe.model_copy(update=changes), _told(recipe, steps, case)
+    return recipe.model_copy(update=changes), _change_lines(recipe, steps, case)
 
 
 def _reward(recipe: Recipe, steps: int) -> Reward:
-    """The recipe's own where it scores the data source of the sums; else the trainer's for that source."""
+    """Return the recipe's reward if it can score the sums' data source, else the trainer's reward for that source."""
     reward = recipe.reward if _scores_the_sums(recipe.reward) else Reward()
     best = ACCURACY_SHARE if reward.arguments.get("variant") == "format" else 1.0
     return reward.model_copy(update={"goal": GOAL * best if steps >= STEPS else None})
@@ -106,15 +104,15 @@ def _sizes(case: Case) -> dict[str, int]:
 
 
 def _transformer(recipe: Recipe) -> dict[str, Any]:
-    kept = {name: value for name, value in recipe.actor.transformer.items() if name not in OF_THE_LAYERS}
+    kept = {name: value for name, value in recipe.actor.transformer.items() if name not in LAYER_KEYS}
     return {**kept, **MEGATRON_ON_CPU}
 
 
-def _told(recipe: Recipe, steps: int, case: Case) -> list[str]:
+def _change_lines(recipe: Recipe, steps: int, case: Case) -> list[str]:
     world = recipe.cluster.world
     return [
         f"model: a DeepSeek-V3 of 170,000 weights with YaRN, half taught small sums, for {recipe.model.path}",
-        f"data: {_BATCH} sums up to five, the same at each step, {_ANSWERS} responses of at most {_ANSWER} tokens each",
+        f"data: {_BATCH} sums up to five, the same at each step, {_SAMPLES} responses of at most {_LENGTH} tokens each",
         f"cluster: {RANKS} ranks for {world}: {case} parallel {RANKS} in training, vLLM's experts over both",
         f"steps: {steps} of {recipe.steps}, at a learning rate of {_RATE:g} for {recipe.optimizer.lr:g}",
         f"vLLM: {_PROMPT} tokens a pass, eager",

@@ -1,4 +1,4 @@
-"""Which modules a package of the tree has, by its files alone: nothing is imported."""
+"""The modules of a tree's packages, found by their files without importing them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from npu_rl.errors import NpuRlError
 
 
 def modules_of(code: Path, packages: Sequence[str]) -> list[str]:
-    """Dotted names of every Python module under `packages` (dotted themselves) in the tree `code`, sorted.
+    """Return the dotted names of all Python modules in some packages, sorted.
 
-    Folders without `__init__.py` count too: Python imports them as namespaces. Files and folders whose names are no
-    identifiers can't be imported and are left out. Raises NpuRlError if the tree has no such package.
+    Folders without `__init__.py` count too, since Python imports them as namespace packages. Names that are not
+    identifiers can't be imported and are left out.
+
+    Raises:
+        NpuRlError: If the tree lacks a package.
     """
     found: set[str] = set()
     for package in packages:
         base = code.joinpath(*package.split("."))
         if base.is_dir():
-            found.update(_below(base, package))
+            found.update(_modules_below(base, package))
         elif base.with_suffix(".py").is_file():
             found.add(package)
         else:
@@ -31,7 +34,7 @@ def modules_of(code: Path, packages: Sequence[str]) -> list[str]:
     return sorted(found)
 
 
-def _below(base: Path, package: str) -> Iterator[str]:
+def _modules_below(base: Path, package: str) -> Iterator[str]:
     for folder, folders, files in os.walk(base):
         folders[:] = [name for name in folders if name.isidentifier() and name != "__pycache__"]
         inner = [package, *Path(folder).relative_to(base).parts]

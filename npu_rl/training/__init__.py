@@ -1,4 +1,4 @@
-"""Training: the run, its record, what is told about it while it lasts, and the rehearsal.
+"""Training: one run of a recipe, its processes, its record and its monitoring.
 
-Nothing in here imports torch or Ray: they live in the training interpreter, which is another process.
+No module here imports torch or Ray; they are in the training interpreter, which runs in other processes.
 """

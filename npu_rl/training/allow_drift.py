@@ -1,4 +1,4 @@
-"""`--allow-drift`: a workspace that is not as locked is run; the record has the difference, the run is unproven."""
+"""`--allow-drift`: run a workspace that is not as locked, and record the difference; the run is unproven."""
 
 from __future__ import annotations
 
@@ -15,16 +15,23 @@ from npu_rl.verification.diff import patches_of, place_in_tree
 from npu_rl.verification.verify import Drift, Report
 from npu_rl.workspace.layout import Layout
 
-PATCH, LIST = "drift.patch", "drift.json"
+PATCH_FILE, LIST_FILE = "drift.patch", "drift.json"
 
-_LARGEST = 1 << 20  # bytes of a file that is in the patch; of a larger one the list has size and SHA-256
-_ALL = 16 << 20  # bytes of all of them
-_JUDGES = (".npu-rl/lock.json", ".npu-rl/receipt.json")  # what the rest is held against
+_FILE_LIMIT = 1 << 20  # bytes; of larger files drift.json has size and SHA-256, and drift.patch has nothing
+_PATCH_LIMIT = 16 << 20  # bytes of all files in drift.patch
+_REFERENCE_FILES = (".npu-rl/lock.json", ".npu-rl/receipt.json")  # what all other files are compared with
 
 
 @dataclasses.dataclass(frozen=True)
-class Different:
-    """A place that is not as locked. in_patch: the patch shows it. size, sha256: of what is there; None for no file."""
+class DriftedFile:
+    """A path of the workspace that is not as locked.
+
+    Attributes:
+        kind: The kind of drift, such as "modified".
+        size: Bytes of the file; None if there is no regular file.
+        sha256: Digest of the file; None if there is no regular file.
+        in_patch: Whether drift.patch has it.
+    """
 
     path: str
     kind: str
@@ -36,27 +43,31 @@ class Different:
 
 @dataclasses.dataclass(frozen=True)
 class AllowedDrift:
-    """The difference that a person allowed, and why. patch: in git's format; empty if nothing of it has such a form."""
+    """The difference that the user allowed, and why.
+
+    Attributes:
+        patch: Their difference in git's format; may be empty.
+    """
 
     reason: str
-    places: tuple[Different, ...]
+    places: tuple[DriftedFile, ...]
     patch: bytes = dataclasses.field(repr=False)
 
     def to_json(self) -> dict[str, object]:
-        """As run.json and the reports have it; the places are in drift.json."""
+        """Return the reason and the number of files, as in run.json and reports; the paths are in drift.json."""
         return {"reason": self.reason, "files": len(self.places)}
 
     def write(self, folder: Path) -> tuple[str, ...]:
         """Write drift.json and drift.patch, and return their names."""
         write_json(
-            folder / LIST, {"reason": self.reason, "files": list(map(dataclasses.asdict, self.places))}
+            folder / LIST_FILE, {"reason": self.reason, "files": list(map(dataclasses.asdict, self.places))}
         )
-        write_private(folder / PATCH, self.patch)
-        return LIST, PATCH
+        write_private(folder / PATCH_FILE, self.patch)
+        return LIST_FILE, PATCH_FILE
 
 
-def reason_of(text: str) -> str:
-    """The reason a person gives, in one line. Raises UsageError if there is none."""
+def parse_reason(text: str) -> str:
+    """Return the user's reason as one printable line. Raises UsageError if nothing is left of it."""
     reason = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     if not reason:
         raise UsageError(
@@ -67,58 +78,59 @@ def reason_of(text: str) -> str:
     return reason
 
 
-def allow(layout: Layout, report: Report, reason: str, tell: Callable[[str], None]) -> AllowedDrift:
-    """What differs, for the record. Raises WorkspaceError for what a person can't allow, or if it can't be shown."""
-    if judges := [drift.path for drift in report.drift if drift.path in _JUDGES]:
+def allowed_drift(layout: Layout, report: Report, reason: str, notify: Callable[[str], None]) -> AllowedDrift:
+    """Return the difference for the record. Raises WorkspaceError if lock or receipt differ, or it can't be shown."""
+    if changed_references := [drift.path for drift in report.drift if drift.path in _REFERENCE_FILES]:
         raise WorkspaceError(
             "The workspace can't be judged, and --allow-drift can't change that",
-            where=str(layout.root / judges[0]),
+            where=str(layout.root / changed_references[0]),
             why="It lists what the files have to be, and is not as setup wrote it.",
             hint="Set the workspace up again: npu-rl setup --manifest NAME --workspace DIR",
         )
-    found = {drift.path: _look(layout.root, drift) for drift in report.drift}
-    shown = _small(found[drift.path] for drift in report.drift if place_in_tree(drift, report))
-    patch = b"".join(patches_of(layout, report, _nobody, only=shown))
+    found = {drift.path: _describe(layout.root, drift) for drift in report.drift}
+    shown = _paths_for_patch(found[drift.path] for drift in report.drift if place_in_tree(drift, report))
+    patch = b"".join(patches_of(layout, report, _ignore, only=shown))
     places = [dataclasses.replace(place, in_patch=place.path in shown) for place in found.values()]
     left_out = sum(not place.in_patch for place in places)
     if left_out:
-        tell(
-            f"{left_out} of {len(places)} differing files are not in {PATCH}: {LIST} has their size and SHA-256."
+        notify(
+            f"{left_out} of {len(places)} differing files are not in {PATCH_FILE}: "
+            f"{LIST_FILE} has their size and SHA-256."
         )
     return AllowedDrift(reason, tuple(places), patch)
 
 
-def _nobody(message: str) -> None:
-    del message  # drift.json says what the patch does not show
+def _ignore(message: str) -> None:
+    del message  # drift.json lists what the patch lacks
 
 
-def _look(root: Path, drift: Drift) -> Different:
+def _describe(root: Path, drift: Drift) -> DriftedFile:
     path = root / drift.path
     size, digest = None, None
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
-        pass  # missing, a link, or not to be read
+        pass  # missing, a link, or unreadable
     else:
         with os.fdopen(handle, "rb") as file:
             status = os.fstat(file.fileno())
             if stat.S_ISREG(status.st_mode):
                 size, digest = status.st_size, _sha256(file.read)
-    return Different(drift.path, drift.kind, drift.component, size, digest, in_patch=False)
+    return DriftedFile(drift.path, drift.kind, drift.component, size, digest, in_patch=False)
 
 
 def _sha256(read: Callable[[int], bytes]) -> str:
     digest = hashlib.sha256()
-    while chunk := read(_LARGEST):
+    while chunk := read(_FILE_LIMIT):
         digest.update(chunk)
     return digest.hexdigest()
 
 
-def _small(places: Iterable[Different]) -> frozenset[str]:
-    """Paths of what the patch shows: of small files, the smallest first, as many as there is room for."""
+def _paths_for_patch(places: Iterable[DriftedFile]) -> frozenset[str]:
+    """Return the paths of small files that fit into drift.patch, the smallest first."""
     total, paths = 0, set()
     for place in sorted(set(places), key=lambda place: (place.size or 0, place.path)):
         total += place.size or 0
-        if (place.size or 0) <= _LARGEST and total <= _ALL:
+        if (place.size or 0) <= _FILE_LIMIT and total <= _PATCH_LIMIT:
             paths.add(place.path)
     return frozenset(paths)

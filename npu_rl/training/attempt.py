@@ -32,7 +32,7 @@ class Attempt:
     first_step: int | None = None
     last_step: int | None = None
     secrets: Secrets = field(default=Secrets(), repr=False, compare=False)
-    _held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, repr=False, compare=False)
+    _run_lock: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, repr=False, compare=False)
 
     @property
     def driver_log(self) -> Path:
@@ -82,7 +82,7 @@ class Attempt:
         with disk_errors(self.alarms), open(self.alarms, "ab", opener=private) as file:
             file.write(line.encode())
 
-    def hide(self, secrets: Secrets | None = None) -> None:
+    def mask_secrets(self, secrets: Secrets | None = None) -> None:
         """Mask the secrets in the files of the driver and its workers. The driver must have exited.
 
         Args:
@@ -94,7 +94,7 @@ class Attempt:
     def close(self, outcome: str, code: int | None, *, signal: int | None = None) -> None:
         """Mask the secrets, then record the outcome even if that fails, such as on a full disk."""
         try:
-            self.hide()
+            self.mask_secrets()
         finally:
             self.end(outcome, code, signal=signal)
 
@@ -129,7 +129,7 @@ class Attempt:
                 name = {} if signal is None else {"signal": Signals(signal).name}
                 write_json(self.folder / "end.json", {**self._end(), **name, "ended": now(ended)})
         finally:
-            self._held.close()
+            self._run_lock.close()
 
     def _end(self) -> dict[str, Any]:
         return {
@@ -156,7 +156,7 @@ def _attempt(folder: Path, number: int) -> Attempt:
 
 
 def dump(value: object) -> str:
-    """JSON for people and programs."""
+    """Return a value as indented JSON."""
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 

@@ -87,7 +87,7 @@ def attempt_once(
         finally:
             # An exited driver may have left workers; a running one is terminated first.
             killed = stop(child, run_id, grace) if child.poll() is None or processes_of(run_id) else []
-            follower.look()
+            follower.read_new_lines()
             keep_worker_logs(ray, attempt.workers)
             fetch_worker_logs(attempt, argv[0], environment)
     ended.killed = killed
@@ -118,7 +118,7 @@ class _Follower:
         """Follow the log until the driver has exited, a signal came, or an alarm was fatal."""
         while True:
             running = child.poll() is None
-            self.look()
+            self.read_new_lines()
             fatal = next((alarm for alarm in self.alarms if alarm.fatal), None)
             if received:
                 self._screen.stage("stopping the run's processes")
@@ -128,7 +128,7 @@ class _Follower:
             self._note(self._watch.tick(time.monotonic()))
             time.sleep(_PAUSE)
 
-    def look(self) -> None:
+    def read_new_lines(self) -> None:
         """Read the lines added to the log since the last call."""
         for line in self._tail.lines():
             found = parse_line(line)

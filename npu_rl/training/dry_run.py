@@ -1,4 +1,4 @@
-"""`--dry-run`: the resolved recipe, the composed configuration and scripts one could run by hand."""
+"""`--dry-run`: the resolved recipe, the composed configuration, and scripts that run it by hand."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from npu_rl.training.prepare import Prepared
 
 
-MORE_FILES = (
+RAISE_FILE_LIMIT = (
     "# Each rank of 256 opens over 1,000 sockets; often a process may have 1,024. As the published recipe sets it.",
     "most=$(ulimit -Hn)",
     'if [ "$most" = unlimited ] || [ "$most" -gt 32768 ]; then most=32768; fi',
@@ -35,16 +35,20 @@ MORE_FILES = (
 
 
 @dataclass(frozen=True)
-class Written:
-    """folder: where it was written. files: their names. command: what would be run, as a shell would take it."""
+class DryRun:
+    """What a dry run wrote.
+
+    Attributes:
+        command: The trainer's command, quoted for a shell, with secrets masked.
+    """
 
     folder: Path
     files: tuple[str, ...]
     command: str
 
 
-def write(runs: Path, prepared: Prepared, command: Command, composed: Mapping[str, object]) -> Written:
-    """Write runs/NAME.dry-run/ in place of an earlier one, without secrets. The run itself is not started."""
+def write(runs: Path, prepared: Prepared, command: Command, composed: Mapping[str, object]) -> DryRun:
+    """Write runs/NAME.dry-run/, in place of an earlier one and without secrets, and start nothing."""
     folder = runs / f"{prepared.recipe.name}.dry-run"
     known = prepared.secrets(os.environ)
     argv = [known.mask(masked_argument(argument)) for argument in command.argv]
@@ -53,7 +57,9 @@ def write(runs: Path, prepared: Prepared, command: Command, composed: Mapping[st
         "composed.json": dump(masked_data(composed, known=known)),
         "command.json": dump(argv),
         "environment.sh": environment_script(command, known),
-        "run.sh": run_script(command, known, _without_head(prepared.recipe) + _make_first(runs, prepared)),
+        "run.sh": run_script(
+            command, known, _refuse_without_address(prepared.recipe) + _make_tiny_model(runs, prepared)
+        ),
         **ray_scripts(prepared.recipe, command, known),
     }
     with disk_errors(folder):
@@ -63,16 +69,16 @@ def write(runs: Path, prepared: Prepared, command: Command, composed: Mapping[st
             write_private(folder / name, text.encode())
             if name.endswith(".sh"):
                 (folder / name).chmod(0o700)
-    return Written(folder, tuple(files), shlex.join(argv))
+    return DryRun(folder, tuple(files), shlex.join(argv))
 
 
 def environment_script(command: Command, known: Secrets) -> str:
-    """The environment of the recipe's processes, for work by hand; of no run, and none that Ray needs to start."""
+    """Return a script that sets the variables of the recipe's processes, except those of one run or of Ray itself."""
     paths = shlex.quote(os.pathsep.join(command.paths))
     shared = {name: value for name, value in command.shared.items() if name not in PER_NODE_VARIABLES}
     lines = [
         "# Source this file (any POSIX shell) after CANN's set_env.sh: the variables of the recipe's processes.",
-        *_exports(shared, known),
+        *_export_lines(shared, known),
         f'case ":${{PYTHONPATH:-}}:" in *:{paths}:*) ;;',
         f'*) export PYTHONPATH={paths}"${{PYTHONPATH:+:$PYTHONPATH}}" ;; esac',
     ]
@@ -80,71 +86,79 @@ def environment_script(command: Command, known: Secrets) -> str:
 
 
 def run_script(command: Command, known: Secrets, before: str = "") -> str:
-    """The driver, on the head node only. before: lines of shell that come first."""
+    """Return the script that runs the driver, on the head node only; `before` is shell commands to run first."""
     lines = [
         "#!/bin/bash",
         "set -eu",
         '. "$(dirname "$0")/environment.sh"',
-        *_exports({**command.own, **command.driver}, known),
+        *_export_lines({**command.own, **command.driver}, known),
         *([before] if before else []),
         'mkdir -p "$NPU_RL_USAGE"',
-        "exec " + " \\\n  ".join(word(argument, known) for argument in command.argv),
+        "exec " + " \\\n  ".join(quote_argument(argument, known) for argument in command.argv),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _exports(variables: Mapping[str, str], known: Secrets) -> list[str]:
-    return [export(name, value, known) for name, value in variables.items()]
+def _export_lines(variables: Mapping[str, str], known: Secrets) -> list[str]:
+    return [export_line(name, value, known) for name, value in variables.items()]
 
 
-def lacks_head(recipe: Recipe) -> bool:
-    """Whether it needs a Ray on several machines and says nothing of where its head is."""
+def lacks_cluster_address(recipe: Recipe) -> bool:
+    """Return whether the recipe needs a Ray on several machines and has no address of its head."""
     return recipe.cluster.nodes > 1 and not recipe.cluster.address
 
 
-def _without_head(recipe: Recipe) -> str:
-    """A run by hand would start a Ray of its own on this machine, and wait for the others' dies for good."""
-    if not lacks_head(recipe):
+def _refuse_without_address(recipe: Recipe) -> str:
+    """Return shell commands that end the script if the recipe lacks the address of Ray's head.
+
+    Without it, the driver would start a Ray on this machine alone, and wait for the other machines' devices forever.
+    """
+    if not lacks_cluster_address(recipe):
         return ""
-    said = f"{recipe.name} needs {recipe.cluster.nodes} machines: repeat --dry-run with cluster.address=HOST:PORT"
-    return f"echo {shlex.quote(said)} >&2\nexit 2\n"
+    message = f"{recipe.name} needs {recipe.cluster.nodes} machines: repeat --dry-run with cluster.address=HOST:PORT"
+    return f"echo {shlex.quote(message)} >&2\nexit 2\n"
 
 
-def _make_first(runs: Path, prepared: Prepared) -> str:
-    """What makes the recipe's model and data as `train` does, where it asks for that and they are not there."""
+def _make_tiny_model(runs: Path, prepared: Prepared) -> str:
+    """Return shell commands that make the recipe's tiny model and data as `train` does, unless they exist."""
     if not tiny_model.is_needed(prepared.recipe):
         return ""
-    folder = shlex.quote(str(tiny_model.place(runs, prepared.recipe, prepared.interpreter)))
-    staging = tiny_model.maker(prepared.interpreter, prepared.recipe, "{}")
-    words = " ".join('"$made.part"' if word == "{}" else shlex.quote(word) for word in staging)
-    own = " ".join(f"{name}={shlex.quote(value)}" for name, value in tiny_model.MAKERS_OWN.items())
+    folder = shlex.quote(str(tiny_model.model_folder(runs, prepared.recipe, prepared.interpreter)))
+    staging = tiny_model.maker_command(prepared.interpreter, prepared.recipe, "{}")
+    command = " ".join('"$made.part"' if word == "{}" else shlex.quote(word) for word in staging)
+    own = " ".join(f"{name}={shlex.quote(value)}" for name, value in tiny_model.MAKER_ENVIRONMENT.items())
     return (
         f"made={folder}\n"
         'if [ ! -d "$made" ]; then\n'
         '  rm -rf "$made.part" && mkdir -p "$made.part"\n'
-        f"  {own} {words}\n"
+        f"  {own} {command}\n"
         '  mv "$made.part" "$made"\n'
         "fi"
     )
 
 
 def ray_scripts(recipe: Recipe, command: Command, known: Secrets) -> dict[str, str]:
-    """`ray start` for the head and for the others, where the recipe names a head. Source: verl's multi-node guide.
+    """Return the scripts that start Ray on the head and on the other nodes, if the recipe has the head's address.
 
-    What the workers of a run need travels with the run, so a cluster's own environment holds Ray's variables only.
+    They set only Ray's own variables: a run brings the environment of its workers along. Source: verl's multi-node
+    guide.
     """
     if not recipe.cluster.address:
         return {}
     host, port = split_address(recipe.cluster.address)
     ray = [command.python, "-m", "ray.scripts.scripts", "start"]
-    offers = [f"--{name.replace('_', '-')}={_text(value)}" for name, value in node_resources(recipe).items()]
+    offers = [
+        f"--{name.replace('_', '-')}={_option_text(value)}" for name, value in node_resources(recipe).items()
+    ]
     head = [*ray, "--head", f"--port={port}", *offers]
     worker = [*ray, f"--address={recipe.cluster.address}", *offers]
     begin = [
         "#!/bin/bash",
         "set -eu",
-        *MORE_FILES,
-        *_exports({name: value for name, value in command.shared.items() if name.startswith("RAY_")}, known),
+        *RAISE_FILE_LIMIT,
+        *_export_lines(
+            {name: value for name, value in command.shared.items() if name.startswith("RAY_")}, known
+        ),
     ]
     scripts = {
         "head.sh": [
@@ -161,7 +175,7 @@ def ray_scripts(recipe: Recipe, command: Command, known: Secrets) -> dict[str, s
 
 
 def _own_address(host: str | None) -> str:
-    """The node's own address: what the script is told, else `host` if that is an IP, else Ray's choice."""
+    """Return the option with the node's address: the script's argument, else `host` if it is an IP, else none."""
     try:
         ipaddress.ip_address(host or "")
     except ValueError:
@@ -169,24 +183,24 @@ def _own_address(host: str | None) -> str:
     return f'--node-ip-address="${{1:-{host}}}"'
 
 
-def _text(value: object) -> str:
+def _option_text(value: object) -> str:
     return str(value) if isinstance(value, int) else json.dumps(value)
 
 
-_MISSING = "a secret, which npu-rl does not write: set this variable in the shell"
+_SECRET_MESSAGE = "a secret, which npu-rl does not write: set this variable in the shell"
 
 
-def export(name: str, value: str, known: Secrets) -> str:
-    """The line that sets a variable; a secret is taken from the shell, and the script ends if it is not there."""
+def export_line(name: str, value: str, known: Secrets) -> str:
+    """Return the line that sets a variable; a secret has to be set in the shell, or the script ends."""
     if masked_value(name, known.mask(value)) == value:
         return f"export {name}={shlex.quote(value)}"
-    return f'export {name}="${{{name}:?{_MISSING}}}"'
+    return f'export {name}="${{{name}:?{_SECRET_MESSAGE}}}"'
 
 
-def word(argument: str, known: Secrets) -> str:
-    """An argument of a command. For KEY=VALUE with a secret the value is a variable named after the key."""
+def quote_argument(argument: str, known: Secrets) -> str:
+    """Return an argument, quoted for a shell; in KEY=VALUE with a secret, VALUE is a variable named after KEY."""
     if masked_argument(known.mask(argument)) == argument:
         return shlex.quote(argument)
     key, equals, _ = argument.partition("=")
     variable = re.sub(r"[^A-Z0-9]+", "_", key.upper()).strip("_") or "SECRET"
-    return f'{shlex.quote(key + equals) if equals else ""}"${{{variable}:?{_MISSING}}}"'
+    return f'{shlex.quote(key + equals) if equals else ""}"${{{variable}:?{_SECRET_MESSAGE}}}"'

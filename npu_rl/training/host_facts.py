@@ -1,4 +1,4 @@
-"""Facts of this machine for the run record. Reads files only: no tool of a vendor is run."""
+"""Facts of this machine for the run record, read from files without running a vendor's tools."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ _DEVICE = re.compile(r"davinci[0-9]+")
 
 
 def facts(root: Path = Path("/")) -> dict[str, Any]:
-    """What a reader of the record wants to know of the machine. Sizes in bytes; None: not known.
+    """Return the facts of this machine, sizes in bytes; None for what is not known.
 
-    root: where the machine's files lie; NPUs, limits and the distribution are read below it.
+    Args:
+        root: Folder below which NPUs, limits and the distribution are read.
     """
     return {
         "hostname": socket.gethostname(),
@@ -33,7 +34,7 @@ def facts(root: Path = Path("/")) -> dict[str, Any]:
 
 
 def npus(root: Path = Path("/")) -> int:
-    """How many NPU dies this machine shows: the files /dev/davinciN."""
+    """Return the number of NPU devices of this machine: the files /dev/davinciN."""
     try:
         return sum(1 for entry in (root / "dev").iterdir() if _DEVICE.fullmatch(entry.name))
     except OSError:
@@ -41,36 +42,36 @@ def npus(root: Path = Path("/")) -> int:
 
 
 def cpus() -> int:
-    """The CPUs this process may use, which in a container can be fewer than the machine has."""
+    """Return the number of CPUs that this process may use; in a container they can be fewer than the machine's."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def memory() -> int:
-    """The machine's memory in bytes, whatever a container may use of it."""
+    """Return the machine's memory in bytes, regardless of a container's limit."""
     from psutil import virtual_memory  # 30 ms, and most commands don't ask
 
     return int(virtual_memory().total)
 
 
 def memory_limit(root: Path = Path("/")) -> int | None:
-    """What a container may use of it, in bytes; None without a limit (cgroup v2, then v1)."""
+    """Return a container's memory limit in bytes, or None if there is none (cgroup v2, then v1)."""
     for name in ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        text = _text(root / name).strip()
+        text = _read_text(root / name).strip()
         if text.isascii() and text.isdigit() and int(text) < 1 << 60:  # v1 writes a huge number for "none"
             return int(text)
     return None
 
 
 def usable_memory(root: Path = Path("/")) -> int:
-    """What a run may use of this machine's memory, in bytes: a container's limit, if it is less."""
+    """Return the memory that a run may use, in bytes: the machine's, or a container's limit if it is lower."""
     limit = memory_limit(root)
     return memory() if limit is None else min(memory(), limit)
 
 
 def free_disk(folder: Path) -> int | None:
-    """Bytes that are free where `folder` is, or will be, written; None if nobody can say."""
+    """Return the free bytes of the disk on which `folder` is or will be created; None if not known."""
     for place in (folder, *folder.absolute().parents):
         try:
             return shutil.disk_usage(place).free
@@ -82,11 +83,11 @@ def free_disk(folder: Path) -> int | None:
 
 
 def _distribution(root: Path) -> str | None:
-    found = re.search(r'^PRETTY_NAME="?([^"\n]+)', _text(root / "etc/os-release"), re.MULTILINE)
+    found = re.search(r'^PRETTY_NAME="?([^"\n]+)', _read_text(root / "etc/os-release"), re.MULTILINE)
     return found[1] if found else None
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 from npu_rl.errors import HostError, RecipeError
 from npu_rl.standins import INJECTED
 
-Run = Callable[[Sequence[str], Mapping[str, str]], tuple[int, str, str]]
-"""Runs an argument list with an environment: (exit code, stdout, stderr)."""
+RunCommand = Callable[[Sequence[str], Mapping[str, str]], tuple[int, str, str]]
+"""Run an argument list with an environment; return exit code, stdout and stderr."""
 
 _CHILD = INJECTED / "npu_rl_rehearsal_compose.py"
 _MARK = "npu-rl-composed:"
@@ -21,9 +21,12 @@ _NOISE = ("full_key:", "object_type=", "reference_type=", "See https://hydra.cc"
 
 @dataclass(frozen=True)
 class ComposedConfig:
-    """config: plain data, references to other keys resolved. unresolved: key -> why it has no value yet.
+    """A composed configuration.
 
-    A value of the environment (`oc.env`) that isn't set here stays as text, and is not listed.
+    Attributes:
+        config: Plain data, with references to other keys resolved. References to environment variables that are not
+            set (`oc.env`) stay as text.
+        unresolved: Keys without a value yet, and why.
     """
 
     config: Mapping[str, Any]
@@ -31,51 +34,56 @@ class ComposedConfig:
 
 
 def compose(
-    overrides: Sequence[str], folder: Path, config: str, python: str, env: Mapping[str, str], run: Run
+    overrides: Sequence[str], folder: Path, config: str, python: str, env: Mapping[str, str], run: RunCommand
 ) -> ComposedConfig:
-    """Compose `config` from the files in `folder` with `overrides` (`key=value`, `+key=value`).
+    """Compose a configuration with the trainer's Hydra.
 
-    python: the training interpreter. env: its environment. Raises RecipeError with Hydra's message if it refuses
-    one of them, HostError if the interpreter has no Hydra or does not run.
+    Args:
+        overrides: Arguments such as `key=value` and `+key=value`.
+        config: Name of the configuration, whose files are in `folder`.
+
+    Raises:
+        RecipeError: If Hydra refuses an override, with its message.
+        HostError: If the interpreter can't be run or has no Hydra.
     """
     request = {"folder": str(folder), "config": config, "overrides": list(overrides)}
     code, out, err = run([python, "-B", str(_CHILD), json.dumps(request)], env)
-    answers = [line[len(_MARK) :] for line in out.splitlines() if line.startswith(_MARK)]
-    if code != 0 or not answers:
+    results = [line[len(_MARK) :] for line in out.splitlines() if line.startswith(_MARK)]
+    if code != 0 or not results:
         raise HostError(
             "The training interpreter could not compose the configuration",
             where=python,
             why="\n".join((err.strip() or out.strip() or f"exit code {code}").splitlines()[-8:]),
         )
-    answer = json.loads(answers[-1])
-    if "missing" in answer:
+    result = json.loads(results[-1])
+    if "missing" in result:
         raise HostError(
-            f"The training interpreter has no {answer['missing']}",
+            f"The training interpreter has no {result['missing']}",
             where=python,
             hint="name an interpreter that has the manifest's requirements: --python PATH",
         )
-    if "refused" in answer:
-        _refuse(answer["refused"], answer["message"], overrides, folder / config)
-    return ComposedConfig(answer["config"], answer["unresolved"])
+    if "refused" in result:
+        _raise_refusal(result["refused"], result["message"], overrides, folder / config)
+    return ComposedConfig(result["config"], result["unresolved"])
 
 
-def _refuse(kind: str, message: str, overrides: Sequence[str], config: Path) -> NoReturn:
-    """Hydra's message without what only its authors can use."""
+def _raise_refusal(kind: str, message: str, overrides: Sequence[str], config: Path) -> NoReturn:
+    """Raise RecipeError with Hydra's message, without the lines about its internals."""
     lines = [line.strip() for line in message.splitlines()]
-    kept = [line for line in lines if line and not line.startswith(_NOISE)]
-    guilty = next((item for item in overrides if _named(item, message)), None)
+    shown = [line for line in lines if line and not line.startswith(_NOISE)]
+    guilty = next((item for item in overrides if _is_named_in(item, message)), None)
     hint = None
     if "is not in struct" in message and guilty:
         hint = "no configuration file has this key; `npu-rl recipes check` names the nearest right one"
     raise RecipeError(
         "The trainer's Hydra refuses the recipe",
         where=guilty or str(config),
-        why="\n".join(kept) or kind,
+        why="\n".join(shown) or kind,
         hint=hint,
     )
 
 
-def _named(override: str, message: str) -> bool:
+def _is_named_in(override: str, message: str) -> bool:
     key = override.partition("=")[0].lstrip("+~")
     return override in message or any(
         text in message for text in (f"'{key}'", f"'{override}'", f"'+{key}'", f"'++{key}'")

@@ -1,4 +1,4 @@
-"""The training interpreter: another Python than npu-rl's own, it may be, with torch, Ray and the rest in it."""
+"""The training interpreter, a Python that may be another than npu-rl's: its version, packages and what it lacks."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from npu_rl.training.process import run_quietly
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
-# From 3.13 on there is no wheel of ray 2.42 and numpy 1.26, and the locked verl was never run there.
+# For 3.13 and later there are no wheels of ray 2.42 and numpy 1.26, and the locked verl was never run with it.
 SUPPORTED = ((3, 10), (3, 12))
 
-# What an image for NPUs brings, in versions that fit its CANN: nothing that pip may choose or replace.
-OF_THE_IMAGE = frozenset(
+# Packages of an image for NPUs, in versions that fit its CANN; pip must not choose or replace them.
+IMAGE_PACKAGES = frozenset(
     {"torch", "torch-npu", "torchvision", "torchaudio", "torchair", "apex", "triton-ascend"}
 )
 
@@ -43,9 +43,11 @@ print(json.dumps({
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python that was looked at.
+    """A Python and its packages.
 
-    packages: name -> version, None for one that is not installed. torch_npu: its version, if it is installed.
+    Attributes:
+        packages: Version by name; None for a package that is not installed.
+        torch_npu: Version of torch_npu; None if it is not installed.
     """
 
     path: str
@@ -55,43 +57,44 @@ class Interpreter:
 
     @property
     def shown(self) -> str:
+        """Path and version, for messages."""
         return f"{self.path} (Python {'.'.join(map(str, self.version))})"
 
 
 def choose(given: str | None, receipt: Mapping[str, object]) -> str:
-    """The interpreter to use: the one given, else the one the receipt names, else the one npu-rl runs in."""
+    """Return the path of the interpreter: the given one, else the receipt's, else the one that runs npu-rl."""
     if given is not None:
         return given
     named = receipt.get("python")
     return named if isinstance(named, str) and Path(named).is_file() else sys.executable
 
 
-def look(python: str, requirements: Sequence[str]) -> Interpreter:
-    """Ask it for its version and packages. Raises HostError if it can't be run.
+def probe(python: str, requirements: Sequence[str]) -> Interpreter:
+    """Run an interpreter to find its version and the packages of the requirements. Raises HostError if it can't be run.
 
-    It is asked outside the code tree, whose dist-info folders would answer for what is not installed.
+    It is run outside the code tree, whose dist-info folders would count as installed packages.
     """
     from packaging.requirements import Requirement
 
     names = [Requirement(text).name for text in requirements]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    # -I -S would hide user site-packages, which the training itself does see.
+    # Not -I -S, which hide the user's site-packages: the training imports from them.
     finished = run_quietly([python, "-c", _PROBE, json.dumps(names)], environment, Path(os.sep), 120.0)
     try:
         if finished.code != 0:
             raise ValueError(finished.stderr.strip()[-500:] or f"exit status {finished.code}")
-        told = json.loads(finished.stdout.splitlines()[-1])
-        major, minor, micro = told["version"]
+        probed = json.loads(finished.stdout.splitlines()[-1])
+        major, minor, micro = probed["version"]
     except (ValueError, KeyError, IndexError) as error:
         raise HostError(
             f"{python} is not a Python that can be used for training",
             why=str(error),
             hint="Name one that is: --python PATH",
         ) from error
-    return Interpreter(told["executable"], (major, minor, micro), told["packages"], told["torch_npu"])
+    return Interpreter(probed["executable"], (major, minor, micro), probed["packages"], probed["torch_npu"])
 
 
-def demand(
+def require(
     interpreter: Interpreter,
     requirements: Sequence[str],
     *,
@@ -99,10 +102,16 @@ def demand(
     extra: str = "rehearsal",
     npu: bool = False,
 ) -> None:
-    """Raise HostError, with everything that is missing at once, if it can't run what is required.
+    """Check that an interpreter can run a training.
 
-    requirements: PEP 508, from the lock. A local version (2.13.0+cpu) counts as the public one. by, extra: who
-    requires them and what brings them, for the message. npu: they are for a run on NPUs.
+    Args:
+        requirements: PEP 508 requirements. A local version (2.13.0+cpu) counts as the public one.
+        by: What requires them, for the message.
+        extra: npu-rl's extra that installs them, for the message.
+        npu: Whether they are for a run on NPUs.
+
+    Raises:
+        HostError: For a Python version without the pinned packages, or with all packages that are missing.
     """
     from packaging.requirements import Requirement
 
@@ -114,7 +123,7 @@ def demand(
             why="The pinned ray, numpy and torch have builds for Python 3.10 to 3.12 only.",
             hint="Name another interpreter: --python python3.12",
         )
-    lacking: list[Requirement] = []
+    missing: list[Requirement] = []
     why = []
     for text in requirements:
         wanted = Requirement(text)
@@ -122,14 +131,14 @@ def demand(
             continue
         found = interpreter.packages.get(wanted.name)
         if found is None or not _satisfies(found, wanted):
-            lacking.append(wanted)
+            missing.append(wanted)
             why.append(f"{text}: {'not installed' if found is None else f'{found} is installed'}")
-    if lacking:
+    if missing:
         raise HostError(
-            f"The training interpreter lacks {len(lacking)} of {len(requirements)} packages that {by} requires",
+            f"The training interpreter lacks {len(missing)} of {len(requirements)} packages that {by} requires",
             where=interpreter.shown,
             why="\n".join(why),
-            hint=_how_to_get(lacking, interpreter, extra, npu or interpreter.torch_npu is not None),
+            hint=_install_hint(missing, interpreter, extra, npu or interpreter.torch_npu is not None),
         )
 
 
@@ -143,31 +152,33 @@ def _satisfies(found: str, wanted: Requirement) -> bool:
     return not wanted.specifier or wanted.specifier.contains(public, prereleases=True)
 
 
-def _how_to_get(lacking: Sequence[Requirement], interpreter: Interpreter, extra: str, npu: bool) -> str:
-    """What to do about packages that are missing. npu: beside a torch_npu, whose torch pip must not touch."""
+def _install_hint(missing: Sequence[Requirement], interpreter: Interpreter, extra: str, npu: bool) -> str:
+    """Return how to install missing packages; beside torch_npu without dependencies, so that pip keeps its torch."""
     python = shlex.quote(interpreter.path)
     other = "name an interpreter that has them: --python PATH"
     if not npu:
         ours = Path(interpreter.path) == Path(sys.executable)
-        what = f"'npu-rl[{extra}]'" if ours else _quoted(lacking)
+        what = f"'npu-rl[{extra}]'" if ours else _quoted(missing)
         return f"Install them there: {python} -m pip install {what},\nor {other}"
-    mine = [wanted for wanted in lacking if _canonical(wanted.name) not in OF_THE_IMAGE]
-    images = [wanted.name for wanted in lacking if _canonical(wanted.name) in OF_THE_IMAGE]
+    installable = [wanted for wanted in missing if _canonical(wanted.name) not in IMAGE_PACKAGES]
+    from_image = [wanted.name for wanted in missing if _canonical(wanted.name) in IMAGE_PACKAGES]
     lines = []
-    if images:
-        verb = "comes" if len(images) == 1 else "come"
-        lines.append(f"{' and '.join(images)} {verb} with the image or host, in versions that fit its CANN.")
-    if mine:
+    if from_image:
+        verb = "comes" if len(from_image) == 1 else "come"
+        lines.append(
+            f"{' and '.join(from_image)} {verb} with the image or host, in versions that fit its CANN."
+        )
+    if installable:
         lines.append(
             "Install them without their dependencies, so that pip leaves torch and torch_npu as they are:\n"
-            f"{python} -m pip install --no-deps {_quoted(mine)}\n"
+            f"{python} -m pip install --no-deps {_quoted(installable)}\n"
             f"`{python} -m pip check` names what they need besides; install that with --no-deps, too."
         )
     return "\n".join([*lines, f"{'Or n' if lines else 'N'}{other[1:]}"])
 
 
 def _quoted(wanted: Sequence[Requirement]) -> str:
-    """Requirements as arguments of pip, without extras and markers."""
+    """Return requirements as arguments of pip, without extras and markers."""
     return " ".join(shlex.quote(f"{one.name}{one.specifier}") for one in wanted)
 
 

@@ -1,4 +1,4 @@
-"""What the nodes of a run's cluster had to say: differences before it began, its workers' logs afterwards."""
+"""Reports of the nodes of a run's Ray cluster: differences between them, and the logs of their workers."""
 
 from __future__ import annotations
 
@@ -11,53 +11,56 @@ from npu_rl.errors import HostError
 from npu_rl.printable import printable
 from npu_rl.training.attempt import Attempt
 from npu_rl.training.process import run_quietly
-from npu_rl.training.tiny_model import MAKERS_OWN
+from npu_rl.training.tiny_model import MAKER_ENVIRONMENT
 
-_LIMIT = 60.0  # seconds in which the logs of a cluster are fetched
+_FETCH_TIMEOUT = 60.0  # seconds in which the logs of a cluster are fetched
 
 
 def refusal(attempt: Attempt) -> HostError | None:
-    """Why the driver did not start the trainer, if it was for what its nodes have."""
-    told = _nodes(attempt).get("refused")
-    if not isinstance(told, dict):
+    """Return the error for which the driver did not start the trainer, if it was a difference between nodes."""
+    refused = _read_report(attempt).get("refused")
+    if not isinstance(refused, dict):
         return None
-    what, where, why, hint = (printable(str(told.get(name, ""))) for name in ("what", "where", "why", "hint"))
+    what, where, why, hint = (
+        printable(str(refused.get(name, ""))) for name in ("what", "where", "why", "hint")
+    )
     return HostError(what, where=where, why=why, hint=hint)
 
 
 def fetch_worker_logs(attempt: Attempt, python: str, environment: Mapping[str, str]) -> None:
-    """Fetch the logs of the run's workers from the nodes of a Ray that was there before, however the driver ended.
+    """Fetch the logs of the run's workers into workers/HOST/, if Ray was running before the run.
 
-    A process of its own, in the training interpreter, asks each node for those of the run's job, and writes them to
-    workers/HOST/. What can't be had is told in workers/not-fetched.txt. A Ray of the run's own has them here.
+    A process in the training interpreter asks each node of the cluster for the logs of the run's job. Its error, if
+    there is one, is written to workers/not-fetched.txt. The logs of a Ray that the run started are on this machine
+    already.
     """
-    address, job = _address(environment), _nodes(attempt).get("job")
+    address, job = _cluster_address(environment), _read_report(attempt).get("job")
     if address is None or not isinstance(job, str):
         return
     try:
         finished = run_quietly(
             [python, "-m", "npu_rl_logs", address, job, str(attempt.workers)],
-            {**environment, **MAKERS_OWN, "NPU_RL_STANDINS": ""},
+            {**environment, **MAKER_ENVIRONMENT, "NPU_RL_STANDINS": ""},
             attempt.folder,
-            _LIMIT,
+            _FETCH_TIMEOUT,
         )
-        said = finished.stderr.strip()[-2000:] if finished.code else ""
+        error_text = finished.stderr.strip()[-2000:] if finished.code else ""
     except HostError as error:
-        said = str(error)
-    if said:
+        error_text = str(error)
+    if error_text:
         with contextlib.suppress(OSError):
-            (attempt.workers / "not-fetched.txt").write_text(said + "\n", encoding="utf-8")
+            (attempt.workers / "not-fetched.txt").write_text(error_text + "\n", encoding="utf-8")
 
 
-def _address(environment: Mapping[str, str]) -> str | None:
-    """That of a Ray which is not the run's own."""
+def _cluster_address(environment: Mapping[str, str]) -> str | None:
+    """Return the address of a Ray that was running before, or None if the run starts its own."""
     address = json.loads(environment.get("NPU_RL_RAY", "{}")).get("address", "local")
     return None if address == "local" else str(address)
 
 
-def _nodes(attempt: Attempt) -> dict[str, Any]:
+def _read_report(attempt: Attempt) -> dict[str, Any]:
     try:
-        told = json.loads(attempt.nodes.read_bytes())
+        refused = json.loads(attempt.nodes.read_bytes())
     except (OSError, ValueError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return refused if isinstance(refused, dict) else {}

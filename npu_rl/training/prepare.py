@@ -1,4 +1,4 @@
-"""Everything that is settled before a process starts: recipe, workspace, interpreter, and what will be run."""
+"""Checks before a run starts: recipe, workspace, interpreter and machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from npu_rl.recipes.trainer_command import Command, Folders, render
 from npu_rl.sizing.machine import Machine
 from npu_rl.sources.progress import Notify
 from npu_rl.training import host_facts, interpreter, tiny_model
-from npu_rl.training.allow_drift import AllowedDrift, allow, reason_of
+from npu_rl.training.allow_drift import AllowedDrift, allowed_drift, parse_reason
 from npu_rl.training.interpreter import Interpreter
 from npu_rl.training.process import run_quietly
 from npu_rl.training.vllm_environment import ENVIRONMENT as VLLM_ON_CPU
@@ -40,7 +40,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A recipe that may be run, on this machine, in this workspace. drift: what a person allowed to differ in it."""
+    """A recipe that may be run on this machine in this workspace.
+
+    Attributes:
+        drift: The workspace's difference from its lock, if the user allowed one.
+    """
 
     loaded: LoadedRecipe
     layout: Layout
@@ -51,14 +55,16 @@ class Prepared:
 
     @property
     def recipe(self) -> Recipe:
+        """The recipe."""
         return self.loaded.recipe
 
     @property
     def lock(self) -> Lock:
+        """The workspace's lock."""
         return self.report.lock
 
     def secrets(self, environment: Mapping[str, str]) -> Secrets:
-        """What may stand in no file and no message: of this environment, the lock's and the recipe."""
+        """Return the secrets of an environment, the lock and the recipe, which no file and no message may show."""
         return Secrets.of({**environment, **self.lock.env}, self.loaded.data)
 
     def command(
@@ -69,21 +75,28 @@ class Prepared:
         ray: Path | None,
         *,
         resume: bool = False,
-        rollout: bool = False,
+        rollout_standin: bool = False,
     ) -> Command:
-        """What attempt `number` of the run runs. rollout: with the stand-in that has weights of its own."""
+        """Return the command of one attempt.
+
+        Args:
+            runs: Folder of all runs.
+            ray: Folder of the run's own Ray; None if it is not started.
+            resume: Whether to continue from the newest checkpoint.
+            rollout_standin: Whether the rollout is the stand-in that holds its own copy of the weights.
+        """
         run = runs / self.recipe.name
         key = self._byte_code(run_id)
         folders = Folders(
             code=self.layout.code,
             run=run,
             attempt=run / "attempts" / str(number),
-            fixtures=tiny_model.place(runs, self.recipe, self.interpreter),
+            fixtures=tiny_model.model_folder(runs, self.recipe, self.interpreter),
             byte_code=key,
             pycache=Path(byte_code.place(key)),
             recipe=self.loaded.path.parent,
             ray=ray,
-            on_path=self._on_path(rollout),
+            on_path=self._standin_roots(rollout_standin),
         )
         return render(
             self.recipe,
@@ -92,9 +105,9 @@ class Prepared:
             run_id=run_id,
             python=self.interpreter.path,
             known=self.judgement.known,
-            manifest_env={**self.lock.env, **(VLLM_ON_CPU if self._vllm_on_cpu(rollout) else {})},
+            manifest_env={**self.lock.env, **(VLLM_ON_CPU if self._vllm_on_cpu(rollout_standin) else {})},
             resume=resume,
-            rollout_standin=rollout,
+            rollout_standin=rollout_standin,
             packages=self.interpreter.packages,
             secrets=[
                 name
@@ -104,31 +117,33 @@ class Prepared:
         )
 
     def _byte_code(self, run_id: str) -> str:
-        """The key of the run's byte code: another for another state of the files, and a fresh one for a tree that
-        is not as locked."""
+        """Return the key of the run's byte code: of the state of the files, or of the run if the tree is unproven."""
         state = self.report.state() if self.report.ok else run_id
         return byte_code.run_key(self.report.receipt.digest, self.interpreter.shown, state)
 
-    def _on_path(self, rollout: bool) -> tuple[Path, ...]:
-        """Folders of stand-ins. torch_npu's is there only for MindSpeed, which can't be imported without it: verl's
-        FSDP path would take its operators, too."""
+    def _standin_roots(self, rollout_standin: bool) -> tuple[Path, ...]:
+        """Return the folders of stand-ins for PYTHONPATH.
+
+        torch_npu's is included only for MindSpeed, which can't be imported without it; verl's FSDP path would use its
+        ops.
+        """
         megatron = self.recipe.device == "cpu" and self.recipe.megatron
         return (
             standins.INJECTED,
             *([standins.NPU] if megatron else []),
-            *([standins.VLLM] if self._vllm_on_cpu(rollout) else []),
+            *([standins.VLLM] if self._vllm_on_cpu(rollout_standin) else []),
         )
 
-    def _vllm_on_cpu(self, rollout: bool) -> bool:
-        return self.recipe.device == "cpu" and self.recipe.rollout.engine == "vllm" and not rollout
+    def _vllm_on_cpu(self, rollout_standin: bool) -> bool:
+        return self.recipe.device == "cpu" and self.recipe.rollout.engine == "vllm" and not rollout_standin
 
     def with_recipe(self, recipe: Recipe) -> Prepared:
-        """The same with a recipe that is scaled down for a rehearsal."""
+        """Return a copy with a recipe that is scaled down for a rehearsal."""
         return replace(self, loaded=derive_recipe(self.loaded, recipe, "scaled down for the rehearsal"))
 
 
 def runs_folder(layout: Layout) -> Path:
-    """Where runs are recorded: NPU_RL_RUNS, or `runs` in the workspace."""
+    """Return the folder of run records: NPU_RL_RUNS, or `runs` in the workspace."""
     named = os.environ.get(RUNS.name)
     return user_path(named, RUNS.name).absolute() if named else layout.root / "runs"
 
@@ -137,7 +152,7 @@ def prepare(
     loaded: LoadedRecipe,
     layout: Layout,
     python: str | None,
-    tell: Notify,
+    notify: Notify,
     *,
     rehearse: bool,
     dry_run: bool = False,
@@ -147,18 +162,24 @@ def prepare(
     progress: Progress | None = None,
     root: Path = Path("/"),
 ) -> Prepared:
-    """Check all that can be checked without running anything of the stack.
+    """Check everything that can be checked without running code of the stack.
 
-    rehearse: an NPU recipe is fine without NPUs, and on one machine. dry_run: without NPUs. benchmark: one that only
-    measures time is fine, too. expect: the digest the workspace's lock must have. allow_drift: why a workspace that is
-    not as locked may be run all the same. progress: hears how much of the workspace is read. root: where /dev lies,
-    for tests.
-    Raises UsageError for a recipe that can't be run like this, WorkspaceError for a tree that isn't as locked or
-    isn't the recipe's, RecipeError for keys and values, HostError for a machine or an interpreter that can't run it.
+    Args:
+        python: The training interpreter; None chooses the receipt's or npu-rl's.
+        rehearse: Whether this is for a rehearsal, which needs no NPUs and one machine only.
+        dry_run: Whether this is for a dry run, which needs no NPUs.
+        benchmark: Whether a recipe that only measures time may be run.
+        allow_drift: The user's reason for running a workspace that is not as locked.
+
+    Raises:
+        UsageError: If the recipe can't be run like this.
+        WorkspaceError: If the workspace is not as locked.
+        RecipeError: If the recipe's keys or values are invalid, or it is for another manifest.
+        HostError: If the machine or the interpreter can't run it.
     """
     check_path(layout.root)
     recipe = loaded.recipe
-    reason = None if allow_drift is None else reason_of(allow_drift)
+    reason = None if allow_drift is None else parse_reason(allow_drift)
     if recipe.benchmark and not (rehearse or dry_run or benchmark):
         raise UsageError(
             f"{recipe.name} is for timing: it trains nothing that could be used",
@@ -166,22 +187,22 @@ def prepare(
             hint=f"Time it: npu-rl train {recipe.name} --benchmark",
         )
     if not (rehearse or dry_run):
-        _demand_device(recipe, root)
-    _demand_plain_runs(layout, recipe.name)
-    report = _judged(layout, reason, tell, expect, progress)
-    drift = None if report.ok or reason is None else allow(layout, report, reason, tell)
+        _require_device(recipe, root)
+    _require_no_links(layout, recipe.name)
+    report = _verified_report(layout, reason, notify, expect, progress)
+    drift = None if report.ok or reason is None else allowed_drift(layout, report, reason, notify)
     machine = None if rehearse or dry_run else _this_machine(layout, root)
-    judgement = _judged_recipe(loaded, layout, report, tell, rehearse, machine)
+    judgement = _judge_recipe(loaded, layout, report, notify, rehearse, machine)
     path = interpreter.choose(python, report.receipt.setup)
     required = _requirements(report.lock, rehearse or dry_run, root)
-    found = interpreter.look(path, required)
-    interpreter.demand(found, required, npu=recipe.device == "npu" and required is report.lock.requirements)
+    found = interpreter.probe(path, required)
+    interpreter.require(found, required, npu=recipe.device == "npu" and required is report.lock.requirements)
     byte_code.remove_unused()
     return Prepared(loaded, layout, report, found, judgement, drift)
 
 
 def compose(prepared: Prepared, command: Command) -> ComposedConfig:
-    """The trainer's whole configuration, as its own Hydra composes it. Raises RecipeError with Hydra's words."""
+    """Compose the trainer's whole configuration with its own Hydra. Raises RecipeError with Hydra's message, masked."""
     from npu_rl.trainer_code.hydra_entry import entry_point
     from npu_rl.training.hydra_compose import compose as composed
 
@@ -201,8 +222,11 @@ def compose(prepared: Prepared, command: Command) -> ComposedConfig:
 
 
 def _requirements(lock: Lock, rehearse: bool, root: Path) -> tuple[str, ...]:
-    """What the interpreter must have: the manifest's requirements, or for a stack for NPUs that is looked at where
-    there are none, what rehearsals were run with (the extra `rehearsal`, which is the quickstart's set)."""
+    """Return the requirements on the interpreter.
+
+    They are the manifest's. A stack for NPUs on a machine without any needs those of the quickstart, with which
+    rehearsals were run (the extra `rehearsal`).
+    """
     if not (rehearse and lock.device == "npu" and host_facts.npus(root) == 0):
         return lock.requirements
     from npu_rl.manifest.load_manifest import load_manifest
@@ -210,7 +234,7 @@ def _requirements(lock: Lock, rehearse: bool, root: Path) -> tuple[str, ...]:
     return tuple(load_manifest("quickstart").manifest.requirements)
 
 
-def _demand_device(recipe: Recipe, root: Path) -> None:
+def _require_device(recipe: Recipe, root: Path) -> None:
     if recipe.device == "npu" and host_facts.npus(root) == 0:
         raise HostError(
             f"{recipe.name} is for NPUs, and this machine shows none",
@@ -219,14 +243,14 @@ def _demand_device(recipe: Recipe, root: Path) -> None:
         )
 
 
-def _judged(
-    layout: Layout, reason: str | None, tell: Notify, expect: str | None, progress: Progress | None
+def _verified_report(
+    layout: Layout, reason: str | None, notify: Notify, expect: str | None, progress: Progress | None
 ) -> Report:
-    """Every byte of the workspace is read: what quick looks can miss must not stand in a record."""
-    report = verify(layout, tell, deep=True, expect=expect, progress=progress)
+    """Verify the workspace by reading every byte, so that the record is true even where quick checks miss a change."""
+    report = verify(layout, notify, deep=True, expect=expect, progress=progress)
     if report.ok:
         if reason is not None:
-            tell("note: the workspace equals its lock, so --allow-drift allows nothing.")
+            notify("note: the workspace equals its lock, so --allow-drift allows nothing.")
         return report
     if reason is not None:
         return report
@@ -241,10 +265,10 @@ def _judged(
     )
 
 
-def _demand_plain_runs(layout: Layout, name: str) -> None:
-    """Raise LinkOnTheWay for a link where this run writes: `runs` may lead to another disk, what is in it may not.
+def _require_no_links(layout: Layout, name: str) -> None:
+    """Raise LinkOnTheWay for a link in the run's folders; `runs` itself may be a link to another disk.
 
-    A run's own folders are three deep; what the trainer makes below them is its own.
+    A run's own folders are three deep; the trainer makes what is below them.
     """
     runs = layout.root / "runs"
     if runs_folder(layout) != runs or not runs.is_dir():
@@ -257,61 +281,65 @@ def _demand_plain_runs(layout: Layout, name: str) -> None:
 
 
 def _manifest_of(report: Report) -> str:
-    """The workspace's manifest as a recipe names it: a bundled one by its name, another by its path."""
+    """Return the workspace's manifest as a recipe names it: the name of a bundled one, or a path."""
     path = str(report.receipt.setup.get("manifest", ""))
     bundled = bundled_manifests().get(report.lock.manifest)
     return shlex.quote(path) if path and Path(path) != bundled else report.lock.manifest
 
 
 class RefusedRecipe(RecipeError):
-    """A recipe that can't be run as it is. findings: everything that was found, errors first. refusing: those of
-    them that may stop this run; a rehearsal has its own sizes, so what `plan` says of the recipe's doesn't."""
+    """A recipe that can't be run as it is; `findings` has all findings, errors first."""
 
     def __init__(self, recipe: Recipe, findings: Sequence[Finding], refusing: Sequence[Finding]) -> None:
+        """Describe the refusal; `refusing` are the findings that count, for a rehearsal without those of `plan`."""
         errors = [found for found in refusing if found.severity is Severity.ERROR]
         count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
         super().__init__(
             f"{recipe.name} can't be run as it is: {count}",
             where=errors[0].where,
-            why="\n".join(_told_line(found, refusing) for found in findings),
+            why="\n".join(_finding_line(found, refusing) for found in findings),
             hint="correct these lines and run the command again",
         )
         self.findings = tuple(findings)
 
 
-def _judged_recipe(
+def _judge_recipe(
     loaded: LoadedRecipe,
     layout: Layout,
     report: Report,
-    tell: Notify,
+    notify: Notify,
     rehearse: bool,
     machine: Machine | None,
 ) -> Judgement:
-    """The judgement, told. rehearse: sizes are scaled down, so what `plan` refuses is told and does not refuse.
-    machine: this one, if it will run the recipe."""
+    """Judge the recipe and report the findings. Raises RefusedRecipe for an error that counts.
+
+    Args:
+        rehearse: Whether the sizes will be scaled down, so that findings of `plan` are reported but don't refuse.
+        machine: This machine, if it will run the recipe.
+    """
     tree = AssembledTree(layout.code, report.lock.manifest, _manifest_of(report))
     judgement = judge(loaded, tree, machine, here=machine is not None)
-    refusing = judgement.of_keys if rehearse else judgement.findings
+    refusing = judgement.key_findings if rehearse else judgement.findings
     if any(found.severity is Severity.ERROR for found in refusing):
         raise RefusedRecipe(loaded.recipe, judgement.findings, refusing)
     for found in judgement.findings:
-        tell(_told_line(found, refusing))
+        notify(_finding_line(found, refusing))
     return judgement
 
 
-def _told_line(found: Finding, refusing: Sequence[Finding]) -> str:
+def _finding_line(found: Finding, refusing: Sequence[Finding]) -> str:
     beside = found.severity is Severity.ERROR and found not in refusing
     return f"not for the rehearsal: {found.line()}" if beside else found.line()
 
 
 def _this_machine(layout: Layout, root: Path) -> Machine:
-    """What the recipe will find here. The head of a cluster may have no NPUs, and then its memory says nothing."""
+    """Return memory and disk of this machine. Without NPUs it is a cluster's head, whose memory does not matter."""
     memory = host_facts.usable_memory(root) if host_facts.npus(root) else None
     return Machine(host=memory, disk=host_facts.free_disk(runs_folder(layout)))
 
 
-def facts(prepared: Prepared) -> dict[str, object]:
-    """What a run's record says of where its code came from."""
+def run_facts(prepared: Prepared) -> dict[str, object]:
+    """Return what run.json records of the recipe, the code and the interpreter."""
     lock = prepared.lock
     return {
         "recipe": prepared.loaded.recipe.name,

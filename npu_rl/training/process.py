@@ -1,7 +1,7 @@
-"""The only file of this room that starts or signals processes.
+"""Processes of a run: starting, finding, signalling and stopping them.
 
-A run's processes are told from all others by one environment variable, which every child inherits. psutil reads it,
-wherever the system shows it; this room imports psutil only to look, since that costs 30 ms.
+A run's processes are those with its id in an environment variable that every child inherits. psutil, which reads it,
+takes 30 ms to import, so it is imported only when processes are looked up.
 """
 
 from __future__ import annotations
@@ -28,43 +28,42 @@ if TYPE_CHECKING:
 
 RUN_VARIABLE = "NPU_RL_RUN"
 
-_PATIENCE = 5.0  # seconds for what outlives its driver, and after SIGTERM
-_KILLED = 10.0  # seconds in which the kernel ends what got SIGKILL, unless it sits in a driver call
+_GRACE = 5.0  # seconds for processes to end after their driver, and after SIGTERM
+_KILL_TIMEOUT = 10.0  # seconds for processes to end after SIGKILL; one inside a device driver's call may not
 
 
 class Child:
-    """A driver that `start` started, in a session of its own."""
+    """A driver that was started in a session of its own."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self.pid = process.pid
 
     def poll(self) -> int | None:
-        """Its exit status, or None while it lives; -N if signal N ended it."""
+        """Return its exit status (-N for signal N), or None while it is running."""
         return self._process.poll()
 
     def wait(self, timeout: float | None = None) -> int | None:
-        """As `poll`, after waiting for its end for at most so many seconds."""
+        """Wait for its end for at most `timeout` seconds, and return what `poll` returns."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout)
         return self._process.returncode
 
     def signal(self, number: int) -> None:
-        """Send it a signal; none if it has ended (its number may then be another's)."""
+        """Send it a signal, unless it has ended."""
         self._process.send_signal(number)
 
 
 def start(argv: list[str], *, env: Mapping[str, str], cwd: Path, output: Path) -> Child:
-    """Start a driver: no standard input, everything it says appended to the file `output`.
+    """Start a driver in a session of its own, without standard input, its output appended to a file.
 
-    It gets a session of its own, so that Ctrl-C in the terminal reaches only npu-rl, which then stops the
-    run in order. SPT_NOENV is added: without it setproctitle, which Ray and vLLM use, overwrites the
-    memory where the system finds a process's environment. What it writes is this user's alone. Raises HostError if it
-    can't be started.
+    Ctrl-C in the terminal then reaches only npu-rl, which stops the run in order. SPT_NOENV is set because
+    setproctitle, which Ray and vLLM use, otherwise overwrites the memory from which the kernel shows a process's
+    environment. Files that the driver creates are readable by this user only. Raises HostError if it can't be started.
     """
     environment = {"SPT_NOENV": "1", **env}
-    # Path.open takes no opener
-    with open(output, "ab", opener=private) as file, _interruptible():
+    # Path.open has no parameter `opener`.
+    with open(output, "ab", opener=private) as file, _default_sigint():
         try:
             process = subprocess.Popen(
                 argv,
@@ -77,88 +76,92 @@ def start(argv: list[str], *, env: Mapping[str, str], cwd: Path, output: Path) -
                 umask=0o077,
             )
         except OSError as error:
-            raise _not_started(argv, error) from error
+            raise _start_error(argv, error) from error
     return Child(process)
 
 
 def processes_of(run_id: str) -> list[int]:
-    """Every live process of this user that carries this run's id in its environment, but never this one.
-
-    Raises ValueError for an id that could be another program's.
-    """
+    """Return the ids of this user's live processes of a run, without this one. Raises ValueError for no run's id."""
     from psutil import process_iter
 
-    _demand_id(run_id)
-    return sorted(p.pid for p in process_iter() if p.pid != os.getpid() and _carries(p, run_id, os.getuid()))
+    _require_run_id(run_id)
+    return sorted(
+        p.pid for p in process_iter() if p.pid != os.getpid() and _belongs_to_run(p, run_id, os.getuid())
+    )
 
 
 def stop(child: Child, run_id: str, grace: float = 15.0) -> list[int]:
-    """End a run: SIGINT to the driver, then SIGTERM and at last SIGKILL to all of its processes still there.
+    """Stop a run: SIGINT to the driver, then SIGTERM and finally SIGKILL to all its remaining processes.
 
-    grace: seconds the driver has to end in order; the steps after it take 5 at most.
-    An interruption while this waits (a second Ctrl-C) goes straight to SIGKILL, and then on to the caller.
-    Returns the processes that needed SIGKILL. Raises HostError if even that did not end one.
+    An interruption while this waits (a second Ctrl-C) leads to SIGKILL at once, and is raised afterwards. Returns the
+    processes that needed SIGKILL. Raises HostError if one is alive even then.
+
+    Args:
+        grace: Seconds that the driver has to end in order; each later step takes 5 at most.
     """
-    left = _members(child, run_id)
+    remaining = _remaining_processes(child, run_id)
     killed: list[int] = []
     try:
         if child.poll() is None:
             child.signal(signal.SIGINT)
-            _until(lambda: child.poll() is not None, grace)
-        _until(lambda: not left(), min(grace, _PATIENCE) if child.poll() is not None else 0)
-        if _signal_all(child, left(), run_id, signal.SIGTERM):
-            _until(lambda: not left(), min(grace, _PATIENCE))
+            _wait_until(lambda: child.poll() is not None, grace)
+        _wait_until(lambda: not remaining(), min(grace, _GRACE) if child.poll() is not None else 0)
+        if _signal_all(child, remaining(), run_id, signal.SIGTERM):
+            _wait_until(lambda: not remaining(), min(grace, _GRACE))
     finally:
-        killed += _kill(child, left, run_id)
+        killed += _kill(child, remaining, run_id)
     return killed
 
 
-def end_left(run_id: str, grace: float = _PATIENCE) -> list[int]:
-    """End what a run whose driver is gone has left: Ray's agents may notice its end late, or never.
+def stop_remaining(run_id: str, grace: float = _GRACE) -> list[int]:
+    """Stop the processes of a run whose driver has ended; Ray's agents may notice that late or never.
 
-    grace: seconds they have after SIGTERM. Returns the processes that needed SIGKILL. Raises HostError as `stop`.
+    Returns the processes that needed SIGKILL. Raises HostError if one is alive even then.
+
+    Args:
+        grace: Seconds that they have after SIGTERM.
     """
 
-    def left() -> list[int]:
+    def remaining() -> list[int]:
         return processes_of(run_id)
 
     killed: list[int] = []
     try:
-        if _signal_all(None, left(), run_id, signal.SIGTERM):
-            _until(lambda: not left(), grace)
+        if _signal_all(None, remaining(), run_id, signal.SIGTERM):
+            _wait_until(lambda: not remaining(), grace)
     finally:
-        killed += _kill(None, left, run_id)
+        killed += _kill(None, remaining, run_id)
     return killed
 
 
-def _kill(child: Child | None, left: Callable[[], list[int]], run_id: str) -> list[int]:
-    """SIGKILL to all, until none is left."""
+def _kill(child: Child | None, remaining: Callable[[], list[int]], run_id: str) -> list[int]:
+    """Send SIGKILL to all processes until none remains."""
     killed: list[int] = []
-    deadline = time.monotonic() + _KILLED
-    while pids := left():
+    deadline = time.monotonic() + _KILL_TIMEOUT
+    while pids := remaining():
         if time.monotonic() > deadline:
-            raise _immortal(pids)
+            raise _unkillable_error(pids)
         killed += [p for p in _signal_all(child, pids, run_id, signal.SIGKILL) if p not in killed]
         time.sleep(0.05)
     return killed
 
 
-def _members(child: Child, run_id: str) -> Callable[[], list[int]]:
-    def left() -> list[int]:
+def _remaining_processes(child: Child, run_id: str) -> Callable[[], list[int]]:
+    def remaining() -> list[int]:
         pids = processes_of(run_id)
         if child.poll() is None and child.pid not in pids:
             pids.append(child.pid)
         return pids
 
-    return left
+    return remaining
 
 
 def _signal_all(child: Child | None, pids: list[int], run_id: str, number: int) -> list[int]:
-    """Send a signal to those of them that are the run's; those it reached."""
+    """Send a signal to those of the processes that belong to the run, and return the ones that received it."""
     reached = []
     for pid in pids:
         if child is not None and pid == child.pid and child.poll() is None:
-            child.signal(number)  # a child that nobody has waited for keeps its number
+            child.signal(number)  # its process id can't be reused before it is waited for
             reached.append(pid)
         elif _signal_member(pid, run_id, number):
             reached.append(pid)
@@ -166,19 +169,19 @@ def _signal_all(child: Child | None, pids: list[int], run_id: str, number: int) 
 
 
 def _signal_member(pid: int, run_id: str, number: int) -> bool:
-    """Send a signal to a process only if it carries the run's id at this moment. Gone is fine.
+    """Send a signal to a process if it belongs to the run now; return whether it was sent.
 
-    A pidfd holds on to the process itself: had the number gone to another since, the signal would fail. psutil has
-    none: between its comparison of start times and its `kill`, the number can change hands. So it signals only where
-    the kernel (before 5.3) or this Python has no pidfd.
+    A pidfd refers to the process itself, so the signal fails if the process id was reused. psutil compares start times
+    and then calls `kill`, and the id can be reused in between; it is used only if the kernel (before 5.3) or this
+    Python has no pidfd.
     """
     from psutil import NoSuchProcess, Process
 
     try:
-        handle = _hold(pid)
+        handle = _open_pidfd(pid)
         try:
             process = Process(pid)
-            if not _carries(process, run_id):
+            if not _belongs_to_run(process, run_id):
                 return False
             if handle is None:
                 process.send_signal(number)
@@ -192,8 +195,8 @@ def _signal_member(pid: int, run_id: str, number: int) -> bool:
     return True
 
 
-def _hold(pid: int) -> int | None:
-    """A pidfd; None where there are none. Raises ProcessLookupError if the process is gone."""
+def _open_pidfd(pid: int) -> int | None:
+    """Return a pidfd, or None if the system has none. Raises ProcessLookupError if the process has ended."""
     if not hasattr(os, "pidfd_open") or not hasattr(signal, "pidfd_send_signal"):
         return None
     try:
@@ -204,23 +207,23 @@ def _hold(pid: int) -> int | None:
         return None
 
 
-def _demand_id(run_id: str) -> None:
+def _require_run_id(run_id: str) -> None:
     if not re.fullmatch(r"[0-9A-Za-z][0-9A-Za-z_-]{7,63}", run_id):
         raise ValueError(f"{run_id!r} is not a run id")
 
 
-def _carries(process: Process, run_id: str, user: int | None = None) -> bool:
-    """Whether the process was started with this run's id, by `user` if given; a zombie has no environment."""
+def _belongs_to_run(process: Process, run_id: str, user: int | None = None) -> bool:
+    """Return whether a process was started with the run's id, by `user` if given. A zombie has no environment."""
     from psutil import Error
 
     try:
         return process.environ().get(RUN_VARIABLE) == run_id and user in (None, process.uids().effective)
-    except (Error, OSError):  # gone, or not ours
+    except (Error, OSError):  # ended, or another user's
         return False
 
 
-def _until(done: Callable[[], bool], seconds: float) -> None:
-    """Wait for it, at most so long."""
+def _wait_until(done: Callable[[], bool], seconds: float) -> None:
+    """Wait until the condition holds, for at most so many seconds."""
     deadline = time.monotonic() + seconds
     pause = 0.01
     while not done() and time.monotonic() < deadline:
@@ -228,18 +231,18 @@ def _until(done: Callable[[], bool], seconds: float) -> None:
         pause = min(pause * 1.5, 0.2)
 
 
-def _immortal(pids: list[int]) -> HostError:
+def _unkillable_error(pids: list[int]) -> HostError:
     return HostError(
         "Processes of this run can't be ended",
         where="pid " + ", ".join(map(str, pids)),
-        why=f"They live {_KILLED:g} seconds after SIGKILL, so they wait inside a call of the kernel or a driver.",
+        why=f"They live {_KILL_TIMEOUT:g} seconds after SIGKILL, so they wait inside a call of the kernel or a driver.",
         hint="Look at `npu-smi info` and the system's log; a restart of the machine may be needed.",
     )
 
 
 @contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """Children hear SIGINT even if this process was told to ignore it, as a shell tells its background jobs."""
+def _default_sigint() -> Iterator[None]:
+    """Restore SIGINT's default meanwhile: a shell's background jobs ignore it, and children inherit that."""
     ignored = (
         threading.current_thread() is threading.main_thread()
         and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
@@ -253,7 +256,7 @@ def _interruptible() -> Iterator[None]:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _not_started(argv: list[str], error: OSError) -> HostError:
+def _start_error(argv: list[str], error: OSError) -> HostError:
     return HostError(
         f"{argv[0]} can't be started",
         where=str(error.filename or argv[0]),
@@ -266,19 +269,20 @@ def _not_started(argv: list[str], error: OSError) -> HostError:
 
 
 @dataclass(frozen=True)
-class Finished:
-    """What a probe said, and its exit status (-N: ended by signal N)."""
+class CompletedCommand:
+    """Output and exit status (-N for signal N) of a command."""
 
     stdout: str
     stderr: str
     code: int
 
 
-def run_quietly(argv: list[str], env: Mapping[str, str], cwd: Path, timeout: float) -> Finished:
-    """Run a command to its end without showing anything, with no standard input.
+def run_quietly(argv: list[str], env: Mapping[str, str], cwd: Path, timeout: float) -> CompletedCommand:
+    """Run a command to its end without standard input, and capture its output.
 
-    timeout: seconds; then the command and its group are killed and HostError names it. HostError also if
-    it can't be started. Its output goes through files, so a child it leaves behind delays nothing.
+    The output goes through files, so that a process which the command leaves behind does not delay the return. Raises
+    HostError if the command can't be started or does not end within `timeout` seconds, after which its process group
+    is killed.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         try:
@@ -292,7 +296,7 @@ def run_quietly(argv: list[str], env: Mapping[str, str], cwd: Path, timeout: flo
                 start_new_session=True,
             )
         except OSError as error:
-            raise _not_started(argv, error) from error
+            raise _start_error(argv, error) from error
         try:
             code = process.wait(timeout)
         except subprocess.TimeoutExpired as error:
@@ -300,17 +304,17 @@ def run_quietly(argv: list[str], env: Mapping[str, str], cwd: Path, timeout: flo
             raise HostError(
                 f"A command did not end within {timeout:g} seconds",
                 where=" ".join(argv)[:500],
-                why=_last_words(_content(err)) or "It wrote nothing to its standard error.",
+                why=_last_lines(_content(err)) or "It wrote nothing to its standard error.",
                 hint="Run it by hand to see what it waits for.",
             ) from error
         except BaseException:
             _kill_group(process)
             raise
-        return Finished(_content(out), _content(err), code)
+        return CompletedCommand(_content(out), _content(err), code)
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process that nobody has waited for yet, and all that it started in its group."""
+    """Kill a process that was not waited for yet, and all others in its process group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -321,5 +325,5 @@ def _content(file: IO[bytes]) -> str:
     return file.read().decode("utf-8", "replace")
 
 
-def _last_words(text: str) -> str:
+def _last_lines(text: str) -> str:
     return "\n".join(text.strip().splitlines()[-5:])

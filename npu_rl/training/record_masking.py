@@ -1,4 +1,4 @@
-"""What of a run's environment, and of what its processes write, the record shows."""
+"""Masking of secrets in the environment and the files of a run record."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import IO
 from npu_rl.disk import private
 from npu_rl.masking import MASK, Secrets, masked_text, masked_value
 
-# Variables that shape a training run. Everything else a person's shell holds is their own.
-_KEPT_PREFIXES = (
+# Variables that affect a training run. All others of the user's shell are private.
+_RECORDED_PREFIXES = (
     *("ASCEND_", "ATB_", "CUDA_", "GLOO_", "HCCL_", "HF_", "HYDRA_", "LCAL_", "MALLOC_", "MASTER_", "NCCL_"),
     *("NPU_", "NPU_RL_", "OMP_", "PYTHON", "PYTORCH_", "RAY_", "SPT_", "TASK_QUEUE_", "TENSORBOARD_"),
     *("TOKENIZERS_", "TORCH", "TP_SOCKET_", "TRANSFORMERS_", "VERL_", "VLLM_"),
 )
-_KEPT_NAMES = {
+_RECORDED_NAMES = {
     "HOME",
     "LANG",
     "LC_ALL",
@@ -30,32 +30,35 @@ _KEPT_NAMES = {
 }
 
 
-def environment_to_write(environment: Mapping[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
-    """A run's environment as the record may show it, sorted: variables that npu-rl set (they are not as
-    in `inherited`) or that are on the list above; secrets masked."""
+def recorded_environment(environment: Mapping[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for the record: sorted, with secrets masked.
+
+    It has the variables that npu-rl set, which differ from `inherited`, and those that affect training.
+    """
     return {
         name: masked_value(name, value)
         for name, value in sorted(environment.items())
-        if inherited.get(name) != value or name in _KEPT_NAMES or name.startswith(_KEPT_PREFIXES)
+        if inherited.get(name) != value or name in _RECORDED_NAMES or name.startswith(_RECORDED_PREFIXES)
     }
 
 
 # -- files ---------------------------------------------------------------------------------------------
 
-# Text without any of these needs no closer look. Searching each is quicker than one pattern of all.
+# Text without any of these holds no secret that `masked_text` recognises. One search for each is faster than one
+# pattern for all.
 _SUSPECT = (
     *(b"://", b"secret", b"pass", b"pwd", b"token", b"auth", b"key", b"credential", b"bearer", b"cookie"),
     *(b"webhook", b"jwt"),
 )
-_BLOCK = 1 << 16  # bytes of lines that are looked at together
+_BLOCK = 1 << 16  # bytes of lines that are searched together
 _LONGEST_LINE = 1 << 20
 
 
 def mask_files(folder: Path, known: Secrets) -> None:
-    """Mask secrets in the text files below a folder; each is replaced as a whole, and only if it holds one.
+    """Mask secrets in the text files below a folder; a file is replaced atomically, and only if it has one.
 
-    In JSON only known values are: npu-rl's own is written masked, and a name's value must stay JSON. Links are not
-    followed; what holds a null byte in its first 8 KiB is no text.
+    In JSON only known values are masked: npu-rl's own JSON is written masked, and masking by name could break it.
+    Links are not followed. A file with a null byte in its first 8 KiB is not text.
     """
     for place, _, names in os.walk(folder):
         for name in names:
@@ -73,7 +76,8 @@ def _mask_file(path: Path, known: Secrets) -> None:
         with open(temporary, "xb", opener=private) as file:
             file.writelines(shown for _, shown in _masked_blocks(path, known, by_name))
         status = path.stat()
-        os.utime(temporary, ns=(status.st_atime_ns, status.st_mtime_ns))  # when a log ended, its time tells
+        # A log's time is kept: it shows when its process ended.
+        os.utime(temporary, ns=(status.st_atime_ns, status.st_mtime_ns))
         temporary.replace(path)
     finally:
         with contextlib.suppress(FileNotFoundError):
@@ -81,7 +85,7 @@ def _mask_file(path: Path, known: Secrets) -> None:
 
 
 def _masked_blocks(path: Path, known: Secrets, by_name: bool) -> Iterator[tuple[bytes, bytes]]:
-    """Lines as they are and as they may be shown, some at a time; a very long one comes in parts."""
+    """Yield blocks of lines, each as it is and masked; a very long line is split."""
     forms = [form.encode("utf-8", "surrogateescape") for form in known.forms]
     with open(path, "rb", opener=private) as file:
         if b"\0" in file.read(8192):

@@ -29,8 +29,8 @@ from npu_rl.errors import NpuRlError, UsageError, WorkspaceError
 from npu_rl.masking import Secrets, masked_argument, masked_data
 from npu_rl.training.attempt import Attempt, attempts_in, now, write_json, write_private
 from npu_rl.training.monitor.metrics import Point, curve
-from npu_rl.training.process import end_left, processes_of
-from npu_rl.training.record_masking import environment_to_write
+from npu_rl.training.process import processes_of, stop_remaining
+from npu_rl.training.record_masking import recorded_environment
 from npu_rl.training.settle_killed_run import complete_record
 from npu_rl.training.temporary_folders import remaining_folders, remove_remaining
 
@@ -91,12 +91,12 @@ class RunRecord:
         In the latter case verl would start from step 0 without a message (find_latest_ckpt_path,
         checkpoint_manager.py:167@55e3c5b).
         """
-        step = self.named_checkpoint
+        step = self.recorded_checkpoint
         there = step is not None and (self.checkpoints / f"global_step_{step}").is_dir()
         return step if there else None
 
     @property
-    def named_checkpoint(self) -> int | None:
+    def recorded_checkpoint(self) -> int | None:
         """The step that the trainer recorded as that of its newest checkpoint."""
         try:
             return int((self.checkpoints / _LATEST).read_text(encoding="ascii"))
@@ -230,7 +230,7 @@ class RunRecord:
                 folder.mkdir(mode=0o700, parents=True)
                 for part in ("workers", "usage"):
                     (folder / part).mkdir(mode=0o700)
-                shown = environment_to_write(environment, os.environ if inherited is None else inherited)
+                shown = recorded_environment(environment, os.environ if inherited is None else inherited)
                 begun = {
                     "command": [known.mask(masked_argument(argument)) for argument in command],
                     "started": now(),
@@ -242,7 +242,7 @@ class RunRecord:
                 write_json(folder / "host.json", dict(host))
                 for place in (folder, self.folder):
                     write_private(place / "recipe.yaml", known.mask(recipe_text).encode())
-            attempt = Attempt(folder, number, secrets=known, _held=held.pop_all())
+            attempt = Attempt(folder, number, secrets=known, _run_lock=held.pop_all())
         self.attempts.append(attempt)
         return attempt
 
@@ -280,7 +280,7 @@ class RunRecord:
         if pids and self._driver_is_alive(pids):
             raise self._running_error(pids)
         if pids:
-            end_left(self.id)
+            stop_remaining(self.id)
         for attempt in self.attempts:
             if attempt.outcome is None:
                 complete_record(attempt, self.id, Secrets.of(os.environ))

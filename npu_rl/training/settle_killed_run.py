@@ -32,7 +32,7 @@ def complete_record(attempt: Attempt, run_id: str, secrets: Secrets) -> None:
     recover_metrics(attempt)
     for folder in remaining_folders(run_id):
         keep_worker_logs(folder, attempt.workers)
-    attempt.hide(secrets)
+    attempt.mask_secrets(secrets)
     _remove_unfinished_models(attempt)
     remove_remaining(run_id)
     attempt.end("killed", None, ended=_log_time(attempt))

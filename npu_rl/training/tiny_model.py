@@ -1,4 +1,4 @@
-"""The model and the questions a recipe asks to have made up: made once, kept beside the runs."""
+"""The tiny model and the generated data of a recipe: made once and kept beside the runs."""
 
 from __future__ import annotations
 
@@ -16,28 +16,29 @@ from npu_rl.standins import INJECTED
 from npu_rl.training.interpreter import Interpreter
 from npu_rl.training.process import run_quietly
 
-MAKER = "npu_rl_make"
-MAKERS_OWN = {"PYTHONPATH": str(INJECTED)}
+MAKER_MODULE = "npu_rl_make"
+MAKER_ENVIRONMENT = {"PYTHONPATH": str(INJECTED)}
 _DEPENDS_ON = ("torch", "numpy", "transformers", "tokenizers", "pyarrow")
 
 
 def is_needed(recipe: Recipe) -> bool:
-    """Whether the recipe asks for anything to be made."""
+    """Return whether the recipe uses a tiny model or generated data."""
     return bool(recipe.model.make or recipe.data.make)
 
 
-def place(runs: Path, recipe: Recipe, interpreter: Interpreter) -> Path:
-    """Where it is or will be: named by all that decides its bytes."""
-    said = {
+def model_folder(runs: Path, recipe: Recipe, interpreter: Interpreter) -> Path:
+    """Return the folder of the model and the data, named after everything that determines their content."""
+    inputs = {
         "seed": recipe.seed,
         "rows": recipe.data.rows,
         "kinds": _kinds(recipe),
         "makers": [
-            hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(INJECTED.glob(f"{MAKER}*.py"))
+            hashlib.sha256(file.read_bytes()).hexdigest()
+            for file in sorted(INJECTED.glob(f"{MAKER_MODULE}*.py"))
         ],
         "packages": {name: interpreter.packages.get(name) for name in _DEPENDS_ON},
     }
-    digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
     return runs / ".made" / digest[:16]
 
 
@@ -45,16 +46,16 @@ def _kinds(recipe: Recipe) -> list[str]:
     return [recipe.model.make or "tiny-deepseek-v3", recipe.data.make or "digit-questions"]
 
 
-def maker(interpreter: Interpreter, recipe: Recipe, folder: str) -> list[str]:
-    """The command that makes it in `folder`, which is there and empty. Its environment needs MAKERS_OWN."""
+def maker_command(interpreter: Interpreter, recipe: Recipe, folder: str) -> list[str]:
+    """Return the command that makes them in an empty folder. Its environment needs MAKER_ENVIRONMENT."""
     return [
-        *(interpreter.path, "-m", MAKER, folder),
+        *(interpreter.path, "-m", MAKER_MODULE, folder),
         *(str(recipe.seed), str(recipe.data.rows), *_kinds(recipe)),
     ]
 
 
 def make(folder: Path, recipe: Recipe, interpreter: Interpreter, environment: Mapping[str, str]) -> None:
-    """Make it, unless it is there; it appears whole or not at all. Raises HostError with the maker's words."""
+    """Make the model and the data, atomically, unless the folder exists. Raises HostError with the command's output."""
     if folder.is_dir():
         return
     staging = folder.with_name(f"{folder.name}.{os.getpid()}")
@@ -62,7 +63,10 @@ def make(folder: Path, recipe: Recipe, interpreter: Interpreter, environment: Ma
         staging.mkdir(parents=True, exist_ok=True)
     try:
         finished = run_quietly(
-            maker(interpreter, recipe, str(staging)), {**environment, **MAKERS_OWN}, staging, 600.0
+            maker_command(interpreter, recipe, str(staging)),
+            {**environment, **MAKER_ENVIRONMENT},
+            staging,
+            600.0,
         )
         if finished.code != 0:
             raise HostError(
@@ -74,7 +78,7 @@ def make(folder: Path, recipe: Recipe, interpreter: Interpreter, environment: Ma
             try:
                 staging.rename(folder)
             except OSError:
-                if not folder.is_dir():  # another run made the same meanwhile
+                if not folder.is_dir():  # else another run has made the same
                     raise
     finally:
         shutil.rmtree(staging, ignore_errors=True)

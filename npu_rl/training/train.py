@@ -1,4 +1,4 @@
-"""`train`: run a recipe in a workspace, record it, and say how it went."""
+"""`train`: run a recipe in a workspace, record it, and judge the outcome."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from npu_rl.training.attempt_runner import AttemptResult, attempt_once, explain_
 from npu_rl.training.monitor.metrics import Point, rewards
 from npu_rl.training.monitor.screen import Screen
 from npu_rl.training.monitor.watch import Limits, Watch
-from npu_rl.training.prepare import Prepared, compose, facts, runs_folder
+from npu_rl.training.prepare import Prepared, compose, run_facts, runs_folder
 from npu_rl.training.run_record import RunRecord
 from npu_rl.training.temporary_folders import folder_of, run_folder
 
-_GOAL_WINDOW = 5  # steps at the end whose mean reward is held against the goal
+_GOAL_WINDOW = 5  # last steps whose mean reward is compared with the goal
 
 
 class RunStopped(NpuRlError):
-    """A person or the system ended the run. exit_code: 128 and the signal's number."""
+    """A run that the user or the system stopped; `exit_code` is 128 plus the signal's number."""
 
     def __init__(self, number: int, record: RunRecord, every: int | None) -> None:
-        """every: checkpoint.every of its recipe."""
+        """Describe how to continue a run that signal `number` stopped; `every` is its recipe's checkpoint.every."""
         step = record.latest_checkpoint
         if step is not None:
             why, hint = None, f"Go on from its checkpoint of step {step}: the same command with --resume"
         else:
-            why = f"It has no checkpoint to go on from: {_why_none(record, every)}"
+            why = f"It has no checkpoint to go on from: {_no_checkpoint_reason(record, every)}"
             hint = "Run it again under another name: name=…"
             hint += "; checkpoint.every=N saves one every N steps" if every == -1 else ""
         super().__init__(
@@ -44,22 +44,27 @@ class RunStopped(NpuRlError):
         self.exit_code = 128 + number
 
 
-def _why_none(record: RunRecord, every: int | None) -> str:
-    """Why a run has no checkpoint to go on from."""
-    if record.named_checkpoint is not None:
-        return f"the folder of its newest, global_step_{record.named_checkpoint}, is gone."
+def _no_checkpoint_reason(record: RunRecord, every: int | None) -> str:
+    """Return why a run has no checkpoint to continue from."""
+    if record.recorded_checkpoint is not None:
+        return f"the folder of its newest, global_step_{record.recorded_checkpoint}, is gone."
     return "checkpoint.every is -1, which saves none." if every == -1 else "it ended before the first."
 
 
 class RunFailed(NpuRlError):
-    """The trainer failed, or the run did not do what it is for. points: its curve so far."""
+    """A failed trainer or an unmet goal; `points` has the metrics by step until then."""
 
     points: tuple[Point, ...] = ()
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A run that ended well. points: its whole curve. final: the mean reward of the last steps."""
+class TrainedRun:
+    """A run that ended well.
+
+    Attributes:
+        points: Metrics by step, of all attempts.
+        final: Mean reward of the last steps; None without rewards.
+    """
 
     record: RunRecord
     attempt: Attempt
@@ -68,7 +73,7 @@ class Trained:
     final: float | None
 
     def to_json(self) -> dict[str, object]:
-        """The documented form."""
+        """Return the result as documented in docs/json.md."""
         return {
             "ok": True,
             "proven": self.record.unproven is None,
@@ -83,45 +88,56 @@ class Trained:
         }
 
 
-def train(prepared: Prepared, screen: Screen, *, resume: bool = False) -> Trained:
-    """Run the recipe to its end. Raises RunFailed, Stopped, and what `RunRecord` raises."""
+def train(prepared: Prepared, screen: Screen, *, resume: bool = False) -> TrainedRun:
+    """Run the recipe to its end, with `resume` from its newest checkpoint.
+
+    Raises RunFailed if the trainer fails or misses the goal, RunStopped if the user or the system stops the run, and
+    NpuRlError if the record exists or can't be continued.
+    """
     runs = runs_folder(prepared.layout)
     screen.stage("composing the configuration")
-    composed = compose(prepared, _sketch(prepared, runs))  # before there is a record: it may be refused
-    record = _record(prepared, runs, resume)
-    return attempt_run(prepared, record, composed.config, screen, resume=resume)
+    # Before the record is created, since Hydra may refuse the recipe.
+    composed = compose(prepared, _first_command(prepared, runs))
+    record = _open_record(prepared, runs, resume)
+    return run_attempt(prepared, record, composed.config, screen, resume=resume)
 
 
-def attempt_run(
+def run_attempt(
     prepared: Prepared,
     record: RunRecord,
     composed: Mapping[str, object],
     screen: Screen,
     *,
     resume: bool = False,
-    rollout: bool = False,
+    rollout_standin: bool = False,
     transfer: float | None = None,
-) -> Trained:
-    """One attempt at a run that has its record.
+) -> TrainedRun:
+    """Run one attempt of a run that has a record.
 
-    rollout: with the stand-in that has weights of its own. transfer: the largest mean difference between rollout's
-    and actor's probabilities; one such as the stand-in's by default.
+    Args:
+        composed: The trainer's composed configuration, for the record.
+        resume: Whether to continue from the newest checkpoint.
+        rollout_standin: Whether the rollout is the stand-in that holds its own copy of the weights.
+        transfer: Greatest mean difference between the probabilities of rollout and actor; None sets it from the
+            vocabulary if `rollout_standin`, else leaves it out.
     """
     recipe = prepared.recipe
     runs = record.folder.parent
     number = record.attempts[-1].number + 1 if record.attempts else 1
-    command = prepared.command(runs, record.id, number, folder_of(record.id), resume=resume, rollout=rollout)
+    command = prepared.command(
+        runs, record.id, number, folder_of(record.id), resume=resume, rollout_standin=rollout_standin
+    )
     environment = {**os.environ, **command.environment}
     secrets = prepared.secrets(environment)
     drift = prepared.drift
-    said = {"proven": drift is None, **({"drift": drift.to_json()} if drift else {})}
+    facts = {"proven": drift is None, **({"drift": drift.to_json()} if drift else {})}
     attempt = record.begin_attempt(
         command.argv,
         environment,
         host_facts.facts(),
         recipe_yaml(prepared.loaded),
         secrets=secrets,
-        details=said,
+        details=facts,
     )
     try:
         if drift:
@@ -131,14 +147,14 @@ def attempt_run(
             screen.note(f"UNPROVEN: {record.unproven}")
         write_json(attempt.folder / "composed.json", masked_data(composed, known=secrets))
         with run_folder(record.id) as ray:
-            _make(prepared, runs, environment, screen)
+            _make_tiny_model(prepared, runs, environment, screen)
             ended = attempt_once(
                 attempt,
                 command.argv,
                 environment,
                 run_id=record.id,
                 total=recipe.steps,
-                watch=_watch(prepared, rollout, transfer, attempt),
+                watch=_watch(prepared, rollout_standin, transfer, attempt),
                 screen=screen,
                 ray=ray,
             )
@@ -150,31 +166,31 @@ def attempt_run(
         raise
     attempt.close(ended.outcome, ended.code, signal=ended.signal)
     try:
-        return _judged(prepared, record, attempt, ended)
+        return _result(prepared, record, attempt, ended)
     except RunFailed as failed:
         failed.points = tuple(record.curve())
         raise
 
 
-def plan_run(prepared: Prepared) -> dry_run.Written:
-    """`--dry-run`: write the resolved recipe and the scripts; nothing is started but Hydra, to compose."""
+def write_dry_run(prepared: Prepared) -> dry_run.DryRun:
+    """Write the resolved recipe and the scripts of a dry run; only Hydra is run, to compose the configuration."""
     runs = runs_folder(prepared.layout)
-    command = _sketch(prepared, runs)
+    command = _first_command(prepared, runs)
     written = dry_run.write(runs, prepared, command, compose(prepared, command).config)
     if prepared.drift is None:
         return written
     return replace(written, files=(*written.files, *prepared.drift.write(written.folder)))
 
 
-def _sketch(prepared: Prepared, runs: Path) -> Command:
-    """The first attempt's command, for a run that is not begun."""
+def _first_command(prepared: Prepared, runs: Path) -> Command:
+    """Return the command of the first attempt of a run that is not started."""
     return prepared.command(runs, uuid.uuid4().hex, 1, None)
 
 
-def _record(prepared: Prepared, runs: Path, resume: bool) -> RunRecord:
+def _open_record(prepared: Prepared, runs: Path, resume: bool) -> RunRecord:
     name = prepared.recipe.name
     if not resume:
-        return new_record(prepared, runs, name, facts(prepared))
+        return new_record(prepared, runs, name, run_facts(prepared))
     record = RunRecord.open(runs, name)
     before, now = record.facts.get("tree"), prepared.lock.tree
     if before != now:
@@ -184,11 +200,11 @@ def _record(prepared: Prepared, runs: Path, resume: bool) -> RunRecord:
             why=f"It was {before}, the workspace is {now}.",
             hint="Set that tree up again, or begin a run of another name: name=…",
         )
-    _demand_checkpoint(prepared, record)
+    _require_checkpoint(prepared, record)
     return record
 
 
-def _demand_checkpoint(prepared: Prepared, record: RunRecord) -> None:
+def _require_checkpoint(prepared: Prepared, record: RunRecord) -> None:
     done = record.latest_checkpoint
     if done is None:
         every = prepared.recipe.checkpoint.every
@@ -196,7 +212,7 @@ def _demand_checkpoint(prepared: Prepared, record: RunRecord) -> None:
         raise NpuRlError(
             f"Run {record.name} has no checkpoint to go on from",
             where=str(record.checkpoints),
-            why=_why_none(record, every),
+            why=_no_checkpoint_reason(record, every),
             hint=f"Begin a run of another name (name=…){saving}.",
         )
     if done >= prepared.recipe.steps:
@@ -207,33 +223,33 @@ def _demand_checkpoint(prepared: Prepared, record: RunRecord) -> None:
         )
 
 
-def new_record(prepared: Prepared, runs: Path, name: str, said: Mapping[str, object]) -> RunRecord:
-    """A record with the workspace's lock. said: the facts for run.json; secrets in them are masked."""
+def new_record(prepared: Prepared, runs: Path, name: str, facts: Mapping[str, object]) -> RunRecord:
+    """Create a record with the workspace's lock; secrets in the facts for run.json are masked."""
     secrets = prepared.secrets(os.environ)
-    return RunRecord.create(runs, name, said, lock=prepared.layout.lock.read_bytes(), secrets=secrets)
+    return RunRecord.create(runs, name, facts, lock=prepared.layout.lock.read_bytes(), secrets=secrets)
 
 
-def _make(prepared: Prepared, runs: Path, environment: dict[str, str], screen: Screen) -> None:
+def _make_tiny_model(prepared: Prepared, runs: Path, environment: dict[str, str], screen: Screen) -> None:
     if not tiny_model.is_needed(prepared.recipe):
         return
-    folder = tiny_model.place(runs, prepared.recipe, prepared.interpreter)
+    folder = tiny_model.model_folder(runs, prepared.recipe, prepared.interpreter)
     if not folder.is_dir():
         screen.stage("making the model and the data")
     tiny_model.make(folder, prepared.recipe, prepared.interpreter, environment)
 
 
-def _watch(prepared: Prepared, rollout: bool, transfer: float | None, attempt: Attempt) -> Watch:
+def _watch(prepared: Prepared, rollout_standin: bool, transfer: float | None, attempt: Attempt) -> Watch:
     limits = Limits(
         goal=prepared.recipe.reward.goal,
-        vocabulary=_vocabulary(prepared) if rollout else None,
+        vocabulary=_vocabulary(prepared) if rollout_standin else None,
         transfer=transfer,
     )
-    fatal = ("transfer", "nan") if rollout or transfer is not None else ()
+    fatal = ("transfer", "nan") if rollout_standin or transfer is not None else ()
     return Watch(limits, fatal=fatal, log=str(attempt.driver_log))
 
 
 def _vocabulary(prepared: Prepared) -> int | None:
-    folder = tiny_model.place(runs_folder(prepared.layout), prepared.recipe, prepared.interpreter)
+    folder = tiny_model.model_folder(runs_folder(prepared.layout), prepared.recipe, prepared.interpreter)
     try:
         size = read_json(folder / "model" / "config.json").get("vocab_size")
     except (OSError, ValueError):
@@ -241,7 +257,7 @@ def _vocabulary(prepared: Prepared) -> int | None:
     return int(size) if size else None
 
 
-def _judged(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: AttemptResult) -> Trained:
+def _result(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: AttemptResult) -> TrainedRun:
     if ended.signal is not None:
         raise RunStopped(ended.signal, record, prepared.recipe.checkpoint.every)
     if ended.fatal is not None:
@@ -252,7 +268,7 @@ def _judged(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: Atte
             hint=f"Look at {ended.fatal.place}.",
         )
     if ended.code != 0:
-        raise node_reports.refusal(attempt) or _failed(attempt, ended.code)
+        raise node_reports.refusal(attempt) or _failure(attempt, ended.code)
     points = record.curve()
     values = [value for _, value in rewards(points)][-_GOAL_WINDOW:]
     final = sum(values) / len(values) if values else None
@@ -271,10 +287,10 @@ def _judged(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: Atte
             where=str(attempt.metrics),
             why="The curve is above; sample responses are in samples/.",
         )
-    return Trained(record, attempt, ended, points, final)
+    return TrainedRun(record, attempt, ended, points, final)
 
 
-def _failed(attempt: Attempt, code: int) -> RunFailed:
+def _failure(attempt: Attempt, code: int) -> RunFailed:
     status = f"signal {-code}" if code < 0 else f"exit status {code}"
     found = explain_attempt(attempt, code)
     if found is None:

@@ -9,12 +9,12 @@ import pytest
 
 from npu_rl.bundled import bundled_manifests, bundled_recipes
 from npu_rl.config.finding import Severity
-from npu_rl.judgement.environment_check import RULES as OF_ENVIRONMENT
+from npu_rl.judgement.environment_check import RULES as ENVIRONMENT_RULES
 from npu_rl.judgement.environment_check import EnvironmentFault, environment_faults, near_name
 from npu_rl.judgement.environment_reads import EnvironmentReads
 from npu_rl.judgement.environment_table import NAMES, OWNED, TYPES, source_of
 from npu_rl.judgement.judge import AssembledTree, judge
-from npu_rl.judgement.named_files import RULES as OF_FILES
+from npu_rl.judgement.named_files import RULES as FILE_RULES
 from npu_rl.manifest.load_manifest import load_manifest
 from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.runtime.deepscaler.score import VARIANTS
@@ -292,7 +292,7 @@ def test_the_bundled_manifests_environments_are_fine(name: str) -> None:
     assert environment_faults(load_manifest(name).manifest.env, None) == []
 
 
-def test_a_fault_of_the_manifest_names_it(tmp_path: Path, code: Path) -> None:
+def test_a_fault_of_the_manifest_mentions(tmp_path: Path, code: Path) -> None:
     """A recipe that extends nothing of it, and a manifest beside it whose environment is wrong."""
     manifest = (bundled_manifests()["quickstart"]).read_text()
     (tmp_path / "m.yaml").write_text(manifest.replace('  VLLM_USE_V1: "1"', "  HCCL_BUFFSIZE: 300MB"))
@@ -336,14 +336,14 @@ def test_every_rule_has_its_id_in_the_list(code: Path) -> None:
         ROOT / "judgement/named_files.py"
     ).read_text()
     used = set(re.findall(r"""(?:_error\(|EnvironmentFault\()\s*["']([a-z-]+)["']""", text))
-    assert used == {*OF_ENVIRONMENT, *OF_FILES}
+    assert used == {*ENVIRONMENT_RULES, *FILE_RULES}
 
 
 def test_the_lists_alone_are_parsed_for_what_they_name(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A recipe whose variables are all listed costs no walk through the tree."""
     reads = EnvironmentReads(code)
     monkeypatch.setattr(Path, "rglob", lambda *_: pytest.fail("the tree was walked"))
-    assert reads.of("VLLM_DP_SIZE")[0].where == "vllm/envs.py:21"
+    assert reads.reads_of("VLLM_DP_SIZE")[0].where == "vllm/envs.py:21"
 
 
 @pytest.mark.parametrize("text", ["x = (", "\x00", "import os\n" * 3 + "os.environ[f'{x}']", "f(" * 5000])

@@ -363,7 +363,7 @@ def test_who_fixes_an_argument_depends_on_the_rollout(code: Path, arguments: lis
 @pytest.mark.parametrize("name", [FLAGSHIP, f"{FLAGSHIP}-random-init"])
 def test_the_bundled_recipes_have_no_notes(code: Path, name: str) -> None:
     found = judge(load_recipe(name), AssembledTree(code, "deepseek-r1-zero"))
-    assert [one for one in found.of_keys if one.severity is not Severity.ADVICE] == []
+    assert [one for one in found.key_findings if one.severity is not Severity.ADVICE] == []
     assert found.unchecked == {}
 
 

@@ -328,7 +328,7 @@ def test_a_long_chain_of_branches_is_read(tmp_path: Path, code: Path) -> None:
     started = time.process_time()
     assert {one.rule for one in found(code, "reward.function=rewards/long.py:nothing")} == {
         "reward-function-name"
-    } or (reward_function.defined_in(code / "rewards/long.py") is None)
+    } or (reward_function.definitions_in(code / "rewards/long.py") is None)
     assert time.process_time() - started < 10  # it took minutes: each branch was walked with all after it
 
 
@@ -340,10 +340,10 @@ def test_names_of_every_statement_of_the_module_are_defined_and_no_others(tmp_pa
         "if a:\n    def twice(): hidden = 1\nelse:\n    def twice(): pass\n"
         "try:\n    with open('x') as g: pass\nexcept OSError:\n    h = 1\nelse:\n    i: int = 1\nfinally:\n    j = 1\n"
     )
-    defined = reward_function.defined_in(path)
+    defined = reward_function.definitions_in(path)
     assert defined is not None
     assert defined.names == {*"abcdefghij", "in_match", "twice"}
-    assert set(defined.functions) == {"in_match"} and not defined.open
+    assert set(defined.functions) == {"in_match"} and not defined.may_define_more
 
 
 def test_a_pipe_is_not_opened(tmp_path: Path) -> None:

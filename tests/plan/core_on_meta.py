@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from npu_rl_rehearsal import cpu_cuda, fake_world
 from npu_rl_rehearsal.megatron import initialize, parallel_state
-from npu_rl_rehearsal.tiny_megatron import _localise
+from npu_rl_rehearsal.tiny_megatron import _use_local_layers
 
 KINDS = {
     "word_embeddings": "embedding",
@@ -34,7 +34,7 @@ def kind(name: str) -> str:
 
 def main() -> None:
     sizes: dict[str, Any] = json.loads(sys.argv[1])
-    cpu_cuda.put_in_place()
+    cpu_cuda.install()
     rows = []
     for stage in range(sizes["pipeline"]):
         with fake_world.as_rank(stage * sizes["world"] // sizes["pipeline"], sizes["world"]):
@@ -94,7 +94,7 @@ def build(sizes: dict[str, Any], state: Any) -> dict[str, Any]:
         moe_grouped_gemm=False,
     )
     spec = gpt_layer_specs.get_gpt_decoder_block_spec(config, use_transformer_engine=False)
-    _localise(spec)
+    _use_local_layers(spec)
     built = GPTModel(
         config,
         spec,

@@ -9,7 +9,7 @@ import pytest
 
 from npu_rl.plan.plan import plan_of
 from npu_rl.plan.rules.rule import Rule
-from npu_rl.plan.rules.rule_grounds import GROUNDS, grounded
+from npu_rl.plan.rules.rule_grounds import GROUNDS, apply_grounds
 from npu_rl.trainer_code.citations import CitedCode
 from tests.code_trees import lay
 from tests.plan.helpers import loaded, rule
@@ -81,5 +81,5 @@ def test_megatron_training_in_the_tree_is_enough_for_grouped_experts(tmp_path: P
     ],
 )
 def test_only_what_the_code_refuses_is_certain(tmp_path: Path, name: str, given: Rule, certain: bool) -> None:
-    (found,) = grounded([Rule(**{**vars(given), "id": name})], CitedCode(tree_of(tmp_path)))
+    (found,) = apply_grounds([Rule(**{**vars(given), "id": name})], CitedCode(tree_of(tmp_path)))
     assert found.certain is certain

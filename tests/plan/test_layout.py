@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from npu_rl.plan.layout_drawing import drawing
+from npu_rl.plan.layout_drawing import draw_layout
 from npu_rl.sizing.parallelism import ModelSizes, Parallelism, RolloutSizes, TrainSizes, layout_of
 from npu_rl.sizing.process_groups import rollout_members, train_groups, train_members
 from tests.plan.helpers import loaded, plan
@@ -39,7 +39,7 @@ groups (ranks):
 
 def test_256_dies_drawn() -> None:
     made = plan()
-    assert "\n".join(drawing(made.facts, made.memory)) == DRAWN
+    assert "\n".join(draw_layout(made.facts, made.memory)) == DRAWN
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_256_dies_drawn() -> None:
 )
 def test_no_line_is_over_100_columns(changes: tuple[str, ...]) -> None:
     made = plan(*changes)
-    lines = drawing(made.facts, made.memory)
+    lines = draw_layout(made.facts, made.memory)
     assert len(lines) > 20
     assert max(map(len, lines)) <= 98
 

@@ -11,8 +11,8 @@ from npu_rl.recipes.derived_recipe import derive_recipe
 from npu_rl.recipes.dump_recipe import recipe_yaml
 from npu_rl.recipes.load_recipe import LoadedRecipe, load_recipe
 from npu_rl.recipes.schema import Recipe
-from npu_rl.rehearsal.scale_recipe import scaled
-from npu_rl.rehearsal.scale_rollout import scaled_rollout
+from npu_rl.rehearsal.scale_recipe import scale_recipe
+from npu_rl.rehearsal.scale_rollout import scale_for_rollout
 from tests.config.documents import ids, write
 from tests.recipes.examples import GOOD
 
@@ -25,7 +25,7 @@ def read_back(loaded: LoadedRecipe, folder: Path) -> Recipe:
 def test_what_is_written_is_what_ran(name: str, tmp_path: Path) -> None:
     loaded = load_recipe(name)
     for number, (small, _) in enumerate(
-        (scaled(loaded.recipe, "small"), scaled_rollout(loaded.recipe, "small", "expert"))
+        (scale_recipe(loaded.recipe, "small"), scale_for_rollout(loaded.recipe, "small", "expert"))
     ):
         changed = derive_recipe(loaded, small, "scaled down")
         assert changed.recipe is small

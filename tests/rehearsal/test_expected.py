@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from npu_rl.bundled import data_root
 from npu_rl.errors import NpuRlError
-from npu_rl.rehearsal.level_imports import Failure, ImportReport, compare, read_expected
+from npu_rl.rehearsal.level_imports import ImportFailure, ImportReport, compare, read_expected
 
 NAMES = st.from_regex(r"[a-z_]+(\.[a-z_]+){0,3}", fullmatch=True)
 CAUSES = st.one_of(
@@ -29,7 +29,7 @@ def dump_expected(report: ImportReport) -> str:
 
 
 def report_of(failures: dict[str, str], modules: int = 100) -> ImportReport:
-    listed = (Failure(module, cause) for module, cause in sorted(failures.items()))
+    listed = (ImportFailure(module, cause) for module, cause in sorted(failures.items()))
     return ImportReport(("p",), modules, tuple(listed), 1.0)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_rl.rehearsal.level_layout import tiny
+from npu_rl.rehearsal.level_layout import tiny_sizes
 from npu_rl.sizing.divisibility import check_sizes
 from npu_rl.sizing.parallelism import ModelSizes, Parallelism, RolloutSizes, TrainSizes
 from npu_rl.sizing.process_groups import rollout_groups, train_groups
@@ -103,13 +103,13 @@ def test_fsdp_sizes() -> None:
     )
     assert wrong(layout) == []
     assert train_groups(layout) == {"ddp": 4, "fsdp": 4, "data": 8, "sequence": 2, "rollout_tensor": 2}
-    assert tiny(layout) == (4, {"shard": 2, "sequence": 1})
+    assert tiny_sizes(layout) == (4, {"shard": 2, "sequence": 1})
     assert wrong(replace(layout, train=TrainSizes(shard=3))) == ["fsdp-size-divides-world"]
     assert wrong(replace(layout, train=TrainSizes(sequence=8))) == ["sequence-parallel-divides-heads"]
     whole = replace(layout, train=TrainSizes(), rollout=None)
     assert train_groups(whole) == {"fsdp": 16}
-    assert tiny(whole) == (2, {"shard": -1, "sequence": 1})
-    assert tiny(replace(whole, world=1)) == (1, {"shard": -1, "sequence": 1})
+    assert tiny_sizes(whole) == (2, {"shard": -1, "sequence": 1})
+    assert tiny_sizes(replace(whole, world=1)) == (1, {"shard": -1, "sequence": 1})
 
 
 SIZE = st.sampled_from([1, 2, 4, 8])
@@ -126,7 +126,7 @@ def test_group_sizes_span_the_world(
     sizes = train_groups(layout)
     assert sizes["tensor"] * sizes["context"] * sizes["data"] * sizes["pipeline"] == world
     assert sizes["expert_tensor"] * sizes["expert"] * sizes["expert_data"] * sizes["pipeline"] == world
-    small, tiny_sizes = tiny(layout)
+    small, reduced = tiny_sizes(layout)
     assert small <= 8
-    assert wrong(replace(layout, world=small, train=TrainSizes(**tiny_sizes))) == []
-    assert all((size > 1) == (getattr(train, name) > 1) for name, size in tiny_sizes.items())
+    assert wrong(replace(layout, world=small, train=TrainSizes(**reduced))) == []
+    assert all((size > 1) == (getattr(train, name) > 1) for name, size in reduced.items())

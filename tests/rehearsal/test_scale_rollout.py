@@ -7,7 +7,7 @@ import pytest
 from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.schema_model_and_data import Reward
-from npu_rl.rehearsal.scale_rollout import CASES, GOAL, RANKS, Case, scaled_rollout
+from npu_rl.rehearsal.scale_rollout import CASES, GOAL, RANKS, Case, scale_for_rollout
 from npu_rl.runtime.deepscaler import score
 
 
@@ -17,14 +17,14 @@ def recipe() -> Recipe:
 
 
 def test_two_ranks_train_by_experts_or_by_stages(recipe: Recipe) -> None:
-    sizes = {case: scaled_rollout(recipe, "r", case)[0].actor.parallel for case in CASES}
+    sizes = {case: scale_for_rollout(recipe, "r", case)[0].actor.parallel for case in CASES}
     assert (sizes["expert"].expert, sizes["expert"].pipeline) == (2, None)
     assert (sizes["pipeline"].expert, sizes["pipeline"].pipeline) == (None, 2)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_rollouts_experts_are_over_both_ranks(recipe: Recipe, case: Case) -> None:
-    small = scaled_rollout(recipe, "r", case)[0]
+    small = scale_for_rollout(recipe, "r", case)[0]
     assert small.cluster.world == RANKS
     assert small.env["VLLM_DP_SIZE"] == str(RANKS // (small.rollout.tensor_parallel or 1))
     assert small.rollout.engine_arguments["enable_expert_parallel"] is True
@@ -32,7 +32,7 @@ def test_the_rollouts_experts_are_over_both_ranks(recipe: Recipe, case: Case) ->
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_the_engine_does_with_memory_and_prompts_is_kept(recipe: Recipe, case: Case) -> None:
-    small = scaled_rollout(recipe, "r", case)[0]
+    small = scale_for_rollout(recipe, "r", case)[0]
     assert (small.rollout.engine, small.rollout.free_cache, small.rollout.chunked_prefill) == (
         "vllm",
         True,
@@ -48,7 +48,7 @@ def test_what_the_engine_does_with_memory_and_prompts_is_kept(recipe: Recipe, ca
 
 
 def test_its_own_engine_arguments_are_kept(recipe: Recipe) -> None:
-    small = scaled_rollout(recipe, "r", "expert")[0]
+    small = scale_for_rollout(recipe, "r", "expert")[0]
     given = dict(small.rollout.engine_arguments)
     assert given.pop("num_gpu_blocks_override") * given.pop("block_size") >= 32 * (32 + 12)
     assert given == recipe.rollout.engine_arguments
@@ -56,7 +56,7 @@ def test_its_own_engine_arguments_are_kept(recipe: Recipe) -> None:
 
 def test_the_recipes_own_reward_is_kept(recipe: Recipe) -> None:
     """Its function and its manager: the sums are of the data source that it scores."""
-    small, told = scaled_rollout(recipe, "r", "expert")
+    small, told = scale_for_rollout(recipe, "r", "expert")
     assert recipe.reward.function == "npu_rl_runtime/rewards/deepscaler.py:compute_scores"
     assert (small.reward.function, small.reward.manager) == (recipe.reward.function, "batch")
     assert small.reward.goal == GOAL
@@ -66,7 +66,7 @@ def test_the_recipes_own_reward_is_kept(recipe: Recipe) -> None:
 
 def test_a_reward_for_other_data_is_the_trainers_own(recipe: Recipe) -> None:
     other = recipe.model_copy(update={"reward": Reward(function="./mine.py:score", manager="naive")})
-    small, told = scaled_rollout(other, "r", "expert")
+    small, told = scale_for_rollout(other, "r", "expert")
     assert (small.reward.function, small.reward.manager) == (None, None)
     assert "reward: the trainer's own for deepscaler, for ./mine.py:score" in told
 
@@ -74,15 +74,15 @@ def test_a_reward_for_other_data_is_the_trainers_own(recipe: Recipe) -> None:
 def test_the_goal_is_what_a_box_alone_can_reach() -> None:
     """With the format's share, a response of nothing but the right box has 0.67."""
     recipe = load_recipe("deepseek-r1-zero-256die", ["reward.arguments.variant=format"]).recipe
-    small = scaled_rollout(recipe, "r", "expert")[0]
+    small = scale_for_rollout(recipe, "r", "expert")[0]
     assert small.reward.arguments == {"variant": "format"}
     assert small.reward.goal == pytest.approx(GOAL * score.ACCURACY_SHARE)
 
 
 def test_a_short_rehearsal_has_no_goal(recipe: Recipe) -> None:
     short = recipe.model_copy(update={"steps": 2})
-    assert scaled_rollout(short, "r", "expert")[0].reward.goal is None
+    assert scale_for_rollout(short, "r", "expert")[0].reward.goal is None
     assert (
-        scaled_rollout(short, "r", "expert")[0].optimizer.warmup_steps == 1
+        scale_for_rollout(short, "r", "expert")[0].optimizer.warmup_steps == 1
     )  # Megatron-core wants fewer than steps
-    assert scaled_rollout(recipe, "r", "expert")[0].reward.goal is not None
+    assert scale_for_rollout(recipe, "r", "expert")[0].reward.goal is not None

@@ -286,7 +286,7 @@ def test_a_fault_of_sizes_is_told_once_and_by_the_trees_rules(code: Path) -> Non
     loaded = load_recipe("quickstart", ["data.batch=8", "actor.mini_batch=16"])
 
     def broken() -> list[str]:
-        return [found.rule for found in judge(loaded, AssembledTree(code, "quickstart")).of_plan]
+        return [found.rule for found in judge(loaded, AssembledTree(code, "quickstart")).plan_findings]
 
     assert broken().count("mini-batch-within-batch") == 1
     trainer = code / "verl/trainer/ppo/ray_trainer.py"

@@ -23,9 +23,9 @@ from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.training.allow_drift import AllowedDrift
 from npu_rl.training.interpreter import Interpreter
 from npu_rl.training.monitor.screen import PlainScreen
-from npu_rl.training.prepare import Prepared, facts
+from npu_rl.training.prepare import Prepared, run_facts
 from npu_rl.training.run_record import RunRecord
-from npu_rl.training.train import Trained, attempt_run, new_record
+from npu_rl.training.train import TrainedRun, new_record, run_attempt
 from npu_rl.verification.verify import Report
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.receipt import Receipt
@@ -78,16 +78,16 @@ class FakeRun:
         steps: int = 5,
         resume: bool = False,
         drift: AllowedDrift | None = None,
-    ) -> tuple[Trained, str]:
+    ) -> tuple[TrainedRun, str]:
         """One attempt, to its end; and what the screen got."""
         prepared = replace(self.prepared(options, overrides, steps), drift=drift)
         shown = io.StringIO()
         if resume:
             record = RunRecord.open(self.runs, "demo")
         else:
-            record = new_record(prepared, self.runs, "demo", facts(prepared))
+            record = new_record(prepared, self.runs, "demo", run_facts(prepared))
         composed = {"trainer": {"project_name": prepared.recipe.logging.project}}
-        return attempt_run(prepared, record, composed, PlainScreen(shown), resume=resume), shown.getvalue()
+        return run_attempt(prepared, record, composed, PlainScreen(shown), resume=resume), shown.getvalue()
 
 
 def main() -> None:

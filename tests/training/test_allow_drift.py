@@ -16,7 +16,7 @@ import pytest
 
 from npu_rl.errors import UsageError, WorkspaceError
 from npu_rl.rehearsal.rehearsal_report import RehearsalReport
-from npu_rl.training.allow_drift import AllowedDrift, Different, allow, reason_of
+from npu_rl.training.allow_drift import AllowedDrift, DriftedFile, allowed_drift, parse_reason
 from npu_rl.training.run_record import RunRecord
 from npu_rl.verification.verify import Drift, verify
 from npu_rl.workspace import file_check
@@ -63,7 +63,7 @@ def test_the_patch_applies_and_the_list_says_what_it_leaves_out(workspace: Layou
     (workspace.code / "npu_rl_runtime" / "switches.py").write_text("# mine\n")
     told: list[str] = []
     report = verify(workspace, nobody, deep=True)
-    found = allow(workspace, report, "a print", told.append)
+    found = allowed_drift(workspace, report, "a print", told.append)
     places = {place.path: place for place in found.places}
     assert set(places) >= {FILE, "code/verl/large.so", "code/small.so", "code/verl/protocol.py"}
     left_out = [path for path, place in places.items() if not place.in_patch]
@@ -84,10 +84,10 @@ def test_the_patch_applies_and_the_list_says_what_it_leaves_out(workspace: Layou
 def test_many_small_files_fill_the_patch_only_so_far(
     workspace: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("npu_rl.training.allow_drift._ALL", 5000)
+    monkeypatch.setattr("npu_rl.training.allow_drift._PATCH_LIMIT", 5000)
     for number in range(10):
         (workspace.code / f"stray_{number}.py").write_text("x" * 1000)
-    found = allow(workspace, verify(workspace, nobody, deep=True), "many", nobody)
+    found = allowed_drift(workspace, verify(workspace, nobody, deep=True), "many", nobody)
     assert sum(place.in_patch for place in found.places) == 5
     assert found.patch.count(b"+++ b/stray_") == 5
 
@@ -98,14 +98,14 @@ def test_what_judges_can_not_be_allowed_to_differ(workspace: Layout, path: str) 
     report = verify(workspace, nobody, deep=True)
     report.drift.append(Drift(path, "modified", None))
     with pytest.raises(WorkspaceError, match="can't be judged"):
-        allow(workspace, report, "no", nobody)
+        allowed_drift(workspace, report, "no", nobody)
 
 
 @pytest.mark.parametrize("text", ["", "  ", "\n\t", "\x00"])
 def test_a_reason_says_something(text: str) -> None:
     with pytest.raises(UsageError, match="needs a reason"):
-        reason_of(text)
-    assert reason_of(" a\nprint\x1b[31m ") == "a print [31m"
+        parse_reason(text)
+    assert parse_reason(" a\nprint\x1b[31m ") == "a print [31m"
 
 
 # -- what refuses ---------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ def test_the_hint_for_another_manifest_names_what_works(
 
 DRIFT = AllowedDrift(
     "a print in the reward",
-    (Different("code/a.py", "modified", None, 1, "0" * 64, True),),
+    (DriftedFile("code/a.py", "modified", None, 1, "0" * 64, True),),
     b"diff --git ...\n",
 )
 

@@ -14,7 +14,7 @@ import pytest
 
 from npu_rl.standins import INJECTED
 from npu_rl.training import tiny_model
-from npu_rl.training.dry_run import MORE_FILES
+from npu_rl.training.dry_run import RAISE_FILE_LIMIT
 from npu_rl.training.interpreter import Interpreter
 from tests.recipes.test_trainer_command import recipe
 from tests.support import clean_env, run_cli
@@ -107,7 +107,7 @@ def test_the_address_of_a_host_by_name_is_left_to_ray(quickstart_workspace: Path
     assert run_cli(["train", "quickstart", *words, "--dry-run"], env, tmp_path).returncode == 0
     folder = tmp_path / "runs" / "quickstart.dry-run"
     head, worker = (folder / "head.sh").read_text(), (folder / "worker.sh").read_text()
-    assert all("\n".join(MORE_FILES) in script for script in (head, worker))
+    assert all("\n".join(RAISE_FILE_LIMIT) in script for script in (head, worker))
     assert "--port=6380" in head and '${1:+--node-ip-address="$1"}' in head
     assert "--address=node-0:6380" in worker
     assert f"exec {sys.executable} -m ray.scripts.scripts start" in worker
@@ -117,9 +117,9 @@ def test_the_address_of_a_host_by_name_is_left_to_ray(quickstart_workspace: Path
 def test_both_make_the_tiny_model_by_one_command() -> None:
     """A dry run's script made one of another kind: it left `model.make` and `data.make` out."""
     other = recipe(model={"make": "tiny-deepseek-v3-sums"}, data={"make": "boxed-sums", "rows": 9})
-    command = tiny_model.maker(Interpreter("/py", (3, 11, 0), {}), other, "/there")
+    command = tiny_model.maker_command(Interpreter("/py", (3, 11, 0), {}), other, "/there")
     assert command == ["/py", "-m", "npu_rl_make", "/there", "1", "9", "tiny-deepseek-v3-sums", "boxed-sums"]
-    assert os.environ.get("PYTHONPATH", "") != tiny_model.MAKERS_OWN["PYTHONPATH"]
+    assert os.environ.get("PYTHONPATH", "") != tiny_model.MAKER_ENVIRONMENT["PYTHONPATH"]
 
 
 @pytest.mark.parametrize(
@@ -129,6 +129,6 @@ def test_the_limit_of_open_files_is_raised(soft: int, hard: int, after: int) -> 
     """What Ray's processes inherit; the hard limit is not theirs to raise, and a higher one stays."""
     if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < hard:
         pytest.skip(f"this process may not have {hard} open files")
-    lines = [f"ulimit -Sn {soft}", f"ulimit -Hn {hard}", "set -eu", *MORE_FILES, "ulimit -Sn"]
+    lines = [f"ulimit -Sn {soft}", f"ulimit -Hn {hard}", "set -eu", *RAISE_FILE_LIMIT, "ulimit -Sn"]
     done = subprocess.run(["bash", "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str(after)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.errors import HostError
-from npu_rl.training.interpreter import Interpreter, choose, demand, look
+from npu_rl.training.interpreter import Interpreter, choose, probe, require
 
 
 def interpreter(
@@ -26,7 +26,7 @@ def test_the_one_given_wins_then_the_receipts_then_ours(tmp_path: Path) -> None:
 
 
 def test_a_real_interpreter_tells_its_packages() -> None:
-    found = look(sys.executable, ["pytest>=8", "no-such-package-of-anyone==1.0"])
+    found = probe(sys.executable, ["pytest>=8", "no-such-package-of-anyone==1.0"])
     assert found.version == sys.version_info[:3]
     assert found.packages == {"pytest": pytest.__version__, "no-such-package-of-anyone": None}
 
@@ -39,19 +39,19 @@ def test_a_tree_on_the_path_does_not_answer_for_what_is_not_installed(
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: laid-only\nVersion: 9.9\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    assert look(sys.executable, ["laid-only"]).packages == {"laid-only": None}
+    assert probe(sys.executable, ["laid-only"]).packages == {"laid-only": None}
 
 
 @pytest.mark.parametrize("program", ["/nowhere/python", "/bin/false"])
 def test_what_is_no_interpreter_is_told(program: str) -> None:
     with pytest.raises(HostError) as caught:
-        look(program, ["torch"])
+        probe(program, ["torch"])
     assert program in str(caught.value) and "--python" in str(caught.value)
 
 
 def test_everything_that_is_missing_is_told_at_once() -> None:
     with pytest.raises(HostError) as caught:
-        demand(
+        require(
             interpreter(torch="2.5.1", ray=None, numpy="1.26.4"),
             ["torch==2.13.0", "ray==2.42.1", "numpy==1.26.4"],
         )
@@ -64,20 +64,20 @@ def test_everything_that_is_missing_is_told_at_once() -> None:
 
 
 def test_a_local_version_and_a_development_one_count_as_what_they_are() -> None:
-    demand(
+    require(
         Interpreter("/p", (3, 11, 7), {"torch": "2.13.0+cpu", "torch_npu": "2.5.1.post1.dev20250619"}),
         ["torch==2.13.0", "torch_npu>=2.5.1,<2.6"],
     )
 
 
 def test_a_requirement_for_another_system_is_not_asked_for() -> None:
-    demand(interpreter(), ["pywin32==1; sys_platform == 'win32'"])
+    require(interpreter(), ["pywin32==1; sys_platform == 'win32'"])
 
 
 @pytest.mark.parametrize("version", [(3, 13, 0), (3, 14, 1), (3, 9, 18)])
 def test_other_pythons_are_refused(version: tuple[int, int, int]) -> None:
     with pytest.raises(HostError) as caught:
-        demand(interpreter(version), [])
+        require(interpreter(version), [])
     text = str(caught.value)
     assert f"Python {version[0]}.{version[1]} can't run the training" in text
     assert "3.10 to 3.12" in text and "--python python3.12" in text
@@ -95,7 +95,7 @@ REQUIRED = [
 
 def hint(found: Interpreter, required: list[str], **options: bool) -> str:
     with pytest.raises(HostError) as caught:
-        demand(found, required, **options)
+        require(found, required, **options)
     return str(caught.value.hint)
 
 
@@ -147,7 +147,7 @@ def test_npu_rls_own_interpreter_can_take_the_extra() -> None:
 
 
 def test_a_real_interpreter_tells_whether_it_has_torch_npu(tmp_path: Path) -> None:
-    assert look(sys.executable, ["pytest"]).torch_npu is None
+    assert probe(sys.executable, ["pytest"]).torch_npu is None
     site = tmp_path / "torch_npu-2.5.1.post1.dist-info"
     site.mkdir()
     (site / "METADATA").write_text("Metadata-Version: 2.1\nName: torch-npu\nVersion: 2.5.1.post1\n")
@@ -156,4 +156,4 @@ def test_a_real_interpreter_tells_whether_it_has_torch_npu(tmp_path: Path) -> No
         f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(tmp_path))} exec {shlex.quote(sys.executable)} "$@"\n'
     )
     python.chmod(0o755)
-    assert look(str(python), ["pytest"]).torch_npu == "2.5.1.post1"
+    assert probe(str(python), ["pytest"]).torch_npu == "2.5.1.post1"

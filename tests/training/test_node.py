@@ -40,7 +40,7 @@ def module(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.mark.pypi
 def test_the_tree_of_a_workspace_is_the_locks(node: ModuleType, quickstart_workspace: Path) -> None:
     lock = json.loads((quickstart_workspace / ".npu-rl" / "lock.json").read_text())
-    assert node.tree(str(quickstart_workspace / "code")) == lock["tree"]
+    assert node.tree_id(str(quickstart_workspace / "code")) == lock["tree"]
 
 
 def test_the_tree_is_gits_own(node: ModuleType, tmp_path: Path) -> None:
@@ -67,20 +67,20 @@ def test_the_tree_is_gits_own(node: ModuleType, tmp_path: Path) -> None:
     (tmp_path / ".git").rename(tmp_path.with_name("elsewhere"))
     (tmp_path / "a" / "__pycache__").mkdir()
     (tmp_path / "a" / "__pycache__" / "b.pyc").write_text("byte code is not looked at")
-    assert node.tree(str(tmp_path)) == tree
+    assert node.tree_id(str(tmp_path)) == tree
     (tmp_path / "run.sh").chmod(0o644)
-    assert node.tree(str(tmp_path)) != tree
-    assert node.tree(str(tmp_path / "nowhere")) is None
+    assert node.tree_id(str(tmp_path)) != tree
+    assert node.tree_id(str(tmp_path / "nowhere")) is None
 
 
 def test_a_pipe_or_a_checkpoint_in_the_code_stops_nothing(node: ModuleType, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with (tmp_path / "weights").open("wb") as file:
         file.truncate(1 << 40)
-    first = node.tree(str(tmp_path))
+    first = node.tree_id(str(tmp_path))
     with (tmp_path / "weights").open("ab") as file:
         file.truncate((1 << 40) + 1)
-    assert first and node.tree(str(tmp_path)) != first
+    assert first and node.tree_id(str(tmp_path)) != first
 
 
 def test_long_logs_are_cut_so_that_short_ones_come_whole(node: ModuleType, tmp_path: Path) -> None:
@@ -91,7 +91,9 @@ def test_long_logs_are_cut_so_that_short_ones_come_whole(node: ModuleType, tmp_p
     (tmp_path / "worker-4-0b-7.out").write_text("another job's")
     (tmp_path / "raylet.out").write_text("Ray's own")
     (tmp_path / "worker-5-0a-7.out").symlink_to("/etc/passwd")
-    taken = {name: decompress(data) for name, data in node.ends(str(tmp_path), "0a", 6000, 10_005).items()}
+    taken = {
+        name: decompress(data) for name, data in node.log_ends(str(tmp_path), "0a", 6000, 10_005).items()
+    }
     assert {name: len(data) // 1000 for name, data in taken.items()} == {
         "worker-1-0a-7.out": 0, "worker-2-0a-8.err": 5, "worker-3-0a-9.out": 5
     }  # fmt: skip
@@ -101,9 +103,9 @@ def test_long_logs_are_cut_so_that_short_ones_come_whole(node: ModuleType, tmp_p
 
 
 def test_a_dollar_for_the_loader_is_refused_before_ray(nodes: ModuleType) -> None:
-    nodes.demand_sendable({"LD_PRELOAD": "/lib/libjemalloc.so", "OTHER": "$x"})
+    nodes.require_sendable({"LD_PRELOAD": "/lib/libjemalloc.so", "OTHER": "$x"})
     with pytest.raises(nodes.Refused, match="LD_PRELOAD can't be given to Ray's workers"):
-        nodes.demand_sendable({"LD_PRELOAD": "/opt/$LIB/x.so"})
+        nodes.require_sendable({"LD_PRELOAD": "/opt/$LIB/x.so"})
 
 
 def test_a_refusal_that_a_node_wrote_cannot_steer_the_terminal(tmp_path: Path) -> None:

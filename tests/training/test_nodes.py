@@ -200,7 +200,7 @@ def test_a_node_that_does_not_answer_is_named(run: Run, cluster: RayCluster) -> 
         "nodes.compare(told, {})\n"  # its workers are there now
         "os.kill(other, signal.SIGSTOP)\n"
         "try: nodes.compare(told, {}, 5.0)\n"
-        "except nodes.Refused as refused: print(refused.told['what'], refused.told['why'])\n"
+        "except nodes.Refused as refused: print(refused.details['what'], refused.details['why'])\n"
         "finally: os.kill(other, signal.SIGCONT)"
     )
     raylets = {node: pid for pid in cluster.processes() if (node := node_of_raylet(pid))}

@@ -9,7 +9,7 @@ import pytest
 
 from npu_rl.errors import NpuRlError
 from npu_rl.training import train
-from npu_rl.training.prepare import Prepared, facts
+from npu_rl.training.prepare import Prepared, run_facts
 from npu_rl.training.run_record import RunRecord
 from npu_rl.training.train import RunStopped
 from tests.training.fake_run import FakeRun
@@ -22,7 +22,7 @@ def fake(tmp_path: Path) -> FakeRun:
 
 def begun(fake: FakeRun, *overrides: str) -> tuple[Prepared, RunRecord]:
     prepared = fake.prepared([], overrides)
-    return prepared, train.new_record(prepared, fake.runs, "demo", facts(prepared))
+    return prepared, train.new_record(prepared, fake.runs, "demo", run_facts(prepared))
 
 
 def saved(record: RunRecord, step: int) -> Path:
@@ -34,7 +34,7 @@ def saved(record: RunRecord, step: int) -> Path:
 
 
 def resumed(fake: FakeRun, prepared: Prepared) -> RunRecord:
-    return train._record(prepared, fake.runs, resume=True)
+    return train._open_record(prepared, fake.runs, resume=True)
 
 
 def test_a_run_goes_on_from_its_checkpoint(fake: FakeRun) -> None:

@@ -306,7 +306,7 @@ def test_a_driver_of_another_run_does_not_hold_this_one(root: Path, tmp_path: Pa
     other = new_id()
     child = launch(tmp_path / "other", other, "forever")
     record = RunRecord.create(root, "demo", {})
-    begin(record)._held.close()  # as if its npu-rl had died
+    begin(record)._run_lock.close()  # as if its npu-rl had died
     assert RunRecord.open(root, "demo").attempts[-1].outcome == "killed"
     assert child.poll() is None
     stop(child, other)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.masking import Secrets
-from npu_rl.training.dry_run import export, word
+from npu_rl.training.dry_run import export_line, quote_argument
 from tests.support import clean_env, run_cli
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
@@ -30,11 +30,12 @@ def env(tmp_path: Path) -> dict[str, str]:
 @pytest.mark.parametrize("shell", ["sh", "bash"])
 def test_a_script_takes_a_secret_from_the_shell_or_ends(shell: str) -> None:
     known = Secrets.of({"MY_TOKEN": "S3CRET 'x'"})
+    quoted = [quote_argument(text, known) for text in ("+trainer.api_key=S3CRET", "plain=$x")]
     lines = [
-        export("MY_TOKEN", "S3CRET 'x'", known),
-        export("PLAIN", "a 'b' $c", known),
-        export("ALSO", "see S3CRET 'x'", known),
-        f'printf \'%s\\n\' {word("+trainer.api_key=S3CRET", known)} {word("plain=$x", known)} "$PLAIN" "$MY_TOKEN"',
+        export_line("MY_TOKEN", "S3CRET 'x'", known),
+        export_line("PLAIN", "a 'b' $c", known),
+        export_line("ALSO", "see S3CRET 'x'", known),
+        f'printf \'%s\\n\' {" ".join(quoted)} "$PLAIN" "$MY_TOKEN"',
     ]
     script = "\n".join(["set -eu", *lines])
     assert "S3CRET" not in script

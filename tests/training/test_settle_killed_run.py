@@ -249,7 +249,7 @@ def test_only_the_runs_own_temporary_folders_are_removed(tmp_path: Path) -> None
 def test_nothing_of_a_record_is_written_through_a_link(tmp_path: Path) -> None:
     runs, elsewhere = tmp_path / "runs", tmp_path / "elsewhere"
     record = RunRecord.create(runs, "demo", {})
-    record.begin_attempt([], {}, {}, "")._held.close()
+    record.begin_attempt([], {}, {}, "")._run_lock.close()
     (runs / "demo/attempts").rename(elsewhere)
     (runs / "demo/attempts").symlink_to(elsewhere)
     before = sorted(path.name for path in elsewhere.rglob("*"))

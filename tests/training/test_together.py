@@ -13,14 +13,14 @@ import pytest
 
 from npu_rl.errors import HostError
 from npu_rl.recipes.load_recipe import load_recipe
-from npu_rl.rehearsal.scale_recipe import scaled
+from npu_rl.rehearsal.scale_recipe import scale_recipe
 from npu_rl.training.monitor.metrics import rewards
 from npu_rl.training.monitor.screen import PlainScreen
-from npu_rl.training.prepare import facts
+from npu_rl.training.prepare import run_facts
 from npu_rl.training.process import processes_of
 from npu_rl.training.run_record import RunRecord
 from npu_rl.training.temporary_folders import remaining_folders
-from npu_rl.training.train import RunFailed, attempt_run, new_record
+from npu_rl.training.train import RunFailed, new_record, run_attempt
 from tests.training.fake_run import FakeRun
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a run's processes are found through /proc")
@@ -66,9 +66,9 @@ def test_a_driver_that_can_not_be_started_is_a_failed_attempt(tmp_path: Path) ->
     )  # what it made is there, so that only the driver is missing
     prepared = run.prepared(["steps=5"])
     (tmp_path / "python").chmod(0o644)
-    record = new_record(prepared, run.runs, "demo", facts(prepared))
+    record = new_record(prepared, run.runs, "demo", run_facts(prepared))
     with pytest.raises(HostError, match="can't be started"):
-        attempt_run(prepared, record, {}, PlainScreen())
+        run_attempt(prepared, record, {}, PlainScreen())
     assert RunRecord.open(run.runs, "demo").attempts[0].outcome == "failed"
     assert remaining_folders(record.id) == []
 
@@ -77,9 +77,9 @@ def test_the_record_has_the_recipe_that_ran(tmp_path: Path) -> None:
     """A rehearsal's is scaled down."""
     run = FakeRun(tmp_path)
     prepared = run.prepared(["steps=5"], ["data.batch=64"])
-    record = new_record(prepared, run.runs, "demo", facts(prepared))
-    small, _ = scaled(prepared.recipe, record.name)
-    attempt_run(prepared.with_recipe(small), record, {}, PlainScreen(io.StringIO()))
+    record = new_record(prepared, run.runs, "demo", run_facts(prepared))
+    small, _ = scale_recipe(prepared.recipe, record.name)
+    run_attempt(prepared.with_recipe(small), record, {}, PlainScreen(io.StringIO()))
     for folder in (record.folder, record.attempts[0].folder):
         written = load_recipe(str(folder / "recipe.yaml")).recipe
         assert written == small.model_copy(update={"extends": None})
@@ -88,9 +88,9 @@ def test_the_record_has_the_recipe_that_ran(tmp_path: Path) -> None:
 
 def test_the_record_has_the_rules_that_were_overruled(tmp_path: Path) -> None:
     run = FakeRun(tmp_path)
-    assert "overruled" not in facts(run.prepared(["steps=5"]))
+    assert "overruled" not in run_facts(run.prepared(["steps=5"]))
     overruled = ["env.HCCL_IF_BASE_PORT=65530", "plan.except.environment-value=ours"]
-    recorded = facts(run.prepared(["steps=5"], [*overruled, "data.batch=64"]))
+    recorded = run_facts(run.prepared(["steps=5"], [*overruled, "data.batch=64"]))
     assert recorded["overruled"] == {"environment-value": "ours"}
 
 

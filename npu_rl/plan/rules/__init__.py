@@ -1,1 +1,1 @@
-"""Rules that a recipe's sizes and settings have to follow, and the upstream code that each rests on."""
+"""Rules on a recipe's sizes and settings, and the upstream code that each rests on."""

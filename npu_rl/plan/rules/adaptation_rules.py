@@ -1,4 +1,4 @@
-"""What an adaptation needs of other settings, what needs an adaptation, and what a part of the tree can't do."""
+"""Rules on adaptations: settings that they need, settings that need them, and what parts of the tree don't support."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _MINI, _EPOCHS = f"{ACTOR}.ppo_mini_batch_size", f"{ACTOR}.ppo_epochs"
 _GEMM = f"{TRANSFORMER}.moe_grouped_gemm"
 _TOPK = "VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE"
 _ASCEND_CONFIG = "vllm_ascend/ascend_config.py"
-_READ_AT = ("v0.9.1rc2", "vllm-ascend==0.9.1", "e1d282d")
+_ASCEND_VERSIONS = ("v0.9.1rc2", "vllm-ascend==0.9.1", "e1d282d")
 
 
 def adaptation_rules(facts: Facts) -> Iterator[Rule]:
-    """Those of adaptations that are on or off, and of the engine version, grouped experts and sampling."""
+    """Yield the rules on adaptations, the engine version, grouped experts and sampling."""
     if facts.recipe.megatron:
-        yield from _megatron(facts)
+        yield from _megatron_rules(facts)
     if facts.vllm:
-        yield from _vllm(facts)
+        yield from _vllm_rules(facts)
 
 
-def _megatron(facts: Facts) -> Iterator[Rule]:
+def _megatron_rules(facts: Facts) -> Iterator[Rule]:
     engine = facts.values.value(f"{ROLLOUT}.name")
     yield Rule(
         "megatron-needs-vllm",
@@ -67,7 +67,7 @@ def _megatron(facts: Facts) -> Iterator[Rule]:
         )
 
 
-def _vllm(facts: Facts) -> Iterator[Rule]:
+def _vllm_rules(facts: Facts) -> Iterator[Rule]:
     size = facts.env.get("VLLM_DP_SIZE", "1")
     if size.isdecimal() and int(size) > 1:
         off = "rollout-dp-groups" in facts.off
@@ -90,13 +90,13 @@ def _vllm(facts: Facts) -> Iterator[Rule]:
             "set adaptations.rollout-compile to true",
             path=("adaptations", "rollout-compile"),
         )
-    yield from _prefill_step(facts)
-    yield from _v1(facts)
-    yield from _topk(facts)
+    yield from _prefill_step_rule(facts)
+    yield from _v1_engine_rule(facts)
+    yield from _topk_rule(facts)
 
 
-def _prefill_step(facts: Facts) -> Iterator[Rule]:
-    """The Ascend scheduler prefills whole prompts only, unless it is told otherwise itself."""
+def _prefill_step_rule(facts: Facts) -> Iterator[Rule]:
+    """Yield the rule on the Ascend scheduler, which prefills whole prompts unless its own chunked prefill is on."""
     value = facts.values.value
     if value(f"{_SCHEDULER}.enabled") is not True or value(f"{_SCHEDULER}.enable_chunked_prefill") is True:
         return
@@ -109,7 +109,7 @@ def _prefill_step(facts: Facts) -> Iterator[Rule]:
         "chunked-prefill-check" not in facts.switches
     )
     if refused_already and tokens < prompt:
-        return  # prefill-budget says it
+        return  # the rule prefill-budget reports it
     name = "rollout.max_batched_tokens" if key != own else ".".join(map(str, facts.path(own)))
     yield Rule(
         "prompt-exceeds-prefill-step",
@@ -121,21 +121,24 @@ def _prefill_step(facts: Facts) -> Iterator[Rule]:
     )
 
 
-def _v1(facts: Facts) -> Iterator[Rule]:
-    """What can't be with vLLM's V0 engine; each reason only where the tree has it."""
+def _v1_engine_rule(facts: Facts) -> Iterator[Rule]:
+    """Yield the rule on features that vLLM's V0 engine lacks, each if the tree has the code that refuses it."""
     if facts.env.get("VLLM_USE_V1", "1") != "0":
         return
     value = facts.values.value
     parts = Place("npu_rl_runtime/rollout_offload/parts.py", "Set VLLM_USE_V1=1")
-    graph = Place(_ASCEND_CONFIG, "Torchair graph mode is only supported for V1 Engine", _READ_AT)
-    scheduler = Place(_ASCEND_CONFIG, "Ascend scheduler is only supported for V1 Engine", _READ_AT)
+    graph = Place(_ASCEND_CONFIG, "Torchair graph mode is only supported for V1 Engine", _ASCEND_VERSIONS)
+    scheduler = Place(_ASCEND_CONFIG, "Ascend scheduler is only supported for V1 Engine", _ASCEND_VERSIONS)
     wanted = {
-        "the adaptation rollout-offload": (parts, "rollout-offload" in facts.switches and _frees(facts)),
+        "the adaptation rollout-offload": (
+            parts,
+            "rollout-offload" in facts.switches and _frees_cache(facts),
+        ),
         "torchair_graph_config": (graph, value(f"{_TORCHAIR}.enabled") is True),
         "ascend_scheduler_config": (scheduler, value(f"{_SCHEDULER}.enabled") is True),
     }
     found = {name: facts.upstream.find(place) for name, (place, used) in wanted.items() if used}
-    reasons = [f"{name} ({standing.where})" for name, standing in found.items() if standing.holds]
+    reasons = [f"{name} ({citation.where})" for name, citation in found.items() if citation.holds]
     if reasons:
         yield Rule(
             "v1-engine",
@@ -146,11 +149,11 @@ def _v1(facts: Facts) -> Iterator[Rule]:
         )
 
 
-def _frees(facts: Facts) -> bool:
+def _frees_cache(facts: Facts) -> bool:
     return facts.values.value(f"{ROLLOUT}.free_cache_engine") is not False
 
 
-def _topk(facts: Facts) -> Iterator[Rule]:
+def _topk_rule(facts: Facts) -> Iterator[Rule]:
     given = facts.env.get(_TOPK, "0")
     if given in ("0", ""):
         return

@@ -1,4 +1,4 @@
-"""How the responses of a step are divided, and how long they may be."""
+"""Rules on the division of a step's responses and on their lengths."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ _SEQUENCES, _TOKENS = f"{ROLLOUT}.max_num_seqs", f"{ROLLOUT}.max_num_batched_tok
 _CHUNKED, _LENGTH = f"{ROLLOUT}.enable_chunked_prefill", f"{ROLLOUT}.max_model_len"
 _RESPONSE = "data.max_response_length"
 
-_MASK = 2048  # tokens; the side of the NPU attention's compressed mask
+_MASK_SIZE = 2048  # tokens; the side of the NPU attention's compressed mask
 
 
-def batch_shares(facts: Facts, broken: Mapping[str, BrokenRule]) -> Iterator[Rule]:
-    """How batches divide over replicas and engines. broken: the trainer's own rules that don't hold."""
+def batch_rules(facts: Facts, broken: Mapping[str, BrokenRule]) -> Iterator[Rule]:
+    """Yield the rules on the division of batches over data-parallel replicas and rollout engines.
+
+    Args:
+        broken: The trainer's own checks that fail, by rule id.
+    """
     prompts, mini = facts.whole(_BATCH), facts.whole(_MINI)
     each = facts.whole(f"{ROLLOUT}.n")
     if not (prompts and each and facts.replicas):
@@ -26,15 +30,15 @@ def batch_shares(facts: Facts, broken: Mapping[str, BrokenRule]) -> Iterator[Rul
     answers, copies = prompts * each, facts.replicas
     micro = facts.whole(f"{ACTOR}.ppo_micro_batch_size_per_gpu") or 1
     least = f"{copies} replicas x micro batch {micro} = {copies * micro}"
-    said = f"{prompts} prompts x {each} responses = {answers}; {least}"
-    change = f"set data.batch so that data.batch x rollout.answers is a multiple of {copies * micro}"
-    yield _judged("batch-divisible-by-dp", broken, _BATCH, said, change)
+    figures = f"{prompts} prompts x {each} responses = {answers}; {least}"
+    fix = f"set data.batch so that data.batch x rollout.answers is a multiple of {copies * micro}"
+    yield _trainer_rule("batch-divisible-by-dp", broken, _BATCH, figures, fix)
     if mini:
-        said = f"mini batch of {mini} prompts in a batch of {prompts}"
-        inside = _judged(
-            "mini-batch-within-batch", broken, _MINI, said, f"set actor.mini_batch to {prompts} or less"
+        figures = f"mini batch of {mini} prompts in a batch of {prompts}"
+        inside = _trainer_rule(
+            "mini-batch-within-batch", broken, _MINI, figures, f"set actor.mini_batch to {prompts} or less"
         )
-        if "on-policy-logprob" in facts.switches:  # which takes no smaller one either
+        if "on-policy-logprob" in facts.switches:  # which refuses a smaller one, too
             inside = replace(inside, fix=f"set actor.mini_batch to {prompts}, or data.batch to {mini}")
         yield inside
         yield Rule(
@@ -45,16 +49,16 @@ def batch_shares(facts: Facts, broken: Mapping[str, BrokenRule]) -> Iterator[Rul
             (_MINI,),
         )
     if facts.engines:
-        yield from _engine(facts, answers, facts.engines)
+        yield from _engine_rules(facts, answers, facts.engines)
 
 
-def _judged(rule: str, broken: Mapping[str, BrokenRule], key: str, said: str, change: str) -> Rule:
+def _trainer_rule(rule: str, broken: Mapping[str, BrokenRule], key: str, figures: str, fix: str) -> Rule:
     fault = broken.get(rule)
     keys = fault.keys if fault else (key,)
-    return Rule(rule, fault is None, fault.message if fault else said, fault.fix if fault else change, keys)
+    return Rule(rule, fault is None, fault.message if fault else figures, fault.fix if fault else fix, keys)
 
 
-def _engine(facts: Facts, answers: int, engines: int) -> Iterator[Rule]:
+def _engine_rules(facts: Facts, answers: int, engines: int) -> Iterator[Rule]:
     share = answers // engines
     yield Rule(
         "batch-divisible-by-rollout-dp",
@@ -76,7 +80,7 @@ def _engine(facts: Facts, answers: int, engines: int) -> Iterator[Rule]:
 
 
 def length_rules(facts: Facts) -> Iterator[Rule]:
-    """Prompt and response against the model, the engine and the data."""
+    """Yield the rules on prompt and response lengths against the model, the engine and the data."""
     length = facts.length
     if length is None:
         return
@@ -90,15 +94,15 @@ def length_rules(facts: Facts) -> Iterator[Rule]:
             (_RESPONSE,),
         )
     if facts.vllm:
-        yield from _engine_lengths(facts, length)
+        yield from _engine_length_rules(facts, length)
     trained = facts.transformer("seq_length")
     if isinstance(trained, int) and facts.mindspeed and facts.transformer("use_flash_attn"):
         yield Rule(
             "attention-mask-size",
-            trained == _MASK,
+            trained == _MASK_SIZE,
             f"seq_length {trained}; MindSpeed makes its mask of this side and asks for the compressed causal mode, "
-            f"whose mask is {_MASK} x {_MASK} whatever the sequences are",
-            f"set actor.transformer.seq_length to {_MASK}",
+            f"whose mask is {_MASK_SIZE} x {_MASK_SIZE} whatever the sequences are",
+            f"set actor.transformer.seq_length to {_MASK_SIZE}",
             (f"{TRANSFORMER}.seq_length",),
         )
     elif isinstance(trained, int):
@@ -122,7 +126,7 @@ def length_rules(facts: Facts) -> Iterator[Rule]:
         )
 
 
-def _engine_lengths(facts: Facts, length: int) -> Iterator[Rule]:
+def _engine_length_rules(facts: Facts, length: int) -> Iterator[Rule]:
     longest = facts.whole(_LENGTH) or length
     yield Rule(
         "rollout-max-length",
@@ -132,17 +136,17 @@ def _engine_lengths(facts: Facts, length: int) -> Iterator[Rule]:
         (_LENGTH, _RESPONSE),
     )
     tokens, chunked = facts.whole(_TOKENS), facts.values.value(_CHUNKED)
-    if tokens is None or chunked is not True:  # verl asks only then, and the V1 engine chunks in any case
+    if tokens is None or chunked is not True:  # verl checks only then, and the V1 engine chunks in any case
         return
     relaxed = "chunked-prefill-check" in facts.switches
-    change = f"set rollout.max_batched_tokens to {longest} or more"
+    fix = f"set rollout.max_batched_tokens to {longest} or more"
     if "chunked-prefill-check" in facts.off:
-        change += ", or adaptations.chunked-prefill-check to true"
+        fix += ", or adaptations.chunked-prefill-check to true"
     yield Rule(
         "prefill-budget",
         tokens >= longest or relaxed,
         f"max_batched_tokens {tokens}, max_length {longest}, with chunked prefill, "
         f"adaptation chunked-prefill-check {'on' if relaxed else 'off or absent'}",
-        change,
+        fix,
         (_TOKENS, _CHUNKED),
     )

@@ -1,4 +1,4 @@
-"""How many checkpoints a run writes, and the disk they take."""
+"""Rules on the number of checkpoints that a run writes, and on their disk space."""
 
 from __future__ import annotations
 
@@ -14,12 +14,18 @@ from npu_rl.sizing.weight_sizes import count_parameters, routing_biases
 
 _CONTENTS = ("model", "optimizer", "extra")  # verl/utils/checkpoint/checkpoint_manager.py:57@55e3c5b
 _EVERY, _KEEP = "trainer.save_freq", "trainer.max_actor_ckpt_to_keep"
-_LARGE = 2 * 10**12
+_LARGE_DISK = 2 * 10**12  # bytes; more gets advice where the free disk is not known
 
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """written: over the whole run. kept: at once on the disk. each: bytes of one."""
+    """The checkpoints of a run.
+
+    Attributes:
+        written: Number over the whole run.
+        kept: Number on the disk at once.
+        each: Bytes of one.
+    """
 
     written: int
     kept: int
@@ -27,12 +33,12 @@ class Checkpoints:
 
     @property
     def disk(self) -> int:
-        """Bytes of those that are there at once."""
+        """Bytes of those on the disk at once."""
         return self.kept * self.each
 
 
 def checkpoints_of(facts: Facts) -> Checkpoints | None:
-    """The run's checkpoints; None where it writes none or the model's shape is not known.
+    """Return the run's checkpoints, or None if it writes none or the model's shape is not known.
 
     verl writes one every `checkpoint.every` steps and at the last (verl/trainer/ppo/ray_trainer.py:1331@55e3c5b), and
     removes old ones before it writes the next (megatron_checkpoint_manager.py:368@55e3c5b).
@@ -42,25 +48,27 @@ def checkpoints_of(facts: Facts) -> Checkpoints | None:
         return None
     written = -(-facts.recipe.steps // every)
     kept = min(written, keep) if keep and keep > 0 else written
-    return Checkpoints(written, kept, _size(facts))
+    return Checkpoints(written, kept, _checkpoint_size(facts))
 
 
 def checkpoint_rules(facts: Facts, machine: Machine) -> Iterator[Rule]:
-    """Whether the disk holds them; where it is not known, whether so much is meant."""
+    """Yield whether the disk holds the checkpoints; if its size is not known, advice on a very large amount."""
     found = checkpoints_of(facts)
     if found is None:
         return
     steps = facts.recipe.steps
-    said = f"{found.kept} x {gb(found.each)} = {gb(found.disk)} at once, {found.written} over {steps} steps"
+    amounts = (
+        f"{found.kept} x {gb(found.each)} = {gb(found.disk)} at once, {found.written} over {steps} steps"
+    )
     if machine.disk is not None:
         fits = machine.disk // found.each if found.each else found.kept
         fix = f"set checkpoint.keep to {fits}" if fits else "give the run a larger disk: not one fits"
-        figures, ok, advice = f"{said}, of {gb(machine.disk)}", found.disk <= machine.disk, False
+        figures, ok, advice = f"{amounts}, of {gb(machine.disk)}", found.disk <= machine.disk, False
     else:
         fix = "set checkpoint.keep to 2, or to as many as the disk holds"
         figures, ok, advice = (
-            said,
-            bool(facts.whole(_KEEP)) or found.written < 2 or found.disk <= _LARGE,
+            amounts,
+            bool(facts.whole(_KEEP)) or found.written < 2 or found.disk <= _LARGE_DISK,
             True,
         )
     yield Rule(
@@ -68,8 +76,11 @@ def checkpoint_rules(facts: Facts, machine: Machine) -> Iterator[Rule]:
     )
 
 
-def _size(facts: Facts) -> int:
-    """Bytes of one: bf16 weights and 12 bytes of optimizer (Megatron), or fp32 weights and 8 (FSDP)."""
+def _checkpoint_size(facts: Facts) -> int:
+    """Return the bytes of one checkpoint.
+
+    Megatron writes bf16 weights and 12 bytes of optimizer states per parameter, FSDP fp32 weights and 8 bytes.
+    """
     shape = facts.shape
     assert shape is not None
     named = facts.values.value(f"{ACTOR}.checkpoint.save_contents")

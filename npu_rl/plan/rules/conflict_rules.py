@@ -1,4 +1,4 @@
-"""Settings that exclude or need each other."""
+"""Rules on settings that exclude or need each other."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _SWAP, _DDP = (
     f"{TRANSFORMER}.swap_optimizer",
     f"{ACTOR}.megatron.override_ddp_config.use_distributed_optimizer",
 )
-_LOADS = (f"{ACTOR}.load_weight", f"{REFERENCE}.load_weight")
+_LOAD_WEIGHT = (f"{ACTOR}.load_weight", f"{REFERENCE}.load_weight")
 _OFFLOAD = f"{ACTOR}.megatron.optimizer_offload"
 _GROUPS = ("moe_router_num_groups", "moe_router_group_topk")
 _RECOMPUTE = ("recompute_granularity", "recompute_method", "recompute_num_layers")
-_TOGETHER = "full needs a method and a number of layers, selective takes no number of layers"
+_RECOMPUTE_NEEDS = "full needs a method and a number of layers, selective takes no number of layers"
 _ADDITIONAL = f"{ROLLOUT}.engine_kwargs.vllm.additional_config"
 _GRAPH = f"{_ADDITIONAL}.torchair_graph_config"
 _RECIPE_GRAPH = "rollout.engine_arguments.additional_config.torchair_graph_config"
@@ -33,20 +33,20 @@ _ONLY_WITH_GRAPH = (
 )
 
 
-def switch_rules(facts: Facts) -> Iterator[Rule]:
-    """Those of the optimizer, the engine's memory and graphs, and of benchmarks."""
+def conflict_rules(facts: Facts) -> Iterator[Rule]:
+    """Yield the rules on the optimizer, the weights, recomputation, the engine's memory and graphs, and benchmarks."""
     if facts.recipe.megatron:
-        yield from _swap(facts)
-        yield from _weights(facts)
-        yield from _expert_groups(facts)
-        yield from _recompute(facts)
-    yield from _resharding(facts)
+        yield from _swap_rules(facts)
+        yield from _weight_rules(facts)
+        yield from _router_group_rule(facts)
+        yield from _recompute_rules(facts)
+    yield from _d2d_transfer_rule(facts)
     if facts.vllm:
-        yield from _sleep(facts)
-        yield from _graph(facts)
+        yield from _sleep_mode_rule(facts)
+        yield from _graph_rules(facts)
 
 
-def _swap(facts: Facts) -> Iterator[Rule]:
+def _swap_rules(facts: Facts) -> Iterator[Rule]:
     if not facts.transformer("swap_optimizer"):
         return
     offload = facts.on(_OFFLOAD)
@@ -83,7 +83,7 @@ def _swap(facts: Facts) -> Iterator[Rule]:
     )
 
 
-def _weights(facts: Facts) -> Iterator[Rule]:
+def _weight_rules(facts: Facts) -> Iterator[Rule]:
     actor, reference = (facts.values.value(f"{part}.load_weight") for part in (ACTOR, REFERENCE))
     if actor is not None or reference is not None:
         yield Rule(
@@ -98,7 +98,7 @@ def _weights(facts: Facts) -> Iterator[Rule]:
     found = [
         dotted(fault.path)
         for fault in find_benchmark_settings(facts.recipe, facts.given)
-        if fault.key not in _LOADS
+        if fault.key not in _LOAD_WEIGHT
     ]
     yield Rule(
         "benchmark-switch-in-training",
@@ -109,10 +109,11 @@ def _weights(facts: Facts) -> Iterator[Rule]:
     )
 
 
-def _expert_groups(facts: Facts) -> Iterator[Rule]:
-    """verl@55e3c5b reads neither number from config.json, and then a token of the actor may go to any expert.
+def _router_group_rule(facts: Facts) -> Iterator[Rule]:
+    """Yield advice on the router's expert groups.
 
-    Advice: verl's published recipe trains like that.
+    verl@55e3c5b reads neither number from config.json; without them the actor's router may choose any expert. It is
+    advice because verl's published recipe trains like that.
     """
     shape = facts.shape
     if shape is None or not shape.expert_groups:
@@ -131,46 +132,48 @@ def _expert_groups(facts: Facts) -> Iterator[Rule]:
     )
 
 
-def _recompute(facts: Facts) -> Iterator[Rule]:
-    """The three values of Megatron's recomputation, which it takes only together."""
+def _recompute_rules(facts: Facts) -> Iterator[Rule]:
+    """Yield the rules on Megatron's three recomputation settings, which are valid only together."""
     granularity, method, layers = (facts.transformer(name) for name in _RECOMPUTE)
     if granularity not in ("full", "selective"):
         return
     keys = tuple(facts.transformer_keys(name)[0] for name in _RECOMPUTE)
-    words = tuple(_word(name, key) for name, key in zip(_RECOMPUTE, keys, strict=True))
+    recipe_keys = tuple(_recipe_key(name, key) for name, key in zip(_RECOMPUTE, keys, strict=True))
     figures = f"recompute_granularity {granularity}, recompute_method {method}, recompute_num_layers {layers}"
     if granularity == "selective":
-        change = f"set {words[0]} to full, or remove {words[2]} (on the command line: {words[2]}=~)"
+        fix = f"set {recipe_keys[0]} to full, or remove {recipe_keys[2]} (on the command line: {recipe_keys[2]}=~)"
         ok, broken = layers is None, (keys[0], keys[2])
     else:
         way = method or ("uniform" if layers is None else "block")
-        right = {words[1]: (method, way), words[2]: (layers, _recomputed_layers(facts, way))}
-        missing = [f"{word} to {value}" for word, (given, value) in right.items() if given is None]
-        change = f"set {' and '.join(missing)}"
+        right = {recipe_keys[1]: (method, way), recipe_keys[2]: (layers, _recomputed_layers(facts, way))}
+        missing = [
+            f"{recipe_key} to {value}" for recipe_key, (given, value) in right.items() if given is None
+        ]
+        fix = f"set {' and '.join(missing)}"
         ok, broken = not missing, (keys[1] if method is None else keys[2], keys[0])
-    yield Rule("recompute-settings", ok, f"{figures}: {_TOGETHER}", change, broken)
+    yield Rule("recompute-settings", ok, f"{figures}: {_RECOMPUTE_NEEDS}", fix, broken)
     if granularity == "full" and method == "uniform" and isinstance(layers, int):
         yield Rule(
             "recompute-uniform-layers",
             layers >= 1,
             f"{figures}: the loop over a stage's layers goes on by recompute_num_layers each time, and with less than "
             "1 it never ends",
-            f"set {words[2]} to 1",
+            f"set {recipe_keys[2]} to 1",
             (keys[2],),
         )
 
 
-def _word(name: str, trainer_key: str) -> str:
+def _recipe_key(name: str, trainer_key: str) -> str:
     own = trainer_key == f"{TRANSFORMER}.{name}"
     return f"actor.transformer.{name}" if own else f"overrides.{trainer_key}"
 
 
 def _recomputed_layers(facts: Facts, method: str) -> int:
-    """The least layers in a chunk (uniform), or all of a stage's (block)."""
+    """Return the value of recompute_num_layers to suggest: layers of a chunk (uniform) or of a whole stage (block)."""
     return max(facts.layout.stage_layers) if method == "block" and facts.layout else 1
 
 
-def _resharding(facts: Facts) -> Iterator[Rule]:
+def _d2d_transfer_rule(facts: Facts) -> Iterator[Rule]:
     if facts.env.get("D2D_DATA_TRANSFER", "0") in ("0", ""):
         return
     balanced = facts.values.value("trainer.balance_batch") is not False
@@ -184,7 +187,7 @@ def _resharding(facts: Facts) -> Iterator[Rule]:
     )
 
 
-def _sleep(facts: Facts) -> Iterator[Rule]:
+def _sleep_mode_rule(facts: Facts) -> Iterator[Rule]:
     given = facts.env.get("PYTORCH_NPU_ALLOC_CONF", "")
     segments = "expandable_segments:true" in given.replace(" ", "").lower()
     sleep = facts.values.value(f"{ROLLOUT}.free_cache_engine") is not False  # the trainer's default is true
@@ -205,8 +208,8 @@ def _sleep(facts: Facts) -> Iterator[Rule]:
     )
 
 
-def _graph(facts: Facts) -> Iterator[Rule]:
-    settings = _mapping(facts, _GRAPH)
+def _graph_rules(facts: Facts) -> Iterator[Rule]:
+    settings = _section_values(facts, _GRAPH)
     enabled, eager = settings.get("enabled") is True, facts.values.value(f"{ROLLOUT}.enforce_eager")
     yield Rule(
         "graph-or-eager",
@@ -225,12 +228,12 @@ def _graph(facts: Facts) -> Iterator[Rule]:
             (f"{_GRAPH}.enabled", f"{ROLLOUT}.enforce_eager"),
         )
     if enabled:
-        yield from _batch_sizes(facts, settings)
+        yield from _graph_batch_size_rules(facts, settings)
     elif settings:
-        yield _torchair_switches(settings)
+        yield _torchair_settings_rule(settings)
 
 
-def _torchair_switches(settings: Mapping[str, Any]) -> Rule:
+def _torchair_settings_rule(settings: Mapping[str, Any]) -> Rule:
     used = [name for name in _ONLY_WITH_GRAPH if settings.get(name)]
     keys = " and ".join(f"{_RECIPE_GRAPH}.{name}" for name in used)
     return Rule(
@@ -242,7 +245,7 @@ def _torchair_switches(settings: Mapping[str, Any]) -> Rule:
     )
 
 
-def _batch_sizes(facts: Facts, settings: Mapping[str, Any]) -> Iterator[Rule]:
+def _graph_batch_size_rules(facts: Facts, settings: Mapping[str, Any]) -> Iterator[Rule]:
     sizes = settings.get("graph_batch_sizes")
     if sizes is not None and not isinstance(sizes, list):
         sequences = facts.whole(f"{ROLLOUT}.max_num_seqs")
@@ -272,8 +275,8 @@ def _batch_sizes(facts: Facts, settings: Mapping[str, Any]) -> Iterator[Rule]:
     )
 
 
-def _mapping(facts: Facts, section: str) -> dict[str, Any]:
-    """The keys the recipe gives directly in a section."""
+def _section_values(facts: Facts, section: str) -> dict[str, Any]:
+    """Return the values that the recipe sets directly in a section, by name."""
     prefix = f"{section}."
     names = [key[len(prefix) :] for key in facts.given if key.startswith(prefix)]
     return {name: facts.values.value(prefix + name) for name in names}

@@ -1,4 +1,4 @@
-"""Whether what lies on a die and on a host at once fits there, and what to change if it doesn't."""
+"""Rules on the memory of a device and a host in each phase of a step, with the changes that make it fit."""
 
 from __future__ import annotations
 
@@ -14,47 +14,50 @@ from npu_rl.plan.rules.rule import Rule
 from npu_rl.sizing.machine import Machine
 from npu_rl.sizing.plan_inputs import ROLLOUT, Facts
 
-_KEEPS_ROOM = "kv-cache-room"
+_CACHE_ROOM = "kv-cache-room"
 _SEQUENCES = f"{ROLLOUT}.max_num_seqs"
 _ASCEND = f"{ROLLOUT}.engine_kwargs.vllm.additional_config.ascend_scheduler_config"
 
 
 def memory_rules(facts: Facts, memory: Memory, machine: Machine) -> Iterator[Rule]:
-    """Each phase of a step on its fullest stage, the engine's cache, and the host.
+    """Yield the rules on each phase of a step at its fullest stage, on the KV cache, and on the host.
 
-    A phase that fits by less than its estimates may be wrong is advice of its own, `ID-tight`. So is one that fits
-    unless nearly all sequences are as long as they may be, where micro batches are packed by tokens. Phases that one
-    change makes fit are one fault: the fullest is judged, and the others say so.
+    A phase gets advice, `ID-tight`, if it fits by less than the error of its estimates, or if it fits unless nearly
+    all sequences have their full length (micro batches packed by tokens). Phases that the same change makes fit are
+    reported once, by the fullest; the others are skipped.
+
+    Args:
+        machine: Memory of a device and a host in bytes.
     """
     worst = [phase for phase in map(memory.worst, PhaseName) if phase is not None]
     for phase in worst:
         if phase.total <= memory.die:
             yield Rule(phase.name.rule, True, _figures(phase, memory.die))
     over = [phase for phase in worst if phase.total > memory.die]
-    half = (memory_of(facts, memory.die, expected=True) if over else None) or memory
-    full = [phase for phase in over if (half.worst(phase.name) or phase).total > memory.die]
-    of_phases = list(_grouped(facts, memory, full, tight=False))
+    expected = (memory_of(facts, memory.die, expected=True) if over else None) or memory
+    full = [phase for phase in over if (expected.worst(phase.name) or phase).total > memory.die]
+    phase_rules = list(_phase_rules(facts, memory, full, tight=False))
     tight = [phase for phase in worst if phase not in full and phase.total + phase.estimated > memory.die]
-    of_phases += _grouped(facts, memory, tight, tight=True)
-    yield from of_phases
+    phase_rules += _phase_rules(facts, memory, tight, tight=True)
+    yield from phase_rules
     if memory.engine is not None and memory.engine.share is not None:
-        of_cache = _cache_rules(facts, memory, memory.engine, follows=full[0].name.rule if full else "")
-        yield from (_beside(rule, of_phases) for rule in of_cache)
+        cache_rules = _cache_rules(facts, memory, memory.engine, follows=full[0].name.rule if full else "")
+        yield from (_skip_same_fix(rule, phase_rules) for rule in cache_rules)
     yield from _host_rules(memory, machine)
 
 
-def _beside(rule: Rule, of_phases: list[Rule]) -> Rule:
-    """A rule of the cache, stepped aside where a phase asks for the same change of HCCL's buffers."""
+def _skip_same_fix(rule: Rule, phase_rules: list[Rule]) -> Rule:
+    """Return the rule of the KV cache, skipped if a phase asks for the same change of HCCL's buffers."""
     same = f"set env.{BUFFER} to "
-    for other in of_phases:
+    for other in phase_rules:
         both = not (rule.ok or other.ok) and rule.fix.startswith(same) and other.fix.startswith(same)
         if both and (rule.advice or not other.advice):
             return replace(rule, ok=True, skipped=f"follows from {other.id}")
     return rule
 
 
-def _grouped(facts: Facts, memory: Memory, phases: list[Phase], *, tight: bool) -> Iterator[Rule]:
-    """One rule for all phases that the same change helps, under the name of the one that needs most."""
+def _phase_rules(facts: Facts, memory: Memory, phases: list[Phase], *, tight: bool) -> Iterator[Rule]:
+    """Yield one rule for all phases that the same change helps, under the id of the fullest."""
     room = memory.die
 
     def enough(after: Phase) -> bool:
@@ -70,13 +73,13 @@ def _grouped(facts: Facts, memory: Memory, phases: list[Phase], *, tight: bool) 
                 group.append(phase)
         left = [phase for phase in left if phase not in group]
         fix = common_fix([helps[one.name] for one in group])
-        yield _of_phase(fullest, group[1:], room, fix, tight=tight)
+        yield _phase_rule(fullest, group[1:], room, fix, tight=tight)
         for phase in group[1:] if not tight else ():
             skipped = f"judged with {fullest.name.rule}, which the same change makes fit"
             yield Rule(phase.name.rule, True, _figures(phase, room), skipped=skipped)
 
 
-def _of_phase(phase: Phase, others: list[Phase], die: int, fix: Fix, *, tight: bool) -> Rule:
+def _phase_rule(phase: Phase, others: list[Phase], die: int, fix: Fix, *, tight: bool) -> Rule:
     also = ", ".join(f"{other.name.label} {gb(other.total)}" for other in others)
     also = f"; also {also}" if also else ""
     if tight:
@@ -104,7 +107,11 @@ def _figures(phase: Phase, die: int) -> str:
 
 
 def _cache_rules(facts: Facts, memory: Memory, engine: EngineMemory, follows: str) -> Iterator[Rule]:
-    """Whether the cache holds every sequence at its full length. follows: a rule that is broken already."""
+    """Yield whether the KV cache holds every sequence at its full length.
+
+    Args:
+        follows: Id of a broken rule that explains a small cache, or "".
+    """
     cache, each = engine.cache, engine.cache.blocks_of_sequence
     if each is None or cache.wanted is None:
         return
@@ -119,63 +126,72 @@ def _cache_rules(facts: Facts, memory: Memory, engine: EngineMemory, follows: st
         f"{source} = {gb(cache.size)}: {cache.blocks} blocks of {cache.block} tokens, of {cache.wanted} for "
         f"{cache.sequences} sequences of {cache.length}"
     )
-    for_good = _drops_what_gives_way(facts, cache.length)
-    dropped = for_good and _KEEPS_ROOM not in facts.switches
+    drops = _drops_preempted(facts, cache.length)
+    dropped = drops and _CACHE_ROOM not in facts.switches
     if cache.blocks >= cache.wanted:
         yield Rule("kv-cache-room", True, figures)
         spare = (cache.blocks - cache.wanted) * cache.block * cache.per_token
-        unsure = estimated(engine.profiled)
-        if dropped and spare < unsure:
-            wanted = cache.wanted + -(-unsure // (cache.block * cache.per_token))
-            said = f"{gb(spare)} to spare, and {gb(unsure)} are estimates; {_DROPPED}. {figures}"
-            yield _of_cache("kv-cache-room-tight", said, _room(facts, memory, engine, wanted), advice=True)
+        uncertain = estimated(engine.profiled)
+        if dropped and spare < uncertain:
+            wanted = cache.wanted + -(-uncertain // (cache.block * cache.per_token))
+            tight_figures = (
+                f"{gb(spare)} to spare, and {gb(uncertain)} are estimates; {_DROP_REASON}. {figures}"
+            )
+            yield _cache_rule(
+                "kv-cache-room-tight",
+                tight_figures,
+                _cache_fix(facts, memory, engine, wanted),
+                advice=True,
+            )
         return
     if engine.left and follows:
         yield Rule("kv-cache-room", True, figures, skipped=f"follows from {follows}")
         return
     one = cache.blocks >= each
     why = "sequences give way and are computed again"
-    if for_good:
-        why = _DROPPED if dropped else f"sequences wait for room (adaptation {_KEEPS_ROOM})"
+    if drops:
+        why = _DROP_REASON if dropped else f"sequences wait for room (adaptation {_CACHE_ROOM})"
     if not one:
         why = "not one sequence fits (check_enough_kv_cache_memory, vllm/v1/core/kv_cache_utils.py@v0.9.1)"
     counted = engine.room - total(engine.own)
-    yield _of_cache(
+    yield _cache_rule(
         "kv-cache-room",
         f"{figures}: {why}",
-        _room(facts, memory, engine, cache.wanted),
+        _cache_fix(facts, memory, engine, cache.wanted),
         advice=one and not dropped,
         certain=not one and counted < each * cache.block * cache.per_token,
     )
 
 
-_DROPPED = (
+_DROP_REASON = (
     "a sequence that gives way may be longer than a step of the Ascend scheduler, which then drops it "
     "(vllm_ascend/core/scheduler.py@v0.9.1rc2)"
 )
 
 
-def _of_cache(name: str, figures: str, fix: str, *, advice: bool, certain: bool = False) -> Rule:
+def _cache_rule(name: str, figures: str, fix: str, *, advice: bool, certain: bool = False) -> Rule:
     path = ("rollout", "memory_share")
     return Rule(name, False, figures, fix, (BLOCKS, SHARE, _SEQUENCES), path, advice=advice, certain=certain)
 
 
-def _room(facts: Facts, memory: Memory, engine: EngineMemory, wanted: int) -> str:
-    """What gives the cache so many blocks: a larger share, or fewer sequences."""
+def _cache_fix(facts: Facts, memory: Memory, engine: EngineMemory, wanted: int) -> str:
+    """Return the changes that give the cache so many blocks: a larger share, or fewer sequences."""
     spared = max(0, wanted - (engine.cache.wanted or 0))
     return "; or ".join(find_cache_fixes(facts, memory, wanted, spared))
 
 
-def _drops_what_gives_way(facts: Facts, longest: int | None) -> bool:
-    """Whether a sequence that gave its blocks back can't come again: a step takes no part of a prompt."""
-    scheduler = facts.values.value(f"{_ASCEND}.enabled") is True or _in(facts, "enabled") is True
-    pieces = _in(facts, "enable_chunked_prefill") is True
+def _drops_preempted(facts: Facts, longest: int | None) -> bool:
+    """Return whether a preempted sequence may be dropped: longer than a step of a scheduler without chunked prefill."""
+    scheduler = (
+        facts.values.value(f"{_ASCEND}.enabled") is True or _scheduler_setting(facts, "enabled") is True
+    )
+    chunked = _scheduler_setting(facts, "enable_chunked_prefill") is True
     step = facts.whole(f"{ROLLOUT}.max_num_batched_tokens")
-    return scheduler and not pieces and step is not None and longest is not None and step < longest
+    return scheduler and not chunked and step is not None and longest is not None and step < longest
 
 
-def _in(facts: Facts, name: str) -> object:
-    """A value of the Ascend scheduler's section, which may stand as a whole."""
+def _scheduler_setting(facts: Facts, name: str) -> object:
+    """Return a value of the Ascend scheduler's section if the recipe sets the section as a whole."""
     section: object = facts.values.value(f"{ROLLOUT}.engine_kwargs.vllm.additional_config")
     scheduler = section.get("ascend_scheduler_config") if isinstance(section, dict) else None
     return scheduler.get(name) if isinstance(scheduler, dict) else None
@@ -187,14 +203,16 @@ def _host_rules(memory: Memory, machine: Machine) -> Iterator[Rule]:
     need, store = total(memory.host), object_store(machine.host)
     figures = f"{listed(memory.host)} = {gb(need)} a node, of {gb(machine.host)}"
     path, keys = ("cluster", "nodes"), ("trainer.nnodes",)
-    change = "spread the recipe over more nodes (cluster.nodes), or offload less"
+    fix = "spread the recipe over more nodes (cluster.nodes), or offload less"
     if need > machine.host:
         counted = need - estimated(memory.host)
-        yield Rule("memory-host", False, figures, change, keys, path, certain=counted > machine.host)
+        yield Rule("memory-host", False, figures, fix, keys, path, certain=counted > machine.host)
         return
     yield Rule("memory-host", True, figures)
     if need + store > machine.host:
-        said = f"{figures}, and Ray's object store may take {gb(store)} (30% of the memory, 200 GB at most)"
+        tight_figures = (
+            f"{figures}, and Ray's object store may take {gb(store)} (30% of the memory, 200 GB at most)"
+        )
         fewer = max(0, machine.host - need)
-        change = f"start Ray with --object-store-memory={fewer // 10**9 * 10**9} or less, or offload less"
-        yield Rule("memory-host-tight", False, said, change, keys, path, advice=True, certain=False)
+        fix = f"start Ray with --object-store-memory={fewer // 10**9 * 10**9} or less, or offload less"
+        yield Rule("memory-host-tight", False, tight_figures, fix, keys, path, advice=True, certain=False)

@@ -1,4 +1,4 @@
-"""How dies, layers and experts are divided. Figures for 256 dies are in the tests."""
+"""Rules on the division of devices, layers and experts."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from npu_rl.plan.rules.rule import Rule
 from npu_rl.sizing.divisibility import Check, check_sizes
 from npu_rl.sizing.plan_inputs import ACTOR, ROLLOUT, TRANSFORMER, Facts
 
-_M = f"{ACTOR}.megatron"
-_TENSOR, _PIPELINE = f"{_M}.tensor_model_parallel_size", f"{_M}.pipeline_model_parallel_size"
-_EXPERT, _INFER = f"{_M}.expert_model_parallel_size", f"{ROLLOUT}.tensor_model_parallel_size"
-_LAST, _SEQUENCE = (
+_MEGATRON = f"{ACTOR}.megatron"
+_TENSOR, _PIPELINE = f"{_MEGATRON}.tensor_model_parallel_size", f"{_MEGATRON}.pipeline_model_parallel_size"
+_EXPERT, _ROLLOUT_TENSOR = f"{_MEGATRON}.expert_model_parallel_size", f"{ROLLOUT}.tensor_model_parallel_size"
+_LAST, _ULYSSES = (
     f"{TRANSFORMER}.num_layers_in_last_pipeline_stage",
     f"{ACTOR}.ulysses_sequence_parallel_size",
 )
-_SEQUENCES = (f"{_M}.sequence_parallel", f"{TRANSFORMER}.sequence_parallel")
+_SEQUENCE_PARALLEL = (f"{_MEGATRON}.sequence_parallel", f"{TRANSFORMER}.sequence_parallel")
 
-# What helps, and the keys, for each of `fit`'s checks.
-_CHANGES: dict[str, tuple[str, tuple[str, ...]]] = {
+# Name of each check of `fit` -> the fix, and the keys that it changes.
+_FIXES: dict[str, tuple[str, tuple[str, ...]]] = {
     "model-parallel-divides-world": (
         "set actor.parallel.tensor, actor.parallel.pipeline and actor.parallel.context so that their product divides "
         "the dies",
@@ -41,33 +41,33 @@ _CHANGES: dict[str, tuple[str, tuple[str, ...]]] = {
         (_EXPERT,),
     ),
     "expert-parallel-divides-experts": ("set actor.parallel.expert to a divisor of the experts", (_EXPERT,)),
-    "sequence-parallel-divides-world": ("set actor.parallel.sequence to a divisor of the dies", (_SEQUENCE,)),
+    "sequence-parallel-divides-world": ("set actor.parallel.sequence to a divisor of the dies", (_ULYSSES,)),
     "sequence-parallel-divides-heads": (
         "set actor.parallel.sequence to a divisor of the heads",
-        (_SEQUENCE,),
+        (_ULYSSES,),
     ),
     "rollout-parallel-divides-world": (
         "set rollout.tensor_parallel or env.VLLM_DP_SIZE so that their product divides the dies",
-        (_INFER,),
+        (_ROLLOUT_TENSOR,),
     ),
     "rollout-tensor-parallel-divides-heads": (
         "set rollout.tensor_parallel to a divisor of the heads",
-        (_INFER,),
+        (_ROLLOUT_TENSOR,),
     ),
     "rollout-parallel-divides-experts": (
         "set rollout.tensor_parallel or env.VLLM_DP_SIZE so that their product divides the experts",
-        (_INFER,),
+        (_ROLLOUT_TENSOR,),
     ),
 }
-_LIST_OF_LAYERS = (
+_LAYER_LIST_FIX = (
     "set overrides.actor_rollout_ref.actor.megatron.pipeline_parallel_num_layer_list "
     "to the layers of each stage"
 )
 
 
-def layout_rules(facts: Facts) -> Iterator[Rule]:
-    """The rules on sizes; those on the model's only where its shape is known."""
-    yield _world(facts)
+def parallelism_rules(facts: Facts) -> Iterator[Rule]:
+    """Yield the rules on parallel sizes; those on the model's sizes only if its shape is known."""
+    yield _world_size_rule(facts)
     if not facts.npu:
         nodes = facts.recipe.cluster.nodes
         yield Rule(
@@ -82,24 +82,24 @@ def layout_rules(facts: Facts) -> Iterator[Rule]:
     if layout is None:
         return
     for check in check_sizes(layout):
-        change, keys = _CHANGES[check.name]
+        fix, keys = _FIXES[check.name]
         if check.name == "pipeline-layers" and facts.is_cann_trainer:
-            change = _LIST_OF_LAYERS
-        yield Rule(check.name, check.ok, _figures(check), change, keys)
-    yield from _rollout(facts)
+            fix = _LAYER_LIST_FIX
+        yield Rule(check.name, check.ok, _figures(check), fix, keys)
+    yield from _rollout_rules(facts)
     if layout.megatron:
-        yield from _stages(facts)
-        yield from _tensor(facts)
+        yield from _pipeline_rule(facts)
+        yield from _tensor_parallel_rules(facts)
 
 
-def _world(facts: Facts) -> Rule:
+def _world_size_rule(facts: Facts) -> Rule:
     nodes, dies = facts.whole("trainer.nnodes"), facts.whole("trainer.n_gpus_per_node")
     cluster = facts.recipe.cluster
-    said = (nodes or cluster.nodes) * (dies or cluster.dies)
+    world = (nodes or cluster.nodes) * (dies or cluster.dies)
     return Rule(
         "world-size",
-        said == cluster.world,
-        f"trainer: {nodes} nodes x {dies} dies = {said}; cluster: {cluster.nodes} x {cluster.dies} = {cluster.world}",
+        world == cluster.world,
+        f"trainer: {nodes} nodes x {dies} dies = {world}; cluster: {cluster.nodes} x {cluster.dies} = {cluster.world}",
         "remove the override, and set cluster.nodes and cluster.dies",
         ("trainer.nnodes", "trainer.n_gpus_per_node"),
     )
@@ -115,8 +115,8 @@ def _figures(check: Check) -> str:
     return f"{whole} {what} / {by} = {each} {share}"
 
 
-def _stages(facts: Facts) -> Iterator[Rule]:
-    """MindSpeed and Megatron-core read the stages from different keys; both have to hear the same."""
+def _pipeline_rule(facts: Facts) -> Iterator[Rule]:
+    """Yield whether MindSpeed's and Megatron-core's keys describe the same pipeline stages."""
     assert facts.layout is not None
     first = facts.transformer("num_layers_in_first_pipeline_stage")
     last = facts.transformer("num_layers_in_last_pipeline_stage")
@@ -138,12 +138,12 @@ def _stages(facts: Facts) -> Iterator[Rule]:
     )
 
 
-def _rollout(facts: Facts) -> Iterator[Rule]:
+def _rollout_rules(facts: Facts) -> Iterator[Rule]:
     layout, shape = facts.layout, facts.shape
     if layout is None or shape is None or layout.rollout is None:
         return
     tensor, data = layout.rollout.tensor, layout.rollout.data
-    if "VLLM_DP_SIZE" in facts.env and tensor and facts.world % tensor == 0:  # else no size would do
+    if "VLLM_DP_SIZE" in facts.env and tensor and facts.world % tensor == 0:  # else no size fits
         yield Rule(
             "rollout-dp-size",
             data * tensor == facts.world,
@@ -162,7 +162,7 @@ def _rollout(facts: Facts) -> Iterator[Rule]:
         )
 
 
-def _tensor(facts: Facts) -> Iterator[Rule]:
+def _tensor_parallel_rules(facts: Facts) -> Iterator[Rule]:
     assert facts.layout is not None
     tensor = facts.layout.train.tensor
     if facts.layout.model.latent_attention and facts.mindspeed:
@@ -173,15 +173,15 @@ def _tensor(facts: Facts) -> Iterator[Rule]:
             "set actor.parallel.tensor to 1, and spread the model by pipeline and expert",
             (_TENSOR,),
         )
-    # the trainer's own default is true, and without effect: only what a person wrote is judged
-    said = next((key for key in _SEQUENCES if key in facts.given), None)
-    if said is not None:
-        given = facts.values.value(said)
+    # The trainer's own default is true and has no effect, so only a value in the recipe is judged.
+    written = next((key for key in _SEQUENCE_PARALLEL if key in facts.given), None)
+    if written is not None:
+        given = facts.values.value(written)
         yield Rule(
             "sequence-parallel-needs-tensor-parallel",
             given is (tensor > 1),
             f"sequence_parallel {str(given).lower()} with tensor parallel size {tensor}; the trainer derives it from "
             "the size",
             "remove sequence_parallel",
-            (said,),
+            (written,),
         )

@@ -1,4 +1,4 @@
-"""What lies on the machines: the model's files, the checkpoint, ports."""
+"""Rules on the model's files, the checkpoint and the ports of a run's machines."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from npu_rl.plan.rules.rule import Rule
 from npu_rl.sizing.plan_inputs import Facts
 
 _LAST_PORT = 65535
-_LAST_HCCL = 65520  # whose 16th port is the last one; the manual's limit, as in environment_table
+_LAST_HCCL_PORT = 65520  # the manual's limit, as in environment_table: 16 ports from here on
 
 
-def place_rules(facts: Facts) -> Iterator[Rule]:
-    """Files that are at hand are looked at; those that aren't are on the machines of the run."""
+def path_and_port_rules(facts: Facts) -> Iterator[Rule]:
+    """Yield the rules on files and ports; files that are not on this machine are not judged."""
     if facts.recipe.megatron and facts.shape is not None:
         unclean = facts.shape.unsupported
         yield Rule(
             "clean-model-config",
             not unclean,
-            ", ".join(f"{key} is {_short(value)}" for key, value in unclean)
+            ", ".join(f"{key} is {_shortened(value)}" for key, value in unclean)
             or "no quantization_config, no num_nextn_predict_layers",
             "remove quantization_config and set num_nextn_predict_layers to 0 in the bf16 model's config.json",
             path=("model", "path"),
         )
     if facts.recipe.megatron and facts.recipe.model.checkpoint:
-        yield from _checkpoint(facts, facts.recipe.model.checkpoint)
-    yield from _ports(facts)
+        yield from _checkpoint_rules(facts, facts.recipe.model.checkpoint)
+    yield from _port_rules(facts)
 
 
-def _checkpoint(facts: Facts, given: str) -> Iterator[Rule]:
+def _checkpoint_rules(facts: Facts, given: str) -> Iterator[Rule]:
     nodes = facts.recipe.cluster.nodes
-    # ./, ../ and ~ are made absolute before the run; other relative names depend on where a worker stands
+    # ./, ../ and ~ are made absolute before the run; other relative names depend on the folder of a worker.
     anywhere = given.startswith(("/", "./", "../", "~")) or "://" in given
     yield Rule(
         "checkpoint-on-every-node",
@@ -54,7 +54,7 @@ def _checkpoint(facts: Facts, given: str) -> Iterator[Rule]:
     )
 
 
-def _ports(facts: Facts) -> Iterator[Rule]:
+def _port_rules(facts: Facts) -> Iterator[Rule]:
     dies, groups = facts.recipe.cluster.dies, _engine_groups(facts)
     master, hccl = (_port(facts, name) for name in ("MASTER_PORT", "HCCL_IF_BASE_PORT"))
     if master is not None:
@@ -67,7 +67,7 @@ def _ports(facts: Facts) -> Iterator[Rule]:
             path=("env", "MASTER_PORT"),
         )
     if hccl is not None:
-        last, most = hccl + dies - 1, min(_LAST_HCCL, _LAST_PORT - dies + 1)
+        last, most = hccl + dies - 1, min(_LAST_HCCL_PORT, _LAST_PORT - dies + 1)
         yield Rule(
             "hccl-ports",
             0 < hccl <= most,
@@ -87,7 +87,7 @@ def _ports(facts: Facts) -> Iterator[Rule]:
 
 
 def _engine_groups(facts: Facts) -> int:
-    """Data parallel groups of the rollout; each binds a port of its own."""
+    """Return the number of data-parallel groups of the rollout; each binds a port."""
     layout = facts.layout
     if layout is None or layout.rollout is None:
         return 0
@@ -99,6 +99,6 @@ def _port(facts: Facts, name: str) -> int | None:
     return int(given) if given.isdigit() else None
 
 
-def _short(value: object) -> str:
+def _shortened(value: object) -> str:
     text = str(value)
     return text if len(text) <= 40 else f"{text[:40]}..."

@@ -1,4 +1,4 @@
-"""One rule of a plan: whether it holds, the figures it was judged by, and what to change if it doesn't."""
+"""One rule of a plan: whether it holds, the figures it was judged by, and the fix if it doesn't."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ class Rule:
     """A rule and its outcome.
 
     Attributes:
-        id: Stable, in kebab-case; what `plan: {except: ...}`, tests and programs name it by.
+        id: Stable, in kebab-case; `plan: {except: ...}`, tests and programs refer to it.
         ok: Whether it holds.
-        figures: The values it was judged by, as a sentence, with the code that asks for it (file:line@commit).
+        figures: The values it was judged by, as a sentence, with the code that requires it (file:line@commit).
         fix: What to write in the recipe if it doesn't hold.
         keys: The trainer's keys it is about, the likeliest to be changed first.
-        path: The recipe's key, where the rule is about none of the trainer's.
-        advice: A run works without it, but not as meant.
-        certain: A run that breaks it crashes or computes something wrong, so nobody may overrule it.
+        path: The recipe's key, for a rule that is about none of the trainer's.
+        advice: Whether a run that breaks it works, but not as intended.
+        certain: Whether a run that breaks it crashes or computes something wrong, so that it can't be overruled.
         skipped: Why the rule does not apply to this tree; `ok` is True then.
     """
 

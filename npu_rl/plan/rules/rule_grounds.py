@@ -1,8 +1,8 @@
-"""What each rule of `plan` rests on: the upstream code that makes it true, and whether breaking it is certain to fail.
+"""The grounds of each rule: the upstream code that it rests on, and whether a run that breaks it is certain to fail.
 
-A rule steps aside where the tree that is set up lacks one of its places. A rule without places is arithmetic that holds
-for any tree. `certain` is kept for code that raises, asserts, hangs or computes something else on these values; what is
-an estimate, a practice or not shown by the code may be overruled in the recipe.
+A rule is skipped in a tree that lacks one of its places. A rule without places is arithmetic, valid for any tree.
+`certain` is for code that raises, asserts, hangs or computes something else with these values; estimates, published
+practice and what the code does not show can be overruled in the recipe.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from npu_rl.trainer_code.citations import CitedCode, Place
 
 _R1_ZERO, _CANN, _QUICKSTART = "55e3c5b", "54c9b73", "verl==0.5.0"  # verl
 _VERL = (_R1_ZERO, _CANN, _QUICKSTART)
-_UNPATCHED = (_R1_ZERO, _QUICKSTART)  # verl_patches replace the part at run time, which pins alone don't show
+_UNPATCHED = (_R1_ZERO, _QUICKSTART)  # with _CANN, verl_patches replace this code at run time
 _CORE = ("core_v0.12.1", "megatron-core==0.12.1", "core_r0.8.0")
 _VLLM = ("b6553be", "vllm==0.9.1")
 _ASCEND = ("v0.9.1rc2", "vllm-ascend==0.9.1")
@@ -32,13 +32,18 @@ _SWAP = "mindspeed/features_manager/optimizer/swap_optimizer_feature.py"
 _CANN_TRAINING = "verl_patches/train_engine/initialize_training.py"
 
 _SWAPPED = (Place(_SWAP, "SwapDistributedOptimizer", _MINDSPEED),)
-# The recipe's additional_config reaches the engine only where the rollout doesn't pass one of its own.
+# The recipe's additional_config reaches the engine only if the rollout doesn't pass its own.
 _ADDITIONAL = (Place(_SPMD, "additional_config=", _UNPATCHED, absent=True),)
 
 
 @dataclass(frozen=True)
 class Ground:
-    """places: all of them have to hold, each by one of its alternatives."""
+    """What a rule rests on.
+
+    Attributes:
+        places: Upstream places that all have to exist, each in one of its alternatives.
+        certain: Whether a run that breaks the rule is certain to fail.
+    """
 
     places: tuple[tuple[Place, ...], ...] = ()
     certain: bool = False
@@ -49,7 +54,7 @@ def _at(file: str, text: str, read_at: tuple[str, ...]) -> tuple[Place, ...]:
 
 
 _ARITHMETIC = Ground(certain=True)
-_JUDGEMENT = Ground()
+_OVERRULABLE = Ground()
 _PHASES = ("generate", "weight-sync", "old-log-prob", "reference", "update", "host")
 _CANN_PORTS = Ground(
     (
@@ -98,9 +103,9 @@ GROUNDS: Mapping[str, Ground] = {
     "rollout-tensor-parallel-divides-heads": Ground(
         (_at("vllm/config.py", "must be divisible by tensor parallel size", _VLLM),), True
     ),
-    "rollout-parallel-divides-experts": _JUDGEMENT,
-    "rollout-dp-size": _JUDGEMENT,
-    "rollout-experts-match-training": _JUDGEMENT,
+    "rollout-parallel-divides-experts": _OVERRULABLE,
+    "rollout-dp-size": _OVERRULABLE,
+    "rollout-experts-match-training": _OVERRULABLE,
     "mla-tensor-parallel": Ground(
         (
             _at(
@@ -114,15 +119,15 @@ GROUNDS: Mapping[str, Ground] = {
     # Batches and lengths
     "batch-divisible-by-dp": _ARITHMETIC,
     "mini-batch-within-batch": _ARITHMETIC,
-    "mini-batch-divisible-by-dp": _JUDGEMENT,
-    "max-sequences-one-wave": _JUDGEMENT,
-    "training-seq-length": _JUDGEMENT,
-    "overlong-prompts": _JUDGEMENT,
-    "batch-divisible-by-rollout-dp": _JUDGEMENT,
+    "mini-batch-divisible-by-dp": _OVERRULABLE,
+    "max-sequences-one-wave": _OVERRULABLE,
+    "training-seq-length": _OVERRULABLE,
+    "overlong-prompts": _OVERRULABLE,
+    "batch-divisible-by-rollout-dp": _OVERRULABLE,
     "model-positions": Ground(
         (_at(_SPMD, "model context length should be greater than total sequence length", _VERL),), True
     ),
-    "rollout-max-length": _JUDGEMENT,
+    "rollout-max-length": _OVERRULABLE,
     "prefill-budget": Ground(
         (
             _at(
@@ -245,11 +250,11 @@ GROUNDS: Mapping[str, Ground] = {
     "clean-model-config": Ground(
         (_at(_CONVERTER, "please modify the config.json to remove quantization_config", _VERL),), True
     ),
-    "checkpoint-on-every-node": _JUDGEMENT,
+    "checkpoint-on-every-node": _OVERRULABLE,
     "checkpoint-layout": Ground((_at(_WORKERS, "load_mcore_dist_weights(\n", _VERL),)),
     "rollout-ports": _CANN_PORTS,
-    "hccl-ports": _JUDGEMENT,
-    # Memory and disk: these say themselves whether they are certain.
+    "hccl-ports": _OVERRULABLE,
+    # Memory and disk: each of these rules sets `certain` itself.
     **dict.fromkeys(
         (
             *(f"memory-{phase}" for phase in _PHASES),
@@ -264,20 +269,20 @@ GROUNDS: Mapping[str, Ground] = {
 }
 
 
-def grounded(rules: Iterable[Rule], upstream: CitedCode) -> Iterator[Rule]:
-    """The rules with the code they rest on; those whose code this tree lacks step aside."""
+def apply_grounds(rules: Iterable[Rule], upstream: CitedCode) -> Iterator[Rule]:
+    """Yield the rules with the code they rest on, as skipped if the tree lacks it."""
     for rule in rules:
         ground = GROUNDS.get(rule.id)
-        yield rule if ground is None else _grounded(rule, ground, upstream)
+        yield rule if ground is None else _apply_ground(rule, ground, upstream)
 
 
-def _grounded(rule: Rule, ground: Ground, upstream: CitedCode) -> Rule:
+def _apply_ground(rule: Rule, ground: Ground, upstream: CitedCode) -> Rule:
     where: list[str] = []
     for places in ground.places:
-        standing = upstream.find(*places)
-        if not standing.holds:
-            return replace(rule, ok=True, skipped=standing.why)
-        if standing.where:
-            where.append(standing.where)
+        citation = upstream.find(*places)
+        if not citation.holds:
+            return replace(rule, ok=True, skipped=citation.why)
+        if citation.where:
+            where.append(citation.where)
     figures = f"{rule.figures} ({', '.join(where)})" if where else rule.figures
     return replace(rule, figures=figures, certain=rule.certain and ground.certain and not rule.advice)

@@ -1,7 +1,7 @@
-"""Fetches the logs of a job's workers from every node of a cluster: `python -m npu_rl_logs ADDRESS JOB FOLDER`.
+"""Fetch the logs of a job's workers from every node of a cluster: `python -m npu_rl_logs ADDRESS JOB FOLDER`.
 
-Run after a job of another driver, however it ended; plain `ray` has no service for logs. Each node's come into
-FOLDER/HOST/, at most _LOG bytes of one log and _NODE of a node. Says how many nodes did not answer.
+It is run after the job of another driver, however that ended; plain `ray` has no service for logs. The logs of a node
+are written to FOLDER/HOST/, at most _LOG_LIMIT bytes of one log and _NODE_LIMIT of a node.
 """
 
 from __future__ import annotations
@@ -14,37 +14,40 @@ from pathlib import Path
 import npu_rl_node
 import npu_rl_nodes
 
-_LOG, _NODE = 8 << 20, 64 << 20
-_LIMIT = 30.0  # seconds the nodes have
+_LOG_LIMIT, _NODE_LIMIT = 8 << 20, 64 << 20
+_TIMEOUT = 30.0  # seconds for all nodes to answer
 
 
 def main() -> None:
+    """Fetch the logs; exit with a message that names the nodes without an answer."""
     address, job, folder = sys.argv[1:]
     try:
-        npu_rl_nodes.demand_head(address)
+        npu_rl_nodes.require_head(address)
     except npu_rl_nodes.Refused as refused:
-        sys.exit(f"{refused.told['what']}: {refused.told['why']}")
+        sys.exit(f"{refused.details['what']}: {refused.details['why']}")
     import ray
 
     ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     hosts = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]}
-    answers = npu_rl_nodes.ask(list(hosts), npu_rl_node.logs, (job, _LOG, _NODE), _LIMIT)
+    answers = npu_rl_nodes.run_on_nodes(
+        list(hosts), npu_rl_node.job_logs, (job, _LOG_LIMIT, _NODE_LIMIT), _TIMEOUT
+    )
     silent = [hosts[node] for node, answer in answers.items() if not isinstance(answer, dict)]
     for node, answer in answers.items():
         if isinstance(answer, dict):
-            _write(Path(folder, _plain(hosts[node])), answer)
+            _write(Path(folder, _safe_name(hosts[node])), answer)
     if silent:
         sys.exit(f"no logs from {', '.join(silent)}")
 
 
-def _write(folder: Path, logs: dict[str, bytes]) -> None:
+def _write(folder: Path, job_logs: dict[str, bytes]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for name, packed in logs.items():
-        (folder / _plain(name)).write_bytes(zlib.decompress(packed))
+    for name, packed in job_logs.items():
+        (folder / _safe_name(name)).write_bytes(zlib.decompress(packed))
 
 
-def _plain(name: str) -> str:
-    """A name that another machine chose, as one of a file here."""
+def _safe_name(name: str) -> str:
+    """Return a name that another machine chose as a safe file name."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", name).lstrip(".") or "_"
 
 

@@ -1,4 +1,4 @@
-"""What the kinds of tiny models and questions share: sizes, tokenizer, the files of a model, the shape of a row."""
+"""What all tiny models and questions share: sizes, tokenizer, the files of a model, the format of a row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TEMPLATE = (
 
 
 def make_tokenizer(texts: list[str] | None = None) -> Any:
-    """Bytes and a few merges of `texts`, small sums by default; digits stay single."""
+    """Return a tokenizer of bytes and a few merges of `texts`, by default small sums; digits are single tokens."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -41,7 +41,7 @@ def make_tokenizer(texts: list[str] | None = None) -> Any:
 
 
 def random_model(tokenizer: Any, seed: int, **other: Any) -> Any:
-    """A random DeepSeek-V3. other: values of its configuration besides the sizes."""
+    """Return a random DeepSeek-V3; `other` has values of its configuration besides the sizes."""
     import torch
     from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
 
@@ -60,11 +60,11 @@ def random_model(tokenizer: Any, seed: int, **other: Any) -> Any:
 
 
 def save_model(model: Any, folder: Path, tokenizer: Any) -> None:
-    """As safetensors with its configuration, in which transformers leaves out what vLLM 0.9.1 reads."""
+    """Save the model as safetensors with a configuration that has the keys that vLLM 0.9.1 reads."""
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id
     model.save_pretrained(folder)
-    # What DeepSeek's own config.json has, and transformers 4.52 drops.
+    # Keys of DeepSeek's own config.json that transformers 4.52 drops and vLLM reads.
     place = folder / "config.json"
     values = json.loads(place.read_text())
     values.update(
@@ -74,7 +74,7 @@ def save_model(model: Any, folder: Path, tokenizer: Any) -> None:
 
 
 def question(source: str, pair: tuple[int, int], split: str, index: int) -> dict[str, Any]:
-    """One row as verl reads it: data_source, prompt, ability, reward_model, extra_info."""
+    """Return one row in verl's format: data_source, prompt, ability, reward_model, extra_info."""
     a, b = pair
     return {
         "data_source": source,

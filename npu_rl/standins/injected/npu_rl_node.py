@@ -1,6 +1,6 @@
-"""What one node of a run has: interpreter, packages, code and variables. Standard library only.
+"""Interpreter, packages, code and variables of one node of a run. Standard library only.
 
-Sent to the nodes by value, so that it also runs where this folder is missing, and can say so.
+Its functions are sent to the nodes by value, so that they also run, and report it, where this folder is missing.
 """
 
 from __future__ import annotations
@@ -15,24 +15,26 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-_READERS = 8  # threads that read files: on a network file system each file waits for a server
-_LARGE = (
-    64 << 20
-)  # bytes of a file; no source has so many, and of a checkpoint somebody put there the size will do
-# Ray itself gives each worker the devices it may see.
-_RAYS = frozenset({"ASCEND_RT_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"})
-# What a node's own shell may set for a training; the same names as a record of the driver shows.
-_SHAPES = (
+_THREADS = 8  # threads that read files; on a network file system each read waits for a server
+_READ_LIMIT = 64 << 20  # bytes; larger files are no sources, and only their size is compared
+# Ray sets the devices that each worker may see.
+_SET_BY_RAY = frozenset({"ASCEND_RT_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"})
+# Variables of a node's own shell that affect a training; the record of the driver has the same names.
+_TRAINING_PREFIXES = (
     *("ASCEND_", "ATB_", "CUDA_", "GLOO_", "HCCL_", "LCAL_", "LD_LIBRARY_PATH", "LD_PRELOAD", "MALLOC_"),
     *("MASTER_", "NCCL_", "OMP_", "PYTORCH_", "TASK_QUEUE_", "TORCH", "TP_SOCKET_", "VERL_", "VLLM_"),
 )
 _SECRET = ("TOKEN", "SECRET", "PASSW", "KEY", "CREDENTIAL")
 
 
-def look(told: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
-    """What this process sees. told: paths, code, packages and record of a run. variables: what it should have.
+def describe_node(run: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
+    """Return what this process sees, as JSON types.
 
-    Returns only what JSON can hold. Of variables that differ there is the name, since a value may be a secret.
+    Variables that differ are listed by name only, since a value may be a secret.
+
+    Args:
+        run: Paths, code, packages and record of the run (NPU_RL_NODES).
+        variables: The variables that it should have.
     """
     environ = dict(os.environ)
     strays = (name for name in environ if name.startswith("NPU_RL_") and name not in variables)
@@ -40,32 +42,34 @@ def look(told: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any
         "host": os.uname().nodename,
         "python": ".".join(map(str, sys.version_info[:3])),
         "prefix": os.path.realpath(sys.prefix),
-        "packages": _packages(told["packages"], told["paths"]),
-        "tree": tree(told["code"]),
-        "missing": [path for path in told["paths"] if not _seen(path, environ)],
-        "writes": os.access(told["record"], os.W_OK),
+        "packages": _packages(run["packages"], run["paths"]),
+        "tree": tree_id(run["code"]),
+        "missing": [path for path in run["paths"] if not _is_on_pythonpath(path, environ)],
+        "writes": os.access(run["record"], os.W_OK),
         "differ": sorted(
-            name for name, value in variables.items() if environ.get(name) != value and name not in _RAYS
+            name
+            for name, value in variables.items()
+            if environ.get(name) != value and name not in _SET_BY_RAY
         ),
         "strays": sorted(strays),
         "pythonpath": environ.get("PYTHONPATH", ""),
         "environment": {
             name: value
             for name, value in sorted(environ.items())
-            if name.startswith(_SHAPES)
+            if name.startswith(_TRAINING_PREFIXES)
             and name not in variables
-            and name not in _RAYS
+            and name not in _SET_BY_RAY
             and not any(word in name.upper() for word in _SECRET)
         },
     }
 
 
-def _seen(path: str, environ: Mapping[str, str]) -> bool:
+def _is_on_pythonpath(path: str, environ: Mapping[str, str]) -> bool:
     return os.path.isdir(path) and path in environ.get("PYTHONPATH", "").split(os.pathsep)  # noqa: PTH112
 
 
 def _packages(names: list[str], ours: list[str]) -> dict[str, str | None]:
-    """Versions as they are outside the code, whose own metadata would answer for what is not installed."""
+    """Return the installed versions outside the code tree, whose metadata would count as installed packages."""
     path = [entry for entry in sys.path if entry not in ours]
     found = {}
     for name in names:
@@ -74,21 +78,23 @@ def _packages(names: list[str], ours: list[str]) -> dict[str, str | None]:
     return found
 
 
-def tree(folder: str) -> str | None:
-    """The id git would give the folder's content: every raw byte and mode. None if it can't be read.
+def tree_id(folder: str) -> str | None:
+    """Return the id that git gives the folder's content, from every byte and mode; None if it can't be read.
 
-    Byte code and the pointer to the workspace's own repository are left out. Format: gitformat-pack, "tree".
+    Byte code and the pointer to the workspace's repository are left out. Format: gitformat-pack, "tree".
     """
-    found = files(folder)
-    return None if found is None else _id_of(_nested(found))
+    found = file_ids(folder)
+    return None if found is None else _tree_object_id(_nest(found))
 
 
-def files(folder: str) -> dict[str, tuple[str, str]] | None:
-    """Mode and blob id of every file by its path; None if one can't be read."""
+def file_ids(folder: str) -> dict[str, tuple[str, str]] | None:
+    """Return mode and blob id of every file by its path; None if one can't be read."""
     try:
         paths = list(_walk(folder, ""))
-        with ThreadPoolExecutor(_READERS) as readers:
-            return dict(zip(paths, readers.map(lambda path: _blob(f"{folder}/{path}"), paths), strict=True))
+        with ThreadPoolExecutor(_THREADS) as readers:
+            return dict(
+                zip(paths, readers.map(lambda path: _mode_and_id(f"{folder}/{path}"), paths), strict=True)
+            )
     except OSError:
         return None
 
@@ -104,21 +110,21 @@ def _walk(root: str, below: str) -> Iterator[str]:
                 yield from _walk(root, path + "/")
 
 
-def _blob(path: str) -> tuple[str, str]:
+def _mode_and_id(path: str) -> tuple[str, str]:
     status = os.lstat(path)
     if stat.S_ISLNK(status.st_mode):
         return "120000", _object_id("blob", os.fsencode(os.readlink(path)))  # noqa: PTH115
-    if not stat.S_ISREG(status.st_mode):  # a pipe would never end
+    if not stat.S_ISREG(status.st_mode):  # reading a pipe would never end
         return "0", ""
     mode = "100755" if status.st_mode & 0o100 else "100644"
-    if status.st_size > _LARGE:
+    if status.st_size > _READ_LIMIT:
         return mode, _object_id("size", b"%d" % status.st_size)
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(handle, "rb") as file:
-        return mode, _object_id("blob", file.read(_LARGE))
+        return mode, _object_id("blob", file.read(_READ_LIMIT))
 
 
-def _nested(found: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+def _nest(found: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
     root: dict[str, Any] = {}
     for path, entry in found.items():
         *folders, name = path.split("/")
@@ -129,10 +135,10 @@ def _nested(found: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
     return root
 
 
-def _id_of(folder: Mapping[str, Any]) -> str:
+def _tree_object_id(folder: Mapping[str, Any]) -> str:
     lines = []
     for name, entry in folder.items():
-        mode, oid = ("40000", _id_of(entry)) if isinstance(entry, dict) else entry
+        mode, oid = ("40000", _tree_object_id(entry)) if isinstance(entry, dict) else entry
         raw = os.fsencode(name)
         lines.append(
             (raw + b"/" * isinstance(entry, dict), mode.encode() + b" " + raw + b"\0" + bytes.fromhex(oid))
@@ -144,18 +150,23 @@ def _object_id(kind: str, data: bytes) -> str:
     return hashlib.sha1(b"%s %d\0" % (kind.encode(), len(data)) + data, usedforsecurity=False).hexdigest()
 
 
-def logs(job: str, limit: int, whole: int) -> dict[str, bytes]:
-    """`ends` of the logs that Ray's workers of a job left on this node."""
+def job_logs(job: str, limit: int, total: int) -> dict[str, bytes]:
+    """Return the ends of the logs that Ray's workers of a job left on this node."""
     import ray
 
-    return ends(ray._private.worker.global_worker.node.get_logs_dir_path(), job, limit, whole)
+    return log_ends(ray._private.worker.global_worker.node.get_logs_dir_path(), job, limit, total)
 
 
-def ends(folder: str, job: str, limit: int, whole: int) -> dict[str, bytes]:
-    """The ends of a job's logs in a folder, by name, compressed by zlib.
+def log_ends(folder: str, job: str, limit: int, total: int) -> dict[str, bytes]:
+    """Return the ends of a job's logs in a folder, by name, compressed with zlib.
 
-    limit: bytes of one log. whole: bytes of all together; short ones come whole, and the long ones share what is
-    left. A log that is cut says so in its first line.
+    A log that is cut says so in its first line.
+
+    Args:
+        folder: Ray's folder of logs.
+        job: The job's id.
+        limit: Greatest number of bytes of one log.
+        total: Greatest number of bytes of all logs; short ones are whole, and the long ones share what is left.
     """
     found = []
     with os.scandir(folder) as entries:
@@ -168,14 +179,14 @@ def ends(folder: str, job: str, limit: int, whole: int) -> dict[str, bytes]:
                 found.append((entry.stat().st_size, entry.name))
     taken = {}
     for number, (size, name) in enumerate(sorted(found)):
-        share = min(limit, whole // (len(found) - number))
-        whole -= min(size, share)
+        share = min(limit, total // (len(found) - number))
+        total -= min(size, share)
         if size:
-            taken[name] = zlib.compress(_end_of(f"{folder}/{name}", size, share))
+            taken[name] = zlib.compress(_read_end(f"{folder}/{name}", size, share))
     return taken
 
 
-def _end_of(path: str, size: int, limit: int) -> bytes:
+def _read_end(path: str, size: int, limit: int) -> bytes:
     with open(path, "rb") as file:  # noqa: PTH123
         if size <= limit:
             return file.read(limit)

@@ -1,4 +1,4 @@
-"""The nodes of a run: they get its variables, and are held against the driver before the trainer starts."""
+"""The nodes of a run: give them its variables, and compare them with the driver before the trainer starts."""
 
 from __future__ import annotations
 
@@ -11,59 +11,59 @@ from typing import Any
 
 import npu_rl_node
 
-_LIMIT = 180.0  # seconds all nodes have to answer; a worker's first start may load a lot from a network
-_CONNECT = 10.0  # seconds a head has to take a connection
-_DRIVERS = frozenset({"NPU_RL_RAY", "NPU_RL_NODES"})  # nobody else reads these
-_FILES = 5  # differing files of a node that are named
+_TIMEOUT = 180.0  # seconds for all nodes to answer; a worker's first start may load a lot over a network
+_CONNECT_TIMEOUT = 10.0  # seconds for a head to accept a connection
+_DRIVER_ONLY = frozenset({"NPU_RL_RAY", "NPU_RL_NODES"})  # only the driver reads these
+_FILES_SHOWN = 5  # differing files of a node that an error names
 
 
 class Refused(Exception):
-    """Nodes are not what the run's record would say of them. `told`: what, where, why and hint."""
+    """The nodes are not as the run's record would state; `details` has what, where, why and hint."""
 
-    def __init__(self, **told: str) -> None:
-        super().__init__(told["what"])
-        self.told = told
-
-
-def variables(told: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
-    """What every process of the run has to have: what npu-rl set, and all NPU_RL_* variables of the driver."""
-    ours = {name for name in environ if name.startswith("NPU_RL_")} - _DRIVERS
-    return {name: environ[name] for name in sorted({*told["variables"], *ours}) if name in environ}
+    def __init__(self, **details: str) -> None:
+        super().__init__(details["what"])
+        self.details = details
 
 
-def runtime_env(told: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]:
-    """`values` as a Ray runtime_env. Secrets go by its setup hook: Ray writes env_vars into logs that all can read."""
-    secrets = {name: values[name] for name in told["by_hook"] if name in values}
+def run_variables(run: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that every process of the run has to have: those npu-rl set, and the driver's NPU_RL_*."""
+    ours = {name for name in environ if name.startswith("NPU_RL_")} - _DRIVER_ONLY
+    return {name: environ[name] for name in sorted({*run["variables"], *ours}) if name in environ}
+
+
+def runtime_env(run: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]:
+    """Return `values` as a Ray runtime_env; its setup hook sets the secrets, since Ray writes env_vars to its logs."""
+    secrets = {name: values[name] for name in run["by_hook"] if name in values}
     others = {name: value for name, value in values.items() if name not in secrets}
     names = {"NPU_RL_VARIABLES": ",".join(values)}
-    hook = {"worker_process_setup_hook": _giver(secrets)} if secrets else {}
-    return {"env_vars": {**_env_vars(told, others), **names}, **hook}
+    hook = {"worker_process_setup_hook": _setup_hook(secrets)} if secrets else {}
+    return {"env_vars": {**_env_vars(run, others), **names}, **hook}
 
 
-def _giver(secrets: Mapping[str, str]) -> Callable[[], None]:
-    def give() -> None:
+def _setup_hook(secrets: Mapping[str, str]) -> Callable[[], None]:
+    def set_secrets() -> None:
         os.environ.update(secrets)
 
-    return give
+    return set_secrets
 
 
-def _env_vars(told: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, str]:
-    """With the run's folders before a node's own PYTHONPATH.
+def _env_vars(run: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, str]:
+    """Return env_vars with the run's folders before a node's own PYTHONPATH.
 
     Ray expands $NAME and ${NAME} in each value on the node and has no way to write a dollar sign
-    (ray/_private/utils.py, update_envs, at 2.42.1). So a value with one goes as JSON, and sitecustomize unpacks it.
+    (ray/_private/utils.py, update_envs, at 2.42.1). So a value with one is sent as JSON, and sitecustomize unpacks it.
     """
     dollars = {name: value for name, value in values.items() if "$" in value}
     quoted = json.dumps(dollars).replace("$", "\\u0024")
     return {
         **{name: value for name, value in values.items() if name not in dollars},
         **({"NPU_RL_QUOTED": quoted} if dollars else {}),
-        "PYTHONPATH": os.pathsep.join([*told["paths"], "${PYTHONPATH}"]),
+        "PYTHONPATH": os.pathsep.join([*run["paths"], "${PYTHONPATH}"]),
     }
 
 
-def demand_sendable(values: Mapping[str, str]) -> None:
-    """Raise Refused for a variable that workers on a standing Ray can't have: they get it after their start."""
+def require_sendable(values: Mapping[str, str]) -> None:
+    """Raise Refused for a variable that workers of a running Ray can't get, since they get it after their start."""
     early = [name for name, value in values.items() if "$" in value and name.startswith("LD_")]
     if early:
         raise Refused(
@@ -74,11 +74,11 @@ def demand_sendable(values: Mapping[str, str]) -> None:
         )
 
 
-def demand_head(address: str) -> None:
+def require_head(address: str) -> None:
     """Raise Refused if nothing listens at HOST:PORT; Ray itself would try for a minute and a half."""
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), _CONNECT).close()
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT).close()
     except OSError as error:
         raise Refused(
             what=f"No Ray head answers at {address}",
@@ -88,60 +88,62 @@ def demand_head(address: str) -> None:
         ) from error
 
 
-def compare(told: Mapping[str, Any], values: Mapping[str, str], limit: float = _LIMIT) -> None:
-    """Look at every node that can take work, write nodes.json into the record, and refuse a difference.
+def compare(run: Mapping[str, Any], values: Mapping[str, str], limit: float = _TIMEOUT) -> None:
+    """Compare every node that can take work with the driver, and write nodes.json into the record.
 
-    Raises Refused; nodes.json is written before.
+    Raises Refused for a difference, after nodes.json is written.
     """
     import ray
 
     nodes = [node for node in ray.nodes() if node["Alive"] and {"CPU", "NPU"} & node["Resources"].keys()]
-    answers = ask([node["NodeID"] for node in nodes], npu_rl_node.look, (dict(told), dict(values)), limit)
-    here = npu_rl_node.look(told, values)
-    listed = [_listed(node, answers[node["NodeID"]], here) for node in nodes]
+    answers = run_on_nodes(
+        [node["NodeID"] for node in nodes], npu_rl_node.describe_node, (dict(run), dict(values)), limit
+    )
+    here = npu_rl_node.describe_node(run, values)
+    listed = [_node_entry(node, answers[node["NodeID"]], here) for node in nodes]
     others = {entry["node"]: entry for entry in listed if entry.get("tree", here["tree"]) != here["tree"]}
     if others:
-        _name_files(others, told["code"], limit)
+        _add_differing_files(others, run["code"], limit)
     bad = [node for node in listed if node["problems"]]
-    _write(told, {"job": ray.get_runtime_context().get_job_id(), "nodes": listed})
+    _write(run, {"job": ray.get_runtime_context().get_job_id(), "nodes": listed})
     if bad:
         raise _refusal(bad, len(nodes), limit)
 
 
-def note(told: Mapping[str, Any], refused: Refused) -> None:
+def record_refusal(run: Mapping[str, Any], refused: Refused) -> None:
     """Write into the record's nodes.json why the trainer was not started."""
-    path = Path(told["record"], "nodes.json")
+    path = Path(run["record"], "nodes.json")
     known = json.loads(path.read_bytes()) if path.exists() else {}
-    _write(told, {**known, "refused": refused.told})
+    _write(run, {**known, "refused": refused.details})
 
 
-def ask(nodes: list[str], function: Any, arguments: tuple[Any, ...], limit: float) -> dict[str, Any]:
-    """What `function` of npu_rl_node returns on each node by its id; text where it failed, None if late."""
+def run_on_nodes(nodes: list[str], function: Any, arguments: tuple[Any, ...], limit: float) -> dict[str, Any]:
+    """Return what a function of npu_rl_node returns on each node, by node id: text if it failed, None if it is late."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     ray.cloudpickle.register_pickle_by_value(npu_rl_node)
     task = ray.remote(num_cpus=0, max_retries=0)(function)
-    asked = {
+    node_of_task = {
         task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(
             *arguments
         ): node
         for node in nodes
     }
-    ready, late = ray.wait(list(asked), num_returns=len(asked), timeout=limit)
-    answers: dict[str, Any] = {asked[one]: None for one in late}
+    ready, late = ray.wait(list(node_of_task), num_returns=len(node_of_task), timeout=limit)
+    answers: dict[str, Any] = {node_of_task[one]: None for one in late}
     for one in late:
         ray.cancel(one, force=True)
     for one in ready:
         try:
-            answers[asked[one]] = ray.get(one)
+            answers[node_of_task[one]] = ray.get(one)
         except (ray.exceptions.RayError, OSError) as error:
-            answers[asked[one]] = f"{type(error).__name__}: {error}"
+            answers[node_of_task[one]] = f"{type(error).__name__}: {error}"
     return answers
 
 
-def _listed(node: Mapping[str, Any], answer: Any, here: Mapping[str, Any]) -> dict[str, Any]:
-    """A node as the record has it; `problems` are pairs of a fault and what to do about it."""
+def _node_entry(node: Mapping[str, Any], answer: Any, here: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a node's entry in the record; its `problems` are pairs of a kind in _HINTS and a text."""
     place = {"host": node["NodeManagerHostname"], "ip": node["NodeManagerAddress"], "node": node["NodeID"]}
     if not isinstance(answer, dict):
         return {**place, "problems": [("worker", answer or "")]}
@@ -150,14 +152,16 @@ def _listed(node: Mapping[str, Any], answer: Any, here: Mapping[str, Any]) -> di
 
 
 def _problems(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[tuple[str, str]]:
-    if there["missing"]:  # the rest follows from it
+    if there["missing"]:  # all other problems follow from it
         return [("folder", f"not on its PYTHONPATH, or no folder there: {path}") for path in there["missing"]]
     found = []
     if not there["writes"]:
         found.append(("record", "the folder of the run's record is not there, or can't be written"))
     if (there["python"], there["prefix"]) != (here["python"], here["prefix"]):
-        said = f"Python {there['python']} at {there['prefix']}"
-        found.append(("python", f"its workers run {said}, the driver {here['python']} at {here['prefix']}"))
+        interpreter = f"Python {there['python']} at {there['prefix']}"
+        found.append(
+            ("python", f"its workers run {interpreter}, the driver {here['python']} at {here['prefix']}")
+        )
     for name, version in here["packages"].items():
         if there["packages"].get(name) != version:
             found.append(("python", f"{name} is {there['packages'].get(name)}, at the driver {version}"))
@@ -170,15 +174,15 @@ def _problems(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[tuple[s
     return found
 
 
-def _name_files(bad: Mapping[str, dict[str, Any]], code: str, limit: float) -> None:
-    """Say of nodes with another tree, by their ids, which files it is about."""
-    ours = npu_rl_node.files(code) or {}
-    for node, theirs in ask(list(bad), npu_rl_node.files, (code,), limit).items():
+def _add_differing_files(bad: Mapping[str, dict[str, Any]], code: str, limit: float) -> None:
+    """Add the differing files to the problems of nodes, by their ids, that have another tree."""
+    ours = npu_rl_node.file_ids(code) or {}
+    for node, theirs in run_on_nodes(list(bad), npu_rl_node.file_ids, (code,), limit).items():
         if not isinstance(theirs, dict):
             continue
         differing = sorted(path for path in {*ours, *theirs} if ours.get(path) != theirs.get(path))
-        shown = [path if path.isprintable() else ascii(path) for path in differing[:_FILES]]
-        more = f" and {len(differing) - _FILES} more" if len(differing) > _FILES else ""
+        shown = [path if path.isprintable() else ascii(path) for path in differing[:_FILES_SHOWN]]
+        more = f" and {len(differing) - _FILES_SHOWN} more" if len(differing) > _FILES_SHOWN else ""
         bad[node]["problems"].append(("tree", f"differing: {', '.join(shown)}{more}"))
 
 
@@ -211,9 +215,9 @@ def _refusal(bad: list[dict[str, Any]], count: int, limit: float) -> Refused:
     )
 
 
-def _write(told: Mapping[str, Any], value: Any) -> None:
-    """nodes.json, whole or not at all."""
-    path = Path(told["record"], "nodes.json")
+def _write(run: Mapping[str, Any], value: Any) -> None:
+    """Write nodes.json atomically."""
+    path = Path(run["record"], "nodes.json")
     part = path.with_name(f".{path.name}.{os.getpid()}")
     part.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     part.replace(path)

@@ -1,7 +1,7 @@
 """Compose the trainer's configuration with its own Hydra, and print it as one line of JSON.
 
-Run by the training interpreter: `python npu_rl_rehearsal_compose.py '{"folder": ..., "config": ..., "overrides":
-[...]}'`. Standard library, and hydra with what it needs. The answer is {"config": ..., "unresolved": {key: why}}, or
+The training interpreter runs it: `python npu_rl_rehearsal_compose.py '{"folder": ..., "config": ..., "overrides":
+[...]}'`. It needs the standard library and hydra. The output is {"config": ..., "unresolved": {key: why}}, or
 {"refused": kind, "message": text}, or {"missing": module}.
 """
 
@@ -16,7 +16,7 @@ MARK = "npu-rl-composed:"
 
 
 def main(request: dict[str, Any]) -> dict[str, Any]:
-    """The answer to one request."""
+    """Return the output for one request."""
     try:
         import hydra
         from hydra.errors import HydraException
@@ -31,25 +31,25 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     except (HydraException, OmegaConfBaseException, YAMLError) as error:
         return {"refused": type(error).__name__, "message": str(error)}
     unresolved: dict[str, str] = {}
-    for key in _leaves(OmegaConf.to_container(config, resolve=False), ()):
-        _resolve(config, key, unresolved, OmegaConfBaseException)
+    for key in _references(OmegaConf.to_container(config, resolve=False), ()):
+        _note_unresolved(config, key, unresolved, OmegaConfBaseException)
     return {"config": _plain(OmegaConf, config, OmegaConfBaseException), "unresolved": unresolved}
 
 
-def _leaves(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], str]]:
-    """The values that are references, or must still be given."""
+def _references(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], str]]:
+    """Yield path and text of the values that are references or have to be given."""
     if isinstance(value, dict):
         for name, item in value.items():
-            yield from _leaves(item, (*path, name))
+            yield from _references(item, (*path, name))
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _leaves(item, (*path, index))
+            yield from _references(item, (*path, index))
     elif isinstance(value, str) and ("${" in value or value == "???"):
         yield path, value
 
 
-def _resolve(config: Any, leaf: Any, unresolved: dict[str, str], fault: type[Exception]) -> None:
-    """Note a value that can't be had; one of the environment may well be there on the nodes."""
+def _note_unresolved(config: Any, leaf: Any, unresolved: dict[str, str], fault: type[Exception]) -> None:
+    """Note why a value can't be resolved, unless it is from the environment, which the nodes may have."""
     path, text = leaf
     node = config
     try:
@@ -61,7 +61,7 @@ def _resolve(config: Any, leaf: Any, unresolved: dict[str, str], fault: type[Exc
 
 
 def _plain(omegaconf: Any, node: Any, fault: type[Exception]) -> Any:
-    """Plain data, with what resolves resolved."""
+    """Return plain data with all references resolved that can be."""
     try:
         return omegaconf.to_container(node, resolve=True)
     except fault:

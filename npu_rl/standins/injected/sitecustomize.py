@@ -1,8 +1,8 @@
-"""Sets up every process of a run, Ray's workers included: the run's variables, the folder of this host for the run's
-byte code (NPU_RL_BYTE_CODE), and the stand-ins that NPU_RL_STANDINS names.
+"""Set up every process of a run, Ray's workers included.
 
-Python imports `sitecustomize` at start-up from the first folder of sys.path that has one. This folder stands
-first in a run's PYTHONPATH and in no other's; a `sitecustomize` that would have run is run afterwards.
+That is the run's variables, this host's folder for the run's byte code (NPU_RL_BYTE_CODE), and the stand-ins that
+NPU_RL_STANDINS names. Python imports `sitecustomize` at start-up from the first folder of sys.path that has one. This
+folder is first in a run's PYTHONPATH and in no other; a `sitecustomize` that would have run is run afterwards.
 """
 
 import importlib
@@ -14,8 +14,8 @@ import sys
 _PACKAGE = os.path.abspath(f"{__file__}/../../..")  # noqa: PTH100  at every start of Python
 
 
-def _keep_byte_code_apart() -> None:
-    """A node has a folder of its own, so the variable that names it does not travel; the key does."""
+def _set_byte_code_folder() -> None:
+    """Set the folder for byte code from its key; every node has its own, so only the key is sent."""
     key = os.environ.get("NPU_RL_BYTE_CODE", "")
     if not key:
         return
@@ -27,12 +27,13 @@ def _keep_byte_code_apart() -> None:
     rule.adopt(key)
 
 
-def _take_variables() -> None:
-    """Finish what Ray began with a run's variables (npu_rl_nodes.py): in a worker, once.
+def _apply_run_variables() -> None:
+    """Complete the run's variables in a worker of Ray, once (npu_rl_nodes.py sends them).
 
-    NPU_RL_VARIABLES names all that the run sets: NPU_RL_* variables of other runs, from the shell that started
-    Ray, go. NPU_RL_QUOTED holds values that Ray would have expanded. Where the node had no PYTHONPATH, an empty
-    entry is left at its end, which means the working folder; where it had the run's, these are there twice.
+    NPU_RL_VARIABLES names all that the run sets; other NPU_RL_* variables, from the shell that started Ray, are
+    removed. NPU_RL_QUOTED has values that Ray would have expanded. If the node had no PYTHONPATH, Ray leaves an empty
+    entry at its end, which means the working folder; if it had the run's, its entries are there twice. Both are
+    cleaned up.
     """
     names = os.environ.pop("NPU_RL_VARIABLES", None)
     if names is None:
@@ -51,13 +52,13 @@ def _take_variables() -> None:
         sys.path[:] = [entry for entry in sys.path if entry not in ("", here)]
 
 
-def _install() -> None:
+def _install_standins() -> None:
     wanted = os.environ.get("NPU_RL_STANDINS", "")
     if not wanted:
         return
     try:
         importlib.import_module("npu_rl_standins").install(wanted.split(","))
-    except Exception:  # noqa: BLE001  `site` would print this and go on: half stood in for is worse than not started
+    except Exception:  # noqa: BLE001  `site` would print it and continue, with incomplete stand-ins
         import traceback
 
         traceback.print_exc()
@@ -69,7 +70,7 @@ def _install() -> None:
         os._exit(70)
 
 
-def _go_on() -> None:
+def _run_next_sitecustomize() -> None:
     here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120  at every start of Python
     others = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]  # noqa: PTH100
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
@@ -80,7 +81,7 @@ def _go_on() -> None:
     spec.loader.exec_module(module)
 
 
-_take_variables()
-_keep_byte_code_apart()
-_install()
-_go_on()
+_apply_run_variables()
+_set_byte_code_folder()
+_install_standins()
+_run_next_sitecustomize()

@@ -87,7 +87,7 @@ class _Traceback:
 
 
 @dataclass(frozen=True)
-class _Sign:
+class _SymptomMatch:
     """The last occurrence of a known symptom in a log."""
 
     symptom: Symptom
@@ -113,7 +113,7 @@ def explain(logs: list[Path], code: int | None = None) -> Explanation | None:
         secondary = secondary or next(
             (block for block in reversed(blocks) if block.role is _Role.SECONDARY), None
         )
-    sign = _strongest_sign(logs)
+    sign = _first_symptom(logs)
     if sign:
         symptom = sign.symptom
         return Explanation(symptom.cause, symptom.hint, sign.path, sign.line, sign.text, symptom.source)
@@ -132,16 +132,16 @@ def _explain_traceback(block: _Traceback, logs: list[Path]) -> Explanation:
         cause = f"{known.cause}\n{raised}"
         return Explanation(cause, known.hint, block.path, block.number, excerpt, known.source)
     hint, source = "Read the log upwards from that line.", ""
-    sign = _strongest_sign(logs)
+    sign = _first_symptom(logs)
     if sign:
         hint += f"\n{sign.path.name}:{sign.line} may be related: {sign.symptom.cause} {sign.symptom.hint}"
         source = sign.symptom.source
     return Explanation(raised, hint, block.path, block.number, excerpt, source)
 
 
-def _strongest_sign(logs: list[Path]) -> _Sign | None:
+def _first_symptom(logs: list[Path]) -> _SymptomMatch | None:
     """Return the most specific known symptom in the logs; the driver's log counts before a worker's."""
-    found: _Sign | None = None
+    found: _SymptomMatch | None = None
     better = len(SYMPTOMS)
     for path in logs:
         first, data = _read_end(path)
@@ -153,7 +153,7 @@ def _strongest_sign(logs: list[Path]) -> _Sign | None:
                 end = text.find("\n", last[0].end())
                 line = text[begin : end if end >= 0 else len(text)]
                 number = first + text.count("\n", 0, begin)
-                found, better = _Sign(symptom, path, number, speaker_and_message(line)[1][:500]), rank
+                found, better = _SymptomMatch(symptom, path, number, speaker_and_message(line)[1][:500]), rank
                 break
     return found
 

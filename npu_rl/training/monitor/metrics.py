@@ -158,7 +158,7 @@ def reward(data: Mapping[str, float]) -> float | None:
     return next((data[key] for key in REWARDS if key in data), None)
 
 
-def split(data: Mapping[str, float]) -> dict[str, float]:
+def phase_seconds(data: Mapping[str, float]) -> dict[str, float]:
     """Return the seconds per phase of a step; `reshard` is a part of `gen`."""
     return {phase: data[f"timing_s/{phase}"] for phase in PHASES if f"timing_s/{phase}" in data}
 

@@ -1,4 +1,4 @@
-"""A curve drawn with characters: braille dots where the terminal can show them, else plain ASCII."""
+"""A reward curve as text: braille dots if the terminal's encoding has them, else ASCII."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from npu_rl.training.monitor.metrics import Point, rewards
 
-_DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # of a braille cell: rows of (left, right)
+_DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # bits of braille: rows of (left, right)
 _BRAILLE = 0x2800
-_HUGE = 1e300  # differences of what is shown must be numbers
+_LARGEST = 1e300  # values are clipped to it, so that their differences are finite
 
 
 def final_curve(
@@ -21,12 +21,14 @@ def final_curve(
     *,
     encoding: str | None = None,
 ) -> str:
-    """The mean reward over the steps as lines of text, at most `width` characters wide; "" if there is none.
+    """Return the mean reward over the steps as lines of text; "" without any reward.
 
-    height: rows of the plot itself; two more name the steps. goal: a reward to mark by a broken line.
-    encoding: the terminal's, by default that of standard output.
+    Args:
+        height: Lines of the plot; two more label the steps.
+        goal: Reward to mark with a broken line.
+        encoding: The terminal's encoding, by default that of standard output.
     """
-    pairs = [(step, min(max(value, -_HUGE), _HUGE)) for step, value in rewards(points)]
+    pairs = [(step, min(max(value, -_LARGEST), _LARGEST)) for step, value in rewards(points)]
     if not pairs:
         return ""
     encoding = encoding if encoding is not None else (getattr(sys.stdout, "encoding", None) or "ascii")
@@ -38,13 +40,12 @@ def final_curve(
     columns = max(width - margin - 2, 10)
     grid = _Grid(columns, rows, fine)
     if goal is not None:
-        grid.mark(_place(goal, low, high, grid.height))
+        grid.mark(_dot(goal, low, high, grid.height))
     first, last = pairs[0][0], pairs[-1][0]
-    spots = [
-        (_place(step, first, last, grid.width), _place(value, low, high, grid.height))
-        for step, value in pairs
+    dots = [
+        (_dot(step, first, last, grid.width), _dot(value, low, high, grid.height)) for step, value in pairs
     ]
-    grid.line(spots)
+    grid.line(dots)
     bar, corner, dash = ("│", "└", "─") if fine else ("|", "+", "-")
     lines = [f"{label:>{margin}} {bar}{row}".rstrip() for label, row in zip(labels, grid.rows(), strict=True)]
     lines.append(f"{'':>{margin}} {corner}{dash * columns}")
@@ -54,7 +55,7 @@ def final_curve(
 
 
 class _Grid:
-    """Cells with dots in them: 2 x 4 per cell in braille, 1 x 1 in ASCII. Row 0 is at the bottom."""
+    """A grid of characters with dots: 2 x 4 per character in braille, one in ASCII. Row 0 is at the bottom."""
 
     def __init__(self, columns: int, rows: int, fine: bool) -> None:
         self._fine, self._columns, self._rows = fine, columns, rows
@@ -63,19 +64,20 @@ class _Grid:
         self._goal: int | None = None
 
     def mark(self, y: int) -> None:
+        """Mark the row of the goal."""
         self._goal = y
 
-    def line(self, spots: Sequence[tuple[int, int]]) -> None:
-        """Dots at the spots, and all the way between neighbours."""
-        self._dots.add(spots[0])
-        for (x0, y0), (x1, y1) in itertools.pairwise(spots):
+    def line(self, dots: Sequence[tuple[int, int]]) -> None:
+        """Set the dots and those on the lines between neighbours."""
+        self._dots.add(dots[0])
+        for (x0, y0), (x1, y1) in itertools.pairwise(dots):
             pace = max(abs(x1 - x0), abs(y1 - y0), 1)
             self._dots.update(
                 (round(x0 + (x1 - x0) * i / pace), round(y0 + (y1 - y0) * i / pace)) for i in range(pace + 1)
             )
 
     def rows(self) -> list[str]:
-        """From the top down."""
+        """Return the lines from the top down."""
         return [self._row(number) for number in reversed(range(self._rows))]
 
     def _row(self, number: int) -> str:
@@ -94,7 +96,7 @@ class _Grid:
 
 
 def _range(values: list[float], goal: float | None) -> tuple[float, float]:
-    """The lowest and highest value to show; never the same."""
+    """Return the lowest and the highest value to show, which always differ."""
     shown = [*values, goal] if goal is not None else values
     low, high = min(shown), max(shown)
     if low >= 0 and low < 0.3 * high:
@@ -105,20 +107,20 @@ def _range(values: list[float], goal: float | None) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def _place(value: float, low: float, high: float, count: int) -> int:
-    """Which of `count` dots a value falls on."""
+def _dot(value: float, low: float, high: float, count: int) -> int:
+    """Return the index of the dot, out of `count`, that a value falls on."""
     share = (value - low) / (high - low) if high > low else 0.0
     return min(max(round(share * (count - 1)), 0), count - 1)
 
 
 def _labels(low: float, high: float, rows: int, goal: float | None) -> list[str]:
-    """Names of the rows, from the top down: highest, middle, lowest, and the goal."""
+    """Return the labels of the rows from the top down: highest, middle and lowest value, and the goal."""
     labels = [""] * rows
     for place in (0, (rows - 1) // 2, rows - 1):
         share = place / (rows - 1)
         labels[place] = f"{high * (1 - share) + low * share:.3g}"
     if goal is not None:
-        labels[rows - 1 - _place(goal, low, high, rows)] = f"goal {goal:.3g}"
+        labels[rows - 1 - _dot(goal, low, high, rows)] = f"goal {goal:.3g}"
     return labels
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol, TextIO
 
 from npu_rl.printable import one_line
-from npu_rl.training.monitor.metrics import reward, seconds, split, throughput
+from npu_rl.training.monitor.metrics import phase_seconds, reward, seconds, throughput
 from npu_rl.training.monitor.watch import Alarm
 
 _SHORT = {"old_log_prob": "old", "update_actor": "update"}  # short names of phases
@@ -86,7 +86,7 @@ def _cells(
         "s": "" if took is None else _duration(took),
         "split": " ".join(
             f"{_SHORT.get(phase, phase)} {_brief(value)}"
-            for phase, value in split(data).items()
+            for phase, value in phase_seconds(data).items()
             if value >= 0.005
         ),
         "die": "" if rate is None else f"{rate[0]:.0f}",
@@ -130,21 +130,26 @@ class PlainScreen:
         self._stage = ""
 
     def stage(self, text: str) -> None:
+        """Print a stage once."""
         if text != self._stage:
             self._stage = text
             self._print(text)
 
     def step(self, step: int, total: int | None, data: Mapping[str, float], eta: float | None) -> None:
+        """Print the metrics of a step."""
         self._print(step_line(step, total, data, eta, self._dies_per_card))
 
     def alarm(self, alarm: Alarm) -> None:
+        """Print an alarm."""
         for line in _alarm_lines(alarm):
             self._print(line)
 
     def note(self, text: str) -> None:
+        """Print a note."""
         self._print(text)
 
     def close(self) -> None:
+        """Do nothing: all lines are printed."""
         pass
 
     def _print(self, line: str) -> None:
@@ -178,9 +183,11 @@ class LiveScreen:
         self._live.start()
 
     def stage(self, text: str) -> None:
+        """Show a stage beside the progress bar."""
         self._progress.update(self._task, description=one_line(text))
 
     def step(self, step: int, total: int | None, data: Mapping[str, float], eta: float | None) -> None:
+        """Add a row to the table."""
         cells = _cells(step, total, data, eta, self._dies_per_card)
         self._rows.append(cells)
         self._progress.update(
@@ -193,16 +200,19 @@ class LiveScreen:
         self._live.update(self._view())
 
     def alarm(self, alarm: Alarm) -> None:
+        """Print an alarm above the table."""
         from rich.text import Text
 
         style = "bold red" if alarm.fatal else "yellow"
         self._console.print(Text("\n".join(map(one_line, _alarm_lines(alarm))), style=style), soft_wrap=True)
 
     def note(self, text: str) -> None:
+        """Show a note above the table."""
         self._note = text
         self._live.update(self._view())
 
     def close(self) -> None:
+        """Leave the table on the terminal without the progress bar."""
         self._progress.update(self._task, eta="")
         self._live.update(self._view(ended=True))
         self._live.stop()

@@ -21,83 +21,83 @@ class Symptom:
     source: str
 
 
-def _row(pattern: str, cause: str, hint: str, source: str) -> Symptom:
+def _symptom(pattern: str, cause: str, hint: str, source: str) -> Symptom:
     return Symptom(re.compile(pattern), cause, hint, source)
 
 
 # In order of precedence: of several symptoms in a log, the first is reported.
 SYMPTOMS = (
     # -- the tree and its settings
-    _row(
+    _symptom(
         r"Two tensor dict must have identical batch size",
         "The HF rollout repeats each prompt n times although the trainer already did: this tree lacks the patchset "
         "verl/0.5.0.",
         "Run `npu-rl verify`, then `npu-rl setup --manifest quickstart`.",
         "verl/workers/rollout/hf_rollout.py@0.5.0",
     ),
-    _row(
+    _symptom(
         r"MLA is not supported with Tensor Parallelism",
         "MindSpeed at this pin does not support multi-head latent attention with tensor parallelism.",
         "Set actor.parallel.tensor to 1, and shard the model with actor.parallel.pipeline and actor.parallel.expert.",
         "MindSpeed@7ff818c4",
     ),
-    _row(
+    _symptom(
         r"argument 'k_channels'",
         "Megatron-core built standard attention for a model with latent attention, because its key is not set.",
         "Set actor.transformer.multi_latent_attention to true (MindSpeed's own key has another name).",
         "megatron/core@0.12.1",
     ),
-    _row(
+    _symptom(
         r"args is not initialized",
         "megatron.training is importable, so MindSpeed reads its global arguments, which are not initialized.",
         "Keep only megatron/core on PYTHONPATH; `npu-rl verify` lists other files in the tree.",
         "MindSpeed@7ff818c4",
     ),
-    _row(
+    _symptom(
         r"getenv\(.VLLM_ENABLE_FIX_ROUTE.\)",
         "vllm-ascend at this pin reads VLLM_ENABLE_FIX_ROUTE without a default.",
         "Set env.VLLM_ENABLE_FIX_ROUTE to 0.",
         "vllm_ascend/ops/fused_moe.py@f20869ef",
     ),
-    _row(
+    _symptom(
         r"Key '[^']+' is not in struct|Could not override '[^']+'|ConfigAttributeError",
         "The trainer's configuration at this pin does not have a key that the command line sets.",
         "Run `npu-rl recipes check RECIPE`, which suggests the closest key.",
         "verl/trainer/config@0.5.0",
     ),
-    _row(
+    _symptom(
         r"InvalidVersion: ",
         "vLLM installed from source has no valid version number.",
         "Set env.VLLM_VERSION to the release in the tree, such as 0.9.1.",
         "vllm-ascend FAQ 14",
     ),
     # -- packages and libraries of the machine
-    _row(
+    _symptom(
         r"libatb\.so|_register_atb_extensions",
         "NNAL (ATB) is not installed, or its environment script was not sourced.",
         "Run `source /usr/local/Ascend/nnal/atb/set_env.sh` in the shell that runs npu-rl.",
         "vllm-ascend#152, #2727",
     ),
-    _row(
+    _symptom(
         r"lib(?:ascend_hal|hccl|ascendcl)\.so: cannot open shared object",
         "The Ascend driver or CANN is not in the library path, or is not mounted into the container.",
         "Run `source /usr/local/Ascend/ascend-toolkit/set_env.sh`; in a container, mount /usr/local/Ascend/driver.",
         "vllm-ascend#262, #1440",
     ),
-    _row(
+    _symptom(
         r"camem allocator is not available",
         "vllm-ascend's compiled extension, which its sleep mode needs, is missing.",
         "Set rollout.free_cache to false; or, if the tree has it, enable adaptations.rollout-offload, which does not "
         "use sleep mode.",
         "vllm-ascend#556, #3998",
     ),
-    _row(
+    _symptom(
         r"_ARRAY_API not found|numpy\.core\.multiarray failed to import|numpy\.dtype size changed",
         "A package was built for another major version of numpy.",
         "Install numpy 1.26 in the training environment: `python -m pip install --no-deps numpy==1.26.4`.",
         "verl#5123",
     ),
-    _row(
+    _symptom(
         # Not vllm._C or vllm._version, which only a build makes and vLLM does without.
         r"No module named '(?:torch_npu|vllm|vllm_ascend|mindspeed|megatron|tensordict|transformers)(?:\.(?!_)\w+)*'",
         "The training interpreter lacks a package.",
@@ -105,106 +105,106 @@ SYMPTOMS = (
         "verl#5123",
     ),
     # -- Ray and resources
-    _row(
+    _symptom(
         r"Total available GPUs \S+ is less than total desired GPUs",
         "Ray has fewer devices than the recipe needs; it counts NPUs only as the resource `NPU`.",
         "Compare cluster.nodes and cluster.dies with `ray status`. `npu-rl train RECIPE --dry-run` writes head.sh and "
         "worker.sh, which start Ray with the resource `NPU`.",
         "ray#55137, verl#6741",
     ),
-    _row(
+    _symptom(
         r"No available node types can fulfill resource request|cannot be scheduled right now",
         "Ray is waiting for a resource that no node has.",
         "Compare `ray status` with cluster.nodes and cluster.dies.",
         "verl#3583",
     ),
-    _row(
+    _symptom(
         r"Error setting ASCEND_RT_VISIBLE_DEVICES",
         "Ray and vLLM both set the visible devices, with data parallelism over several nodes.",
         "Set env.RAY_EXPERIMENTAL_NOSET_ASCEND_RT_VISIBLE_DEVICES to 1; on several nodes, also in the shell that "
         "starts Ray.",
         "vllm-ascend#2879",
     ),
-    _row(
+    _symptom(
         r"node running low on memory|exceeds the memory usage threshold|ray\.exceptions\.OutOfMemoryError",
         "The node ran out of host memory, and Ray killed a worker.",
         "Lower data.batch, or offload less to host memory: offload.optimizer, offload.parameters and "
         "offload.reference. `npu-rl plan RECIPE` shows the estimate.",
         "verl#2950, #3453",
     ),
-    _row(
+    _symptom(
         r"NPU out of memory|CUDA out of memory|torch\.(?:cuda\.)?OutOfMemoryError",
         "A device ran out of memory.",
         "Lower rollout.memory_share, rollout.log_prob_micro_batch or actor.micro_batch; or set offload.parameters, "
         "offload.gradients and offload.optimizer to true.",
         "vllm-ascend#977",
     ),
-    _row(
+    _symptom(
         r"Memory usage increased after sleeping",
         "Another process allocated device memory while vLLM entered sleep mode.",
         "If the tree has it, enable adaptations.rollout-offload, which does not use sleep mode; otherwise set "
         "rollout.free_cache to false.",
         "verl#3902",
     ),
-    _row(
+    _symptom(
         r"expandable_segments[^\n]*(?:not supported|conflict|memory pool)",
         "vLLM's sleep mode does not work with expandable segments.",
         "Set env.PYTORCH_NPU_ALLOC_CONF to expandable_segments:False; or, if the tree has it, enable "
         "adaptations.rollout-offload.",
         "ms-swift#6636, vllm#14189",
     ),
-    _row(
+    _symptom(
         r"No space left on device",
         "A disk or /dev/shm, where Ray keeps its objects, is full.",
         "Check the run folder, the temporary folder and /dev/shm with `df -h`.",
         "verl#275",
     ),
     # -- the network
-    _row(
+    _symptom(
         r"EI0001|for environment variable \S+ is invalid",
         "HCCL rejected the value of an environment variable; this line names it and the valid values.",
         "Correct it under env; `npu-rl recipes check RECIPE` checks HCCL's variables.",
         "hccl/docs/zh/user_guide/fault_diagnosis/env_config_error_EI0001.md@09300b70",
     ),
-    _row(
+    _symptom(
         r"EI0006|Getting socket times out",
         "A device timed out waiting for another to connect: a rank is stuck, dead or late.",
         "Find the rank whose log does not have this error, and read that log; env.HCCL_CONNECT_TIMEOUT sets the "
         "timeout in seconds.",
         "vllm-ascend#486",
     ),
-    _row(
+    _symptom(
         r"EI0009|Transport init error",
         "A link between two devices could not be established.",
         "Read the log of the other rank; check cluster.interface and the device network (`hccn_tool -i N -link -g`).",
         "vllm-ascend#3162",
     ),
-    _row(
+    _symptom(
         r"EJ0001|Failed to initialize the HCCP process",
         "Processes of an earlier run still use the devices.",
         "Stop them (`npu-smi info` lists them), wait ten seconds, and start again.",
         "verl#332",
     ),
-    _row(
+    _symptom(
         r"/\d+ clients joined|client socket has timed out",
         "Some processes did not reach rank 0: the network interface or address is wrong, or a node is missing.",
         "Set cluster.interface to the network interface that reaches the other nodes.",
         "vllm-ascend#167, verl#849",
     ),
-    _row(
+    _symptom(
         r"Watchdog caught collective operation timeout|Timed out waiting \d+ms for (?:recv|send)",
         "A collective operation timed out: a rank is slow, stuck or dead.",
         "Find the rank that did not reach it; raise overrides.actor_rollout_ref.nccl_timeout (seconds) if a step can "
         "take that long.",
         "verl#607",
     ),
-    _row(
+    _symptom(
         r"Address already in use|EADDRINUSE",
         "A port is already in use, often by an earlier run.",
         "Find the process with `ss -ltnp`, and stop what is left of the earlier run.",
         "vllm-ascend#1955",
     ),
-    _row(
+    _symptom(
         r"Failed to register worker (?:\w+ )?to Raylet",
         "The raylet of that node exited before a process could register with it: often one of its agents did not start "
         "in time on a busy machine, or host memory ran out.",
@@ -213,7 +213,7 @@ SYMPTOMS = (
         "ray#21479",
     ),
     # -- last, because these only report another failure
-    _row(
+    _symptom(
         r"ActorDiedError|RayActorError|Worker unexpectedly exits|died or was killed while executing",
         "A worker process died without an error message: host memory ran out, or compiled code crashed.",
         "Check `dmesg` for the OOM killer, and the last lines of that worker's log.",

@@ -26,7 +26,7 @@ _FINITE = (
     *("critic/vf_loss", "critic/grad_norm"),
 )
 DIFFERENCE = "training/rollout_probs_diff_mean"
-_REMEMBERED = 50  # step durations for the median
+_DURATIONS_KEPT = 50  # step durations for the median
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Watch:
         self._active: set[str] = set()
         self._last_sign = started
         self._step: int | None = None
-        self._durations: deque[float] = deque(maxlen=_REMEMBERED)
+        self._durations: deque[float] = deque(maxlen=_DURATIONS_KEPT)
         self._repeated_reward: tuple[float, int] = (math.nan, 0)  # a reward, and for how many steps
         self._reward_range: tuple[float, float] = (math.inf, -math.inf)  # lowest and highest reward
         self._empty = 0
@@ -135,7 +135,7 @@ class Watch:
         """Check the time since the last step; to be called every few seconds."""
         if self._last_sign is None:
             self._last_sign = now
-        limit = self._patience()
+        limit = self._time_limit()
         waited = now - self._last_sign
         if limit is None or waited <= limit:
             return []
@@ -157,7 +157,7 @@ class Watch:
         alarm = self._raise_alarm("no-progress", True, message, cause, self._log)
         return [alarm] if alarm else []
 
-    def _patience(self) -> float | None:
+    def _time_limit(self) -> float | None:
         if self._step is None:
             return self._limits.first_step
         if self._limits.next_step is None:

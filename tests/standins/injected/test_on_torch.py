@@ -101,15 +101,17 @@ class Small(torch.nn.Module):  # type: ignore[misc,name-defined]
 
 
 @pytest.fixture
-def fill() -> Any:
-    from npu_rl.standins.injected.npu_rl_standins.rollout import fill
+def load_weights() -> Any:
+    from npu_rl.standins.injected.npu_rl_standins.rollout import load_weights
 
-    return fill
+    return load_weights
 
 
-def test_weights_are_filled_by_name(fill: Any) -> None:
+def test_weights_are_filled_by_name(load_weights: Any) -> None:
     model = Small()
-    fill(model, [("a.weight", torch.full((3, 2), 2.0)), ("a.bias", torch.ones(3)), ("table", torch.ones(2))])
+    load_weights(
+        model, [("a.weight", torch.full((3, 2), 2.0)), ("a.bias", torch.ones(3)), ("table", torch.ones(2))]
+    )
     assert model.a.weight.sum().item() == 12.0
     assert model.table.tolist() == [1.0, 1.0]
 
@@ -122,16 +124,16 @@ def test_weights_are_filled_by_name(fill: Any) -> None:
         ([("a.weight", (3, 2))], "left 1 weights of the rollout unset: a.bias"),
     ],
 )
-def test_unknown_unset_and_misshapen_weights_are_fatal(fill: Any, weights: Any, message: str) -> None:
+def test_unknown_unset_and_misshapen_weights_are_fatal(load_weights: Any, weights: Any, message: str) -> None:
     with pytest.raises(RuntimeError, match=message):
-        fill(Small(), [(name, torch.zeros(shape)) for name, shape in weights])
+        load_weights(Small(), [(name, torch.zeros(shape)) for name, shape in weights])
 
 
 def test_the_negative_control_zeroes_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     from npu_rl.standins.injected.npu_rl_standins import fault
 
     ones = torch.ones(2)
-    assert fault.faulty("layers.0.o_proj", ones).tolist() == [1.0, 1.0]
+    assert fault.inject_fault("layers.0.o_proj", ones).tolist() == [1.0, 1.0]
     monkeypatch.setenv(fault.FAULT, "o_proj")
-    assert fault.faulty("layers.0.o_proj", ones).tolist() == [0.0, 0.0]
-    assert fault.faulty("layers.0.q_proj", ones).tolist() == [1.0, 1.0]
+    assert fault.inject_fault("layers.0.o_proj", ones).tolist() == [0.0, 0.0]
+    assert fault.inject_fault("layers.0.q_proj", ones).tolist() == [1.0, 1.0]

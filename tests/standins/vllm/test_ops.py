@@ -170,7 +170,7 @@ def test_the_experts_of_all_ranks_add_up(standins: ModuleType, dtype: Any) -> No
     expected = torch.einsum("te,teh->th", wide, outputs)
     # The products inside are rounded to the type, as compiled ones are.
     tolerance = {"rtol": 0.05, "atol": 0.05} if dtype == torch.bfloat16 else {"rtol": 1e-4, "atol": 1e-5}
-    mixture = standins.experts.mixture
+    mixture = standins.experts.expert_mixture
     alone = mixture(x, w13, w2, weights, chosen)
     assert alone.dtype == dtype
     torch.testing.assert_close(alone.double(), expected, **tolerance)
@@ -186,7 +186,7 @@ def test_the_experts_of_all_ranks_add_up(standins: ModuleType, dtype: Any) -> No
 def test_a_rank_none_of_whose_experts_is_chosen_adds_nothing(standins: ModuleType) -> None:
     places = torch.tensor([-1, -1, 0])
     chosen = torch.tensor([[0, 1]])
-    out = standins.experts.mixture(
+    out = standins.experts.expert_mixture(
         torch.ones(1, 4), torch.ones(1, 4, 4), torch.ones(1, 4, 2), torch.ones(1, 2), chosen, places
     )
     assert out.tolist() == [[0.0] * 4]
@@ -199,7 +199,7 @@ def test_a_group_that_was_made_without_an_exchange_says_so(standins: ModuleType)
         def __init__(self) -> None:
             self.use_all2all, self.all2all_manager = False, None
 
-    standins.communicator.put_in_place(SimpleNamespace(CpuCommunicator=CpuCommunicator))
+    standins.communicator.install_in(SimpleNamespace(CpuCommunicator=CpuCommunicator))
     made: Any = CpuCommunicator()
     with pytest.raises(RuntimeError, match="set_current_vllm_config"):
         made.dispatch(torch.zeros(1, 2), torch.zeros(1, 2))

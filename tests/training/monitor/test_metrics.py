@@ -19,11 +19,11 @@ from npu_rl.training.monitor.metrics import (
     Point,
     curve,
     parse_line,
+    phase_seconds,
     read_metrics,
     reward,
     rewards,
     seconds,
-    split,
     throughput,
 )
 from tests.support import ROOT
@@ -239,8 +239,8 @@ def test_time_and_tokens_per_die_and_per_card() -> None:
     found = parse_line(FULL)
     assert found is not None
     data = found[1]
-    assert list(split(data)) == ["gen", "reward", "old_log_prob", "ref", "adv", "update_actor"]
-    assert split(data)["update_actor"] == 0.79
+    assert list(phase_seconds(data)) == ["gen", "reward", "old_log_prob", "ref", "adv", "update_actor"]
+    assert phase_seconds(data)["update_actor"] == 0.79
     assert seconds(data) == 1.573
     assert seconds({"perf/time_per_step": 2.0}) == 2.0
     assert seconds({}) is None

@@ -1,4 +1,4 @@
-"""Entry of the children. Python was given this folder, so it stands first on sys.path: that is undone here."""
+"""Entry point of the children. Python puts this folder first on sys.path, which is undone here."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ LEVELS = {"imports": "imports", "groups": "layout_groups", "model": "layout_mode
 
 
 def main() -> int:
-    """Run the level named on the command line. Returns the exit status."""
+    """Run the level named on the command line, and return the exit status."""
     level, job, result = sys.argv[1:]
-    sys.argv = sys.argv[:1]  # libraries that parse it (MindSpeed does) must find nothing of ours
+    sys.argv = sys.argv[:1]  # libraries that parse it, such as MindSpeed, must not see our arguments
     folder = Path(__file__).resolve().parent
-    # The module search path becomes what the environment says. Our own modules are found through the package.
+    # sys.path becomes what the environment sets. Our own modules are found through the package.
     sys.path[0] = str(folder.parent)
     module = importlib.import_module(f"{folder.name}.{LEVELS[level]}")
     del sys.path[0]

@@ -1,7 +1,7 @@
-"""torch.cuda on a machine without one, as far as Megatron-core uses it: every tensor stays on the CPU.
+"""torch.cuda on a machine without CUDA, as far as Megatron-core uses it: every tensor stays on the CPU.
 
-Used where the tree has no MindSpeed; where it has, torch_npu's own `transfer_to_npu` does this and more.
-Nothing is computed differently: streams do nothing, and the device's random numbers are the CPU's.
+It is used if the tree has no MindSpeed; else torch_npu's `transfer_to_npu` does this and more. Nothing is computed
+differently: streams do nothing, and the device's random numbers are the CPU's.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ STOOD_IN = (
 )
 
 
-def put_in_place() -> None:
-    """Replace what is used of torch.cuda. Before Megatron-core is imported, since it takes names from there."""
+def install() -> None:
+    """Replace functions of torch.cuda, before Megatron-core imports them by name."""
     cuda: Any = torch.cuda
-    # A function of its own for every name: torch's compiler refuses one under two.
+    # A function for each name: torch's compiler refuses one function under two names.
     cuda.current_device = lambda: _CPU
     cuda.device_count = lambda: 1
     cuda.is_initialized = lambda: True
@@ -44,7 +44,7 @@ def put_in_place() -> None:
 
 
 class OnCpu(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
-    """Within it, tensors asked for on a CUDA device are made on the CPU, and `.cuda()` changes nothing."""
+    """A mode in which tensors for a CUDA device are created on the CPU, and `.cuda()` does nothing."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -62,7 +62,7 @@ def _is_cuda(value: Any) -> bool:
 
 
 class _Stream:
-    """Does nothing, and is any other."""
+    """A stream or event that does nothing and equals every other."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         pass
@@ -80,7 +80,7 @@ class _Stream:
 
 
 class _Generators:
-    """The CPU's random number generator, whatever device is asked for."""
+    """The CPU's random number generator, for every device."""
 
     def __getitem__(self, device: object) -> torch.Generator:
         return torch.default_generator

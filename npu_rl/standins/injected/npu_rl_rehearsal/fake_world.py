@@ -1,7 +1,7 @@
-"""A world of any size in one process: torch's fake process group, and a note of every group that is asked for.
+"""A world of any size in one process: torch's fake process group, and a record of every group that is requested.
 
-The fake group is torch's own (`torch.testing._internal.distributed.fake_pg`): groups are formed and answer for their
-ranks, but nothing is ever sent. Whatever backend a group is asked for (HCCL, gloo), it gets the fake one.
+The fake group is torch's own (`torch.testing._internal.distributed.fake_pg`): groups are formed and know their ranks,
+but nothing is ever sent. Every group gets the fake backend, whichever is requested (HCCL, gloo).
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 _new_group = distributed_c10d.new_group
 
 
-class Asked:
-    """The groups one rank has asked for, in order. Every rank has to ask for the same, or real ones wait for ever."""
+class GroupRequests:
+    """The groups that one rank has requested, in order; if ranks request different ones, real groups wait forever."""
 
     def __init__(self) -> None:
         self.count = 0
         self._hash = hashlib.sha256()
 
-    def note(self, ranks: list[int] | None) -> None:
-        """One more group; None is all ranks."""
+    def add(self, ranks: list[int] | None) -> None:
+        """Add one group; None stands for all ranks."""
         self.count += 1
         self._hash.update(f"{ranks}\n".encode())
 
     @property
     def digest(self) -> str:
-        """The same for two ranks if they asked for the same groups in the same order."""
+        """Digest of the requests, equal for ranks that requested the same groups in the same order."""
         return self._hash.hexdigest()[:16]
 
 
 @contextmanager
-def as_rank(rank: int, world: int) -> Iterator[Asked]:
-    """Be `rank` of `world`. Process groups are gone afterwards."""
-    asked = Asked()
+def as_rank(rank: int, world: int) -> Iterator[GroupRequests]:
+    """Act as `rank` of `world`; process groups are destroyed at the end."""
+    requests = GroupRequests()
 
     def new_group(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
-        asked.note(None if ranks is None else [int(rank) for rank in ranks])
+        requests.add(None if ranks is None else [int(rank) for rank in ranks])
         kwargs["backend"] = "fake"
         kwargs.pop("pg_options", None)
         return _new_group(ranks, *args[:1], **kwargs)
@@ -50,7 +50,7 @@ def as_rank(rank: int, world: int) -> Iterator[Asked]:
     dist.new_group = distributed_c10d.new_group = new_group
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
     try:
-        yield asked
+        yield requests
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
@@ -58,5 +58,5 @@ def as_rank(rank: int, world: int) -> Iterator[Asked]:
 
 
 def members(group: Any) -> list[int]:
-    """Global ranks of a group."""
+    """Return the global ranks of a group."""
     return [int(rank) for rank in dist.get_process_group_ranks(group)]

@@ -1,4 +1,4 @@
-"""What went wrong, as plain data: which exception is to blame, and where in the tree it was raised."""
+"""Errors as plain data: the exception that is the cause, and where in the tree it was raised."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-_LONGEST = 300
+_TEXT_LIMIT = 300
 
 
-class Caught:
-    """A `with` block that keeps whatever its body raises, SystemExit and KeyboardInterrupt included."""
+class CatchAll:
+    """A `with` block that keeps what its body raises, SystemExit and KeyboardInterrupt included."""
 
     problem: BaseException | None = None
 
-    def __enter__(self) -> Caught:
+    def __enter__(self) -> CatchAll:
         return self
 
     def __exit__(
@@ -26,24 +26,22 @@ class Caught:
         return True
 
 
-def describe(problem: BaseException, code: Path) -> dict[str, Any]:
-    """The exception to blame for `problem`: type, text, missing name if it is one, place in `code` if it is there."""
+def describe_error(problem: BaseException, code: Path) -> dict[str, Any]:
+    """Return the cause of `problem` as JSON types: type, text, a missing module's name, and its place in `code`."""
     root = root_cause(problem)
     kind = type(root).__name__
-    found: dict[str, Any] = {"type": kind, "text": first_line(root, code), "where": place(root, code)}
+    found: dict[str, Any] = {"type": kind, "text": first_line(root, code), "where": location(root, code)}
     if isinstance(root, ModuleNotFoundError) and root.name:
         found |= {"missing": root.name, "in_tree": in_tree(root.name, code)}
     if isinstance(root, NotImplementedError):
-        found["unsupported"] = (
-            True  # a stand-in, or this rehearsal, has no way to do it: says nothing of the tree
-        )
+        found["unsupported"] = True  # by a stand-in or this rehearsal, so it is no fault of the tree
     if isinstance(root, SystemExit):
         found["status"] = root.code if isinstance(root.code, int) else 0 if root.code is None else 1
     return found
 
 
 def root_cause(problem: BaseException) -> BaseException:
-    """What another exception was raised from, if its author says so (`from`) or it only wraps an import."""
+    """Return the exception from which `problem` was raised (`from`), or the ImportError that it only wraps."""
     seen = {id(problem)}
     while True:
         inner = problem.__cause__
@@ -57,23 +55,23 @@ def root_cause(problem: BaseException) -> BaseException:
 
 
 def in_tree(name: str, code: Path) -> bool:
-    """Whether a missing module would lie inside the tree: the package it begins with is there."""
+    """Return whether a missing module would lie in the tree, because its top-level package does."""
     top, _, rest = name.partition(".")
     return bool(rest) and ((code / top).is_dir() or (code / f"{top}.py").is_file())
 
 
 def first_line(problem: BaseException, code: Path) -> str:
-    """The exception's first line without paths of this machine, so that it is the same everywhere."""
+    """Return the exception's first line without paths of this machine, so that it is the same everywhere."""
     text = " ".join((str(problem).strip().splitlines() or [""])[0].split())
     if isinstance(problem, ImportError):
         text = text.split(" (/")[0].split(" (unknown location)")[0]
     for folder, name in ((f"{code}/", ""), (f"{Path.cwd()}/", ""), (sys.prefix, "<python>")):
         text = text.replace(folder, name)
-    return text[:_LONGEST]
+    return text[:_TEXT_LIMIT]
 
 
-def place(problem: BaseException, code: Path) -> str | None:
-    """`file:line`, relative to `code`, of the innermost frame that lies there."""
+def location(problem: BaseException, code: Path) -> str | None:
+    """Return "file:line", relative to `code`, of the innermost frame in the tree."""
     for frame in reversed(traceback.extract_tb(problem.__traceback__)):
         if Path(frame.filename).is_relative_to(code):
             return f"{Path(frame.filename).relative_to(code)}:{frame.lineno}"

@@ -1,7 +1,7 @@
-"""Work done in forks of this process, so that a crash, an exit, a hang or much output harms nobody.
+"""Work in forks of this process, so that a crash, an exit, a hang or much output affects only the fork.
 
-A fork shares what its parent has imported. Its output is captured, its answer comes through a pipe, and its
-process group is killed when it is done, so that nothing it has started lives on.
+A fork shares what its parent has imported. Its output is captured, its result comes through a pipe, and its process
+group is killed at the end, so that nothing it started remains.
 """
 
 from __future__ import annotations
@@ -16,35 +16,41 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from .faults import Caught, describe
+from .faults import CatchAll, describe_error
 
-_OUTPUT = 4000  # bytes of a fork's output that are kept
-_TICK = 0.02  # seconds between looks at the forks
+_OUTPUT_LIMIT = 4000  # last bytes of a fork's output that are kept
+_POLL_INTERVAL = 0.02  # seconds between checks of the forks
 
 Body = Callable[[], dict[str, Any]]
 
 
 def run_forks(
-    bodies: Mapping[str, Body], *, code: Path, limit: float, at_once: int, patience: float | None = None
+    bodies: Mapping[str, Body], *, code: Path, limit: float, at_once: int, grace: float | None = None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Run every body in a fork, `at_once` at a time and each for at most `limit` seconds; yield what became of it.
+    """Run every body in a fork, and yield its name and outcome.
 
-    `outcome` is done (with what the body returned), raised (with what `faults.describe` says), exited or signal
-    (with the status), or hung. All but the first come with the end of the fork's output. Forks that work together
-    need `patience`: once one has failed, the others wait for it in vain, and get only so many seconds more.
+    `outcome` is done (with what the body returned), raised (with `faults.describe_error`), exited or signal (with the
+    status), or hung. All but the first have the end of the fork's output.
+
+    Args:
+        bodies: Functions by name.
+        code: The code folder.
+        limit: Seconds for each fork.
+        at_once: Number of forks at a time.
+        grace: Seconds for the other forks after one has failed; for forks that work together and would wait in vain.
     """
     waiting, running = list(bodies.items()), list[_Fork]()
     while waiting or running:
         while waiting and len(running) < at_once:
             running.append(_Fork(*waiting.pop(0), code, limit))
-        select.select([fork.answer for fork in running], [], [], _TICK)
+        select.select([fork.answer for fork in running], [], [], _POLL_INTERVAL)
         for fork in running:
-            fork.look()
-        ended = [(fork.name, fork.found()) for fork in running if fork.done]
+            fork.poll()
+        ended = [(fork.name, fork.outcome()) for fork in running if fork.done]
         running = [fork for fork in running if not fork.done]
-        if patience is not None and any(found["outcome"] != "done" for _, found in ended):
+        if grace is not None and any(found["outcome"] != "done" for _, found in ended):
             for fork in running:
-                fork.give(patience)
+                fork.shorten_deadline(grace)
         yield from ended
 
 
@@ -55,7 +61,7 @@ class _Fork:
         self.done, self.hung, self.status, self.seconds = False, False, 0, 0.0
         self.answer, answer_end = os.pipe()
         self.output, output_end = os.pipe()
-        self._answer = self._output = b""
+        self._run_body = self._output = b""
         self.pid = os.fork()
         if self.pid == 0:
             _work_and_exit(body, code, answer_end, output_end)
@@ -64,8 +70,8 @@ class _Fork:
         os.set_blocking(self.answer, False)
         os.set_blocking(self.output, False)
 
-    def look(self) -> None:
-        """Take what it has said; notice that it has ended, or that its time is up."""
+    def poll(self) -> None:
+        """Read its output, and stop it if it has ended or its time is up."""
         self._drain()
         ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         self.hung = not ended and time.monotonic() > self.deadline
@@ -77,17 +83,17 @@ class _Fork:
             os.close(self.output)
             self.seconds, self.done = time.monotonic() - self.begun, True
 
-    def give(self, seconds: float) -> None:
-        """Let it go on for at most so many seconds from now."""
+    def shorten_deadline(self, seconds: float) -> None:
+        """Let it run for at most so many seconds from now."""
         self.deadline = min(self.deadline, time.monotonic() + seconds)
 
-    def found(self) -> dict[str, Any]:
-        """What became of it."""
+    def outcome(self) -> dict[str, Any]:
+        """Return its outcome."""
         found: dict[str, Any] = {"seconds": round(self.seconds, 2)}
-        answer = json.loads(self._answer) if self._answer.endswith(b"\n") else None
+        answer = json.loads(self._run_body) if self._run_body.endswith(b"\n") else None
         if self.hung:
             found["outcome"] = "hung"
-        elif answer is not None:  # it got to the end of its work; what followed doesn't matter
+        elif answer is not None:  # the body has ended; what the process did afterwards does not matter
             found |= answer
         elif os.WIFSIGNALED(self.status):
             found |= {"outcome": "signal", "status": os.WTERMSIG(self.status)}
@@ -98,19 +104,19 @@ class _Fork:
         return found
 
     def _kill(self) -> None:
-        # The fork isn't reaped yet, so the group's number is still its own.
+        # The fork is not reaped yet, so the id of its process group can't be reused.
         try:
             os.killpg(self.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):  # it died before it had a group of its own
+        except (ProcessLookupError, PermissionError):  # it died before it had its own group
             os.kill(self.pid, signal.SIGKILL)
 
     def _drain(self) -> None:
-        self._answer += _available(self.answer)
-        self._output = (self._output + _available(self.output))[-_OUTPUT:]
+        self._run_body += _available(self.answer)
+        self._output = (self._output + _available(self.output))[-_OUTPUT_LIMIT:]
 
 
 def _available(pipe: int) -> bytes:
-    """What can be read now, without waiting; at most 16 MB at a time, since a fork may print for ever."""
+    """Return what can be read without waiting, at most 16 MB, since a fork may print without end."""
     chunks = []
     for _ in range(256):
         try:
@@ -124,16 +130,16 @@ def _available(pipe: int) -> bytes:
 
 
 def _work_and_exit(body: Body, code: Path, answer: int, output: int) -> None:
-    """In the fork: work, answer, and leave without running any exit handler or anything of the parent's."""
+    """In the fork: run the body, send its result, and exit without any handler of the parent."""
     status = 1
     try:
         os.setsid()
         nothing = os.open(os.devnull, os.O_RDONLY)
         for source, target in ((nothing, 0), (output, 1), (output, 2)):
             os.dup2(source, target)
-        found = _answer(body, code)
+        found = _run_body(body, code)
         for stream in (sys.stdout, sys.stderr):
-            with Caught():
+            with CatchAll():
                 stream.flush()
         os.write(answer, json.dumps(found).encode() + b"\n")
         status = 0
@@ -141,12 +147,12 @@ def _work_and_exit(body: Body, code: Path, answer: int, output: int) -> None:
         os._exit(status)
 
 
-def _answer(body: Body, code: Path) -> dict[str, Any]:
+def _run_body(body: Body, code: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"outcome": "done"}
-    with Caught() as attempt:
+    with CatchAll() as attempt:
         found |= body()
     if attempt.problem is not None:
         found = {"outcome": "raised", "type": type(attempt.problem).__name__, "text": ""}
-        with Caught():  # an exception whose text can't be had is still an exception
-            found |= describe(attempt.problem, code)
+        with CatchAll():  # the exception's own methods may raise
+            found |= describe_error(attempt.problem, code)
     return found

@@ -1,7 +1,7 @@
-"""Collectives over parts of unequal size, which HCCL and NCCL do and gloo doesn't: padded to equal ones and cut.
+"""Collectives over parts of unequal size, which HCCL and NCCL support and gloo does not: parts are padded and cut.
 
-Megatron-core's mixture of experts uses them between expert tensor ranks. Split sizes of an all-to-all, which
-Megatron-core makes lists only for CUDA tensors, are made lists.
+Megatron-core's mixture of experts uses them between expert tensor ranks. It turns the split sizes of an all-to-all
+into lists only for CUDA tensors, so that is done here, too.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import torch.distributed as dist
 STOOD_IN = ("gloo's collectives over parts of unequal size: padded",)
 
 
-def put_in_place() -> None:
-    """Replace `all_gather`, `reduce_scatter` and `all_to_all_single` of torch.distributed by ones that do."""
-    dist.all_gather = _gathering(dist.all_gather)
-    dist.reduce_scatter = _scattering(dist.reduce_scatter)
-    dist.all_to_all_single = _exchanging(dist.all_to_all_single)
+def install() -> None:
+    """Replace `all_gather`, `reduce_scatter` and `all_to_all_single` of torch.distributed."""
+    dist.all_gather = _padded_all_gather(dist.all_gather)
+    dist.reduce_scatter = _padded_reduce_scatter(dist.reduce_scatter)
+    dist.all_to_all_single = _all_to_all_with_lists(dist.all_to_all_single)
 
 
-def _gathering(gather: Any) -> Any:
+def _padded_all_gather(gather: Any) -> Any:
     def all_gather(outputs: Any, given: Any, *args: Any, **kwargs: Any) -> Any:
         longest = max(len(part) for part in outputs) if given.dim() else 0
         if all(part.shape == given.shape for part in outputs):
@@ -35,7 +35,7 @@ def _gathering(gather: Any) -> Any:
     return all_gather
 
 
-def _scattering(scatter: Any) -> Any:
+def _padded_reduce_scatter(scatter: Any) -> Any:
     def reduce_scatter(output: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if all(part.shape == output.shape for part in inputs):
             return scatter(output, inputs, *args, **kwargs)
@@ -48,11 +48,11 @@ def _scattering(scatter: Any) -> Any:
     return reduce_scatter
 
 
-def _exchanging(exchange: Any) -> Any:
+def _all_to_all_with_lists(exchange: Any) -> Any:
     def all_to_all_single(
         output: Any, given: Any, output_split_sizes: Any = None, input_split_sizes: Any = None, **kwargs: Any
     ) -> Any:
-        return exchange(output, given, _listed(output_split_sizes), _listed(input_split_sizes), **kwargs)
+        return exchange(output, given, _as_list(output_split_sizes), _as_list(input_split_sizes), **kwargs)
 
     return all_to_all_single
 
@@ -63,5 +63,5 @@ def _padded(part: Any, length: int) -> Any:
     return padded
 
 
-def _listed(sizes: Any) -> Any:
+def _as_list(sizes: Any) -> Any:
     return sizes.tolist() if hasattr(sizes, "tolist") else sizes

@@ -1,6 +1,6 @@
-"""Imports every module of a job on its own: a server that has loaded the heavy libraries forks once per module.
+"""Import every module of a job in a fork of its own; the parent has loaded the large libraries.
 
-The forks write byte code to a folder of the job's, never beside the sources.
+The forks write byte code to a folder of the job, never beside the sources.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .faults import Caught
+from .faults import CatchAll
 from .forks import run_forks
 
-# What training code imports nearly everywhere. Those that are there are loaded once; those that aren't are not missed.
+# What most training code imports. Those that are installed are loaded once, the others are skipped.
 BASES = (
     "numpy", "torch", "torch.distributed", "torch.distributed.fsdp", "torch.distributed.checkpoint",
     "torch.distributed.device_mesh", "torch.utils.data", "torch.utils.tensorboard", "torch._dynamo",
@@ -27,7 +27,7 @@ BASES = (
 
 
 def run(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Import job["modules"], `jobs` at a time, each within `limit` seconds; yields one line per module."""
+    """Import job["modules"], `jobs` at a time and each within `limit` seconds; yield one line per module."""
     code = Path(job["code"])
     _load_bases(code)
     sys.pycache_prefix, sys.dont_write_bytecode = job["byte_code"], False
@@ -43,9 +43,9 @@ def _import(module: str) -> dict[str, Any]:
 
 
 def _load_bases(code: Path) -> None:
-    """Import the heavy libraries that are installed, but none that lies in the tree."""
+    """Import the large libraries that are installed, unless the tree has them."""
     sys.dont_write_bytecode = True
     for name in BASES:
         if not (code / name.partition(".")[0]).exists():
-            with Caught():
+            with CatchAll():
                 importlib.import_module(name)

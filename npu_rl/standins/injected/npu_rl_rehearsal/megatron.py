@@ -1,4 +1,4 @@
-"""What both layout rehearsals ask of the tree's Megatron-core, for releases from 0.8 to 0.12."""
+"""The tree's Megatron-core, releases 0.8 to 0.12, as both layout rehearsals use it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 
 def parallel_state() -> Any:
-    """megatron.core.parallel_state of the tree."""
+    """Return megatron.core.parallel_state of the tree."""
     return importlib.import_module("megatron.core.parallel_state")
 
 
 def initialize(state: Any, sizes: dict[str, int], **more: Any) -> None:
-    """Form the groups of `sizes` as the trainer does. Of `more`, what this release takes is passed on.
+    """Form the groups of `sizes` as the trainer does; of `more`, pass on what this release accepts.
 
-    Raises ValueError where the release can't be told the experts' tensor parallel size and it differs.
+    Raises ValueError if the release has no parameter for the experts' tensor parallel size and it differs.
     """
     accepted = inspect.signature(inspect.unwrap(state.initialize_model_parallel)).parameters
     arguments = {

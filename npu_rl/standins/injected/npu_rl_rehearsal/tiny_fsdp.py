@@ -1,7 +1,7 @@
 """A tiny transformers model, sharded as verl's FSDP workers shard it, for one step on gloo ranks.
 
-The mesh, the sharding strategy and what is wrapped come from the tree (verl/workers/fsdp_workers.py,
-verl/utils/fsdp_utils.py); the worker around them is left to the rehearsal of a whole run.
+The mesh, the sharding strategy and the wrapping policy are the tree's (verl/workers/fsdp_workers.py,
+verl/utils/fsdp_utils.py). The worker around them is part of the level *train*.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Step = Callable[[], dict[str, Any]]
 
 
 def prepare(job: dict[str, Any]) -> tuple[Step, list[str]]:
-    """Import what the ranks need. Returns the step of one rank, and what is stood in for."""
+    """Import what the ranks need; return the step of one rank, and what stand-ins replace."""
     workers: Any = importlib.import_module("verl.workers.fsdp_workers")
     utilities: Any = importlib.import_module("verl.utils.fsdp_utils")
     importlib.import_module(
@@ -30,9 +30,9 @@ def prepare(job: dict[str, Any]) -> tuple[Step, list[str]]:
         torch.manual_seed(1)
         mesh = workers.create_device_mesh(job["world"], job["train"]["shard"])
         if job["strategy"] == "fsdp2":
-            model = _sharded2(_model(job), mesh, utilities)
+            model = _with_fsdp2(_model(job), mesh, utilities)
         else:
-            model = _sharded(_model(job), mesh, workers, utilities)
+            model = _with_fsdp1(_model(job), mesh, workers, utilities)
         return {"mesh": list(mesh.shape), **_forward_backward(model)}
 
     return step, []
@@ -70,7 +70,7 @@ def _model(job: dict[str, Any]) -> Any:
     return models.DeepseekV3ForCausalLM(models.DeepseekV3Config(**sizes, **latent))
 
 
-def _sharded(model: Any, mesh: Any, workers: Any, utilities: Any) -> Any:
+def _with_fsdp1(model: Any, mesh: Any, workers: Any, utilities: Any) -> Any:
     from torch.distributed.fsdp import FullyShardedDataParallel
 
     return FullyShardedDataParallel(
@@ -83,13 +83,13 @@ def _sharded(model: Any, mesh: Any, workers: Any, utilities: Any) -> Any:
     )
 
 
-def _sharded2(model: Any, mesh: Any, utilities: Any) -> Any:
+def _with_fsdp2(model: Any, mesh: Any, utilities: Any) -> Any:
     utilities.apply_fsdp2(model, {"mesh": mesh, "reshard_after_forward": True}, {})
     return model
 
 
 def _forward_backward(model: Any) -> dict[str, Any]:
-    """One forward and backward pass; the figures of this rank."""
+    """Run one forward and backward pass, and return this rank's figures."""
     rank = torch.distributed.get_rank()
     tokens = torch.randint(
         0, _VOCABULARY, (_SEQUENCES, _LENGTH), generator=torch.Generator().manual_seed(rank)
@@ -97,23 +97,23 @@ def _forward_backward(model: Any) -> dict[str, Any]:
     loss = model(input_ids=tokens, labels=tokens).loss
     loss.backward()
     weights = list(model.named_parameters())
-    local = [(name, _local(weight), _local(weight.grad)) for name, weight in weights]
+    local = [(name, _local_shard(weight), _local_shard(weight.grad)) for name, weight in weights]
     return {
         "parameters": sum(weight.numel() for _, weight, _ in local),
         "loss": loss.item(),
         "expected_loss": math.log(_VOCABULARY),
-        # An expert that no token is sent to has none, which is right; a rank may hold no part of a small weight.
+        # An expert without tokens rightly has no gradient, and a rank may have no shard of a small weight.
         "without_gradient": [
             name
             for name, weight, gradient in local
-            if weight.numel() and ".experts." not in name and not _useful(gradient)
+            if weight.numel() and ".experts." not in name and not _is_nonzero(gradient)
         ],
     }
 
 
-def _local(tensor: Any) -> Any:
+def _local_shard(tensor: Any) -> Any:
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
-def _useful(gradient: Any) -> bool:
+def _is_nonzero(gradient: Any) -> bool:
     return gradient is not None and bool(torch.isfinite(gradient).all()) and bool((gradient != 0).any())

@@ -1,8 +1,8 @@
 """A tiny GPT over Megatron-core's own parallel layers and schedule, for one step on gloo ranks.
 
-With MindSpeed in the tree its adaptor comes first and the layers are those the trainer asks for ("Transformer
-Engine", which MindSpeed puts its own in place of). Without it they are Megatron-core's local ones, with two changes
-which those need for DeepSeek-V3's attention and for tensor parallelism (`_LocalAttention`, `_LocalNorm`).
+With MindSpeed in the tree, its adaptor is imported first and the layers are the trainer's ("Transformer Engine", which
+MindSpeed replaces). Without it they are Megatron-core's local ones, with two changes that those need for DeepSeek-V3's
+attention and for tensor parallelism (`_LocalAttention`, `_LocalNorm`).
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ Step = Callable[[], dict[str, Any]]
 
 
 def prepare(job: dict[str, Any]) -> tuple[Step, list[str]]:
-    """Import what the ranks need. Returns the step of one rank, and what is stood in for."""
+    """Import what the ranks need; return the step of one rank, and what stand-ins replace."""
     if job["mindspeed"]:
         adaptor: Any = importlib.import_module("mindspeed.megatron_adaptor")
         if job["transformer"]:  # as verl's Megatron workers do it
             adaptor.repatch(job["transformer"])
         stood_in = ["torch_npu and its transfer_to_npu: by what is importable under those names"]
     else:
-        cpu_cuda.put_in_place()
+        cpu_cuda.install()
         stood_in = [*cpu_cuda.STOOD_IN, "Transformer Engine's layers: Megatron-core's local ones"]
-    gloo_sizes.put_in_place()
+    gloo_sizes.install()
     for name in ("models.gpt.gpt_layer_specs", "models.gpt.gpt_model", "distributed", "pipeline_parallel"):
         importlib.import_module(f"megatron.core.{name}")
 
@@ -48,15 +48,15 @@ def prepare(job: dict[str, Any]) -> tuple[Step, list[str]]:
 
 
 def _step(job: dict[str, Any]) -> dict[str, Any]:
-    """Groups, model, one forward and backward pass over the pipeline, gradients reduced; figures of this rank."""
+    """Build groups and model, run one step over the pipeline, reduce gradients; return this rank's figures."""
     state, sizes = parallel_state(), job["train"]
     initialize(state, sizes)
     importlib.import_module("megatron.core.tensor_parallel").model_parallel_cuda_manual_seed(1)
     config = _config(job)
     model = _model(job, config, state)
     losses = _forward_backward(model, config, sizes)
-    # An expert that no token is sent to has none, which is right.
-    silent = [
+    # An expert without tokens rightly has no gradient.
+    without_gradient = [
         name
         for name, weight in model.named_parameters()
         if ".experts." not in name and not _has_gradient(weight)
@@ -68,7 +68,7 @@ def _step(job: dict[str, Any]) -> dict[str, Any]:
         "experts": getattr(model.module.decoder.layers[-1].mlp, "num_local_experts", 0),
         "loss": losses[0] if losses else None,
         "expected_loss": math.log(_VOCABULARY),
-        "without_gradient": silent,
+        "without_gradient": without_gradient,
     }
 
 
@@ -118,7 +118,7 @@ def _config(job: dict[str, Any]) -> Any:
         }
     if not model["latent_attention"]:
         values["num_query_groups"] = min(model["kv_heads"], _HEADS)
-        return _known(shapes.TransformerConfig, values)
+        return _supported(shapes.TransformerConfig, values)
     values |= {
         "q_lora_rank": 16,
         "kv_lora_rank": 16,
@@ -130,16 +130,16 @@ def _config(job: dict[str, Any]) -> Any:
     }
     if not hasattr(shapes, "MLATransformerConfig"):
         raise NotImplementedError("this Megatron-core has no multi-head latent attention of its own")
-    return _known(shapes.MLATransformerConfig, values)
+    return _supported(shapes.MLATransformerConfig, values)
 
 
-def _known(kind: Any, values: dict[str, Any]) -> Any:
-    """The configuration, of what this release has; verl drops the rest in the same way."""
+def _supported(kind: Any, values: dict[str, Any]) -> Any:
+    """Return the configuration with the values that this release has; verl drops the others in the same way."""
     return kind(**{name: value for name, value in values.items() if hasattr(kind, name) or name in _REQUIRED})
 
 
 def _model(job: dict[str, Any], config: Any, state: Any) -> Any:
-    """The stage of this rank, wrapped for data parallelism as the trainer wraps it."""
+    """Return this rank's stage, wrapped for data parallelism as the trainer wraps it."""
     specs: Any = importlib.import_module("megatron.core.models.gpt.gpt_layer_specs")
     gpt: Any = importlib.import_module("megatron.core.models.gpt.gpt_model")
     parallel: Any = importlib.import_module("megatron.core.distributed")
@@ -149,7 +149,7 @@ def _model(job: dict[str, Any], config: Any, state: Any) -> Any:
         )
     spec = specs.get_gpt_decoder_block_spec(config, use_transformer_engine=job["mindspeed"])
     if not job["mindspeed"]:
-        _localise(spec)
+        _use_local_layers(spec)
     model = gpt.GPTModel(
         config,
         spec,
@@ -164,7 +164,7 @@ def _model(job: dict[str, Any], config: Any, state: Any) -> Any:
 
 
 def _forward_backward(model: Any, config: Any, sizes: dict[str, int]) -> list[float]:
-    """One step of the schedule Megatron-core chooses; the losses on the last stage, nothing elsewhere."""
+    """Run one step of Megatron-core's schedule; return the losses on the last stage, [] elsewhere."""
     schedules: Any = importlib.import_module("megatron.core.pipeline_parallel")
     parallel: Any = importlib.import_module("megatron.core.distributed")
     config.finalize_model_grads_func = parallel.finalize_model_grads
@@ -196,13 +196,13 @@ def _has_gradient(weight: torch.nn.Parameter) -> bool:
     return gradient is not None and bool(torch.isfinite(gradient).all()) and bool((gradient != 0).any())
 
 
-def _localise(spec: Any) -> None:
-    """Put the local layers' two changes into a block's specification."""
+def _use_local_layers(spec: Any) -> None:
+    """Put the two changes of the local layers into a block's specification."""
     attention: Any = importlib.import_module("megatron.core.transformer.dot_product_attention")
     norm: Any = importlib.import_module("megatron.core.transformer.torch_norm").WrappedTorchNorm
 
     class _LocalAttention(attention.DotProductAttention):  # type: ignore[misc]
-        """Takes the widths DeepSeek-V3's attention passes, which the local one of 0.12.1 does not know."""
+        """Attention that accepts the head dims of DeepSeek-V3, which the local one of 0.12.1 does not."""
 
         def __init__(self, *args: Any, v_channels: Any = None, **kwargs: Any) -> None:
             kwargs.pop("k_channels", None)
@@ -226,10 +226,10 @@ def _localise(spec: Any) -> None:
 
 
 class _LocalNorm(torch.nn.RMSNorm):  # type: ignore[misc, unused-ignore]
-    """torch's norm, with the mark that lets Megatron-core sum its gradient over tensor ranks.
+    """torch's norm, marked so that Megatron-core sums its gradient over tensor ranks.
 
-    The local one refuses sequence parallelism, without which mixtures of experts can't be trained on several
-    tensor ranks.
+    The local one refuses sequence parallelism, without which mixtures of experts can't be trained on several tensor
+    ranks.
     """
 
     def __init__(self, config: Any, hidden_size: int, eps: float = 1e-5, **_options: Any) -> None:

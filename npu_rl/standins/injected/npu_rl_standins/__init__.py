@@ -1,8 +1,8 @@
-"""Stand-ins: what a CPU lacks, put in place at run time. No file of the code tree is edited.
+"""Stand-ins for what a CPU lacks, installed at run time without editing the code tree.
 
-Each module says what it stands in for, why, and what is therefore not proven. They are installed by
-`sitecustomize` in every process of a run, as hooks that act right after the import of what they change, so
-that nothing heavy is imported before the trainer does. Standard library only, torch where it is already there.
+Each module says what it stands in for, why, and what is therefore not proven. `sitecustomize` installs them in every
+process of a run, as hooks that act right after the import of what they change, so that nothing large is imported
+before the trainer does. They use the standard library, and torch once it is imported.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ KNOWN = ("cpu", "rollout")
 
 
 def install(names: Iterable[str]) -> None:
-    """Install the named sets. cpu: device, gloo, FSDP and seeds. rollout: a rollout with weights of its own.
+    """Install the named sets: `cpu` (device, gloo, FSDP and seeds), `rollout` (one with its own copy of the weights).
 
     Raises ValueError for an unknown name.
     """

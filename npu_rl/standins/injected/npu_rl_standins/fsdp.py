@@ -1,4 +1,4 @@
-"""FSDP1 on parameters that never leave the CPU.
+"""FSDP1 with parameters that stay on the CPU.
 
 torch refuses `sync_module_states=True` for them (torch/distributed/fsdp/_init_utils.py,
 _check_module_states_for_sync_module_states), since NCCL could not broadcast them; gloo can.
@@ -14,10 +14,11 @@ from .used import count
 
 
 def install() -> None:
-    after_import("torch.distributed.fsdp._init_utils", _change)
+    """Remove torch's check of `sync_module_states`."""
+    after_import("torch.distributed.fsdp._init_utils", _install_in)
 
 
-def _change(module: ModuleType) -> None:
+def _install_in(module: ModuleType) -> None:
     def accept(module_states: Any) -> None:
         del module_states
         count("fsdp.sync_module_states")

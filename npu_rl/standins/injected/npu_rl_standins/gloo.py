@@ -1,10 +1,10 @@
-"""gloo where the trainer expects HCCL or NCCL.
+"""gloo in place of HCCL or NCCL.
 
-verl asks for "cpu:gloo,cpu:gloo" (the second part is the device's; verl/workers/fsdp_workers.py:123 at 0.5.0),
-and gathers 0-d tensors into 1-d ones, which gloo refuses and HCCL doesn't
-(verl/utils/profiler/performance.py, topk_reduce_ratio_min_max). Megatron-core names NCCL's backend and options for its
-groups (megatron/core/parallel_state.py, create_group at 0.12.1), and leaves the sizes of an uneven all-to-all as
-tensors unless they lie on CUDA. Real: every collective's result. Not proven: anything about HCCL.
+verl asks for "cpu:gloo,cpu:gloo" (the second part is the device's; verl/workers/fsdp_workers.py:123 at 0.5.0), and
+gathers 0-d tensors into 1-d ones, which gloo refuses and HCCL does not (verl/utils/profiler/performance.py,
+topk_reduce_ratio_min_max). Megatron-core names NCCL's backend and options for its groups
+(megatron/core/parallel_state.py, create_group at 0.12.1), and leaves the sizes of an uneven all-to-all as tensors
+unless they are on CUDA. Real: every collective's result. Not proven: anything about HCCL.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from .used import count
 
 
 def install() -> None:
-    after_import("torch.distributed.distributed_c10d", _change)
+    """Adapt the functions of torch.distributed to gloo."""
+    after_import("torch.distributed.distributed_c10d", _install_in)
 
 
-def _change(module: ModuleType) -> None:
+def _install_in(module: ModuleType) -> None:
     module.init_process_group = _with_one_backend(module.init_process_group)  # type: ignore[attr-defined]
     module.all_gather = _with_equal_shapes(module.all_gather)  # type: ignore[attr-defined]
-    module.new_group = _of_gloo(module.new_group)  # type: ignore[attr-defined]
+    module.new_group = _with_gloo_backend(module.new_group)  # type: ignore[attr-defined]
     module.all_to_all_single = _with_plain_sizes(module.all_to_all_single)  # type: ignore[attr-defined]
 
 
@@ -47,7 +48,7 @@ def _with_equal_shapes(original: Any) -> Any:
     return all_gather
 
 
-def _of_gloo(original: Any) -> Any:
+def _with_gloo_backend(original: Any) -> Any:
     def new_group(*arguments: Any, **named: Any) -> Any:
         if named.get("backend") in ("nccl", "hccl") or named.get("pg_options") is not None:
             count("gloo.new_group")

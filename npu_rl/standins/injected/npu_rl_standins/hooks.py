@@ -1,7 +1,7 @@
-"""Run a function right after a module has been imported, also one whose import has already begun.
+"""Run a function right after a module was imported, even if its import has already begun.
 
-That last case is MindSpeed's: its builder imports torch_npu, so the hook may come while the builder's own file
-is running. Then it is run at the next import that anyone makes after the file has ended.
+The latter is MindSpeed's case: its builder imports torch_npu, so the hook may be registered while the builder's own
+file is running. The function is then run at the first import after the file has ended.
 """
 
 from __future__ import annotations
@@ -20,31 +20,32 @@ _waiting: dict[str, list[Change]] = {}
 def after_import(name: str, change: Change) -> None:
     """Call `change(module)` once `name` has been imported; at once if it has been already."""
     _waiting.setdefault(name, []).append(change)
-    _serve()
+    _run_due_changes()
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
 
 
-def _serve() -> None:
-    """Change what is waited for and has been imported."""
+def _run_due_changes() -> None:
+    """Run the changes of modules that have been imported."""
     for name in list(_waiting):
         module = sys.modules.get(name)
         if module is not None and not getattr(module.__spec__, "_initializing", False):
-            _change(module, name)
+            _run_changes(module, name)
 
 
-def _change(module: ModuleType, name: str) -> None:
+def _run_changes(module: ModuleType, name: str) -> None:
     for change in _waiting.pop(name, []):
         change(module)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds nothing by itself: it asks the others and wraps the loader of what is waited for."""
+    """Asks the other finders, and wraps the loader of modules with changes."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        _serve()
+        """Return the spec of a module with changes, its loader wrapped; None for others."""
+        _run_due_changes()
         if name not in _waiting:
             return None
         for finder in sys.meta_path:
@@ -59,19 +60,21 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.Loader):
-    """The module's own loader, and the changes after it."""
+    """The module's own loader, followed by the changes."""
 
     def __init__(self, loader: importlib.abc.Loader, name: str) -> None:
         self._loader = loader
         self._name = name
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        """Create the module as its own loader does."""
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
+        """Execute the module, then run its changes."""
         self._loader.exec_module(module)
-        _change(module, self._name)
+        _run_changes(module, self._name)
 
     def __getattr__(self, name: str) -> object:
-        # get_source, get_data, is_package: inspect and importlib.resources ask the loader for these.
+        # inspect and importlib.resources use the loader's get_source, get_data and is_package.
         return getattr(self._loader, name)

@@ -1,12 +1,12 @@
-"""A rollout with weights of its own, filled by the trainer's own converter before every step.
+"""A rollout with its own copy of the weights, which the trainer's own converter fills before every step.
 
-It stands in for vLLM, and it makes the way of the weights visible: verl's HFRollout generates with the actor's own
-parameters, so nothing could get lost. Here a second Hugging Face model generates; each step its parameters are set
-from the actor's, as verl's sharding managers set vLLM's: on FSDP through `verl.utils.model.convert_weight_keys`
+It stands in for vLLM, and it rehearses the weight sync: verl's HFRollout generates with the actor's own parameters, so
+nothing could get lost. Here a second Hugging Face model generates. In each step its parameters are set from the
+actor's, as verl's sharding managers set vLLM's: on FSDP through `verl.utils.model.convert_weight_keys`
 (verl/workers/sharding_manager/fsdp_vllm.py:137 at 0.5.0), on Megatron through `per_tensor_generator` and the
-architecture's weight converter (megatron_vllm.py:149 at 55e3c5b). A name that the model doesn't have, one that stays
-unset or another shape ends the run. The rollout's log probabilities are returned, and verl compares them with the
-actor's (`training/rollout_probs_diff_mean`).
+architecture's weight converter (megatron_vllm.py:149 at 55e3c5b). An unknown name, a weight that is not set or another
+shape ends the run. The rollout's log probabilities are returned, and verl compares them with the actor's
+(`training/rollout_probs_diff_mean`).
 
 Real: verl's trainer, worker, HFRollout and converter. Not proven: vLLM itself.
 """
@@ -18,29 +18,30 @@ from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
-from .fault import faulty
+from .fault import inject_fault
 from .hooks import after_import
 from .used import count
 
-Named = Iterable[tuple[str, Any]]
-_BY_VOCABULARY = ("embed_tokens.weight", "lm_head.weight")
+NamedTensors = Iterable[tuple[str, Any]]
+_VOCABULARY_WEIGHTS = ("embed_tokens.weight", "lm_head.weight")
 
 
 def install() -> None:
-    after_import("verl.workers.fsdp_workers", _change_fsdp)
-    after_import("verl.workers.megatron_workers", _change_megatron)
+    """Replace the rollout of verl's FSDP and Megatron workers."""
+    after_import("verl.workers.fsdp_workers", _install_on_fsdp)
+    after_import("verl.workers.megatron_workers", _install_on_megatron)
 
 
-def _change_fsdp(module: ModuleType) -> None:
+def _install_on_fsdp(module: ModuleType) -> None:
     module.ActorRolloutRefWorker._build_rollout = build_on_fsdp  # type: ignore[attr-defined]
 
 
-def _change_megatron(module: ModuleType) -> None:
+def _install_on_megatron(module: ModuleType) -> None:
     module.ActorRolloutRefWorker._build_rollout = build_on_megatron  # type: ignore[attr-defined]
 
 
 def build_on_fsdp(worker: Any, trust_remote_code: bool = False) -> tuple[Any, Any]:
-    """In place of ActorRolloutRefWorker._build_rollout of the FSDP workers: (rollout, sharding manager)."""
+    """Return rollout and sharding manager, in place of the FSDP workers' ActorRolloutRefWorker._build_rollout."""
     return _build(
         worker.actor_model_config,
         worker.config.rollout,
@@ -51,7 +52,7 @@ def build_on_fsdp(worker: Any, trust_remote_code: bool = False) -> tuple[Any, An
 
 
 def build_on_megatron(worker: Any, trust_remote_code: bool = False) -> tuple[Any, Any]:
-    """The same of the Megatron workers. Every rank generates for itself, from the weights of all stages."""
+    """Return rollout and sharding manager for the Megatron workers; each rank generates with all stages' weights."""
     from verl.utils.config import omega_conf_to_dataclass
 
     def train() -> None:
@@ -70,7 +71,12 @@ def build_on_megatron(worker: Any, trust_remote_code: bool = False) -> tuple[Any
 
 
 def _build(
-    model_config: Any, config: Any, *, weights: Callable[[], Named], train: Callable[[], Any], trust: bool
+    model_config: Any,
+    config: Any,
+    *,
+    weights: Callable[[], NamedTensors],
+    train: Callable[[], Any],
+    trust: bool,
 ) -> tuple[Any, Any]:
     import torch
     from transformers import AutoModelForCausalLM
@@ -80,10 +86,10 @@ def _build(
     model = AutoModelForCausalLM.from_config(
         model_config, torch_dtype=torch.bfloat16, trust_remote_code=trust, attn_implementation="eager"
     ).eval()
-    generating = _Generating(model, float(config.temperature))
+    generating = _RecordingModel(model, float(config.temperature))
 
     class Rollout(HFRollout):  # type: ignore[misc]
-        """verl's own, with the log probabilities of what it sampled."""
+        """verl's own rollout, with the log probabilities of the sampled tokens."""
 
         def _generate_minibatch(self, prompts: Any) -> Any:
             output = super()._generate_minibatch(prompts)
@@ -92,11 +98,11 @@ def _build(
             return output
 
     class Manager(BaseShardingManager):  # type: ignore[misc]
-        """Fills the rollout's weights on the way in."""
+        """A sharding manager that sets the rollout's weights on entry."""
 
         def __enter__(self) -> None:
             started = time.perf_counter()
-            fill(model, weights())
+            load_weights(model, weights())
             self.timing = {"reshard": time.perf_counter() - started}
 
         def __exit__(self, *_: object) -> None:
@@ -106,7 +112,7 @@ def _build(
 
 
 def megatron_weights(worker: Any) -> Iterator[tuple[str, Any]]:
-    """The actor's full weights by the names of its Hugging Face model, gathered over all of Megatron's groups."""
+    """Yield the actor's full weights by their Hugging Face names, gathered over all of Megatron's groups."""
     from verl.models.mcore import get_mcore_weight_converter
     from verl.utils.megatron_utils import (
         load_megatron_model_to_gpu,
@@ -122,15 +128,15 @@ def megatron_weights(worker: Any) -> Iterator[tuple[str, Any]]:
     for name, tensor in per_tensor_generator(
         worker.actor.actor_module, worker.actor_model_config, converter, worker.tf_config, names
     ):
-        # Megatron pads the vocabulary; vLLM's own loader leaves the padding out, too.
-        tensor = tensor[:rows] if name.endswith(_BY_VOCABULARY) else tensor
-        yield name, faulty(name, tensor)
+        # Megatron pads the vocabulary; vLLM's own loader drops the padding, too.
+        tensor = tensor[:rows] if name.endswith(_VOCABULARY_WEIGHTS) else tensor
+        yield name, inject_fault(name, tensor)
     if worker._is_offload_param:
         offload_megatron_model_to_cpu(worker.actor.actor_module)
 
 
 def actor_weights(module: Any) -> Iterator[tuple[str, Any]]:
-    """The actor's full weights by the names of its Hugging Face model, through verl's own converter."""
+    """Yield the actor's full weights by their Hugging Face names, through verl's own converter."""
     from torch.distributed.fsdp import FullStateDictConfig, StateDictType
     from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
     from verl.utils.model import convert_weight_keys
@@ -143,11 +149,11 @@ def actor_weights(module: Any) -> Iterator[tuple[str, Any]]:
         state = module.state_dict()
     for name, tensor in convert_weight_keys(state, inner).items():
         tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-        yield name, faulty(name, tensor)
+        yield name, inject_fault(name, tensor)
 
 
-def fill(model: Any, weights: Named) -> None:
-    """Set every parameter and buffer of `model` from (name, tensor). Raises RuntimeError, naming what is wrong."""
+def load_weights(model: Any, weights: NamedTensors) -> None:
+    """Set every parameter and buffer of `model` from (name, tensor). Raises RuntimeError for what does not match."""
     import torch
 
     wanted = dict(model.named_parameters())
@@ -172,18 +178,19 @@ def fill(model: Any, weights: Named) -> None:
     count("rollout.weights_filled")
 
 
-class _Generating:
+class _RecordingModel:
     """A model whose `generate` also keeps the log probability of every sampled token."""
 
     def __init__(self, model: Any, temperature: float) -> None:
         self._model = model
         self._temperature = temperature
-        self._kept: Any = None
+        self._log_probs: Any = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
     def generate(self, **named: Any) -> Any:
+        """Generate as the model does, and keep the log probabilities."""
         import torch
 
         output = self._model.generate(**{**named, "output_logits": True})
@@ -191,13 +198,12 @@ class _Generating:
         logits = torch.stack(output.logits, dim=1).float()  # (rows, new tokens, vocabulary)
         tokens = output.sequences[:, -logits.shape[1] :]
         scaled = torch.log_softmax(logits / (self._temperature or 1.0), dim=-1)
-        self._kept = scaled.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
+        self._log_probs = scaled.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
         output.logits = None
         return output
 
     def log_probs(self, width: int) -> Any:
-        """(rows, width) of the last `generate`, padded with 0 behind the last token generated."""
+        """Return the log probabilities of the last `generate` as (rows, width), padded with 0 after the last token."""
         import torch
 
-        kept = self._kept
-        return torch.nn.functional.pad(kept, (0, width - kept.shape[1]))
+        return torch.nn.functional.pad(self._log_probs, (0, width - self._log_probs.shape[1]))

@@ -1,6 +1,6 @@
-"""The recipe's seed in every process: NPU_RL_SEED plus 1009 times the rank, as soon as torch is there.
+"""The recipe's seed in every process: NPU_RL_SEED plus 1009 times the rank, set once torch is imported.
 
-verl seeds the order of the data and nothing else on the FSDP path, so two runs of one recipe would differ.
+verl seeds only the order of the data on the FSDP path, so two runs of one recipe would differ.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from .hooks import after_import
 
 
 def install() -> None:
+    """Seed Python now, and torch and numpy when they are imported."""
     if "NPU_RL_SEED" not in os.environ:
         return
     seed = (int(os.environ["NPU_RL_SEED"]) + 1009 * int(os.environ.get("RANK", "0"))) % 2**32

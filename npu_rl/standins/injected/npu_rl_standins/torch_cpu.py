@@ -1,8 +1,8 @@
 """torch.cpu with the functions that verl calls on a device's namespace.
 
-verl takes `torch.cpu` for the device on a machine without accelerators (verl/utils/device.py:67 at 0.5.0) and
-asks it for caches, memory and random states. Real: the random states, the peak memory of the process. Stood
-in for: everything about a device's allocator. Pinned memory is plain memory.
+verl uses `torch.cpu` as the device on a machine without accelerators (verl/utils/device.py:67 at 0.5.0) and asks it
+for caches, memory and random states. Real: the random states, the peak memory of the process. Stood in for: everything
+about a device's allocator. Pinned memory is ordinary memory.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from .used import count
 
 
 def install() -> None:
-    after_import("torch", _change)
+    """Add the missing functions to torch.cpu."""
+    after_import("torch", _install_in)
 
 
-def _change(torch: ModuleType) -> None:
+def _install_in(torch: ModuleType) -> None:
     if torch.accelerator.is_available():
         raise RuntimeError(
             f"the stand-ins for a CPU are installed where torch has {torch.accelerator.current_accelerator()}: "
@@ -33,15 +34,17 @@ def _change(torch: ModuleType) -> None:
 
 
 def _pin_memory(tensor: Any, *_: Any, **__: Any) -> Any:
-    """Memory of its own, as pinned memory is: verl offloads weights into it and then frees the original
-    (verl/utils/megatron_utils.py:337 at 55e3c5b). FSDP1's CPUOffload asks for it, too."""
+    """Return a copy, as pinning does: verl offloads weights into it and then frees the original.
+
+    Sources: verl/utils/megatron_utils.py:337 at 55e3c5b; FSDP1's CPUOffload, which also pins.
+    """
     count("torch.Tensor.pin_memory")
     return tensor.detach().clone()
 
 
 def _namespace(torch: ModuleType) -> dict[str, Any]:
     def peak(*_: Any) -> int:
-        """Peak resident bytes of this process: ru_maxrss is kB on Linux, bytes on macOS."""
+        """Return the peak resident bytes of this process: ru_maxrss is kB on Linux, bytes on macOS."""
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
     return {

@@ -1,4 +1,4 @@
-"""What a stand-in raises for what it has no CPU version of. Standard library only."""
+"""Errors that a stand-in raises for what has no CPU version. Standard library only."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from __future__ import annotations
 class NoCpuVersion(AttributeError, NotImplementedError):
     """A function that has no CPU version among the stand-ins.
 
-    An AttributeError, so that `hasattr` is told the truth: upstream code asks with it for shared memory, for quantised
-    products, for fused operators. A NotImplementedError, because that is what it is.
+    It is an AttributeError, so that `hasattr` is right: upstream code uses it to ask for shared memory, quantised
+    products and fused ops. It is a NotImplementedError for all others.
     """
 
     def __init__(self, name: str, note: str = "") -> None:
@@ -18,7 +18,7 @@ class NoCpuVersion(AttributeError, NotImplementedError):
 
 
 class UnsupportedArgument(NotImplementedError):
-    """A stand-in was called in a way that it doesn't compute."""
+    """An argument with which a stand-in can't compute its result."""
 
     def __init__(self, function: str, argument: str, value: object, why: str = "") -> None:
         shown = type(value).__name__ if hasattr(value, "shape") else repr(value)

@@ -1,4 +1,4 @@
-"""verl's device choice: on a CPU it knows no backend for collectives and raises; gloo is one.
+"""verl's choice of a device: on a CPU it has no backend for collectives and raises; gloo is one.
 
 Source: verl/utils/device.py:79 (get_nccl_backend) at 0.5.0.
 """
@@ -12,10 +12,11 @@ from .used import count
 
 
 def install() -> None:
-    after_import("verl.utils.device", _change)
+    """Make gloo verl's backend for collectives."""
+    after_import("verl.utils.device", _install_in)
 
 
-def _change(module: ModuleType) -> None:
+def _install_in(module: ModuleType) -> None:
     def get_nccl_backend() -> str:
         count("verl.utils.device.get_nccl_backend")
         return "gloo"

@@ -1,4 +1,4 @@
-"""What stands in for compiled NPU code outside torch_npu. `install()` is called by the stand-in for torch_npu."""
+"""Stand-ins for compiled NPU code outside torch_npu; torch_npu's stand-in calls `install()`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from . import mindspeed_ops
 
 
 def install() -> None:
-    """Give MindSpeed's operators a CPU version as soon as its builders are imported."""
+    """Give MindSpeed's ops a CPU version once its builders are imported."""
     for name in mindspeed_ops.MODULES:
-        after_import(name, mindspeed_ops.put_in_place)
+        after_import(name, mindspeed_ops.install_in)

@@ -1,8 +1,8 @@
-"""npu-rl's stand-in for torch_npu: a rehearsal on a CPU imports this where an NPU machine imports torch_npu.
+"""npu-rl's stand-in for torch_npu, which a rehearsal on a CPU imports in its place.
 
-What it has is computed in plain torch, each op with a test against an independent formulation; what it lacks
-raises with its name (see missing.py). Nothing of it claims to be an NPU: the version has a local part, the device
-is called a stand-in, and torch.npu.is_available() is False. `python -m torch_npu` lists the ops.
+Its ops are computed in plain torch, each with a test against an independent formulation; others raise with their name
+(missing.py). It does not pretend to be an NPU: the version has a local part, the device is called a stand-in, and
+torch.npu.is_available() is False. `python -m torch_npu` lists the ops.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .registry import OPS
 __version__ = "2.5.1.post1+npu_rl.standin"
 NPU_RL_STANDIN = True
 unsupported_dtype = [torch.quint8, torch.quint4x2, torch.quint2x4, torch.qint32, torch.qint8]
-"""Types that an NPU has no tensors of: a fact that MindSpeed's multi-modal modules read at import."""
+"""Types that an NPU does not support; MindSpeed's multi-modal modules read it at import."""
 
 missing.install()
 device.install()
@@ -26,7 +26,7 @@ npu = npu_namespace.build()
 _C = distributed.build()
 globals().update(OPS)
 
-# What MindSpeed compiles at run time, when MindSpeed is imported; on PYTHONPATH beside this package.
+# Stand-ins for what MindSpeed compiles at run time; the package is beside this one on PYTHONPATH.
 import npu_rl_standins_npu  # noqa: E402
 
 npu_rl_standins_npu.install()

@@ -1,4 +1,4 @@
-"""`python -m torch_npu` lists what npu-rl's stand-in for torch_npu has."""
+"""`python -m torch_npu`: list the ops of npu-rl's stand-in for torch_npu."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Tensors that are asked for on an NPU are made on the CPU.
+"""Create tensors for an NPU on the CPU.
 
-torch_npu makes "npu" the name of a device; here the name is legal too, and every factory function, `Tensor.to`,
-`Module.to` and `with torch.device(...)` read it as the CPU. After `transfer_to_npu` so are "cuda" and plain
-indices. A tensor always says that it lies on the CPU, and `Tensor.is_npu` is False.
+torch_npu makes "npu" the name of a device. Here the name is valid too, and every factory function, `Tensor.to`,
+`Module.to` and `with torch.device(...)` take it for the CPU. After `transfer_to_npu` that holds for "cuda" and device
+indices, too. A tensor is always on the CPU, and `Tensor.is_npu` is False.
 """
 
 from __future__ import annotations
@@ -25,68 +25,68 @@ _FACTORIES = """
 """
 _TENSOR_METHODS = "new_empty new_empty_strided new_full new_ones new_tensor new_zeros"
 
-_read_as_cpu = {"npu", "privateuseone"}
-_indices_too = False
+_mapped_types = {"npu", "privateuseone"}
+_maps_indices = False
 
 
 def to_cpu(device: Any) -> Any:
-    """The CPU for a device that is stood in for, else what was given."""
+    """Return the CPU for a device that is stood in for, else the given device."""
     if isinstance(device, str):
         # verl joins a device's name and its index, which is "cpu" too (verl/utils/megatron_utils.py:127 at 55e3c5b)
-        return "cpu" if device.partition(":")[0] in _read_as_cpu or device == "cpu:cpu" else device
+        return "cpu" if device.partition(":")[0] in _mapped_types or device == "cpu:cpu" else device
     if isinstance(device, torch.device):
-        return CPU if device.type in _read_as_cpu else device
-    if _indices_too and isinstance(device, int) and not isinstance(device, bool):
+        return CPU if device.type in _mapped_types else device
+    if _maps_indices and isinstance(device, int) and not isinstance(device, bool):
         return CPU
     return device
 
 
 def install() -> None:
-    """Read "npu" as the CPU from now on."""
+    """Map "npu" to the CPU from now on."""
     torch.utils.rename_privateuse1_backend("npu")  # makes torch.device("npu") legal
-    torch.accelerator.current_accelerator = _no_accelerator  # which the name alone would be taken for
-    torch._C._get_accelerator = _no_accelerator_is_the_cpu  # asked by torch.distributed.barrier
-    _device._device_constructors()  # remembers the functions that `with torch.device` acts on, before they are wrapped
+    torch.accelerator.current_accelerator = _no_accelerator  # else the renamed backend counts as one
+    torch._C._get_accelerator = _cpu_device  # called by torch.distributed.barrier
+    _device._device_constructors()  # caches the functions that `with torch.device` acts on, before they are wrapped
     for name in _FACTORIES.split():
-        setattr(torch, name, _wrapped(getattr(torch, name)))
+        setattr(torch, name, _with_cpu_device(getattr(torch, name)))
     for name in _TENSOR_METHODS.split():
-        setattr(torch.Tensor, name, _wrapped(getattr(torch.Tensor, name)))
+        setattr(torch.Tensor, name, _with_cpu_device(getattr(torch.Tensor, name)))
     for holder in (torch.Tensor, torch.nn.Module):
-        holder.to = _first_too(holder.to)
-        holder.npu = _stay
-    torch.nn.Module.to_empty = _wrapped(torch.nn.Module.to_empty)
-    torch.Tensor.is_npu = property(lambda _: False)  # dynamo asks it for its getter
-    torch.Tensor.pin_memory = _copied
-    torch.load = _map_location_too(torch.load)
-    _device.DeviceContext.__init__ = _first_too(_device.DeviceContext.__init__)
+        holder.to = _with_cpu_argument(holder.to)
+        holder.npu = _unchanged
+    torch.nn.Module.to_empty = _with_cpu_device(torch.nn.Module.to_empty)
+    torch.Tensor.is_npu = property(lambda _: False)  # dynamo needs the property's getter
+    torch.Tensor.pin_memory = _pin_memory
+    torch.load = _with_cpu_map_location(torch.load)
+    _device.DeviceContext.__init__ = _with_cpu_argument(_device.DeviceContext.__init__)
 
 
-def read_cuda_too() -> None:
-    """What transfer_to_npu adds: "cuda" and plain device indices mean the CPU as well."""
-    global _indices_too
-    _indices_too = True
-    _read_as_cpu.add("cuda")
-    torch.Tensor.cuda = torch.nn.Module.cuda = _stay
+def map_cuda_too() -> None:
+    """Map "cuda" and device indices to the CPU as well, for transfer_to_npu."""
+    global _maps_indices
+    _maps_indices = True
+    _mapped_types.add("cuda")
+    torch.Tensor.cuda = torch.nn.Module.cuda = _unchanged
 
 
-def _no_accelerator_is_the_cpu(*_: Any) -> torch.device:
+def _cpu_device(*_: Any) -> torch.device:
     return torch.device("cpu")
 
 
 def _no_accelerator(*_: Any, **__: Any) -> None:
-    """There is none, as before."""
+    """Return None: there is no accelerator."""
 
 
-def _stay(tensor_or_module: Any, *_: Any, **__: Any) -> Any:
+def _unchanged(tensor_or_module: Any, *_: Any, **__: Any) -> Any:
     return tensor_or_module
 
 
-def _copied(tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
-    """Pinned memory is memory of its own: verl frees the original after it has offloaded into it."""
+def _pin_memory(tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    """Return a copy, as pinning does: verl offloads into it and then frees the original."""
     return tensor.detach().clone()
 
 
-def _wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
+def _with_cpu_device(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def on_cpu(*arguments: Any, **named: Any) -> Any:
         if "device" in named:
@@ -96,12 +96,12 @@ def _wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
 
     builtin = _find_builtin(original)
     if builtin:
-        _register_builtin(on_cpu, builtin)  # else torch.jit.script finds a function it can't compile
+        _register_builtin(on_cpu, builtin)  # else torch.jit.script can't compile the function
     return on_cpu
 
 
-def _first_too(original: Callable[..., Any]) -> Callable[..., Any]:
-    """As `_wrapped`, for methods whose first argument may be a device."""
+def _with_cpu_argument(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method whose first argument, if it is a device, and argument `device` are mapped to the CPU."""
 
     @functools.wraps(original)
     def on_cpu(holder: Any, *arguments: Any, **named: Any) -> Any:
@@ -114,7 +114,7 @@ def _first_too(original: Callable[..., Any]) -> Callable[..., Any]:
     return on_cpu
 
 
-def _map_location_too(original: Callable[..., Any]) -> Callable[..., Any]:
+def _with_cpu_map_location(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def load(*arguments: Any, **named: Any) -> Any:
         if "map_location" in named:

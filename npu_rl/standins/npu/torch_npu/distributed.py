@@ -1,4 +1,4 @@
-"""torch_npu._C as far as process groups touch it: options that are taken and have no effect without HCCL."""
+"""torch_npu._C as far as process groups use it: options that are accepted and have no effect without HCCL."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .missing import raise_missing
 
 
 class Options:
-    """ProcessGroupHCCL.Options; a gloo group has to be made without them."""
+    """ProcessGroupHCCL.Options; a gloo group has to be created without them."""
 
-    hccl_config: dict[str, Any] = {}  # noqa: RUF012  a class attribute that MindSpeed probes with hasattr
+    hccl_config: dict[str, Any] = {}  # noqa: RUF012  a class attribute that MindSpeed looks for with hasattr
 
     def __init__(self) -> None:
         self.hccl_config = {}
@@ -21,7 +21,7 @@ class Options:
 
 
 class ProcessGroupHCCL:
-    """Only its options; HCCL needs NPUs."""
+    """The class with its options only; creating it raises, since HCCL needs NPUs."""
 
     Options = Options
 
@@ -30,7 +30,7 @@ class ProcessGroupHCCL:
 
 
 def build() -> ModuleType:
-    """Make torch_npu._C and torch_npu._C._distributed_c10d."""
+    """Create torch_npu._C and torch_npu._C._distributed_c10d."""
     inner = ModuleType("torch_npu._C._distributed_c10d")
     inner.ProcessGroupHCCL = ProcessGroupHCCL  # type: ignore[attr-defined]
     outer = ModuleType("torch_npu._C")

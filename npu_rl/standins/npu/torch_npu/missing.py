@@ -1,14 +1,14 @@
-"""What this stand-in doesn't have, and how it says so.
+"""Names that this stand-in lacks, and the errors that they raise.
 
-Upstream code asks in two ways whether torch_npu can do something, and both must hear the truth:
+Upstream code asks in two ways whether torch_npu supports something, and both have to get the right answer:
 
 - By attribute: `hasattr(torch_npu, "npu_moe_distribute_dispatch_v2")` (vllm_ascend/ops/fused_moe.py@v0.9.1rc2),
   `hasattr(torch_npu, "npu_cross_entropy_loss")` (verl/utils/torch_functional.py@55e3c5b), and MindSpeed's
   features_manager@7ff818c for fused permutation, swapped memory and compression. So an op without a CPU version is
-  no attribute: the look-up itself raises `NoCpuVersion`, with the op's name. Nothing in those trees takes an op
-  without calling it in the same expression, so a call of it fails just there, and a probe hears "no".
+  not an attribute: looking it up raises `NoCpuVersion` with its name. Those trees look an op up only in the expression
+  that calls it, so a call fails there, and `hasattr` is False.
 - By import: MindSpeed and vllm-ascend import graph-mode and profiler modules at the top of files that use them only
-  in functions. Those modules, and no others, exist here as `Placeholders`: any name in them can be taken, as an
+  in functions. Those modules, and no others, exist here as `PlaceholderModule`s: any name in them can be used as an
   annotation or a decorator, and raises when it is called.
 """
 
@@ -46,33 +46,34 @@ PLACEHOLDER_MODULES = (
     "torchair.ops",
     "torchair.scope",
 )
-"""Imported at the top of files of MindSpeed 7ff818c and dc83a03 or vllm-ascend v0.9.1rc2; see the module's text."""
+"""Modules that files of MindSpeed 7ff818c and dc83a03 or vllm-ascend v0.9.1rc2 import at their top."""
 
 
 LISTED = "`python -m torch_npu` lists what the stand-in for torch_npu has."
 
 
 def refuse(op: str, **unsupported: object) -> None:
-    """Raise UnsupportedArgument for the first argument that isn't None or False: its neutral value."""
+    """Raise UnsupportedArgument for the first argument that is neither None nor False."""
     for argument, value in unsupported.items():
         if value is not None and value is not False:
             raise UnsupportedArgument(f"torch_npu.{op}", argument, value)
 
 
 def raise_missing(module: str, name: str) -> NoReturn:
-    """For `__getattr__` of a module: names with two underscores are Python's own questions, all others are ours."""
+    """Raise for a module's `__getattr__`: AttributeError for names with two underscores, else NoCpuVersion."""
     if name.startswith("__"):
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
     raise NoCpuVersion(f"{module}.{name}", LISTED)
 
 
 class Placeholder:
-    """A name that can be taken and passed on, and says what it is when it is called."""
+    """A name that can be passed on, and that raises when it is called."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def __call__(self, *_: object, **__: object) -> NoReturn:
+        """Raise NoCpuVersion with the name."""
         raise NoCpuVersion(self._name, LISTED)
 
     def __getattr__(self, name: str) -> Placeholder:
@@ -81,7 +82,8 @@ class Placeholder:
         return Placeholder(f"{self._name}.{name}")
 
     def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[type, ...]:
-        return (object,)  # `class X(placeholder)` at the top of a file defines a class that nothing can use
+        """Let `class X(placeholder)` at the top of a file define a class that nothing can use."""
+        return (object,)
 
     def __or__(self, other: object) -> object:
         return Any  # `placeholder | None` in an annotation
@@ -93,7 +95,7 @@ class Placeholder:
 
 
 class PlaceholderModule(ModuleType):
-    """A module all of whose names are placeholders."""
+    """A module in which every name is a placeholder."""
 
     NPU_RL_STANDIN = True
 
@@ -103,12 +105,12 @@ class PlaceholderModule(ModuleType):
         return Placeholder(f"{self.__name__}.{name}")
 
 
-_TRUE_HERE: dict[str, dict[str, Any]] = {
-    # A converter for a graph engine that isn't there is left as it is.
+_IMPORT_TIME_FUNCTIONS: dict[str, dict[str, Any]] = {
+    # Without the graph engine, its converters are left as they are.
     "torchair": {"register_fx_node_ge_converter": lambda *_, **__: lambda converter: converter},
     # vllm_ascend/worker/worker_v1.py@v0.9.1rc2 calls it for every worker; there is no extension to register.
     "torch_npu.op_plugin.atb._atb_ops": {"_register_atb_extensions": lambda: None},
-    # What torch_npu answers where no CANN is installed; MindSpeed asks at import.
+    # What torch_npu returns if no CANN is installed; MindSpeed calls it at import.
     "torch_npu.utils.collect_env": {"get_cann_version": lambda: "not known"},
 }
 """Functions of placeholder modules that upstream files call while they are imported."""
@@ -118,20 +120,23 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
+        """Return the spec of a placeholder module; None for others."""
         if name not in PLACEHOLDER_MODULES:
             return None
         return importlib.machinery.ModuleSpec(name, self, origin="npu-rl's stand-in", is_package=True)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        """Create the placeholder module."""
         return PlaceholderModule(
             spec.name, "A placeholder of npu-rl's stand-in for torch_npu: nothing in it works."
         )
 
     def exec_module(self, module: ModuleType) -> None:
-        vars(module).update(_TRUE_HERE.get(module.__name__, {}))
+        """Add the functions that upstream files call while they are imported."""
+        vars(module).update(_IMPORT_TIME_FUNCTIONS.get(module.__name__, {}))
 
 
 def install() -> None:
-    """Make the placeholder modules importable, behind every module that really exists."""
+    """Make the placeholder modules importable where no real module exists."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.append(_Finder())

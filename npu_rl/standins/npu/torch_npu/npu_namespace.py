@@ -1,9 +1,9 @@
-"""torch.npu: one device that is the CPU, never available, with its memory, random state and streams.
+"""torch.npu with one device that is the CPU and never available, and its memory, random state and streams.
 
 Real: random states (the CPU's generator), memory of the process. Stood in for: streams and events, which order
-nothing, caches and device settings, which do nothing. `is_available()` is False, so that whoever asks (verl,
-transformers, accelerate) takes its CPU path. `device_count()` is 1: the CPU, as torch.cpu counts it.
-Everything else that torch.npu has on an NPU raises `NoCpuVersion` when it is looked up.
+nothing, caches and device settings, which do nothing. `is_available()` is False, so that code which asks (verl,
+transformers, accelerate) takes its CPU path. `device_count()` is 1, as torch.cpu counts the CPU. Everything else that
+torch.npu has on an NPU raises `NoCpuVersion` when it is looked up.
 """
 
 # ruff: noqa: ARG001, ARG005  the signatures are torch_npu's
@@ -35,14 +35,14 @@ _DO_NOTHING = """
 
 
 def build() -> ModuleType:
-    """Make torch.npu (also importable as torch_npu.npu)."""
+    """Create torch.npu, which can also be imported as torch_npu.npu."""
     npu = ModuleType("torch_npu.npu", __doc__)
     npu.__path__ = []
     npu.__getattr__ = functools.partial(raise_missing, "torch.npu")  # type: ignore[method-assign]
     names: dict[str, Any] = {
         "NPU_RL_STANDIN": True,
         "config": SimpleNamespace(allow_internal_format=False),
-        **{name: _nothing(name) for name in _DO_NOTHING.split()},
+        **{name: _do_nothing(name) for name in _DO_NOTHING.split()},
         **{name: getattr(torch, name) for name in _TENSOR_TYPES.split()},
         **_device_names(),
         **_random_names(),
@@ -59,11 +59,11 @@ def build() -> ModuleType:
     return npu
 
 
-def _nothing(name: str) -> Callable[..., None]:
+def _do_nothing(name: str) -> Callable[..., None]:
     def do_nothing(*_: Any, **__: Any) -> None:
-        """Nothing to do on a CPU."""
+        """Do nothing."""
 
-    # One function for each name: torch's compiler refuses one function under two names of torch.cuda.
+    # A function for each name: torch's compiler refuses one function under two names of torch.cuda.
     do_nothing.__name__ = name
     return do_nothing
 
@@ -82,14 +82,14 @@ def _device_names() -> dict[str, Any]:
         "device": lambda *_: nullcontext(),
         "get_device_name": lambda device=None: DEVICE_NAME,
         "get_device_properties": properties,
-        "get_device_capability": lambda device=None: None,  # as torch_npu answers
+        "get_device_capability": lambda device=None: None,  # as torch_npu returns
         "is_bf16_supported": lambda: True,
     }
 
 
 def _random_names() -> dict[str, Any]:
     def seed_cpu(seed: int) -> None:
-        torch.default_generator.manual_seed(int(seed))  # torch.manual_seed itself would seed the device: us
+        torch.default_generator.manual_seed(int(seed))  # torch.manual_seed would call this function again
 
     return {
         "manual_seed": lambda seed: seed_cpu(seed),

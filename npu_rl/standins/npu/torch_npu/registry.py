@@ -1,4 +1,4 @@
-"""The ops that have a CPU version, by name, each counted when it is called."""
+"""The ops that have a CPU version, by name; each call is counted."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 from npu_rl_standins.used import count
 
 OPS: dict[str, Callable[..., Any]] = {}
-"""What becomes an attribute of torch_npu."""
+"""The attributes of torch_npu that are ops."""
 
 
 def op(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Declare a CPU version of torch_npu's op of the same name; its docstring gives shapes, source and limits."""
+    """Declare a CPU version of torch_npu's op of the same name."""
     name = f"torch_npu.{function.__name__}"
 
     @functools.wraps(function)
@@ -27,5 +27,5 @@ def op(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def wide(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor in the precision that NPU kernels compute in: float32 (float64 is left, for gradient checks)."""
+    """Return the tensor in the precision of NPU kernels: float32 (float64 is kept, for gradient checks)."""
     return tensor if tensor.dtype == torch.float64 else tensor.float()

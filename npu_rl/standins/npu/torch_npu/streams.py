@@ -1,4 +1,4 @@
-"""Streams and events of a device that does one thing after the other: everything asked to be waited for is done."""
+"""Streams and events of a device that does one thing after the other, so that everything awaited is done already."""
 
 # ruff: noqa: ARG001, ARG002  the signatures are torch_npu's
 
@@ -10,32 +10,32 @@ from typing import Any
 
 
 class Event:
-    """A moment on the host's clock."""
+    """A time on the host's clock."""
 
     def __init__(self, enable_timing: bool = False, blocking: bool = False, **_: Any) -> None:
         self._timed = enable_timing
         self._at: float | None = None
 
     def record(self, stream: Any = None) -> None:
-        """Remember now."""
+        """Record the current time."""
         self._at = time.perf_counter()
 
     def wait(self, stream: Any = None) -> None:
-        """Nothing is outstanding."""
+        """Do nothing: no work is outstanding."""
 
     def reset(self, stream: Any = None) -> None:
-        """Forget the moment."""
+        """Forget the recorded time."""
         self._at = None
 
     def query(self) -> bool:
-        """Whether all work before it is done: always."""
+        """Return True: all work before it is done."""
         return True
 
     def synchronize(self) -> None:
-        """Nothing is outstanding."""
+        """Do nothing: no work is outstanding."""
 
     def elapsed_time(self, end_event: Event) -> float:
-        """Milliseconds between two recorded events that were made with enable_timing."""
+        """Return the milliseconds between two recorded events that were created with enable_timing."""
         if not (self._timed and end_event._timed):
             raise RuntimeError("both events must be created with enable_timing=True")
         if self._at is None or end_event._at is None:
@@ -44,7 +44,7 @@ class Event:
 
 
 class Stream:
-    """The one order in which a CPU computes."""
+    """The only order in which a CPU computes."""
 
     def __init__(self, device: Any = None, priority: int = 0, **_: Any) -> None:
         self.device = device
@@ -61,10 +61,10 @@ class Stream:
         return None
 
     def wait_event(self, event: Event) -> None:
-        """Nothing is outstanding."""
+        """Do nothing: no work is outstanding."""
 
     def wait_stream(self, stream: Stream) -> None:
-        """Nothing is outstanding."""
+        """Do nothing: no work is outstanding."""
 
     def record_event(self, event: Event | None = None) -> Event:
         """Record `event`, or a new one, and return it."""
@@ -73,25 +73,25 @@ class Stream:
         return event
 
     def query(self) -> bool:
-        """Whether all its work is done: always."""
+        """Return True: all its work is done."""
         return True
 
     def synchronize(self) -> None:
-        """Nothing is outstanding."""
+        """Do nothing: no work is outstanding."""
 
 
 _the_stream = Stream()
 
 
 def current_stream(device: Any = None) -> Stream:
-    """The one stream there is."""
+    """Return the only stream."""
     return _the_stream
 
 
 def stream(chosen: Stream | None) -> Stream:
-    """A context in which work goes to `chosen`; here all goes the same way."""
+    """Return a context for work on `chosen`; there is only one stream."""
     return chosen or _the_stream
 
 
 def set_stream(chosen: Stream) -> None:
-    """Every stream is the same one."""
+    """Do nothing: there is only one stream."""

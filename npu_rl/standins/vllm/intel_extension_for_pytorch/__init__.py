@@ -1,6 +1,6 @@
-"""npu-rl's stand-in for Intel's extension for PyTorch: the paged attention that vLLM 0.9.1 takes from it, no more.
+"""npu-rl's stand-in for Intel's extension for PyTorch: only the paged attention that vLLM 0.9.1 imports from it.
 
-It has no metadata of its own, so that what asks for the package's version (transformers, accelerate) goes without.
+It has no metadata, so that code which asks for the package's version (transformers, accelerate) does not use it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Stand-ins for what vLLM 0.9.1's CPU platform has compiled: its own operators, and Intel's extension for PyTorch.
+"""Stand-ins for what vLLM 0.9.1's CPU platform has compiled: its own ops, and Intel's extension for PyTorch.
 
 With this folder on PYTHONPATH and VLLM_PLUGINS=npu_rl_cpu, vLLM finds the platform plugin `npu_rl_cpu` in the
-dist-info beside this package and takes its platform from `.platform`, which puts everything in place: no file of the
-code tree is edited, nothing of vLLM is imported before vLLM asks, and vllm-ascend's plugins stay out. Where the
-plugin is not named in VLLM_PLUGINS, nothing here runs.
+dist-info beside this package and imports its platform from `.platform`, which installs everything. No file of the code
+tree is edited, nothing of vLLM is imported before vLLM does, and vllm-ascend's plugins stay out. If VLLM_PLUGINS does
+not name the plugin, nothing here runs.
 
 Real: vLLM's engine, scheduler, KV cache manager, model, sampler, expert-parallel groups and routing.
 Not proven: vllm-ascend, and any kernel.
@@ -12,10 +12,13 @@ Not proven: vllm-ascend, and any kernel.
 from __future__ import annotations
 
 VLLM_VERSION = "0.9.1"
-"""The only version of vLLM these stand-ins were written for and are tried with."""
+"""The only version of vLLM that these stand-ins were written for and are tested with."""
 
 
 def platform() -> str:
-    """vLLM's plugin entry: where its platform class is. vLLM hides what a plugin raises, so this raises nothing;
-    importing `.platform` does (vllm/platforms/__init__.py@0.9.1, resolve_current_platform_cls_qualname)."""
+    """Return the name of the platform class, as the entry point of vLLM's plugin.
+
+    vLLM hides what a plugin raises, so this raises nothing; importing `.platform` does
+    (vllm/platforms/__init__.py@0.9.1, resolve_current_platform_cls_qualname).
+    """
     return f"{__name__}.platform.StandInCpuPlatform"

@@ -1,7 +1,7 @@
 """Expert parallelism over several data-parallel ranks on a CPU: vLLM's own naive exchange, over gloo.
 
-vLLM 0.9.1's communicator for CPUs has no exchange between data-parallel ranks at all: `dispatch` and `combine` do
-nothing, and loading the model asserts that there is one (vllm/distributed/device_communicators/cpu_communicator.py,
+vLLM 0.9.1's communicator for CPUs has no exchange between data-parallel ranks: `dispatch` and `combine` do nothing,
+and loading the model asserts that there is one (vllm/distributed/device_communicators/cpu_communicator.py,
 base_device_communicator.py; cuda_communicator.py has it). The exchange itself, NaiveAll2AllManager of all2all.py, is
 plain torch.distributed.
 """
@@ -15,7 +15,7 @@ import torch
 from npu_rl_standins.used import count
 
 
-def put_in_place(module: ModuleType) -> None:
+def install_in(module: ModuleType) -> None:
     """Give CpuCommunicator what CudaCommunicator does for the backend `naive`."""
     communicator = module.CpuCommunicator  # type: ignore[attr-defined]
     original = communicator.__init__

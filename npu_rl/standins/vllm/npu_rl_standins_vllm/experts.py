@@ -1,9 +1,9 @@
-"""The mixture of experts of vLLM's CPU platform, which 0.9.1 leaves to Intel's extension for PyTorch.
+"""The mixture of experts of vLLM's CPU platform, for which 0.9.1 uses Intel's extension for PyTorch.
 
 vllm/model_executor/layers/fused_moe/layer.py@0.9.1 copies the weights into the extension's own layout after loading,
-knows no expert map there, and refuses other processors than x86. Here the layer's parameters are read again at every
-call, so that weights may be loaded in place, offloaded and bound again between calls; with expert parallelism only
-the experts of this rank are computed. Routing is vLLM's own `select_experts`.
+has no expert map there, and refuses processors other than x86. Here the layer's parameters are read at every call, so
+that weights may be loaded in place, offloaded and bound again between calls; with expert parallelism only this rank's
+experts are computed. Routing is vLLM's own `select_experts`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from npu_rl_standins.unsupported import UnsupportedArgument
 from npu_rl_standins.used import count
 
 
-def put_in_place(layer_module: ModuleType) -> None:
-    """Give UnquantizedFusedMoEMethod a forward for the CPU, and nothing to prepare after loading."""
+def install_in(layer_module: ModuleType) -> None:
+    """Give UnquantizedFusedMoEMethod a forward for the CPU, and nothing to do after loading."""
     select_experts = layer_module.FusedMoE.select_experts  # type: ignore[attr-defined]
 
     def forward(
@@ -31,7 +31,7 @@ def put_in_place(layer_module: ModuleType) -> None:
         renormalize: bool,
         topk_group: int | None = None,
         num_expert_group: int | None = None,
-        global_num_experts: int = -1,  # noqa: ARG001  the expert map says it
+        global_num_experts: int = -1,  # noqa: ARG001  the expert map has it
         expert_map: torch.Tensor | None = None,
         custom_routing_function: Any = None,
         scoring_func: str = "softmax",
@@ -56,15 +56,15 @@ def put_in_place(layer_module: ModuleType) -> None:
             e_score_correction_bias=e_score_correction_bias,
             indices_type=method.topk_indices_dtype,
         )
-        return mixture(x, layer.w13_weight, layer.w2_weight, weights, chosen, expert_map)
+        return expert_mixture(x, layer.w13_weight, layer.w2_weight, weights, chosen, expert_map)
 
     method = layer_module.UnquantizedFusedMoEMethod  # type: ignore[attr-defined]
     method.forward_cpu = forward
-    method.forward_native = forward  # what vLLM calls where its own operators are switched off
+    method.forward_native = forward  # vLLM calls it if its custom ops are disabled
     method.process_weights_after_loading = lambda *_: None
 
 
-def mixture(
+def expert_mixture(
     x: torch.Tensor,
     w13: torch.Tensor,
     w2: torch.Tensor,
@@ -72,11 +72,15 @@ def mixture(
     chosen: torch.Tensor,
     expert_map: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The weighted sum over each token's experts, as far as they are this rank's; it has x's shape and type.
+    """Return the weighted sum over each token's experts that this rank has, in x's shape and type; summed in float32.
 
-    x: (tokens, hidden). w13: (experts here, 2 * intermediate, hidden), gate first. w2: (experts here, hidden,
-    intermediate). weights, chosen: (tokens, top k), of all experts. expert_map: (all experts), an expert's place in
-    w13 and w2, or -1 if another rank has it. The sum is in float32.
+    Args:
+        x: (tokens, hidden).
+        w13: (local experts, 2 * intermediate, hidden), gate first.
+        w2: (local experts, hidden, intermediate).
+        weights: (tokens, top k), of all experts.
+        chosen: (tokens, top k), of all experts.
+        expert_map: (all experts), an expert's index in w13 and w2, or -1 if another rank has it.
     """
     count("vllm.experts")
     local = chosen.long() if expert_map is None else expert_map[chosen.long()].long()

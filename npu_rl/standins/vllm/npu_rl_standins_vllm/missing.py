@@ -1,4 +1,4 @@
-"""What vLLM's compiled part has and the stand-ins haven't: a look-up says so, with the operator's name."""
+"""Ops of vLLM's compiled code that the stand-ins lack; looking one up raises with its name."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ NAMESPACES = (
     "_moe_C",
     "_rocm_C",
 )
-"""The namespaces of torch.ops that vllm/_custom_ops.py@0.9.1 and the CPU worker take operators from."""
+"""The namespaces of torch.ops that vllm/_custom_ops.py@0.9.1 and the CPU worker use."""
 
 
 COMPILED = "It is compiled code of vLLM or of a package under it."
 
 
 def install() -> None:
-    """Let every unknown name in NAMESPACES raise NoCpuVersion. Doing it again changes nothing."""
+    """Make every unknown name in NAMESPACES raise NoCpuVersion; a second call has no effect."""
     for name in NAMESPACES:
         namespace = getattr(torch.ops, name)
         if not hasattr(type(namespace), "npu_rl_standin"):
-            namespace.__class__ = _saying(type(namespace))
+            namespace.__class__ = _raising_namespace(type(namespace))
 
 
-def _saying(original: type) -> type:
+def _raising_namespace(original: type) -> type:
     class Namespace(original):  # type: ignore[misc,valid-type]
         npu_rl_standin = True
 
@@ -39,7 +39,7 @@ def _saying(original: type) -> type:
             try:
                 return super().__getattr__(name)
             except AttributeError:
-                if name.startswith("__"):  # Python's own questions
+                if name.startswith("__"):  # Python itself looks for these
                     raise
                 raise NoCpuVersion(f"torch.ops.{self.name}.{name}", COMPILED) from None
 

@@ -1,4 +1,4 @@
-"""The operators of vLLM's compiled module `vllm._C` that its CPU platform calls for Llama- and DeepSeek-like models.
+"""The ops of vLLM's compiled module `vllm._C` that its CPU platform calls for models like Llama and DeepSeek.
 
 Signatures are those of csrc/cpu/torch_bindings.cpp@0.9.1. As there, arithmetic is in float32 whatever the tensors'
 type, and results are written into the caller's tensors. This module also stands in for `vllm._C` itself, so that
@@ -16,31 +16,31 @@ from npu_rl_standins.used import count
 
 from . import missing
 
-_kept: list[torch.library.Library] = []  # an operator lives as long as its library
+_libraries: list[torch.library.Library] = []  # an op exists as long as its library
 
 
 def install() -> None:
-    """Define the operators, and let every other name say what it is. Doing it again changes nothing."""
-    if _kept:
+    """Define the ops, and make every other name raise with its name; a second call has no effect."""
+    if _libraries:
         return
     library = torch.library.Library("_C", "FRAGMENT")
     for schema, function in _OPS.items():
         library.define(schema)
         library.impl(schema.partition("(")[0], function, "CPU")
-    _kept.append(library)
+    _libraries.append(library)
     missing.install()
     sys.modules["vllm._C"] = sys.modules[__name__]
 
 
 def silu_and_mul(out: torch.Tensor, input: torch.Tensor) -> None:
-    """out (..., d) = silu(gate) * up of input (..., 2d), gate first."""
+    """Write silu(gate) * up of input (..., 2d), gate first, to out (..., d)."""
     count("vllm.silu_and_mul")
     gate, up = input.float().chunk(2, dim=-1)
     out.copy_(F.silu(gate) * up)
 
 
 def rms_norm(out: torch.Tensor, input: torch.Tensor, weight: torch.Tensor, epsilon: float) -> None:
-    """out = input / sqrt(mean(input^2) + epsilon) * weight, over the last dimension."""
+    """Write input / sqrt(mean(input^2) + epsilon) * weight, over the last dimension, to out."""
     count("vllm.rms_norm")
     out.copy_(_normed(input.float(), weight, epsilon))
 
@@ -48,7 +48,7 @@ def rms_norm(out: torch.Tensor, input: torch.Tensor, weight: torch.Tensor, epsil
 def fused_add_rms_norm(
     input: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, epsilon: float
 ) -> None:
-    """residual += input, then input = rms_norm(residual); both **in place**."""
+    """Add input to residual, then set input to rms_norm(residual), both **in place**."""
     count("vllm.fused_add_rms_norm")
     residual.copy_(residual.float() + input.float())
     input.copy_(_normed(residual.float(), weight, epsilon))
@@ -62,10 +62,13 @@ def rotary_embedding(
     cos_sin_cache: torch.Tensor,
     is_neox: bool,
 ) -> None:
-    """Turn query and key (tokens, heads * head_size) by their positions (tokens), **in place**.
+    """Apply the rotary embedding to query and key (tokens, heads * head_size) **in place**.
 
-    cos_sin_cache (positions, rotary width): cosines, then sines. The first `rotary width` entries of a head are
-    turned; pairs are (i, i + half) with is_neox, else (2i, 2i + 1).
+    Args:
+        positions: (tokens).
+        cos_sin_cache: (positions, rotary width): cosines, then sines, for the first `rotary width` entries of each
+            head.
+        is_neox: Whether entry i is paired with i + half; else 2i with 2i + 1.
     """
     count("vllm.rotary_embedding")
     cos, sin = cos_sin_cache[positions.flatten()].float().unsqueeze(1).chunk(2, dim=-1)
@@ -73,11 +76,11 @@ def rotary_embedding(
         if tensor is None:
             continue
         heads = tensor.view(positions.numel(), -1, head_size)
-        turned = heads[..., : cos_sin_cache.shape[-1]]
+        rotated = heads[..., : cos_sin_cache.shape[-1]]
         if is_neox:
-            first, second = turned.chunk(2, dim=-1)
+            first, second = rotated.chunk(2, dim=-1)
         else:
-            first, second = turned[..., ::2], turned[..., 1::2]
+            first, second = rotated[..., ::2], rotated[..., 1::2]
         new = first * cos - second * sin, second * cos + first * sin
         first.copy_(new[0])
         second.copy_(new[1])

@@ -1,8 +1,8 @@
-"""Attention over vLLM's paged KV cache, as Intel's extension for PyTorch has it, in plain torch.
+"""Attention over vLLM's paged KV cache, as in Intel's extension for PyTorch, in plain torch.
 
-vllm/attention/ops/ipex_attn.py and backends/torch_sdpa.py@0.9.1 call these. A cache of keys or values is
-(blocks, KV heads, block size, head size); token t of a sequence lies in block `block_table[t // block size]`, at
-t % block size. Slots count over blocks: block * block size + place. Products and softmax are in float32.
+vllm/attention/ops/ipex_attn.py and backends/torch_sdpa.py@0.9.1 call these. A cache of keys or values is (blocks, KV
+heads, block size, head size); token t of a sequence is in block `block_table[t // block size]`, at t % block size.
+Slots count over blocks: block * block size + offset. Products and softmax are in float32.
 """
 
 from __future__ import annotations
@@ -45,10 +45,13 @@ def flash_attn_varlen_func(
     alibi_slopes: torch.Tensor | None = None,
     **others: Any,
 ) -> None:
-    """Attention of sequences with more than one new token each: whole prompts, or chunks of them.
+    """Compute attention of sequences with several new tokens each: whole prompts, or chunks of them.
 
-    output, query: (tokens, heads, head size), sequence after sequence; query_start, kv_start: (sequences + 1) sums
-    of the new tokens and of all tokens up to them, whose keys and values are in the cache already.
+    Args:
+        output: (tokens, heads, head size), sequence after sequence.
+        query: (tokens, heads, head size), sequence after sequence.
+        query_start: (sequences + 1), cumulative numbers of new tokens.
+        kv_start: (sequences + 1), cumulative numbers of all tokens; their keys and values are in the cache already.
     """
     count("vllm.paged.flash_attn_varlen_func")
     _refuse("flash_attn_varlen_func", alibi_slopes=alibi_slopes, **others)
@@ -72,7 +75,7 @@ def single_query_cached_kv_attention(
     alibi_slopes: torch.Tensor | None = None,
     **others: Any,
 ) -> None:
-    """Attention of sequences with one new token each. lengths: (sequences), the new token included."""
+    """Compute attention of sequences with one new token each; `lengths` (sequences) includes it."""
     count("vllm.paged.single_query_cached_kv_attention")
     _refuse("single_query_cached_kv_attention", alibi_slopes=alibi_slopes, **others)
     starts = torch.arange(len(query) + 1)
@@ -88,15 +91,15 @@ def _attention(
     block_table: torch.Tensor,
     scale: float,
 ) -> torch.Tensor:
-    """(tokens, heads, head size) in float32. All sequences at once, padded to the longest."""
+    """Return (tokens, heads, head size) in float32, computed for all sequences at once, padded to the longest."""
     new = starts.diff()
     row = torch.arange(int(new.max()))
-    here = row < new[:, None]  # (sequences, new tokens): which rows are tokens
+    here = row < new[:, None]  # (sequences, new tokens): whether a row is a token, not padding
     padded = query.new_zeros(*here.shape, *query.shape[1:], dtype=torch.float32)
     padded[here] = query.float()
 
-    keys = _gathered(key_cache, block_table, lengths)  # (sequences, KV heads, tokens, head size)
-    values = _gathered(value_cache, block_table, lengths)
+    keys = _gather_cache(key_cache, block_table, lengths)  # (sequences, KV heads, tokens, head size)
+    values = _gather_cache(value_cache, block_table, lengths)
     kv_heads, per_kv_head = keys.shape[1], query.shape[1] // keys.shape[1]
     grouped = padded.transpose(1, 2).unflatten(1, (kv_heads, per_kv_head))
     scores = grouped @ keys.unsqueeze(2).transpose(-1, -2) * scale
@@ -108,11 +111,11 @@ def _attention(
     return result[here]
 
 
-def _gathered(cache: torch.Tensor, block_table: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+def _gather_cache(cache: torch.Tensor, block_table: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     longest = int(lengths.max())
     blocks = cache[block_table[:, : -(-longest // cache.shape[2])].long()]
     tokens = blocks.transpose(1, 2).flatten(2, 3)[:, :, :longest].float()
-    # What lies behind a sequence's end belongs to others: a NaN of theirs would get through a weight of 0.
+    # Slots after a sequence's end belong to others; a NaN there would survive a weight of 0.
     beyond = torch.arange(longest) >= lengths[:, None]
     return tokens.masked_fill(beyond[:, None, :, None], 0.0)
 

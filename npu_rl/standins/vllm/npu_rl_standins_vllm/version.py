@@ -1,4 +1,4 @@
-"""Which vLLM is on the path."""
+"""Check of the version of vLLM on the path."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 
 def check(wanted: str) -> None:
-    """Raise RuntimeError unless the vLLM that Python imports is `wanted`, whatever its local part ("+empty")."""
+    """Raise RuntimeError unless the vLLM that Python imports is `wanted`, with any local version ("+empty")."""
     spec = find_spec("vllm")
     place = spec.origin if spec and spec.origin else "vllm"
     try:
@@ -16,9 +16,9 @@ def check(wanted: str) -> None:
         found = ""
     if found.partition("+")[0] == wanted:
         return
-    said = f"is {found}" if found else "has no dist-info beside it, so its version is not known"
+    status = f"is {found}" if found else "has no dist-info beside it, so its version is not known"
     raise RuntimeError(
-        f"npu-rl's stand-ins for vLLM are for {wanted}, and the vLLM on the path ({place}) {said}. They replace "
+        f"npu-rl's stand-ins for vLLM are for {wanted}, and the vLLM on the path ({place}) {status}. They replace "
         f"functions of that version and would be wrong in another: set up a workspace with vllm {wanted}, or rehearse "
         "with the rollout `hf`."
     )

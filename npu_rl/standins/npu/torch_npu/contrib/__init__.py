@@ -1,1 +1,1 @@
-"""Holds transfer_to_npu."""
+"""The package of torch_npu that has transfer_to_npu."""

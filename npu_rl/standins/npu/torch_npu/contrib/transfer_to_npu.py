@@ -1,8 +1,8 @@
-"""Importing this makes code that was written for torch.cuda run on torch.npu, here the CPU.
+"""Importing this module makes code written for torch.cuda run on torch.npu, here the CPU.
 
-torch_npu's module of this name maps torch.cuda to torch.npu, device names and tensor types; so does this one.
-`torch.cuda.is_available()` stays what it was, and `Tensor.is_cuda` stays False: with torch_npu on an NPU both
-become true. Code that asks takes its CPU path here, which a rehearsal reports as not seen on an NPU.
+Like torch_npu's module, it maps torch.cuda to torch.npu, device names and tensor types. `torch.cuda.is_available()` is
+unchanged and `Tensor.is_cuda` stays False, while torch_npu on an NPU makes both true. Code that asks for them takes
+its CPU path here, which a rehearsal reports as not seen on an NPU.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from npu_rl_standins.used import count
 import torch_npu
 from torch_npu import device
 
-_KEPT = {"NPU_RL_STANDIN", "config", "is_available", "random"}
+_NOT_TRANSFERRED = {"NPU_RL_STANDIN", "config", "is_available", "random"}
 _FLOATS = ("torch.BFloat16Tensor", "torch.FloatTensor", "torch.HalfTensor")
 
 
 def _transfer() -> None:
     for name, value in vars(torch_npu.npu).items():
-        if not name.startswith("__") and name not in _KEPT:
-            setattr(torch.cuda, name, _own(value))
+        if not name.startswith("__") and name not in _NOT_TRANSFERRED:
+            setattr(torch.cuda, name, _separate_function(value))
     for name in ("get_rng_state", "get_rng_state_all", "set_rng_state", "set_rng_state_all"):
         setattr(torch.cuda.random, name, getattr(torch.cuda, name))
-    device.read_cuda_too()
+    device.map_cuda_too()
     torch.Tensor.type = _with_cuda_names(torch.Tensor.type)
 
 
-def _own(value: Any) -> Any:
-    """A function of torch.cuda's own: torch's compiler refuses one function under the names of two modules."""
+def _separate_function(value: Any) -> Any:
+    """Return a function with the same effect: torch's compiler refuses one function under the names of two modules."""
     if isinstance(value, type) or not callable(value) or isinstance(value, torch.Generator):
         return value
 
@@ -44,7 +44,10 @@ def _own(value: Any) -> Any:
 
 
 def _with_cuda_names(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Megatron-core's distributed optimizer looks for 'torch.cuda.FloatTensor' (distrib_optimizer.py@v0.12.1)."""
+    """Return Tensor.type with CUDA's names of types.
+
+    Megatron-core's distributed optimizer looks for 'torch.cuda.FloatTensor' (distrib_optimizer.py@v0.12.1).
+    """
 
     @functools.wraps(original)
     def type_(tensor: Any, dtype: Any = None, *arguments: Any, **named: Any) -> Any:

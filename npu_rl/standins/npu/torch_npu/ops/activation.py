@@ -12,7 +12,7 @@ from ..registry import op, wide
 def npu_swiglu(self: torch.Tensor, dim: int = -1) -> torch.Tensor:
     """silu(a) * b, where a and b are the halves of `self` along `dim`, whose size must be even.
 
-    Source: op-plugin npu_swiglu; caller mindspeed/core/fusions/fused_bias_swiglu.py@7ff818c. Differentiable.
+    Differentiable. Source: op-plugin npu_swiglu; caller mindspeed/core/fusions/fused_bias_swiglu.py@7ff818c.
     """
     if self.shape[dim] % 2:
         raise ValueError(
@@ -24,6 +24,6 @@ def npu_swiglu(self: torch.Tensor, dim: int = -1) -> torch.Tensor:
 
 @op
 def npu_fast_gelu(self: torch.Tensor) -> torch.Tensor:
-    """x * sigmoid(1.702 x), the approximation of gelu. Source: op-plugin npu_fast_gelu. Differentiable."""
+    """The approximation of gelu, x * sigmoid(1.702 x). Differentiable. Source: op-plugin npu_fast_gelu."""
     x = wide(self)
     return (x * torch.sigmoid(1.702 * x)).to(self.dtype)

@@ -14,7 +14,7 @@ from ..registry import op, wide
 from . import layouts
 from .masks import Masking, hidden
 
-FAR = 2147483647
+UNLIMITED = 2147483647
 
 
 @op
@@ -29,8 +29,8 @@ def npu_fusion_attention(
     atten_mask: torch.Tensor | None = None,
     scale: float = 1.0,
     keep_prob: float = 1.0,
-    pre_tockens: int = FAR,
-    next_tockens: int = FAR,
+    pre_tockens: int = UNLIMITED,
+    next_tockens: int = UNLIMITED,
     inner_precise: int = 0,
     prefix: Any = None,
     actual_seq_qlen: Any = None,
@@ -46,13 +46,24 @@ def npu_fusion_attention(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, int, int, int]:
     """softmax(scale * query @ key^T, masked) @ value, with gradients.
 
-    Layouts SBH, BSH, BSND, BNSD and TND (with actual_seq_qlen and actual_seq_kvlen, the ends of the sequences);
-    head_num is query's number of heads, a multiple of key's; value's head may be smaller than query's and key's.
-    Sparse modes 0 to 4; see masks.py. Returns the result in query's layout and type; maximum and sum of each row's
-    softmax, (B, N, Sq, 8) or for TND (T, N, 8), float32; an empty tensor and three zeros, which are about dropout.
-    A query that sees no key gives zeros, as an NPU's inner_precise=2 does, whatever inner_precise says.
+    A query that sees no key gives zeros, as an NPU's inner_precise=2 does, whatever inner_precise is.
     Not supported: pse, padding_mask, keep_prob below 1, prefix, sparse modes 5 to 8, sink.
     Source: op-plugin docs; callers mindspeed/core/transformer/flash_attention and context_parallel @7ff818c.
+
+    Args:
+        query: In the layout, with head_num heads.
+        key: In the layout; its number of heads divides head_num.
+        value: In the layout; its head dim may be smaller than query's and key's.
+        head_num: Number of query heads.
+        input_layout: SBH, BSH, BSND, BNSD or TND.
+        atten_mask: True for keys that are not seen (masks.py).
+        actual_seq_qlen: Ends of the query sequences, for TND.
+        actual_seq_kvlen: Ends of the key sequences, for TND.
+        sparse_mode: 0 to 4 (masks.py).
+
+    Returns:
+        The result in query's layout and type; maximum and sum of each row's softmax, float32, (B, N, Sq, 8) or for TND
+        (T, N, 8); an empty tensor and three zeros, which are about dropout.
     """
     name = "npu_fusion_attention"
     refuse(name, pse=pse, padding_mask=padding_mask, prefix=prefix, sink=sink, dropout_mask=dropout_mask)
@@ -87,14 +98,14 @@ def npu_fusion_attention(
 def blocks(
     layout: str, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, heads: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Query, key and value of a dense layout as (B, N, S, D)."""
+    """Return query, key and value of a dense layout as (B, N, S, D)."""
     q = layouts.to_bnsd(layout, query, heads)
     kv_heads = layouts.heads_of(layout, key, q.shape[-1])
     return q, layouts.to_bnsd(layout, key, kv_heads), layouts.to_bnsd(layout, value, kv_heads)
 
 
 def check_sequences(name: str, ends_q: list[int], ends_kv: list[int]) -> None:
-    """Raise unless queries and keys have the same number of sequences."""
+    """Raise ValueError unless queries and keys have the same number of sequences."""
     if len(ends_q) != len(ends_kv):
         raise ValueError(f"torch_npu.{name}: {len(ends_q)} sequences of queries, {len(ends_kv)} of keys")
 
@@ -102,7 +113,7 @@ def check_sequences(name: str, ends_q: list[int], ends_kv: list[int]) -> None:
 def scores(
     name: str, q: torch.Tensor, k: torch.Tensor, scale: float, hide: torch.Tensor | None
 ) -> torch.Tensor:
-    """scale * q @ k^T with minus infinity where a key isn't seen; q and k (B, N, S, D), k's heads repeated."""
+    """Return scale * q @ k^T as (B, N, Sq, Sk), minus infinity for keys that are not seen; k's heads are repeated."""
     if q.shape[1] % k.shape[1] or q.shape[-1] != k.shape[-1]:
         raise ValueError(f"torch_npu.{name}: query {tuple(q.shape)} and key {tuple(k.shape)} as (B, N, S, D)")
     result = wide(q) @ wide(per_query_head(k, q)).transpose(-1, -2) * scale
@@ -110,7 +121,7 @@ def scores(
 
 
 def per_query_head(x: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
-    """Keys or values with each head as often as query heads share it."""
+    """Return keys or values with each head repeated for the query heads that share it."""
     return x.repeat_interleave(q.shape[1] // x.shape[1], 1)
 
 
@@ -122,7 +133,7 @@ def _attend(
     scale: float,
     masking: Masking,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The result (B, N, Sq, Dv) in the wide type, and each row's maximum and sum as (B, N, Sq, 8)."""
+    """Return the result (B, N, Sq, Dv) in the wide type, and each row's maximum and sum as (B, N, Sq, 8)."""
     hide = hidden(name, masking, q.shape[2], k.shape[2])
     weights = scores(name, q, k, scale, hide)
     if not weights.shape[-1]:

@@ -1,4 +1,4 @@
-"""What ring attention (context parallelism) needs: the gradient from given softmax statistics, and joining blocks."""
+"""Ops of ring attention (context parallelism): gradients from given softmax statistics, and joining of blocks."""
 
 # ruff: noqa: ARG001  the signatures are torch_npu's
 
@@ -12,7 +12,7 @@ from npu_rl_standins.unsupported import UnsupportedArgument
 from ..missing import refuse
 from ..registry import op, wide
 from . import layouts
-from .attention import FAR, blocks, check_sequences, per_query_head, scores
+from .attention import UNLIMITED, blocks, check_sequences, per_query_head, scores
 from .masks import Masking, hidden
 
 
@@ -34,8 +34,8 @@ def npu_fusion_attention_grad(
     attention_in: torch.Tensor | None = None,
     scale_value: float = 1.0,
     keep_prob: float = 1.0,
-    pre_tockens: int = FAR,
-    next_tockens: int = FAR,
+    pre_tockens: int = UNLIMITED,
+    next_tockens: int = UNLIMITED,
     inner_precise: int = 0,
     seed: int = 0,
     offset: int = 0,
@@ -51,10 +51,12 @@ def npu_fusion_attention_grad(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """The gradients of query, key and value for the gradient `dy` of npu_fusion_attention's result.
 
-    softmax_max, softmax_sum and attention_in may be those of an attention over more keys than these: the gradient is
-    then this block's share. Returns them in the inputs' layout and types, and two empty tensors.
-    Not supported: what npu_fusion_attention doesn't. Source: op-plugin's signature; caller
-    mindspeed/core/context_parallel/ring_context_parallel@7ff818c.
+    softmax_max, softmax_sum and attention_in may be those of an attention over more keys than these; the gradient is
+    then the share of this block. Not supported: what npu_fusion_attention does not support.
+    Source: op-plugin's signature; caller mindspeed/core/context_parallel/ring_context_parallel@7ff818c.
+
+    Returns:
+        The gradients in the layout and types of the inputs, and two empty tensors.
     """
     name = "npu_fusion_attention_grad"
     refuse(name, pse=pse, padding_mask=padding_mask, prefix=prefix, sink=sink)
@@ -110,7 +112,7 @@ def _gradients(
     scale: float,
     masking: Masking,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """dq, dk, dv as (B, N, S, D); keys' and values' gradients are summed over the query heads that share them."""
+    """Return dq, dk and dv as (B, N, S, D); those of keys and values are sums over the query heads that share them."""
     hide = hidden(name, masking, q.shape[2], k.shape[2])
     weights = (scores(name, q, k, scale, hide) - largest).exp() / total.masked_fill(total == 0, 1.0)
     upstream = wide(dy)
@@ -138,10 +140,10 @@ def npu_ring_attention_update(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Join the attention over two sets of keys: the result, maximum and sum over both.
 
-    Results (S, B, H) with statistics (B, N, S, 8), or with input_layout TND results (T, N, D) with statistics
-    (T, N, 8) as npu_fusion_attention gives them: unless input_softmax_layout is "TND", each sequence's lie in the
-    order (N, S), and actual_seq_qlen has the sequences' ends. Source: op-plugin
-    test_npu_ring_attention_update.py and mindspeed/core/context_parallel/utils.py@7ff818c.
+    Results are (S, B, H) with statistics (B, N, S, 8), or for input_layout TND (T, N, D) with statistics (T, N, 8) as
+    npu_fusion_attention returns them: unless input_softmax_layout is "TND", each sequence's are in the order (N, S),
+    and actual_seq_qlen has the ends of the sequences.
+    Source: op-plugin test_npu_ring_attention_update.py and mindspeed/core/context_parallel/utils.py@7ff818c.
     """
     name = "npu_ring_attention_update"
     if input_layout not in ("SBH", "TND"):

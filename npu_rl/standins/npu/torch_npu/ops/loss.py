@@ -22,17 +22,19 @@ def npu_cross_entropy_loss(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Cross-entropy of logits (N, C) and targets (N,) in [0, C), int64.
 
-    Returns the loss, (N,) for reduction "none" and (1,) else, the log-probabilities (N, C), and two empty tensors.
-    A negative ignore_index ignores nothing, unlike torch's. Only the loss has a gradient, in `input`; as on the
-    NPU, label_smoothing has none, and neither have weight and ignore_index with "mean". Not supported: z-loss.
+    A negative ignore_index ignores nothing, unlike torch's. Only the loss has a gradient, in `input`; as on the NPU,
+    label_smoothing has none, and neither have weight and ignore_index with "mean". Not supported: z-loss.
     Source: op-plugin docs and test_npu_cross_entropy_loss.py; caller verl/utils/torch_functional.py@55e3c5b.
+
+    Returns:
+        The loss, (N,) for reduction "none" and else (1,); the log-probabilities (N, C); two empty tensors.
     """
     name = "npu_cross_entropy_loss"
     refuse(name, lse_square_scale_for_zloss=lse_square_scale_for_zloss or None, return_zloss=return_zloss)
     if reduction not in ("mean", "sum", "none"):
         raise UnsupportedArgument(f"torch_npu.{name}", "reduction", reduction)
     if input.requires_grad and torch.is_grad_enabled():
-        _refuse_what_has_no_gradient(name, weight, reduction, ignore_index, label_smoothing)
+        _refuse_without_gradient(name, weight, reduction, ignore_index, label_smoothing)
     if target.numel() and (int(target.min()) < 0 or int(target.max()) >= input.shape[1]):
         raise IndexError(f"torch_npu.{name}: targets must lie in [0, {input.shape[1]})")
 
@@ -51,7 +53,7 @@ def npu_cross_entropy_loss(
     return loss.to(input.dtype), log_prob.detach().to(input.dtype), nothing, nothing
 
 
-def _refuse_what_has_no_gradient(
+def _refuse_without_gradient(
     name: str, weight: torch.Tensor | None, reduction: str, ignore_index: int, label_smoothing: float
 ) -> None:
     why = "the NPU has no gradient for it"

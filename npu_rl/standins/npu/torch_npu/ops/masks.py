@@ -1,10 +1,10 @@
-"""Which keys a query doesn't see, for each sparse mode of npu_fusion_attention.
+"""The keys that a query does not see, for each sparse mode of npu_fusion_attention.
 
-From op-plugin's docs: a mask is True (1) where a key is not seen. Without a mask every key is, whatever the mode.
+From op-plugin's docs: a mask is True (1) for a key that is not seen. Without a mask every key is seen in every mode.
 Modes 2 (causal from the upper left), 3 (causal from the lower right) and 4 (a band from the lower right) take a
 "compressed" mask: always the 2048 x 2048 upper triangle, of which the kernel uses the blocks it needs. A wrong one
-gives wrong numbers on an NPU, so it is refused here, and so is a mask of mode 0 that shows a key which pre_tockens
-and next_tockens exclude.
+gives wrong numbers on an NPU, so it is refused here, and so is a mask of mode 0 that shows a key which pre_tockens and
+next_tockens exclude.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _known_triangles: set[tuple[int, int]] = set()
 
 
 class Masking(NamedTuple):
-    """The arguments of npu_fusion_attention that say which keys are seen."""
+    """The arguments of npu_fusion_attention that determine which keys are seen."""
 
     mode: int
     atten_mask: torch.Tensor | None
@@ -30,7 +30,7 @@ class Masking(NamedTuple):
 
 
 def hidden(name: str, masking: Masking, queries: int, keys: int) -> torch.Tensor | None:
-    """True where a key is not seen, broadcasting to (B, N, queries, keys); None if every key is."""
+    """Return True for keys that are not seen, broadcasting to (B, N, queries, keys); None if every key is seen."""
     mode, atten_mask, pre_tockens, next_tockens = masking
     if mode not in range(5):
         raise UnsupportedArgument(f"torch_npu.{name}", "sparse_mode", mode)

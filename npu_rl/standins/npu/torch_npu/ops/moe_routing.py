@@ -1,4 +1,4 @@
-"""Choosing experts and moving tokens to them, for inference."""
+"""Choice of experts, and ordering of tokens for them, in inference."""
 
 from __future__ import annotations
 
@@ -17,9 +17,15 @@ def npu_moe_gating_top_k_softmax(
 ) -> Tensors3:
     """The k largest of softmax(x): their values, experts and rows.
 
-    x (T, E); finished (T,) bool: such rows get expert number E. Returns values of x's type, experts int32 and row
-    numbers int32, all (T, k); row numbers count down the columns: choice j of token t is j * T + t.
-    Only 2 dimensions. Source: op-plugin test_npu_moe_gating_top_k_softmax.py.
+    Source: op-plugin test_npu_moe_gating_top_k_softmax.py.
+
+    Args:
+        x: (T, E); only two dimensions are supported.
+        finished: (T,) bool; finished rows get the expert number E.
+
+    Returns:
+        Values in x's type, experts as int32 and row numbers as int32, all (T, k). Row numbers count down the columns:
+        choice j of token t is j * T + t.
     """
     if x.dim() != 2:
         raise UnsupportedArgument(
@@ -50,11 +56,19 @@ def npu_moe_gating_top_k(
 ) -> Tensors3:
     """DeepSeek's choice of k experts in the k_group best of group_count groups.
 
-    x (T, E); bias (E,) is added for the choice, not to the weights. norm_type 0: softmax, 1: sigmoid, whose chosen
-    weights are divided by their sum + eps. group_select_mode 0 ranks groups by their largest entry, 1 by the sum
-    of their two largest. Returns weights times routed_scaling_factor (T, k) in x's type, experts int32 (T, k), and
-    with out_flag all scores (T, E) float32, else an empty tensor. Not supported: renorm=1.
+    Not supported: renorm=1.
     Source: op-plugin test_npu_moe_gating_topk.py; caller vllm_ascend/ops/fused_moe.py@v0.9.1rc2.
+
+    Args:
+        x: (T, E).
+        bias: (E,), added to the scores for the choice, but not to the weights.
+        group_select_mode: 0 ranks groups by their largest entry, 1 by the sum of their two largest.
+        norm_type: 0 for softmax; 1 for sigmoid, whose chosen weights are divided by their sum + eps.
+        out_flag: Whether to return all scores.
+
+    Returns:
+        Weights times routed_scaling_factor (T, k) in x's type, experts (T, k) as int32, and all scores (T, E) as
+        float32, or an empty tensor without out_flag.
     """
     name = "npu_moe_gating_top_k"
     refuse(name, renorm=renorm or None)
@@ -84,9 +98,15 @@ def npu_moe_init_routing(
 ) -> Tensors3:
     """The tokens x (T, H), each for each of its experts, ordered by expert.
 
-    row_idx and expert_idx (T, K) int32: npu_moe_gating_top_k_softmax's rows and experts. Returns the rows of the
-    first min(active_num, T) * K choices, where each row went, int32 (T * K,) in row_idx's numbering, and the sorted
-    experts, int32 (T * K,). Source: op-plugin test_npu_moe_init_routing.py.
+    Source: op-plugin test_npu_moe_init_routing.py.
+
+    Args:
+        row_idx: (T, K) int32, rows from npu_moe_gating_top_k_softmax.
+        expert_idx: (T, K) int32, experts from npu_moe_gating_top_k_softmax.
+
+    Returns:
+        The rows of the first min(active_num, T) * K choices; where each row went, int32 (T * K,) in row_idx's
+        numbering; the sorted experts, int32 (T * K,).
     """
     count, choices = expert_idx.shape
     experts, order = expert_idx.flatten().sort(stable=True)
@@ -122,9 +142,14 @@ def npu_moe_finalize_routing(
 ) -> torch.Tensor:
     """skip1 + skip2 + the sum over a token's choices of scale * (row + the expert's bias): (T, H).
 
-    expanded_permuted_rows (T * K, H); scales (T, K), without them K is 1; expanded_src_to_dst_row (T * K,) is
-    npu_moe_init_routing's second result (-1: no row); export_for_source_row (T, K) the experts, for bias (E, H).
     Not supported: drop_pad_mode. Source: op-plugin docs; caller vllm_ascend/ops/fused_moe.py@v0.9.1rc2.
+
+    Args:
+        expanded_permuted_rows: (T * K, H).
+        bias: (E, H).
+        scales: (T, K); None for K = 1.
+        expanded_src_to_dst_row: (T * K,), the second result of npu_moe_init_routing; -1 for no row.
+        export_for_source_row: (T, K), the experts; needed with bias.
     """
     refuse("npu_moe_finalize_routing", drop_pad_mode=drop_pad_mode or None)
     choices = 1 if scales is None else scales.shape[1]

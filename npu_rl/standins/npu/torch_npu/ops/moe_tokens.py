@@ -1,4 +1,4 @@
-"""Ordering tokens by expert and back, for training."""
+"""Ordering of tokens by expert and back, in training."""
 
 # ruff: noqa: ARG001  the signatures are torch_npu's
 
@@ -21,9 +21,12 @@ def npu_moe_token_permute(
 ) -> Tensors2:
     """Tokens (T, H), each as often as it has experts in indices (T, K) or (T,), ordered by expert.
 
-    Returns the tokens, at most num_out_tokens of them (0 or None: all; below 0: all but these), and where each
-    (token, choice) went: int32 (T * K,), not cut. Not supported: padded_mode. Differentiable in tokens.
+    Differentiable in tokens. Not supported: padded_mode.
     Source: mindspeed/ops/csrc/cann/npu_moe_token_permute.cpp@7ff818c.
+
+    Returns:
+        The tokens, at most num_out_tokens of them (0 or None: all; below 0: all but these), and where each (token,
+        choice) went, int32 (T * K,), which is not cut.
     """
     refuse("npu_moe_token_permute", padded_mode=padded_mode)
     choices = 1 if indices.dim() == 1 else indices.shape[1]
@@ -43,8 +46,8 @@ def npu_moe_token_unpermute(
 ) -> torch.Tensor:
     """Tokens in their first order, the choices of each summed with weights probs (T, K).
 
-    sorted_indices is npu_moe_token_permute's; choices that it sends past the last token count as zero.
-    Not supported: padded_mode. Differentiable in permuted_tokens and probs.
+    sorted_indices is npu_moe_token_permute's; choices that it sends past the last token count as zero. Differentiable
+    in permuted_tokens and probs. Not supported: padded_mode.
     Source: mindspeed/ops/csrc/cann/npu_moe_token_unpermute.cpp@7ff818c.
     """
     refuse("npu_moe_token_unpermute", padded_mode=padded_mode)
@@ -58,7 +61,7 @@ def npu_moe_token_unpermute(
 
 
 def _chosen(routing_map: torch.Tensor) -> torch.Tensor:
-    """routing_map (T, E) as bool with experts first."""
+    """Return routing_map (T, E) as bool with experts first."""
     return routing_map.bool().T.contiguous()
 
 
@@ -73,11 +76,14 @@ def npu_moe_token_permute_with_routing_map(
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
     """Tokens (T, H) ordered by expert, for routing_map (T, E): bool or int8, 1 where an expert is chosen.
 
-    Without drop_and_pad every token must have num_out_tokens / T experts; the third result says where each
-    (token, expert) went, int32. With it, each expert gets num_out_tokens / E tokens, those that chose it first, and
-    the third result is the tokens' numbers. The second result is probs (T, E) in the same order, or None.
+    Without drop_and_pad every token has to have num_out_tokens / T experts. With it, each expert gets num_out_tokens /
+    E tokens, those that chose it first. Differentiable in tokens and probs.
     Source: op-plugin test_npu_moe_token_permute_with_routing_map.py; caller
-    mindspeed/te/pytorch/permutation.py@7ff818c. Differentiable in tokens and probs.
+    mindspeed/te/pytorch/permutation.py@7ff818c.
+
+    Returns:
+        The tokens; probs (T, E) in the same order, or None; where each (token, expert) went, int32, or with
+        drop_and_pad the numbers of the tokens.
     """
     count, experts = routing_map.shape
     wanted = tokens.shape[0] if num_out_tokens is None else num_out_tokens
@@ -107,9 +113,9 @@ def npu_moe_token_permute_with_routing_map_grad(
     tokens_num: int,
     drop_and_pad: bool,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """The gradients of npu_moe_token_permute_with_routing_map: of tokens (T, H) and, given probs_grad, of probs (T, E).
+    """Gradients of tokens (T, H) and, given probs_grad, of probs (T, E).
 
-    Source: caller mindspeed/te/pytorch/permutation.py@7ff818c.
+    The op is npu_moe_token_permute_with_routing_map. Source: caller mindspeed/te/pytorch/permutation.py@7ff818c.
     """
     gradient, index = wide(permuted_token_out_grad), sorted_indices.long()
     if drop_and_pad:
@@ -139,10 +145,12 @@ def _npu_moe_token_unpermute_with_routing_map(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """Tokens in their first order, restore_shape (T, H), each the sum over its experts, with weights probs (T, E).
 
-    sorted_indices is the third result of npu_moe_token_permute_with_routing_map. Also returns, with drop_and_pad,
-    the order of the permuted tokens by token number and those numbers (else sorted_indices twice: an NPU returns
-    nothing of meaning there), and the weights that were used. Source: op-plugin
-    test_npu_moe_token_unpermute_with_routing_map.py. Differentiable in permuted_tokens and probs.
+    sorted_indices is the third result of npu_moe_token_permute_with_routing_map. Differentiable in permuted_tokens and
+    probs. Source: op-plugin test_npu_moe_token_unpermute_with_routing_map.py.
+
+    Returns:
+        The tokens; with drop_and_pad the order of the permuted tokens by token number and those numbers, else
+        sorted_indices twice (an NPU returns nothing meaningful there); the weights that were used.
     """
     rows = wide(permuted_tokens)
     if drop_and_pad:
@@ -171,7 +179,10 @@ def npu_moe_token_unpermute_with_routing_map(
     routing_map: torch.Tensor | None = None,
     drop_and_pad: bool = False,
 ) -> torch.Tensor:
-    """The first result of _npu_moe_token_unpermute_with_routing_map."""
+    """Tokens in their first order, each the sum over its experts.
+
+    Arguments are those of _npu_moe_token_unpermute_with_routing_map, whose first result this is.
+    """
     whole = inspect.unwrap(_npu_moe_token_unpermute_with_routing_map)(
         permuted_tokens,
         sorted_indices,
@@ -195,10 +206,11 @@ def npu_moe_token_unpermute_with_routing_map_grad(
     drop_and_pad: bool,
     restore_shape: Sequence[int],
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """The gradients of _npu_moe_token_unpermute_with_routing_map: of permuted_tokens and, given probs, of probs.
+    """Gradients of permuted_tokens and, given probs, of probs.
 
-    out_index and permuted_token_id are its second and third results with drop_and_pad, else sorted_indices both.
-    Source: caller mindspeed/te/pytorch/permutation.py@7ff818c.
+    The op is _npu_moe_token_unpermute_with_routing_map; out_index and permuted_token_id are its second and third
+    results with drop_and_pad, else both are sorted_indices. Source: caller
+    mindspeed/te/pytorch/permutation.py@7ff818c.
     """
     upstream = wide(unpermuted_tokens_grad)
     places = out_index.long()

@@ -13,9 +13,14 @@ def npu_rms_norm(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """RMS norm over the last dimensions, those of `gamma`.
 
-    self (..., *gamma.shape), any float type; gamma like torch_npu's: self's type or float32. Returns y of self's
-    shape and type, and 1/rms as float32 of self's shape with gamma's dimensions 1.
-    Source: op-plugin test_npu_rms_norm.py. Differentiable in self and gamma.
+    Differentiable in self and gamma. Source: op-plugin test_npu_rms_norm.py.
+
+    Args:
+        self: (..., *gamma.shape), any float type.
+        gamma: In self's type or float32, as torch_npu's.
+
+    Returns:
+        The norm with self's shape and type, and 1/rms as float32 with self's shape, gamma's dimensions being 1.
     """
     dims = tuple(range(-gamma.dim(), 0))
     x = wide(self)
@@ -29,9 +34,11 @@ def npu_add_rms_norm(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The RMS norm of x1 + x2 over the last dimensions, those of `gamma`.
 
-    x1, x2 (..., *gamma.shape) of one type. Returns y, 1/rms (float32) and the sum, which is the next residual.
-    The sum is rounded to x1's type before it is returned, not before it is normed.
-    Source: op-plugin test_npu_add_rms_norm.py; caller vllm_ascend/ops/layernorm.py@v0.9.1rc2.
+    x1 and x2 are (..., *gamma.shape) of one type. The sum is rounded to x1's type before it is returned, but not
+    before it is normed. Source: op-plugin test_npu_add_rms_norm.py; caller vllm_ascend/ops/layernorm.py@v0.9.1rc2.
+
+    Returns:
+        The norm, 1/rms (float32), and the sum, which is the next residual.
     """
     dims = tuple(range(-gamma.dim(), 0))
     x = wide(x1) + wide(x2)

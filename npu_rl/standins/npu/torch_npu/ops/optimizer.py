@@ -27,9 +27,12 @@ def npu_apply_adam_w(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """One AdamW step on out = (parameter, first moment, second moment), **in place**, which are also returned.
 
-    beta1_power and beta2_power are the powers of the betas at the step before: beta ** (step - 1). Scalars are
-    numbers or tensors of one. With amsgrad, max_grad_norm is the largest second moment so far; it is read only.
     Source: op-plugin test_npu_apply_adam_w.py; caller mindspeed/optimizer/adamw.py@dc83a03.
+
+    Args:
+        beta1_power: beta1 ** (step - 1); scalars are numbers or tensors with one entry.
+        beta2_power: beta2 ** (step - 1).
+        max_grad_norm: With amsgrad, the largest second moment so far; it is only read.
     """
     if amsgrad and max_grad_norm is None:
         raise ValueError("torch_npu.npu_apply_adam_w: amsgrad needs max_grad_norm")

@@ -1,4 +1,4 @@
-"""Attention over a paged cache, for inference. Results are written to `out`."""
+"""Attention over a paged cache, for inference; results are written to `out`."""
 
 # ruff: noqa: ARG001  the signatures are torch_npu's
 
@@ -22,8 +22,14 @@ def _npu_reshape_and_cache(
 ) -> None:
     """Write each token's key and value to its slot, **in place**.
 
-    key, value (T, N, D); caches (blocks, block size, N, D); slot_indices (T,): block * block size + place, a
-    negative one is left out. Not supported: caches in the NZ format. Source: op-plugin test_atb_reshape_and_cache.py.
+    Not supported: caches in the NZ format. Source: op-plugin test_atb_reshape_and_cache.py.
+
+    Args:
+        key: (T, N, D).
+        value: (T, N, D).
+        key_cache: (blocks, block size, N, D).
+        value_cache: (blocks, block size, N, D).
+        slot_indices: (T,), block * block size + offset; tokens with a negative one are left out.
     """
     kept = slot_indices >= 0
     for cache, new in ((key_cache, key), (value_cache, value)):
@@ -49,11 +55,19 @@ def _npu_flash_attention(
     num_kv_heads: int,
     out: torch.Tensor,
 ) -> None:
-    """Attention of whole sequences, one after the other: query (T, N, D), key and value (T, Nk, D), out (T, N, Dv).
+    """Attention of whole sequences, one after the other.
 
-    seq_len (B,): the sequences' lengths. mask (.., S, S): keys where it isn't 0 are not seen, whichever value
-    stands there (vllm_ascend/attention/attention_mask.py@v0.9.1rc2 writes 1, -inf or -10000 by type); a mask with more
-    than one such value is refused. Source: op-plugin test_atb_flash_attention.py.
+    Source: op-plugin test_atb_flash_attention.py.
+
+    Args:
+        query: (T, N, D).
+        key: (T, Nk, D).
+        value: (T, Nk, D).
+        mask: (.., S, S); keys whose entry is not 0 are not seen, whatever the value is
+            (vllm_ascend/attention/attention_mask.py@v0.9.1rc2 writes 1, -inf or -10000, depending on the type). A mask
+            with more than one such value is refused.
+        seq_len: (B,), lengths of the sequences.
+        out: (T, N, Dv), the result.
     """
     hide = _hidden("_npu_flash_attention", mask)
     lengths = [int(length) for length in seq_len]
@@ -83,7 +97,7 @@ def _hidden(name: str, mask: torch.Tensor) -> torch.Tensor:
 def _attend(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, hide: torch.Tensor | None
 ) -> torch.Tensor:
-    """q (Sq, N, D), k (Sk, Nk, D), v (Sk, Nk, Dv) to (Sq, N, Dv), in the wide type."""
+    """Return attention of q (Sq, N, D), k (Sk, Nk, D) and v (Sk, Nk, Dv) as (Sq, N, Dv), in the wide type."""
     shared = q.shape[1] // k.shape[1]
     keys, values = (wide(x).repeat_interleave(shared, 1).transpose(0, 1) for x in (k, v))
     scores = wide(q).transpose(0, 1) @ keys.transpose(-1, -2) * scale
@@ -105,10 +119,17 @@ def _npu_paged_attention(
     out: torch.Tensor,
     workspace: Any = None,
 ) -> None:
-    """One new token of each sequence over the sequence's cache: query (B, N, D), out (B, N, Dv).
+    """Attention of one new token of each sequence over the sequence's cache.
 
-    Caches (blocks, block size, Nk, D); block_table (B, blocks of a sequence); context_lens (B,): tokens in the
-    cache, the new one included. Source: op-plugin test_atb_paged_attention.py.
+    Source: op-plugin test_atb_paged_attention.py.
+
+    Args:
+        query: (B, N, D).
+        key_cache: (blocks, block size, Nk, D).
+        value_cache: (blocks, block size, Nk, D).
+        block_table: (B, blocks of a sequence).
+        context_lens: (B,), tokens in the cache, including the new one.
+        out: (B, N, Dv), the result.
     """
     _decode(
         query, key_cache, value_cache, num_kv_heads, num_heads, scale_value, block_table, context_lens, out
@@ -128,9 +149,9 @@ def _npu_paged_attention_mla(
     out: torch.Tensor,
     workspace: Any = None,
 ) -> None:
-    """As _npu_paged_attention, with the first mla_vheadsize entries of the cached keys as values.
+    """Paged attention whose values are the first mla_vheadsize entries of the cached keys.
 
-    Source: op-plugin test_atb_paged_attention_mla.py.
+    Other arguments are those of _npu_paged_attention. Source: op-plugin test_atb_paged_attention_mla.py.
     """
     values = key_cache[..., :mla_vheadsize]
     _decode(query, key_cache, values, num_kv_heads, num_heads, scale_value, block_table, context_lens, out)

@@ -10,24 +10,24 @@ from ..registry import op, wide
 
 
 def rotate_half(x: torch.Tensor) -> torch.Tensor:
-    """(-second half, first half) of the last dimension."""
+    """Return (-second half, first half) of the last dimension."""
     first, second = x.chunk(2, -1)
     return torch.cat((-second, first), -1)
 
 
 def rotate_pairs(x: torch.Tensor) -> torch.Tensor:
-    """(-x1, x0, -x3, x2, ...) along the last dimension."""
+    """Return (-x1, x0, -x3, x2, ...) along the last dimension."""
     return torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, by_pairs: bool) -> torch.Tensor:
-    """x * cos + rotated(x) * sin, in the wide type and rounded to x's."""
+    """Return x * cos + rotated(x) * sin, computed in the wide type and rounded to x's."""
     turned = rotate_pairs(wide(x)) if by_pairs else rotate_half(wide(x))
     return (wide(x) * wide(cos) + turned * wide(sin)).to(x.dtype)
 
 
 def pairs_to_halves(x: torch.Tensor) -> torch.Tensor:
-    """(x0, x2, ..., x1, x3, ...): DeepSeek's checkpoints keep rotary pairs side by side."""
+    """Return (x0, x2, ..., x1, x3, ...); DeepSeek's checkpoints keep rotary pairs side by side."""
     return torch.cat((x[..., ::2], x[..., 1::2]), -1)
 
 
@@ -41,8 +41,12 @@ def npu_rotary_mul(
 ) -> torch.Tensor:
     """Rotary embedding with cosines r1 and sines r2, which broadcast to `self` (4 dimensions, D even).
 
-    rotary_mode "half" pairs entry i with i + D/2, "interleave" neighbours. Not supported: rotate (a matrix).
-    Source: op-plugin test_npu_rotary_mul.py. Differentiable.
+    Differentiable. Not supported: rotate (a matrix). Source: op-plugin test_npu_rotary_mul.py.
+
+    Args:
+        r1: Cosines, which broadcast to self.
+        r2: Sines, which broadcast to self.
+        rotary_mode: "half" pairs entry i with i + D/2, "interleave" pairs neighbours.
     """
     refuse("npu_rotary_mul", rotate=rotate)
     if rotary_mode not in ("half", "interleave"):
@@ -56,8 +60,8 @@ def npu_rotary_position_embedding(
 ) -> torch.Tensor:
     """Rotary embedding; mode 0 pairs entry i with i + D/2, mode 1 neighbours.
 
-    x, cos, sin have 4 dimensions, cos and sin broadcast to x and are alike, D is even: checked, as the NPU does.
-    Source: mindspeed/ops/csrc/cann/npu_rotary_position_embedding.cpp@7ff818c. Differentiable.
+    Differentiable. x, cos and sin have 4 dimensions, cos and sin broadcast to x and have one shape, and D is even,
+    which is checked as on the NPU. Source: mindspeed/ops/csrc/cann/npu_rotary_position_embedding.cpp@7ff818c.
     """
     if mode not in (0, 1):
         raise UnsupportedArgument("torch_npu.npu_rotary_position_embedding", "mode", mode)
@@ -82,7 +86,7 @@ def _rotary(name: str, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, by
 def npu_interleave_rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     """Rotary embedding of pairs kept side by side; the result has its halves apart.
 
-    x (B, N, S, D); cos, sin (B, 1, S or 1, D). The NPU wants D = 64, here any even D.
+    x is (B, N, S, D), cos and sin are (B, 1, S or 1, D). The NPU requires D = 64; here any even D is possible.
     Source: op-plugin docs; caller vllm_ascend/attention/mla_v1.py@v0.9.1rc2.
     """
     return rotate(pairs_to_halves(x), cos, sin, by_pairs=False)
@@ -99,9 +103,9 @@ def npu_apply_rotary_pos_emb(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Rotary embedding of query and key **in place**, which are also returned.
 
-    query (B, S, N, D), key (B, S, Nk, D), cos and sin (B, S, 1, D). Only layout BSND and rotary_mode "half".
-    Source: op-plugin test_npu_apply_rotary_pos_emb.py; caller vllm_ascend/ops/rotary_embedding.py@v0.9.1rc2,
-    which drops what is returned.
+    query is (B, S, N, D), key (B, S, Nk, D), cos and sin (B, S, 1, D). Only layout BSND and rotary_mode "half" are
+    supported. Source: op-plugin test_npu_apply_rotary_pos_emb.py; caller
+    vllm_ascend/ops/rotary_embedding.py@v0.9.1rc2, which ignores the returned tensors.
     """
     if layout != "BSND":
         raise UnsupportedArgument("torch_npu.npu_apply_rotary_pos_emb", "layout", layout)
@@ -121,10 +125,14 @@ def _npu_rotary_embedding(
     cos_sin_cache: torch.Tensor,
     is_neox: bool,
 ) -> None:
-    """vLLM's rotary embedding of query (T, N * head_size) and key (T, Nk * head_size), **in place**.
+    """Rotary embedding of vLLM, of query (T, N * head_size) and key (T, Nk * head_size), **in place**.
 
-    positions (T,); cos_sin_cache (positions, R): R/2 cosines, then R/2 sines, for the first R of each head's
-    entries. is_neox pairs entry i with i + R/2, else neighbours. Source: op-plugin test_atb_rope.py.
+    Source: op-plugin test_atb_rope.py.
+
+    Args:
+        positions: (T,).
+        cos_sin_cache: (positions, R): R/2 cosines, then R/2 sines, for the first R entries of each head.
+        is_neox: Whether entry i is paired with i + R/2; else neighbours are paired.
     """
     cos, sin = cos_sin_cache[positions.flatten().long()].unsqueeze(1).chunk(2, -1)
     rotated = 2 * cos.shape[-1]

@@ -1,4 +1,4 @@
-"""Multi-head latent attention: norm, rotary embedding and cache in one."""
+"""Norm, rotary embedding and cache of multi-head latent attention in one op."""
 
 from __future__ import annotations
 
@@ -31,12 +31,22 @@ def npu_kv_rmsnorm_rope_cache(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
     """Norm the first len(gamma) entries of kv, embed the rest by position, and write both to paged caches.
 
-    kv (B, 1, S, C + R), gamma (C,), cos and sin (B, 1, S, R), index (B * S,): the slot of each token, or -1;
-    k_cache (blocks, block size, 1, R) and ckv_cache (blocks, block size, 1, C) are written **in place**. Rotary
-    pairs lie side by side in kv and apart in the cache. Returns both caches and, with is_output_kv, the embedded
-    keys (B, 1, S, R) and the normed latents (B, 1, S, C). The NPU wants C = 512 and R = 64, here any.
-    Supported: cache_mode "PA" and "PA_BNSD". Not: quantised caches, `v`, "Norm" and the NZ and BLK modes.
+    Rotary pairs are side by side in kv and apart in the cache. The NPU requires C = 512 and R = 64; here any size is
+    possible. Supported are cache_mode "PA" and "PA_BNSD", not quantised caches, `v`, "Norm" and the NZ and BLK modes.
     Source: op-plugin test_npu_kv_rms_norm_rope_cache.py; caller vllm_ascend/attention/mla_v1.py@v0.9.1rc2.
+
+    Args:
+        kv: (B, 1, S, C + R).
+        gamma: (C,).
+        cos: (B, 1, S, R).
+        sin: (B, 1, S, R).
+        index: (B * S,), the slot of each token, or -1.
+        k_cache: (blocks, block size, 1, R), written **in place**.
+        ckv_cache: (blocks, block size, 1, C), written **in place**.
+        is_output_kv: Whether to return keys and latents.
+
+    Returns:
+        Both caches and, with is_output_kv, the keys (B, 1, S, R) and the normed latents (B, 1, S, C), else None twice.
     """
     name = "npu_kv_rmsnorm_rope_cache"
     refuse(name, k_rope_scale=k_rope_scale, c_kv_scale=c_kv_scale, k_rope_offset=k_rope_offset)

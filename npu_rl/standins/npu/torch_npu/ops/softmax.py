@@ -15,9 +15,13 @@ def npu_scaled_masked_softmax(
 ) -> torch.Tensor:
     """Softmax over the last dimension of scale * x, with -10000 where `mask` is True.
 
-    x (..., Sq, Sk); mask is bool and broadcasts to x. With fixed_triu_mask the mask is the upper triangle above
-    the diagonal and `mask` is not read. The NPU wants Sq and Sk to be multiples of 32 up to 4096: not checked.
-    Source: op-plugin docs; caller mindspeed/core/fusions/fused_softmax.py@7ff818c. Differentiable in x.
+    Differentiable in x. The NPU requires Sq and Sk to be multiples of 32 up to 4096, which is not checked.
+    Source: op-plugin docs; caller mindspeed/core/fusions/fused_softmax.py@7ff818c.
+
+    Args:
+        x: (..., Sq, Sk).
+        mask: Bool, broadcasting to x.
+        fixed_triu_mask: Whether the mask is the upper triangle above the diagonal, and `mask` is not read.
     """
     if fixed_triu_mask:
         mask = torch.ones(x.shape[-2:], dtype=torch.bool).triu(1)

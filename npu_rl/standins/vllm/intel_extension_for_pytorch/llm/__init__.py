@@ -1,4 +1,4 @@
-"""See the package's text."""
+"""The subpackage with the module that vLLM imports."""
 
 from __future__ import annotations
 

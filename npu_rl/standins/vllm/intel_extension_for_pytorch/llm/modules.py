@@ -1,4 +1,4 @@
-"""See the package's text."""
+"""The module from which vLLM imports PagedAttention."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from npu_rl_standins_vllm.missing import COMPILED
 
 
 class PagedAttention:
-    """Attention over a paged KV cache; see npu_rl_standins_vllm/paged.py."""
+    """Attention over a paged KV cache (npu_rl_standins_vllm/paged.py)."""
 
     reshape_and_cache = staticmethod(paged.reshape_and_cache)
     flash_attn_varlen_func = staticmethod(paged.flash_attn_varlen_func)

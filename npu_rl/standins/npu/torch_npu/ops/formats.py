@@ -1,4 +1,4 @@
-"""Formats and shapes. A CPU tensor has one format, so casts between formats change nothing."""
+"""Formats and shapes of tensors; a CPU tensor has one format, so casts between formats change nothing."""
 
 # ruff: noqa: ARG001  the signatures are torch_npu's
 
