@@ -2,22 +2,19 @@
 
     python -m npu_rl_driver MODULE [argument ...]
 
-NPU_RL_RAY has the keyword arguments of `ray.init` as JSON. verl calls ray.init only if nobody has, and would then use
-whatever address, folder and resources it finds. NPU_RL_NODES says, also as JSON, what is sent to every node with the
-run and is compared there (npu_rl_nodes.py).
+NPU_RL_RAY has the keyword arguments of `ray.init` as JSON. NPU_RL_NODES says, also as JSON, what is sent to every node
+with the run and is compared there (npu_rl_nodes.py).
 """
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import json
 import os
 import runpy
 import sys
-from typing import Any
 
 import npu_rl_nodes
+import npu_rl_start_ray
 
 _HOST_ERROR = 3  # npu-rl's exit status for an unsuitable host
 
@@ -27,51 +24,13 @@ def main() -> None:
     module, *arguments = sys.argv[1:]
     run = json.loads(os.environ["NPU_RL_NODES"])
     try:
-        connect(json.loads(os.environ["NPU_RL_RAY"]), run)
+        npu_rl_start_ray.start_ray(json.loads(os.environ["NPU_RL_RAY"]), run)
     except npu_rl_nodes.Refused as refused:
         npu_rl_nodes.record_refusal(run, refused)
         print("\n".join(f"npu-rl: {text}" for text in refused.details.values()), file=sys.stderr, flush=True)
         sys.exit(_HOST_ERROR)
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
-
-
-def connect(options: dict[str, Any], run: dict[str, Any]) -> None:
-    """Call `ray.init` with the run's environment over the trainer's, and compare every node with the driver."""
-    print("npu-rl: starting Ray", flush=True)
-    import ray
-
-    # Ray's log thread imports it with its first line. At the same time as the trainer's imports it was incomplete:
-    # "cannot import name 'AutoscalerSummary'" (ray/_private/worker.py, filter_autoscaler_events, at 2.42.1).
-    with contextlib.suppress(ModuleNotFoundError):
-        importlib.import_module("ray.autoscaler.v2.utils")
-
-    values = npu_rl_nodes.run_variables(run, os.environ)
-    trainer_env, run_env = _trainer_runtime_env(), npu_rl_nodes.runtime_env(run, values)
-    runtime_env = {
-        **trainer_env,
-        **run_env,
-        "env_vars": {**trainer_env.get("env_vars", {}), **run_env["env_vars"]},
-    }
-    if options["address"] != "local":
-        npu_rl_nodes.require_sendable(values)
-        npu_rl_nodes.require_head(options["address"])
-    ray.init(**options, runtime_env=runtime_env, log_to_driver=True)
-    print("npu-rl: comparing the nodes", flush=True)
-    npu_rl_nodes.compare(run, values)
-    print("npu-rl: Ray is up", flush=True)
-
-
-def _trainer_runtime_env() -> dict[str, Any]:
-    """Return what verl's main_ppo passes to ray.init (verl/trainer/constants_ppo.py at 0.5.0); {} for older trees."""
-    try:
-        from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
-    except ModuleNotFoundError as error:
-        if not (error.name or "").startswith("verl"):
-            raise
-        return {}
-    environment: dict[str, Any] = get_ppo_ray_runtime_env()
-    return environment
 
 
 if __name__ == "__main__":

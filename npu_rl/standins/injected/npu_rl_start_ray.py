@@ -1,0 +1,51 @@
+"""Ray for a run: started here, or the cluster's joined, with every node compared with the driver.
+
+verl calls `ray.init` only if nobody has, and would then use whatever address, folder and resources it finds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+from typing import Any
+
+import npu_rl_nodes
+
+
+def start_ray(options: dict[str, Any], run: dict[str, Any]) -> None:
+    """Call `ray.init` with the run's environment over the trainer's, and compare every node with the driver."""
+    print("npu-rl: starting Ray", flush=True)
+    import ray
+
+    # Ray's log thread imports it with its first line. At the same time as the trainer's imports it was incomplete:
+    # "cannot import name 'AutoscalerSummary'" (ray/_private/worker.py, filter_autoscaler_events, at 2.42.1).
+    with contextlib.suppress(ModuleNotFoundError):
+        importlib.import_module("ray.autoscaler.v2.utils")
+
+    values = npu_rl_nodes.run_variables(run, os.environ)
+    trainer_env, run_env = _trainer_runtime_env(), npu_rl_nodes.runtime_env(run, values)
+    runtime_env = {
+        **trainer_env,
+        **run_env,
+        "env_vars": {**trainer_env.get("env_vars", {}), **run_env["env_vars"]},
+    }
+    if options["address"] != "local":
+        npu_rl_nodes.require_sendable(values)
+        npu_rl_nodes.require_head(options["address"])
+    ray.init(**options, runtime_env=runtime_env, log_to_driver=True)
+    print("npu-rl: comparing the nodes", flush=True)
+    npu_rl_nodes.compare(run, values)
+    print("npu-rl: Ray is up", flush=True)
+
+
+def _trainer_runtime_env() -> dict[str, Any]:
+    """Return what verl's main_ppo passes to ray.init (verl/trainer/constants_ppo.py at 0.5.0); {} for older trees."""
+    try:
+        from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("verl"):
+            raise
+        return {}
+    environment: dict[str, Any] = get_ppo_ray_runtime_env()
+    return environment
