@@ -82,7 +82,7 @@ def _demand_environment(manifest: str) -> None:
             f"The environment of {loaded.manifest.name} has {len(wrong)} invalid value{'s' * (len(wrong) > 1)}",
             where=loaded.where("env"),
             why="\n".join(wrong),
-            hint="correct these lines and run the command again",
+            hint="Correct these lines and run the command again.",
         )
     for line in notes:
         tell(f"note: {line}")

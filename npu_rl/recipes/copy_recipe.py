@@ -69,12 +69,12 @@ def _place(target: Path | None, name: str) -> Path:
     if path.exists() or path.is_symlink():
         _refuse(path)
     if not path.parent.is_dir():
-        raise UsageError(f"There is no folder {path.parent}", hint=f"make it first: mkdir -p {path.parent}")
+        raise UsageError(f"There is no folder {path.parent}", hint=f"Make it first: mkdir -p {path.parent}")
     return path
 
 
 def _refuse(path: Path) -> None:
-    raise UsageError(f"{path} is there already", hint="name another file, or move that one away")
+    raise UsageError(f"{path} is there already", hint="Name another file, or move that one away.")
 
 
 def _write_new(path: Path, raw: bytes) -> bool:

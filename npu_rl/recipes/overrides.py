@@ -55,7 +55,7 @@ _TRAINER_KEYS_BY_SECTION: Mapping[str, tuple[str, ...]] = {
 _SHARED_SECTIONS = tuple(_TRAINER_KEYS_BY_SECTION)
 # By difflib's measure; optimiser and optimizer have 0.89, reward and reward_model 0.67.
 _SECTION_SIMILARITY = 0.8
-_SYNTAX_HINT = "write key=value, such as optimizer.lr=1e-6; key=null removes the key"
+_SYNTAX_HINT = "Write key=value, such as optimizer.lr=1e-6; key=null removes the key."
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def rehearse(prepared: Prepared, level: str, screen: Screen, notify: Notify) -> 
     if level not in (*LEVELS, "all"):
         raise UsageError(
             f"There is no rehearsal level {level!r}{did_you_mean(level, [*LEVELS, 'all'])}",
-            hint=f"levels: {', '.join(LEVELS)}, or all",
+            hint=f"Levels: {', '.join(LEVELS)}, or all",
         )
     wanted = _all_levels(prepared) if level == "all" else (level,)
     backend = "Megatron-core with MindSpeed" if prepared.recipe.megatron else "FSDP"

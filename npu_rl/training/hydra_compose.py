@@ -60,7 +60,7 @@ def compose(
         raise HostError(
             f"The training interpreter has no {result['missing']}",
             where=python,
-            hint="name an interpreter that has the manifest's requirements: --python PATH",
+            hint="Name an interpreter that has the manifest's requirements: --python PATH",
         )
     if "refused" in result:
         _raise_refusal(result["refused"], result["message"], overrides, folder / config)

@@ -298,7 +298,7 @@ class RefusedRecipe(RecipeError):
             f"{recipe.name} can't be run as it is: {count}",
             where=errors[0].where,
             why="\n".join(_finding_line(found, refusing) for found in findings),
-            hint="correct these lines and run the command again",
+            hint="Correct these lines and run the command again.",
         )
         self.findings = tuple(findings)
 
