@@ -218,7 +218,7 @@ def _items(value: object) -> list[Any]:
 
 
 class Host(Strict):
-    """What the machine should have; a doctor compares, nothing is installed."""
+    """What the machine should have. npu-rl installs nothing of it."""
 
     cann: f.Text | None = Field(default=None, description="CANN toolkit.")
     driver: f.Text | None = Field(default=None, description="NPU or GPU driver.")
