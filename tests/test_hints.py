@@ -106,7 +106,7 @@ def _said_commands() -> list[tuple[str, str]]:
     """`npu-rl COMMAND ...` as messages write it, up to the end of the words that can be a command line."""
     word = r"(?:--?[a-z][a-z-]*(?:[= ](?!-)[A-Z'/.][^\s,;:`]*)?|[A-Z][A-Z.]*|NAME|[a-z]+(?![\w.']))"
     pattern = re.compile(
-        r"npu-rl ((?:train|setup|verify|plan|recipes|manifests|patches|status|diff|list|lock|store|schema)"
+        r"npu-rl ((?:train|setup|verify|plan|summary|recipes|manifests|patches|status|diff|list|lock|store|schema)"
         rf"(?: {word})*)"
     )
     return [(where, match[1]) for where, text in TEXTS for match in pattern.finditer(text)]
@@ -124,14 +124,14 @@ def test_the_commands_and_options_that_messages_name_exist() -> None:
         options = {
             name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)
         }
-        given = {word.partition("=")[0] for word in words if word.startswith("--")}
+        given = {word.partition("=")[0] for word in words if word.startswith("-")}
         assert given <= {*options, "--help"}, f"{where}: npu-rl {line}"
-        needed = {
+        lacking = [
             parameter.opts[0]
             for parameter in command.params
-            if parameter.required and "-" in parameter.opts[0]
-        }
-        assert not given or needed <= given, f"{where}: npu-rl {line} lacks {needed - given}"
+            if parameter.required and "-" in parameter.opts[0] and not given & {*parameter.opts}
+        ]
+        assert not given or not lacking, f"{where}: npu-rl {line} lacks {lacking}"
 
 
 def test_a_command_that_is_told_to_be_run_is_whole() -> None:

@@ -80,7 +80,7 @@ def forget_how(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("looked into the code again")
 
     monkeypatch.setattr(hydra_config, "compose_files", unable)
-    monkeypatch.setattr(EnvironmentReads, "of", unable)
+    monkeypatch.setattr(EnvironmentReads, "reads_of", unable)
 
 
 def test_the_configuration_is_composed_once(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
