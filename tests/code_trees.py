@@ -218,6 +218,14 @@ VERL: dict[str, str] = {
     "verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py": "LLM(dtype=config.dtype, **engine_kwargs)\n",
     "verl/models/mcore/config_converter.py": '"the following keys will be removed"\n',
 }
+# A trainer whose configuration lies beside it, on top of verl's (recipe/dapo of verl 796871d7).
+DAPO: dict[str, str] = {
+    "recipe/dapo/main_dapo.py": MODULE.replace("ppo_trainer", "dapo_trainer"),
+    "recipe/dapo/config/dapo_trainer.yaml": (
+        "hydra:\n  searchpath:\n    - file://verl/trainer/config\n\ndefaults:\n  - ppo_trainer\n  - _self_\n\n"
+        "data:\n  gen_batch_size: ${data.train_batch_size}\n"
+    ),
+}
 LIBRARIES: dict[str, str] = {
     "megatron/core/parallel.py": "class ModelParallelConfig:\n    tensor_model_parallel_size: int = 1\n",
     "megatron/core/transformer/transformer_config.py": CORE,

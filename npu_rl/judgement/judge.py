@@ -65,6 +65,7 @@ class Judgement:
         plan_findings: Findings on layout, batches and memory; a rehearsal scales these sizes down.
         plan: The plan, including the rules that hold.
         known: Keys of the trainer's configuration files; empty without a workspace.
+        search_path: `hydra.searchpath` of the trainer's configuration.
         overruled: Reason by rule id, for broken rules that the recipe overrules.
         unchecked: Sections of the trainer's configuration whose keys can't be checked, and why.
     """
@@ -75,6 +76,7 @@ class Judgement:
     known: frozenset[str]
     overruled: Mapping[str, str] = field(default_factory=dict)
     unchecked: Mapping[str, str] = field(default_factory=dict)
+    search_path: tuple[str, ...] = ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -151,6 +153,7 @@ def _judge(
         frozenset(config.entries) if config else frozenset(),
         exceptions.reasons,
         trainer.unchecked if isinstance(trainer, KeyResolver) else {},
+        config.search_path if config else (),
     )
 
 

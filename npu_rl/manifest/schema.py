@@ -223,10 +223,12 @@ class Host(Strict):
     cann: f.Text | None = Field(default=None, description="CANN toolkit.")
     driver: f.Text | None = Field(default=None, description="NPU or GPU driver.")
     firmware: f.Text | None = Field(default=None, description="NPU firmware.")
+    kernels: f.Text | None = Field(default=None, description="CANN kernels (operator package).")
     nnal: f.Text | None = Field(default=None, description="NNAL (ATB).")
     python: f.Text | None = Field(default=None, description="Python, as a range such as >=3.10,<3.12.")
     torch: f.Text | None = Field(default=None, description="torch.")
     torch_npu: f.Text | None = Field(default=None, description="torch_npu.")
+    apex: f.Text | None = Field(default=None, description="apex, of Ascend's build.")
     image: f.Text | None = Field(default=None, description="Container image, best with its digest.")
 
 

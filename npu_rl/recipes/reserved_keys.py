@@ -16,6 +16,8 @@ RESERVED: Mapping[str, str] = {
     **dict.fromkeys(
         ("hydra.launcher", "hydra.sweeper", "hydra.callbacks"), "it names code that runs beside the trainer"
     ),
+    "hydra.searchpath": "npu-rl makes the search path of the configuration absolute; "
+    "set `trainer: {config_path: FOLDER}` for a configuration in another folder of the code",
     "trainer.default_local_dir": "npu-rl puts checkpoints into the run's folder",
     "trainer.device": "write it as `device:`",
     "trainer.experiment_name": "npu-rl takes the run's name, the recipe's `name`",

@@ -31,6 +31,11 @@ class Trainer(Strict):
         default=None,
         description="Its Hydra configuration; ppo_trainer or ppo_megatron_trainer if left out.",
     )
+    config_path: scalar_types.RelativePath | None = Field(
+        default=None,
+        description="The folder of that configuration in the code tree, such as verl/trainer/config. "
+        "Left out: the one that the module names.",
+    )
 
 
 class Recipe(Strict):

@@ -24,6 +24,7 @@ from npu_rl.recipes.trainer_settings import (
     last_settings,
     list_settings,
 )
+from npu_rl.trainer_code.config_location import absolute_search_path
 
 _A, _F = "actor_rollout_ref.actor.megatron", "actor_rollout_ref.ref.megatron"
 
@@ -67,6 +68,8 @@ class Command:
         python: The training interpreter.
         module: The trainer's entry point.
         config: The trainer's Hydra configuration.
+        config_path: The folder of that configuration; empty for the one that the module names.
+        search_path: `hydra.searchpath` with absolute paths; None to leave it as it is.
         settings: `key=value` or `+key=value` for the trainer.
         paths: Folders to prepend to the PYTHONPATH of each process.
         shared: The other variables of every process, the same for each run of the recipe.
@@ -84,12 +87,23 @@ class Command:
     own: dict[str, str]
     driver: dict[str, str]
     hydra: Path
+    config_path: str = ""
+    search_path: tuple[str, ...] | None = None
+
+    @property
+    def hydra_overrides(self) -> list[str]:
+        """The settings, and what says where Hydra looks for configuration files."""
+        if self.search_path is None:
+            return self.settings
+        # Without `+`: Hydra takes no other spelling for an override of the search path (config_loader_impl.py @ 1.3.2).
+        return [f"hydra.searchpath={hydra_text(self.search_path)}", *self.settings]
 
     @property
     def argv(self) -> list[str]:
         """The driver's whole argument list."""
-        where = [f"--config-name={self.config}", f"hydra.run.dir={hydra_text(str(self.hydra))}"]
-        return [self.python, "-m", "npu_rl_driver", self.module, *where, *self.settings]
+        where = [f"--config-path={self.config_path}"] if self.config_path else []
+        where += [f"--config-name={self.config}", f"hydra.run.dir={hydra_text(str(self.hydra))}"]
+        return [self.python, "-m", "npu_rl_driver", self.module, *where, *self.hydra_overrides]
 
     @property
     def environment(self) -> dict[str, str]:
@@ -111,6 +125,7 @@ def render(
     rollout_standin: bool = False,
     packages: Collection[str] = (),
     secrets: Collection[str] = (),
+    search_path: tuple[str, ...] = (),
 ) -> Command:
     """Render the command of one attempt.
 
@@ -120,6 +135,7 @@ def render(
         rollout_standin: Whether to rehearse with a rollout that has weights of its own.
         packages: Packages whose versions have to be the same on all nodes.
         secrets: Names of variables that hold secrets.
+        search_path: `hydra.searchpath` of the trainer's configuration.
     """
     own = _own_settings(recipe, folders, run_name, resume)
     final = last_settings([*flatten_mappings(list_settings(recipe)), *own])
@@ -147,6 +163,8 @@ def render(
             "NPU_RL_NODES": json.dumps(nodes),
         },
         hydra=folders.attempt / "hydra",
+        config_path=str(folders.code / recipe.trainer.config_path) if recipe.trainer.config_path else "",
+        search_path=absolute_search_path(search_path, folders.code),
     )
 
 

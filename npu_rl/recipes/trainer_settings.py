@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from npu_rl.config.problems import KeyPath, dotted
 from npu_rl.recipes.recipe_fields import Key
 from npu_rl.recipes.schema import Recipe
+from npu_rl.trainer_code.config_location import ConfigLocation
 
 OVERRIDES = "overrides"
 
@@ -48,6 +49,11 @@ def list_settings(recipe: Recipe) -> list[Setting]:
 def config_name(recipe: Recipe) -> str:
     """Return the name of the Hydra configuration that the run starts from."""
     return recipe.trainer.config or ("ppo_megatron_trainer" if recipe.megatron else "ppo_trainer")
+
+
+def config_location(recipe: Recipe) -> ConfigLocation:
+    """Return where the Hydra configuration is that the run starts from."""
+    return ConfigLocation(recipe.trainer.module, config_name(recipe), recipe.trainer.config_path)
 
 
 def flatten_mappings(given: Collection[Setting]) -> Iterator[Setting]:

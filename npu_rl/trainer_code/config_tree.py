@@ -57,10 +57,12 @@ class ConfigTree:
     Attributes:
         entries: Each key and section, by its dotted name.
         files: The files it was composed from.
+        search_path: `hydra.searchpath` of the first of them, as it is written there.
     """
 
     entries: Mapping[str, ConfigEntry]
     files: tuple[str, ...]
+    search_path: tuple[str, ...] = ()
 
     def children(self, section: str) -> list[str]:
         """Return the names directly in a section; "" is the top."""

@@ -93,11 +93,12 @@ class _Composer:
         self._overrides: dict[str, str | None] = {}
 
     def compose(self, config: str) -> ConfigTree:
-        self._folders += self._search_path(config)
+        search_path = self._search_path(config)
+        self._folders += [self._place(place) for place in search_path]
         wanted = _Default(config, None, "", "", self._display_name(self._folders[0]))
         self._add(wanted, ())
         self._root.items.pop("hydra", None)
-        return ConfigTree(dict(_flatten(self._root, "")), tuple(self._files))
+        return ConfigTree(dict(_flatten(self._root, "")), tuple(self._files), search_path)
 
     def _add(self, wanted: _Default, above: tuple[str, ...]) -> None:
         if wanted.full in above:
@@ -181,15 +182,16 @@ class _Composer:
             return None
         raise ConfigFault(f"there is no configuration {wanted.full}.yaml", wanted.where)
 
-    def _search_path(self, config: str) -> list[Path]:
-        """Return the folders that `hydra.searchpath` of the first file adds, as paths in the code."""
+    def _search_path(self, config: str) -> tuple[str, ...]:
+        """Return what `hydra.searchpath` of the first file adds."""
         file = self._read(_Default(config, None, "", "", self._display_name(self._folders[0])))
         node = file.body.items.get("hydra") if file else None
         search = node.items.get("searchpath") if isinstance(node, ConfigSection) else None
         places = search.value if isinstance(search, ConfigValue) and isinstance(search.value, list) else []
-        return [self._place(str(place)) for place in places]
+        return tuple(map(str, places))
 
     def _place(self, place: str) -> Path:
+        """Return a folder of the search path, below the code."""
         kind, _, rest = place.partition("://")
         return self._code / (rest.replace(".", "/") if kind == "pkg" else rest or kind)
 

@@ -28,14 +28,8 @@ class EntryPoint:
 
 def entry_point(code: Path, module: str) -> EntryPoint:
     """Find the configuration folder of a module such as verl.trainer.main_ppo. Raises ModuleFault."""
-    parts = module.split(".")
-    if not all(part.isidentifier() for part in parts):
-        raise ModuleFault(f"{module!a} is not the name of a module", "trainer.module")
-    path = code.joinpath(*parts).with_suffix(".py")
+    path, tree = require_module(code, module)
     name = path.relative_to(code).as_posix()
-    tree = parse(path.read_bytes()) if is_source(path) else None
-    if tree is None:
-        raise ModuleFault(f"the code has no module {module}", name)
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) == "main":
             if ast.unparse(node.func) not in ("hydra.main", "main"):
@@ -45,6 +39,18 @@ def entry_point(code: Path, module: str) -> EntryPoint:
             if folder is not None:
                 return EntryPoint((path.parent / folder).resolve(), config, f"{name}:{node.lineno}")
     raise ModuleFault(f"{module} has no @hydra.main with a config_path", f"{name}:1")
+
+
+def require_module(code: Path, module: str) -> tuple[Path, ast.Module]:
+    """Return the file of a module and its syntax tree. Raises ModuleFault if it is missing or can't be parsed."""
+    parts = module.split(".")
+    if not all(part.isidentifier() for part in parts):
+        raise ModuleFault(f"{module!a} is not the name of a module", "trainer.module")
+    path = code.joinpath(*parts).with_suffix(".py")
+    tree = parse(path.read_bytes()) if is_source(path) else None
+    if tree is None:
+        raise ModuleFault(f"the code has no module {module}", path.relative_to(code).as_posix())
+    return path, tree
 
 
 def _text(node: ast.expr | None) -> str | None:

@@ -20,6 +20,7 @@ from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_settings import (
     OVERRIDES,
     Setting,
+    config_location,
     config_name,
     flatten_mappings,
     keys_without_effect,
@@ -28,9 +29,12 @@ from npu_rl.recipes.trainer_settings import (
 )
 from npu_rl.trainer_code.adaptation_switches import known_switches, switches_in_code
 from npu_rl.trainer_code.answer_cache import AnswerCache
+from npu_rl.trainer_code.config_location import FolderFault, folders_with
 from npu_rl.trainer_code.config_tree import ConfigFault, ModuleFault
 from npu_rl.trainer_keys.key_resolver import KeyResolver
 from npu_rl.trainer_keys.resolution import KeyResolution
+
+_FAULTY_KEYS = {ModuleFault: "module", FolderFault: "config_path"}
 
 
 class RecipeWithOrigins(Protocol):
@@ -57,7 +61,7 @@ def read_trainer(
     given = {setting.key: setting.value for setting in flatten_mappings(list_settings(recipe))}
     try:
         off = [slug for slug, on in recipe.adaptations.items() if not on]
-        return KeyResolver(code, recipe.trainer.module, config_name(recipe), given, off, answers)
+        return KeyResolver(code, config_location(recipe), given, off, answers)
     except ConfigFault as fault:
         return fault
 
@@ -94,11 +98,19 @@ class _KeyChecker:
         self._check_benchmark()
         if isinstance(self._trainer, ConfigFault):
             fault = self._trainer
-            path = ("trainer", "module" if isinstance(fault, ModuleFault) else "config")
-            self._error(path, "", f"{fault} ({fault.where})", "trainer-config")
+            path = ("trainer", _FAULTY_KEYS.get(type(fault), "config"))
+            self._error(path, "", f"{fault} ({fault.where})", "trainer-config", self._suggest_folder())
         elif self._trainer is not None:
             self._check_keys(self._trainer)
         return self._found
+
+    def _suggest_folder(self) -> str:
+        """Return the fix for a configuration that lies in one other folder of the code; empty if it does not."""
+        trainer, folders = self._recipe.trainer, []
+        if self._code is not None:
+            folders = folders_with(self._code, config_name(self._recipe))
+        others = [folder for folder in folders if folder != trainer.config_path]
+        return f"set trainer.config_path to {others[0]}" if len(folders) == len(others) == 1 else ""
 
     def _check_keys(self, resolver: KeyResolver) -> None:
         for setting in self._settings:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from npu_rl.config.suggest import nearest
 from npu_rl.trainer_code.answer_cache import AnswerCache
+from npu_rl.trainer_code.config_location import ConfigLocation
 from npu_rl.trainer_code.config_tree import ConfigTree
 from npu_rl.trainer_code.load_configuration import load_configuration
 from npu_rl.trainer_code.source_index import Module, SourceField, SourceIndex
@@ -63,8 +64,7 @@ class KeyResolver:
     def __init__(
         self,
         code: Path,
-        module: str,
-        config: str,
+        location: ConfigLocation,
         given: Mapping[str, Any] | None = None,
         switched_off: Collection[str] = (),
         answers: AnswerCache | None = None,
@@ -73,22 +73,22 @@ class KeyResolver:
 
         Args:
             code: The code folder.
-            module: The trainer's entry point.
-            config: The name of its Hydra configuration.
+            location: The trainer's entry point and its Hydra configuration.
             given: All keys that are set, with their values: some are only valid together with others.
             switched_off: The adaptations that are off.
             answers: The cache of answers on the code folder.
         """
         self.code = code
         self._answers = answers or AnswerCache(code)
-        self.tree: ConfigTree = load_configuration(code, module, config, self._answers)
+        self.tree: ConfigTree = load_configuration(code, location, self._answers)
         self.sources = SourceIndex(code)
-        self._module = module
+        self._module = location.module
         self._given = given or {}
         self._switched_off = switched_off
         self.unchecked: dict[str, str] = {}
         rollout = [self._value(f"{_ROLLOUT}.{name}") for name in ("name", "mode")]
-        depends_on = [module, config, sorted(switched_off), sorted(self._given), self._backends, rollout]
+        configuration = [location.module, location.config, location.folder]
+        depends_on = [*configuration, sorted(switched_off), sorted(self._given), self._backends, rollout]
         self._cache = ResolutionCache(self._answers, depends_on)
 
     # Modules that follow a key through the code are imported for the first key that is not cached.

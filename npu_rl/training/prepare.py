@@ -105,6 +105,7 @@ class Prepared:
             run_id=run_id,
             python=self.interpreter.path,
             known=self.judgement.known,
+            search_path=self.judgement.search_path,
             manifest_env={**self.lock.env, **(VLLM_ON_CPU if self._vllm_on_cpu(rollout_standin) else {})},
             resume=resume,
             rollout_standin=rollout_standin,
@@ -203,7 +204,7 @@ def prepare(
 
 def compose(prepared: Prepared, command: Command) -> ComposedConfig:
     """Compose the trainer's whole configuration with its own Hydra. Raises RecipeError with Hydra's message, masked."""
-    from npu_rl.trainer_code.hydra_entry import entry_point
+    from npu_rl.recipes.trainer_settings import config_location
     from npu_rl.training.hydra_compose import compose as composed
 
     def run(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str, str]:
@@ -211,9 +212,9 @@ def compose(prepared: Prepared, command: Command) -> ComposedConfig:
         return finished.code, finished.stdout, finished.stderr
 
     environment = {**os.environ, **command.environment, "NPU_RL_STANDINS": ""}
-    folder = entry_point(prepared.layout.code, command.module).folder
+    folder = config_location(prepared.recipe).find_folder(prepared.layout.code)
     try:
-        return composed(command.settings, folder, command.config, command.python, environment, run)
+        return composed(command.hydra_overrides, folder, command.config, command.python, environment, run)
     except NpuRlError as error:  # Hydra repeats values without their names
         known = prepared.secrets(os.environ)
         error.why = known.mask(error.why) if error.why else None

@@ -11,6 +11,7 @@ from npu_rl.judgement.environment_check import environment_faults
 from npu_rl.judgement.environment_reads import EnvironmentReads
 from npu_rl.trainer_code import answer_cache, hydra_config
 from npu_rl.trainer_code.answer_cache import AnswerCache
+from npu_rl.trainer_code.config_location import ConfigLocation
 from npu_rl.trainer_code.config_tree import ConfigFault, ConfigTree
 from npu_rl.trainer_code.load_configuration import load_configuration
 from tests.code_trees import lay
@@ -70,7 +71,7 @@ def test_what_would_be_read_as_something_else_is_not(code: Path, answer: object)
 
 def compose(code: Path) -> ConfigTree:
     answers = AnswerCache(code)
-    found = load_configuration(code, MODULE, "main", answers)
+    found = load_configuration(code, ConfigLocation(MODULE, "main"), answers)
     answers.save()
     return found
 

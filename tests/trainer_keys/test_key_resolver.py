@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.trainer_code.config_location import ConfigLocation
 from npu_rl.trainer_code.config_tree import ConfigFault
 from npu_rl.trainer_code.source_index import SourceIndex
 from npu_rl.trainer_keys.code_usages import CodeUsages
@@ -26,11 +27,13 @@ def code(tmp_path: Path) -> Path:
 
 
 def fsdp(code: Path, key: str) -> KeyResolution:
-    return KeyResolver(code, MODULE, "ppo_trainer").resolve(key)
+    return KeyResolver(code, ConfigLocation(MODULE, "ppo_trainer")).resolve(key)
 
 
 def megatron(code: Path, key: str, *given: str) -> KeyResolution:
-    return KeyResolver(code, MODULE, "ppo_megatron_trainer", dict.fromkeys([key, *given])).resolve(key)
+    return KeyResolver(
+        code, ConfigLocation(MODULE, "ppo_megatron_trainer"), dict.fromkeys([key, *given])
+    ).resolve(key)
 
 
 @pytest.mark.parametrize("key", [f"{A}.optim.lr", "trainer.nnodes", f"{E}.swap_space", "hydra.run.dir"])
@@ -212,7 +215,7 @@ def test_the_ascend_plugins_options(code: Path, key: str, right: str | None) -> 
 
 def test_a_configuration_that_is_not_there(code: Path) -> None:
     with pytest.raises(ConfigFault, match="there is no configuration nope"):
-        KeyResolver(code, MODULE, "nope")
+        KeyResolver(code, ConfigLocation(MODULE, "nope"))
 
 
 @pytest.mark.parametrize(

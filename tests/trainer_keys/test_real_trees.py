@@ -11,6 +11,7 @@ from npu_rl.judgement.judge import AssembledTree, judge
 from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.recipes.trainer_command import argument
 from npu_rl.recipes.trainer_settings import flatten_mappings, list_settings
+from npu_rl.trainer_code.config_location import ConfigLocation
 from npu_rl.trainer_code.hydra_config import compose_files
 from npu_rl.trainer_code.source_index import SourceIndex
 from npu_rl.trainer_keys.key_resolver import KeyResolver
@@ -69,7 +70,7 @@ def test_mistakes_in_the_quickstart(code_tree: Path) -> None:
 def test_every_key_of_verl_is_known_to_some_reader(code_tree: Path) -> None:
     """The other way round: nothing that the configuration files have is refused."""
     for config in ("ppo_trainer", "ppo_megatron_trainer"):
-        resolver = KeyResolver(code_tree, MODULE, config)
+        resolver = KeyResolver(code_tree, ConfigLocation(MODULE, config))
         for key in known_keys(code_tree, config):
             resolution = resolver.resolve(key)
             value = resolver.tree.entries[key].value
@@ -91,7 +92,7 @@ def test_every_key_of_verl_is_known_to_some_reader(code_tree: Path) -> None:
     ],
 )
 def test_keys_nobody_reads(code_tree: Path, key: str, right: str) -> None:
-    resolution = KeyResolver(code_tree, MODULE, "ppo_trainer").resolve(key)
+    resolution = KeyResolver(code_tree, ConfigLocation(MODULE, "ppo_trainer")).resolve(key)
     assert not resolution.known and resolution.right == right
 
 
@@ -106,12 +107,12 @@ def test_keys_nobody_reads(code_tree: Path, key: str, right: str) -> None:
     ],
 )
 def test_keys_only_the_code_reads(code_tree: Path, key: str, file: str) -> None:
-    resolution = KeyResolver(code_tree, MODULE, "ppo_trainer").resolve(key)
+    resolution = KeyResolver(code_tree, ConfigLocation(MODULE, "ppo_trainer")).resolve(key)
     assert resolution.known and (resolution.where or "").startswith(file)
 
 
 def test_megatron_core_alone(code_tree: Path) -> None:
-    resolver = KeyResolver(code_tree, MODULE, "ppo_megatron_trainer")
+    resolver = KeyResolver(code_tree, ConfigLocation(MODULE, "ppo_megatron_trainer"))
     assert resolver.resolve(f"{T}.multi_latent_attention").known
     assert resolver.resolve(f"{T}.multi_head_latent_attention").right == f"{T}.multi_latent_attention"
     assert "drops what TransformerConfig lacks" in resolver.resolve(f"{T}.q_lora_rank").message
@@ -162,13 +163,13 @@ class TestUpstreams:
         code = archive(upstreams / "volcengine+verl/repo", VERL_54C9B, "verl", tmp_path)
         tree = compose_files(code / "verl/trainer/config", "ppo_megatron_trainer", code)
         assert len(tree.entries) == 282 and len(tree.files) == 1
-        resolver = KeyResolver(code, MODULE, "ppo_megatron_trainer")
+        resolver = KeyResolver(code, ConfigLocation(MODULE, "ppo_megatron_trainer"))
         assert resolver.resolve(f"{A}.optim.warmup_style").known
         assert not resolver.resolve(f"{A}.optim.lr_decay_style").known, "a key of later versions"
 
     def test_the_published_recipes_keys_have_readers(self, newer: Path) -> None:
         resolver = KeyResolver(
-            newer, MODULE, "ppo_megatron_trainer", {f"{T}.{name}": True for name in PUBLISHED}
+            newer, ConfigLocation(MODULE, "ppo_megatron_trainer"), {f"{T}.{name}": True for name in PUBLISHED}
         )
         resolutions = {name: resolver.resolve(f"{T}.{name}") for name in PUBLISHED}
         assert [name for name, resolution in resolutions.items() if not resolution.known] == []
@@ -179,7 +180,7 @@ class TestUpstreams:
 
     def test_latent_attention_has_two_spellings(self, newer: Path) -> None:
         given = {f"{T}.multi_head_latent_attention": True}
-        resolver = KeyResolver(newer, MODULE, "ppo_megatron_trainer", given)
+        resolver = KeyResolver(newer, ConfigLocation(MODULE, "ppo_megatron_trainer"), given)
         message = resolver.resolve(f"{T}.multi_head_latent_attention").message
         assert (
             "MindSpeed (mindspeed/core/fusions/fused_rope.py:121) read multi_latent_attention; set both"
@@ -187,7 +188,9 @@ class TestUpstreams:
         )
 
     def test_a_key_the_rollouts_class_refuses(self, newer: Path) -> None:
-        resolution = KeyResolver(newer, MODULE, "ppo_trainer").resolve(f"{R}.micro_batch_size")
+        resolution = KeyResolver(newer, ConfigLocation(MODULE, "ppo_trainer")).resolve(
+            f"{R}.micro_batch_size"
+        )
         assert (
             not resolution.known
             and "RolloutConfig has no such field and is built from it at" in resolution.message

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.trainer_code import answer_cache
+from npu_rl.trainer_code.config_location import ConfigLocation
 from npu_rl.trainer_keys.key_resolver import KeyResolver
 from npu_rl.trainer_keys.resolution import KeyResolution, RefusedValue
 from tests.code_trees import lay
@@ -43,7 +44,7 @@ def code(tmp_path: Path) -> Path:
 
 def answers(code: Path, given: dict[str, object] | None = None) -> Answers:
     given = GIVEN if given is None else given
-    resolver = KeyResolver(code, MODULE, "main", given)
+    resolver = KeyResolver(code, ConfigLocation(MODULE, "main"), given)
     found = (
         [resolver.resolve(key) for key in given],
         [resolver.find_refused(key, given[key]) for key in given],
@@ -108,7 +109,7 @@ def test_a_change_of_the_code_is_seen(code: Path, change: object, tmp_path: Path
 
 def test_another_configuration_has_answers_of_its_own(code: Path) -> None:
     answers(code)
-    elsewhere = KeyResolver(code, MODULE, "main", {"data.kind": "one"})
+    elsewhere = KeyResolver(code, ConfigLocation(MODULE, "main"), {"data.kind": "one"})
     own = KeyResolution(True, message="looked at again")
     assert elsewhere._cache.resolution("data.kind", "three", lambda: own) == own
 

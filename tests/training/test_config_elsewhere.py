@@ -1,0 +1,172 @@
+"""Trainers whose configuration lies elsewhere: their own Hydra takes what check took, wherever it is started."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npu_rl.errors import RecipeError
+from npu_rl.judgement.judge import AssembledTree, judge
+from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.recipes.trainer_command import Command, Folders, render
+from npu_rl.recipes.trainer_settings import config_location
+from npu_rl.training.hydra_compose import compose
+from tests.code_trees import DAPO, VERL, archive, lay
+
+DAPO_MODULE = "recipe.dapo.main_dapo"
+PRINTS = """
+import hydra, json
+from omegaconf import OmegaConf
+
+@hydra.main(config_path="config", config_name="dapo_trainer", version_base=None)
+def main(config):
+    print(json.dumps(OmegaConf.to_container(config)["data"]))
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def run(argv: Sequence[str], env: Mapping[str, str]) -> tuple[int, str, str]:
+    done = subprocess.run(list(argv), env=dict(env), capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def loaded(*settings: str) -> Any:
+    named = any(one.startswith("trainer.module=") for one in settings)
+    return load_recipe("quickstart", [*settings, *([] if named else [f"trainer.module={DAPO_MODULE}"])])
+
+
+def command(code: Path, *settings: str) -> Command:
+    """The command of a run whose trainer is judged by the same code as `check`."""
+    one = loaded(*settings)
+    judgement = judge(one, AssembledTree(code, "quickstart"))
+    folders = Folders(
+        code=code, run=code.parent / "runs/r", attempt=code.parent / "runs/r/1", fixtures=code, byte_code="k",
+        pycache=code.parent / "pycache", recipe=code, ray=None, on_path=(),
+    )  # fmt: skip
+    return render(
+        one.recipe, folders, run_name="r", run_id="0123456789abcdef", python=sys.executable, known=judgement.known,
+        manifest_env={}, search_path=judgement.search_path,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    return lay(tmp_path / "code of it", VERL | DAPO | {"recipe/dapo/main_dapo.py": PRINTS})
+
+
+def trainer_findings(code: Path, *settings: str) -> list[tuple[str, str, str]]:
+    found = judge(loaded(*settings), AssembledTree(code, "quickstart")).findings
+    return [(one.key, one.message, one.fix) for one in found if one.rule == "trainer-config"]
+
+
+def test_check_finds_the_folder_that_a_recipe_has_to_name(code: Path) -> None:
+    (found,) = trainer_findings(code, "trainer.config=ppo_megatron_trainer")
+    key, message, fix = found
+    assert key == "trainer.config" and "there is no configuration ppo_megatron_trainer.yaml" in message
+    assert fix == "set trainer.config_path to verl/trainer/config"
+    named = ["trainer.config=ppo_megatron_trainer", "trainer.config_path=verl/trainer/config"]
+    assert trainer_findings(code, *named) == []
+    assert trainer_findings(code, "trainer.config=dapo_trainer") == []
+
+
+def test_check_refuses_a_folder_that_is_not_there(code: Path) -> None:
+    (found,) = trainer_findings(code, "trainer.config=ppo_trainer", "trainer.config_path=verl/config")
+    assert found[0] == "trainer.config_path" and "no such folder" in found[1]
+    assert found[2] == "set trainer.config_path to verl/trainer/config"
+
+
+@pytest.mark.parametrize("path", ["/abs", "../x", "~/x", "a/../../x"])
+def test_a_folder_outside_the_tree_is_no_folder_of_the_tree(path: str) -> None:
+    with pytest.raises(RecipeError, match=r"trainer\.config_path"):
+        loaded(f"trainer.config_path={path}")
+
+
+def test_the_search_path_is_npu_rls(code: Path) -> None:
+    one = loaded("trainer.config=dapo_trainer", "overrides.hydra.searchpath=[pkg://verl.trainer.config]")
+    found = judge(one, AssembledTree(code, "quickstart")).errors
+    assert any("trainer: {config_path: FOLDER}" in f"{item.message} {item.fix}" for item in found)
+
+
+@pytest.mark.rehearsal
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["trainer.config=dapo_trainer"],
+        ["trainer.config=ppo_trainer", "trainer.config_path=verl/trainer/config"],
+        ["trainer.config=dapo_trainer", "trainer.config_path=recipe/dapo/config"],
+    ],
+    ids=["search path", "folder", "both"],
+)
+class TestTheTrainersOwnHydra:
+    """With a real Hydra, in another folder than the code's."""
+
+    @pytest.fixture(autouse=True)
+    def hydra(self) -> None:
+        pytest.importorskip("hydra")
+
+    def test_the_run_takes_it(self, code: Path, tmp_path: Path, settings: list[str]) -> None:
+        made = command(code, *settings)
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        argv = [word for word in made.argv if word != "npu_rl_driver"]
+        done = subprocess.run(
+            argv,
+            cwd=elsewhere,
+            env={**os.environ, "PYTHONPATH": str(code)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        data = json.loads(done.stdout.splitlines()[-1])
+        assert data["max_prompt_length"] and ("gen_batch_size" in data) == (
+            settings[0] == "trainer.config=dapo_trainer"
+        )
+
+    def test_the_dry_run_composes_the_same(self, code: Path, settings: list[str]) -> None:
+        made = command(code, *settings)
+        folder = config_location(loaded(*settings).recipe).find_folder(code)
+        found = compose(made.hydra_overrides, folder, made.config, sys.executable, dict(os.environ), run)
+        assert found.config["data"]["max_prompt_length"]
+        assert ("gen_batch_size" in found.config["data"]) == (settings[0] == "trainer.config=dapo_trainer")
+
+
+@pytest.mark.upstreams
+@pytest.mark.rehearsal
+@pytest.mark.parametrize(
+    ("commit", "settings"),
+    [
+        ("796871d7d092f7cbc6a64e7f4a3796f7a2217f5e", ["trainer.config=dapo_trainer"]),
+        (
+            "796871d7d092f7cbc6a64e7f4a3796f7a2217f5e",
+            ["trainer.config=ppo_megatron_trainer", "trainer.config_path=verl/trainer/config"],
+        ),
+        (
+            "448c6c358",
+            ["trainer.module=recipe.r1_ascend.main_ppo", "trainer.config=ppo_megatron_trainer",
+             "trainer.config_path=verl/trainer/config"],
+        ),
+    ],
+    ids=["dapo", "dapo-megatron", "r1-ascend"],
+)  # fmt: skip
+def test_the_published_trainers(upstreams: Path, tmp_path: Path, commit: str, settings: list[str]) -> None:
+    """verl's own: check composes them, and so does Hydra, in a folder that is not the code's."""
+    pytest.importorskip("hydra")
+    repository = upstreams / "volcengine+verl" / "repo"
+    code = archive(repository, commit, "verl", tmp_path / "code")
+    archive(repository, commit, "recipe", tmp_path / "code")
+    assert trainer_findings(code, *settings) == []
+    made = command(code, *settings)
+    folder = config_location(loaded(*settings).recipe).find_folder(code)
+    only_where = [word for word in made.hydra_overrides if word.startswith("hydra.searchpath=")]
+    found = compose(only_where, folder, made.config, sys.executable, dict(os.environ), run)
+    assert found.config["trainer"]["project_name"]
