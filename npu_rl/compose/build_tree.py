@@ -34,8 +34,9 @@ class Composition:
 
 
 def base_tree(trees: Trees, component: LockedComponent) -> str:
-    """Return the tree of the taken paths at the pin, submodules included."""
+    """Return the tree of the taken paths at the pin, with the listed submodules and without the skipped ones."""
     tree = component.root or taken_tree(trees, component.entries_at_pin())
+    tree = trees.put_all(tree, [(path, None) for path in component.skipped])
     for module in component.submodules:
         tree = trees.put(tree, module.path, Entry(TREE, module.root))
     return tree

@@ -281,7 +281,8 @@ def check_links(files: Iterable[tuple[str, Entry]], trees: Trees, what: str) -> 
             raise ComposeError(
                 f"{what} has a submodule at {path} that the manifest does not list",
                 why=f"A gitlink ({short(entry.oid)}) has no files, only a commit id of another repository.",
-                hint="List it under `submodules:` with its URL and commit id, or do not take that path.",
+                hint="List it under `submodules:` with its URL and commit id, leave it out with "
+                "`other_submodules: skip`, or do not take that path.",
             )
         if entry.mode == SYMLINK:
             links[path] = trees.blob(entry.oid).decode("utf-8", "surrogateescape")

@@ -48,7 +48,7 @@ class LockedTake:
 
 @dataclass(frozen=True)
 class HeldPath:
-    """One path of a component at the pin that contains patches; it is delivered but not part of the code tree."""
+    """One path of a component at the pin that is delivered but not part of the code tree."""
 
     path: t.TreePath
     mode: t.Mode
@@ -189,7 +189,9 @@ class LockedComponent:
     Attributes:
         tree: Tree id of the taken paths, submodules included.
         result: The same after merges and patches.
-        held: Paths with patches that are not taken; they are part of these trees.
+        held: Paths that are not taken but part of these trees: they have patches, or are submodules of which a part
+            is taken.
+        skipped: Gitlinks in the taken paths that are left out.
         root: With `checkout: full`, the pin's root tree, which has to be delivered.
         repository: Tree id of the whole repository after the merges, if the manifest sets `expect`.
     """
@@ -209,6 +211,7 @@ class LockedComponent:
     dist: LockedDist | None = None
     repository: t.Id | None = None
     held: tuple[HeldPath, ...] = ()
+    skipped: tuple[t.TreePath, ...] = ()
 
     def delivered_paths(self) -> tuple[LockedTake | HeldPath, ...]:
         """Return the taken and the held paths."""

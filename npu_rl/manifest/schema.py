@@ -169,6 +169,9 @@ class Component(Strict):
     submodules: dict[f.RelativePath, Submodule] = Field(
         default={}, description="Gitlinks to take along: path -> repository and commit."
     )
+    other_submodules: Literal["refuse", "skip"] = Field(
+        default="refuse", description="What to do with the other gitlinks in the taken paths."
+    )
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Fault]:

@@ -92,7 +92,11 @@ def _from_git(
     with _scratch_trees(context, [*(u.objects for u in units), quarantine.git_dir / "objects"]) as trees:
         component = replace(component, tree=base_tree(trees, component))
         side_trees = {
-            oid: taking.modules_in(trees, taken_tree(trees, part), component.submodules)
+            oid: taking.without(
+                trees,
+                taking.modules_in(trees, taken_tree(trees, part), component.submodules),
+                component.skipped,
+            )
             for oid, part in parts.items()
         }
         merges = _merges(trees, name, component.tree, requests, side_trees, changes)
@@ -122,7 +126,10 @@ def _pinned(
     manifest_folder = taking.look_up_held(trees, name, held, root)
     tree = root if spec.checkout == "full" else taken_tree(trees, taking.parts_of(trees, spec, held, root))
     links = taking.gitlinks(trees, tree)
-    modules = lock_submodules(context, name, spec, links)
+    skipped = tuple(sorted(set(links) - set(spec.submodules))) if spec.other_submodules == "skip" else ()
+    modules = lock_submodules(
+        context, name, spec, {path: oid for path, oid in links.items() if path not in skipped}
+    )
     return lock_model.LockedComponent(
         sources=sources_of(spec, kept),
         ref=spec.ref,
@@ -135,6 +142,7 @@ def _pinned(
         result="",
         checkout=spec.checkout,
         submodules=modules,
+        skipped=skipped,
         dist=_dist(spec),
     )
 

@@ -22,17 +22,24 @@ if TYPE_CHECKING:
 Parts = list[tuple[str, Entry]]
 
 _GLOB = re.compile(r"[*?\[]")
-_LIST_SUBMODULE = "List it under `submodules:` with its URL and commit id, or do not take that path."
+_LIST_SUBMODULE = (
+    "List it under `submodules:` with its URL and commit id, leave it out with `other_submodules: skip`, or do not "
+    "take that path."
+)
 
 
 def held_paths(manifest: Manifest, name: str) -> tuple[str, ...]:
-    """Return the paths of a component that contain patches and are not taken."""
+    """Return the paths of a component that are delivered without being taken.
+
+    They contain patches, or are submodules of which a part is taken.
+    """
     spec = manifest.components[name]
     if spec.checkout == "full":
         return ()
     holders = [manifest.tree.patches, *(c.patches for c in manifest.components.values())]
     files = [file for entries in holders for entry in entries for file in entry.component_files()]
     paths = dict.fromkeys(path for component, path in files if component == name)
+    paths |= dict.fromkeys(filter(None, (submodule_around(take.from_, spec) for take in spec.take)))
     return tuple(path for path in paths if not is_inside(path, [t.from_ for t in spec.take]))
 
 
@@ -41,8 +48,13 @@ def is_inside(path: str, taken: Iterable[str]) -> bool:
     return any(t == "." or path == t or path.startswith(t + "/") for t in taken)
 
 
+def submodule_around(path: str, spec: Spec) -> str | None:
+    """Return the listed submodule that a path lies in; None for the submodule itself and any other path."""
+    return next((module for module in spec.submodules if path.startswith(module + "/")), None)
+
+
 def look_up(trees: Trees, name: str, spec: Spec, root: str) -> tuple[lock_model.LockedTake, ...]:
-    """Return the taken paths with their entries at the pin.
+    """Return the taken paths with their entries at the pin; without one for a path in a submodule.
 
     Raises:
         LockError: For a path that is not a file or folder, or does not exist while there is no merge that could
@@ -50,6 +62,9 @@ def look_up(trees: Trees, name: str, spec: Spec, root: str) -> tuple[lock_model.
     """
     takes = []
     for take in spec.take:
+        if submodule_around(take.from_, spec) is not None:  # `check_merged_takes` looks into the submodule
+            takes.append(lock_model.LockedTake(take.from_, take.to))
+            continue
         entry = trees.find(root, take.from_)
         if entry is None and not spec.merge:
             raise _missing_path(trees, name, take.from_, root)
@@ -80,14 +95,23 @@ def look_up_held(trees: Trees, name: str, paths: Iterable[str], root: str) -> tu
 def check_merged_takes(
     trees: Trees, name: str, takes: Sequence[lock_model.LockedTake], root: str, merged: str
 ) -> None:
-    """Raise LockError for a taken path that is valid neither at the pin (`root`) nor after the merges (`merged`)."""
+    """Raise LockError for a taken path that is valid neither at the pin (`root`) nor after the merges (`merged`).
+
+    merged: The taken paths after the merges, with the submodules in their places.
+    """
     for take in takes:
         if take.entry is not None:
             continue
         entry = trees.find(merged, take.path)
         if entry is None:
-            raise _missing_path(trees, name, take.path, root)
+            raise _missing_path(trees, name, take.path, _best_known(trees, take.path, root, merged))
         _check_kind(name, take.path, take.to, entry)
+
+
+def _best_known(trees: Trees, path: str, root: str, merged: str) -> str:
+    """Return the tree that has more of a path: the pin's, or the merged one, which has submodules."""
+    above = path.rpartition("/")[0]
+    return merged if above and trees.find(merged, above) is not None else root
 
 
 def _check_kind(name: str, path: str, to: str | None, entry: Entry) -> None:
@@ -109,7 +133,10 @@ def _missing_path(trees: Trees, name: str, path: str, root: str, key: str = "tak
     if _GLOB.search(path):
         hint = f"`{key}` does not support patterns: name a folder, or each file."
     if entry.mode == GITLINK:
-        why, hint = f"{above} is a submodule.", f"Take all of {above}, and list it under `submodules:`."
+        why, hint = (
+            f"{above} is a submodule.",
+            f"List {above} under `submodules:` with its URL and commit id.",
+        )
     elif entry.is_tree:
         names = sorted(trees.entries(entry.oid))
         more = f" and {len(names) - 20} more" if len(names) > 20 else ""
@@ -159,3 +186,8 @@ def modules_in(trees: Trees, tree: str, modules: Sequence[lock_model.LockedSubmo
         if found is not None and found.mode == GITLINK:
             tree = trees.put(tree, module.path, Entry(TREE, module.root))
     return tree
+
+
+def without(trees: Trees, tree: str, paths: Iterable[str]) -> str:
+    """Return the tree without these gitlinks, where it has them."""
+    return trees.put_all(tree, [(path, None) for path in paths if trees.find(tree, path) is not None])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from npu_rl.summary.compare import DefinitionChange
 from npu_rl.summary.file_changes import FileChange
 from npu_rl.summary.rebindings import Rebinding
 from npu_rl.summary.stack_summary import StackSummary, StepSummary
+
+_MARKDOWN = re.compile(r"[\\`*_\[\]<|]")
 
 
 def summary_lines(summary: StackSummary) -> Iterator[str]:
@@ -101,10 +104,5 @@ def _details(change: DefinitionChange) -> str:
 
 
 def _escaped(text: str) -> str:
-    return (
-        text.replace("\\", "\\\\")
-        .replace("|", "\\|")
-        .replace("<", "&lt;")
-        .replace("*", "\\*")
-        .replace("_", "\\_")
-    )
+    """Return text of others so that Markdown shows it as it is."""
+    return _MARKDOWN.sub(r"\\\g<0>", text)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from npu_rl.errors import ComposeError, LockError, PatchError, SourceError
+from npu_rl.lock import lock_model
 from tests.resolve.world import World, component, pull, request, takes
 from tests.support import File, Repo, run_cli
 
@@ -252,13 +254,77 @@ def test_a_submodule_wrongly_named(world: World) -> None:
     assert "The submodule pkg/lib of up can't be fetched" in message and "nowhere.git" in message
 
 
-def test_a_part_of_a_submodule(world: World) -> None:
+@pytest.mark.parametrize("checkout", ["take", "full"])
+def test_a_part_of_a_submodule(world: World, checkout: str) -> None:
+    """It is taken to its place on the path, patched there, beside a merge; the repository names its commit."""
     up, lib, oid = with_module(world)
+    pull(up, 1, {"pkg/sub/b.py": "merged\n"})
+    up.commit({"README": "r2\n"})
+    world.write("x.patch", "--- a/pkg/lib/deep/d.py\n+++ b/pkg/lib/deep/d.py\n@@ -1 +1 @@\n-d\n+patched\n")
     entry = component(
-        up, take=takes(("pkg/lib/deep", "deep")), submodules={"pkg/lib": {"git": lib.url, "ref": oid}}
+        up,
+        take=takes(("pkg/lib/deep", "deep"), ("pkg/sub", "sub"), ("pkg/lib/l.py", "one/l.py")),
+        merge=[request(1)],
+        patches=["./x.patch"],
+        submodules={"pkg/lib": {"git": lib.url, "ref": oid}},
+        checkout=checkout,
     )
-    message = refused(world, entry)
-    assert "pkg/lib is a submodule" in message and "Take all of pkg/lib" in message
+    lock = world.locked({"up": entry}, runtime=False)
+    if checkout == "take":
+        assert [(held.path, held.mode, held.id) for held in lock.components["up"].held] == [
+            ("pkg/lib", "160000", oid)
+        ]
+    made = world.compose(lock, world.empty_store())
+    assert made.code == {"deep/d.py": b"patched\n", "sub/b.py": b"merged\n", "one/l.py": b"lib\n"}
+    assert world.check() == lock
+
+
+def test_nothing_but_a_part_of_a_submodule(world: World) -> None:
+    up, lib, oid = with_module(world, "third_party/lib")
+    module = {"third_party/lib": {"git": lib.url, "ref": oid}}
+    lock = world.locked(
+        {"up": component(up, take=takes(("third_party/lib/deep", "deep")), submodules=module)}, runtime=False
+    )
+    assert world.compose(lock, world.empty_store()).code == {"deep/d.py": b"d\n"}
+
+
+def test_a_part_that_a_submodule_does_not_have(world: World) -> None:
+    up, lib, oid = with_module(world)
+    module = {"pkg/lib": {"git": lib.url, "ref": oid}}
+    message = refused(world, component(up, take=takes(("pkg/lib/deeq", "deep")), submodules=module))
+    assert "up has no path pkg/lib/deeq" in message and "pkg/lib contains: deep, l.py" in message
+    message = refused(world, component(up, take=takes(("pkg/lib/deep", "deep"))))
+    assert "pkg/lib is a submodule" in message and "List pkg/lib under `submodules:`" in message
+
+
+def test_the_commit_of_a_submodule_is_proven_by_the_pin(world: World) -> None:
+    """A lock in which the repository is said to name another commit is refused."""
+    up, lib, oid = with_module(world)
+    module = {"pkg/lib": {"git": lib.url, "ref": oid}}
+    lock = world.locked({"up": component(up, take=takes(("pkg/lib/deep", "deep")), submodules=module)})
+    one = lock.components["up"]
+    (held,) = one.held
+    forged = replace(lock, components={"up": replace(one, held=(replace(held, id="1" * 40),))})
+    with pytest.raises(LockError, match="inclusion proof of up in the lock is invalid"):
+        lock_model.parse(lock_model.dump(forged), "forged.lock.json")
+
+
+@pytest.mark.parametrize("checkout", ["take", "full"])
+def test_the_other_submodules_are_skipped_in_one_line(world: World, checkout: str) -> None:
+    up, lib, oid = with_module(world)
+    up.commit({f"pkg/more/{name}": File(oid, mode="160000") for name in "abc"})
+    pull(up, 1, {"pkg/sub/b.py": "merged\n"})
+    up.commit({"README": "r2\n"})
+    module = {"pkg/lib": {"git": lib.url, "ref": oid}}
+    entry = component(up, submodules=module, merge=[request(1)], checkout=checkout)
+    assert "pkg/more/a, pkg/more/b, pkg/more/c" in refused(world, entry)
+    assert "`other_submodules: skip`" in refused(world, entry)
+    lock = world.locked({"up": {**entry, "other_submodules": "skip"}}, runtime=False)
+    assert lock.components["up"].skipped == ("pkg/more/a", "pkg/more/b", "pkg/more/c")
+    made = world.compose(lock, world.empty_store())
+    assert made.code["pkg/lib/l.py"] == b"lib\n" and made.code["pkg/sub/b.py"] == b"merged\n"
+    assert not [path for path in made.code if "more" in path]
+    assert world.check() == lock
 
 
 # -- symbolic links ------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from npu_rl.summary import summary_text
 from tests.resolve.world import World, component, takes, world
 from tests.support import run_cli
 
@@ -143,7 +144,7 @@ def test_one_patch(stack: World) -> None:
 
 def test_markdown(stack: World) -> None:
     told = run(stack, "summary", "-m", "project/m.yaml", "--markdown").stdout
-    assert "## up: patch count" in told
+    assert "## up: patch count" in told and "- changed pkg/bad.py (at lib/bad.py)" in told
     assert "  | replaced | method | Worker.run | signature (self, n) -> (self, n, m=0); body | 4 |" in told
 
 
@@ -175,3 +176,7 @@ def test_a_stack_without_patches(world: World) -> None:
 def test_the_quickstarts(quickstart_workspace: Path, tmp_path: Path, world: World) -> None:
     told = run(world, "summary", "-w", str(quickstart_workspace))
     assert "    replaced method HFRollout._generate_minibatch: body  :55" in told.stdout.splitlines()
+
+
+def test_markdown_shows_the_text_of_others_as_it_is() -> None:
+    assert summary_text._escaped("__init__ <b> | [x](y) `z` *") == (r"\_\_init\_\_ \<b> \| \[x\](y) \`z\` \*")
