@@ -2,7 +2,7 @@
 
     Subject: Keep the KV cache configuration of the first start
 
-    Why: a second start profiles anew and finds another number of blocks,
+    Why: a second start profiles again and finds another number of blocks,
       so the scheduler's pool and the cache no longer agree.
     How: keep the list on the engine, and use it again.
     Upstream-Status: submitted https://github.com/vllm-project/vllm/pull/1

@@ -14,7 +14,7 @@ _MARKDOWN = re.compile(r"[\\`*_\[\]<|]")
 
 
 def summary_lines(summary: StackSummary) -> Iterator[str]:
-    """Yield the summary as plain lines: a step, its reason, its files, and what each file defines anew."""
+    """Yield the summary as plain lines: each step with its reason, its files and their changed definitions."""
     if not summary.steps:
         yield f"{summary.manifest}: no patch and no pull request changes the upstream code."
     for one in summary.steps:
