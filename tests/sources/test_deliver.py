@@ -22,24 +22,12 @@ from npu_rl.lock.lock_model import Lock, LockedComponent, LockedSource, LockedSu
 from npu_rl.sources.deliver import Deliverer
 from npu_rl.sources.parallel import in_parallel
 from npu_rl.store import Store
-from tests.sources.mirrors import Notes, Upstream, left_behind, make_upstream, network, objects_of, reached
+from tests.sources.mirrors import Notes, Upstream, left_behind, network, objects_of, reached
 from tests.sources.package_index import PackageIndex
 from tests.sources.test_sdist import member, tar_bytes
 from tests.support import Repo, clean_env, http_git, need_http, run_cli, serve
 
 DEAD = "file:///nowhere/up.git"
-
-
-@pytest.fixture(scope="module")
-def upstream(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
-    return make_upstream(tmp_path_factory.mktemp("served"))
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = Store(tmp_path / "store")
-    yield store
-    assert left_behind(store) == [], "something was left in the store's tmp"
 
 
 @pytest.fixture

@@ -23,25 +23,11 @@ from tests.sources.mirrors import (
     NOISE,
     Notes,
     Upstream,
-    left_behind,
-    make_upstream,
     network,
     objects_of,
     reached,
 )
 from tests.support import HttpGit, Repo, http_git, serve
-
-
-@pytest.fixture(scope="module")
-def upstream(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
-    return make_upstream(tmp_path_factory.mktemp("served"))
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = Store(tmp_path / "store")
-    yield store
-    assert left_behind(store) == [], "something was left in the store's tmp"
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from npu_rl.lock.lock_model import LockedComponent, LockedSource, LockedTake
 from npu_rl.sources.git_fetch import GitRequest
 from npu_rl.sources.sdist_unit import fetch_sdist, import_sdist, split_requirement
 from npu_rl.store import Store
-from tests.sources.mirrors import Notes, left_behind, network, objects_of
+from tests.sources.mirrors import Notes, network, objects_of
 from tests.sources.package_index import Cut, PackageIndex
 from tests.sources.test_sdist import member, tar_bytes
 
@@ -47,13 +47,6 @@ def expected_tree(*, under: str = "p/", without: str = "p/_version.py") -> str:
         if name.startswith(under) and name != without
     ]
     return list(nested(entries))[-1][0]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = Store(tmp_path / "store")
-    yield store
-    assert left_behind(store) == [], "something was left in the store's tmp"
 
 
 @pytest.fixture
