@@ -11,10 +11,13 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from npu_rl.config.finding import Finding, Severity
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_settings import flatten_mappings, last_settings, list_settings
 from npu_rl.sizing.batch_arithmetic import TrainerValues, broken_rules
+from npu_rl.trainer_code import answer_cache
 from npu_rl.trainer_code.citations import CitedCode
 from npu_rl.trainer_code.hydra_config import compose_files
 from npu_rl.trainer_code.hydra_entry import entry_point
@@ -293,6 +296,12 @@ def megatron(**changes: Any) -> Loaded:
     """The same for Megatron."""
     changes["actor"] = {"strategy": "megatron", **changes.get("actor", {})}
     return recipe(**changes)
+
+
+def answers_kept_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Keep answers on files that were written a moment ago, in a cache of this test's own."""
+    monkeypatch.setattr(answer_cache, "_SETTLED_NS", 0)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def archive(repo: Path, commit: str, package: str, folder: Path) -> Path:

@@ -9,12 +9,12 @@ import pytest
 
 from npu_rl.judgement.environment_check import environment_faults
 from npu_rl.judgement.environment_reads import EnvironmentReads
-from npu_rl.trainer_code import answer_cache, hydra_config
+from npu_rl.trainer_code import hydra_config
 from npu_rl.trainer_code.answer_cache import AnswerCache
 from npu_rl.trainer_code.config_location import ConfigLocation
 from npu_rl.trainer_code.config_tree import ConfigFault, ConfigTree
 from npu_rl.trainer_code.load_configuration import load_configuration
-from tests.code_trees import lay
+from tests.code_trees import answers_kept_at_once, lay
 
 MODULE = "verl.trainer.main_ppo"
 MAIN = """
@@ -33,9 +33,7 @@ FILES = {
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Keep answers on files that were written a moment ago, in a cache of this test's own."""
-    monkeypatch.setattr(answer_cache, "_SETTLED_NS", 0)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    answers_kept_at_once(monkeypatch, tmp_path)
 
 
 @pytest.fixture

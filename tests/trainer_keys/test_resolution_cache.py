@@ -12,7 +12,7 @@ from npu_rl.trainer_code import answer_cache
 from npu_rl.trainer_code.config_location import ConfigLocation
 from npu_rl.trainer_keys.key_resolver import KeyResolver
 from npu_rl.trainer_keys.resolution import KeyResolution, RefusedValue
-from tests.code_trees import lay
+from tests.code_trees import answers_kept_at_once, lay
 
 MODULE = "verl.trainer.main_ppo"
 MAIN = """
@@ -32,9 +32,7 @@ Answers = tuple[list[KeyResolution], list[RefusedValue | None]]
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Keep answers on files that were written a moment ago, in a cache of this test's own."""
-    monkeypatch.setattr(answer_cache, "_SETTLED_NS", 0)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    answers_kept_at_once(monkeypatch, tmp_path)
 
 
 @pytest.fixture
