@@ -19,7 +19,7 @@ from npu_rl.sizing.weight_sizes import Counts, absorbed_projections, cache_per_t
 
 SHARE = f"{ROLLOUT}.gpu_memory_utilization"
 _WEIGHT = 2
-_BLOCK = {"npu": 128, "cpu": 16}  # vllm_ascend/platform.py:190@v0.9.1rc2; vLLM's own default
+_BLOCK = {"npu": 128, "cuda": 16, "cpu": 16}  # vllm_ascend/platform.py:190@v0.9.1rc2; vLLM's own default
 _BATCHED_TOKENS = 8192  # verl's default of max_num_batched_tokens
 _SAMPLED = 16  # bytes a word and sequence: logits, probabilities, noise and log-probs in fp32
 

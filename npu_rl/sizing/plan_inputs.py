@@ -123,6 +123,11 @@ class Facts:
         return self.recipe.device == "npu"
 
     @property
+    def cpu(self) -> bool:
+        """Whether the recipe runs on a CPU, whose memory isn't judged."""
+        return self.recipe.device == "cpu"
+
+    @property
     def vllm(self) -> bool:
         """Whether vLLM generates."""
         return bool(self.values.value(f"{ROLLOUT}.name") == "vllm")

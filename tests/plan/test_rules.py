@@ -10,6 +10,7 @@ import pytest
 
 from npu_rl.config.finding import Severity
 from npu_rl.judgement.judge import judge
+from npu_rl.memory.memory_parts import Part
 from tests.plan.helpers import loaded, plan, refused, rule
 
 HERE = Path(__file__).parent
@@ -612,7 +613,18 @@ def test_no_memory_of_a_recomputation_that_is_refused(change: str) -> None:
     assert [one.rule for one in found] == ["recompute-settings"]
 
 
-def test_memory_is_judged_on_npus_only() -> None:
+def test_memory_is_judged_on_gpus() -> None:
+    """16 GPUs of 141 GB have room for what 64 GB have not, and nothing of HCCL and CANN is counted there."""
+    gpus = ("device=cuda", "cluster.dies_per_card=1", "env.VLLM_DP_SIZE=128")
+    small, large = (plan(*gpus, f"cluster.die_memory_gb={size}") for size in (40, 141))
+    assert [rule.id for rule in small.rules if not rule.ok and rule.id.startswith("memory-")]
+    assert not [rule.id for rule in large.rules if not rule.ok and rule.id.startswith("memory-")]
+    assert large.memory is not None
+    assert "NCCL's buffers and CUDA's context" in large.memory.missing
+    assert not {Part.HCCL, Part.CONTEXT} & {part for phase in large.memory.phases for part in phase.parts}
+
+
+def test_memory_is_not_judged_on_a_cpu() -> None:
     names = [found.id for found in plan("device=cpu").rules]
     assert not [name for name in names if name.startswith("memory")]
     assert "mla-tensor-parallel" not in names

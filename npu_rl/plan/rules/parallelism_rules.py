@@ -68,7 +68,7 @@ _LAYER_LIST_FIX = (
 def parallelism_rules(facts: Facts) -> Iterator[Rule]:
     """Yield the rules on parallel sizes; those on the model's sizes only if its shape is known."""
     yield _world_size_rule(facts)
-    if not facts.npu:
+    if facts.cpu:
         nodes = facts.recipe.cluster.nodes
         yield Rule(
             "cpu-one-node",
