@@ -17,6 +17,7 @@ from npu_rl.errors import HostError, NpuRlError, RecipeError, UsageError, Worksp
 from npu_rl.judgement.judge import AssembledTree, Judgement, judge
 from npu_rl.lock.lock_model import Lock
 from npu_rl.masking import Secrets, masked_value
+from npu_rl.process import run_quietly
 from npu_rl.recipes.derived_recipe import derive_recipe
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.recipes.schema import Recipe
@@ -26,7 +27,6 @@ from npu_rl.sources.progress import Notify
 from npu_rl.training import host_facts, interpreter, tiny_model
 from npu_rl.training.allow_drift import AllowedDrift, allowed_drift, parse_reason
 from npu_rl.training.interpreter import Interpreter
-from npu_rl.training.process import run_quietly
 from npu_rl.training.vllm_environment import ENVIRONMENT as VLLM_ON_CPU
 from npu_rl.user_path import user_path
 from npu_rl.verification.verify import Progress, Report, verify

@@ -27,12 +27,12 @@ from npu_rl.config.suggest import nearest_names
 from npu_rl.disk import disk_errors
 from npu_rl.errors import NpuRlError, UsageError, WorkspaceError
 from npu_rl.masking import Secrets, masked_argument, masked_data
-from npu_rl.training.attempt import Attempt, attempts_in, now, write_json, write_private
-from npu_rl.training.monitor.metrics import Point, curve
-from npu_rl.training.process import processes_of, stop_remaining
-from npu_rl.training.record_masking import recorded_environment
-from npu_rl.training.settle_killed_run import complete_record
-from npu_rl.training.temporary_folders import remaining_folders, remove_remaining
+from npu_rl.monitor.metrics import Point, curve
+from npu_rl.process import processes_of, stop_remaining
+from npu_rl.record.attempt import Attempt, attempts_in, now, write_json, write_private
+from npu_rl.record.record_masking import recorded_environment
+from npu_rl.record.settle_killed_run import complete_record
+from npu_rl.record.temporary_folders import remaining_folders, remove_remaining
 
 _ID = re.compile(r"[0-9a-f]{32}")
 _LATEST = "latest_checkpointed_iteration.txt"  # verl writes the step of its newest checkpoint into it

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from npu_rl.errors import NpuRlError, UsageError
-from npu_rl.training.attempt import Attempt
-from npu_rl.training.monitor.metrics import MetricsWriter
-from npu_rl.training.process import processes_of, stop
-from npu_rl.training.run_record import RunRecord
+from npu_rl.monitor.metrics import MetricsWriter
+from npu_rl.process import processes_of, stop
+from npu_rl.record.attempt import Attempt
+from npu_rl.record.run_record import RunRecord
 from tests.support import ROOT
 from tests.training.processes import environment, launch, lives, new_id, wait_for
 
@@ -26,8 +26,8 @@ COMMAND = ["python", "-m", "verl.trainer.main_ppo", "trainer.total_training_step
 LAUNCHER = """
 import sys, time
 from pathlib import Path
-from npu_rl.training.monitor.metrics import MetricsWriter
-from npu_rl.training.run_record import RunRecord
+from npu_rl.monitor.metrics import MetricsWriter
+from npu_rl.record.run_record import RunRecord
 from tests.training.processes import launch
 record = RunRecord.create(Path(sys.argv[1]), "demo", {})
 attempt = record.begin_attempt(["driver"], {}, {}, "schema: 1\\n")
@@ -122,7 +122,7 @@ def test_of_many_at_once_one_gets_the_name(root: Path) -> None:
         "import sys\n"
         "from pathlib import Path\n"
         "from npu_rl.errors import NpuRlError\n"
-        "from npu_rl.training.run_record import RunRecord\n"
+        "from npu_rl.record.run_record import RunRecord\n"
         "print('ready', flush=True)\n"
         "sys.stdin.readline()\n"
         "try:\n"
@@ -253,7 +253,7 @@ def test_while_an_attempt_lasts_no_other_process_gets_the_run(root: Path) -> Non
         "import sys\n"
         "from pathlib import Path\n"
         "from npu_rl.errors import NpuRlError\n"
-        "from npu_rl.training.run_record import RunRecord\n"
+        "from npu_rl.record.run_record import RunRecord\n"
         "look = RunRecord.load(Path(sys.argv[1]), 'demo')\n"
         "print(look.attempts[-1].outcome)\n"
         "for action in (lambda: RunRecord.open(Path(sys.argv[1]), 'demo'),\n"

@@ -11,11 +11,11 @@ from collections import Counter
 
 from npu_rl.disk import remove_tree
 from npu_rl.masking import Secrets
-from npu_rl.training.attempt import Attempt
-from npu_rl.training.attempt_runner import keep_worker_logs
-from npu_rl.training.monitor.metrics import MetricsWriter, parse_line, read_metrics
-from npu_rl.training.monitor.tail import follow
-from npu_rl.training.temporary_folders import remaining_folders, remove_remaining
+from npu_rl.monitor.metrics import MetricsWriter, parse_line, read_metrics
+from npu_rl.monitor.tail import follow
+from npu_rl.record.attempt import Attempt
+from npu_rl.record.temporary_folders import remaining_folders, remove_remaining
+from npu_rl.record.worker_logs import keep_worker_logs
 
 _Key = tuple[int, tuple[tuple[str, str], ...]]
 

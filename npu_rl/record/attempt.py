@@ -14,8 +14,8 @@ from typing import Any
 from npu_rl.bounded import read_json
 from npu_rl.disk import disk_errors, private, write_atomically
 from npu_rl.masking import Secrets
-from npu_rl.training.monitor.metrics import read_metrics
-from npu_rl.training.record_masking import mask_files
+from npu_rl.monitor.metrics import read_metrics
+from npu_rl.record.record_masking import mask_files
 
 _DRIVER = "driver.json"
 OUTCOMES = ("done", "failed", "stopped", "killed")

@@ -18,7 +18,7 @@ from typing import IO
 
 from npu_rl.bounded import parse_json
 from npu_rl.disk import private
-from npu_rl.training.monitor.log_lines import speaker_and_message
+from npu_rl.monitor.log_lines import speaker_and_message
 
 _STEP = re.compile(r"(?<![\w/.:-])step:([0-9]{1,15}) - (.+)", re.DOTALL)
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|nan|inf(?:inity)?)"

@@ -15,11 +15,11 @@ import pytest
 
 from npu_rl.errors import NpuRlError
 from npu_rl.masking import Secrets
-from npu_rl.training.monitor.metrics import MetricsWriter, read_metrics
-from npu_rl.training.process import processes_of
-from npu_rl.training.run_record import RunRecord
-from npu_rl.training.settle_killed_run import recover_metrics
-from npu_rl.training.temporary_folders import folder_of, remaining_folders, remove_remaining
+from npu_rl.monitor.metrics import MetricsWriter, read_metrics
+from npu_rl.process import processes_of
+from npu_rl.record.run_record import RunRecord
+from npu_rl.record.settle_killed_run import recover_metrics
+from npu_rl.record.temporary_folders import folder_of, remaining_folders, remove_remaining
 from tests.support import ROOT
 from tests.training.fake_run import FakeRun
 from tests.training.processes import environment, lives, new_id, pid_of, wait_for
