@@ -14,7 +14,7 @@ from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_settings import Setting, flatten_mappings, last_settings, list_settings
 from npu_rl.sizing.batch_arithmetic import TrainerValues
 from npu_rl.sizing.model_config import ModelConfig, shape_of
-from npu_rl.sizing.parallelism import Parallelism, RolloutSizes, TrainSizes, layout_with
+from npu_rl.sizing.parallelism import DATA_KEY, Parallelism, RolloutSizes, TrainSizes, layout_with
 from npu_rl.trainer_code.adaptation_switches import patched_switches
 from npu_rl.trainer_code.citations import CitedCode, Place
 from npu_rl.trainer_code.config_tree import ConfigTree
@@ -157,9 +157,17 @@ class Facts:
     @property
     def expert_parallel(self) -> bool:
         """Whether the engine divides whole experts over its dies."""
-        return self.on(f"{ROLLOUT}.engine_kwargs.vllm.enable_expert_parallel") or bool(
+        # the second is the verl_npu plugin's own key
+        named = ("engine_kwargs.vllm.enable_expert_parallel", "enable_expert_parallel")
+        return any(self.on(f"{ROLLOUT}.{name}") for name in named) or bool(
             self.layout and self.layout.rollout and self.layout.rollout.data > 1
         )
+
+    @property
+    def rollout_data_key(self) -> str:
+        """The recipe's key of the rollout's data parallel size."""
+        own = self.whole(DATA_KEY)
+        return f"overrides.{DATA_KEY}" if own is not None and own > 1 else "env.VLLM_DP_SIZE"
 
 
 def facts_of(loaded: LoadedRecipe, code: Path | None = None, tree: ConfigTree | None = None) -> Facts:
