@@ -21,6 +21,9 @@ from npu_rl.trainer_code.config_tree import ConfigTree
 
 ACTOR, ROLLOUT, REFERENCE = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"
 TRANSFORMER = f"{ACTOR}.megatron.override_transformer_config"
+GENERATED = "data.gen_batch_size"
+"""Prompts that responses are generated for at once; the data loader's batch in all of verl's trainers
+(_create_dataloader, verl/trainer/ppo/ray_trainer.py@55e3c5b). Left out, it is data.train_batch_size."""
 # The trainer's defaults of its layout, for a recipe without a workspace.
 _DEFAULT_SIZES = tuple(
     f"{ACTOR}.megatron.{name}_parallel_size"
@@ -128,9 +131,18 @@ class Facts:
         return bool(self.values.value(f"{ROLLOUT}.name") == "vllm")
 
     @property
+    def generated(self) -> int | None:
+        """The responses that are generated at once."""
+        return self._responses(self.whole(GENERATED) or self.whole("data.train_batch_size"))
+
+    @property
     def responses(self) -> int | None:
-        """The responses of one step."""
-        prompts, each = self.whole("data.train_batch_size"), self.whole(f"{ROLLOUT}.n")
+        """The responses that a step trains on: all that are generated, unless DAPO's filter chooses among them."""
+        chosen = self.on("algorithm.filter_groups.enable")
+        return self._responses(self.whole("data.train_batch_size")) if chosen else self.generated
+
+    def _responses(self, prompts: int | None) -> int | None:
+        each = self.whole(f"{ROLLOUT}.n")
         return prompts * each if prompts and each else None
 
     @property

@@ -39,3 +39,34 @@ def test_its_key_of_expert_parallelism() -> None:
     off = "rollout.engine_arguments.enable_expert_parallel=false"
     assert not plan(off, NO_VARIABLE).facts.expert_parallel
     assert plan(off, NO_VARIABLE, f"{EXPERTS}=true").facts.expert_parallel
+
+
+def test_the_filter_chooses_what_is_trained_on() -> None:
+    """DAPO generates for more prompts than it trains on; without the filter it trains on all of them."""
+    generated = "overrides.data.gen_batch_size=1536"
+    chosen = plan(generated, "overrides.algorithm.filter_groups.enable=true")
+    assert (chosen.facts.generated, chosen.facts.responses) == (1536 * 16, 512 * 16)
+    assert not any(found.id == "generated-batch-is-trained" for found in chosen.rules)
+    assert rule(chosen, "batch-divisible-by-rollout-dp").figures == "24576 responses over 128 engines = 192"
+    assert chosen.tokens is not None and chosen.tokens.sequences == 1536 * 16
+    assert plan(generated).facts.responses == 1536 * 16
+
+
+@pytest.mark.parametrize(("ranks", "limit"), [(1, 4096), (2, 2048), (4, 1024)])
+def test_a_limit_of_tokens_is_that_of_a_rank(ranks: int, limit: int) -> None:
+    """Both the trainer's and the old log-probs', of which the smaller one is named."""
+    actor, rollout = "overrides.actor_rollout_ref.actor.", "overrides.actor_rollout_ref.rollout.log_prob_"
+    changes = [
+        "actor.parallel.expert=8",
+        f"actor.parallel.context={ranks}",
+        f"{actor}use_dynamic_bsz=true",
+        f"{actor}ppo_max_token_len_per_gpu=16384",
+        f"{rollout}use_dynamic_bsz=true",
+    ]
+    for given in (limit, limit - 1):
+        found = rule(
+            plan(*changes, f"{rollout}max_token_len_per_gpu={given}"), "token-limit-holds-a-sequence"
+        )
+        assert found.ok is (given == limit)
+        assert found.figures.startswith(f"actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu {given} x")
+    assert f"set {rollout}max_token_len_per_gpu to {limit} or more" in found.fix

@@ -46,6 +46,10 @@ _FIXES: dict[str, tuple[str, tuple[str, ...]]] = {
         "set actor.parallel.sequence to a divisor of the heads",
         (_ULYSSES,),
     ),
+    "sequence-parallel-divides-kv-heads": (
+        "set actor.parallel.sequence to a divisor of the KV heads, or to a multiple of them that divides the heads",
+        (_ULYSSES,),
+    ),
     "rollout-parallel-divides-world": (
         "set rollout.tensor_parallel or {data} so that their product divides the dies",
         (_ROLLOUT_TENSOR,),
