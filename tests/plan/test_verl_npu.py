@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from npu_rl.memory.memory_by_phase import PhaseName
+from npu_rl.memory.memory_parts import Part
+from npu_rl.plan.plan import plan_of
 from npu_rl.sizing.parallelism import DATA_KEY, layout_of
 from tests.plan.helpers import loaded, plan, rule
 
@@ -70,3 +75,17 @@ def test_a_limit_of_tokens_is_that_of_a_rank(ranks: int, limit: int) -> None:
         assert found.ok is (given == limit)
         assert found.figures.startswith(f"actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu {given} x")
     assert f"set {rollout}max_token_len_per_gpu to {limit} or more" in found.fix
+
+
+def test_weights_in_bf16_are_gathered_in_bf16() -> None:
+    """FSDP's actor is in fp32 unless model_dtype, which the plugin's examples set, says otherwise."""
+    recipe = str(Path(__file__).with_name("fsdp.yaml"))
+    key = "overrides.actor_rollout_ref.actor.fsdp_config.model_dtype"
+    sizes = []
+    for change in ([], [f"{key}=bfloat16"]):
+        memory = plan_of(loaded(*change, recipe=recipe)).memory
+        assert memory is not None and any("gathered in" in text for text in memory.assumed)
+        phase = memory.worst(PhaseName.WEIGHT_SYNC)
+        assert phase is not None
+        sizes.append((phase.parts[Part.GATHERED], phase.parts[Part.ACTOR_WEIGHTS]))
+    assert sizes[0] == tuple(2 * size for size in sizes[1])
