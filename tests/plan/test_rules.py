@@ -413,6 +413,18 @@ BROKEN += [
 ]
 BROKEN += [
     (
+        "context-parallel-agrees",
+        ["actor.parallel.context=2", "actor.parallel.expert=16"],
+        "actor.parallel.context 2, actor.transformer.context_parallel_size None",
+        "set actor.transformer.context_parallel_size to 2",
+    ),
+    (
+        "context-parallel-agrees",
+        ["actor.transformer.context_parallel_size=4"],
+        "actor.parallel.context 1, actor.transformer.context_parallel_size 4",
+        "set actor.transformer.context_parallel_size to 1",
+    ),
+    (
         "generated-batch-is-trained",
         ["overrides.data.gen_batch_size=1024"],
         "data.gen_batch_size 1024, data.batch 512, filter_groups off: all 1024 prompts are trained on",

@@ -95,6 +95,7 @@ def parallelism_rules(facts: Facts) -> Iterator[Rule]:
     if layout.megatron:
         yield from _pipeline_rule(facts)
         yield from _tensor_parallel_rules(facts)
+        yield from _context_parallel_rule(facts)
 
 
 def _world_size_rule(facts: Facts) -> Rule:
@@ -192,3 +193,19 @@ def _tensor_parallel_rules(facts: Facts) -> Iterator[Rule]:
             "remove sequence_parallel",
             (written,),
         )
+
+
+def _context_parallel_rule(facts: Facts) -> Iterator[Rule]:
+    """Yield whether MindSpeed, which knows actor.transformer only, has the context parallel size of the groups."""
+    assert facts.layout is not None
+    context, given = facts.layout.train.context, facts.transformer("context_parallel_size")
+    if not facts.mindspeed or (context == 1 and given is None):
+        return
+    yield Rule(
+        "context-parallel-agrees",
+        (given or 1) == context,
+        f"actor.parallel.context {context}, actor.transformer.context_parallel_size {given}: MindSpeed replaces "
+        "attention by that of context parallel ranks only by the second",
+        f"set actor.transformer.context_parallel_size to {context}",
+        (f"{TRANSFORMER}.context_parallel_size", f"{_MEGATRON}.context_parallel_size"),
+    )

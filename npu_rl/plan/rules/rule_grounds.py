@@ -103,6 +103,16 @@ GROUNDS: Mapping[str, Ground] = {
     "sequence-parallel-needs-tensor-parallel": Ground(
         (_at(_CONVERTER, '"sequence_parallel": mpu.get_tensor_model_parallel_world_size() > 1', _VERL),)
     ),
+    "context-parallel-agrees": Ground(
+        (
+            _at(
+                "mindspeed/features_manager/context_parallel/context_parallel_feature.py",
+                "if int(getattr(args, 'context_parallel_size', 1)) > 1",
+                _MINDSPEED,
+            ),
+            _at(_WORKERS, "    repatch(self.config.actor.megatron.get(", (_R1_ZERO, _PLUGIN)),
+        )
+    ),
     "rollout-parallel-divides-world": _ARITHMETIC,
     "rollout-tensor-parallel-divides-heads": Ground(
         (
