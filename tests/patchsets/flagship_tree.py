@@ -1,7 +1,8 @@
 """Code trees of the manifest deepseek-r1-zero for tests: some of its components, with all, none or all but one patch.
 
 From the real upstreams, at the pins of the committed lock, with the patchsets that the manifest names now; nothing
-is resolved or fetched. The runtime is the checkout's own.
+is resolved or fetched. The runtime is the checkout's own. Other manifests work where what is merged into a component
+is ahead of its pin, and not picked.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ def tree(
     patched: bool = True,
     without: str | None = None,
     laid: Path | None = None,
+    manifest: str = MANIFEST,
 ) -> Path:
     """Lay `components` ("verl", "MindSpeed", ...) and `npu_rl_runtime` into the new `folder`, and return it.
 
@@ -50,7 +52,7 @@ def tree(
     as well, whatever is asked for: the patch that the variable NPU_RL_TEST_WITHOUT names, if it is one of these.
     laid: a code tree that has the same files already, such as the quickstart's has vLLM's; no upstream is read then.
     """
-    loaded = load_manifest(MANIFEST)
+    loaded = load_manifest(manifest)
     lock = lock_model.read(lock_model.lock_path(loaded.path))
     folder.mkdir(parents=True)
     left_out = False
@@ -63,7 +65,8 @@ def tree(
         else:
             assert locked.pin and upstreams
             repository = _repository(upstreams, locked.sources)
-            _unpack(repository, locked.pin, [take.path for take in locked.take], source)
+            commit = locked.merges[-1].head if locked.merges else locked.pin
+            _unpack(repository, commit, [take.path for take in locked.take], source)
         if patched:
             for entry in loaded.manifest.components[name].patches:
                 left_out |= _patch(source, entry.path, without)
