@@ -15,7 +15,9 @@ from npu_rl.recipes.load_recipe import load_recipe
 def test_a_bundled_recipe_fits(name: str) -> None:
     judgement = judge(load_recipe(name))
     assert judgement.errors == ()
-    assert {found.rule for found in judgement.findings} <= {"kv-cache-room-tight"}
+    # cann-recipes-train recomputes nothing, and says that it ran on 64 GB.
+    tight = {"memory-update-tight"} if name.startswith("deepseek-v3-cann") else {"kv-cache-room-tight"}
+    assert {found.rule for found in judgement.findings} <= tight
     assert sum(rule.ok for rule in judgement.plan.rules) >= 7
     assert plan_text(judgement, None).endswith(f"{name} fits.\n")
 
