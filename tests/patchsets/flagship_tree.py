@@ -1,7 +1,8 @@
 """Code trees of a bundled manifest for tests: some of its components, with all, none or all but one of the patches.
 
 From the real upstreams, at the pins of the committed lock, with the patchsets that the manifest names now; nothing
-is resolved or fetched. The runtime is the checkout's own.
+is resolved or fetched. The runtime is the checkout's own. Other manifests work where what is merged into a component
+is ahead of its pin, and not picked.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def tree(
         else:
             assert locked.pin and upstreams
             repository = _repository(upstreams, locked.sources)
-            _unpack(repository, locked.pin, [take.path for take in locked.take], source)
+            commit = locked.merges[-1].head if locked.merges else locked.pin
+            _unpack(repository, commit, [take.path for take in locked.take], source)
         if patched:
             for entry in loaded.manifest.components[name].patches:
                 if entry.from_ is None:

@@ -18,6 +18,9 @@ ADVICE = {
     "verl-npu-dapo-qwen3-32b": {"kv-cache-room"},
     "verl-npu-dapo-qwen25-32b-20k": {"kv-cache-room", "memory-update-tight"},
     "verl-npu-dapo-qwen25-32b-4k": {"kv-cache-room", "generated-batch-is-trained"},
+    # cann-recipes-train recomputes nothing, and says that it ran on 64 GB.
+    "deepseek-v3-cann-256die": {"memory-update-tight"},
+    "deepseek-v3-cann-256die-random-init": {"memory-update-tight"},
 }
 
 

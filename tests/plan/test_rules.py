@@ -559,6 +559,20 @@ def test_the_layout_of_a_checkpoint_that_is_at_hand(tmp_path: Path) -> None:
     assert rule(plan(change), "checkpoint-layout").ok
 
 
+def test_the_checkpoint_of_a_trainer_that_loads_the_legacy_layout(tmp_path: Path) -> None:
+    """cann-recipes-train's; without the file of the last iteration Megatron goes on with random weights."""
+    folder = tmp_path / "ckpt"
+    folder.mkdir()
+    changes = (CANN, f"model.checkpoint={folder}")
+    found = rule(plan(*changes), "checkpoint-layout-legacy")
+    assert not found.ok and found.certain
+    assert "no latest_checkpointed_iteration.txt, without which" in found.figures
+    assert rule(plan(*changes), "checkpoint-layout").skipped
+    (folder / "latest_checkpointed_iteration.txt").write_text("1")
+    assert rule(plan(*changes), "checkpoint-layout-legacy").ok
+    assert rule(plan(changes[1]), "checkpoint-layout-legacy").skipped
+
+
 def test_an_adaptation_of_the_manifest_lifts_a_rule(tmp_path: Path) -> None:
     """The slugs are those in the headers of the manifest's own patches."""
     patched, bare = (

@@ -294,7 +294,19 @@ GROUNDS: Mapping[str, Ground] = {
         (_at(_CONVERTER, "please modify the config.json to remove quantization_config", _VERL),), True
     ),
     "checkpoint-on-every-node": _OVERRULABLE,
-    "checkpoint-layout": Ground((_at(_WORKERS, "load_mcore_dist_weights(\n", _VERL),)),
+    "checkpoint-layout": Ground((_at(_WORKERS, "load_mcore_dist_weights(\n", _UNPATCHED),)),
+    # What use_dist_checkpointing loads there is Megatron-LM's own format before dist checkpoints; without the file it
+    # "will not load any checkpoints and will start from random" (megatron/training/checkpointing.py:548@core_r0.8.0).
+    "checkpoint-layout-legacy": Ground(
+        (
+            _at(
+                "verl_patches/workers/megatron_workers.py",
+                "load_checkpoint(actor_module, None, None)",
+                ("bcd3be7",),
+            ),
+        ),
+        True,
+    ),
     "rollout-ports": _CANN_PORTS,
     "hccl-ports": _OVERRULABLE,
     # Memory and disk: each of these rules sets `certain` itself.
