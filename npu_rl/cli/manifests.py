@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
 from npu_rl.cli.command_group import examples, group
 from npu_rl.cli.options import Json, NamedManifest
+
+if TYPE_CHECKING:
+    from npu_rl.lock.verification_record import VerificationRecord, VerifiedStep
 
 app = group(
     "List, show and check manifests.",
@@ -22,27 +28,65 @@ app = group(
     "npu-rl manifests list | grep cpu",
 )
 def list_manifests(json: Json = False) -> None:
-    """List the bundled manifests."""
+    """List the bundled manifests.
+
+    With what was verified of each against its upstreams, and at which levels its recipes were rehearsed.
+    """
     from npu_rl.bundled import bundled_manifests
     from npu_rl.cli.show import print_json, say
     from npu_rl.errors import LockError
     from npu_rl.git.objects import short
     from npu_rl.lock import lock_model
+    from npu_rl.lock.verification_record import read_record, record_path
 
     rows = []
     for name, path in bundled_manifests().items():
-        row = {"name": name, "title": "(not locked)", "device": None, "tree": None, "path": str(path)}
+        row: dict[str, Any] = {
+            "name": name, "title": "(not locked)", "device": None, "tree": None, "path": str(path),
+        }  # fmt: skip
         try:
             lock = lock_model.read(lock_model.lock_path(path))
             row.update(title=lock.title, device=lock.device, tree=lock.tree)
         except LockError:
             pass
-        rows.append(row)
+        rows.append((row, read_record(record_path(path))))
     if json:
-        print_json(rows)
+        print_json([{**row, "verified": record and record.to_json(row["tree"])} for row, record in rows])
         return
-    for row in rows:
+    for row, record in rows:
         say(f"{row['name']:<24} {row['device'] or '-':<5} {short(row['tree'] or '-'):<13} {row['title']}")
+        for line in _verified_lines(record, row["tree"]):
+            say(f"  {line}")
+
+
+def _verified_lines(record: VerificationRecord | None, tree: str | None) -> Iterator[str]:
+    """Yield what was verified, a line for the manifest and one for each recipe."""
+    from npu_rl.git.objects import short
+
+    if record is None:
+        yield "not verified"
+    elif record.tree != tree:
+        yield f"not verified with this tree; with {short(record.tree)} it was"
+    else:
+        yield f"verified{_steps_line(record.steps)}"
+        for name, recipe in record.recipes.items():
+            yield f"{name}{_steps_line(recipe.steps) if recipe.is_current else ': changed since it was verified'}"
+
+
+def _steps_line(steps: Sequence[VerifiedStep]) -> str:
+    """Return the last date and the names of the steps: passed, rehearsed at a level, failed."""
+    from npu_rl.lock.verification_record import REHEARSAL
+
+    levels = [
+        step.name.removeprefix(REHEARSAL) for step in steps if step.passed and step.name.startswith(REHEARSAL)
+    ]
+    failed = [
+        f"{step.name} ({step.reason})" if step.reason else step.name for step in steps if not step.passed
+    ]
+    parts = [", ".join(step.name for step in steps if step.passed and not step.name.startswith(REHEARSAL))]
+    parts += [f"rehearsed {', '.join(levels)}"] if levels else []
+    parts += [f"failed {', '.join(failed)}"] if failed else []
+    return f" {max(step.date for step in steps)}: {'; '.join(filter(None, parts))}" if steps else ": nothing"
 
 
 @examples(
@@ -53,7 +97,8 @@ def list_manifests(json: Json = False) -> None:
 def show(manifest: NamedManifest, json: Json = False) -> None:
     """Show what a manifest locks.
 
-    Components with their pins, merges and patches, as the lock beside the manifest has them.
+    What its host has to have, and its components with their pins, merges and patches, as the lock beside the manifest
+    has them.
     """
     from npu_rl.cli.show import print_json, say, tell
     from npu_rl.lock import lock_model
@@ -75,6 +120,7 @@ def show(manifest: NamedManifest, json: Json = False) -> None:
                 "commit": lock.commit,
                 "tree": lock.tree,
                 "lock": digest,
+                "host": dict(lock.host),
                 **stack_json(lock, {}),
             }
         )
@@ -84,6 +130,8 @@ def show(manifest: NamedManifest, json: Json = False) -> None:
     say(f"  tree      {lock.tree}")
     say(f"  commit    {lock.commit}")
     say(f"  lock      {digest}")
+    for name, version in lock.host.items():
+        say(f"  host      {name:<9} {version}")
     for line in stack_lines(lock):
         say(line)
 

@@ -41,6 +41,7 @@ def status(workspace: Workspace = None, json: Json = False) -> None:
                 "changed": len({d.path for d in report.drift}),
                 "kept": kept,
                 "setup": receipt.setup,
+                "host": dict(lock.host),
                 **stack_json(lock, {}),
             }
         )

@@ -1,0 +1,115 @@
+"""`.ci/verify_stack` runs the real commands, records each when it has ended, and goes on where it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import ROOT, clean_env
+
+PARTS = (".ci", "npu_rl", "manifests", "patchsets", "recipes")
+PIP = [name for name in os.environ if name.startswith("PIP_")]
+STEPS = ["lock --check", "setup", "verify --deep", "summary"]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    for part in PARTS:
+        ignored = shutil.ignore_patterns("__pycache__", "*.verified.json")
+        shutil.copytree(ROOT / part, tmp_path / "checkout" / part, ignore=ignored)
+    return tmp_path / "checkout"
+
+
+@pytest.fixture
+def env(tmp_path: Path, quickstart_workspace: Path) -> dict[str, str]:
+    """An environment in which the quickstart can be set up: an index has delivered it into this store."""
+    env = clean_env(tmp_path, keep=PIP)
+    env["HOME"] = os.environ.get("HOME", env["HOME"])  # the user's pip configuration names the mirror
+    return {**env, "NPU_RL_STORE": str(quickstart_workspace.parent / "store"), "PYTHONPATH": ""}
+
+
+def verify_stack(checkout: Path, env: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, checkout / ".ci/verify_stack", *words],
+        env=env, cwd=checkout.parent, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+
+
+def listed(checkout: Path, env: dict[str, str]) -> list[str]:
+    """The lines of `manifests list` below the one of quickstart."""
+    done = subprocess.run(
+        [sys.executable, "-m", "npu_rl", "manifests", "list"],
+        env={**env, "PYTHONPATH": str(checkout)}, cwd=checkout, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    lines = done.stdout.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("quickstart "))
+    return [line.strip() for line in lines[at + 1 :]]
+
+
+def record_of(checkout: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((checkout / "manifests/quickstart.verified.json").read_text())
+    return found
+
+
+def test_each_step_is_run_once_and_shown(checkout: Path, env: dict[str, str], tmp_path: Path) -> None:
+    assert listed(checkout, env) == ["not verified"]
+    first = verify_stack(checkout, env, "quickstart")
+    record = record_of(checkout)
+    assert [(step["name"], step["outcome"]) for step in record["steps"]] == [(one, "passed") for one in STEPS]
+    steps = {step["name"]: step for step in record["recipes"]["quickstart"]["steps"]}
+    assert list(steps) == ["recipes check", "plan", "dry run"]
+    assert steps["plan"]["outcome"] == "passed"
+    dry_run = steps["dry run"]["outcome"]  # it needs the packages of the extra `rehearsal`
+    assert first.returncode == (0 if dry_run == "passed" else 1), first.stdout + first.stderr
+    assert str(tmp_path) not in json.dumps(record)
+    of_manifest, of_recipe = listed(checkout, env)
+    assert of_manifest == f"verified {record['steps'][0]['date']}: {', '.join(STEPS)}"
+    assert "recipes check, plan" in of_recipe and ("failed dry run" in of_recipe) is (dry_run == "failed")
+
+    second = verify_stack(checkout, env, "quickstart").stdout
+    run_again = [line for line in second.splitlines() if ": npu-rl " in line]
+    assert [line.partition(": npu-rl ")[0] for line in run_again] == [
+        "quickstart: setup",  # into a new folder: what comes after it needs a workspace
+        *(["quickstart: dry run"] if dry_run == "failed" else []),
+    ]
+
+
+def test_what_has_changed_is_run_anew(checkout: Path, env: dict[str, str]) -> None:
+    verify_stack(checkout, env, "quickstart", "--recipe", "quickstart")
+    with (checkout / "recipes/quickstart.yaml").open("a") as recipe:
+        recipe.write("# another line\n")
+    assert listed(checkout, env)[1:] == ["quickstart: changed since it was verified"]
+    again = verify_stack(checkout, env, "quickstart").stdout
+    assert "quickstart: plan: npu-rl plan quickstart" in again and "lock --check: passed on" in again
+
+    file = checkout / "manifests/quickstart.verified.json"
+    file.write_text(file.read_text().replace(record_of(checkout)["tree"], "0" * 40))
+    assert listed(checkout, env) == ["not verified with this tree; with 000000000000 it was"]
+    assert "lock --check: npu-rl lock" in verify_stack(checkout, env, "quickstart").stdout
+
+
+def test_a_failure_is_recorded_and_stops_the_rest(
+    checkout: Path, env: dict[str, str], tmp_path: Path
+) -> None:
+    manifest = checkout / "manifests/quickstart.yaml"
+    manifest.write_text(manifest.read_text().replace("title: ", "title: Another. ", 1))
+    done = verify_stack(checkout, env, "quickstart")
+    assert done.returncode == 1
+    record = record_of(checkout)
+    (step,) = record["steps"]
+    assert (step["name"], step["outcome"]) == ("lock --check", "failed") and record.get("recipes", {}) == {}
+    assert step["reason"] and str(tmp_path) not in step["reason"]
+    assert listed(checkout, env)[0].endswith(f": failed lock --check ({step['reason']})")
+
+
+def test_wrong_names(checkout: Path, env: dict[str, str]) -> None:
+    assert "no bundled manifest" in verify_stack(checkout, env, "quickstrat").stderr
+    done = verify_stack(checkout, env, "quickstart", "--recipe", "deepseek-r1-zero-256die")
+    assert done.returncode == 2 and "it has quickstart" in done.stderr
