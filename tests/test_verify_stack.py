@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def listed(checkout: Path, env: dict[str, str]) -> list[str]:
     )  # fmt: skip
     lines = done.stdout.splitlines()
     at = next(number for number, line in enumerate(lines) if line.startswith("quickstart "))
-    return [line.strip() for line in lines[at + 1 :]]
+    return [line.strip() for line in takewhile(lambda line: line.startswith(" "), lines[at + 1 :])]
 
 
 def record_of(checkout: Path) -> dict[str, Any]:
