@@ -82,7 +82,7 @@ def test_each_step_is_run_once_and_shown(checkout: Path, env: dict[str, str], tm
     ]
 
 
-def test_what_has_changed_is_run_anew(checkout: Path, env: dict[str, str]) -> None:
+def test_what_has_changed_is_run_again(checkout: Path, env: dict[str, str]) -> None:
     verify_stack(checkout, env, "quickstart", "--recipe", "quickstart")
     with (checkout / "recipes/quickstart.yaml").open("a") as recipe:
         recipe.write("# another line\n")
