@@ -70,7 +70,8 @@ def test_it_names_every_bundled_manifest_and_recipe(page: str) -> None:
 
 
 def test_the_pages_take_the_place_of_one_long_readme() -> None:
-    assert README.count("\n") <= 140
+    """But for the rows of its tables, one for each manifest and recipe."""
+    assert sum(not line.startswith("| `") for line in README.splitlines()) <= 133
 
 
 @pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md"])
