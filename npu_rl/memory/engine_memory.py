@@ -142,7 +142,7 @@ def engine_of(
 
 def _decoded_sequences(facts: Facts) -> int | None:
     """Return the sequences that one engine decodes at once, if known: no more than it gets."""
-    share = -(-facts.responses // facts.engines) if facts.responses and facts.engines else None
+    share = -(-facts.generated // facts.engines) if facts.generated and facts.engines else None
     given = facts.whole(f"{ROLLOUT}.max_num_seqs")
     return min(given, share) if given and share else given or share
 

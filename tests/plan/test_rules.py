@@ -37,6 +37,7 @@ FITS = {
     "max-sequences-one-wave": "max_sequences 64, 64 responses an engine",
     "model-positions": "4096 tokens; 4096 positions x rope factor 40 = 163840",
     "rollout-max-length": "max_length 4096, prompt and response of 4096 tokens",
+    "sequences-within-step": "max_sequences 64, max_batched_tokens 4096",
     "prefill-budget": "max_batched_tokens 4096, max_length 4096, with chunked prefill",
     "training-seq-length": "seq_length 4096 for sequences of 4096 tokens",
     "overlong-prompts": "longer prompts are left out, then: error",
@@ -82,6 +83,7 @@ def test_a_rule_that_holds_says_its_figures(name: str) -> None:
     assert found.ok
 
 
+DYNAMIC = "overrides.actor_rollout_ref.actor."
 BROKEN = [
     (
         "world-size",
@@ -409,7 +411,46 @@ BROKEN += [
         'set env.VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE to "0"',
     ),
 ]
+BROKEN += [
+    (
+        "context-parallel-agrees",
+        ["actor.parallel.context=2", "actor.parallel.expert=16"],
+        "actor.parallel.context 2, actor.transformer.context_parallel_size None",
+        "set actor.transformer.context_parallel_size to 2",
+    ),
+    (
+        "context-parallel-agrees",
+        ["actor.transformer.context_parallel_size=4"],
+        "actor.parallel.context 1, actor.transformer.context_parallel_size 4",
+        "set actor.transformer.context_parallel_size to 1",
+    ),
+    (
+        "generated-batch-is-trained",
+        ["overrides.data.gen_batch_size=1024"],
+        "data.gen_batch_size 1024, data.batch 512, filter_groups off: all 1024 prompts are trained on",
+        "set overrides.data.gen_batch_size to 512",
+    ),
+    (
+        "batch-divisible-by-rollout-dp",
+        ["overrides.data.gen_batch_size=100"],
+        "1600 responses over 128 engines",
+        "set overrides.data.gen_batch_size so that overrides.data.gen_batch_size x rollout.answers is a multiple",
+    ),
+    (
+        "sequences-within-step",
+        ["rollout.max_sequences=5000"],
+        "max_sequences 5000, max_batched_tokens 4096",
+        "set rollout.max_sequences to 4096",
+    ),
+    (
+        "token-limit-holds-a-sequence",
+        [f"{DYNAMIC}use_dynamic_bsz=true", f"{DYNAMIC}ppo_max_token_len_per_gpu=4095"],
+        "ppo_max_token_len_per_gpu 4095 x context parallel 1 = 4095, prompt and response of 4096 tokens",
+        f"set {DYNAMIC}ppo_max_token_len_per_gpu to 4096",
+    ),
+]
 ADVICE = {
+    "generated-batch-is-trained",
     "max-sequences-one-wave",
     "router-groups",
     "topk-optimize-unused",
