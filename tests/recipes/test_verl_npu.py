@@ -11,13 +11,16 @@ import pytest
 import yaml
 
 from npu_rl.bundled import bundled_recipes, data_root
+from npu_rl.config.finding import Severity
 from npu_rl.config.yaml_reader import read_yaml
+from npu_rl.judgement.judge import AssembledTree, judge
 from npu_rl.manifest.manifest_kind import MANIFEST
 from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.recipes.recipe_fields import read_scalar
 from npu_rl.recipes.recipe_kind import RECIPE
 from npu_rl.recipes.trainer_settings import flatten_mappings, list_settings
-from npu_rl.sizing.parallelism import layout_of
+from npu_rl.sizing.parallelism import DATA_KEY, layout_of
+from tests.patchsets.flagship_tree import tree
 from tests.recipes.test_deepseek_r1_zero import NAMES, ROW, said
 from tests.support import git
 
@@ -142,3 +145,25 @@ def test_each_argument_of_the_script_is_there_or_explained(upstreams: Path, name
     }
     differs = {key for key, text in given.items() if key in settings and not same(text, settings[key].value)}
     assert {key for key in differs if ".".join(map(str, settings[key].path)) not in own} == set()
+
+
+@pytest.fixture(scope="module")
+def code(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    components = ("verl", "vllm", "vllm-ascend", "Megatron-LM", "MindSpeed")
+    return tree(upstreams, tmp_path_factory.mktemp("plugin") / "code", components, manifest="verl-npu-plugin")
+
+
+@pytest.mark.upstreams
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_its_own_tree_takes_it(code: Path, name: str) -> None:
+    """Every key is read there, every rule was looked up there, and what is found is what a plan finds by the pins."""
+    judgement = judge(load_recipe(name), AssembledTree(code, "verl-npu-plugin"))
+    assert judgement.errors == ()
+    notes = {one.path for one in judgement.findings if one.severity is Severity.NOTE}
+    assert notes <= {
+        ("overrides", DATA_KEY),
+        ("overrides", "actor_rollout_ref.rollout.enable_expert_parallel"),
+    }
+    advice = {one.rule for one in judgement.findings if one.severity is Severity.ADVICE}
+    assert advice == {one.rule for one in judge(load_recipe(name)).findings}
+    assert [rule.id for rule in judgement.plan.rules if rule.skipped] == []
