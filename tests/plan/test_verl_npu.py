@@ -36,8 +36,11 @@ def test_the_rollouts_data_parallel_size() -> None:
     ("size", "name"), [(3, "rollout-parallel-divides-world"), (64, "rollout-experts-match-training")]
 )
 def test_a_size_that_does_not_fit_is_named_by_its_key(size: int, name: str) -> None:
-    found = rule(plan(f"{DATA}={size}", "rollout.tensor_parallel=1", "actor.parallel.expert=128"), name)
+    made = plan(f"{DATA}={size}", "rollout.tensor_parallel=1", "actor.parallel.expert=128")
+    found = rule(made, name)
     assert not found.ok and DATA in found.fix and "VLLM_DP_SIZE" not in found.fix
+    (finding,) = [one for one in made.findings() if one.rule == name]
+    assert finding.path == ("overrides", DATA_KEY)
 
 
 def test_its_key_of_expert_parallelism() -> None:
