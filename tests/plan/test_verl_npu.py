@@ -9,7 +9,9 @@ import pytest
 from npu_rl.memory.memory_by_phase import PhaseName
 from npu_rl.memory.memory_parts import Part
 from npu_rl.plan.plan import plan_of
+from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.sizing.parallelism import DATA_KEY, layout_of
+from npu_rl.sizing.weight_sizes import count_parameters
 from tests.plan.helpers import loaded, plan, rule
 
 DATA = f"overrides.{DATA_KEY}"
@@ -36,8 +38,11 @@ def test_the_rollouts_data_parallel_size() -> None:
     ("size", "name"), [(3, "rollout-parallel-divides-world"), (64, "rollout-experts-match-training")]
 )
 def test_a_size_that_does_not_fit_is_named_by_its_key(size: int, name: str) -> None:
-    found = rule(plan(f"{DATA}={size}", "rollout.tensor_parallel=1", "actor.parallel.expert=128"), name)
+    made = plan(f"{DATA}={size}", "rollout.tensor_parallel=1", "actor.parallel.expert=128")
+    found = rule(made, name)
     assert not found.ok and DATA in found.fix and "VLLM_DP_SIZE" not in found.fix
+    (finding,) = [one for one in made.findings() if one.rule == name]
+    assert finding.path == ("overrides", DATA_KEY)
 
 
 def test_its_key_of_expert_parallelism() -> None:
@@ -89,3 +94,40 @@ def test_weights_in_bf16_are_gathered_in_bf16() -> None:
         assert phase is not None
         sizes.append((phase.parts[Part.GATHERED], phase.parts[Part.ACTOR_WEIGHTS]))
     assert sizes[0] == tuple(2 * size for size in sizes[1])
+
+
+def test_what_lies_on_a_device_of_qwen3_235b() -> None:
+    """By hand: 94 layers of 64 heads and 4 KV heads of 128, hidden 4096, 128 experts of width 1536."""
+    hidden, heads, key_heads, head, width = 4096, 64, 4, 128, 1536
+    made = plan_of(load_recipe("verl-npu-grpo-qwen3-235b"))
+    assert made.memory is not None and made.memory.engine is not None
+    stage = made.memory.stages[1]
+    attention = (2 * heads * head + 2 * key_heads * head) * hidden // 4  # TP4
+    experts = 128 // 4 * 3 * hidden * width // 4  # EP4, each expert over 4
+    others = 128 * hidden + 2 * hidden + 2 * head  # router and norms, whole on each device
+    assert stage.weights == 2 * 12 * (attention + experts + others)
+    # 4 data parallel replicas share the states of all but the experts, which one expert data rank has.
+    assert stage.states == 12 * 12 * experts + 12 * 12 * (attention + others) // 4
+    engine = made.memory.engine.counts
+    assert engine["experts"] == 94 * 2 * 3 * hidden * width  # 2 experts a device of TP8 x DP8
+    assert engine["attention"] == 94 * hidden * head * (2 * heads // 8 + 2)  # and one KV head of each kind
+    assert made.memory.engine.cache.per_token == 94 * 2 * head * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "size"),
+    [
+        ("verl-npu-dapo-qwen3-32b", 64, 4),
+        ("verl-npu-dapo-qwen25-32b-20k", 16, 2),
+        ("verl-npu-dapo-qwen3-30b", 32, 2),
+    ],
+)
+def test_what_fsdp_shards_over_a_device(name: str, ranks: int, size: int) -> None:
+    """Without model_dtype the actor is in fp32; gradients are as large, Adam's two moments twice that."""
+    made = plan_of(load_recipe(name))
+    assert made.memory is not None and made.facts.shape is not None
+    (stage,) = made.memory.stages
+    shard = -(-sum(count_parameters(made.facts.shape).values()) // ranks)
+    assert (stage.weights, stage.gradients, stage.states) == (size * shard, size * shard, 2 * size * shard)
+    assert all(made.memory.worst(phase) for phase in PhaseName if phase is not PhaseName.REFERENCE)
+    assert made.memory.worst(PhaseName.REFERENCE) is None, "there is no KL term"

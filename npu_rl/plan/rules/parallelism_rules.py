@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from npu_rl.plan.rules.rule import Rule
 from npu_rl.sizing.divisibility import Check, check_sizes
+from npu_rl.sizing.parallelism import DATA_KEY
 from npu_rl.sizing.plan_inputs import ACTOR, ROLLOUT, TRANSFORMER, Facts
 
 _MEGATRON = f"{ACTOR}.megatron"
@@ -89,13 +90,19 @@ def parallelism_rules(facts: Facts) -> Iterator[Rule]:
         fix, keys = _FIXES[check.name]
         if check.name == "pipeline-layers" and facts.is_cann_trainer:
             fix = _LAYER_LIST_FIX
-        fix = fix.replace("{data}", facts.rollout_data_key)
+        if "{data}" in fix:
+            fix, keys = fix.replace("{data}", facts.rollout_data_key), (*_data_keys(facts), *keys)
         yield Rule(check.name, check.ok, _figures(check), fix, keys)
     yield from _rollout_rules(facts)
     if layout.megatron:
         yield from _pipeline_rule(facts)
         yield from _tensor_parallel_rules(facts)
         yield from _context_parallel_rule(facts)
+
+
+def _data_keys(facts: Facts) -> tuple[str, ...]:
+    """Return the trainer's key of the rollout's data parallel size if the recipe sets it."""
+    return (DATA_KEY,) if DATA_KEY in facts.given else ()
 
 
 def _world_size_rule(facts: Facts) -> Rule:
@@ -166,7 +173,7 @@ def _rollout_rules(facts: Facts) -> Iterator[Rule]:
             engine % train == 0,
             f"experts over {engine} dies in the rollout, over {train} in training",
             f"set {facts.rollout_data_key} so that rollout.tensor_parallel x {size} is a multiple of {train}",
-            (_EXPERT,),
+            (*_data_keys(facts), _EXPERT),
         )
 
 

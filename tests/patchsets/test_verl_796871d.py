@@ -1,0 +1,53 @@
+"""The patchset verl/796871d: verl's own modules, after verl_npu's patches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.patchsets.flagship_tree import run, tree, used
+
+pytest.importorskip("torch")
+pytest.importorskip("tensordict")
+pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
+
+RUNNER = Path(__file__).with_name("run_verl_plugin.py")
+MANIFEST = "verl-npu-plugin"
+SEGMENTS = "workers-expandable-segments"
+OFF, ON = "expandable_segments:False", "expandable_segments:True"
+
+
+@pytest.fixture(scope="module")
+def patched_tree(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("verl") / "code"
+    return tree(upstreams, folder, ["verl", "Megatron-LM"], manifest=MANIFEST)
+
+
+def test_the_kernels_are_imported_when_called(patched_tree: Path) -> None:
+    assert run(RUNNER, patched_tree, "kernels") == {"imported": "yes", "called": "0 active drivers"}
+
+
+@pytest.mark.parametrize("backend", ["fsdp", "megatron"])
+def test_segments_are_switched_around_each_manager(patched_tree: Path, backend: str, tmp_path: Path) -> None:
+    """In the worker's process, and on again where the engine can't be woken."""
+    found = run(
+        RUNNER, patched_tree, backend, usage=tmp_path / "usage", NPU_RL_WORKERS_EXPANDABLE_SEGMENTS="1"
+    )
+    assert found["worker"] == [OFF, "wake up", ON, "sleep", ON]
+    assert found["here"] == found["elsewhere"] == []
+    assert used(tmp_path / "usage", SEGMENTS) == 3
+
+
+@pytest.mark.parametrize("backend", ["fsdp", "megatron"])
+def test_segments_are_upstreams_while_switched_off(patched_tree: Path, backend: str, tmp_path: Path) -> None:
+    found = run(RUNNER, patched_tree, backend, usage=tmp_path / "usage", EXPANDABLE_SEGMENTS="True")
+    assert found["worker"] == ["wake up", "sleep"]
+    assert used(tmp_path / "usage", SEGMENTS) == 0
+
+
+def test_dapo_trains_on_whole_groups(patched_tree: Path, tmp_path: Path) -> None:
+    found = run(RUNNER, patched_tree, "dapo", usage=tmp_path / "usage")
+    assert found == {"kept": list("acacac")}
+    assert used(tmp_path / "usage", "dapo-whole-groups") == 1
+    assert run(RUNNER, patched_tree, "dapo", NPU_RL_DAPO_WHOLE_GROUPS="0") == {"kept": list("acdacd")}

@@ -1,0 +1,169 @@
+"""The recipes of verl_npu's examples: every value has a source, each argument of the scripts is there or explained."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from npu_rl.bundled import bundled_recipes, data_root
+from npu_rl.config.finding import Severity
+from npu_rl.config.yaml_reader import read_yaml
+from npu_rl.judgement.judge import AssembledTree, judge
+from npu_rl.manifest.manifest_kind import MANIFEST
+from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.recipes.recipe_fields import read_scalar
+from npu_rl.recipes.recipe_kind import RECIPE
+from npu_rl.recipes.trainer_settings import flatten_mappings, list_settings
+from npu_rl.sizing.parallelism import DATA_KEY, layout_of
+from tests.patchsets.flagship_tree import tree
+from tests.recipes.test_deepseek_r1_zero import NAMES, ROW, said
+from tests.support import git
+
+SOURCES = "verl-npu-plugin.sources.md"
+# Recipe -> the script with its values, and the number of the trainer's arguments there.
+SCRIPTS = {
+    "verl-npu-grpo-qwen3-235b": ("test_grpo_qwen3_235b_A2", 58),
+    "verl-npu-dapo-qwen3-235b": ("test_dapo_qwen3_235b_megatron_A3", 97),
+    "verl-npu-dapo-qwen3-30b": ("test_dapo_qwen3_30b_fsdp_A+X_6k", 88),
+    "verl-npu-dapo-qwen3-32b": ("test_dapo_qwen3_32b_fsdp2_A3", 77),
+    "verl-npu-dapo-qwen25-32b-20k": ("test_dapo_qwen25_32b_fsdp2_A+X_20k", 82),
+    "verl-npu-dapo-qwen25-32b-4k": ("test_dapo_qwen25_32b_fsdp2_A+X_4k", 84),
+}
+LEFT_OUT = re.compile(r"\| `([\w.]+)` \| ([\w, -]+) \| .+ \| .+ \|")
+
+
+def sources() -> str:
+    return (data_root() / "recipes" / SOURCES).read_text(encoding="utf-8")
+
+
+def table(name: str) -> list[tuple[str, Any, str, str]]:
+    """The rows under the recipe's name: key, value as a recipe's text, source, note."""
+    section = sources().partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+    rows = []
+    for line in section.splitlines():
+        if line.startswith("| `"):
+            match = ROW.fullmatch(line)
+            assert match, line
+            value = read_yaml(f"v: {match[2]}".encode(), match[1], MANIFEST).data["v"]
+            rows.append((match[1], value, match[3], match[4]))
+    return rows
+
+
+def left_out(name: str) -> set[str]:
+    """The script's arguments that this recipe leaves out, by the table that says why."""
+    section = sources().partition("and the recipes leave out\n")[2].partition("| variable or command |")[0]
+    found = set()
+    for line in section.splitlines():
+        if line.startswith("| `"):
+            match = LEFT_OUT.fullmatch(line)
+            assert match, line
+            ends = match[2].split(", ")
+            if ends == ["all"] or any(end in name.removeprefix("verl-npu-") for end in ends):
+                found.add(match[1])
+    return found
+
+
+def test_these_are_all() -> None:
+    assert {name for name in bundled_recipes() if name.startswith("verl-npu-")} == SCRIPTS.keys()
+    assert re.findall(r"^## (verl-npu-\S+)$", sources(), re.MULTILINE) == list(SCRIPTS)
+    assert all(load_recipe(name).recipe.manifest == "verl-npu-plugin" for name in SCRIPTS)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_every_value_has_its_source_and_nothing_else_has(name: str) -> None:
+    text = read_yaml(bundled_recipes()[name].read_bytes(), name, RECIPE).data
+    written = {key: value for key, value in said(text) if key not in NAMES | {"extends"}}
+    rows = table(name)
+    assert {key: value for key, value, *_ in rows} == written
+    assert [key for key, *_ in rows] == list(written), "in the recipe's order, each once"
+    assert {source for _, _, source, _ in rows} <= {"script", "launch", "ours"}
+    assert [key for key, _, source, note in rows if source == "ours" and not note] == []
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_its_sizes_agree_with_each_other(name: str) -> None:
+    recipe, layout = load_recipe(name).recipe, layout_of(load_recipe(name))
+    assert recipe.data.prompt_length and recipe.data.response_length
+    longest = recipe.data.prompt_length + recipe.data.response_length
+    buffer = recipe.overrides.get("reward_model.overlong_buffer.len")
+    assert buffer is None or 0 < buffer <= recipe.data.response_length
+    if layout.megatron:
+        assert sum(layout.stage_layers) == layout.model.layers == 94
+        assert layout.rollout is not None and layout.rollout.data > 1
+    else:
+        assert recipe.rollout.max_batched_tokens == longest
+    limit = recipe.overrides.get("actor_rollout_ref.actor.ppo_max_token_len_per_gpu")
+    ranks = layout.train.context * layout.train.sequence
+    assert limit is None or limit * ranks % longest == 0
+
+
+def test_the_one_of_4k_is_for_timing() -> None:
+    """It differs from that of 20k in its lengths, the end of responses and the filter alone."""
+    timing, training = (load_recipe(f"verl-npu-dapo-qwen25-32b-{length}") for length in ("4k", "20k"))
+    assert timing.recipe.benchmark and timing.recipe.rollout.ignore_end and not training.recipe.benchmark
+    before, after = dict(said(training.data)), dict(said(timing.data))
+    changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+    assert changed == {key for key, *_ in table("verl-npu-dapo-qwen25-32b-4k")} | NAMES - {"schema"} | {
+        "extends"
+    }
+
+
+def arguments(script: str) -> dict[str, str]:
+    """The trainer's arguments of a script, by bash itself."""
+    stubs = "set +eu; HOME=/home/you; mkdir() { :; }; tee() { cat; }; python3() { printf '%s\\n' \"$@\"; }\n"
+    run = subprocess.run(["bash", "-c", stubs + script], capture_output=True, text=True, check=False, cwd="/")
+    words = [re.fullmatch(r"\+*([\w.]+)=(.*)", line) for line in run.stdout.splitlines()]
+    return {word[1]: word[2] for word in words if word}
+
+
+def same(text: str, value: Any) -> bool:
+    """Whether the script's text is the value that a recipe sets; of one file, a list of it is the same."""
+    ours = value[0] if isinstance(value, list) and len(value) == 1 else value
+    bare = text.strip("'").replace("/home/you/", "~/")
+    return bool(bare == str(ours) or read_scalar(yaml.safe_load(bare)) in (value, ours))
+
+
+@pytest.mark.upstreams
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_each_argument_of_the_script_is_there_or_explained(upstreams: Path, name: str) -> None:
+    script, count = SCRIPTS[name]
+    file = f"v2.3.0:tests/verl_examples/configs/{script}.sh"
+    given = arguments(git("show", file, git_dir=upstreams / "Ascend+MindSpeed-RL" / "repo"))
+    assert len(given) == count
+    settings = {one.key: one for one in flatten_mappings(list_settings(load_recipe(name).recipe))}
+    assert given.keys() - settings.keys() == left_out(name)
+    own = {
+        key
+        for recipe in (name, "verl-npu-dapo-qwen25-32b-20k")
+        for key, _, source, _ in table(recipe)
+        if source == "ours"
+    }
+    differs = {key for key, text in given.items() if key in settings and not same(text, settings[key].value)}
+    assert {key for key in differs if ".".join(map(str, settings[key].path)) not in own} == set()
+
+
+@pytest.fixture(scope="module")
+def code(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    components = ("verl", "vllm", "vllm-ascend", "Megatron-LM", "MindSpeed")
+    return tree(upstreams, tmp_path_factory.mktemp("plugin") / "code", components, manifest="verl-npu-plugin")
+
+
+@pytest.mark.upstreams
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_its_own_tree_takes_it(code: Path, name: str) -> None:
+    """Every key is read there, every rule was looked up there, and what is found is what a plan finds by the pins."""
+    judgement = judge(load_recipe(name), AssembledTree(code, "verl-npu-plugin"))
+    assert judgement.errors == ()
+    notes = {one.path for one in judgement.findings if one.severity is Severity.NOTE}
+    assert notes <= {
+        ("overrides", DATA_KEY),
+        ("overrides", "actor_rollout_ref.rollout.enable_expert_parallel"),
+    }
+    advice = {one.rule for one in judgement.findings if one.severity is Severity.ADVICE}
+    assert advice == {one.rule for one in judge(load_recipe(name)).findings}
+    assert [rule.id for rule in judgement.plan.rules if rule.skipped] == []
