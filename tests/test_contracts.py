@@ -21,7 +21,7 @@ VIOLATIONS = {
         "import npu_rl.workspace",
     ),
     "One file runs git": ("patches/patch_model.py", "import subprocess"),
-    "One file starts processes of a run": ("training/run_record.py", "import subprocess"),
+    "One file starts processes of a run": ("record/run_record.py", "import subprocess"),
     "npu-rl itself imports nothing of the training interpreter's": (
         "workspace/file_check.py",
         "import numpy",

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import npu_rl
+from npu_rl.monitor.symptoms import SYMPTOMS
 from npu_rl.recipes.key_map import dotted_keys, sections
 from npu_rl.trainer_code.adaptation_switches import known_switches
-from npu_rl.training.monitor.symptoms import SYMPTOMS
 
 ROOT = Path(npu_rl.__file__).parent
 # Where messages about recipes are.

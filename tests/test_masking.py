@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from npu_rl.errors import NpuRlError
 from npu_rl.masking import Secrets, masked_argument, masked_data, masked_text, masked_value, without_passwords
-from npu_rl.training.record_masking import recorded_environment
+from npu_rl.record.record_masking import recorded_environment
 
 
 @pytest.mark.parametrize(

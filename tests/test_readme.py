@@ -66,11 +66,12 @@ def test_it_names_every_bundled_manifest_and_recipe(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     for folder in ("manifests", "recipes"):
         for path in (ROOT / folder).glob("*.yaml"):
-            assert "." in path.stem or f"| `{path.stem}` |" in text
+            assert "." in path.stem or re.search(rf"^\|.*`{path.stem}`", text, re.MULTILINE), path
 
 
 def test_the_pages_take_the_place_of_one_long_readme() -> None:
-    assert README.count("\n") <= 140
+    """But for the rows of its tables, one for each manifest and recipe."""
+    assert sum(not line.startswith("| `") for line in README.splitlines()) <= 133
 
 
 @pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md"])

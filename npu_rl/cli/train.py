@@ -108,8 +108,8 @@ def _demand_one_mode(dry_run: bool, rehearse: str | None, resume: bool) -> None:
 
 
 def _train(prepared: Prepared, resume: bool, as_json: bool) -> None:
-    from npu_rl.training.monitor.plot import final_curve
-    from npu_rl.training.monitor.screen import screen_for
+    from npu_rl.monitor.plot import final_curve
+    from npu_rl.monitor.screen import screen_for
     from npu_rl.training.prepare import runs_folder
     from npu_rl.training.train import RunFailed, train
 
@@ -134,7 +134,7 @@ def _train(prepared: Prepared, resume: bool, as_json: bool) -> None:
 
 
 def _print(prepared: Prepared, trained: TrainedRun) -> None:
-    from npu_rl.training.monitor.plot import final_curve
+    from npu_rl.monitor.plot import final_curve
 
     goal = prepared.recipe.reward.goal
     say_text(final_curve(trained.points, goal=goal) + "\n")
@@ -173,8 +173,8 @@ def _plan(prepared: Prepared, as_json: bool) -> None:
 
 
 def _rehearse(prepared: Prepared, level: str, as_json: bool) -> None:
+    from npu_rl.monitor.screen import screen_for
     from npu_rl.rehearsal.rehearse import rehearse
-    from npu_rl.training.monitor.screen import screen_for
 
     screen = screen_for(dies_per_card=prepared.recipe.cluster.dies_per_card)
     try:

@@ -19,7 +19,7 @@ from npu_rl.sizing.weight_sizes import Counts, absorbed_projections, cache_per_t
 
 SHARE = f"{ROLLOUT}.gpu_memory_utilization"
 _WEIGHT = 2
-_BLOCK = {"npu": 128, "cpu": 16}  # vllm_ascend/platform.py:190@v0.9.1rc2; vLLM's own default
+_BLOCK = {"npu": 128, "cuda": 16, "cpu": 16}  # vllm_ascend/platform.py:190@v0.9.1rc2; vLLM's own default
 _BATCHED_TOKENS = 8192  # verl's default of max_num_batched_tokens
 _SAMPLED = 16  # bytes a word and sequence: logits, probabilities, noise and log-probs in fp32
 
@@ -142,7 +142,7 @@ def engine_of(
 
 def _decoded_sequences(facts: Facts) -> int | None:
     """Return the sequences that one engine decodes at once, if known: no more than it gets."""
-    share = -(-facts.responses // facts.engines) if facts.responses and facts.engines else None
+    share = -(-facts.generated // facts.engines) if facts.generated and facts.engines else None
     given = facts.whole(f"{ROLLOUT}.max_num_seqs")
     return min(given, share) if given and share else given or share
 

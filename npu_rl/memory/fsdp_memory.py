@@ -45,14 +45,14 @@ def fsdp_training(facts: Facts, layout: Parallelism, shape: ModelConfig) -> Trai
         update=memory.update,
         old_log_prob=memory.old_log_prob,
         reference=memory.reference if has_reference(facts) else None,
-        gathered=_FP32 * max(shape.vocabulary * shape.hidden, shape.feed_forward * shape.hidden),
+        gathered=memory.size * max(shape.vocabulary * shape.hidden, shape.feed_forward * shape.hidden),
         assumed=(
             f"FSDP over {ranks} {'rank' if ranks == 1 else 'ranks'}: weights and gradients {memory.size} bytes, Adam's "
             f"two moments {2 * memory.size}, all sharded; the reference in bf16 on the host",
             "gathered: embedding and head, two layers, one unit's gradients in bf16 and fp32, at the fullest moment",
             "activations, an estimate: "
             + ("each layer keeps its input" if memory.recompute.granularity else "all layers keep theirs"),
-            "weights go to the engine tensor by tensor, each gathered in fp32",
+            f"weights go to the engine tensor by tensor, each gathered in {'fp32' if memory.size == _FP32 else 'bf16'}",
         ),
     )
 

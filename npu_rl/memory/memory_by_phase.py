@@ -208,6 +208,21 @@ def _phase(name: PhaseName, number: int, resident: Parts, *others: Parts) -> Pha
     return Phase(name, number, {**largest, **left})
 
 
+# What an engine subtracts from its share beside weights and a forward pass, where, and where it derives weights.
+_ENGINE_TAKES = {
+    "npu": (
+        "HCCL, CANN",
+        "vllm_ascend/worker/worker_v1.py:158@v0.9.1rc2",
+        "vllm_ascend/attention/mla_v1.py@v0.9.1rc2",
+    ),
+    "cuda": (
+        "NCCL, CUDA",
+        "vllm/v1/worker/gpu_worker.py:183@v0.9.1",
+        "vllm/v1/attention/backends/mla/common.py@v0.9.1",
+    ),
+}
+
+
 def _assumptions(
     facts: Facts, shape: ModelConfig, engine: EngineMemory | None, overhead: Overhead
 ) -> Iterator[str]:
@@ -216,12 +231,13 @@ def _assumptions(
     if engine is not None:
         cache = engine.cache
         yield f"KV cache: {cache.per_token} bytes a token, in blocks of {cache.block} tokens, one of them vLLM's own"
+        others, source, derived = _ENGINE_TAKES["npu" if facts.npu else "cuda"]
         yield (
-            "the engine takes its whole share of a die: what its weights, a forward pass, HCCL, CANN and training "
-            "leave of it is the KV cache (determine_available_memory, vllm_ascend/worker/worker_v1.py:158@v0.9.1rc2)"
+            f"the engine takes its whole share of a die: what its weights, a forward pass, {others} and training "
+            f"leave of it is the KV cache (determine_available_memory, {source})"
         )
         if shape.latent:
-            yield "vllm-ascend keeps W_UV and W_UK_T beside kv_b_proj (attention/mla_v1.py@v0.9.1rc2)"
+            yield f"the engine keeps W_UV and W_UK_T beside kv_b_proj ({derived})"
     if shape.experts:
         yield "tokens are spread evenly over the experts; an imbalance needs more than is counted here"
     if facts.npu:
@@ -244,5 +260,7 @@ def _not_counted(
         if micro is None and not (name is PhaseName.REFERENCE and training.reference is None):
             lengths = "" if facts.length else " or the data's lengths"
             yield f"{name.label}: {name.micro_batch_key}{lengths} is not set"
+    if facts.recipe.device == "cuda":
+        yield "NCCL's buffers and CUDA's context"
     if facts.layout is not None and facts.layout.rollout is None:
         yield "generate: the trainer itself generates, which keeps no cache of a fixed size"

@@ -96,14 +96,14 @@ def loading_of(facts: Facts, memory: Memory | None) -> Loading | None:
 def tokens_of(facts: Facts) -> Tokens | None:
     """Return the tokens of a step, or None if the batch or the lengths are not set."""
     prompt, response = facts.whole("data.max_prompt_length"), facts.whole("data.max_response_length")
-    if not (facts.responses and prompt and response):
+    if not (facts.generated and prompt and response):
         return None
-    longest = facts.responses * (prompt + response)
+    longest = facts.generated * (prompt + response)
     engines = facts.engines
     return Tokens(
-        facts.responses,
+        facts.generated,
         longest,
-        facts.responses * prompt,
-        facts.responses * response,
+        facts.generated * prompt,
+        facts.generated * response,
         longest // engines if engines else None,
     )

@@ -84,7 +84,7 @@ def plan_of(
     rules = _rules(facts)
     fits = facts.layout is None or all(check.ok for check in check_sizes(facts.layout))
     memory = memory_of(facts, die) if fits and facts.shape is not None else None
-    if memory is not None and facts.npu:
+    if memory is not None and not facts.cpu:
         rules += memory_rules(facts, memory, machine)
     rules += checkpoint_rules(facts, machine)
     return Plan(

@@ -7,12 +7,13 @@ verl 0.5.0 (`verl/trainer/config/`); a check compares them with the tree of the 
 
 # No `from __future__ import annotations`: pydantic would compile and evaluate the text of each annotation.
 
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from npu_rl.config import scalar_types
-from npu_rl.config.strict_model import Strict
+from npu_rl.config.strict_model import Fault, Strict
 from npu_rl.recipes import recipe_fields as f
 from npu_rl.recipes.recipe_fields import key
 from npu_rl.recipes.schema_model_and_data import Data, Model, Reward
@@ -50,7 +51,7 @@ class Recipe(Strict):
         default=None, description="A bundled recipe or a relative path to start from; ~ removes a key of it."
     )
     manifest: f.Text = Field(description="The manifest whose tree this is for.")
-    device: Literal["npu", "cpu"] = Field(description="What it runs on.")
+    device: Literal["npu", "cuda", "cpu"] = Field(description="What it runs on.")
     steps: Annotated[f.Positive, key("trainer.total_training_steps")] = Field(description="Steps to train.")
     seed: Annotated[f.Whole, key("data.seed", megatron=f"{_A}.megatron.seed")] = Field(
         default=1, description="Seed of the data's order, of sampling and of made-up models and data."
@@ -83,6 +84,18 @@ class Recipe(Strict):
         default={},
         description="Keys of the trainer itself, written last. For what this schema has no word for.",
     )
+
+    @classmethod
+    def rules(cls, data: Mapping[str, Any]) -> Iterator[Fault]:
+        """Yield errors of a cluster of GPUs: each is one device, and they differ in memory."""
+        cluster = data.get("cluster")
+        if data.get("device") != "cuda" or not isinstance(cluster, Mapping):
+            return
+        if cluster.get("dies_per_card", 1) not in (1, "1"):
+            yield ("cluster", "dies_per_card"), "must be 1 where the device is cuda: a GPU is one device"
+        if cluster.get("die_memory_gb") is None:
+            text = "die_memory_gb has to be given where the device is cuda: GPUs differ in memory"
+            yield ("cluster",), text
 
     @property
     def megatron(self) -> bool:

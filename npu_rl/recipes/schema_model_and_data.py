@@ -35,9 +35,9 @@ class Model(Strict):
         default=None,
         description="Make a tiny model instead (needs no download): random, or with YaRN and half taught small sums.",
     )
-    architecture: Literal["deepseek-v3"] | None = Field(
-        default=None, description="The published model it is, where its config.json is not at hand."
-    )
+    architecture: (
+        Literal["deepseek-v3", "qwen2.5-32b", "qwen3-30b-a3b", "qwen3-32b", "qwen3-235b-a22b"] | None
+    ) = Field(default=None, description="The published model it is, where its config.json is not at hand.")
     trust_remote_code: Annotated[f.Switch | None, key(f"{_M}.trust_remote_code")] = Field(
         default=None, description="Run code that comes with the model."
     )

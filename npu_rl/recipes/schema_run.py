@@ -15,19 +15,20 @@ _DIES_PER_CARD = 2  # an Atlas A3 card; the older ones have one
 
 
 class Cluster(Strict):
-    """The machines. A die is what the trainer calls a GPU; an Atlas A3 card has two."""
+    """The machines. A die is what the trainer calls a GPU; an Atlas A3 card has two, a GPU is one."""
 
     nodes: Annotated[f.Positive, key("trainer.nnodes")] = Field(default=1, description="Machines.")
     dies: Annotated[f.Positive, key("trainer.n_gpus_per_node")] = Field(description="Dies per machine.")
     dies_per_card: f.Positive = Field(default=1, description="2 on Atlas A3; for tokens per second and card.")
     die_memory_gb: f.AboveZero = Field(
-        default=64.0, description="Memory of a die, in 10^9 bytes, by which the recipe is judged."
+        default=64.0,
+        description="Memory of a die, in 10^9 bytes, by which the recipe is judged; has to be given for cuda.",
     )
     address: f.Address | None = Field(
         default=None, description="HOST:PORT of a running Ray head; left out, one machine starts its own."
     )
     interface: f.Text | None = Field(
-        default=None, description="Network interface of HCCL, Gloo and Ray, such as enp67s0f5."
+        default=None, description="Network interface of HCCL or NCCL, Gloo and Ray, such as enp67s0f5."
     )
 
     @classmethod

@@ -176,7 +176,7 @@ def _own_settings(recipe: Recipe, folders: Folders, run_name: str, resume: bool)
         # An epoch has at least one step, so the number of steps alone decides when it ends.
         "trainer.total_epochs": recipe.steps,
         # verl asks Ray for "GPU" on cuda and for "NPU" otherwise; it has no value for a CPU.
-        "trainer.device": "npu",
+        "trainer.device": "cuda" if recipe.device == "cuda" else "npu",
         **_path_settings(recipe, folders),
     }
     if recipe.logging.samples:
@@ -287,7 +287,8 @@ def _cpu_environment() -> dict[str, str]:
 def _network(recipe: Recipe) -> dict[str, str]:
     if not recipe.cluster.interface:
         return {}
-    names = ("HCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+    collectives = "NCCL_SOCKET_IFNAME" if recipe.device == "cuda" else "HCCL_SOCKET_IFNAME"
+    names = (collectives, "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
     return dict.fromkeys(names, recipe.cluster.interface)
 
 
@@ -310,6 +311,8 @@ def ray_options(recipe: Recipe, folder: Path | None) -> dict[str, Any]:
 
 def node_resources(recipe: Recipe) -> dict[str, Any]:
     """Return the resources of a node, as arguments of ray.init or, with hyphens, of `ray start`."""
+    if recipe.device == "cuda":
+        return {"num_gpus": recipe.cluster.dies}
     offers: dict[str, Any] = {"resources": {"NPU": recipe.cluster.dies}}
     if recipe.device == "cpu":
         # A worker per die, the trainer, and two for what the trainer starts beside them.

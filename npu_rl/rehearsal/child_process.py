@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from npu_rl.errors import HostError, NpuRlError
+from npu_rl.process import RUN_VARIABLE, run_quietly
+from npu_rl.record.temporary_folders import run_folder
 from npu_rl.standins import INJECTED
-from npu_rl.training.process import RUN_VARIABLE, run_quietly
-from npu_rl.training.temporary_folders import run_folder
 
 _CHILD_PROGRAM = INJECTED / "npu_rl_rehearsal"
 _LAST_LINES = 20  # lines of a failed child's output that an error shows

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from npu_rl.disk import disk_errors
 from npu_rl.errors import NpuRlError
+from npu_rl.process import run_quietly
 from npu_rl.training.prepare import Prepared
-from npu_rl.training.process import run_quietly
 
 _RANKS = 2
 _SCRIPT = "tools/converter_hf_to_mcore.py"

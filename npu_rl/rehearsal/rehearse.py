@@ -12,6 +12,9 @@ from npu_rl.bundled import data_root
 from npu_rl.config.suggest import did_you_mean
 from npu_rl.disk import write_atomically
 from npu_rl.errors import NpuRlError, UsageError
+from npu_rl.monitor.screen import Screen
+from npu_rl.record.attempt import dump
+from npu_rl.record.run_record import RunRecord
 from npu_rl.rehearsal.layout_report import LayoutReport
 from npu_rl.rehearsal.level_imports import ImportReport, read_expected, rehearse_imports
 from npu_rl.rehearsal.level_layout import rehearse_layout
@@ -24,10 +27,7 @@ from npu_rl.rehearsal.scale_rollout import CASES
 from npu_rl.sizing.parallelism import layout_of
 from npu_rl.sources.progress import Notify
 from npu_rl.standins import INJECTED, NPU, VLLM
-from npu_rl.training.attempt import dump
-from npu_rl.training.monitor.screen import Screen
 from npu_rl.training.prepare import Prepared, run_facts, runs_folder
-from npu_rl.training.run_record import RunRecord
 from npu_rl.training.train import new_record
 
 LEVELS = ("imports", "layout", "train", "rollout")

@@ -70,6 +70,15 @@ def _check_fsdp(layout: Parallelism) -> Iterator[Check]:
         yield _divides("fsdp-size-divides-world", layout.world, train.shard, "ranks", "replicas")
     yield _divides("sequence-parallel-divides-world", layout.world, train.sequence, "ranks", "data")
     yield _divides("sequence-parallel-divides-heads", layout.model.heads, train.sequence, "heads", "per rank")
+    yield _check_key_heads(layout.model.kv_heads, train.sequence)
+
+
+def _check_key_heads(heads: int, ranks: int) -> Check:
+    """Check the KV heads of Ulysses' ranks, which may hold copies of one."""
+    name, figures = "sequence-parallel-divides-kv-heads", {"KV heads": heads, "by": ranks}
+    if ranks < 1 or (heads % ranks and ranks % max(1, heads)):
+        return Check(name, False, figures, f"{heads} KV heads and {ranks} ranks: neither divides the other")
+    return Check(name, True, {**figures, "per rank": max(1, heads // ranks)})
 
 
 def _check_rollout(layout: Parallelism) -> Iterator[Check]:

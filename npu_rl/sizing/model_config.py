@@ -89,10 +89,10 @@ class ModelConfig:
         return self.shared_feed_forward or self.shared_experts * self.expert_width
 
 
-# Their config.json on the Hugging Face hub.
 _MOST_LAYERS = 10_000
 _LARGEST_SIZE = 10**9
 
+# As in their config.json on the Hugging Face hub.
 PUBLISHED: Mapping[str, ModelConfig] = {
     "deepseek-v3": ModelConfig(
         layers=61,
@@ -112,7 +112,65 @@ PUBLISHED: Mapping[str, ModelConfig] = {
         expert_groups=8,
         groups_per_token=4,
         dense=3,
-    )
+    ),
+    # Qwen/Qwen2.5-32B
+    "qwen2.5-32b": ModelConfig(
+        layers=64,
+        hidden=5120,
+        heads=40,
+        kv_heads=8,
+        head_dim=128,
+        feed_forward=27648,
+        vocabulary=152064,
+        positions=131072,
+        query_bias=True,
+        kind="qwen2",
+    ),
+    # Qwen/Qwen3-32B
+    "qwen3-32b": ModelConfig(
+        layers=64,
+        hidden=5120,
+        heads=64,
+        kv_heads=8,
+        head_dim=128,
+        feed_forward=25600,
+        vocabulary=151936,
+        positions=40960,
+        query_norm=True,
+        kind="qwen3",
+    ),
+    # Qwen/Qwen3-30B-A3B; those of July 2025 (-2507) have 262144 positions
+    "qwen3-30b-a3b": ModelConfig(
+        layers=48,
+        hidden=2048,
+        heads=32,
+        kv_heads=4,
+        head_dim=128,
+        feed_forward=6144,
+        vocabulary=151936,
+        positions=40960,
+        experts=128,
+        expert_width=768,
+        experts_per_token=8,
+        query_norm=True,
+        kind="qwen3_moe",
+    ),
+    # Qwen/Qwen3-235B-A22B; those of July 2025 (-2507) have 262144 positions
+    "qwen3-235b-a22b": ModelConfig(
+        layers=94,
+        hidden=4096,
+        heads=64,
+        kv_heads=4,
+        head_dim=128,
+        feed_forward=12288,
+        vocabulary=151936,
+        positions=40960,
+        experts=128,
+        expert_width=1536,
+        experts_per_token=8,
+        query_norm=True,
+        kind="qwen3_moe",
+    ),
 }
 # What standins/injected/npu_rl_make_tiny.py makes; the vocabulary is that of its tokenizer, rounded up to 64.
 TINY = ModelConfig(

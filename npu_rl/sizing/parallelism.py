@@ -11,6 +11,10 @@ from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.recipes.schema import Recipe
 from npu_rl.sizing.model_config import ModelConfig, shape_of
 
+DATA_KEY = "actor_rollout_ref.rollout.dp_model_parallel_size"
+"""Data parallel size of the rollout in verl with the verl_npu plugin, which sets VLLM_DP_SIZE by it
+(vLLMRollout._init_dp_env, verl_npu/patch/verl/796871d7d/vllm_rollout_spmd.patch of MindSpeed-RL@v2.3.0)."""
+
 
 @dataclass(frozen=True)
 class TrainSizes:
@@ -39,7 +43,7 @@ class RolloutSizes:
 
     Attributes:
         tensor: Tensor parallel size.
-        data: Engines that share the experts, VLLM_DP_SIZE; 1 is none.
+        data: Engines that share the experts, by VLLM_DP_SIZE or DATA_KEY; 1 is none.
     """
 
     tensor: int = 1
@@ -142,8 +146,9 @@ def layout_with(recipe: Recipe, shape: ModelConfig, env: Mapping[str, str]) -> P
 def _rollout(recipe: Recipe, env: Mapping[str, str]) -> RolloutSizes | None:
     if recipe.rollout.engine != "vllm":
         return None
-    data = env.get("VLLM_DP_SIZE", "1")
-    return RolloutSizes(tensor=recipe.rollout.tensor_parallel or 1, data=int(data) if data.isdigit() else 1)
+    own, by_env = recipe.overrides.get(DATA_KEY), env.get("VLLM_DP_SIZE", "1")
+    data = own if type(own) is int and own > 1 else int(by_env) if by_env.isdigit() else 1
+    return RolloutSizes(tensor=recipe.rollout.tensor_parallel or 1, data=data)
 
 
 def _stage_layers(shape: ModelConfig, recipe: Recipe) -> tuple[int, ...]:

@@ -14,13 +14,16 @@ from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_settings import Setting, flatten_mappings, last_settings, list_settings
 from npu_rl.sizing.batch_arithmetic import TrainerValues
 from npu_rl.sizing.model_config import ModelConfig, shape_of
-from npu_rl.sizing.parallelism import Parallelism, RolloutSizes, TrainSizes, layout_with
+from npu_rl.sizing.parallelism import DATA_KEY, Parallelism, RolloutSizes, TrainSizes, layout_with
 from npu_rl.trainer_code.adaptation_switches import patched_switches
 from npu_rl.trainer_code.citations import CitedCode, Place
 from npu_rl.trainer_code.config_tree import ConfigTree
 
 ACTOR, ROLLOUT, REFERENCE = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"
 TRANSFORMER = f"{ACTOR}.megatron.override_transformer_config"
+GENERATED = "data.gen_batch_size"
+"""Prompts that responses are generated for at once; the data loader's batch in all of verl's trainers
+(_create_dataloader, verl/trainer/ppo/ray_trainer.py@55e3c5b). Left out, it is data.train_batch_size."""
 # The trainer's defaults of its layout, for a recipe without a workspace.
 _DEFAULT_SIZES = tuple(
     f"{ACTOR}.megatron.{name}_parallel_size"
@@ -123,14 +126,28 @@ class Facts:
         return self.recipe.device == "npu"
 
     @property
+    def cpu(self) -> bool:
+        """Whether the recipe runs on a CPU, whose memory isn't judged."""
+        return self.recipe.device == "cpu"
+
+    @property
     def vllm(self) -> bool:
         """Whether vLLM generates."""
         return bool(self.values.value(f"{ROLLOUT}.name") == "vllm")
 
     @property
+    def generated(self) -> int | None:
+        """The responses that are generated at once."""
+        return self._responses(self.whole(GENERATED) or self.whole("data.train_batch_size"))
+
+    @property
     def responses(self) -> int | None:
-        """The responses of one step."""
-        prompts, each = self.whole("data.train_batch_size"), self.whole(f"{ROLLOUT}.n")
+        """The responses that a step trains on: all that are generated, unless DAPO's filter chooses among them."""
+        chosen = self.on("algorithm.filter_groups.enable")
+        return self._responses(self.whole("data.train_batch_size")) if chosen else self.generated
+
+    def _responses(self, prompts: int | None) -> int | None:
+        each = self.whole(f"{ROLLOUT}.n")
         return prompts * each if prompts and each else None
 
     @property
@@ -157,9 +174,17 @@ class Facts:
     @property
     def expert_parallel(self) -> bool:
         """Whether the engine divides whole experts over its dies."""
-        return self.on(f"{ROLLOUT}.engine_kwargs.vllm.enable_expert_parallel") or bool(
+        # the second is the verl_npu plugin's own key
+        named = ("engine_kwargs.vllm.enable_expert_parallel", "enable_expert_parallel")
+        return any(self.on(f"{ROLLOUT}.{name}") for name in named) or bool(
             self.layout and self.layout.rollout and self.layout.rollout.data > 1
         )
+
+    @property
+    def rollout_data_key(self) -> str:
+        """The recipe's key of the rollout's data parallel size."""
+        own = self.whole(DATA_KEY)
+        return f"overrides.{DATA_KEY}" if own is not None and own > 1 else "env.VLLM_DP_SIZE"
 
 
 def facts_of(loaded: LoadedRecipe, code: Path | None = None, tree: ConfigTree | None = None) -> Facts:

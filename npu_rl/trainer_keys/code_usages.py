@@ -45,15 +45,15 @@ class KeyRead:
 
 
 class CodeUsages:
-    """The usages in the package of one module, without those in other programs.
+    """The usages in the package of one module and in those it imports, without those in other programs.
 
-    Only files that contain the name are parsed.
+    DAPO's trainer is in `recipe`, its workers are in `verl`. Only files that contain the name are parsed.
     """
 
     def __init__(self, sources: SourceIndex, module: str) -> None:
         self._sources = sources
-        self._package = module.partition(".")[0]
         self._program = f"{module.replace('.', '/')}.py"
+        self._packages = self._imported_packages(module.partition(".")[0])
         self._parsed: dict[str, tuple[list[KeyRead], dict[str, set[str]]]] = {}
 
     def find(
@@ -94,12 +94,25 @@ class CodeUsages:
     def _files_with(self, name: str) -> Iterator[str]:
         """Yield the files that contain the name, the program itself first."""
         word = re.compile(rb"\b" + re.escape(name.encode()) + rb"\b")
-        files = self._sources.texts(self._package)
+        files = {
+            file: text for package in self._packages for file, text in self._sources.texts(package).items()
+        }
         for file in sorted(files, key=lambda file: file != self._program):
             text = files[file]
             other = file != self._program and b"__main__" in text
             if name.encode() in text and not other and word.search(text):
                 yield file
+
+    def _imported_packages(self, own: str) -> tuple[str, ...]:
+        """Return the program's package, and the others of the tree that the program imports by name."""
+        tree = self._sources.tree(self._program)
+        imported: dict[str, None] = {own: None}
+        for node in ast.walk(tree) if tree else ():
+            names = [item.name for item in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = [node.module]
+            imported |= dict.fromkeys(name.partition(".")[0] for name in names)
+        return tuple(name for name in imported if name == own or (self._sources.code / name).is_dir())
 
     def _reads(self, file: str) -> tuple[list[KeyRead], dict[str, set[str]]]:
         if file not in self._parsed:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import signal
 import threading
 import time
@@ -12,20 +11,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from npu_rl.disk import private
-from npu_rl.training.attempt import Attempt
-from npu_rl.training.monitor.explain_failure import Explanation, explain
-from npu_rl.training.monitor.log_lines import speaker_and_message
-from npu_rl.training.monitor.metrics import MetricsWriter, parse_line, seconds
-from npu_rl.training.monitor.screen import Screen
-from npu_rl.training.monitor.tail import follow
-from npu_rl.training.monitor.watch import Alarm, Watch
+from npu_rl.monitor.explain_failure import Explanation, explain
+from npu_rl.monitor.log_lines import speaker_and_message
+from npu_rl.monitor.metrics import MetricsWriter, parse_line, seconds
+from npu_rl.monitor.screen import Screen
+from npu_rl.monitor.tail import follow
+from npu_rl.monitor.watch import Alarm, Watch
+from npu_rl.process import Child, processes_of, start, stop
+from npu_rl.record.attempt import Attempt
+from npu_rl.record.worker_logs import keep_worker_logs
 from npu_rl.training.node_reports import fetch_worker_logs
-from npu_rl.training.process import Child, processes_of, start, stop
 
 _PAUSE = 0.1  # seconds between reads of the log
-_LOG_LIMIT = 32 << 20  # bytes kept of one worker's log
-_MAXIMUM_LOGS = 4096
 
 # Text in the driver's log at the beginning of a stage (from the driver; verl/trainer/main_ppo.py at 0.5.0).
 _STAGES = (
@@ -190,20 +187,6 @@ def _signals() -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def keep_worker_logs(ray: Path, target: Path) -> None:
-    """Copy the logs of Ray's processes, of long ones only the end. Unreadable files are skipped."""
-    found = [
-        path for path in sorted(ray.glob("session_2*/logs/*")) if path.is_file() and not path.is_symlink()
-    ]
-    for path in found[:_MAXIMUM_LOGS]:
-        with contextlib.suppress(OSError):
-            if path.stat().st_size == 0:
-                continue
-            with path.open("rb") as source, open(target / path.name, "wb", opener=private) as copy:
-                source.seek(max(path.stat().st_size - _LOG_LIMIT, 0))
-                shutil.copyfileobj(source, copy)
 
 
 def explain_attempt(attempt: Attempt, code: int) -> Explanation | None:

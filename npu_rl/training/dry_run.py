@@ -18,8 +18,8 @@ from npu_rl.recipes.dump_recipe import recipe_yaml
 from npu_rl.recipes.recipe_fields import split_address
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_command import PER_NODE_VARIABLES, Command, node_resources
+from npu_rl.record.attempt import dump, write_private
 from npu_rl.training import tiny_model
-from npu_rl.training.attempt import dump, write_private
 
 if TYPE_CHECKING:
     from npu_rl.training.prepare import Prepared

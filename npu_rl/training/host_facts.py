@@ -10,14 +10,14 @@ import socket
 from pathlib import Path
 from typing import Any
 
-_DEVICE = re.compile(r"davinci[0-9]+")
+_DEVICES = {"npu": re.compile(r"davinci[0-9]+"), "cuda": re.compile(r"nvidia[0-9]+")}  # files in /dev
 
 
 def facts(root: Path = Path("/")) -> dict[str, Any]:
     """Return the facts of this machine, sizes in bytes; None for what is not known.
 
     Args:
-        root: Folder below which NPUs, limits and the distribution are read.
+        root: Folder below which devices, limits and the distribution are read.
     """
     return {
         "hostname": socket.gethostname(),
@@ -29,14 +29,16 @@ def facts(root: Path = Path("/")) -> dict[str, Any]:
         "cpus": cpus(),
         "memory": memory(),
         "memory_limit": memory_limit(root),
-        "npus": npus(root),
+        "npus": devices("npu", root),
+        "gpus": devices("cuda", root),
     }
 
 
-def npus(root: Path = Path("/")) -> int:
-    """Return the number of NPU devices of this machine: the files /dev/davinciN."""
+def devices(kind: str, root: Path = Path("/")) -> int:
+    """Return the number of this machine's devices of a recipe's kind: the files /dev/davinciN or /dev/nvidiaN."""
+    name = _DEVICES.get(kind)
     try:
-        return sum(1 for entry in (root / "dev").iterdir() if _DEVICE.fullmatch(entry.name))
+        return sum(1 for entry in (root / "dev").iterdir() if name and name.fullmatch(entry.name))
     except OSError:
         return 0
 

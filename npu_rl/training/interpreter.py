@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npu_rl.errors import HostError
-from npu_rl.training.process import run_quietly
+from npu_rl.process import run_quietly
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement

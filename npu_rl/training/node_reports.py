@@ -9,8 +9,8 @@ from typing import Any
 
 from npu_rl.errors import HostError
 from npu_rl.printable import printable
-from npu_rl.training.attempt import Attempt
-from npu_rl.training.process import run_quietly
+from npu_rl.process import run_quietly
+from npu_rl.record.attempt import Attempt
 from npu_rl.training.tiny_model import MAKER_ENVIRONMENT
 
 _FETCH_TIMEOUT = 60.0  # seconds in which the logs of a cluster are fetched

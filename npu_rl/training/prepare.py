@@ -17,6 +17,7 @@ from npu_rl.errors import HostError, NpuRlError, RecipeError, UsageError, Worksp
 from npu_rl.judgement.judge import AssembledTree, Judgement, judge
 from npu_rl.lock.lock_model import Lock
 from npu_rl.masking import Secrets, masked_value
+from npu_rl.process import run_quietly
 from npu_rl.recipes.derived_recipe import derive_recipe
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.recipes.schema import Recipe
@@ -26,7 +27,6 @@ from npu_rl.sources.progress import Notify
 from npu_rl.training import host_facts, interpreter, tiny_model
 from npu_rl.training.allow_drift import AllowedDrift, allowed_drift, parse_reason
 from npu_rl.training.interpreter import Interpreter
-from npu_rl.training.process import run_quietly
 from npu_rl.training.vllm_environment import ENVIRONMENT as VLLM_ON_CPU
 from npu_rl.user_path import user_path
 from npu_rl.verification.verify import Progress, Report, verify
@@ -225,10 +225,10 @@ def compose(prepared: Prepared, command: Command) -> ComposedConfig:
 def _requirements(lock: Lock, rehearse: bool, root: Path) -> tuple[str, ...]:
     """Return the requirements on the interpreter.
 
-    They are the manifest's. A stack for NPUs on a machine without any needs those of the quickstart, with which
-    rehearsals were run (the extra `rehearsal`).
+    They are the manifest's. A stack for NPUs or GPUs on a machine without any needs those of the quickstart, with
+    which rehearsals were run (the extra `rehearsal`).
     """
-    if not (rehearse and lock.device == "npu" and host_facts.npus(root) == 0):
+    if not rehearse or lock.device == "cpu" or host_facts.devices(lock.device, root):
         return lock.requirements
     from npu_rl.manifest.load_manifest import load_manifest
 
@@ -236,10 +236,11 @@ def _requirements(lock: Lock, rehearse: bool, root: Path) -> tuple[str, ...]:
 
 
 def _require_device(recipe: Recipe, root: Path) -> None:
-    if recipe.device == "npu" and host_facts.npus(root) == 0:
+    if recipe.device != "cpu" and not host_facts.devices(recipe.device, root):
+        named, file = ("NPUs", "davinci") if recipe.device == "npu" else ("NVIDIA GPUs", "nvidia")
         raise HostError(
-            f"{recipe.name} is for NPUs, and this machine shows none",
-            why="There is no /dev/davinci0, 1, ... here.",
+            f"{recipe.name} is for {named}, and this machine shows none",
+            why=f"There is no /dev/{file}0, 1, ... here.",
             hint=f"Rehearse it on this CPU: npu-rl train {recipe.name} --rehearse",
         )
 
@@ -334,8 +335,9 @@ def _finding_line(found: Finding, refusing: Sequence[Finding]) -> str:
 
 
 def _this_machine(layout: Layout, root: Path) -> Machine:
-    """Return memory and disk of this machine. Without NPUs it is a cluster's head, whose memory does not matter."""
-    memory = host_facts.usable_memory(root) if host_facts.npus(root) else None
+    """Return memory and disk of this machine. Without devices it is a cluster's head, whose memory does not matter."""
+    has_devices = host_facts.devices("npu", root) or host_facts.devices("cuda", root)
+    memory = host_facts.usable_memory(root) if has_devices else None
     return Machine(host=memory, disk=host_facts.free_disk(runs_folder(layout)))
 
 

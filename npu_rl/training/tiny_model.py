@@ -11,10 +11,10 @@ from pathlib import Path
 
 from npu_rl.disk import disk_errors
 from npu_rl.errors import HostError
+from npu_rl.process import run_quietly
 from npu_rl.recipes.schema import Recipe
 from npu_rl.standins import INJECTED
 from npu_rl.training.interpreter import Interpreter
-from npu_rl.training.process import run_quietly
 
 MAKER_MODULE = "npu_rl_make"
 MAKER_ENVIRONMENT = {"PYTHONPATH": str(INJECTED)}

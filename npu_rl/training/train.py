@@ -11,17 +11,17 @@ from pathlib import Path
 from npu_rl.bounded import read_json
 from npu_rl.errors import NpuRlError
 from npu_rl.masking import masked_data
+from npu_rl.monitor.metrics import Point, rewards
+from npu_rl.monitor.screen import Screen
+from npu_rl.monitor.watch import Limits, Watch
 from npu_rl.recipes.dump_recipe import recipe_yaml
 from npu_rl.recipes.trainer_command import Command
+from npu_rl.record.attempt import Attempt, write_json
+from npu_rl.record.run_record import RunRecord
+from npu_rl.record.temporary_folders import folder_of, run_folder
 from npu_rl.training import dry_run, host_facts, node_reports, tiny_model
-from npu_rl.training.attempt import Attempt, write_json
 from npu_rl.training.attempt_runner import AttemptResult, attempt_once, explain_attempt
-from npu_rl.training.monitor.metrics import Point, rewards
-from npu_rl.training.monitor.screen import Screen
-from npu_rl.training.monitor.watch import Limits, Watch
 from npu_rl.training.prepare import Prepared, compose, run_facts, runs_folder
-from npu_rl.training.run_record import RunRecord
-from npu_rl.training.temporary_folders import folder_of, run_folder
 
 _GOAL_WINDOW = 5  # last steps whose mean reward is compared with the goal
 

@@ -325,9 +325,9 @@ def a_record_of_stats(stage: Stage, m: Mutator) -> None:
 
 
 def a_run_record(stage: Stage, m: Mutator) -> None:
-    from npu_rl.training.attempt import attempts_in
-    from npu_rl.training.monitor.metrics import curve
-    from npu_rl.training.run_record import RunRecord
+    from npu_rl.monitor.metrics import curve
+    from npu_rl.record.attempt import attempts_in
+    from npu_rl.record.run_record import RunRecord
 
     run = stage.folder / "runs" / "r"
     shutil.rmtree(run, ignore_errors=True)

@@ -1,7 +1,8 @@
-"""Code trees of the manifest deepseek-r1-zero for tests: some of its components, with all, none or all but one patch.
+"""Code trees of a bundled manifest for tests: some of its components, with all, none or all but one of the patches.
 
 From the real upstreams, at the pins of the committed lock, with the patchsets that the manifest names now; nothing
-is resolved or fetched. The runtime is the checkout's own.
+is resolved or fetched. The runtime is the checkout's own. Other manifests work where what is merged into a component
+is ahead of its pin, and not picked.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ def tree(
     patched: bool = True,
     without: str | None = None,
     laid: Path | None = None,
+    manifest: str = MANIFEST,
 ) -> Path:
     """Lay `components` ("verl", "MindSpeed", ...) and `npu_rl_runtime` into the new `folder`, and return it.
 
@@ -50,7 +52,7 @@ def tree(
     as well, whatever is asked for: the patch that the variable NPU_RL_TEST_WITHOUT names, if it is one of these.
     laid: a code tree that has the same files already, such as the quickstart's has vLLM's; no upstream is read then.
     """
-    loaded = load_manifest(MANIFEST)
+    loaded = load_manifest(manifest)
     lock = lock_model.read(lock_model.lock_path(loaded.path))
     folder.mkdir(parents=True)
     left_out = False
@@ -63,10 +65,15 @@ def tree(
         else:
             assert locked.pin and upstreams
             repository = _repository(upstreams, locked.sources)
-            _unpack(repository, locked.pin, [take.path for take in locked.take], source)
+            commit = locked.merges[-1].head if locked.merges else locked.pin
+            _unpack(repository, commit, [take.path for take in locked.take], source)
         if patched:
             for entry in loaded.manifest.components[name].patches:
-                left_out |= _patch(source, entry.path, without)
+                if entry.from_ is None:
+                    left_out |= _patch(source, entry.path, without)
+                else:
+                    assert upstreams
+                    _patch_of_component(source, lock, locked, f"{entry.from_}:{entry.path}", upstreams)
         for take in locked.take:
             place = folder / take.to
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -158,6 +165,23 @@ def _patch(source: Path, patchset: str, without: str | None) -> bool:
         for path, data in before.items():
             _take_back(source / path, data, after[path])
     return bool(taken_back)
+
+
+def _patch_of_component(
+    source: Path, lock: lock_model.Lock, locked: lock_model.LockedComponent, file: str, upstreams: Path
+) -> None:
+    """Apply a patch file of another component ("NAME:path"), as it is locked, to the files in `source`."""
+    (patch,) = [one for one in locked.patches if one.file == file]
+    origin, _, path = file.partition(":")
+    holder = lock.components[origin]
+    assert holder.pin
+    repository = _repository(upstreams, holder.sources)
+    shown = subprocess.run(
+        ["git", f"--git-dir={repository}", "show", f"{holder.pin}:{path}"], stdout=subprocess.PIPE, check=True
+    )
+    for one in parse_patch(patch.applied_text(shown.stdout), name=patch.name).files:
+        place = source / one.path
+        _write(place, apply_exact(_read(place), one, name=patch.name))
 
 
 def _take_back(file: Path, before: bytes | None, after: bytes | None) -> None:

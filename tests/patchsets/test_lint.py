@@ -77,5 +77,7 @@ def test_a_bundled_lock_is_the_one_of_its_manifest(name: str, tmp_path: Path) ->
     assert lock.runtime == write_runtime(trees), again
     trees.close()
     for _, patch in lock.patches():
+        if ":" in patch.file:  # of a component, whose pin proves it
+            continue
         data = (data_root() / "patchsets" / patch.file).read_bytes()
         assert patch.sha256 == hashlib.sha256(data).hexdigest(), again

@@ -10,12 +10,25 @@ from npu_rl.judgement.plan_report import plan_text
 from npu_rl.plan.plan import plan_of
 from npu_rl.recipes.load_recipe import load_recipe
 
+# As published: not all sequences fit at their full length, and the longest ones make an update tight.
+ADVICE = {
+    "verl-npu-grpo-qwen3-235b": {"kv-cache-room"},
+    "verl-npu-dapo-qwen3-235b": {"kv-cache-room"},
+    "verl-npu-dapo-qwen3-30b": {"kv-cache-room"},
+    "verl-npu-dapo-qwen3-32b": {"kv-cache-room"},
+    "verl-npu-dapo-qwen25-32b-20k": {"kv-cache-room", "memory-update-tight"},
+    "verl-npu-dapo-qwen25-32b-4k": {"kv-cache-room", "generated-batch-is-trained"},
+    # cann-recipes-train recomputes nothing, and says that it ran on 64 GB.
+    "deepseek-v3-cann-256die": {"memory-update-tight"},
+    "deepseek-v3-cann-256die-random-init": {"memory-update-tight"},
+}
+
 
 @pytest.mark.parametrize("name", sorted(bundled_recipes()))
 def test_a_bundled_recipe_fits(name: str) -> None:
     judgement = judge(load_recipe(name))
     assert judgement.errors == ()
-    assert {found.rule for found in judgement.findings} <= {"kv-cache-room-tight"}
+    assert {found.rule for found in judgement.findings} <= ADVICE.get(name, {"kv-cache-room-tight"})
     assert sum(rule.ok for rule in judgement.plan.rules) >= 7
     assert plan_text(judgement, None).endswith(f"{name} fits.\n")
 

@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from npu_rl.recipes.schema_model_and_data import Model
+from npu_rl.sizing.model_config import PUBLISHED as ARCHITECTURES
 from npu_rl.sizing.model_config import read_shape
 from npu_rl.sizing.weight_sizes import (
     ATTENTION,
     EMBEDDING,
+    EXPERTS,
     count_parameters,
     layer,
     rollout_share,
@@ -27,7 +30,10 @@ PUBLISHED = {
     "qwen2.5-7b": 7_615_616_512,
     "qwen3-0.6b": 596_049_920,
     "qwen3-8b": 8_190_735_360,
+    "qwen2.5-32b": 32_763_876_352,
+    "qwen3-32b": 32_762_123_264,
     "qwen3-30b-a3b": 30_532_122_624,
+    "qwen3-235b-a22b": 235_093_634_560,
     "qwen1.5-moe-a2.7b": 14_315_784_192,
     "moonlight-16b-a3b": 15_960_108_544,
 }
@@ -40,6 +46,27 @@ def config(name: str, **changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_published_total(name: str) -> None:
     assert sum(count_parameters(read_shape(config(name))).values()) == PUBLISHED[name]
+
+
+# In 10^9, as the models' names and pages round it.
+ACTIVE = {"qwen3-30b-a3b": 3.3, "qwen3-235b-a22b": 22}
+
+
+@pytest.mark.parametrize("name", sorted(ARCHITECTURES.keys() - {"deepseek-v3"}))
+def test_a_size_that_a_recipe_can_name_is_that_of_its_config(name: str) -> None:
+    """But for the positions of Qwen3-30B-A3B, whose file here is that of July 2025."""
+    positions = ARCHITECTURES[name].positions
+    assert read_shape(config(name, max_position_embeddings=positions)) == ARCHITECTURES[name]
+    assert ARCHITECTURES[name].kind == config(name)["model_type"]
+    assert name in str(Model.model_fields["architecture"].annotation)
+
+
+@pytest.mark.parametrize("name", ACTIVE)
+def test_the_parameters_of_a_token(name: str) -> None:
+    shape = ARCHITECTURES[name]
+    counts = count_parameters(shape)
+    idle = counts[EXPERTS] * (shape.experts - shape.experts_per_token) // shape.experts
+    assert int((sum(counts.values()) - idle) / 1e8) / 10 == pytest.approx(ACTIVE[name], rel=0.01)
 
 
 CHANGED = [

@@ -10,6 +10,7 @@ import pytest
 
 from npu_rl.config.finding import Severity
 from npu_rl.judgement.judge import judge
+from npu_rl.memory.memory_parts import Part
 from tests.plan.helpers import loaded, plan, refused, rule
 
 HERE = Path(__file__).parent
@@ -37,6 +38,7 @@ FITS = {
     "max-sequences-one-wave": "max_sequences 64, 64 responses an engine",
     "model-positions": "4096 tokens; 4096 positions x rope factor 40 = 163840",
     "rollout-max-length": "max_length 4096, prompt and response of 4096 tokens",
+    "sequences-within-step": "max_sequences 64, max_batched_tokens 4096",
     "prefill-budget": "max_batched_tokens 4096, max_length 4096, with chunked prefill",
     "training-seq-length": "seq_length 4096 for sequences of 4096 tokens",
     "overlong-prompts": "longer prompts are left out, then: error",
@@ -82,6 +84,7 @@ def test_a_rule_that_holds_says_its_figures(name: str) -> None:
     assert found.ok
 
 
+DYNAMIC = "overrides.actor_rollout_ref.actor."
 BROKEN = [
     (
         "world-size",
@@ -409,7 +412,46 @@ BROKEN += [
         'set env.VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE to "0"',
     ),
 ]
+BROKEN += [
+    (
+        "context-parallel-agrees",
+        ["actor.parallel.context=2", "actor.parallel.expert=16"],
+        "actor.parallel.context 2, actor.transformer.context_parallel_size None",
+        "set actor.transformer.context_parallel_size to 2",
+    ),
+    (
+        "context-parallel-agrees",
+        ["actor.transformer.context_parallel_size=4"],
+        "actor.parallel.context 1, actor.transformer.context_parallel_size 4",
+        "set actor.transformer.context_parallel_size to 1",
+    ),
+    (
+        "generated-batch-is-trained",
+        ["overrides.data.gen_batch_size=1024"],
+        "data.gen_batch_size 1024, data.batch 512, filter_groups off: all 1024 prompts are trained on",
+        "set overrides.data.gen_batch_size to 512",
+    ),
+    (
+        "batch-divisible-by-rollout-dp",
+        ["overrides.data.gen_batch_size=100"],
+        "1600 responses over 128 engines",
+        "set overrides.data.gen_batch_size so that overrides.data.gen_batch_size x rollout.answers is a multiple",
+    ),
+    (
+        "sequences-within-step",
+        ["rollout.max_sequences=5000"],
+        "max_sequences 5000, max_batched_tokens 4096",
+        "set rollout.max_sequences to 4096",
+    ),
+    (
+        "token-limit-holds-a-sequence",
+        [f"{DYNAMIC}use_dynamic_bsz=true", f"{DYNAMIC}ppo_max_token_len_per_gpu=4095"],
+        "ppo_max_token_len_per_gpu 4095 x context parallel 1 = 4095, prompt and response of 4096 tokens",
+        f"set {DYNAMIC}ppo_max_token_len_per_gpu to 4096",
+    ),
+]
 ADVICE = {
+    "generated-batch-is-trained",
     "max-sequences-one-wave",
     "router-groups",
     "topk-optimize-unused",
@@ -517,6 +559,20 @@ def test_the_layout_of_a_checkpoint_that_is_at_hand(tmp_path: Path) -> None:
     assert rule(plan(change), "checkpoint-layout").ok
 
 
+def test_the_checkpoint_of_a_trainer_that_loads_the_legacy_layout(tmp_path: Path) -> None:
+    """cann-recipes-train's; without the file of the last iteration Megatron goes on with random weights."""
+    folder = tmp_path / "ckpt"
+    folder.mkdir()
+    changes = (CANN, f"model.checkpoint={folder}")
+    found = rule(plan(*changes), "checkpoint-layout-legacy")
+    assert not found.ok and found.certain
+    assert "no latest_checkpointed_iteration.txt, without which" in found.figures
+    assert rule(plan(*changes), "checkpoint-layout").skipped
+    (folder / "latest_checkpointed_iteration.txt").write_text("1")
+    assert rule(plan(*changes), "checkpoint-layout-legacy").ok
+    assert rule(plan(changes[1]), "checkpoint-layout-legacy").skipped
+
+
 def test_an_adaptation_of_the_manifest_lifts_a_rule(tmp_path: Path) -> None:
     """The slugs are those in the headers of the manifest's own patches."""
     patched, bare = (
@@ -612,7 +668,18 @@ def test_no_memory_of_a_recomputation_that_is_refused(change: str) -> None:
     assert [one.rule for one in found] == ["recompute-settings"]
 
 
-def test_memory_is_judged_on_npus_only() -> None:
+def test_memory_is_judged_on_gpus() -> None:
+    """16 GPUs of 141 GB have room for what 64 GB have not, and nothing of HCCL and CANN is counted there."""
+    gpus = ("device=cuda", "cluster.dies_per_card=1", "env.VLLM_DP_SIZE=128")
+    small, large = (plan(*gpus, f"cluster.die_memory_gb={size}") for size in (40, 141))
+    assert [rule.id for rule in small.rules if not rule.ok and rule.id.startswith("memory-")]
+    assert not [rule.id for rule in large.rules if not rule.ok and rule.id.startswith("memory-")]
+    assert large.memory is not None
+    assert "NCCL's buffers and CUDA's context" in large.memory.missing
+    assert not {Part.HCCL, Part.CONTEXT} & {part for phase in large.memory.phases for part in phase.parts}
+
+
+def test_memory_is_not_judged_on_a_cpu() -> None:
     names = [found.id for found in plan("device=cpu").rules]
     assert not [name for name in names if name.startswith("memory")]
     assert "mla-tensor-parallel" not in names

@@ -29,6 +29,7 @@ from tests.training.test_hydra_compose import composed
 NAME, RANDOM = "deepseek-r1-zero-256die", "deepseek-r1-zero-256die-random-init"
 PUBLISHED = "deepseek-r1-zero-256die-published"
 RECIPE_R1_ASCEND = "448c6c358:recipe/r1_ascend/run_deepseekv3_671b_grpo_megatron_npu.sh"
+CANN = "deepseek-v3-cann-256die"
 ROW = re.compile(r"\| `(.+?)` \| `(.+)` \| (\w+) \| (.*?) ?\|")
 HYPER_PARAMETERS = {
     "data.max_response_length",
@@ -97,7 +98,7 @@ def table(name: str = NAME) -> list[tuple[str, Any, str, str]]:
     return rows
 
 
-@pytest.mark.parametrize("name", [NAME, PUBLISHED])
+@pytest.mark.parametrize("name", [NAME, PUBLISHED, CANN])
 def test_every_value_has_its_source_and_nothing_else_has(name: str) -> None:
     text = read_yaml(bundled_recipes()[name].read_bytes(), name, RECIPE).data
     written = {key: value for key, value in said(text) if key not in NAMES}
@@ -105,19 +106,27 @@ def test_every_value_has_its_source_and_nothing_else_has(name: str) -> None:
     assert {key: value for key, value, *_ in rows} == written
     assert len(rows) == len(written), "a key stands there twice"
     assert [key for key, *_ in rows] == list(written), "in the recipe's order"
-    assert {source for _, _, source, _ in rows} <= {"document", "published", "ours"}
+    assert {source for _, _, source, _ in rows} <= (
+        {"script", "tree", "ours"} if name == CANN else {"document", "published", "ours"}
+    )
     assert [key for key, _, source, note in rows if source == "ours" and not note] == []
 
 
-def test_every_difference_from_the_published_recipe_has_its_reason() -> None:
+@pytest.mark.parametrize(
+    ("name", "source", "manifest"),
+    [(NAME, "published", "deepseek-r1-zero"), (CANN, "script", "deepseek-v3-cann")],
+)
+def test_every_difference_from_the_published_recipe_has_its_reason(
+    name: str, source: str, manifest: str
+) -> None:
     """And each patch of the tree that is on has its row, by name."""
     rows = [
         [cell.strip() for cell in row.strip("|").split(" | ")]
-        for row in rows_under(NAME, "| what | published | here | why |")
+        for row in rows_under(name, f"| what | {source} | here | why |")
     ]
     assert [row for row in rows if len(row) != 4 or not all(row)] == []
     assert len({row[0] for row in rows}) == len(rows)
-    components = read_yaml(bundled_manifests()["deepseek-r1-zero"].read_bytes(), "manifest", MANIFEST).data[
+    components = read_yaml(bundled_manifests()[manifest].read_bytes(), "manifest", MANIFEST).data[
         "components"
     ]
     sets = [patchset for component in components.values() for patchset in component.get("patches", ())]

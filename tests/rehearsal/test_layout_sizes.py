@@ -106,6 +106,11 @@ def test_fsdp_sizes() -> None:
     assert tiny_sizes(layout) == (4, {"shard": 2, "sequence": 1})
     assert wrong(replace(layout, train=TrainSizes(shard=3))) == ["fsdp-size-divides-world"]
     assert wrong(replace(layout, train=TrainSizes(sequence=8))) == ["sequence-parallel-divides-heads"]
+    for heads, ranks, divides in ((2, 4, True), (8, 4, True), (3, 4, False), (6, 4, False)):
+        grouped = replace(
+            layout, train=TrainSizes(sequence=ranks), model=ModelSizes(2, 12, heads), rollout=None
+        )
+        assert wrong(grouped) == ([] if divides else ["sequence-parallel-divides-kv-heads"])
     whole = replace(layout, train=TrainSizes(), rollout=None)
     assert train_groups(whole) == {"fsdp": 16}
     assert tiny_sizes(whole) == (2, {"shard": -1, "sequence": 1})

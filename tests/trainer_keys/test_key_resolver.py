@@ -252,3 +252,17 @@ def test_a_file_in_a_sections_folder_reads_that_section(tmp_path: Path) -> None:
     assert reads.find("x.rollout", "micro", sections, ["x.critic"]) is not None
     assert reads.find("x.actor", "micro", sections, []) is None
     assert reads.find("x.actor", "micro", sections, ["x.critic"]) is None
+
+
+def test_a_trainer_of_another_package_reads_keys_in_the_packages_that_it_imports(tmp_path: Path) -> None:
+    """recipe.dapo.main_dapo trains with the workers of verl, whose rollout may have keys of its own."""
+    files = {
+        "recipe/dapo/main_dapo.py": "import hydra\nfrom verl.trainer.ppo.reward import load_reward_manager\n",
+        "recipe/other/trainer.py": "config.rollout.get('of_another_recipe')\n",
+        "verl/workers/rollout/own.py": "def __init__(self, config):\n    size = config.get('dp_size', 1)\n",
+        "vllm/engine.py": "config.rollout.get('of_the_engine')\n",
+    }
+    usages = CodeUsages(SourceIndex(lay(tmp_path, files)), "recipe.dapo.main_dapo")
+    found = usages.find(R, "dp_size", [R, A], [])
+    assert found is not None and found.where == "verl/workers/rollout/own.py:2"
+    assert usages.find(R, "of_the_engine", [R, A], []) is None

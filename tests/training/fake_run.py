@@ -19,12 +19,12 @@ from npu_rl.bundled import data_root
 from npu_rl.errors import NpuRlError
 from npu_rl.judgement.judge import judge
 from npu_rl.lock import lock_model
+from npu_rl.monitor.screen import PlainScreen
 from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.record.run_record import RunRecord
 from npu_rl.training.allow_drift import AllowedDrift
 from npu_rl.training.interpreter import Interpreter
-from npu_rl.training.monitor.screen import PlainScreen
 from npu_rl.training.prepare import Prepared, run_facts
-from npu_rl.training.run_record import RunRecord
 from npu_rl.training.train import TrainedRun, new_record, run_attempt
 from npu_rl.verification.verify import Report
 from npu_rl.workspace.layout import Layout

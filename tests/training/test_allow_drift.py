@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from npu_rl.errors import UsageError, WorkspaceError
+from npu_rl.record.run_record import RunRecord
 from npu_rl.rehearsal.rehearsal_report import RehearsalReport
 from npu_rl.training.allow_drift import AllowedDrift, DriftedFile, allowed_drift, parse_reason
-from npu_rl.training.run_record import RunRecord
 from npu_rl.verification.verify import Drift, verify
 from npu_rl.workspace import file_check
 from npu_rl.workspace.layout import Layout

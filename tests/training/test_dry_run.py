@@ -114,6 +114,22 @@ def test_the_address_of_a_host_by_name_is_left_to_ray(quickstart_workspace: Path
     assert "NPU_RL_STANDINS" not in (folder / "environment.sh").read_text()
 
 
+def test_a_cluster_of_gpus(quickstart_workspace: Path, tmp_path: Path) -> None:
+    """Ray finds GPUs by itself, and a node may offer fewer than it has."""
+    env = {**clean_env(tmp_path), "NPU_RL_RUNS": str(tmp_path / "runs")}
+    words = [word for word in TWO_NODES if not word.startswith(("device=", "cluster.dies"))]
+    words += ["device=cuda", "cluster.dies=8", "cluster.die_memory_gb=96", "cluster.address=node-0:6380"]
+    done = run_cli(
+        ["train", "quickstart", *words, "--workspace", str(quickstart_workspace), "--dry-run"], env, tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "runs" / "quickstart.dry-run"
+    for name in ("head.sh", "worker.sh"):
+        script = (folder / name).read_text()
+        assert "--num-gpus=8" in script and "NPU" not in script.replace("NPU_RL", "")
+    assert "trainer.device=cuda" in (folder / "run.sh").read_text()
+
+
 def test_both_make_the_tiny_model_by_one_command() -> None:
     """A dry run's script made one of another kind: it left `model.make` and `data.make` out."""
     other = recipe(model={"make": "tiny-deepseek-v3-sums"}, data={"make": "boxed-sums", "rows": 9})

@@ -7,7 +7,7 @@ import os
 import shutil
 from pathlib import Path
 
-from npu_rl.training.host_facts import cpus, facts, free_disk, memory, memory_limit, npus, usable_memory
+from npu_rl.training.host_facts import cpus, devices, facts, free_disk, memory, memory_limit, usable_memory
 
 
 def machine(root: Path, **files: str) -> Path:
@@ -28,10 +28,16 @@ def test_dies_are_counted_by_their_device_files(tmp_path: Path) -> None:
         "xdavinci1",
         "devmm_svm",
         "davinci1x",
+        "nvidia0",
+        "nvidiactl",
+        "nvidia-uvm",
     ):
         (tmp_path / "dev" / name).touch()
-    assert npus(tmp_path) == 2
-    assert npus(tmp_path / "none") == 0
+    assert devices("npu", tmp_path) == 2
+    assert devices("cuda", tmp_path) == 1
+    assert devices("cpu", tmp_path) == 0
+    assert devices("npu", tmp_path / "none") == 0
+    assert (facts(tmp_path)["npus"], facts(tmp_path)["gpus"]) == (2, 1)
 
 
 def test_the_limit_of_a_containers_memory(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from types import ModuleType
 
 import pytest
 
+from npu_rl.record.attempt import Attempt
 from npu_rl.standins import INJECTED
-from npu_rl.training.attempt import Attempt
 from npu_rl.training.node_reports import refusal
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from npu_rl.record.attempt import Attempt
 from npu_rl.standins import INJECTED
-from npu_rl.training.attempt import Attempt
 from npu_rl.training.node_reports import fetch_worker_logs, refusal
 from tests.training.ray_cluster import RayCluster, free_port
 

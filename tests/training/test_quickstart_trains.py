@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.monitor.metrics import curve, read_metrics, rewards
+from npu_rl.process import processes_of
 from npu_rl.recipes.load_recipe import load_recipe
-from npu_rl.training.monitor.metrics import curve, read_metrics, rewards
-from npu_rl.training.process import processes_of
-from npu_rl.training.temporary_folders import remaining_folders
+from npu_rl.record.temporary_folders import remaining_folders
 from tests.support import ROOT, byte_code, clean_env, run_cli
 
 pytest.importorskip("torch")

@@ -38,6 +38,13 @@ def test_an_npu_recipe_without_npus(quickstart_workspace: Path, env: dict[str, s
     assert "npu-rl train quickstart --rehearse" in said
 
 
+def test_a_gpu_recipe_without_gpus(quickstart_workspace: Path, env: dict[str, str], tmp_path: Path) -> None:
+    words = ("device=cuda", "cluster.die_memory_gb=80")
+    said = refused(quickstart_workspace, env, tmp_path, *words, code=3)
+    assert "quickstart is for NVIDIA GPUs, and this machine shows none" in said
+    assert "/dev/nvidia0" in said and "npu-rl train quickstart --rehearse" in said
+
+
 @pytest.mark.parametrize(
     ("words", "code", "parts"),
     [

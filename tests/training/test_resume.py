@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from npu_rl.errors import NpuRlError
+from npu_rl.record.run_record import RunRecord
 from npu_rl.training import train
 from npu_rl.training.prepare import Prepared, run_facts
-from npu_rl.training.run_record import RunRecord
 from npu_rl.training.train import RunStopped
 from tests.training.fake_run import FakeRun
 

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from npu_rl.errors import HostError
+from npu_rl.monitor.metrics import rewards
+from npu_rl.monitor.screen import PlainScreen
+from npu_rl.process import processes_of
 from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.record.run_record import RunRecord
+from npu_rl.record.temporary_folders import remaining_folders
 from npu_rl.rehearsal.scale_recipe import scale_recipe
-from npu_rl.training.monitor.metrics import rewards
-from npu_rl.training.monitor.screen import PlainScreen
 from npu_rl.training.prepare import run_facts
-from npu_rl.training.process import processes_of
-from npu_rl.training.run_record import RunRecord
-from npu_rl.training.temporary_folders import remaining_folders
 from npu_rl.training.train import RunFailed, new_record, run_attempt
 from tests.training.fake_run import FakeRun
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from npu_rl.memory.training_memory import has_reference
 from npu_rl.plan.rules.rule import Rule
 from npu_rl.sizing.batch_arithmetic import BrokenRule
-from npu_rl.sizing.plan_inputs import ACTOR, ROLLOUT, TRANSFORMER, Facts
+from npu_rl.sizing.micro_batches import OLD_LOG_PROB, REFERENCE_LOG_PROB, UPDATE
+from npu_rl.sizing.plan_inputs import ACTOR, GENERATED, ROLLOUT, TRANSFORMER, Facts
 
 _BATCH, _MINI = "data.train_batch_size", f"{ACTOR}.ppo_mini_batch_size"
 _SEQUENCES, _TOKENS = f"{ROLLOUT}.max_num_seqs", f"{ROLLOUT}.max_num_batched_tokens"
@@ -48,8 +50,9 @@ def batch_rules(facts: Facts, broken: Mapping[str, BrokenRule]) -> Iterator[Rule
             f"set actor.mini_batch so that actor.mini_batch x rollout.answers is a multiple of {copies}",
             (_MINI,),
         )
-    if facts.engines:
-        yield from _engine_rules(facts, answers, facts.engines)
+    yield from _generated_batch_rule(facts, prompts)
+    if facts.engines and facts.generated:
+        yield from _engine_rules(facts, facts.generated, facts.engines)
 
 
 def _trainer_rule(rule: str, broken: Mapping[str, BrokenRule], key: str, figures: str, fix: str) -> Rule:
@@ -58,14 +61,30 @@ def _trainer_rule(rule: str, broken: Mapping[str, BrokenRule], key: str, figures
     return Rule(rule, fault is None, fault.message if fault else figures, fault.fix if fault else fix, keys)
 
 
+def _generated_batch_rule(facts: Facts, prompts: int) -> Iterator[Rule]:
+    """Yield advice where a step trains on another batch than data.batch, since no filter chooses among its groups."""
+    generated = facts.whole(GENERATED)
+    if generated is None or generated == prompts or facts.on("algorithm.filter_groups.enable"):
+        return
+    yield Rule(
+        "generated-batch-is-trained",
+        False,
+        f"{GENERATED} {generated}, data.batch {prompts}, filter_groups off: all {generated} prompts are trained on",
+        f"set overrides.{GENERATED} to {prompts}, or data.batch to {generated}",
+        (GENERATED,),
+        advice=True,
+    )
+
+
 def _engine_rules(facts: Facts, answers: int, engines: int) -> Iterator[Rule]:
     share = answers // engines
+    key, word = (GENERATED, f"overrides.{GENERATED}") if GENERATED in facts.given else (_BATCH, "data.batch")
     yield Rule(
         "batch-divisible-by-rollout-dp",
         answers % engines == 0,
         f"{answers} responses over {engines} engines" + (f" = {share}" if answers % engines == 0 else ""),
-        f"set data.batch so that data.batch x rollout.answers is a multiple of {engines}",
-        (_BATCH, f"{ROLLOUT}.n"),
+        f"set {word} so that {word} x rollout.answers is a multiple of {engines}",
+        (key, f"{ROLLOUT}.n"),
     )
     sequences = facts.whole(_SEQUENCES)
     if sequences:
@@ -95,6 +114,7 @@ def length_rules(facts: Facts) -> Iterator[Rule]:
         )
     if facts.vllm:
         yield from _engine_length_rules(facts, length)
+    yield from _token_limit_rule(facts, length)
     trained = facts.transformer("seq_length")
     if isinstance(trained, int) and facts.mindspeed and facts.transformer("use_flash_attn"):
         yield Rule(
@@ -126,6 +146,28 @@ def length_rules(facts: Facts) -> Iterator[Rule]:
         )
 
 
+def _token_limit_rule(facts: Facts, length: int) -> Iterator[Rule]:
+    """Yield whether each limit of a micro batch packed by tokens holds the longest sequence, padding included."""
+    if facts.layout is None:
+        return
+    train = facts.layout.train
+    ranks, kind = (train.context, "context") if facts.layout.megatron else (train.sequence, "sequence")
+    roles = (UPDATE, OLD_LOG_PROB, REFERENCE_LOG_PROB) if has_reference(facts) else (UPDATE, OLD_LOG_PROB)
+    packed = [f"{part}.{limit}" for part, dynamic, limit, _ in roles if facts.on(f"{part}.{dynamic}")]
+    limits = {key: tokens for key in packed if (tokens := facts.whole(key)) is not None}
+    if not limits:
+        return
+    key = min(limits, key=lambda one: limits[one])
+    yield Rule(
+        "token-limit-holds-a-sequence",
+        limits[key] * ranks >= length,
+        f"{key} {limits[key]} x {kind} parallel {ranks} = {limits[key] * ranks}, prompt and response of "
+        f"{length} tokens",
+        f"set overrides.{key} to {-(-length // ranks)} or more",
+        (key, _RESPONSE),
+    )
+
+
 def _engine_length_rules(facts: Facts, length: int) -> Iterator[Rule]:
     longest = facts.whole(_LENGTH) or length
     yield Rule(
@@ -136,6 +178,15 @@ def _engine_length_rules(facts: Facts, length: int) -> Iterator[Rule]:
         (_LENGTH, _RESPONSE),
     )
     tokens, chunked = facts.whole(_TOKENS), facts.values.value(_CHUNKED)
+    sequences = facts.whole(_SEQUENCES)
+    if tokens is not None and sequences is not None:
+        yield Rule(
+            "sequences-within-step",
+            sequences <= tokens,
+            f"max_sequences {sequences}, max_batched_tokens {tokens}: each sequence needs a token of a step",
+            f"set rollout.max_sequences to {tokens} or less, or rollout.max_batched_tokens to {sequences} or more",
+            (_SEQUENCES, _TOKENS),
+        )
     if tokens is None or chunked is not True:  # verl checks only then, and the V1 engine chunks in any case
         return
     relaxed = "chunked-prefill-check" in facts.switches

@@ -46,8 +46,12 @@ _FIXES: dict[str, tuple[str, tuple[str, ...]]] = {
         "set actor.parallel.sequence to a divisor of the heads",
         (_ULYSSES,),
     ),
+    "sequence-parallel-divides-kv-heads": (
+        "set actor.parallel.sequence to a divisor of the KV heads, or to a multiple of them that divides the heads",
+        (_ULYSSES,),
+    ),
     "rollout-parallel-divides-world": (
-        "set rollout.tensor_parallel or env.VLLM_DP_SIZE so that their product divides the dies",
+        "set rollout.tensor_parallel or {data} so that their product divides the dies",
         (_ROLLOUT_TENSOR,),
     ),
     "rollout-tensor-parallel-divides-heads": (
@@ -55,7 +59,7 @@ _FIXES: dict[str, tuple[str, tuple[str, ...]]] = {
         (_ROLLOUT_TENSOR,),
     ),
     "rollout-parallel-divides-experts": (
-        "set rollout.tensor_parallel or env.VLLM_DP_SIZE so that their product divides the experts",
+        "set rollout.tensor_parallel or {data} so that their product divides the experts",
         (_ROLLOUT_TENSOR,),
     ),
 }
@@ -68,7 +72,7 @@ _LAYER_LIST_FIX = (
 def parallelism_rules(facts: Facts) -> Iterator[Rule]:
     """Yield the rules on parallel sizes; those on the model's sizes only if its shape is known."""
     yield _world_size_rule(facts)
-    if not facts.npu:
+    if facts.cpu:
         nodes = facts.recipe.cluster.nodes
         yield Rule(
             "cpu-one-node",
@@ -85,11 +89,13 @@ def parallelism_rules(facts: Facts) -> Iterator[Rule]:
         fix, keys = _FIXES[check.name]
         if check.name == "pipeline-layers" and facts.is_cann_trainer:
             fix = _LAYER_LIST_FIX
+        fix = fix.replace("{data}", facts.rollout_data_key)
         yield Rule(check.name, check.ok, _figures(check), fix, keys)
     yield from _rollout_rules(facts)
     if layout.megatron:
         yield from _pipeline_rule(facts)
         yield from _tensor_parallel_rules(facts)
+        yield from _context_parallel_rule(facts)
 
 
 def _world_size_rule(facts: Facts) -> Rule:
@@ -143,7 +149,8 @@ def _rollout_rules(facts: Facts) -> Iterator[Rule]:
     if layout is None or shape is None or layout.rollout is None:
         return
     tensor, data = layout.rollout.tensor, layout.rollout.data
-    if "VLLM_DP_SIZE" in facts.env and tensor and facts.world % tensor == 0:  # else no size fits
+    by_env = facts.rollout_data_key == "env.VLLM_DP_SIZE"
+    if by_env and "VLLM_DP_SIZE" in facts.env and tensor and facts.world % tensor == 0:  # else no size fits
         yield Rule(
             "rollout-dp-size",
             data * tensor == facts.world,
@@ -153,11 +160,12 @@ def _rollout_rules(facts: Facts) -> Iterator[Rule]:
         )
     if layout.megatron and shape.experts and facts.expert_parallel:
         engine, train = tensor * data, layout.train.expert
+        size = facts.rollout_data_key.rpartition(".")[2]
         yield Rule(
             "rollout-experts-match-training",
             engine % train == 0,
             f"experts over {engine} dies in the rollout, over {train} in training",
-            f"set env.VLLM_DP_SIZE so that rollout.tensor_parallel x VLLM_DP_SIZE is a multiple of {train}",
+            f"set {facts.rollout_data_key} so that rollout.tensor_parallel x {size} is a multiple of {train}",
             (_EXPERT,),
         )
 
@@ -185,3 +193,19 @@ def _tensor_parallel_rules(facts: Facts) -> Iterator[Rule]:
             "remove sequence_parallel",
             (written,),
         )
+
+
+def _context_parallel_rule(facts: Facts) -> Iterator[Rule]:
+    """Yield whether MindSpeed, which knows actor.transformer only, has the context parallel size of the groups."""
+    assert facts.layout is not None
+    context, given = facts.layout.train.context, facts.transformer("context_parallel_size")
+    if not facts.mindspeed or (context == 1 and given is None):
+        return
+    yield Rule(
+        "context-parallel-agrees",
+        (given or 1) == context,
+        f"actor.parallel.context {context}, actor.transformer.context_parallel_size {given}: MindSpeed replaces "
+        "attention by that of context parallel ranks only by the second",
+        f"set actor.transformer.context_parallel_size to {context}",
+        (f"{TRANSFORMER}.context_parallel_size", f"{_MEGATRON}.context_parallel_size"),
+    )

@@ -52,6 +52,14 @@ def _checkpoint_rules(facts: Facts, given: str) -> Iterator[Rule]:
         "convert the model to Megatron's dist checkpoint (torch_dist)",
         path=("model", "checkpoint"),
     )
+    yield Rule(
+        "checkpoint-layout-legacy",
+        legacy,
+        f"{given} has {'a' if legacy else 'no'} latest_checkpointed_iteration.txt, without which Megatron keeps"
+        " its random weights with a warning",
+        "convert the model to Megatron's legacy checkpoint (iter_*/mp_rank_*) for this layout",
+        path=("model", "checkpoint"),
+    )
 
 
 def _port_rules(facts: Facts) -> Iterator[Rule]:

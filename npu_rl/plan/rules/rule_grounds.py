@@ -13,14 +13,15 @@ from dataclasses import dataclass, replace
 from npu_rl.plan.rules.rule import Rule
 from npu_rl.trainer_code.citations import CitedCode, Place
 
-_R1_ZERO, _CANN, _QUICKSTART = "55e3c5b", "54c9b73", "verl==0.5.0"  # verl
-_VERL = (_R1_ZERO, _CANN, _QUICKSTART)
-_UNPATCHED = (_R1_ZERO, _QUICKSTART)  # with _CANN, verl_patches replace this code at run time
+_R1_ZERO, _CANN, _QUICKSTART, _PLUGIN = "55e3c5b", "54c9b73", "verl==0.5.0", "796871d"  # verl
+_VERL = (_R1_ZERO, _CANN, _QUICKSTART, _PLUGIN)
+_UNPATCHED = (_R1_ZERO, _QUICKSTART, _PLUGIN)  # with _CANN, verl_patches replace this code at run time
 _CORE = ("core_v0.12.1", "megatron-core==0.12.1", "core_r0.8.0")
 _VLLM = ("b6553be", "vllm==0.9.1")
-_ASCEND = ("v0.9.1rc2", "vllm-ascend==0.9.1")
+_VLLM_0_10 = ("3821787",)
+_ASCEND = ("v0.9.1rc2", "vllm-ascend==0.9.1", "1de16ea")
 _ANY_ASCEND = (*_ASCEND, "e1d282d")
-_MINDSPEED = ("7ff818c",)
+_MINDSPEED = ("7ff818c", "1cdd0ab")
 
 _SPMD = "verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py"
 _WORKERS = "verl/workers/megatron_workers.py"
@@ -96,12 +97,31 @@ GROUNDS: Mapping[str, Ground] = {
     "expert-parallel-divides-experts": _ARITHMETIC,
     "sequence-parallel-divides-world": _ARITHMETIC,
     "sequence-parallel-divides-heads": _ARITHMETIC,
+    "sequence-parallel-divides-kv-heads": Ground(
+        (_at("verl/models/transformers/monkey_patch.py", "or vise versa", _VERL),), True
+    ),
     "sequence-parallel-needs-tensor-parallel": Ground(
         (_at(_CONVERTER, '"sequence_parallel": mpu.get_tensor_model_parallel_world_size() > 1', _VERL),)
     ),
+    "context-parallel-agrees": Ground(
+        (
+            _at(
+                "mindspeed/features_manager/context_parallel/context_parallel_feature.py",
+                "if int(getattr(args, 'context_parallel_size', 1)) > 1",
+                _MINDSPEED,
+            ),
+            _at(_WORKERS, "    repatch(self.config.actor.megatron.get(", (_R1_ZERO, _PLUGIN)),
+        )
+    ),
     "rollout-parallel-divides-world": _ARITHMETIC,
     "rollout-tensor-parallel-divides-heads": Ground(
-        (_at("vllm/config.py", "must be divisible by tensor parallel size", _VLLM),), True
+        (
+            (
+                Place("vllm/config.py", "must be divisible by tensor parallel size", _VLLM),
+                Place("vllm/config/__init__.py", "must be divisible by tensor parallel size", _VLLM_0_10),
+            ),
+        ),
+        True,
     ),
     "rollout-parallel-divides-experts": _OVERRULABLE,
     "rollout-dp-size": _OVERRULABLE,
@@ -121,6 +141,29 @@ GROUNDS: Mapping[str, Ground] = {
     "mini-batch-within-batch": _ARITHMETIC,
     "mini-batch-divisible-by-dp": _OVERRULABLE,
     "max-sequences-one-wave": _OVERRULABLE,
+    "generated-batch-is-trained": Ground(
+        (_at("verl/trainer/ppo/ray_trainer.py", 'self.config.data.get("gen_batch_size"', _VERL),)
+    ),
+    "sequences-within-step": Ground(
+        (
+            (
+                Place("vllm/config.py", "be greater than or equal to max_num_seqs", _VLLM),
+                Place("vllm/config/scheduler.py", "be greater than or equal to max_num_seqs", _VLLM_0_10),
+            ),
+            _at(_SPMD, "max_num_seqs=", (_R1_ZERO, _PLUGIN)),
+        ),
+        True,
+    ),
+    "token-limit-holds-a-sequence": Ground(
+        (
+            _at(
+                "verl/utils/seqlen_balancing.py",
+                "max_token_len must be greater than the sequence length",
+                _VERL,
+            ),
+        ),
+        True,
+    ),
     "training-seq-length": _OVERRULABLE,
     "overlong-prompts": _OVERRULABLE,
     "batch-divisible-by-rollout-dp": _OVERRULABLE,
@@ -184,7 +227,7 @@ GROUNDS: Mapping[str, Ground] = {
             _at(
                 "mindspeed/core/transformer/moe/moe_feature/__init__.py",
                 "from megatron.training import",
-                _MINDSPEED,
+                ("7ff818c",),
             ),
         )
     ),
@@ -236,7 +279,7 @@ GROUNDS: Mapping[str, Ground] = {
             _at(
                 "vllm_ascend/patch/worker/patch_common/patch_sampler.py",
                 "probs_sort, _ = probs.sort(dim=-1, descending=False)",
-                _ANY_ASCEND,
+                ("v0.9.1rc2", "vllm-ascend==0.9.1", "e1d282d"),
             ),
         )
     ),
@@ -251,7 +294,19 @@ GROUNDS: Mapping[str, Ground] = {
         (_at(_CONVERTER, "please modify the config.json to remove quantization_config", _VERL),), True
     ),
     "checkpoint-on-every-node": _OVERRULABLE,
-    "checkpoint-layout": Ground((_at(_WORKERS, "load_mcore_dist_weights(\n", _VERL),)),
+    "checkpoint-layout": Ground((_at(_WORKERS, "load_mcore_dist_weights(\n", _UNPATCHED),)),
+    # What use_dist_checkpointing loads there is Megatron-LM's own format before dist checkpoints; without the file it
+    # "will not load any checkpoints and will start from random" (megatron/training/checkpointing.py:548@core_r0.8.0).
+    "checkpoint-layout-legacy": Ground(
+        (
+            _at(
+                "verl_patches/workers/megatron_workers.py",
+                "load_checkpoint(actor_module, None, None)",
+                ("bcd3be7",),
+            ),
+        ),
+        True,
+    ),
     "rollout-ports": _CANN_PORTS,
     "hccl-ports": _OVERRULABLE,
     # Memory and disk: each of these rules sets `certain` itself.

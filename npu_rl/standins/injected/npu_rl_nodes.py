@@ -95,7 +95,9 @@ def compare(run: Mapping[str, Any], values: Mapping[str, str], limit: float = _T
     """
     import ray
 
-    nodes = [node for node in ray.nodes() if node["Alive"] and {"CPU", "NPU"} & node["Resources"].keys()]
+    nodes = [
+        node for node in ray.nodes() if node["Alive"] and {"CPU", "GPU", "NPU"} & node["Resources"].keys()
+    ]
     answers = run_on_nodes(
         [node["NodeID"] for node in nodes], npu_rl_node.describe_node, (dict(run), dict(values)), limit
     )

@@ -1,0 +1,239 @@
+"""Explanation of a failed run: the last exception in its logs, and known symptoms.
+
+The driver's log has the lines of all workers, mixed and with Ray's prefix, so tracebacks are read per process. Only
+the end of each log is read, which bounds memory.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from npu_rl.monitor.log_lines import speaker_and_message
+from npu_rl.monitor.symptoms import SYMPTOMS, Symptom
+
+_TAIL = 4 << 20  # bytes read from the end of a log
+_CHUNK = 1 << 20
+_MESSAGE_LINES = 15  # lines after an exception that may belong to its message
+_EXCERPT = 14
+
+_HEAD = "Traceback (most recent call last)"
+_LOGGER = re.compile(r"\A(?:\[rank\d+\]:? |(?:ERROR|WARNING|INFO) [\d-]+ [\d:]+ \[[^\]]+\] ?)")
+_EXCEPTION = re.compile(
+    r"(?P<name>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:\((?P<of>[\w.]+)\))?(?::(?: (?P<message>.*))?)?"
+)
+_FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
+_INTERRUPTIONS = {"KeyboardInterrupt", "SystemExit", "Stopped"}
+_SECONDARY = {
+    *("RayActorError", "ActorDiedError", "ActorUnavailableError", "WorkerCrashedError", "RaySystemError"),
+    *("BrokenPipeError", "ConnectionResetError", "ConnectionRefusedError", "EOFError"),
+    *("DistNetworkError", "DistBackendError", "CalledProcessError", "ChildFailedError"),
+}
+# Tracebacks of handled errors: Ray's search for a package of CANN, and finalizers that run late.
+_HARMLESS = re.compile(
+    r"Failed to detect NPU type|Exception ignored in|Exception in thread .*\(most likely raised"
+)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The likely cause of a failure.
+
+    Attributes:
+        file, line: Where the log shows it; lines count from 1.
+        source: The thread or source file of a known symptom, else "".
+    """
+
+    cause: str
+    hint: str
+    file: Path
+    line: int
+    excerpt: str
+    source: str = ""
+
+
+class _Role(Enum):
+    """What an exception says about the cause of a failure."""
+
+    PRIMARY = "an error of its own"
+    SECONDARY = "a report that another process failed"
+    IGNORED = "an interruption, or an error that was handled"
+
+
+@dataclass
+class _Traceback:
+    """A traceback in a log, with the exception that ends it."""
+
+    path: Path
+    lines: list[str]
+    harmless: bool
+    number: int = 0
+    exception: str = ""
+    role: _Role = _Role.IGNORED
+    after: list[str] = field(default_factory=list)
+    open: bool = True  # frames may still follow
+
+    def text(self) -> str:
+        return "\n".join((*self.lines, *self.after))
+
+    def code(self) -> str | None:
+        """Return file:line of the innermost frame."""
+        frames = [found for line in self.lines if (found := _FRAME.match(line))]
+        return f"{frames[-1]['file']}:{frames[-1]['line']}" if frames else None
+
+
+@dataclass(frozen=True)
+class _SymptomMatch:
+    """The last occurrence of a known symptom in a log."""
+
+    symptom: Symptom
+    path: Path
+    line: int
+    text: str
+
+
+def explain(logs: list[Path], code: int | None = None) -> Explanation | None:
+    """Find the likely cause of a failure; None if the logs do not show it.
+
+    Args:
+        logs: The driver's first, then the workers'; missing files are skipped.
+        code: The driver's exit status, for a driver that was killed without an error message.
+    """
+    logs = [path for path in logs if path.is_file()]
+    secondary: _Traceback | None = None
+    for path in logs:
+        blocks = _tracebacks(path)
+        errors = [block for block in blocks if block.role is _Role.PRIMARY]
+        if errors:
+            return _explain_traceback(errors[-1], logs)
+        secondary = secondary or next(
+            (block for block in reversed(blocks) if block.role is _Role.SECONDARY), None
+        )
+    sign = _first_symptom(logs)
+    if sign:
+        symptom = sign.symptom
+        return Explanation(symptom.cause, symptom.hint, sign.path, sign.line, sign.text, symptom.source)
+    if secondary:
+        return _explain_traceback(secondary, [])
+    return _explain_signal(logs, code)
+
+
+def _explain_traceback(block: _Traceback, logs: list[Path]) -> Explanation:
+    place = block.code()
+    raised = block.exception + (f"\nraised at {place}" if place else "")
+    excerpt = "\n".join(block.lines[-_EXCERPT:])
+    text = block.text()
+    known = next((symptom for symptom in SYMPTOMS if symptom.pattern.search(text)), None)
+    if known:
+        cause = f"{known.cause}\n{raised}"
+        return Explanation(cause, known.hint, block.path, block.number, excerpt, known.source)
+    hint, source = "Read the log upwards from that line.", ""
+    sign = _first_symptom(logs)
+    if sign:
+        hint += f"\n{sign.path.name}:{sign.line} may be related: {sign.symptom.cause} {sign.symptom.hint}"
+        source = sign.symptom.source
+    return Explanation(raised, hint, block.path, block.number, excerpt, source)
+
+
+def _first_symptom(logs: list[Path]) -> _SymptomMatch | None:
+    """Return the most specific known symptom in the logs; the driver's log counts before a worker's."""
+    found: _SymptomMatch | None = None
+    better = len(SYMPTOMS)
+    for path in logs:
+        first, data = _read_end(path)
+        text = data.decode("utf-8", "replace")
+        for rank, symptom in enumerate(SYMPTOMS[:better]):
+            last = deque(symptom.pattern.finditer(text), maxlen=1)
+            if last:
+                begin = text.rfind("\n", 0, last[0].start()) + 1
+                end = text.find("\n", last[0].end())
+                line = text[begin : end if end >= 0 else len(text)]
+                number = first + text.count("\n", 0, begin)
+                found, better = _SymptomMatch(symptom, path, number, speaker_and_message(line)[1][:500]), rank
+                break
+    return found
+
+
+def _explain_signal(logs: list[Path], code: int | None) -> Explanation | None:
+    if code is None or code >= 0 or not logs:
+        return None
+    cause = f"The driver was killed by signal {-code} and logged no error."
+    if code == -9:
+        cause += " Unless a user sent it, the kernel did, because host memory ran out."
+    return Explanation(cause, "Check `dmesg` for the OOM killer, and the host's memory.", logs[0], 1, "")
+
+
+# -- reading a log -------------------------------------------------------------------------------------
+
+
+def _tracebacks(path: Path) -> list[_Traceback]:
+    """Return the complete tracebacks at the end of a log, in order."""
+    number, data = _read_end(path)
+    if _HEAD.encode() not in data:
+        return []
+    blocks: list[_Traceback] = []
+    open_tracebacks: dict[str, _Traceback] = {}
+    before: dict[str, str] = {}
+    for raw in data.split(b"\n"):
+        # the last state of a progress bar
+        line = raw.rstrip(b"\r").rpartition(b"\r")[2].decode("utf-8", "replace")
+        speaker, text = speaker_and_message(line)
+        if logged := _LOGGER.match(text):
+            speaker, text = f"{speaker} {logged[0][:8]}", text[logged.end() :]
+        if text.lstrip(" |+").startswith(_HEAD):
+            block = _Traceback(path, [text], bool(_HARMLESS.search(before.get(speaker, ""))))
+            open_tracebacks[speaker] = block
+            blocks.append(block)
+        elif speaker in open_tracebacks and not _take_line(open_tracebacks[speaker], number, text):
+            del open_tracebacks[speaker]
+        before[speaker] = text
+        number += 1
+    return [block for block in blocks if block.exception]
+
+
+def _take_line(block: _Traceback, number: int, text: str) -> bool:
+    """Add a line of the same process to a traceback; return False if no more lines can belong to it."""
+    if not block.open and _FRAME.match(text):
+        block.open = True  # Ray puts the frames of the other process after its own exception
+        block.lines += block.after
+        block.after.clear()
+    if not block.open:
+        block.after.append(text)
+        return len(block.after) < _MESSAGE_LINES
+    found = None if not text or text[0].isspace() else _EXCEPTION.fullmatch(text)
+    if found is None and text and not text[0].isspace():
+        return False
+    block.lines.append(text)
+    if found is not None:
+        block.open = False
+        block.exception, block.number = text[:1000], number
+        block.role = _Role.IGNORED if block.harmless else _role_of(found)
+    return True
+
+
+def _role_of(found: re.Match[str]) -> _Role:
+    names = {(found[group] or "").rpartition(".")[2] for group in ("name", "of")}
+    if names & _INTERRUPTIONS:
+        return _Role.IGNORED
+    return _Role.SECONDARY if names & _SECONDARY else _Role.PRIMARY
+
+
+def _read_end(path: Path) -> tuple[int, bytes]:
+    """Return the number of the first complete line in the last 4 MiB of a log, and the bytes from there."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        skip = max(size - _TAIL, 0)
+        file.seek(0)
+        number, left = 1, skip
+        while left > 0 and (chunk := file.read(min(_CHUNK, left))):
+            number += chunk.count(b"\n")
+            left -= len(chunk)
+        data = file.read(_TAIL)
+    if skip:
+        _, _, data = data.partition(b"\n")  # a part of a line
+        number += 1
+    return number, data

@@ -1,0 +1,180 @@
+"""Metrics of the trainer: parsed from its console lines, stored as one JSON line per step, joined over attempts.
+
+verl prints "step:5 - critic/score/mean:0.0086 - ..." (verl/utils/logger/aggregate_logger.py@0.5.0: full
+precision; in releases before August 2025 three decimals).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from npu_rl.bounded import parse_json
+from npu_rl.disk import private
+from npu_rl.monitor.log_lines import speaker_and_message
+
+_STEP = re.compile(r"(?<![\w/.:-])step:([0-9]{1,15}) - (.+)", re.DOTALL)
+_NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|nan|inf(?:inity)?)"
+_VALUE = re.compile(rf"(?:(?:np|numpy|torch)?\.?[A-Za-z]\w*\()?({_NUMBER}|True|False)(?:, dtype=[\w.]+)?\)?")
+_TRUTH = {"True": 1.0, "False": 0.0}
+
+REWARDS = ("critic/score/mean", "critic/rewards/mean")
+PHASES = ("gen", "reshard", "reward", "old_log_prob", "ref", "adv", "update_actor")
+
+
+@dataclass(frozen=True)
+class Point:
+    """Metrics of one step; `time` is when they were read, in seconds since the epoch."""
+
+    step: int
+    time: float
+    data: dict[str, float]
+
+
+def parse_line(line: str) -> tuple[int, dict[str, float]] | None:
+    """Parse a line of metrics; return its step and values, or None for any other line.
+
+    Values that are not numbers are skipped; a number may be written as numpy's np.float64(0.1).
+    """
+    if "step:" not in line:
+        return None
+    found = _STEP.search(speaker_and_message(line)[1])
+    if found is None:
+        return None
+    data: dict[str, float] = {}
+    for item in found[2].strip().split(" - "):
+        key, colon, text = item.rpartition(":")
+        number = _number(text) if colon and key.strip() else None
+        if number is not None:
+            data[key.strip()] = number
+    return (int(found[1]), data) if data else None
+
+
+def _number(text: str) -> float | None:
+    match = _VALUE.fullmatch(text.strip())
+    if match is None:
+        return None
+    word = match[1]
+    return _TRUTH[word] if word in _TRUTH else float(word)
+
+
+# -- the file ------------------------------------------------------------------------------------------
+
+
+class MetricsWriter:
+    """Appends metrics to a file, one JSON line per step, flushed at once."""
+
+    def __init__(self, path: Path) -> None:
+        self._file: IO[bytes] = open(path, "ab+", opener=private)  # noqa: SIM115  it is closed by close
+        if self._file.tell():
+            self._file.seek(-1, os.SEEK_END)
+            if self._file.read(1) != b"\n":
+                self._file.write(b"\n")  # a writer was killed in the middle of a line
+
+    def write(self, step: int, data: Mapping[str, float], now: float | None = None) -> Point:
+        """Append one step.
+
+        Args:
+            now: Seconds since the epoch, by default the clock's.
+        """
+        point = Point(step, time.time() if now is None else now, dict(data))
+        record = {
+            "step": step,
+            "time": round(point.time, 3),
+            "data": {key: value if math.isfinite(value) else str(value) for key, value in data.items()},
+        }
+        self._file.write(json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n")
+        self._file.flush()
+        return point
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __enter__(self) -> MetricsWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def read_metrics(path: Path) -> list[Point]:
+    """Read the metrics of one attempt in order; partial lines are skipped, a missing file is empty."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    points = (_point(line) for line in data.split(b"\n"))
+    return [point for point in points if point is not None]
+
+
+def _point(line: bytes) -> Point | None:
+    try:
+        record = parse_json(line)
+        data = {str(key): float(value) for key, value in record["data"].items()}
+        return Point(int(record["step"]), float(record["time"]), data)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def curve(run: Path) -> list[Point]:
+    """Return the metrics of a run by step, joined over its attempts.
+
+    An attempt that continued from a checkpoint replaces the steps of earlier attempts from its first step on,
+    since those are not in the model. For that first step the values of both are merged, the later ones taking
+    precedence, because a resumed trainer may only validate there.
+
+    Args:
+        run: The run's folder.
+    """
+    folders = (run / "attempts").glob("*/metrics.jsonl")
+    numbered = [(int(path.parent.name), path) for path in folders if path.parent.name.isdigit()]
+    joined: dict[int, Point] = {}
+    for _, path in sorted(numbered):
+        points = read_metrics(path)
+        if not points:
+            continue
+        first = min(point.step for point in points)
+        joined = {step: point for step, point in joined.items() if step <= first}
+        for point in points:
+            before = joined.get(point.step)
+            merged = {**before.data, **point.data} if before else point.data
+            joined[point.step] = Point(point.step, point.time, merged)
+    return [joined[step] for step in sorted(joined)]
+
+
+# -- what the numbers mean -----------------------------------------------------------------------------
+
+
+def reward(data: Mapping[str, float]) -> float | None:
+    """Return the mean reward of a step: the raw score, or the reward after a KL penalty; None without either."""
+    return next((data[key] for key in REWARDS if key in data), None)
+
+
+def phase_seconds(data: Mapping[str, float]) -> dict[str, float]:
+    """Return the seconds per phase of a step; `reshard` is a part of `gen`."""
+    return {phase: data[f"timing_s/{phase}"] for phase in PHASES if f"timing_s/{phase}" in data}
+
+
+def seconds(data: Mapping[str, float]) -> float | None:
+    """Return the duration of a step in seconds."""
+    return data.get("timing_s/step", data.get("perf/time_per_step"))
+
+
+def throughput(data: Mapping[str, float], dies_per_card: int = 1) -> tuple[float, float] | None:
+    """Return tokens per second per die and per card; verl's perf/throughput is per die, published figures per card."""
+    per_die = data.get("perf/throughput")
+    return None if per_die is None else (per_die, per_die * dies_per_card)
+
+
+def rewards(points: Iterable[Point]) -> list[tuple[int, float]]:
+    """Return (step, mean reward) of the points with a finite reward."""
+    pairs = ((point.step, reward(point.data)) for point in points)
+    return [(step, value) for step, value in pairs if value is not None and math.isfinite(value)]

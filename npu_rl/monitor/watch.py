@@ -1,0 +1,286 @@
+"""Alarms for failures without an error, after which the trainer would still exit with status 0."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from npu_rl.monitor.metrics import REWARDS, reward, seconds
+
+KINDS = ("nan", "constant-reward", "no-progress", "transfer", "empty-answers")
+
+# The mean difference between the probabilities that rollout and trainer give a chosen token, as a share of one over
+# the number of words the policy chooses among, exp(entropy) but at most the vocabulary. Measured on the quickstart's
+# model (320 words, bfloat16 on both sides): 0.008 to 0.014 in the first 15 steps, and 0.06 with one o_proj zeroed on
+# the way to the rollout. While the policy learns, up to 0.041.
+TRANSFER_FACTOR = 0.035
+TRANSFER_FACTOR_LEARNING = 0.12
+_NEAR_UNIFORM = 0.8  # share of the vocabulary above which the first factor applies
+
+_FINITE = (
+    *(*REWARDS, "actor/pg_loss", "actor/kl_loss", "actor/entropy", "actor/grad_norm"),
+    *("critic/vf_loss", "critic/grad_norm"),
+)
+DIFFERENCE = "training/rollout_probs_diff_mean"
+_DURATIONS_KEPT = 50  # step durations for the median
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """An alarm during a run.
+
+    Attributes:
+        kind: One of KINDS.
+        place: The metric or log to check.
+        fatal: Whether it ends the run.
+    """
+
+    kind: str
+    message: str
+    cause: str
+    place: str
+    fatal: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the alarm as JSON types."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of the alarms; None disables one.
+
+    Attributes:
+        constant_steps: Steps with exactly the same mean reward.
+        goal: Reward at which the task counts as learnt, and alarms about rewards and responses are off.
+        first_step: Seconds until the first step.
+        next_step: Seconds between steps, at least slow_factor times the median step.
+        transfer: Highest mean difference of probabilities; by default TRANSFER_FACTOR over the size of the vocabulary,
+            so without `vocabulary` it is off.
+        empty_steps: Steps whose responses have at most one token on average.
+        clipped_steps: Steps in which every response reaches the length limit and the reward does not rise.
+    """
+
+    constant_steps: int | None = 10
+    goal: float | None = None
+    first_step: float | None = 1800.0
+    next_step: float | None = 600.0
+    slow_factor: float = 5.0
+    transfer: float | None = None
+    vocabulary: int | None = None
+    empty_steps: int | None = 3
+    clipped_steps: int | None = 20
+
+
+class Watch:
+    """Checks every step and the clock. An alarm is raised once, and again only after its condition has cleared."""
+
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        *,
+        fatal: Iterable[str] = (),
+        log: str = "driver.log",
+        started: float | None = None,
+    ) -> None:
+        """Begin the checks.
+
+        Args:
+            fatal: Kinds that end the run.
+            log: The log to name when no step ends.
+            started: Time of the start, on the clock of `now` in `point`.
+        """
+        self._limits = limits or Limits()
+        self._fatal = frozenset(fatal)
+        if unknown := self._fatal - set(KINDS):
+            raise ValueError(f"unknown kinds of alarm: {', '.join(sorted(unknown))}")
+        self._log = log
+        self._active: set[str] = set()
+        self._last_sign = started
+        self._step: int | None = None
+        self._durations: deque[float] = deque(maxlen=_DURATIONS_KEPT)
+        self._repeated_reward: tuple[float, int] = (math.nan, 0)  # a reward, and for how many steps
+        self._reward_range: tuple[float, float] = (math.inf, -math.inf)  # lowest and highest reward
+        self._empty = 0
+        self._clipped: list[float] = []  # rewards of the latest steps whose responses were all clipped
+
+    def point(self, step: int, data: Mapping[str, float], now: float) -> list[Alarm]:
+        """Check the metrics of a step.
+
+        Args:
+            now: Seconds of a monotonic clock.
+        """
+        duration = seconds(data)
+        if duration is None and self._step is not None and self._last_sign is not None:
+            duration = now - self._last_sign
+        if duration is not None and duration > 0:
+            self._durations.append(duration)
+        self._last_sign, self._step = now, step
+        self._active.discard("no-progress")
+        alarms = [self._nan(step, data), self._transfer(step, data)]
+        value = reward(data)
+        if value is not None and math.isfinite(value):
+            learnt = self._limits.goal is not None and value >= self._limits.goal
+            alarms += [
+                self._constant(step, data, value, learnt),
+                self._empty_answers(step, data, value, learnt),
+            ]
+        return [alarm for alarm in alarms if alarm is not None]
+
+    def tick(self, now: float) -> list[Alarm]:
+        """Check the time since the last step; to be called every few seconds."""
+        if self._last_sign is None:
+            self._last_sign = now
+        limit = self._time_limit()
+        waited = now - self._last_sign
+        if limit is None or waited <= limit:
+            return []
+        if self._step is None:
+            message = f"No step finished within {waited:.0f} s of the start (limit {limit:.0f} s)"
+            cause = (
+                "The start of the workers or the first rollout hangs: a worker waits for others (wrong interface, "
+                "missing node), or the model is loaded from a slow disk."
+            )
+        else:
+            usual = statistics.median(self._durations) if self._durations else None
+            message = f"No step for {waited:.0f} s after step {self._step} (limit {limit:.0f} s" + (
+                f", usual {usual:.1f} s)" if usual else ")"
+            )
+            cause = (
+                "A process is stuck or dead and the others wait for it in a collective operation, or a checkpoint is "
+                "being written to a slow disk."
+            )
+        alarm = self._raise_alarm("no-progress", True, message, cause, self._log)
+        return [alarm] if alarm else []
+
+    def _time_limit(self) -> float | None:
+        if self._step is None:
+            return self._limits.first_step
+        if self._limits.next_step is None:
+            return None
+        usual = statistics.median(self._durations) if self._durations else 0.0
+        return max(self._limits.next_step, self._limits.slow_factor * usual)
+
+    def _nan(self, step: int, data: Mapping[str, float]) -> Alarm | None:
+        known = [key for key in _FINITE if key in data]
+        if not known:
+            return None  # a validation step
+        bad = [key for key in known if not math.isfinite(data[key])]
+        listed = ", ".join(f"{key} is {data[key]}" for key in bad)
+        cause = "The values overflow: the learning rate or the loss scale is too high, or a weight was not loaded."
+        if any(key in REWARDS for key in bad):
+            cause = "The reward function returned a value that is not finite for some response."
+        return self._raise_alarm("nan", bool(bad), f"Step {step}: {listed}", cause, bad[0] if bad else "")
+
+    def _transfer(self, step: int, data: Mapping[str, float]) -> Alarm | None:
+        limit = self._transfer_limit(data)
+        difference = data.get(DIFFERENCE)
+        if limit is None or difference is None:
+            return None
+        return self._raise_alarm(
+            "transfer",
+            not difference <= limit,  # NaN is an alarm too
+            f"Step {step}: rollout and trainer give the response tokens different probabilities: mean difference "
+            f"{difference:.2g} (limit {limit:.2g})",
+            "The weight sync is wrong: a parameter name is skipped, a layout is wrong, or a reshard is missing.",
+            DIFFERENCE,
+        )
+
+    def _transfer_limit(self, data: Mapping[str, float]) -> float | None:
+        if self._limits.transfer is not None:
+            return self._limits.transfer
+        if not self._limits.vocabulary:
+            return None
+        choices = float(self._limits.vocabulary)
+        entropy = data.get("actor/entropy", data.get("actor/entropy_loss"))
+        if entropy is not None and math.isfinite(entropy) and entropy >= 0:
+            choices = min(choices, math.exp(min(entropy, 700.0)))
+        uniform = choices >= _NEAR_UNIFORM * self._limits.vocabulary
+        return (TRANSFER_FACTOR if uniform else TRANSFER_FACTOR_LEARNING) / choices
+
+    def _constant(self, step: int, data: Mapping[str, float], value: float, learnt: bool) -> Alarm | None:
+        before, count = self._repeated_reward
+        self._repeated_reward = (value, count + 1 if value == before else 1)
+        low, high = self._reward_range
+        self._reward_range = (min(low, value), max(high, value))
+        count = self._repeated_reward[1]
+        wrong = _reached(self._limits.constant_steps, count) and not learnt
+        message = f"Step {step}: the mean reward has been {value:g} for {count} steps"
+        return self._raise_alarm(
+            "constant-reward", wrong, message, self._why_constant(data, value), _reward_key(data)
+        )
+
+    def _why_constant(self, data: Mapping[str, float], value: float) -> str:
+        lowest = data.get(_reward_key(data).replace("/mean", "/min"), value)
+        highest = data.get(_reward_key(data).replace("/mean", "/max"), value)
+        if lowest != highest:
+            return (
+                "Responses get different rewards, but the mean does not change: the policy is not updated. "
+                "Check actor/grad_norm and actor/lr, and the weight sync to the rollout."
+            )
+        varied = self._reward_range[0] < self._reward_range[1]
+        if varied and value >= self._reward_range[1]:
+            return "Every response gets the best reward so far: the task is learnt, or the reward is too easy to get."
+        if varied:
+            return "Training has collapsed: all responses get the same bad reward. The learning rate may be too high."
+        if value > 0:
+            return "The reward function always matches: every response gets the same reward, so GRPO can't learn."
+        return (
+            "The reward function never matches, so GRPO can't learn: a wrong format or prompt template, a wrong "
+            "data_source, or responses cut off before the result (verl#3355)."
+        )
+
+    def _empty_answers(
+        self, step: int, data: Mapping[str, float], value: float, learnt: bool
+    ) -> Alarm | None:
+        length = data.get("response_length/mean")
+        self._empty = self._empty + 1 if length is not None and length <= 1 else 0
+        clipped = data.get("response_length/clip_ratio") == 1
+        window = self._limits.clipped_steps or 1
+        self._clipped = [*self._clipped, value][-window:] if clipped else []
+        if _reached(self._limits.empty_steps, self._empty):
+            return self._raise_alarm(
+                "empty-answers",
+                not learnt,
+                f"Step {step}: responses have {length:g} tokens on average, for {self._empty} steps",
+                "The model ends its response at once: the chat template or EOS token is wrong, or the weight sync "
+                "failed.",
+                "response_length/mean",
+            )
+        cut = _reached(self._limits.clipped_steps, len(self._clipped)) and not _rises(self._clipped)
+        return self._raise_alarm(
+            "empty-answers",
+            cut and not learnt,
+            f"Step {step}: every response has reached the length limit for {len(self._clipped)} steps, and the "
+            "reward does not rise",
+            "Responses do not end: the length limit is too low, the EOS token is wrong, or the model generates "
+            "nonsense. Read the samples.",
+            "response_length/clip_ratio",
+        )
+
+    def _raise_alarm(self, kind: str, wrong: bool, message: str, cause: str, place: str) -> Alarm | None:
+        if not wrong:
+            self._active.discard(kind)
+            return None
+        if kind in self._active:
+            return None
+        self._active.add(kind)
+        return Alarm(kind, message, cause, place, kind in self._fatal)
+
+
+def _reward_key(data: Mapping[str, float]) -> str:
+    return next((key for key in REWARDS if key in data), REWARDS[0])
+
+
+def _reached(limit: int | None, count: int) -> bool:
+    return limit is not None and count >= limit
+
+
+def _rises(values: list[float]) -> bool:
+    """Return whether the later half of the values is higher on average."""
+    half = len(values) // 2
+    return half > 0 and statistics.fmean(values[-half:]) > statistics.fmean(values[:half])

@@ -1,0 +1,181 @@
+"""One attempt of a run: its folder, files and outcome."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from signal import Signals
+from typing import Any
+
+from npu_rl.bounded import read_json
+from npu_rl.disk import disk_errors, private, write_atomically
+from npu_rl.masking import Secrets
+from npu_rl.monitor.metrics import read_metrics
+from npu_rl.record.record_masking import mask_files
+
+_DRIVER = "driver.json"
+OUTCOMES = ("done", "failed", "stopped", "killed")
+
+
+@dataclass
+class Attempt:
+    """One attempt of a run; `outcome` is None while it is running."""
+
+    folder: Path
+    number: int
+    outcome: str | None = None
+    code: int | None = None
+    first_step: int | None = None
+    last_step: int | None = None
+    secrets: Secrets = field(default=Secrets(), repr=False, compare=False)
+    _run_lock: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, repr=False, compare=False)
+
+    @property
+    def driver_log(self) -> Path:
+        """Output of the driver."""
+        return self.folder / "driver.log"
+
+    @property
+    def driver(self) -> int | None:
+        """The driver's process id; None if it was not started or not recorded."""
+        try:
+            return int(json.loads((self.folder / _DRIVER).read_bytes())["pid"])
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None
+
+    def record_driver(self, pid: int) -> None:
+        """Record the driver's process id."""
+        write_json(self.folder / _DRIVER, {"pid": pid})
+
+    @property
+    def workers(self) -> Path:
+        """Folder of the workers' logs."""
+        return self.folder / "workers"
+
+    @property
+    def nodes(self) -> Path:
+        """Report of the nodes of the run."""
+        return self.folder / "nodes.json"
+
+    @property
+    def metrics(self) -> Path:
+        """Metrics, one JSON line per step."""
+        return self.folder / "metrics.jsonl"
+
+    @property
+    def usage(self) -> Path:
+        """Folder in which the patches record that they were used."""
+        return self.folder / "usage"
+
+    @property
+    def alarms(self) -> Path:
+        """Alarms, one JSON line each."""
+        return self.folder / "alarms.jsonl"
+
+    def add_alarm(self, alarm: Mapping[str, Any]) -> None:
+        """Append an alarm with the current time."""
+        line = json.dumps({"time": round(time.time(), 3), **alarm}, ensure_ascii=False) + "\n"
+        with disk_errors(self.alarms), open(self.alarms, "ab", opener=private) as file:
+            file.write(line.encode())
+
+    def mask_secrets(self, secrets: Secrets | None = None) -> None:
+        """Mask the secrets in the files of the driver and its workers. The driver must have exited.
+
+        Args:
+            secrets: By default those that the attempt began with.
+        """
+        with disk_errors(self.folder):
+            mask_files(self.folder, self.secrets if secrets is None else secrets)
+
+    def close(self, outcome: str, code: int | None, *, signal: int | None = None) -> None:
+        """Mask the secrets, then record the outcome even if that fails, such as on a full disk."""
+        try:
+            self.mask_secrets()
+        finally:
+            self.end(outcome, code, signal=signal)
+
+    def end(
+        self,
+        outcome: str,
+        code: int | None,
+        first_step: int | None = None,
+        last_step: int | None = None,
+        *,
+        signal: int | None = None,
+        ended: float | None = None,
+    ) -> None:
+        """Record the outcome and unlock the run. Only the first call has an effect.
+
+        Args:
+            outcome: Done, failed, stopped (by the user or an alarm) or killed (npu-rl was; its driver may have
+                continued).
+            code: The driver's exit status.
+            first_step, last_step: By default those of metrics.jsonl.
+            signal: The signal that npu-rl received.
+            ended: Seconds since the epoch, by default now.
+        """
+        if outcome not in OUTCOMES:
+            raise ValueError(f"{outcome!r} is not one of {', '.join(OUTCOMES)}")
+        try:
+            if self.outcome is None:
+                steps = [point.step for point in read_metrics(self.metrics)]
+                self.first_step = min(steps, default=None) if first_step is None else first_step
+                self.last_step = max(steps, default=None) if last_step is None else last_step
+                self.outcome, self.code = outcome, code
+                name = {} if signal is None else {"signal": Signals(signal).name}
+                write_json(self.folder / "end.json", {**self._end(), **name, "ended": now(ended)})
+        finally:
+            self._run_lock.close()
+
+    def _end(self) -> dict[str, Any]:
+        return {
+            "outcome": self.outcome,
+            "code": self.code,
+            "first_step": self.first_step,
+            "last_step": self.last_step,
+        }
+
+
+def attempts_in(folder: Path) -> list[Attempt]:
+    """Return the attempts on disk, in order."""
+    numbers = sorted(int(p.name) for p in (folder / "attempts").glob("[0-9]*") if p.name.isdigit())
+    return [_attempt(folder / "attempts" / str(number), number) for number in numbers]
+
+
+def _attempt(folder: Path, number: int) -> Attempt:
+    attempt = Attempt(folder, number)
+    with contextlib.suppress(FileNotFoundError, ValueError, AttributeError):
+        end = read_json(folder / "end.json")
+        attempt.code, attempt.first_step = end.get("code"), end.get("first_step")
+        attempt.last_step, attempt.outcome = end.get("last_step"), end.get("outcome")
+    return attempt
+
+
+def dump(value: object) -> str:
+    """Return a value as indented JSON."""
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file of the record atomically, with mode 600."""
+    write_private(path, dump(value).encode())
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Write a file of the record atomically, with mode 600."""
+    with disk_errors(path):
+        write_atomically(path, data)
+        path.chmod(0o600)
+
+
+def now(seconds: float | None = None) -> str:
+    """Return a time in UTC as text.
+
+    Args:
+        seconds: Since the epoch, by default now.
+    """
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

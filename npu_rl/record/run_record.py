@@ -1,0 +1,385 @@
+"""The run record: one folder per run, one folder in it per attempt, readable without npu-rl.
+
+    runs/NAME/
+      run.json  lock.json  recipe.yaml  tensorboard/  samples/  checkpoints/
+      attempts/1/{command,environment,host,driver,composed,nodes,end}.json, recipe.yaml, driver.log, workers/,
+                 metrics.jsonl, usage/, alarms.jsonl, drift.json, drift.patch
+
+Every file is written atomically; the two .jsonl files and the logs grow line by line. Only the owner can access the
+folder, and known secrets are masked in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import stat
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from npu_rl.bounded import read_json
+from npu_rl.config.suggest import nearest_names
+from npu_rl.disk import disk_errors
+from npu_rl.errors import NpuRlError, UsageError, WorkspaceError
+from npu_rl.masking import Secrets, masked_argument, masked_data
+from npu_rl.monitor.metrics import Point, curve
+from npu_rl.process import processes_of, stop_remaining
+from npu_rl.record.attempt import Attempt, attempts_in, now, write_json, write_private
+from npu_rl.record.record_masking import recorded_environment
+from npu_rl.record.settle_killed_run import complete_record
+from npu_rl.record.temporary_folders import remaining_folders, remove_remaining
+
+_ID = re.compile(r"[0-9a-f]{32}")
+_LATEST = "latest_checkpointed_iteration.txt"  # verl writes the step of its newest checkpoint into it
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_LOCK = ".lock"  # locked during an attempt; the kernel releases it however npu-rl ends
+
+
+class RunRecord:
+    """The record of a run in its folder, from `create` or `open`."""
+
+    def __init__(self, folder: Path, facts: dict[str, Any]) -> None:
+        self.folder = folder
+        self.facts = facts
+        self.name: str = facts["name"]
+        self.id: str = facts["id"]
+        self.attempts: list[Attempt] = attempts_in(folder)
+
+    @property
+    def tensorboard(self) -> Path:
+        """Folder of TensorBoard's files."""
+        return self.folder / "tensorboard"
+
+    @property
+    def samples(self) -> Path:
+        """Folder of sample responses."""
+        return self.folder / "samples"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of the trainer's checkpoints."""
+        return self.folder / "checkpoints"
+
+    @property
+    def unproven(self) -> str | None:
+        """The user's reason for running code that is not as locked; None if the code is proven."""
+        drift = self.facts.get("drift")
+        if self.facts.get("proven", True):
+            return None
+        return str(drift.get("reason")) if isinstance(drift, dict) else "its record does not give the reason"
+
+    def mark_unproven(self, drift: Mapping[str, Any]) -> None:
+        """Record in run.json, permanently, that an attempt ran code that is not as locked."""
+        if self.unproven is None:
+            self.facts |= {"proven": False, "drift": dict(drift)}
+            write_json(self.folder / "run.json", self.facts)
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether the run is in progress, or its npu-rl was killed before it completed the record."""
+        return any(attempt.outcome is None for attempt in self.attempts) or bool(remaining_folders(self.id))
+
+    @property
+    def latest_checkpoint(self) -> int | None:
+        """The step of the newest checkpoint; None without one, or if its folder is missing.
+
+        In the latter case verl would start from step 0 without a message (find_latest_ckpt_path,
+        checkpoint_manager.py:167@55e3c5b).
+        """
+        step = self.recorded_checkpoint
+        there = step is not None and (self.checkpoints / f"global_step_{step}").is_dir()
+        return step if there else None
+
+    @property
+    def recorded_checkpoint(self) -> int | None:
+        """The step that the trainer recorded as that of its newest checkpoint."""
+        try:
+            return int((self.checkpoints / _LATEST).read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            return None
+
+    @classmethod
+    def create(
+        cls,
+        root: Path,
+        name: str,
+        facts: Mapping[str, Any],
+        *,
+        lock: bytes | None = None,
+        secrets: Secrets = Secrets(),  # noqa: B008  it can't be changed
+    ) -> RunRecord:
+        """Create the record of a new run in the folder `root`, atomically.
+
+        Args:
+            facts: JSON data for run.json; `id`, `name` and `created` are added.
+            lock: The bytes of the workspace's lock.
+            secrets: Masked in the facts.
+
+        Raises:
+            UsageError: For an invalid name.
+            NpuRlError: If the run exists; if that one was killed, its record is completed.
+        """
+        _check_name(name)
+        folder = root / name
+        if (folder / "run.json").is_file():
+            there = cls.load(root, name)
+            if there.is_incomplete:
+                there = cls.open(root, name)
+            raise there._exists_error()
+        body = {
+            **masked_data(_with_arguments(facts), known=secrets),
+            "name": name,
+            "id": uuid.uuid4().hex,
+            "created": now(),
+        }
+        staged = root / f".{name}.{os.urandom(6).hex()}"
+        with disk_errors(root):
+            root.mkdir(parents=True, exist_ok=True)
+            staged.mkdir(mode=0o700)
+            try:
+                for part in ("tensorboard", "samples", "checkpoints", "attempts"):
+                    (staged / part).mkdir(mode=0o700)
+                write_json(staged / "run.json", body)
+                if lock is not None:
+                    write_private(staged / "lock.json", lock)
+                try:
+                    staged.rename(folder)  # fails on a folder with anything in it, and on a file
+                except OSError as error:
+                    if not os.path.lexists(folder):
+                        raise
+                    raise _name_taken_error(folder, name) from error
+            finally:
+                shutil.rmtree(staged, ignore_errors=True)
+        return cls(folder, body)
+
+    @classmethod
+    def open(cls, root: Path, name: str) -> RunRecord:
+        """Open a run that is not in progress.
+
+        If npu-rl was killed during its last attempt, that attempt is completed as killed from its files, and
+        its temporary folders are removed.
+
+        Raises:
+            NpuRlError: If the run does not exist, or if it is in progress (with the process ids).
+        """
+        record = cls.load(root, name)
+        with record.locked():
+            record._complete_attempts()
+        return record
+
+    @classmethod
+    def load(cls, root: Path, name: str) -> RunRecord:
+        """Read the record of a run, in progress or not, without changing it."""
+        _check_name(name)
+        folder = root / name
+        try:
+            facts = dict(read_json(folder / "run.json"))
+            if not _ID.fullmatch(facts["id"]):
+                raise ValueError("Its id is invalid.")
+            return cls(folder, facts)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise _no_such_run(root, name) from error
+        except (ValueError, TypeError, KeyError) as error:
+            raise NpuRlError(
+                f"The record of run {name} can't be read",
+                where=str(folder / "run.json"),
+                why=str(error),
+                hint="Move the folder away, or choose another name with name=…",
+            ) from error
+
+    def begin_attempt(
+        self,
+        command: list[str],
+        environment: Mapping[str, str],
+        host: Mapping[str, Any],
+        recipe_text: str,
+        *,
+        inherited: Mapping[str, str] | None = None,
+        secrets: Secrets | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> Attempt:
+        """Create the next attempt with its folder and files, and lock the run until its `end`.
+
+        The run's recipe.yaml is that of the latest attempt.
+
+        Args:
+            environment: The driver's; only variables that differ from `inherited`, or that affect training, are
+                recorded.
+            inherited: By default the environment of this process.
+            secrets: Masked in all files, also in those of the driver; by default those of the environment.
+            details: Further keys of command.json.
+
+        Raises:
+            NpuRlError: If the run is in progress.
+        """
+        known = Secrets.of(environment) if secrets is None else secrets
+        held = contextlib.ExitStack()
+        held.enter_context(self.locked())
+        with held:
+            self.attempts = attempts_in(self.folder)  # another process may have made one since
+            self._complete_attempts()
+            number = self.attempts[-1].number + 1 if self.attempts else 1
+            folder = self.folder / "attempts" / str(number)
+            with disk_errors(folder):
+                self.folder.chmod(0o700)  # records of earlier versions were for all to read
+                folder.mkdir(mode=0o700, parents=True)
+                for part in ("workers", "usage"):
+                    (folder / part).mkdir(mode=0o700)
+                shown = recorded_environment(environment, os.environ if inherited is None else inherited)
+                begun = {
+                    "command": [known.mask(masked_argument(argument)) for argument in command],
+                    "started": now(),
+                    "launcher": os.getpid(),
+                    **masked_data(details or {}, known=known),
+                }
+                write_json(folder / "command.json", begun)
+                write_json(folder / "environment.json", masked_data(shown, known=known))
+                write_json(folder / "host.json", dict(host))
+                for place in (folder, self.folder):
+                    write_private(place / "recipe.yaml", known.mask(recipe_text).encode())
+            attempt = Attempt(folder, number, secrets=known, _run_lock=held.pop_all())
+        self.attempts.append(attempt)
+        return attempt
+
+    def curve(self) -> list[Point]:
+        """Return the metrics of all attempts by step, as `metrics.curve` joins them."""
+        return curve(self.folder)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Lock the run. Raises NpuRlError if another process has locked it, unless the file system has no locks."""
+        self._require_folders()
+        path = self.folder / _LOCK
+        with disk_errors(path):
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            with contextlib.suppress(OSError):
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError as error:
+                    launcher = _launcher(self.attempts[-1].folder) if self.attempts else None
+                    raise self._running_error([launcher] if launcher else []) from error
+            yield
+        finally:
+            os.close(handle)
+
+    def _complete_attempts(self) -> None:
+        """Complete the record of attempts whose npu-rl was killed.
+
+        Processes that are left without a driver, such as Ray's agents, are stopped first.
+
+        Raises:
+            NpuRlError: If the driver is alive.
+        """
+        pids = processes_of(self.id)
+        if pids and self._driver_is_alive(pids):
+            raise self._running_error(pids)
+        if pids:
+            stop_remaining(self.id)
+        for attempt in self.attempts:
+            if attempt.outcome is None:
+                complete_record(attempt, self.id, Secrets.of(os.environ))
+        remove_remaining(self.id)
+
+    def _driver_is_alive(self, pids: list[int]) -> bool:
+        """Return whether one of the run's processes is, or may be, its driver."""
+        last = self.attempts[-1] if self.attempts else None
+        if last is None or last.outcome is not None or not last.driver_log.exists():
+            return False  # the log is created before the driver starts
+        return last.driver is None or last.driver in pids
+
+    def _require_folders(self) -> None:
+        """Raise WorkspaceError if a folder of the record is a link."""
+        for folder in (self.folder, self.folder / "attempts", *(attempt.folder for attempt in self.attempts)):
+            if not stat.S_ISDIR(folder.lstat().st_mode):
+                raise WorkspaceError(
+                    f"The record of run {self.name} has something else in place of a folder",
+                    where=str(folder),
+                    why="npu-rl does not write a record through symbolic links.",
+                    hint="Replace it with the folder itself, or choose another name with name=…",
+                )
+
+    def _exists_error(self) -> NpuRlError:
+        done = self.latest_checkpoint
+        return NpuRlError(
+            f"The run {self.name} already exists",
+            where=str(self.folder),
+            why="npu-rl never overwrites the record of a run.",
+            hint="Choose another name with name=…"
+            + ("" if done is None else f", or continue from its checkpoint of step {done} with --resume"),
+        )
+
+    def _running_error(self, pids: list[int]) -> NpuRlError:
+        them = " ".join(map(str, pids))
+        driver = self.attempts[-1].driver if self.attempts else None
+        targets = str(driver) if driver in pids else them  # the others end with it
+        return NpuRlError(
+            f"Run {self.name} is still running",
+            where=f"{self.folder}" + (f", pid {them}" if pids else ""),
+            why="Its processes are running on this machine."
+            if pids
+            else "Another npu-rl command has locked its folder.",
+            hint="Wait until it has finished"
+            + (f" or stop it (`kill -INT {targets}`)" if pids else "")
+            + ", or choose another name with name=…",
+        )
+
+
+# -- the folder ----------------------------------------------------------------------------------------
+
+
+def _launcher(attempt: Path) -> int | None:
+    """Return the process id of the npu-rl that began an attempt."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        return int(read_json(attempt / "command.json")["launcher"])
+    return None
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"Invalid run name {name!r}",
+            why="A run name has up to 100 letters, digits, `.`, `_` and `-`, and begins with a letter or digit.",
+            hint="Choose another with name=…",
+        )
+
+
+def _with_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts with secrets masked in the KEY=VALUE arguments."""
+    details = dict(facts)
+    if "overrides" in details:
+        details["overrides"] = [masked_argument(argument) for argument in details["overrides"]]
+    return details
+
+
+def _name_taken_error(folder: Path, name: str) -> NpuRlError:
+    if not (folder / "run.json").is_file():
+        return NpuRlError(
+            f"The folder of run {name} is taken by something that is not a run",
+            where=str(folder),
+            hint="Move it away, or choose another name with name=…",
+        )
+    return NpuRlError(  # another command began it at this moment
+        f"The run {name} already exists",
+        where=str(folder),
+        why="npu-rl never overwrites the record of a run.",
+        hint="Choose another name with name=…",
+    )
+
+
+def _no_such_run(root: Path, name: str) -> NpuRlError:
+    known = sorted(path.parent.name for path in root.glob("*/run.json"))
+    near = nearest_names(name, known, 3)
+    more = "" if near or len(known) <= 5 else f" and {len(known) - 5} more"
+    return NpuRlError(
+        f"There is no run {name}",
+        where=str(root),
+        hint=f"Existing runs: {', '.join(near or known[:5])}{more}"
+        if known
+        else "Start it without --resume.",
+    )

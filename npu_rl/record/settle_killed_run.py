@@ -1,0 +1,93 @@
+"""Completion of the record of an attempt whose npu-rl was killed, from its files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import socket
+from collections import Counter
+
+from npu_rl.disk import remove_tree
+from npu_rl.masking import Secrets
+from npu_rl.monitor.metrics import MetricsWriter, parse_line, read_metrics
+from npu_rl.monitor.tail import follow
+from npu_rl.record.attempt import Attempt
+from npu_rl.record.temporary_folders import remaining_folders, remove_remaining
+from npu_rl.record.worker_logs import keep_worker_logs
+
+_Key = tuple[int, tuple[tuple[str, str], ...]]
+
+
+def complete_record(attempt: Attempt, run_id: str, secrets: Secrets) -> None:
+    """Complete the record of an attempt as `killed`; no process of the run may be alive.
+
+    The driver may have continued after npu-rl was killed: its steps are read from its log, and its workers'
+    logs are copied from Ray's folder, which is then removed. An interrupted call can be repeated.
+
+    Args:
+        secrets: Those known now; other values are masked only by name.
+    """
+    recover_metrics(attempt)
+    for folder in remaining_folders(run_id):
+        keep_worker_logs(folder, attempt.workers)
+    attempt.mask_secrets(secrets)
+    _remove_unfinished_models(attempt)
+    remove_remaining(run_id)
+    attempt.end("killed", None, ended=_log_time(attempt))
+
+
+def recover_metrics(attempt: Attempt) -> int:
+    """Add the steps of the driver's log that metrics.jsonl lacks, with the log's time; return their number."""
+    known = Counter(_key(point.step, point.data) for point in read_metrics(attempt.metrics))
+    missing = []
+    for line in follow(attempt.driver_log).lines():
+        found = parse_line(line)
+        if found is None:
+            continue
+        if known[_key(*found)] > 0:
+            known[_key(*found)] -= 1
+        else:
+            missing.append(found)
+    if missing:
+        with MetricsWriter(attempt.metrics) as writer:
+            for step, data in missing:
+                writer.write(step, data, _log_time(attempt))
+    return len(missing)
+
+
+def _key(step: int, data: dict[str, float]) -> _Key:
+    return step, tuple(sorted((name, repr(value)) for name, value in data.items()))
+
+
+def _log_time(attempt: Attempt) -> float | None:
+    """Return when the driver's log was last written."""
+    try:
+        return attempt.driver_log.stat().st_mtime
+    except OSError:
+        return None
+
+
+def _remove_unfinished_models(attempt: Attempt) -> None:
+    """Remove the folders of unfinished tiny models, which have the process id of their npu-rl in their name."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        launcher = int(json.loads((attempt.folder / "command.json").read_bytes())["launcher"])
+        host = json.loads((attempt.folder / "host.json").read_bytes())["hostname"]
+        place = attempt.folder.parents[2] / ".made"
+        if host != socket.gethostname() or _is_alive(launcher) or place.is_symlink():
+            return
+        begun = re.compile(rf"[0-9a-f]{{16}}(-checkpoint-[0-9a-f]{{16}})?\.{launcher}")
+        for folder in place.iterdir():
+            if begun.fullmatch(folder.name) and not folder.is_symlink():
+                remove_tree(folder)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

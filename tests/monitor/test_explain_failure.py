@@ -1,0 +1,264 @@
+"""A failed run's cause is found in its logs, with the place, among the noise of many workers."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from npu_rl.monitor.explain_failure import Explanation, explain
+from npu_rl.monitor.symptoms import SYMPTOMS
+from npu_rl.process import run_quietly
+from tests.training.processes import TRAINER, environment
+
+REMOTE = """\
+2026-01-01 10:00:00,000	INFO worker.py:1841 -- Started a local Ray instance.
+\x1b[36m(TaskRunner pid=7)\x1b[0m Total training steps: 3
+Error executing job with overrides: ['algorithm.adv_estimator=grpo']
+Traceback (most recent call last):
+  File "/tree/verl/trainer/main_ppo.py", line 74, in run_ppo
+    ray.get(runner.run.remote(config))
+  File "/site/ray/_private/worker.py", line 919, in get_objects
+    raise value.as_instanceof_cause()
+ray.exceptions.RayTaskError({name}): \x1b[36mray::TaskRunner.run()\x1b[39m (pid=7, ip=127.0.0.1)
+           ^^^^^^^^^^^^^^^^^^^^
+  File "/tree/verl/trainer/main_ppo.py", line 239, in run
+    trainer.fit()
+  File "/tree/verl/protocol.py", line 107, in union_tensor_dict
+    raise {name}(
+{name}: {message}
+\x1b[36m(TaskRunner pid=7)\x1b[0m \rTraining Progress:  0%\rTraining Progress: 33%
+"""
+
+
+def found(folder: Path, *texts: str, code: int | None = None) -> Explanation | None:
+    logs = []
+    for number, text in enumerate(texts):
+        logs.append(folder / f"log{number}")
+        logs[-1].write_text(text)
+    return explain(logs, code)
+
+
+def sure(explanation: Explanation | None) -> Explanation:
+    assert explanation is not None
+    return explanation
+
+
+def remote(name: str, message: str) -> str:
+    return REMOTE.replace("{name}", name).replace("{message}", message)
+
+
+def test_the_error_of_a_remote_process_and_not_rays_wrapper(tmp_path: Path) -> None:
+    told = sure(found(tmp_path, remote("KeyError", "'rewards'")))
+    assert told.cause == "KeyError: 'rewards'\nraised at /tree/verl/protocol.py:107"
+    assert (told.file, told.line) == (tmp_path / "log0", 15)
+    assert (tmp_path / "log0").read_text().split("\n")[told.line - 1] == "KeyError: 'rewards'"
+    assert "union_tensor_dict" in told.excerpt
+    assert "\x1b" not in told.excerpt
+
+
+def test_a_known_failure_says_what_to_do(tmp_path: Path) -> None:
+    message = "Two tensor dict must have identical batch size. Got torch.Size([64]) and torch.Size([512])"
+    told = sure(found(tmp_path, remote("AssertionError", message)))
+    assert "lacks the patchset verl/0.5.0" in told.cause
+    assert message in told.cause
+    assert "npu-rl verify" in told.hint
+    assert told.source
+
+
+def test_the_last_traceback_counts_and_one_that_was_dealt_with_does_not(tmp_path: Path) -> None:
+    harmless = (
+        "2026-01-01 ERROR npu.py:81 -- Failed to detect NPU type.\n"
+        "Traceback (most recent call last):\n"
+        '  File "/site/ray/npu.py", line 77, in get\n    import acl\n'
+        "ModuleNotFoundError: No module named 'acl'\n"
+    )
+    late = (
+        "Exception ignored in: <function Pool.__del__ at 0x7f>\n"
+        "Traceback (most recent call last):\n"
+        '  File "/site/pool.py", line 1, in __del__\n'
+        "TypeError: 'NoneType' object is not callable\n"
+    )
+    assert found(tmp_path, harmless + late) is None
+    told = sure(found(tmp_path, remote("ValueError", "first") + remote("ValueError", "second") + late))
+    assert told.cause.startswith("ValueError: second")
+
+
+def test_an_interruption_is_no_failure(tmp_path: Path) -> None:
+    text = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\nKeyboardInterrupt\n'
+    assert found(tmp_path, text) is None
+
+
+def test_tracebacks_of_several_workers_that_come_mixed(tmp_path: Path) -> None:
+    lines = []
+    for left, right in zip(
+        ("Traceback (most recent call last):", '  File "/a.py", line 1, in f', "    g()", "ValueError: left"),
+        ("Traceback (most recent call last):", '  File "/b.py", line 2, in f', "    h()", "OSError: right"),
+        strict=True,
+    ):
+        lines += [f"\x1b[36m(WorkerDict pid=1)\x1b[0m {left}", f"(WorkerDict pid=2, ip=10.0.0.2) {right}"]
+    told = sure(found(tmp_path, "\n".join(lines)))
+    assert told.cause == "OSError: right\nraised at /b.py:2"
+    assert told.line == 8
+    assert "ValueError" not in told.excerpt
+
+
+def test_when_the_driver_only_says_that_a_worker_died_the_worker_is_asked(tmp_path: Path) -> None:
+    died = remote("ActorDiedError", "The actor died unexpectedly before finishing this task.")
+    worker = (
+        "[rank3]: Traceback (most recent call last):\n"
+        '[rank3]:   File "/tree/m.py", line 5, in forward\n'
+        "[rank3]: RuntimeError: shape mismatch\n"
+    )
+    told = sure(found(tmp_path, died, "all is well\n", worker))
+    assert told.cause == "RuntimeError: shape mismatch\nraised at /tree/m.py:5"
+    assert told.file == tmp_path / "log2"
+    alone = sure(found(tmp_path, died, "all is well\n"))
+    assert "died without an error message" in alone.cause
+    assert alone.source
+
+
+def test_vllms_own_prefix_does_not_hide_a_traceback(tmp_path: Path) -> None:
+    lead = "ERROR 06-16 02:47:10 [multiproc_executor.py:870] "
+    text = "".join(
+        f"(VllmWorker rank=0 pid=3) {lead}{line}\n"
+        for line in (
+            "Traceback (most recent call last):",
+            '  File "/v.py", line 9, in load',
+            "OSError: libatb.so: cannot open shared object file: No such file or directory",
+        )
+    )
+    told = sure(found(tmp_path, text))
+    assert "NNAL" in told.cause
+    assert "vllm-ascend#152" in told.source
+
+
+def test_a_symptom_without_a_traceback(tmp_path: Path) -> None:
+    text = "x\n" * 10 + "E: EI0006: Getting socket times out. Reason: ...\nbye\n"
+    told = sure(found(tmp_path, text))
+    assert "timed out waiting" in told.cause
+    assert (told.line, told.source) == (11, "vllm-ascend#486")
+    assert told.excerpt.startswith("E: EI0006")
+
+
+def test_a_raylet_that_ended_at_the_start(tmp_path: Path) -> None:
+    """On 16 nodes among the commonest failures; it was answered by the exit status alone."""
+    text = (
+        "[2025-01-25 08:22:57,421 E 759 759] core_worker.cc:496: Failed to register worker to Raylet: IOError: "
+        "[RayletClient] Unable to register worker with raylet. Failed to read data from the socket: End of file "
+        f"worker_id=01000000{'f' * 48}\n"
+    )
+    told = sure(found(tmp_path, "npu-rl: starting Ray\n" + text, code=1))
+    assert "raylet of that node exited" in told.cause and "raylet.out" in told.hint
+    assert (told.line, told.source) == (2, "ray#21479")
+
+
+def test_a_symptom_near_an_unknown_error_is_told_as_a_guess(tmp_path: Path) -> None:
+    text = "OSError: [Errno 28] No space left on device\nretrying\n" + remote("ValueError", "no such shard")
+    told = sure(found(tmp_path, text))
+    assert told.cause.startswith("ValueError: no such shard")
+    assert "log0:1 may be related: A disk or /dev/shm" in told.hint
+
+
+def test_a_death_without_words_is_told_by_its_signal(tmp_path: Path) -> None:
+    assert "host memory" in sure(found(tmp_path, "step 1\n", code=-9)).cause
+    assert "signal 11" in sure(found(tmp_path, "step 1\n", code=-11)).cause
+    assert found(tmp_path, "step 1\n", code=1) is None
+    assert found(tmp_path, "step 1\n") is None
+    assert explain([tmp_path / "none"], -9) is None
+
+
+def test_of_a_huge_log_the_end_is_read_and_its_line_number_is_right(tmp_path: Path) -> None:
+    log = tmp_path / "log0"
+    with log.open("w") as file:
+        file.write('Traceback (most recent call last):\n  File "a", line 1, in f\nValueError: too far back\n')
+        for _ in range(100):
+            file.write("all is well\n" * 5000)
+        file.write('Traceback (most recent call last):\n  File "b", line 2, in f\nValueError: here\n')
+    assert log.stat().st_size > 5 << 20
+    told = sure(explain([log]))
+    assert told.cause == "ValueError: here\nraised at b:2"
+    assert told.line == 500_006
+    with log.open("a") as file:
+        file.write("all is well\n" * 400_000)
+    assert explain([log]) is None
+
+
+def test_a_real_process_that_fails(tmp_path: Path) -> None:
+    done = run_quietly(
+        [sys.executable, str(TRAINER), str(tmp_path), "raise"], environment(None), tmp_path, 20
+    )
+    told = sure(found(tmp_path, done.stdout + done.stderr))
+    line = TRAINER.read_text().split("\n").index('        raise ValueError("batch sizes differ")') + 1
+    assert told.cause == f"ValueError: batch sizes differ\nraised at {TRAINER}:{line}"
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                "Traceback (most recent call last):",
+                '  File "a.py", line 1, in f',
+                "ValueError: x",
+                "(W pid=1) Traceback (most recent call last):",
+                "(W pid=1) KeyError",
+                "",
+                "    code",
+                "\r",
+            ]
+        )
+        | st.text(max_size=30)
+    )
+)
+def test_no_log_makes_it_fail(tmp_path_factory: pytest.TempPathFactory, lines: list[str]) -> None:
+    log = tmp_path_factory.mktemp("explain") / "log"
+    log.write_bytes("\n".join(lines).encode("utf-8", "surrogatepass"))
+    told = explain([log])
+    assert told is None or (told.cause and told.hint and 1 <= told.line <= len(log.read_bytes().split(b"\n")))
+
+
+def test_every_row_of_the_table_is_whole_and_names_where_it_is_from() -> None:
+    for symptom in SYMPTOMS:
+        assert symptom.cause.endswith(".")
+        assert symptom.hint
+        assert re.search(r"#\d+|@[0-9a-f.]+|FAQ \d+", symptom.source), symptom.source
+    assert len({symptom.pattern.pattern for symptom in SYMPTOMS}) == len(SYMPTOMS)
+
+
+# What the programs really print, one line each; taken from the threads that the rows name.
+PRINTED = [
+    ("TypeError: MLA.__init__() got an unexpected keyword argument 'k_channels'", "multi_latent_attention"),
+    ("AssertionError: MLA is not supported with Tensor Parallelism yet!", "actor.parallel.tensor"),
+    ("AssertionError: camem allocator is not available", "rollout.free_cache"),
+    ("ImportError: libatb.so: cannot open shared object file: No such file or directory", "nnal/atb"),
+    ("Get_Socket_Timeout(EI0006): Getting socket times out. Reason: 1. The remote", "HCCL_CONNECT_TIMEOUT"),
+    ("Config_Error(EI0001): Value 1000 for environment variable HCCL_RDMA_SL is invalid.", "env"),
+    ("EI0009: [PID: 2225827] Transport init error. Reason: [Create][DestLink]", "hccn_tool"),
+    ("ValueError: Total available GPUs 8.0 is less than total desired GPUs 16", "cluster.dies"),
+    (
+        "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",
+        "offload.optimizer",
+    ),
+    ("Key 'rolout' is not in struct", "recipes check"),
+    ("OSError: [Errno 98] Address already in use", "ss -ltnp"),
+    ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", "rollout.memory_share"),
+    ("RuntimeError: NPU out of memory. Tried to allocate 20.00 MiB", "rollout.memory_share"),
+    ("[c10d] The client socket has timed out after 1800000ms while trying to connect", "cluster.interface"),
+    ("ModuleNotFoundError: No module named 'torch_npu'", "--python"),
+]
+
+
+@pytest.mark.parametrize(("line", "advice"), PRINTED)
+def test_what_programs_print_leads_to_the_advice(tmp_path: Path, line: str, advice: str) -> None:
+    assert advice in sure(found(tmp_path, f"some\n(WorkerDict pid=1) {line}\nmore\n")).hint
+
+
+@pytest.mark.parametrize("name", ["vllm._C", "vllm._version", "vllm_ascend.vllm_ascend_C._impl"])
+def test_what_only_a_build_makes_is_no_missing_package(tmp_path: Path, name: str) -> None:
+    """vLLM goes on without it, and says so in every process."""
+    text = f"WARNING Failed to import: No module named '{name}'\n" + remote("ValueError", "no such shard")
+    assert "may be related" not in sure(found(tmp_path, text)).hint

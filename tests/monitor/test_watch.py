@@ -1,0 +1,214 @@
+"""What goes wrong in silence is told once, with a cause, and nothing is told of a run that is well."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import pytest
+
+from npu_rl.monitor.watch import TRANSFER_FACTOR, Alarm, Limits, Watch
+
+GOOD = {"actor/pg_loss": 0.1, "actor/grad_norm": 0.3, "response_length/mean": 15.0, "timing_s/step": 1.0}
+
+
+def feed(watch: Watch, *steps: Mapping[str, float]) -> list[list[Alarm]]:
+    """Steps one second apart, beginning at 1; the alarms of each."""
+    return [watch.point(number, {**GOOD, **data}, float(number)) for number, data in enumerate(steps, 1)]
+
+
+def kinds(alarms: list[list[Alarm]]) -> list[list[str]]:
+    return [[alarm.kind for alarm in told] for told in alarms]
+
+
+def score(value: float, low: float | None = None, high: float | None = None) -> dict[str, float]:
+    return {
+        "critic/score/mean": value,
+        "critic/score/min": value if low is None else low,
+        "critic/score/max": value if high is None else high,
+    }
+
+
+def test_a_run_that_is_well_tells_nothing() -> None:
+    watch = Watch(Limits(vocabulary=320), started=0.0)
+    told = feed(watch, *(score(0.005 * step, 0, 1) for step in range(1, 100)))
+    assert kinds(told) == [[]] * 99
+    assert watch.tick(100.0) == []
+
+
+# -- nan -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["critic/score/mean", "actor/pg_loss", "actor/grad_norm", "actor/kl_loss"])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_number_that_is_none_is_told_once_until_it_is_well_again(key: str, value: float) -> None:
+    told = feed(Watch(), {key: value}, {key: value}, {key: 1.0}, {key: value})
+    assert kinds(told) == [["nan"], [], [], ["nan"]]
+    assert told[0][0].place == key
+    assert key in told[0][0].message
+    assert "Step 4" in told[3][0].message
+
+
+def test_a_validation_between_does_not_count_as_well_again() -> None:
+    watch = Watch()
+    assert [a.kind for a in watch.point(1, {"actor/grad_norm": math.nan}, 1)] == ["nan"]
+    assert watch.point(1, {"val-core/x/reward/mean@1": 0.5}, 2) == []
+    assert watch.point(2, {"actor/grad_norm": math.nan}, 3) == []
+
+
+# -- constant reward -----------------------------------------------------------------------------------
+
+
+def test_a_reward_that_never_moves_is_told_at_the_tenth_step() -> None:
+    told = feed(Watch(), *[score(-1.0)] * 30)
+    assert [number for number, alarms in enumerate(told, 1) if alarms] == [10]
+    (alarm,) = told[9]
+    assert (alarm.kind, alarm.place) == ("constant-reward", "critic/score/mean")
+    assert "never matches" in alarm.cause
+    assert "verl#3355" in alarm.cause
+
+
+@pytest.mark.parametrize(
+    ("steps", "cause"),
+    [
+        ([score(0.0)] * 3, "never matches"),
+        ([score(1.0)] * 3, "always matches"),
+        ([score(0.5, 0, 1)] * 3, "policy is not updated"),
+        ([score(0.2), *[score(1.0)] * 3], "task is learnt"),
+        ([score(0.2), *[score(0.0)] * 3], "collapsed"),
+    ],
+)
+def test_the_cause_of_a_constant_reward(steps: list[dict[str, float]], cause: str) -> None:
+    told = feed(Watch(Limits(constant_steps=3)), *steps)
+    assert kinds(told)[-1] == ["constant-reward"]
+    assert cause in told[-1][0].cause
+
+
+def test_it_is_told_again_after_the_reward_has_moved() -> None:
+    steps = [score(v) for v in (0, 0, 0, 0.1, 0.1, 0.1, 0.1)]
+    told = kinds(feed(Watch(Limits(constant_steps=3)), *steps))
+    assert told == [[], [], ["constant-reward"], [], [], ["constant-reward"], []]
+
+
+def test_a_reward_above_the_goal_may_stay_as_it_is() -> None:
+    watch = Watch(Limits(constant_steps=3, goal=0.9))
+    assert kinds(feed(watch, *[score(1.0)] * 10)) == [[]] * 10
+
+
+# -- progress ------------------------------------------------------------------------------------------
+
+
+def test_the_first_step_has_a_limit_of_its_own() -> None:
+    watch = Watch(Limits(first_step=100, next_step=10), log="attempts/1/driver.log", started=1000.0)
+    assert watch.tick(1100.0) == []
+    (alarm,) = watch.tick(1101.0)
+    assert (alarm.kind, alarm.place) == ("no-progress", "attempts/1/driver.log")
+    assert "of the start" in alarm.message
+    assert watch.tick(1200.0) == []
+    watch.point(1, GOOD, 1201.0)
+    assert watch.tick(1210.0) == []
+    (again,) = watch.tick(1212.0)
+    assert "after step 1" in again.message
+
+
+def test_slow_steps_stretch_the_limit() -> None:
+    watch = Watch(Limits(next_step=10, slow_factor=5), started=0.0)
+    for step in range(1, 6):
+        watch.point(step, {"timing_s/step": 100.0}, step * 100.0)
+    assert watch.tick(500.0 + 499) == []
+    assert [alarm.kind for alarm in watch.tick(500.0 + 501)] == ["no-progress"]
+
+
+def test_without_the_trainers_times_the_clock_counts() -> None:
+    watch = Watch(Limits(next_step=1, slow_factor=5), started=0.0)
+    for step in range(1, 6):
+        watch.point(step, {}, step * 10.0)
+    assert watch.tick(50.0 + 49) == []
+    assert watch.tick(50.0 + 51) != []
+
+
+def test_the_clock_starts_with_the_first_look_and_can_be_switched_off() -> None:
+    watch = Watch(Limits(first_step=10))
+    assert watch.tick(1e9) == []
+    assert watch.tick(1e9 + 11) != []
+    never = Watch(Limits(first_step=None, next_step=None), started=0.0)
+    assert never.tick(1e9) == []
+    never.point(1, GOOD, 1e9)
+    assert never.tick(2e9) == []
+
+
+# -- transfer ------------------------------------------------------------------------------------------
+
+
+def difference(value: float, **more: float) -> dict[str, float]:
+    return {"training/rollout_probs_diff_mean": value, **more}
+
+
+def test_a_zeroed_tensor_on_the_way_to_the_rollout_is_seen() -> None:
+    """The figures of a tiny random model with 320 words: 1.6e-5 when well, 1.3e-4 with o_proj zeroed."""
+    watch = Watch(Limits(vocabulary=320))
+    told = feed(
+        watch,
+        difference(1.6e-5, **{"actor/entropy": 5.74}),
+        difference(1.3e-4, **{"actor/entropy": 5.74}),
+        difference(1.3e-4),
+    )
+    assert kinds(told) == [[], ["transfer"], []]
+    assert "weight sync is wrong" in told[1][0].cause
+    assert told[1][0].place == "training/rollout_probs_diff_mean"
+
+
+def test_the_threshold_scales_with_the_vocabulary() -> None:
+    for vocabulary in (320, 129280):
+        limit = TRANSFER_FACTOR / vocabulary
+        assert kinds(feed(Watch(Limits(vocabulary=vocabulary)), difference(limit * 0.99))) == [[]]
+        assert kinds(feed(Watch(Limits(vocabulary=vocabulary)), difference(limit * 1.01))) == [["transfer"]]
+
+
+def test_a_model_that_has_learnt_may_differ_more() -> None:
+    """Its probabilities are no longer near 1/vocabulary."""
+    sure = {"actor/entropy": 0.1}
+    watch = Watch(Limits(vocabulary=320))
+    assert kinds(feed(watch, difference(1e-3, **sure), difference(0.2, **sure))) == [[], ["transfer"]]
+
+
+def test_a_threshold_of_the_callers_own_goes_first_and_none_is_no_watch() -> None:
+    assert kinds(feed(Watch(Limits(transfer=0.5, vocabulary=320)), difference(0.4))) == [[]]
+    assert kinds(feed(Watch(), difference(0.4))) == [[]]
+    assert kinds(feed(Watch(Limits(transfer=0.5)), difference(math.nan))) == [["transfer"]]
+
+
+# -- answers -------------------------------------------------------------------------------------------
+
+
+def length(mean: float, clipped: float, value: float) -> dict[str, float]:
+    return {**score(value, 0, 1), "response_length/mean": mean, "response_length/clip_ratio": clipped}
+
+
+def test_empty_answers_are_told() -> None:
+    told = feed(Watch(), *(length(1.0, 0.0, 0.1 * n) for n in range(5)), length(9.0, 0.0, 0.9))
+    assert kinds(told) == [[], [], ["empty-answers"], [], [], []]
+    assert told[2][0].place == "response_length/mean"
+
+
+def test_answers_that_never_end_are_told_unless_the_reward_rises() -> None:
+    flat = Watch(Limits(clipped_steps=6, constant_steps=None))
+    told = kinds(feed(flat, *(length(16.0, 1.0, 0.5 - 0.01 * n) for n in range(8))))
+    assert [number for number, alarms in enumerate(told, 1) if alarms] == [6]
+    rising = Watch(Limits(clipped_steps=6))
+    assert kinds(feed(rising, *(length(16.0, 1.0, 0.01 * n) for n in range(8)))) == [[]] * 8
+    learnt = Watch(Limits(clipped_steps=6, goal=0.9))
+    assert kinds(feed(learnt, *[length(16.0, 1.0, 0.99)] * 30)) == [[]] * 30
+
+
+# -- fatal ---------------------------------------------------------------------------------------------
+
+
+def test_the_caller_says_what_is_fatal() -> None:
+    watch = Watch(Limits(first_step=1), fatal={"nan"}, started=0.0)
+    (slow,) = watch.tick(5.0)
+    (bad,) = watch.point(1, {"actor/grad_norm": math.nan}, 6.0)
+    assert (slow.fatal, bad.fatal) == (False, True)
+    assert bad.to_json()["fatal"] is True
+    with pytest.raises(ValueError, match="unknown kinds of alarm: speed"):
+        Watch(fatal={"speed"})

@@ -1,0 +1,56 @@
+"""Let vllm-ascend's own experts choose with and without VLLM_ENABLE_FIX_ROUTE, and print the experts of each token.
+
+    python run_fix_route.py
+
+On PYTHONPATH: the stand-ins for a CPU and for torch_npu, and a tree with vLLM and vllm-ascend. What is called is
+AscendUnquantizedFusedMoEMethod.apply; what it gives the chosen experts to, the computation of the experts, is made
+here. The output is one line of JSON: for the variable unset, 0 and 1, the choice, or the error that there was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch_npu
+
+# A type that vllm_ascend/utils.py names in a dataclass; the stand-in has no types of graphs.
+torch_npu._C._NPUTaskGroupHandle = object
+import vllm.platforms  # noqa: E402
+
+vllm.platforms.current_platform.device_name  # noqa: B018  finds vllm-ascend's platform, as vLLM's first user does
+from vllm_ascend.ops import fused_moe  # noqa: E402
+
+EXPERTS, TOP = 4, 2
+LOGITS = torch.tensor([[0.0, 1.0, 2.0, 3.0], [3.0, 2.0, 1.0, 0.0], [0.0, 3.0, 2.0, 1.0]])
+
+
+def chosen() -> Any:
+    fused_moe.fused_experts = lambda **given: given["topk_ids"]
+    state = SimpleNamespace(fused_moe_state=fused_moe.FusedMoEState.AllGather)
+    fused_moe.get_forward_context = lambda: state
+    method = fused_moe.AscendUnquantizedFusedMoEMethod.__new__(fused_moe.AscendUnquantizedFusedMoEMethod)
+    torch.nn.Module.__init__(method)
+    layer = SimpleNamespace(w13_weight=None, w2_weight=None)
+    try:
+        ids = method.apply(layer, torch.zeros(3, 8), LOGITS, TOP, True, global_num_experts=EXPERTS)
+    except TypeError as error:
+        return str(error)
+    return ids.tolist()
+
+
+def main() -> dict[str, Any]:
+    found = {}
+    for value in (None, "0", "1"):
+        os.environ.pop("VLLM_ENABLE_FIX_ROUTE", None)
+        if value is not None:
+            os.environ["VLLM_ENABLE_FIX_ROUTE"] = value
+        found[value or "unset"] = chosen()
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(main()))

@@ -1,0 +1,47 @@
+"""The patchsets for transformers 8365f70 beside those of verl_npu: what those left broken or can't be applied."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.patchsets.flagship_tree import run, tree
+
+pytest.importorskip("torch")
+pytest.importorskip("tokenizers")
+pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
+
+RUNNER = Path(__file__).with_name("run_transformers.py")
+MANIFEST = "verl-npu-plugin"
+SAME = 1e-5  # float32, another order of the sums
+
+
+@pytest.fixture(scope="module")
+def patched_tree(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("transformers") / "code"
+    return tree(upstreams, folder, ["transformers"], manifest=MANIFEST)
+
+
+def test_a_packed_query_keeps_its_bounds(patched_tree: Path) -> None:
+    """The length of a sequence part makes one long sequence of two packed ones."""
+    found = run(RUNNER, patched_tree, "posids")
+    assert found == {"bounds": [[0, 3, 8], [0, 3, 8]], "longest": [5, 5]}
+
+
+def test_a_dense_layer_of_qwen3_moe(patched_tree: Path) -> None:
+    found = run(RUNNER, patched_tree, "dense")
+    assert found.get("error") is None
+    assert found["off"] < SAME
+
+
+def test_a_batch_keeps_its_shape(patched_tree: Path) -> None:
+    found = run(RUNNER, patched_tree, "batch")
+    assert found["shape"] == [2, 3, 8]
+    assert found["off"] < SAME and found["gradient off"] < SAME
+
+
+def test_the_fused_rope_of_qwen2(patched_tree: Path) -> None:
+    found = run(RUNNER, patched_tree, "rope")
+    assert found.get("error") is None
+    assert found["off"] < SAME

@@ -1,0 +1,29 @@
+"""The patchset vllm-ascend/f20869e, on vllm-ascend's own code of that commit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.patchsets.flagship_tree import run, tree
+
+for needed in ("torch", "msgspec", "gguf", "blake3", "numba"):  # what vLLM's engine imports
+    pytest.importorskip(needed)
+pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
+
+FIX_ROUTE = Path(__file__).with_name("run_fix_route.py")
+COMPONENTS = ["vllm", "vllm-ascend"]
+VERSION = {"VLLM_VERSION": "0.9.1"}  # vllm-ascend asks for it where vLLM has no _version.py
+OF_THE_ROUTER = [[3, 2], [0, 1], [1, 2]]
+IN_TURN = [[0, 1], [2, 3], [0, 1]]
+
+
+def test_unset_is_the_routers_choice(upstreams: Path, tmp_path: Path) -> None:
+    """Upstream's int(None) ends the engine's first forward pass; 1 still gives the experts in turn."""
+    upstream = tree(upstreams, tmp_path / "upstream", COMPONENTS, patched=False, manifest="deepseek-v3-cann")
+    before = run(FIX_ROUTE, upstream, **VERSION)
+    assert "not 'NoneType'" in before.pop("unset")
+    assert before == {"0": OF_THE_ROUTER, "1": IN_TURN}
+    code = tree(upstreams, tmp_path / "code", COMPONENTS, manifest="deepseek-v3-cann")
+    assert run(FIX_ROUTE, code, **VERSION) == {"unset": OF_THE_ROUTER, "0": OF_THE_ROUTER, "1": IN_TURN}

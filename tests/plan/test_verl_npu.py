@@ -1,0 +1,91 @@
+"""What verl with the verl_npu plugin of MindSpeed-RL has keys of its own for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from npu_rl.memory.memory_by_phase import PhaseName
+from npu_rl.memory.memory_parts import Part
+from npu_rl.plan.plan import plan_of
+from npu_rl.sizing.parallelism import DATA_KEY, layout_of
+from tests.plan.helpers import loaded, plan, rule
+
+DATA = f"overrides.{DATA_KEY}"
+EXPERTS = "overrides.actor_rollout_ref.rollout.enable_expert_parallel"
+NO_VARIABLE = "env.VLLM_DP_SIZE=~"
+
+
+def test_the_rollouts_data_parallel_size() -> None:
+    """It sets VLLM_DP_SIZE, unless it is 1; the engines need not be one group."""
+    for changes, data in (
+        ((f"{DATA}=32", NO_VARIABLE), 32),
+        ((f"{DATA}=32",), 32),
+        ((f"{DATA}=1",), 128),
+        ((f"{DATA}=1", NO_VARIABLE), 1),
+    ):
+        rollout = layout_of(loaded(*changes)).rollout
+        assert rollout is not None and rollout.data == data, changes
+    made = plan(f"{DATA}=32")
+    assert rule(made, "rollout-parallel-divides-world").figures == "256 ranks / 64 = 4 engines"
+    assert [found.id for found in made.rules if found.id == "rollout-dp-size"] == []
+
+
+@pytest.mark.parametrize(
+    ("size", "name"), [(3, "rollout-parallel-divides-world"), (64, "rollout-experts-match-training")]
+)
+def test_a_size_that_does_not_fit_is_named_by_its_key(size: int, name: str) -> None:
+    found = rule(plan(f"{DATA}={size}", "rollout.tensor_parallel=1", "actor.parallel.expert=128"), name)
+    assert not found.ok and DATA in found.fix and "VLLM_DP_SIZE" not in found.fix
+
+
+def test_its_key_of_expert_parallelism() -> None:
+    off = "rollout.engine_arguments.enable_expert_parallel=false"
+    assert not plan(off, NO_VARIABLE).facts.expert_parallel
+    assert plan(off, NO_VARIABLE, f"{EXPERTS}=true").facts.expert_parallel
+
+
+def test_the_filter_chooses_what_is_trained_on() -> None:
+    """DAPO generates for more prompts than it trains on; without the filter it trains on all of them."""
+    generated = "overrides.data.gen_batch_size=1536"
+    chosen = plan(generated, "overrides.algorithm.filter_groups.enable=true")
+    assert (chosen.facts.generated, chosen.facts.responses) == (1536 * 16, 512 * 16)
+    assert not any(found.id == "generated-batch-is-trained" for found in chosen.rules)
+    assert rule(chosen, "batch-divisible-by-rollout-dp").figures == "24576 responses over 128 engines = 192"
+    assert chosen.tokens is not None and chosen.tokens.sequences == 1536 * 16
+    assert plan(generated).facts.responses == 1536 * 16
+
+
+@pytest.mark.parametrize(("ranks", "limit"), [(1, 4096), (2, 2048), (4, 1024)])
+def test_a_limit_of_tokens_is_that_of_a_rank(ranks: int, limit: int) -> None:
+    """Both the trainer's and the old log-probs', of which the smaller one is named."""
+    actor, rollout = "overrides.actor_rollout_ref.actor.", "overrides.actor_rollout_ref.rollout.log_prob_"
+    changes = [
+        "actor.parallel.expert=8",
+        f"actor.parallel.context={ranks}",
+        f"{actor}use_dynamic_bsz=true",
+        f"{actor}ppo_max_token_len_per_gpu=16384",
+        f"{rollout}use_dynamic_bsz=true",
+    ]
+    for given in (limit, limit - 1):
+        found = rule(
+            plan(*changes, f"{rollout}max_token_len_per_gpu={given}"), "token-limit-holds-a-sequence"
+        )
+        assert found.ok is (given == limit)
+        assert found.figures.startswith(f"actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu {given} x")
+    assert f"set {rollout}max_token_len_per_gpu to {limit} or more" in found.fix
+
+
+def test_weights_in_bf16_are_gathered_in_bf16() -> None:
+    """FSDP's actor is in fp32 unless model_dtype, which the plugin's examples set, says otherwise."""
+    recipe = str(Path(__file__).with_name("fsdp.yaml"))
+    key = "overrides.actor_rollout_ref.actor.fsdp_config.model_dtype"
+    sizes = []
+    for change in ([], [f"{key}=bfloat16"]):
+        memory = plan_of(loaded(*change, recipe=recipe)).memory
+        assert memory is not None and any("gathered in" in text for text in memory.assumed)
+        phase = memory.worst(PhaseName.WEIGHT_SYNC)
+        assert phase is not None
+        sizes.append((phase.parts[Part.GATHERED], phase.parts[Part.ACTOR_WEIGHTS]))
+    assert sizes[0] == tuple(2 * size for size in sizes[1])

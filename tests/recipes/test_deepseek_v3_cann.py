@@ -1,0 +1,137 @@
+"""The recipes of cann-recipes-train: the launch scripts' values, and every key read by the stack's own tree."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from npu_rl.judgement.judge import judge
+from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.recipes.recipe_fields import read_scalar
+from npu_rl.recipes.trainer_settings import flatten_mappings, list_settings
+from tests.code_trees import archive, check_recipe
+from tests.recipes.test_deepseek_r1_zero import said
+from tests.support import git
+
+NAME, RANDOM = "deepseek-v3-cann-256die", "deepseek-v3-cann-256die-random-init"
+PIN = "bcd3be7a96fa17a5d9ca243baf37d13590714633"
+SCRIPTS = f"{PIN}:deepseek/verl_patches/scripts/internal/train_grpo_deepseekv3_256die_"
+PINS = (
+    ("volcengine+verl", "54c9b7364c2d188b2ba4107404cfa3c2b446df19", "verl"),
+    ("ROCm+vllm", "b6553be1bc75f046b00046a4ad7576364d03c835", "vllm"),
+    ("vllm-project+vllm-ascend", "f20869ef9d256434bba1260cd1bbfca9edf82cbd", "vllm_ascend"),
+    ("NVIDIA+Megatron-LM", "core_r0.8.0", "megatron"),
+    ("Ascend+MindSpeed", "v2.0.0_core_r0.8.0", "mindspeed"),
+)
+# Paths of the script's folder and names of an example, which are the user's; and what the trainer has by default.
+THE_USERS = {
+    "actor_rollout_ref.model.path",
+    "data.train_files",
+    "data.val_files",
+    "actor_rollout_ref.actor.megatron.dist_checkpointing_path",
+    "actor_rollout_ref.ref.megatron.dist_checkpointing_path",
+    "trainer.project_name",
+}
+# Keys of the scripts that a run's own command has by `render`, or that have a row among the differences.
+NOT_HERE = {
+    "actor_rollout_ref.rollout.ignore_eos",
+    "actor_rollout_ref.actor.megatron.use_dist_checkpointing",
+    "actor_rollout_ref.ref.megatron.use_dist_checkpointing",
+    "algorithm.kl_ctrl.kl_coef",
+    "trainer.critic_warmup",
+    "trainer.device",
+    "trainer.experiment_name",
+    "trainer.total_epochs",
+}
+
+
+def test_the_documents_layout() -> None:
+    recipe = load_recipe(NAME).recipe
+    parallel, rollout = recipe.actor.parallel, recipe.rollout
+    assert (parallel.tensor, parallel.pipeline, parallel.expert, rollout.tensor_parallel) == (4, 8, 8, 2)
+    layers = recipe.overrides["actor_rollout_ref.actor.megatron.pipeline_parallel_num_layer_list"]
+    assert isinstance(layers, list) and (len(layers), sum(layers)) == (8, 61)
+    assert recipe.cluster.world == 256 == 2 * int(recipe.env["VLLM_DP_SIZE"])
+    assert rollout.max_sequences == recipe.data.batch * rollout.answers // 128
+    training = judge(load_recipe(NAME)).plan.facts.layout
+    assert training is not None and training.train.expert == 32, "TP4 x EP8: moe_tp_extend_ep"
+
+
+def test_the_random_one_is_a_benchmark_and_else_the_same() -> None:
+    real, random = load_recipe(NAME), load_recipe(RANDOM)
+    assert (real.recipe.benchmark, random.recipe.benchmark) == (False, True)
+    before, after = dict(said(real.data)), dict(said(random.data))
+    changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+    fixed = {"env.VLLM_ENABLE_FIX_ROUTE", "overrides.actor_rollout_ref.actor.megatron.fix_router"}
+    assert changed == fixed | {
+        "name",
+        "title",
+        "extends",
+        "benchmark",
+        "steps",
+        "model.load_weights",
+        "model.checkpoint",
+        "data.train",
+        "data.test",
+        "reward.function",
+        "reward.manager",
+        "rollout.ignore_end",
+        "optimizer.clip",
+        "logging.samples",
+        "logging.validate_every",
+    }
+
+
+def test_the_random_one_is_refused_as_a_training() -> None:
+    assert judge(load_recipe(RANDOM)).errors == ()
+    refused = judge(load_recipe(RANDOM, ["benchmark=false"])).errors
+    assert {error.rule for error in refused} >= {"benchmark-only"}
+
+
+def script(upstreams: Path, variant: str) -> dict[str, str]:
+    """The trainer's keys and values of one of the published scripts."""
+    text = git("show", f"{SCRIPTS}{variant}.sh", git_dir=upstreams / "hicann+cann-recipes-train" / "repo")
+    return {
+        key: value.strip("'\"") for key, value in re.findall(r"^ +([\w.]+)=([^ \\]+)", text, re.MULTILINE)
+    }
+
+
+def same(text: str, value: Any) -> bool:
+    ours = value[0] if isinstance(value, list) and len(value) == 1 else value
+    return bool(read_scalar(yaml.safe_load(text)) == ours)
+
+
+@pytest.mark.upstreams
+class TestUpstreams:
+    """Against the scripts and the code it is for."""
+
+    @pytest.mark.parametrize(
+        ("variant", "keys", "name", "otherwise"),
+        [("true_weight", 58, NAME, set()), ("random_init", 52, RANDOM, {"trainer.test_freq"})],
+    )
+    def test_every_value_of_the_script(
+        self, upstreams: Path, variant: str, keys: int, name: str, otherwise: set[str]
+    ) -> None:
+        """What the recipe sets otherwise has a row among the differences, or is the user's."""
+        published = script(upstreams, variant)
+        assert len(published) == keys
+        ours = {one.key: one.value for one in flatten_mappings(list_settings(load_recipe(name).recipe))}
+        differs = {key for key, text in published.items() if key in ours and not same(text, ours[key])}
+        assert differs <= THE_USERS | otherwise and differs >= otherwise
+        assert published.keys() - ours.keys() <= NOT_HERE | THE_USERS
+
+    @pytest.mark.parametrize("name", [NAME, RANDOM])
+    def test_every_key_has_a_reader(self, upstreams: Path, tmp_path: Path, name: str) -> None:
+        for project, commit, package in PINS:
+            archive(upstreams / project / "repo", commit, package, tmp_path)
+        patches = archive(upstreams / "hicann+cann-recipes-train" / "repo", PIN, "deepseek", tmp_path / "x")
+        shutil.copytree(patches / "deepseek/verl_patches", tmp_path / "verl_patches")
+        for file in ("main_ppo_npu.py", "config/ppo_mindspeed_trainer.yaml"):
+            shutil.copy(tmp_path / "verl_patches/trainer" / file, tmp_path / "verl/trainer" / file)
+        found = check_recipe(load_recipe(name), tmp_path)
+        assert found.errors == found.notes == []

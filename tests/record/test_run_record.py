@@ -1,0 +1,325 @@
+"""A run's record: one owner at a time, whole files, no secrets, and the truth after a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from npu_rl.errors import NpuRlError, UsageError
+from npu_rl.monitor.metrics import MetricsWriter
+from npu_rl.process import processes_of, stop
+from npu_rl.record.attempt import Attempt
+from npu_rl.record.run_record import RunRecord
+from tests.support import ROOT
+from tests.training.processes import environment, launch, lives, new_id, wait_for
+
+COMMAND = ["python", "-m", "verl.trainer.main_ppo", "trainer.total_training_steps=5"]
+
+# Begins a run and an attempt of it, starts its driver, says so, and waits.
+LAUNCHER = """
+import sys, time
+from pathlib import Path
+from npu_rl.monitor.metrics import MetricsWriter
+from npu_rl.record.run_record import RunRecord
+from tests.training.processes import launch
+record = RunRecord.create(Path(sys.argv[1]), "demo", {})
+attempt = record.begin_attempt(["driver"], {}, {}, "schema: 1\\n")
+with MetricsWriter(attempt.metrics) as metrics:
+    for step in (1, 2, 3):
+        metrics.write(step, {"critic/score/mean": step / 10})
+if sys.argv[2:] == ["driver"]:
+    attempt.driver_log.touch()
+    launch(Path(sys.argv[1]) / "driver", record.id, "forever")
+print(record.id, flush=True)
+time.sleep(600)
+"""
+
+
+def begin(record: RunRecord, recipe: str = "schema: 1\n") -> Attempt:
+    return record.begin_attempt(COMMAND, {"NPU_RL_RUN": record.id}, {"npus": 0}, recipe)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def launcher(root: Path) -> Iterator[subprocess.Popen[str]]:
+    root.mkdir()
+    env = {**environment(None), "PYTHONPATH": str(ROOT)}
+    argv = [sys.executable, "-c", LAUNCHER, str(root), "driver"]
+    process = subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        if (root / "demo").exists():
+            for pid in processes_of(RunRecord.load(root, "demo").id):
+                os.kill(pid, signal.SIGKILL)
+
+
+# -- create --------------------------------------------------------------------------------------------
+
+
+def test_a_new_run_has_its_folders_facts_and_lock(root: Path) -> None:
+    record = RunRecord.create(root, "first", {"manifest": "quickstart"}, lock=b'{"lock_format": 1}')
+    assert (record.folder, record.name) == (root / "first", "first")
+    for place in (record.tensorboard, record.samples, record.checkpoints):
+        assert place.is_dir()
+    assert (record.folder / "lock.json").read_bytes() == b'{"lock_format": 1}'
+    written = json.loads((record.folder / "run.json").read_text())
+    assert (written["manifest"], written["name"], written["id"]) == ("quickstart", "first", record.id)
+    assert processes_of(record.id) == []  # it is an id that marks processes
+    assert os.listdir(root) == ["first"]
+
+
+def test_a_run_that_is_there_is_refused_with_the_ways_out(root: Path) -> None:
+    RunRecord.create(root, "first", {"mine": True})
+    with pytest.raises(NpuRlError, match="The run first already exists") as caught:
+        RunRecord.create(root, "first", {})
+    assert "--resume" not in str(caught.value), "it has no checkpoint"
+    assert "name=" in str(caught.value)
+    (root / "first/checkpoints/latest_checkpointed_iteration.txt").write_text("4")
+    with pytest.raises(NpuRlError) as caught:
+        RunRecord.create(root, "first", {})
+    assert "--resume" not in str(caught.value), "the checkpoint's folder is not there"
+    (root / "first/checkpoints/global_step_4").mkdir()
+    with pytest.raises(NpuRlError, match="continue from its checkpoint of step 4 with --resume"):
+        RunRecord.create(root, "first", {})
+    assert json.loads((root / "first/run.json").read_text())["mine"] is True
+    assert os.listdir(root) == ["first"]
+
+
+def test_something_else_in_its_place_is_left_alone(root: Path) -> None:
+    (root / "first").mkdir(parents=True)
+    (root / "first/notes.txt").write_text("mine")
+    (root / "second").write_text("a file")
+    for name in ("first", "second"):
+        with pytest.raises(NpuRlError, match="taken by something that is not a run"):
+            RunRecord.create(root, name, {})
+    assert (root / "first/notes.txt").read_text() == "mine"
+    assert (root / "second").read_text() == "a file"
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-x", ".hidden", "a b", "a\n", "é", "x" * 101])
+def test_a_name_that_is_no_folder_is_a_usage_error(root: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="Invalid run name"):
+        RunRecord.create(root, name, {})
+    assert not root.exists()
+
+
+def test_of_many_at_once_one_gets_the_name(root: Path) -> None:
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from npu_rl.errors import NpuRlError\n"
+        "from npu_rl.record.run_record import RunRecord\n"
+        "print('ready', flush=True)\n"
+        "sys.stdin.readline()\n"
+        "try:\n"
+        "    print(RunRecord.create(Path(sys.argv[1]), 'demo', {}).id)\n"
+        "except NpuRlError as error:\n"
+        "    print(error.what)\n"
+    )
+    env = {**environment(None), "PYTHONPATH": str(ROOT)}
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(root)],
+            env=env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(6)
+    ]
+    for racer in racers:
+        assert racer.stdout is not None
+        assert racer.stdout.readline() == "ready\n"
+    said = []
+    for racer in racers:
+        assert racer.stdin is not None
+        racer.stdin.write("\n")
+        racer.stdin.flush()
+    for racer in racers:
+        said.append(racer.communicate(timeout=30)[0].strip())
+    winners = [word for word in said if word != "The run demo already exists"]
+    assert winners == [RunRecord.open(root, "demo").id]
+    assert os.listdir(root) == ["demo"]
+
+
+# -- attempts ------------------------------------------------------------------------------------------
+
+
+def test_an_attempt_has_its_files_and_an_end(root: Path) -> None:
+    record = RunRecord.create(root, "demo", {})
+    attempt = begin(record, "schema: 1\nname: demo\n")
+    assert (attempt.number, attempt.folder) == (1, root / "demo/attempts/1")
+    assert json.loads((attempt.folder / "command.json").read_text())["command"] == COMMAND
+    assert json.loads((attempt.folder / "environment.json").read_text())["NPU_RL_RUN"] == record.id
+    assert json.loads((attempt.folder / "host.json").read_text()) == {"npus": 0}
+    assert (root / "demo/recipe.yaml").read_text() == "schema: 1\nname: demo\n"
+    assert attempt.workers.is_dir()
+    assert attempt.usage.is_dir()
+    with MetricsWriter(attempt.metrics) as metrics:
+        metrics.write(4, {"a": 1.0})
+        metrics.write(9, {"a": 1.0})
+    attempt.add_alarm({"kind": "nan", "message": "größer"})
+    attempt.end("done", 0)
+    attempt.end("failed", 1)  # a second end changes nothing
+    (seen,) = RunRecord.open(root, "demo").attempts
+    assert (seen.outcome, seen.code, seen.first_step, seen.last_step) == ("done", 0, 4, 9)
+    assert json.loads(attempt.alarms.read_text())["message"] == "größer"
+
+
+def test_the_next_attempt_has_the_next_number_and_its_own_recipe(root: Path) -> None:
+    first = begin(RunRecord.create(root, "demo", {}), "one")
+    first.end("stopped", 130, 1, 7)
+    second = begin(RunRecord.open(root, "demo"), "two")
+    second.end("done", 0)
+    assert [first.number, second.number] == [1, 2]
+    assert (first.folder / "recipe.yaml").read_text() == "one"
+    assert (second.folder / "recipe.yaml").read_text() == (root / "demo/recipe.yaml").read_text() == "two"
+    outcomes = [(a.number, a.outcome, a.last_step) for a in RunRecord.open(root, "demo").attempts]
+    assert outcomes == [(1, "stopped", 7), (2, "done", None)]
+
+
+def test_an_outcome_that_is_none_of_the_four_is_a_mistake(root: Path) -> None:
+    attempt = begin(RunRecord.create(root, "demo", {}))
+    with pytest.raises(ValueError, match="'fine' is not one of"):
+        attempt.end("fine", 0)
+    attempt.end("done", 0)
+
+
+def test_no_secret_is_written_anywhere(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_DIARY", "private")
+    secrets = {
+        "HF_TOKEN": "hf_AAA",
+        "WANDB_API_KEY": "wk_BBB",
+        "SWANLAB_APIKEY": "sw_CCC",
+        "db_password": "dp_DDD",
+        "PIP_INDEX_URL": "https://me:pw_EEE@mirror.example.org/simple",
+    }
+    command = [*COMMAND, "+trainer.wandb_api_key=ck_FFF", "data.url=https://me:cp_GGG@host/x"]
+    record = RunRecord.create(root, "demo", {})
+    attempt = record.begin_attempt(
+        command, {**os.environ, **secrets, "TOKENIZERS_PARALLELISM": "false"}, {}, "schema: 1\n"
+    )
+    attempt.end("done", 0)
+    everything = "".join(p.read_text() for p in root.rglob("*") if p.is_file())
+    for secret in ("hf_AAA", "wk_BBB", "sw_CCC", "dp_DDD", "pw_EEE", "ck_FFF", "cp_GGG", "private"):
+        assert secret not in everything
+    shown = json.loads((attempt.folder / "environment.json").read_text())
+    assert shown["HF_TOKEN"] == "***"
+    assert shown["PIP_INDEX_URL"] == "https://***@mirror.example.org/simple"
+    assert shown["TOKENIZERS_PARALLELISM"] == "false"
+    assert shown["PATH"] == os.environ["PATH"]
+    assert "MY_DIARY" not in shown
+
+
+# -- who has the run -----------------------------------------------------------------------------------
+
+
+def test_a_run_that_is_not_there_names_those_that_are(root: Path) -> None:
+    RunRecord.create(root, "quickstart", {})
+    with pytest.raises(NpuRlError, match="no run quickstrat") as caught:
+        RunRecord.open(root, "quickstrat")
+    assert "quickstart" in str(caught.value)
+    with pytest.raises(NpuRlError, match="no run demo"):
+        RunRecord.open(root / "nowhere", "demo")
+
+
+def test_a_record_that_is_damaged_says_where(root: Path) -> None:
+    RunRecord.create(root, "demo", {})
+    for text in ('{"name": "demo"', '["demo"]', '{"name": "demo"}'):
+        (root / "demo/run.json").write_text(text)
+        with pytest.raises(NpuRlError, match="can't be read") as caught:
+            RunRecord.open(root, "demo")
+        assert "run.json" in str(caught.value)
+
+
+def test_while_an_attempt_lasts_no_other_process_gets_the_run(root: Path) -> None:
+    record = RunRecord.create(root, "demo", {})
+    attempt = begin(record)
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from npu_rl.errors import NpuRlError\n"
+        "from npu_rl.record.run_record import RunRecord\n"
+        "look = RunRecord.load(Path(sys.argv[1]), 'demo')\n"
+        "print(look.attempts[-1].outcome)\n"
+        "for action in (lambda: RunRecord.open(Path(sys.argv[1]), 'demo'),\n"
+        "               lambda: look.begin_attempt([], {}, {}, '')):\n"
+        "    try:\n"
+        "        action()\n"
+        "    except NpuRlError as error:\n"
+        "        print(error)\n"
+    )
+    env = {**environment(None), "PYTHONPATH": str(ROOT)}
+    said = subprocess.run(
+        [sys.executable, "-c", code, str(root)], env=env, capture_output=True, text=True, check=True
+    ).stdout
+    assert said.startswith("None\nRun demo is still running")
+    assert said.count(f"pid {os.getpid()}") == 2
+    with pytest.raises(NpuRlError, match="Run demo is still running"):
+        begin(record)  # nor this one a second time
+    attempt.end("done", 0)
+    assert RunRecord.open(root, "demo").attempts[-1].outcome == "done"
+    assert [p.name for p in (root / "demo/attempts").iterdir()] == ["1"]
+
+
+def test_after_a_kill_of_npu_rl_its_driver_has_the_run_and_after_that_it_was_killed(
+    root: Path, launcher: subprocess.Popen[str]
+) -> None:
+    assert launcher.stdout is not None
+    run_id = launcher.stdout.readline().strip()
+    with pytest.raises(NpuRlError, match=f"pid {launcher.pid}"):
+        RunRecord.open(root, "demo")
+    launcher.kill()
+    launcher.wait()
+    (driver,) = processes_of(run_id)
+    with pytest.raises(NpuRlError, match="Run demo is still running") as caught:
+        RunRecord.open(root, "demo")
+    assert f"pid {driver}" in str(caught.value)
+    assert lives(driver)  # it was only looked at
+    assert RunRecord.load(root, "demo").attempts[-1].outcome is None
+    os.kill(driver, signal.SIGKILL)
+    wait_for(lambda: not lives(driver), "the driver's end")
+    record = RunRecord.open(root, "demo")
+    (attempt,) = record.attempts
+    assert (attempt.outcome, attempt.code, attempt.first_step, attempt.last_step) == ("killed", None, 1, 3)
+    assert json.loads((attempt.folder / "end.json").read_text())["outcome"] == "killed"
+    again = begin(record)
+    assert again.number == 2
+    again.end("done", 0)
+
+
+def test_a_driver_of_another_run_does_not_hold_this_one(root: Path, tmp_path: Path) -> None:
+    other = new_id()
+    child = launch(tmp_path / "other", other, "forever")
+    record = RunRecord.create(root, "demo", {})
+    begin(record)._run_lock.close()  # as if its npu-rl had died
+    assert RunRecord.open(root, "demo").attempts[-1].outcome == "killed"
+    assert child.poll() is None
+    stop(child, other)
+    assert child.poll() == 130
+
+
+def test_the_curve_joins_the_attempts(root: Path) -> None:
+    record = RunRecord.create(root, "demo", {})
+    for steps, share in (((1, 2, 3), 0.1), ((3, 4), 0.2)):
+        attempt = begin(record)
+        with MetricsWriter(attempt.metrics) as metrics:
+            for step in steps:
+                metrics.write(step, {"critic/score/mean": step * share})
+        attempt.end("stopped", 130)
+    found = [(point.step, round(point.data["critic/score/mean"], 3)) for point in record.curve()]
+    assert found == [(1, 0.1), (2, 0.2), (3, 0.6), (4, 0.8)]

@@ -1,0 +1,281 @@
+"""kill -9 of npu-rl, its driver or its workers, at any moment: the next command completes the record."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from npu_rl.errors import NpuRlError
+from npu_rl.masking import Secrets
+from npu_rl.monitor.metrics import MetricsWriter, read_metrics
+from npu_rl.process import processes_of
+from npu_rl.record.run_record import RunRecord
+from npu_rl.record.settle_killed_run import recover_metrics
+from npu_rl.record.temporary_folders import folder_of, remaining_folders, remove_remaining
+from tests.support import ROOT
+from tests.training.fake_run import FakeRun
+from tests.training.processes import environment, lives, new_id, pid_of, wait_for
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a run's processes are found through /proc")
+
+
+class Launched:
+    """An npu-rl of its own that trains, to be killed."""
+
+    def __init__(self, root: Path, *words: str) -> None:
+        self.run = FakeRun(root)
+        argv = [sys.executable, "-m", "tests.training.fake_run", str(root), *words]
+        env = {**environment(None), "PYTHONPATH": str(ROOT), "WANDB_API_KEY": "wk-S3CRET-1"}
+        self.process = subprocess.Popen(argv, env=env, cwd=root, stderr=subprocess.DEVNULL)
+
+    def at(self, moment: str) -> None:
+        wait_for((self.run.place / f"{moment}.pid").exists, moment, 30)
+
+    @property
+    def attempt(self) -> Path:
+        return self.run.runs / "demo/attempts/1"
+
+    @property
+    def id(self) -> str:
+        return RunRecord.load(self.run.runs, "demo").id
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def open(self) -> RunRecord:
+        return RunRecord.open(self.run.runs, "demo")
+
+    def end_driver(self) -> None:
+        """As a person would; and until it is gone."""
+        for pid in processes_of(self.id):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: not processes_of(self.id), "the driver's end")
+
+    def clear(self) -> None:
+        self.kill()
+        if (self.run.runs / "demo/run.json").exists():
+            self.end_driver()
+            remove_remaining(self.id)
+
+
+@contextlib.contextmanager
+def launched(root: Path, *words: str) -> Iterator[Launched]:
+    made = Launched(root, *words)
+    try:
+        yield made
+    finally:
+        made.clear()
+
+
+def check_settled(launch: Launched, steps: list[int], logs: int) -> None:
+    """The record is complete, and nothing else is left."""
+    record = launch.open()
+    (attempt,) = record.attempts
+    assert attempt.outcome == "killed"
+    assert [point.step for point in read_metrics(attempt.metrics)] == steps
+    assert (attempt.first_step, attempt.last_step) == (min(steps, default=None), max(steps, default=None))
+    assert len(list(attempt.workers.iterdir())) == logs
+    assert remaining_folders(record.id) == []
+    assert not folder_of(record.id).exists()
+    assert [path for path in (launch.run.runs / ".made").glob("*") if "." in path.name] == []
+
+
+def test_killed_before_the_first_step_while_the_trainer_goes_on_to_its_end(tmp_path: Path) -> None:
+    with launched(tmp_path, "steps=5", "gate", "logs=3", "daemon") as launch:
+        launch.at("waiting")
+        launch.kill()
+        with pytest.raises(NpuRlError, match="Run demo is still running") as caught:
+            launch.open()
+        assert f"pid {processes_of(launch.id)[0]}" in str(caught.value)
+        assert f"(`kill -INT {pid_of(launch.run.place, 'waiting')}`)" in str(caught.value)
+        with pytest.raises(NpuRlError, match="Run demo is still running"):  # a new one of its name, too
+            RunRecord.create(launch.run.runs, "demo", {})
+        assert folder_of(launch.id).is_dir(), "Ray works in it"
+        (launch.run.place / "go").touch()
+        launch.at("driver")
+        wait_for(lambda: not lives(pid_of(launch.run.place, "driver")), "the trainer's end")
+        check_settled(launch, [1, 2, 3, 4, 5], 3)
+        assert launch.open().curve()[-1].data["critic/score/mean"] == 0.5
+        told = b"".join(
+            p.read_bytes() for p in launch.attempt.rglob("*") if p.is_file() and "worker" in p.name
+        )
+        assert told.count(b"says") == 3
+
+
+def test_killed_after_steps_and_the_trainer_with_it(tmp_path: Path) -> None:
+    with launched(tmp_path, "steps=3", "forever", "logs=1") as launch:
+        launch.at("driver")
+        wait_for(lambda: len(read_metrics(launch.attempt / "metrics.jsonl")) == 3, "three steps")
+        launch.kill()
+        launch.end_driver()
+        log = launch.attempt / "driver.log"
+        with log.open("a") as file:
+            file.write(
+                "the hub_token='S3CRET'\n"
+            )  # it is masked, and tells when the driver ended all the same
+        os.utime(log, (1e9, 1e9))
+        with pytest.raises(NpuRlError, match="The run demo already exists"):
+            RunRecord.create(launch.run.runs, "demo", {})  # a command of the same name settles it
+        end = json.loads((launch.attempt / "end.json").read_text())
+        assert (end["outcome"], end["first_step"], end["last_step"]) == ("killed", 1, 3)
+        assert "hub_token='***'" in log.read_text() and end["ended"] == "2001-09-09T01:46:40Z"
+        check_settled(launch, [1, 2, 3], 1)
+
+
+def test_killed_while_worker_logs_are_copied(tmp_path: Path) -> None:
+    with launched(tmp_path, "steps=5", "logs=2000") as launch:
+        wait_for(lambda: any((launch.attempt / "workers").glob("*")), "the first copied log", 60)
+        launch.kill()
+        if (launch.attempt / "end.json").exists():
+            pytest.skip("the copying was quicker than the kill")
+        wait_for(lambda: not processes_of(launch.id), "the trainer's end")
+        check_settled(launch, [1, 2, 3, 4, 5], 2000)
+
+
+def test_the_driver_killed_with_workers_left(tmp_path: Path) -> None:
+    """npu-rl itself ends the run then, and writes why."""
+    with launched(tmp_path, "steps=2", "forever", "worker", "daemon", "logs=1") as launch:
+        launch.at("driver")
+        os.kill(pid_of(launch.run.place, "driver"), signal.SIGKILL)
+        assert launch.process.wait(60) == 1
+        record = launch.open()
+        assert (record.attempts[0].outcome, record.attempts[0].last_step) == ("failed", 2)
+        assert processes_of(record.id) == remaining_folders(record.id) == []
+        assert len(list(record.attempts[0].workers.iterdir())) == 1
+
+
+def test_what_is_left_without_a_driver_is_ended(tmp_path: Path) -> None:
+    """As Ray's agents are, which did not notice the end of a driver within minutes."""
+    with launched(tmp_path, "steps=2", "gate", "worker", "daemon") as launch:
+        launch.at("waiting")
+        launch.kill()
+        (launch.run.place / "go").touch()
+        launch.at("driver")
+        driver = pid_of(launch.run.place, "driver")
+        wait_for(lambda: not lives(driver), "the driver's end")
+        left = processes_of(launch.id)
+        assert left == sorted(pid_of(launch.run.place, name) for name in ("worker", "daemon"))
+        check_settled(launch, [1, 2], 0)
+        assert not any(map(lives, left))
+
+
+def test_killed_while_the_model_was_made(tmp_path: Path) -> None:
+    with launched(tmp_path, "slow-maker") as launch:
+        launch.at("making")
+        launch.kill()
+        assert list((launch.run.runs / ".made").iterdir())
+        check_settled(launch, [], 0)
+
+
+def test_settling_twice_changes_nothing_and_being_killed_in_it_loses_nothing(tmp_path: Path) -> None:
+    with launched(tmp_path, "steps=4", "gate", "logs=2") as launch:
+        launch.at("waiting")
+        launch.kill()
+        (launch.run.place / "go").touch()
+        launch.at("driver")
+        wait_for(lambda: not processes_of(launch.id), "the trainer's end")
+        attempt = RunRecord.load(launch.run.runs, "demo").attempts[0]
+        assert recover_metrics(attempt) == 4  # as far as a settling that was killed came
+        check_settled(launch, [1, 2, 3, 4], 2)
+        before = {path: path.read_bytes() for path in launch.attempt.rglob("*") if path.is_file()}
+        check_settled(launch, [1, 2, 3, 4], 2)
+        assert before == {path: path.read_bytes() for path in launch.attempt.rglob("*") if path.is_file()}
+
+
+def test_metrics_are_merged_without_doubles(tmp_path: Path) -> None:
+    """A torn line, a step that was validated and trained, values that are no numbers."""
+    record = RunRecord.create(tmp_path, "demo", {})
+    attempt = record.begin_attempt([], {}, {}, "", secrets=Secrets())
+    lines = [
+        "step:2 - val/a:0.5",
+        "step:2 - a:0.1 - b:nan",
+        "step:3 - a:inf",
+        "step:4 - a:0.25",
+        "step:5 - a:0.1",
+    ]
+    attempt.driver_log.write_text("".join(f"{line}\n" for line in lines) + "step:6 - a:0.12345")
+    with MetricsWriter(attempt.metrics) as writer:
+        writer.write(2, {"val/a": 0.5})
+        writer.write(2, {"a": 0.1, "b": float("nan")})
+        writer.write(3, {"a": float("inf")})
+    with attempt.metrics.open("ab") as file:
+        file.write(b'{"step": 4, "ti')
+    assert recover_metrics(attempt) == 2
+    assert recover_metrics(attempt) == 0
+    assert [point.step for point in read_metrics(attempt.metrics)] == [2, 2, 3, 4, 5]  # 6 may go on: 0.123456
+    attempt.end("killed", None)
+
+
+def test_only_the_runs_own_temporary_folders_are_removed(tmp_path: Path) -> None:
+    """Not a link, not one with another run's mark, not one that only has the name."""
+    mine, other = new_id(), new_id()
+    place = folder_of(mine)
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "npu-rl-run").write_text(mine)
+    places = [place, *(place.with_name(f"{place.name}{suffix}") for suffix in ("-a", "-b", "-c"))]
+    try:
+        places[0].symlink_to(victim)
+        places[1].mkdir()
+        (places[1] / "npu-rl-run").write_text(other)
+        places[2].mkdir()
+        (places[2] / "data").write_text("someone's")
+        places[3].mkdir()
+        (places[3] / "npu-rl-run").symlink_to(victim / "npu-rl-run")
+        assert remaining_folders(mine) == []
+        remove_remaining(mine)
+        assert all(os.path.lexists(folder) for folder in places) and (victim / "npu-rl-run").exists()
+        (places[2] / "data").unlink()
+        assert remaining_folders(mine) == [places[2]]  # npu-rl was killed before it wrote the mark
+        (places[1] / "npu-rl-run").write_text(mine)
+        remove_remaining(mine)
+        assert [folder for folder in places if os.path.lexists(folder)] == [places[0], places[3]]
+        assert remaining_folders("../../etc") == []
+    finally:
+        for folder in places:
+            subprocess.run(["rm", "-rf", str(folder)], check=True)
+
+
+def test_nothing_of_a_record_is_written_through_a_link(tmp_path: Path) -> None:
+    runs, elsewhere = tmp_path / "runs", tmp_path / "elsewhere"
+    record = RunRecord.create(runs, "demo", {})
+    record.begin_attempt([], {}, {}, "")._run_lock.close()
+    (runs / "demo/attempts").rename(elsewhere)
+    (runs / "demo/attempts").symlink_to(elsewhere)
+    before = sorted(path.name for path in elsewhere.rglob("*"))
+    with pytest.raises(NpuRlError, match="something else in place of a folder"):
+        RunRecord.open(runs, "demo")
+    assert sorted(path.name for path in elsewhere.rglob("*")) == before
+
+
+@pytest.mark.parametrize("identity", ["", "x", "../../x", 7, None, "0" * 31])
+def test_a_record_with_an_id_that_is_none_can_not_be_read(tmp_path: Path, identity: object) -> None:
+    RunRecord.create(tmp_path, "demo", {})
+    said = json.loads((tmp_path / "demo/run.json").read_text())
+    (tmp_path / "demo/run.json").write_text(json.dumps({**said, "id": identity}))
+    with pytest.raises(NpuRlError, match="can't be read"):
+        RunRecord.open(tmp_path, "demo")
+
+
+def test_what_lives_is_not_touched(tmp_path: Path) -> None:
+    with launched(tmp_path, "steps=2", "forever", "logs=1") as launch:
+        launch.at("driver")
+        wait_for(lambda: len(read_metrics(launch.attempt / "metrics.jsonl")) == 2, "two steps")
+        for _ in range(2):
+            with pytest.raises(NpuRlError, match="is still running"):
+                launch.open()
+        assert lives(launch.process.pid) and folder_of(launch.id).is_dir()
+        launch.process.send_signal(signal.SIGHUP)
+        assert launch.process.wait(60) == 129
+        end = json.loads((launch.attempt / "end.json").read_text())
+        assert (end["outcome"], end["signal"], end["last_step"]) == ("stopped", "SIGHUP", 2)

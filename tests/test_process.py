@@ -1,0 +1,235 @@
+"""A run's processes are found and ended, whatever they do; nobody else's ever are."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from npu_rl import process
+from npu_rl.errors import HostError
+from npu_rl.process import RUN_VARIABLE, processes_of, run_quietly, start, stop
+from tests.support import ROOT
+from tests.training.processes import TRAINER, bystander, environment, launch, lives, new_id, pid_of, wait_for
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a run's processes are found through /proc")
+
+
+@pytest.fixture
+def run_id() -> Iterator[str]:
+    mine = new_id()
+    yield mine
+    for pid in processes_of(mine):
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_a_child_has_no_input_its_own_session_and_one_file_for_all_it_says(
+    tmp_path: Path, run_id: str
+) -> None:
+    log = tmp_path / "driver.log"
+    log.write_bytes(b"before\n")
+    code = (
+        "import os, sys; print(os.getcwd(), os.getsid(0) == os.getpid(), repr(sys.stdin.read()), "
+        "os.environ['SPT_NOENV']); print('problem', file=sys.stderr); sys.exit(7)"
+    )
+    child = start([sys.executable, "-c", code], env=environment(run_id), cwd=tmp_path, output=log)
+    assert child.wait(20) == 7
+    assert child.poll() == 7
+    assert log.read_text() == f"before\n{tmp_path} True '' 1\nproblem\n"
+
+
+def test_wait_gives_none_while_it_lives(tmp_path: Path, run_id: str) -> None:
+    child = launch(tmp_path, run_id, "forever")
+    assert child.wait(0.05) is None
+    assert child.poll() is None
+    stop(child, run_id)
+
+
+def test_an_interpreter_that_is_not_there_is_named(tmp_path: Path, run_id: str) -> None:
+    with pytest.raises(HostError, match="no-such-python can't be started"):
+        start(["/no-such-python"], env=environment(run_id), cwd=tmp_path, output=tmp_path / "log")
+    with pytest.raises(HostError, match="no-such-python"):
+        run_quietly(["/no-such-python"], environment(None), tmp_path, 5)
+
+
+def test_every_process_of_a_run_is_found_and_no_other(tmp_path: Path, run_id: str) -> None:
+    child = launch(tmp_path, run_id, "worker", "daemon", "forever")
+    with bystander(tmp_path / "b", new_id()), bystander(tmp_path / "c", None):
+        members = {child.pid, pid_of(tmp_path, "worker"), pid_of(tmp_path, "daemon")}
+        assert set(processes_of(run_id)) == members
+    stop(child, run_id)
+    assert processes_of(run_id) == []
+
+
+def test_a_value_that_only_begins_like_the_id_is_another_run(tmp_path: Path, run_id: str) -> None:
+    with bystander(tmp_path, run_id + "0"), bystander(tmp_path, run_id[:-1]):
+        assert processes_of(run_id) == []
+
+
+@pytest.mark.parametrize("bad", ["", "x", "a b c d e f g", "../../etc", "a" * 65, "abc\0defgh"])
+def test_an_id_that_could_be_anyones_is_refused(bad: str) -> None:
+    with pytest.raises(ValueError, match="is not a run id"):
+        processes_of(bad)
+
+
+def test_this_process_is_never_one_of_them(tmp_path: Path, run_id: str) -> None:
+    code = f"from npu_rl.process import processes_of; print(processes_of({run_id!r}))"
+    env = {**environment(run_id), "PYTHONPATH": str(ROOT)}
+    assert run_quietly([sys.executable, "-c", code], env, tmp_path, 20).stdout == "[]\n"
+
+
+# -- stop ----------------------------------------------------------------------------------------------
+
+
+def test_a_driver_that_hears_ctrl_c_ends_in_order_and_its_workers_with_it(
+    tmp_path: Path, run_id: str
+) -> None:
+    child = launch(tmp_path, run_id, "worker", "forever")
+    with bystander(tmp_path / "b", new_id()) as other, bystander(tmp_path / "c", None) as none:
+        begin = time.monotonic()
+        assert stop(child, run_id, grace=0.5) == []
+        assert time.monotonic() - begin < 10
+        assert child.poll() == 130
+        assert "interrupted in order" in (tmp_path / "driver.log").read_text()
+        assert not lives(pid_of(tmp_path, "worker"))
+        assert lives(other)
+        assert lives(none)
+
+
+def test_what_ignores_everything_is_killed_and_named_and_others_survive(tmp_path: Path, run_id: str) -> None:
+    child = launch(tmp_path, run_id, "deaf", "stubborn", "daemon", "forever")
+    with bystander(tmp_path / "b", new_id()) as other, bystander(tmp_path / "c", None) as none:
+        killed = stop(child, run_id, grace=0.3)
+        assert set(killed) == {child.pid, pid_of(tmp_path, "stubborn")}
+        assert child.poll() == -signal.SIGKILL
+        assert processes_of(run_id) == []
+        assert not lives(pid_of(tmp_path, "daemon"))
+        assert lives(other)
+        assert lives(none)
+
+
+def test_children_of_a_driver_that_is_dead_are_ended_too(tmp_path: Path, run_id: str) -> None:
+    child = launch(tmp_path, run_id, "stubborn", "worker")
+    assert child.wait(20) == 0
+    assert lives(pid_of(tmp_path, "stubborn"))
+    assert stop(child, run_id, grace=0.2) == [pid_of(tmp_path, "stubborn")]
+    assert not lives(pid_of(tmp_path, "worker"))
+
+
+def test_stopping_what_has_ended_does_nothing(tmp_path: Path, run_id: str) -> None:
+    child = launch(tmp_path, run_id)
+    assert child.wait(20) == 0
+    begin = time.monotonic()
+    assert stop(child, run_id) == []
+    assert time.monotonic() - begin < 2
+
+
+def test_a_second_ctrl_c_ends_the_waiting(tmp_path: Path, run_id: str) -> None:
+    """npu-rl waits for a deaf driver; interrupted, it kills the run at once and goes on with the interruption."""
+    script = tmp_path / "launcher.py"
+    script.write_text(
+        "import signal, sys\n"
+        "from pathlib import Path\n"
+        "from npu_rl.process import start, stop\n"
+        "from tests.training.processes import launch\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored if the tests run in the background\n"
+        "child = launch(Path(sys.argv[1]), sys.argv[2], 'deaf', 'stubborn', 'forever')\n"
+        "try:\n"
+        "    stop(child, sys.argv[2], grace=600)\n"
+        "except KeyboardInterrupt:\n"
+        "    print('interrupted, driver', child.poll(), flush=True)\n"
+    )
+    env = {**environment(None), "PYTHONPATH": str(ROOT)}
+    argv = [sys.executable, str(script), str(tmp_path / "run"), run_id]
+    launcher = subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True)
+    assert launcher.stdout is not None
+    wait_for((tmp_path / "run" / "heard.pid").exists, "the first SIGINT")
+    launcher.send_signal(signal.SIGINT)
+    assert launcher.stdout.read() == "interrupted, driver -9\n"
+    assert launcher.wait(20) == 0
+    assert processes_of(run_id) == []
+
+
+def test_a_driver_started_where_ctrl_c_is_ignored_still_hears_it(tmp_path: Path, run_id: str) -> None:
+    """A shell without job control ignores SIGINT for what it starts in the background."""
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from npu_rl.process import stop\n"
+        "from tests.training.processes import launch\n"
+        "child = launch(Path(sys.argv[1]), sys.argv[2], 'forever')\n"
+        "print(stop(child, sys.argv[2]), child.poll())\n"
+    )
+    env = {**environment(None), "PYTHONPATH": str(ROOT)}
+    shell = 'trap "" INT; exec "$@"'
+    argv = ["sh", "-c", shell, "sh", sys.executable, "-c", code, str(tmp_path), run_id]
+    assert run_quietly(argv, env, tmp_path, 30).stdout == "[] 130\n"
+
+
+@pytest.mark.parametrize("without", ["nothing", "kernel", "python"])
+def test_a_pid_that_is_no_longer_the_runs_gets_no_signal(
+    tmp_path: Path, run_id: str, without: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number was listed, its process ended, and the system gave it to another."""
+    if without == "python":
+        monkeypatch.delattr(os, "pidfd_open", raising=False)
+    elif without == "kernel":
+
+        def missing(_pid: int, _flags: int = 0) -> int:
+            raise OSError(errno.ENOSYS, "no pidfd before Linux 5.3")
+
+        monkeypatch.setattr(os, "pidfd_open", missing, raising=False)
+    child = launch(tmp_path / "run", run_id, "worker", "forever")
+    worker = pid_of(tmp_path / "run", "worker")
+    with bystander(tmp_path, None) as other:
+        assert process._signal_all(child, [other], run_id, signal.SIGKILL) == []
+        assert lives(other)
+        assert process._signal_all(child, [worker, other], run_id, signal.SIGKILL) == [worker]
+        wait_for(lambda: not lives(worker), "the worker's end")
+        assert lives(other)
+    wait_for(lambda: not Path(f"/proc/{other}").exists(), "the bystander's end")
+    assert process._signal_all(child, [other], run_id, signal.SIGKILL) == []
+    assert stop(child, run_id) == []
+
+
+# -- run_quietly ---------------------------------------------------------------------------------------
+
+
+def test_a_probe_gives_what_it_said(tmp_path: Path) -> None:
+    code = "import sys; print('out', sys.stdin.read()); sys.stderr.buffer.write(b'caf\\xe9'); sys.exit(3)"
+    done = run_quietly([sys.executable, "-c", code], environment(None), tmp_path, 20)
+    assert (done.stdout, done.stderr, done.code) == ("out \n", "caf\ufffd", 3)
+
+
+def test_a_probe_that_hangs_is_killed_with_its_children_and_named(tmp_path: Path) -> None:
+    code = (
+        "import subprocess, sys, time; p = subprocess.Popen(['sleep', '600']); "
+        "open('pid', 'w').write(str(p.pid)); print('thinking', file=sys.stderr, flush=True); time.sleep(600)"
+    )
+    argv = [sys.executable, "-c", code]
+    with pytest.raises(HostError, match=r"did not end within 1\.5 seconds") as caught:
+        run_quietly(argv, environment(None), tmp_path, 1.5)
+    assert sys.executable in str(caught.value)
+    assert "thinking" in str(caught.value)
+    wait_for(lambda: not lives(int((tmp_path / "pid").read_text())), "the end of the probe's child")
+
+
+def test_a_child_that_a_probe_leaves_behind_delays_nothing(tmp_path: Path, run_id: str) -> None:
+    argv = [sys.executable, "-c", "import subprocess; subprocess.Popen(['sleep', '600']); print('done')"]
+    begin = time.monotonic()
+    assert run_quietly(argv, environment(run_id), tmp_path, 60).stdout == "done\n"
+    assert time.monotonic() - begin < 30
+    for pid in processes_of(run_id):
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_the_fake_trainer_carries_the_variable_the_plan_names() -> None:
+    assert RUN_VARIABLE == "NPU_RL_RUN"
+    assert TRAINER.is_file()
