@@ -117,7 +117,9 @@ for name in ('minmal', 'own-files', 'by-path'):
 def test_what_a_bundled_manifest_may_not_do(wheel: Path, tmp_path: Path) -> None:
     unknown, own_files, by_path = run(wheel, REFUSE, tmp_path)
     assert "did you mean 'minimal'?" in unknown and "bigger, by-path, minimal, own-files" in unknown
-    assert "bundled:own-files.yaml:2: tree.patches[0]: a bundled manifest can't use files" in own_files
+    assert (
+        "bundled:own-files.yaml:2|  why:   tree.patches[0]: a bundled manifest can't use files" in own_files
+    )
     assert "can only extend another bundled manifest" in by_path and "bundled:by-path.yaml:1" in by_path
 
 

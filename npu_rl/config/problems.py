@@ -25,8 +25,11 @@ class Problem:
     message: str
 
     def __str__(self) -> str:
-        key = f"{dotted(self.path)}: " if self.path else ""
-        return f"{place(self.file, self.line)}: {key}{self.message}"
+        return f"{place(self.file, self.line)}: {self.without_place()}"
+
+    def without_place(self) -> str:
+        """Return the key and the message alone."""
+        return f"{dotted(self.path)}: {self.message}" if self.path else self.message
 
 
 class Invalid(NpuRlError):
@@ -36,11 +39,11 @@ class Invalid(NpuRlError):
 
     def __init__(self, name: str, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
-        count = "1 error" if len(self.problems) == 1 else f"{len(self.problems)} errors"
+        first, is_one = self.problems[0], len(self.problems) == 1
         super().__init__(
-            f"{name} is not a valid {self.noun}: {count}",
-            where=place(self.problems[0].file, self.problems[0].line),
-            why="\n".join(str(problem) for problem in self.problems),
+            f"{name} is not a valid {self.noun}: {'1 error' if is_one else f'{len(self.problems)} errors'}",
+            where=place(first.file, first.line),
+            why=first.without_place() if is_one else "\n".join(map(str, self.problems)),
             hint="Correct these lines and run the command again.",
         )
 

@@ -104,6 +104,16 @@ def test_list_as_json_has_the_bundled_manifests(tmp_path: Path) -> None:
     assert all(re.fullmatch(r"[0-9a-f]{40}", row["tree"]) for row in rows)
 
 
+def test_show_has_the_versions_of_the_host(tmp_path: Path) -> None:
+    env = clean_env(tmp_path)
+    lines = run_cli(["manifests", "show", "deepseek-v3-cann"], env).stdout.splitlines()
+    told = dict(line.split(maxsplit=2)[1:] for line in lines if line.startswith("  host "))
+    assert told["driver"] == "25.2.0" and told["torch"] == "2.5.1"
+    assert (
+        json.loads(run_cli(["manifests", "show", "deepseek-v3-cann", "--json"], env).stdout)["host"] == told
+    )
+
+
 def test_schema_prints_the_committed_schema(tmp_path: Path) -> None:
     from npu_rl.bundled import data_root
 

@@ -144,7 +144,7 @@ def test_check_against_a_workspace(npu_rl) -> None:  # type: ignore[no-untyped-d
         (
             ["show", "quickstart", "optimizer.lr=abc"],
             1,
-            "command line: optimizer.lr=abc: optimizer.lr: must be",
+            "where: command line: optimizer.lr=abc\n  why:   optimizer.lr: must be",
         ),
         (["check", "quickstart", "--workspace", "nowhere"], 3, "is not a workspace"),
         (["copy", "quickstrat"], 1, "did you mean 'quickstart'"),

@@ -21,7 +21,7 @@ def test_is_refused_with_the_expected_message(path: Path) -> None:
     assert expected, "the first line says what to expect"
     with pytest.raises(RecipeError) as caught:
         load_recipe(str(path))
-    message = str(caught.value)
+    message = "\n".join([str(caught.value), *map(str, getattr(caught.value, "problems", ()))])
     for pattern in expected:
         assert re.search(pattern, message), f"{pattern!r} is not in:\n{message}"
     assert f"{path}:" in message, "the message names file and line"

@@ -104,9 +104,8 @@ def test_faults_cite_the_argument() -> None:
 
 
 def test_a_key_that_is_missing_after_an_override_is_missed_where_the_section_is() -> None:
-    assert "bundled:quickstart.yaml:54: optimizer: required key 'lr'" in invalid(
-        "optimizer.lr=null", "optimizer.clip=1"
-    )
+    message = invalid("optimizer.lr=null", "optimizer.clip=1")
+    assert "where: bundled:quickstart.yaml:54\n  why:   optimizer: required key 'lr'" in message
 
 
 def test_an_unknown_key_of_a_section_that_the_trainer_has_too() -> None:
