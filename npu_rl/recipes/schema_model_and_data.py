@@ -31,7 +31,10 @@ class Model(Strict):
         default=None,
         description="Folder of the model, from the recipe's folder if it begins with ./; or a name on a hub.",
     )
-    make: Literal["tiny-deepseek-v3", "tiny-deepseek-v3-sums"] | None = Field(
+    make: (
+        Literal["tiny-deepseek-v3", "tiny-deepseek-v3-sums", "tiny-qwen2", "tiny-qwen3", "tiny-qwen3-moe"]
+        | None
+    ) = Field(
         default=None,
         description="Make a tiny model instead (needs no download): random, or with YaRN and half taught small sums.",
     )

@@ -27,4 +27,6 @@ YARN_KEYS = frozenset(
     }
 )
 EXPERT_KEYS = frozenset({"moe_router_num_groups", "moe_router_group_topk"})
-SIZE_KEYS = LAYER_KEYS | YARN_KEYS | EXPERT_KEYS
+RANK_KEYS = frozenset({"context_parallel_size"})
+"""Sizes over ranks that are said again among the keys of the model, as verl 796871d needs."""
+SIZE_KEYS = LAYER_KEYS | YARN_KEYS | EXPERT_KEYS | RANK_KEYS

@@ -13,6 +13,14 @@ from npu_rl.rehearsal.model_size_keys import LAYER_KEYS, SIZE_KEYS, YARN_KEYS
 
 STEPS = 60
 _BATCH, _SAMPLES, _MICRO = 8, 8, 16
+# What is made for a published model (`model.architecture`); any other is a DeepSeek-V3.
+_TINY = {
+    "qwen2.5-32b": "tiny-qwen2",
+    "qwen3-32b": "tiny-qwen3",
+    "qwen3-30b-a3b": "tiny-qwen3-moe",
+    "qwen3-235b-a22b": "tiny-qwen3-moe",
+}
+_SHOWN = {"tiny-qwen2": "Qwen2", "tiny-qwen3": "Qwen3", "tiny-qwen3-moe": "Qwen3-MoE"}
 # Without the first, Megatron-core builds standard attention for MLA here (a TypeError about `k_channels`). The second
 # needs streams, which only an accelerator has.
 MEGATRON_ON_CPU = {
@@ -39,7 +47,7 @@ def scale_recipe(recipe: Recipe, name: str) -> tuple[Recipe, list[str]]:
         "device": "cpu",
         "steps": steps,
         "model": Model(
-            make="tiny-deepseek-v3",
+            make=tiny_model_of(recipe),
             remove_padding=False,
             recompute=None if recipe.megatron else recipe.model.recompute,
             load_weights=False if recipe.megatron else None,
@@ -78,15 +86,37 @@ def scale_recipe(recipe: Recipe, name: str) -> tuple[Recipe, list[str]]:
         "cluster": Cluster(nodes=1, dies=1, dies_per_card=recipe.cluster.dies_per_card),
         "logging": Logging(samples=recipe.logging.samples),
         "checkpoint": Checkpoint(),
+        "overrides": _overrides(recipe),
     }
     return recipe.model_copy(update=changes), _change_lines(recipe, steps)
+
+
+def tiny_model_of(recipe: Recipe) -> Any:
+    """Return the tiny model (`model.make`) that stands for the recipe's own."""
+    return _TINY.get(recipe.model.architecture or "", "tiny-deepseek-v3")
 
 
 def _transformer(recipe: Recipe) -> dict[str, Any]:
     if not recipe.megatron:
         return {}
     kept = {name: value for name, value in recipe.actor.transformer.items() if name not in SIZE_KEYS}
+    if tiny_model_of(recipe) != "tiny-deepseek-v3":
+        return {**kept, "use_flash_attn": True}
     return {**kept, **MEGATRON_ON_CPU}
+
+
+def _overrides(recipe: Recipe) -> dict[str, Any]:
+    """Return the overrides with DAPO's sizes scaled: prompts generated, attempts to fill a batch, long responses."""
+    generated = recipe.overrides.get("data.gen_batch_size")
+    scaled: dict[str, Any] = {
+        # A random model answers most questions alike, so most groups are left out: 0 is no limit.
+        "algorithm.filter_groups.max_num_gen_batches": 0,
+        # A response of 16 tokens is no long one.
+        "reward_model.overlong_buffer.enable": False,
+    }
+    if isinstance(generated, int) and recipe.data.batch:
+        scaled["data.gen_batch_size"] = max(1, generated * _BATCH // recipe.data.batch)
+    return {name: scaled.get(name, value) for name, value in recipe.overrides.items()}
 
 
 def _goal(steps: int) -> float | None:
@@ -94,13 +124,23 @@ def _goal(steps: int) -> float | None:
     return 0.9 if steps >= STEPS else None
 
 
+def _shown_model(recipe: Recipe) -> str:
+    kind = tiny_model_of(recipe)
+    return f"a random tiny {_SHOWN[kind]}" if kind in _SHOWN else "a random DeepSeek-V3 of 170,000 weights"
+
+
 def _change_lines(recipe: Recipe, steps: int) -> list[str]:
     lines = [
-        f"model: a random DeepSeek-V3 of 170,000 weights for {recipe.model.path or recipe.model.make}",
+        f"model: {_shown_model(recipe)} for {recipe.model.path or recipe.model.make}",
         f"data: {_BATCH} small sums a step, {_SAMPLES} responses of 16 tokens each",
         "reward: the share of one digit in the response, which a random model can learn",
         f"cluster: one rank for {recipe.cluster.world}",
         f"steps: {steps} of {recipe.steps}, at a learning rate of 0.003 for {recipe.optimizer.lr:g}",
+    ]
+    lines += [
+        f"{name}: {value} for {recipe.overrides[name]}"
+        for name, value in _overrides(recipe).items()
+        if value != recipe.overrides[name]
     ]
     left_out = sorted((LAYER_KEYS | YARN_KEYS) & recipe.actor.transformer.keys())
     if left_out:

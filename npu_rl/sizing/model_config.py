@@ -191,6 +191,18 @@ TINY = ModelConfig(
     groups_per_token=1,
     dense=1,
 )
+# And what standins/injected/npu_rl_make_qwen.py makes.
+_TINY_QWEN2 = ModelConfig(
+    layers=2, hidden=64, heads=4, kv_heads=2, head_dim=16, feed_forward=128, vocabulary=320, positions=512,
+    query_bias=True,
+    kind="qwen2",
+)  # fmt: skip
+_TINY_QWEN3 = replace(_TINY_QWEN2, head_dim=32, query_bias=False, query_norm=True, kind="qwen3")
+_TINY_QWEN = {
+    "tiny-qwen2": _TINY_QWEN2,
+    "tiny-qwen3": _TINY_QWEN3,
+    "tiny-qwen3-moe": replace(_TINY_QWEN3, experts=8, expert_width=32, experts_per_token=2, kind="qwen3_moe"),
+}
 KNOWN_TYPES = (
     "deepseek_v3",
     "deepseek_v2",
@@ -210,6 +222,8 @@ def shape_of(loaded: LoadedRecipe) -> ModelConfig:
     Raises RecipeError if neither gives it.
     """
     model = loaded.recipe.model
+    if model.make in _TINY_QWEN:
+        return _TINY_QWEN[model.make]
     if model.make:
         return replace(TINY, positions=4096, rope_factor=40.0) if model.make.endswith("-sums") else TINY
     place = loaded.locate(model.path or "") / "config.json"

@@ -125,13 +125,14 @@ class Prepared:
     def _standin_roots(self, rollout_standin: bool) -> tuple[Path, ...]:
         """Return the folders of stand-ins for PYTHONPATH.
 
-        torch_npu's is included only for MindSpeed, which can't be imported without it; verl's FSDP path would use its
-        ops.
+        torch_npu's is included only for MindSpeed, which can't be imported without it, and for a transformers in the
+        tree, which is there because its models were patched to call it; verl's FSDP path uses its ops then.
         """
-        megatron = self.recipe.device == "cpu" and self.recipe.megatron
+        patched = self.recipe.megatron or (self.layout.code / "transformers").is_dir()
+        npu = self.recipe.device == "cpu" and patched
         return (
             standins.INJECTED,
-            *([standins.NPU] if megatron else []),
+            *([standins.NPU] if npu else []),
             *([standins.VLLM] if self._vllm_on_cpu(rollout_standin) else []),
         )
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.patchsets.flagship_tree import run, tree, used
+from tests.patchsets.test_verl_0_5_0 import run as run_hf_rollout
 
 pytest.importorskip("torch")
 pytest.importorskip("tensordict")
@@ -51,3 +52,12 @@ def test_dapo_trains_on_whole_groups(patched_tree: Path, tmp_path: Path) -> None
     assert found == {"kept": list("acacac")}
     assert used(tmp_path / "usage", "dapo-whole-groups") == 1
     assert run(RUNNER, patched_tree, "dapo", NPU_RL_DAPO_WHOLE_GROUPS="0") == {"kept": list("acdacd")}
+
+
+def test_one_response_per_row(patched_tree: Path, tmp_path: Path) -> None:
+    rollout = patched_tree / "verl/workers/rollout"
+    files = [(rollout / name).read_bytes() for name in ("hf_rollout.py", "base.py")]
+    right = run_hf_rollout(tmp_path / "on", *files, "sample", "torch")
+    assert (right["given"], right["asked"], set(right["rows"].values())) == (6, [1], {6})
+    off = run_hf_rollout(tmp_path / "off", *files, "sample", "torch", NPU_RL_HF_ROLLOUT_REPEATS_ONCE="0")
+    assert off["asked"] == [3]

@@ -2,11 +2,12 @@
 
     python -m npu_rl_make FOLDER SEED ROWS [MODEL DATA]
 
-FOLDER gets model/ (a DeepSeek-V3 with its tokenizer, about 170,000 parameters), train.parquet and test.parquet. MODEL
-is tiny-deepseek-v3 (random weights) or tiny-deepseek-v3-sums, DATA is digit-questions or boxed-sums; npu_rl_make_sums
-makes the second of each. The sizes are the smallest that keep the architecture: MLA with both ranks, one dense and one
-mixture-of-experts layer with a shared expert and grouped top-k. qk_nope + qk_rope is 32, the smallest head dimension
-that vLLM supports. The same seed and package versions give the same bytes.
+FOLDER gets model/ (with its tokenizer; a DeepSeek-V3 has about 170,000 parameters), train.parquet and test.parquet.
+MODEL is tiny-deepseek-v3 (random weights), tiny-deepseek-v3-sums, or a random tiny-qwen2, tiny-qwen3 or tiny-qwen3-moe.
+DATA is digit-questions or boxed-sums; npu_rl_make_sums makes what ends in sums. The sizes are the smallest that keep
+the architecture: MLA with both ranks, one dense and one mixture-of-experts layer with a shared expert and grouped
+top-k. qk_nope + qk_rope is 32, the smallest head dimension that vLLM supports. The same seed and package versions give
+the same bytes.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import npu_rl_make_sums as sums
+from npu_rl_make_qwen import random_qwen, save_qwen
 from npu_rl_make_tiny import make_tokenizer, question, random_model, save_model
 
 
@@ -31,7 +33,10 @@ def main() -> None:
     else:
         tokenizer = make_tokenizer()
         tokenizer.save_pretrained(model)
-        save_model(random_model(tokenizer, seed), model, tokenizer)
+        if model_kind.startswith("tiny-qwen"):
+            save_qwen(random_qwen(model_kind, tokenizer, seed), model, tokenizer)
+        else:
+            save_model(random_model(tokenizer, seed), model, tokenizer)
     numbers = random.Random(seed)
     for split, count in (("train", rows), ("test", 16)):
         if data_kind == "boxed-sums":

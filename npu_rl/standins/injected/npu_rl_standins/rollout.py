@@ -59,14 +59,16 @@ def build_on_megatron(worker: Any, trust_remote_code: bool = False) -> tuple[Any
         for part in worker.actor.actor_module:
             part.train()
 
+    config = worker.config.rollout
     rollout, manager = _build(
         worker.hf_config,
-        omega_conf_to_dataclass(worker.config.rollout),
+        omega_conf_to_dataclass(config) if "_target_" in config else config,  # no dataclass at verl 796871d
         weights=lambda: megatron_weights(worker),
         train=train,
         trust=trust_remote_code,
     )
-    worker._register_dispatch_collect_info("rollout", dp_rank=worker.rank, is_collect=True)
+    if hasattr(worker, "_register_dispatch_collect_info"):  # not at verl 796871d
+        worker._register_dispatch_collect_info("rollout", dp_rank=worker.rank, is_collect=True)
     return rollout, manager
 
 

@@ -1,0 +1,64 @@
+"""The tiny model that stands for a published one, and what its rehearsal takes over of Megatron's settings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.rehearsal.scale_recipe import scale_recipe, tiny_model_of
+from npu_rl.sizing.model_config import shape_of
+from tests.training.test_tiny_sums import make
+
+GRPO = "verl-npu-grpo-qwen3-235b"
+MLA_KEYS = {"multi_latent_attention", "moe_router_num_groups", "moe_router_group_topk"}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "tiny"),
+    [
+        ("deepseek-v3", "tiny-deepseek-v3"),
+        ("qwen2.5-32b", "tiny-qwen2"),
+        ("qwen3-32b", "tiny-qwen3"),
+        ("qwen3-30b-a3b", "tiny-qwen3-moe"),
+        ("qwen3-235b-a22b", "tiny-qwen3-moe"),
+    ],
+)
+def test_each_published_model_has_a_tiny_one(architecture: str, tiny: str) -> None:
+    recipe = load_recipe(GRPO).recipe
+    model = recipe.model.model_copy(update={"architecture": architecture})
+    small, changed = scale_recipe(recipe.model_copy(update={"model": model}), "small")
+    assert tiny_model_of(small.model_copy(update={"model": model})) == small.model.make == tiny
+    assert changed[0].startswith("model: a random")
+    assert (small.actor.transformer.keys() >= MLA_KEYS) == (tiny == "tiny-deepseek-v3")
+
+
+@pytest.mark.rehearsal
+@pytest.mark.parametrize("kind", ["tiny-qwen2", "tiny-qwen3", "tiny-qwen3-moe"])
+def test_its_counted_shape_is_that_of_the_made_one(kind: str, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    loaded = load_recipe(GRPO)
+    model = loaded.recipe.model.model_copy(update={"make": kind, "path": None})
+    known = shape_of(replace(loaded, recipe=loaded.recipe.model_copy(update={"model": model})))
+    folder = make(tmp_path / "made", kind, "digit-questions") / "model"
+    model = model.model_copy(update={"make": None, "path": str(folder)})
+    assert shape_of(replace(loaded, recipe=loaded.recipe.model_copy(update={"model": model}))) == known
+
+
+def test_sizes_of_dapo_are_scaled() -> None:
+    recipe = load_recipe("verl-npu-dapo-qwen3-30b").recipe
+    small, changed = scale_recipe(recipe, "small")
+    assert small.overrides["data.gen_batch_size"] == 24  # three times the batch, as 96 is of 32
+    assert small.overrides["algorithm.filter_groups.max_num_gen_batches"] == 0
+    assert small.overrides["reward_model.overlong_buffer.enable"] is False
+    assert small.overrides["algorithm.filter_groups.metric"] == "acc"
+    assert "data.gen_batch_size: 24 for 96" in changed
+    assert small.overrides.keys() == recipe.overrides.keys()
+
+
+def test_context_parallel_is_left_to_the_level_layout() -> None:
+    recipe = load_recipe("verl-npu-dapo-qwen3-235b").recipe
+    assert recipe.actor.transformer["context_parallel_size"] == 8
+    assert "context_parallel_size" not in scale_recipe(recipe, "small")[0].actor.transformer
