@@ -83,6 +83,7 @@ class _LayoutRehearsal:
             "world": layout.world,
             "mindspeed": self.mindspeed,
             "train": layout.training_sizes(),
+            "stage_layers": list(layout.stage_layers),
             "rollout": None if layout.rollout is None else vars(layout.rollout),
         }
         limit = _LOAD_TIMEOUT + _RANK_TIMEOUT * layout.world * len(parts)

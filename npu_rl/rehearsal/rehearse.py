@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 from npu_rl.bundled import data_root
@@ -24,9 +25,10 @@ from npu_rl.rehearsal.patch_hooks import patch_uses, read_usage
 from npu_rl.rehearsal.rehearsal_report import RehearsalReport
 from npu_rl.rehearsal.scale_recipe import scale_recipe
 from npu_rl.rehearsal.scale_rollout import CASES
-from npu_rl.sizing.parallelism import layout_of
+from npu_rl.sizing.parallelism import Parallelism, layout_of
+from npu_rl.sizing.plan_inputs import facts_of
 from npu_rl.sources.progress import Notify
-from npu_rl.standins import INJECTED, NPU, VLLM
+from npu_rl.standins import APEX, INJECTED, NPU, VLLM
 from npu_rl.training.prepare import Prepared, run_facts, runs_folder
 from npu_rl.training.train import new_record
 
@@ -158,12 +160,18 @@ def _expected_failures(prepared: Prepared) -> dict[str, tuple[str, ...]] | None:
 
 def _run_layout(prepared: Prepared, record: RunRecord, notify: Notify) -> LayoutReport:
     return rehearse_layout(
-        layout_of(prepared.loaded),
+        _layout(prepared),
         prepared.layout.code,
         Path(prepared.interpreter.path),
         _environment(prepared, record),
         notify,
     )
+
+
+def _layout(prepared: Prepared) -> Parallelism:
+    """Return the sizes that the trainer hands to Megatron, with the layers of stages from wherever it reads them."""
+    layout, known = layout_of(prepared.loaded), facts_of(prepared.loaded, prepared.layout.code).layout
+    return layout if known is None else replace(layout, model=known.model, rollout=known.rollout)
 
 
 def _environment(prepared: Prepared, record: RunRecord) -> dict[str, str]:
@@ -176,6 +184,7 @@ def _environment(prepared: Prepared, record: RunRecord) -> dict[str, str]:
         if k not in ("NPU_RL_STANDINS", "NPU_RL_RAY", "NPU_RL_NODES", "NPU_RL_USAGE")
     }
     standins = [INJECTED, *([NPU] if has_mindspeed(prepared) else [])]
+    standins += [APEX] if (prepared.layout.code / "mindspeed_llm").is_dir() else []
     standins += [VLLM] if prepared.recipe.rollout.engine == "vllm" else []
     path = os.pathsep.join(map(str, [*standins, prepared.layout.code]))
     return {**os.environ, **own, "PYTHONPATH": path}

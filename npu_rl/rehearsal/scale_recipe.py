@@ -13,6 +13,7 @@ from npu_rl.rehearsal.model_size_keys import LAYER_KEYS, SIZE_KEYS, YARN_KEYS
 
 STEPS = 60
 _BATCH, _SAMPLES, _MICRO = 8, 8, 16
+_PROMPT, _RESPONSE = 32, 16
 # What is made for a published model (`model.architecture`); any other is a DeepSeek-V3.
 _TINY = {
     "qwen2.5-32b": "tiny-qwen2",
@@ -56,8 +57,8 @@ def scale_recipe(recipe: Recipe, name: str) -> tuple[Recipe, list[str]]:
         "data": Data(
             make="digit-questions",
             batch=_BATCH,
-            prompt_length=32,
-            response_length=16,
+            prompt_length=_PROMPT,
+            response_length=_RESPONSE,
             filter_overlong=False,
             loader_workers=0,
             shuffle=recipe.data.shuffle,
@@ -111,8 +112,10 @@ def _overrides(recipe: Recipe) -> dict[str, Any]:
     scaled: dict[str, Any] = {
         # A random model answers most questions alike, so most groups are left out: 0 is no limit.
         "algorithm.filter_groups.max_num_gen_batches": 0,
-        # A response of 16 tokens is no long one.
+        # A response of 16 tokens is no long one; DAPO's reward manager compares the lengths all the same.
         "reward_model.overlong_buffer.enable": False,
+        "reward_model.overlong_buffer.len": _RESPONSE // 4,
+        "reward_model.max_resp_len": _RESPONSE,
     }
     if isinstance(generated, int) and recipe.data.batch:
         scaled["data.gen_batch_size"] = max(1, generated * _BATCH // recipe.data.batch)
@@ -132,7 +135,7 @@ def _shown_model(recipe: Recipe) -> str:
 def _change_lines(recipe: Recipe, steps: int) -> list[str]:
     lines = [
         f"model: {_shown_model(recipe)} for {recipe.model.path or recipe.model.make}",
-        f"data: {_BATCH} small sums a step, {_SAMPLES} responses of 16 tokens each",
+        f"data: {_BATCH} small sums a step, {_SAMPLES} responses of {_RESPONSE} tokens each",
         "reward: the share of one digit in the response, which a random model can learn",
         f"cluster: one rank for {recipe.cluster.world}",
         f"steps: {steps} of {recipe.steps}, at a learning rate of 0.003 for {recipe.optimizer.lr:g}",

@@ -412,7 +412,26 @@ BROKEN += [
         'set env.VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE to "0"',
     ),
 ]
+BUFFER, FILTER = "overrides.reward_model.overlong_buffer", "overrides.algorithm.filter_groups"
 BROKEN += [
+    (
+        "overlong-buffer-within-response",
+        ["reward.manager=dapo", f"{BUFFER}.len=4096"],
+        "overlong_buffer.len 4096, data.response_length 3072",
+        f"set {BUFFER}.len to a number from 0 to 3072",
+    ),
+    (
+        "overlong-buffer-within-response",
+        ["reward.manager=dapo", f"{BUFFER}.len=0", f"{BUFFER}.enable=true"],
+        "overlong_buffer.len 0, data.response_length 3072",
+        "a number from 1 to 3072",
+    ),
+    (
+        "filter-groups-metric",
+        [f"{FILTER}.enable=true", f'{FILTER}.metric="null"'],
+        "filter_groups.metric None",
+        f"set {FILTER}.metric to acc",
+    ),
     (
         "context-parallel-agrees",
         ["actor.parallel.context=2", "actor.parallel.expert=16"],
@@ -487,6 +506,10 @@ def test_what_a_fix_says_to_set_makes_the_rule_hold(
 
 
 RARE = [
+    (
+        "overlong-buffer-within-response",
+        ["reward.manager=dapo", "overrides.reward_model.overlong_buffer.len=0"],
+    ),
     (
         "sequence-parallel-needs-tensor-parallel",
         ["overrides.actor_rollout_ref.actor.megatron.sequence_parallel=false"],

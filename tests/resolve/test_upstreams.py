@@ -36,6 +36,22 @@ MANIFESTS = {
             "mindspeed": "0.12.1",
         },
     ),
+    "verl-npu-plugin": (
+        (
+            "recipe/dapo/main_dapo.py",
+            "verl/workers/sharding_manager/hybrid_tp_config.py",
+            "transformers/models/qwen3_moe/modeling_qwen3_moe.py",
+            "vllm_ascend/_build_info.py",
+        ),
+        {
+            "vllm": "0.10.1+empty",
+            "vllm-ascend": "0.10.0rc1",
+            "verl": "0.5.0.dev0",
+            "transformers": "4.56.0.dev0",
+            "megatron-core": "0.12.1",
+            "mindspeed": "0.12.1",
+        },
+    ),
 }
 # The tree of vllm-ascend after both requests, as its branch has it in f20869ef.
 VLLM_ASCEND = "3b27db44f47b275263daad1afab7041a1f43f3f8"

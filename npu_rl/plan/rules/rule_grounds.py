@@ -283,6 +283,20 @@ GROUNDS: Mapping[str, Ground] = {
             ),
         )
     ),
+    # DAPO
+    "overlong-buffer-within-response": Ground(
+        (
+            _at(
+                "verl/workers/reward_manager/dapo.py",
+                "self.max_resp_len >= self.overlong_buffer_cfg.len",
+                (_R1_ZERO, _QUICKSTART, _PLUGIN),
+            ),
+        ),
+        True,
+    ),
+    "filter-groups-metric": Ground(
+        (_at("recipe/dapo/dapo_ray_trainer.py", "new_batch.non_tensor_batch[metric_name]", _VERL),), True
+    ),
     # Adaptations
     "rollout-dp-groups-off": Ground((_at(_SPMD, "rollout_dp_groups.form(", (_R1_ZERO,)),), True),
     "rollout-compile-off": Ground((_at(_WORKERS, "@with_real_compile", (_R1_ZERO,)),)),

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from . import trainer_arguments
 from .fake_world import GroupRequests, as_rank, members
 from .faults import CatchAll, describe_error
 from .megatron import initialize, parallel_state
@@ -55,7 +56,17 @@ FormGroups = Callable[[int, GroupRequests], dict[str, Any]]
 
 def _prepare_megatron(job: dict[str, Any]) -> FormGroups:
     if job["mindspeed"]:  # it replaces parts of Megatron, so it is imported first, as in training
-        importlib.import_module("mindspeed.megatron_adaptor")
+        torch: Any = importlib.import_module("torch")
+        compiling = torch.compile
+        try:
+            if trainer_arguments.has_them(Path(job["code"])):
+                trainer_arguments.set_arguments(job)
+            else:
+                importlib.import_module("mindspeed.megatron_adaptor")
+        finally:
+            # MindSpeed 2.0.0 puts torch.jit.script in its place, with which vLLM's modules can't be imported; the
+            # trainers put it back for the rollout.
+            torch.compile = compiling
     state, sizes = parallel_state(), job["train"]
 
     def form_groups(rank: int, requests: GroupRequests) -> dict[str, Any]:

@@ -11,11 +11,12 @@ import contextlib
 import importlib
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from . import cpu_cuda, gloo_sizes
+from . import cpu_cuda, gloo_sizes, trainer_arguments
 from .megatron import initialize, parallel_state
 
 _HIDDEN, _HEADS, _VOCABULARY, _LENGTH, _SEQUENCES = 32, 4, 128, 16, 2
@@ -28,6 +29,10 @@ Step = Callable[[], dict[str, Any]]
 
 def prepare(job: dict[str, Any]) -> tuple[Step, list[str]]:
     """Import what the ranks need; return the step of one rank, and what stand-ins replace."""
+    if trainer_arguments.has_them(Path(job["code"])):
+        raise NotImplementedError(
+            "this trainer's layers are MindSpeed-LLM's, for which there is no tiny model"
+        )
     if job["mindspeed"]:
         adaptor: Any = importlib.import_module("mindspeed.megatron_adaptor")
         if job["transformer"]:  # as verl's Megatron workers do it

@@ -1,6 +1,7 @@
 """verl's choice of a device: on a CPU it has no backend for collectives and raises; gloo is one.
 
-Source: verl/utils/device.py:79 (get_nccl_backend) at 0.5.0.
+Source: verl/utils/device.py:79 (get_nccl_backend) at 0.5.0. Parameters that FSDP offloads lie on the CPU already:
+loading them would ask for the device "cpu:cpu" (verl/utils/fsdp_utils.py:186 at 796871d).
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from .used import count
 
 
 def install() -> None:
-    """Make gloo verl's backend for collectives."""
+    """Make gloo verl's backend for collectives, and the CPU what FSDP's parameters are loaded to."""
     after_import("verl.utils.device", _install_in)
+    after_import("verl.utils.fsdp_utils", _load_on_cpu)
 
 
 def _install_in(module: ModuleType) -> None:
@@ -22,3 +24,13 @@ def _install_in(module: ModuleType) -> None:
         return "gloo"
 
     module.get_nccl_backend = get_nccl_backend  # type: ignore[attr-defined]
+
+
+def _load_on_cpu(module: ModuleType) -> None:
+    offload = module.offload_fsdp_model_to_cpu
+
+    def load_fsdp_model_to_gpu(model: object) -> None:
+        count("verl.utils.fsdp_utils.load_fsdp_model_to_gpu")
+        offload(model)
+
+    module.load_fsdp_model_to_gpu = load_fsdp_model_to_gpu  # type: ignore[attr-defined]

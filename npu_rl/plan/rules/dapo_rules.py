@@ -1,0 +1,35 @@
+"""Rules on DAPO's penalty for overlong responses and on its filter of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from npu_rl.plan.rules.rule import Rule
+from npu_rl.sizing.plan_inputs import Facts
+
+_BUFFER, _FILTER = "reward_model.overlong_buffer", "algorithm.filter_groups"
+_METRIC = f"{_FILTER}.metric"
+
+
+def dapo_rules(facts: Facts) -> Iterator[Rule]:
+    """Yield the rules on the settings that DAPO adds to the trainer's."""
+    length, response = facts.whole(f"{_BUFFER}.len"), facts.whole("data.max_response_length")
+    if facts.values.value("reward_model.reward_manager") == "dapo" and length is not None and response:
+        least = 1 if facts.on(f"{_BUFFER}.enable") else 0
+        yield Rule(
+            "overlong-buffer-within-response",
+            least <= length <= response,
+            f"overlong_buffer.len {length}, data.response_length {response}: the penalty grows over the last "
+            "overlong_buffer.len tokens of a response",
+            f"set overrides.{_BUFFER}.len to a number from {least} to {response}",
+            (f"{_BUFFER}.len", "data.max_response_length"),
+        )
+    if facts.on(f"{_FILTER}.enable") and facts.values.known(_METRIC):
+        metric = facts.values.value(_METRIC)
+        yield Rule(
+            "filter-groups-metric",
+            metric is not None,
+            f"filter_groups.enable true, filter_groups.metric {metric}: groups are chosen by the spread of a metric",
+            f"set overrides.{_METRIC} to acc, or to seq_reward",
+            (_METRIC, f"{_FILTER}.enable"),
+        )

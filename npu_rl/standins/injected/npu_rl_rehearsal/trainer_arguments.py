@@ -1,0 +1,87 @@
+"""The arguments that cann-recipes-train's workers give Megatron, for the layout of a rehearsal.
+
+Megatron 0.8 with MindSpeed 2.0.0 and MindSpeed-LLM 2.0.0 reads them from one global object while it forms its groups.
+They are made as a worker makes them: by verl_patches' own translation of the trainer's configuration file, parsed and
+validated by MindSpeed-LLM. Stood in for is the tokenizer, which groups don't need.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+MODULE = "verl_patches.train_engine.initialize_training"
+_CONFIGURATION = "verl/trainer/config/ppo_mindspeed_trainer.yaml"
+# DeepSeek-V3's config.json but for its number of layers, as far as the translation reads it.
+_MODEL = {
+    "architectures": ["DeepseekV3ForCausalLM"],
+    "hidden_size": 7168,
+    "intermediate_size": 18432,
+    "num_attention_heads": 128,
+    "num_key_value_heads": 128,
+    "rope_theta": 10000,
+    "max_position_embeddings": 163840,
+    "vocab_size": 129280,
+    "rms_norm_eps": 1e-6,
+    "aux_loss_alpha": 0.0001,
+    "num_experts_per_tok": 8,
+    "q_lora_rank": 1536,
+    "kv_lora_rank": 512,
+    "qk_rope_head_dim": 64,
+    "qk_nope_head_dim": 128,
+    "v_head_dim": 128,
+    "first_k_dense_replace": 3,
+    "moe_intermediate_size": 2048,
+    "moe_layer_freq": 1,
+    "n_routed_experts": 256,
+    "n_shared_experts": 1,
+    "topk_method": "noaux_tc",
+    "topk_group": 4,
+    "n_group": 8,
+    "routed_scaling_factor": 2.5,
+    "scoring_func": "sigmoid",
+    "seq_aux": True,
+}
+
+
+def has_them(code: Path) -> bool:
+    """Return whether the tree's trainer makes its arguments like this."""
+    return code.joinpath(*MODULE.split(".")).with_suffix(".py").is_file()
+
+
+def set_arguments(job: dict[str, Any]) -> None:
+    """Make the arguments for the sizes of `job`, as rank 0 of its world, and leave them to Megatron."""
+    os.environ.update({"WORLD_SIZE": str(job["world"]), "RANK": "0", "LOCAL_RANK": "0"})
+    trainer: Any = importlib.import_module(MODULE)
+    arguments = trainer.translate_verl_train_configs_to_megatron(_configuration(job))
+    importlib.import_module("mindspeed_llm.training.arguments")
+    variables: Any = importlib.import_module("megatron.training.global_vars")
+    variables._build_tokenizer = lambda _arguments: None
+    trainer.initialize_megatron(config=arguments, allow_no_cuda=True, skip_mpu_initialization=True)
+
+
+def _configuration(job: dict[str, Any]) -> Any:
+    omegaconf: Any = importlib.import_module("omegaconf")
+    sizes, layers = job["train"], job["stage_layers"]
+    folder = Path.cwd() / "model"
+    folder.mkdir()
+    model = {**_MODEL, "num_hidden_layers": sum(layers)}
+    (folder / "config.json").write_text(json.dumps(model), encoding="utf-8")
+    config = omegaconf.OmegaConf.load(Path(job["code"]) / _CONFIGURATION)
+    actor = "actor_rollout_ref.actor"
+    for key, value in {
+        "algorithm.adv_estimator": "grpo",
+        "actor_rollout_ref.model.path": str(folder),
+        f"{actor}.ppo_micro_batch_size_per_gpu": 1,
+        f"{actor}.megatron.tensor_model_parallel_size": sizes["tensor"],
+        f"{actor}.megatron.pipeline_model_parallel_size": sizes["pipeline"],
+        f"{actor}.megatron.context_parallel_size": sizes["context"],
+        f"{actor}.megatron.expert_model_parallel_size": sizes["expert"],
+        f"{actor}.megatron.pipeline_parallel_num_layer_list": list(layers),
+        f"{actor}.megatron.sequence_parallel": sizes["tensor"] > 1,
+    }.items():
+        omegaconf.OmegaConf.update(config, key, value)
+    return config

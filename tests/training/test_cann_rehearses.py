@@ -1,0 +1,90 @@
+"""deepseek-v3-cann from the real upstreams: judged, shown, dry-run and rehearsed as far as stand-ins go."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.support import clean_env, rewrites, run_cli
+
+pytestmark = [pytest.mark.upstreams, pytest.mark.pypi]
+
+NAME, RECIPE = "deepseek-v3-cann", "deepseek-v3-cann-256die"
+RECIPES = [RECIPE, f"{RECIPE}-random-init"]
+PIP = [name for name in os.environ if name.startswith("PIP_")]
+# Megatron's global arguments and MindSpeed-LLM's import them; they are in the extra `rehearsal-cann`.
+REHEARSAL = ("torch", "ray", "msgspec", "gpytorch", "six", "uvicorn")
+
+
+@pytest.fixture(scope="module")
+def env(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("cann")
+    env = clean_env(folder, keep=PIP)
+    env["HOME"] = os.environ.get("HOME", env["HOME"])  # the user's pip configuration names the mirror
+    return {**env, "NPU_RL_REWRITE": rewrites(upstreams, NAME), "NPU_RL_RUNS": str(folder / "runs")}
+
+
+@pytest.fixture(scope="module")
+def workspace(env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("workspace") / "ws"
+    done = run_cli(["setup", "--manifest", NAME, "--workspace", folder], env, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_its_recipes_are_checked_and_fit(recipe: str, workspace: Path, env: dict[str, str]) -> None:
+    for command in ("recipes check", "plan"):
+        done = run_cli([*command.split(), recipe, "--workspace", workspace], env)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith(f"{recipe} fits.\n")
+
+
+def test_its_summary_names_what_its_patches_change(workspace: Path, env: dict[str, str]) -> None:
+    done = run_cli(["summary", "--workspace", workspace], env, timeout=120)
+    assert done.returncode == 0, done.stderr
+    for patch in ("0001-import-re", "0001-prelude-patch", "0001-fix-route-default"):
+        assert patch in done.stdout
+
+
+@pytest.mark.rehearsal
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_dry_run_composes(recipe: str, workspace: Path, env: dict[str, str]) -> None:
+    pytest.importorskip("hydra")
+    done = run_cli(["train", recipe, "--workspace", workspace, "--dry-run"], env, timeout=300)
+    assert done.returncode == 0, done.stderr
+    written = workspace / "runs" / f"{recipe}.dry-run"
+    folder = written if written.is_dir() else Path(env["NPU_RL_RUNS"]) / f"{recipe}.dry-run"
+    composed = json.loads((folder / "composed.json").read_text())
+    megatron = composed["actor_rollout_ref"]["actor"]["megatron"]
+    assert megatron["pipeline_parallel_num_layer_list"] == [7, 7, 8, 8, 8, 8, 8, 7]
+    assert megatron["fix_router"] is recipe.endswith("random-init")
+
+
+@pytest.mark.rehearsal
+class TestRehearsals:
+    def report(self, level: str, workspace: Path, env: dict[str, str]) -> dict[str, dict[str, object]]:
+        for needed in REHEARSAL:
+            pytest.importorskip(needed)
+        words = ["train", RECIPE, "--workspace", workspace, f"--rehearse={level}", "--json"]
+        done = run_cli(words, env, timeout=1200)
+        assert done.returncode == 0, done.stderr[-3000:] + done.stdout[-3000:]
+        report: dict[str, dict[str, object]] = json.loads(done.stdout)
+        return report
+
+    def test_the_groups_of_256_ranks(self, workspace: Path, env: dict[str, str]) -> None:
+        """By Megatron 0.8 with MindSpeed and MindSpeed-LLM, and the arguments that a worker would make."""
+        report = self.report("layout", workspace, env)["layout"]
+        checks = {check["name"]: check["figures"] for check in report["checks"]}  # type: ignore[attr-defined]
+        assert checks["pipeline-layers"]["given"] == [7, 7, 8, 8, 8, 8, 8, 7]
+        assert checks["training groups: tensor"] == {"size": 4, "groups": 64}
+        assert checks["training groups: expert"] == {"size": 8, "groups": 32}
+        assert checks["training groups: pipeline"] == {"size": 8, "groups": 32}
+        assert checks["rollout groups: rollout_expert"] == {"size": 256, "groups": 1}
+
+    def test_its_modules_import_as_listed(self, workspace: Path, env: dict[str, str]) -> None:
+        report = self.report("imports", workspace, env)["imports"]
+        assert report["compared"] and report["newly_failing"] == report["changed"] == []

@@ -1,0 +1,75 @@
+"""The examples of verl_npu from nothing to the rehearsal: the real upstreams, one command after the other, on a CPU."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.support import clean_env, rewrites, run_cli
+
+pytest.importorskip("torch")
+pytest.importorskip("ray")
+pytestmark = [pytest.mark.upstreams, pytest.mark.rehearsal, pytest.mark.pypi]
+
+MANIFEST = "verl-npu-plugin"
+GRPO, DAPO = "verl-npu-grpo-qwen3-235b", "verl-npu-dapo-qwen3-30b"
+PIP = [name for name in os.environ if name.startswith("PIP_")]
+
+
+@pytest.fixture(scope="module")
+def env(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("verl-npu")
+    env = clean_env(folder, keep=PIP)
+    env["HOME"] = os.environ.get("HOME", env["HOME"])  # the user's pip configuration names the mirror
+    return {**env, "NPU_RL_REWRITE": rewrites(upstreams, MANIFEST), "NPU_RL_RUNS": str(folder / "runs")}
+
+
+@pytest.fixture(scope="module")
+def workspace(env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("workspace") / "ws"
+    done = run_cli(["setup", "--manifest", MANIFEST, "--workspace", folder], env, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.parametrize("words", [["verify", "--deep"], ["summary"]])
+def test_the_tree_is_whole(workspace: Path, env: dict[str, str], words: list[str]) -> None:
+    done = run_cli([*words, "--workspace", workspace], env, timeout=300)
+    assert done.returncode == 0, done.stderr
+    # The package that would apply the patches again is not there.
+    assert not (workspace / "code/verl_npu").exists()
+    assert (workspace / "src/vllm-ascend/setup.py").is_file()
+
+
+@pytest.mark.parametrize("recipe", [GRPO, DAPO])
+@pytest.mark.parametrize("words", [["recipes", "check"], ["plan"], ["train", "--dry-run"]])
+def test_up_to_the_dry_run(workspace: Path, env: dict[str, str], words: list[str], recipe: str) -> None:
+    done = run_cli([*words, recipe, "--workspace", workspace], env, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("recipe", "used"),
+    [
+        # Megatron-core with MindSpeed trains, and the patched Qwen3-MoE of transformers generates.
+        (GRPO, ("torch_npu.npu_fusion_attention", "mindspeed.npu_gmm", "torch_npu.npu_grouped_matmul")),
+        # DAPO's own trainer, with FSDP over the patched Qwen3-MoE.
+        (DAPO, ("torch_npu.npu_swiglu", "torch_npu.npu_rotary_mul", "torch_npu.npu_grouped_matmul")),
+    ],
+)
+def test_it_trains_with_its_own_settings(
+    workspace: Path, env: dict[str, str], recipe: str, used: tuple[str, ...]
+) -> None:
+    words = ["train", recipe, "--workspace", workspace, "steps=3", "--rehearse=train", "--json"]
+    done = run_cli(words, env, timeout=900)
+    assert done.returncode == 0, done.stderr[-3000:]
+    report = json.loads(done.stdout)
+    assert len(report["train"]["curve"]) == 3
+    assert report["train"]["transfer"] < 5e-4
+    assert all(report["stood_in_for"][name] > 0 for name in used)
+    runs = {patch["name"]: patch["runs"] for patch in report["patches"]}
+    assert runs["0004-hf-rollout-repeats-once"] > 0
+    assert (runs["0003-dapo-whole-groups"] > 0) == (recipe == DAPO)
