@@ -117,4 +117,4 @@ def test_a_committed_list_names_modules(place: Path) -> None:
         assert all(module.split(".")[0] in PACKAGES for module in modules), modules
 
 
-PACKAGES = {"verl", "vllm", "vllm_ascend", "megatron", "mindspeed", "npu_rl_runtime"}
+PACKAGES = {"verl", "vllm", "vllm_ascend", "megatron", "mindspeed", "npu_rl_runtime", "transformers"}

@@ -68,7 +68,8 @@ def test_it_trains_with_its_own_settings(
     assert done.returncode == 0, done.stderr[-3000:]
     report = json.loads(done.stdout)
     assert len(report["train"]["curve"]) == 3
-    assert report["train"]["transfer"] < 5e-4
+    if recipe == GRPO:  # DAPO's trainer does not compare rollout and actor
+        assert report["train"]["transfer"] < 5e-4
     assert all(report["stood_in_for"][name] > 0 for name in used)
     runs = {patch["name"]: patch["runs"] for patch in report["patches"]}
     assert runs["0004-hf-rollout-repeats-once"] > 0

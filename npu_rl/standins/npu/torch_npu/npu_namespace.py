@@ -42,7 +42,10 @@ def build() -> ModuleType:
     names: dict[str, Any] = {
         "NPU_RL_STANDIN": True,
         "config": SimpleNamespace(allow_internal_format=False),
-        "amp": SimpleNamespace(autocast=functools.partial(torch.autocast, "cpu")),
+        # With the other names of torch.cuda.amp, in whose place transfer_to_npu puts it.
+        "amp": SimpleNamespace(
+            **{**vars(torch.cuda.amp), "autocast": functools.partial(torch.autocast, "cpu")}
+        ),
         **{name: _do_nothing(name) for name in _DO_NOTHING.split()},
         **{name: getattr(torch, name) for name in _TENSOR_TYPES.split()},
         **_device_names(),
