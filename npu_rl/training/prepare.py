@@ -132,6 +132,7 @@ class Prepared:
         return (
             standins.INJECTED,
             *([standins.NPU] if megatron else []),
+            *([standins.APEX] if megatron and (self.layout.code / "mindspeed_llm").is_dir() else []),
             *([standins.VLLM] if self._vllm_on_cpu(rollout_standin) else []),
         )
 
