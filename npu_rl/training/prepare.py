@@ -133,6 +133,7 @@ class Prepared:
         return (
             standins.INJECTED,
             *([standins.NPU] if npu else []),
+            *([standins.APEX] if npu and (self.layout.code / "mindspeed_llm").is_dir() else []),
             *([standins.VLLM] if self._vllm_on_cpu(rollout_standin) else []),
         )
 
