@@ -11,7 +11,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -166,6 +166,15 @@ def phase_seconds(data: Mapping[str, float]) -> dict[str, float]:
 def seconds(data: Mapping[str, float]) -> float | None:
     """Return the duration of a step in seconds."""
     return data.get("timing_s/step", data.get("perf/time_per_step"))
+
+
+def generated_batches(points: Sequence[Point]) -> int:
+    """Return the batches that were generated for these steps.
+
+    One a step, but for DAPO's trainer, which generates again where its filter leaves too few groups, and ends after
+    as many batches as it has steps to train (recipe/dapo/dapo_ray_trainer.py:136@796871d).
+    """
+    return int(sum(point.data.get("train/num_gen_batches", 1.0) for point in points))
 
 
 def throughput(data: Mapping[str, float], dies_per_card: int = 1) -> tuple[float, float] | None:

@@ -27,6 +27,8 @@ from npu_rl.recipes.trainer_settings import (
 from npu_rl.trainer_code.config_location import absolute_search_path
 
 _A, _F = "actor_rollout_ref.actor.megatron", "actor_rollout_ref.ref.megatron"
+_FILTER = "algorithm.filter_groups"
+_UNLIMITED_BATCHES = 100  # for a step, where the filter may go on without end
 
 
 @dataclass(frozen=True)
@@ -137,8 +139,10 @@ def render(
         secrets: Names of variables that hold secrets.
         search_path: `hydra.searchpath` of the trainer's configuration.
     """
+    given = last_settings(list(flatten_mappings(list_settings(recipe))))
     own = _own_settings(recipe, folders, run_name, resume)
-    final = last_settings([*flatten_mappings(list_settings(recipe)), *own])
+    own.append(Setting("trainer.total_epochs", recipe.steps * _batches_of_step(given)))
+    final = last_settings([*given.values(), *own])
     shared = _shared_environment(recipe, folders, manifest_env, rollout_standin)
     of_attempt = _attempt_environment(recipe, folders, run_id, shared)
     paths = (*map(str, folders.on_path), str(folders.code))
@@ -173,8 +177,6 @@ def _own_settings(recipe: Recipe, folders: Folders, run_name: str, resume: bool)
         "trainer.experiment_name": run_name,
         "trainer.default_local_dir": str(folders.run / "checkpoints"),
         "trainer.resume_mode": "auto" if resume else "disable",
-        # An epoch has at least one step, so the number of steps alone decides when it ends.
-        "trainer.total_epochs": recipe.steps,
         # verl asks Ray for "GPU" on cuda and for "NPU" otherwise; it has no value for a CPU.
         "trainer.device": "cuda" if recipe.device == "cuda" else "npu",
         **_path_settings(recipe, folders),
@@ -191,6 +193,19 @@ def _own_settings(recipe: Recipe, folders: Folders, run_name: str, resume: bool)
     if "console" not in recipe.logging.backends:
         settings["trainer.logger"] = ["console", *recipe.logging.backends]
     return [Setting(name, value) for name, value in settings.items()]
+
+
+def _batches_of_step(given: Mapping[str, Setting]) -> int:
+    """Return how many batches a step may take.
+
+    An epoch has at least one batch: with so many epochs for each step, the number of steps alone decides when a run
+    ends. With DAPO's filter a step generates until enough groups are left, a batch each time
+    (recipe/dapo/dapo_ray_trainer.py:236@796871d).
+    """
+    enable, limit = given.get(f"{_FILTER}.enable"), given.get(f"{_FILTER}.max_num_gen_batches")
+    if enable is None or enable.value is not True:
+        return 1
+    return limit.value if limit and isinstance(limit.value, int) and limit.value > 0 else _UNLIMITED_BATCHES
 
 
 def _path_settings(recipe: Recipe, folders: Folders) -> dict[str, Any]:

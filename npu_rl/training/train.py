@@ -11,7 +11,7 @@ from pathlib import Path
 from npu_rl.bounded import read_json
 from npu_rl.errors import NpuRlError
 from npu_rl.masking import masked_data
-from npu_rl.monitor.metrics import Point, rewards
+from npu_rl.monitor.metrics import Point, generated_batches, rewards
 from npu_rl.monitor.screen import Screen
 from npu_rl.monitor.watch import Limits, Watch
 from npu_rl.recipes.dump_recipe import recipe_yaml
@@ -272,7 +272,7 @@ def _result(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: Atte
     points = record.curve()
     values = [value for _, value in rewards(points)][-_GOAL_WINDOW:]
     final = sum(values) / len(values) if values else None
-    if not points or points[-1].step < prepared.recipe.steps:
+    if not points or max(points[-1].step, generated_batches(points)) < prepared.recipe.steps:
         raise RunFailed(
             f"The trainer ended by itself after step {points[-1].step if points else 0} of {prepared.recipe.steps}",
             where=str(attempt.driver_log),

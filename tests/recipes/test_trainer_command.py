@@ -103,6 +103,10 @@ def test_the_runs_own_keys() -> None:
     assert made["trainer.default_local_dir"] == "/ws/runs/r/checkpoints"
     assert made["trainer.resume_mode"] == "disable"
     assert made["trainer.total_epochs"] == "7"
+    filtered = {"algorithm.filter_groups.enable": "true", "algorithm.filter_groups.max_num_gen_batches": "3"}
+    assert pairs(rendered(recipe(overrides=filtered)))["trainer.total_epochs"] == "21"  # a batch each time
+    endless = {**filtered, "algorithm.filter_groups.max_num_gen_batches": "0"}
+    assert pairs(rendered(recipe(overrides=endless)))["trainer.total_epochs"] == "700"
     assert pairs(rendered(recipe(), resume=True))["trainer.resume_mode"] == "auto"
     assert pairs(rendered(recipe(logging={"backends": ["wandb"]})))["trainer.logger"] == "[console,wandb]"
 
