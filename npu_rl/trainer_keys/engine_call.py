@@ -16,7 +16,7 @@ from npu_rl.trainer_code.source_index import SourceIndex
 
 _ROLLOUTS = "verl/workers/rollout/vllm_rollout"
 _KEYWORDS = "engine_kwargs"
-_OVERRIDABLE = "npu_rl_runtime.rollout_engine_args._MAY_BE_SAID"
+_OVERRIDABLE = "npu_rl_runtime.rollout_engine_args._FREE"
 
 ADAPTATION = "rollout-engine-args"
 

@@ -1,0 +1,40 @@
+"""The call that creates vLLM's engine, in a tree that is patched with the adaptation rollout-engine-args."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from npu_rl.trainer_code.source_index import SourceIndex
+from npu_rl.trainer_keys.engine_call import find_engine_call
+from tests.code_trees import lay
+from tests.support import ROOT
+
+CALL = """\
+from npu_rl_runtime import rollout_engine_args
+
+class vLLMRollout:
+    def __init__(self, config):
+        engine_kwargs = {}
+        self.engine = rollout_engine_args.engine(LLM, engine_kwargs)(
+            dtype=config.dtype, enable_prefix_caching=True, seed=0, skip_tokenizer_init=False, **engine_kwargs
+        )
+"""
+BY_THE_TRAINER = {"dtype", "skip_tokenizer_init"}
+BY_THE_RECIPE = {"enable_prefix_caching", "seed"}
+
+
+@pytest.mark.parametrize(
+    ("adapted", "fixed"), [(True, BY_THE_TRAINER), (False, BY_THE_TRAINER | BY_THE_RECIPE)]
+)
+def test_the_adaptation_frees_what_its_runtime_says(tmp_path: Path, adapted: bool, fixed: set[str]) -> None:
+    """The runtime's list was renamed once, and every recipe with one of these arguments refused."""
+    runtime = ROOT / "npu_rl/runtime/rollout_engine_args.py"
+    files = {
+        "verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py": CALL,
+        "npu_rl_runtime/__init__.py": "",
+        "npu_rl_runtime/rollout_engine_args.py": runtime.read_text(encoding="utf-8"),
+    }
+    code = lay(tmp_path, files)
+    assert find_engine_call(SourceIndex(code), None, adapted).fixed.keys() == fixed
