@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from npu_rl.bundled import data_root
 from npu_rl.errors import NpuRlError
 from npu_rl.rehearsal.level_imports import ImportFailure, ImportReport, compare, read_expected
+from npu_rl.standins import INJECTED
 
 NAMES = st.from_regex(r"[a-z_]+(\.[a-z_]+){0,3}", fullmatch=True)
 CAUSES = st.one_of(
@@ -118,3 +119,16 @@ def test_a_committed_list_names_modules(place: Path) -> None:
 
 
 PACKAGES = {"verl", "vllm", "vllm_ascend", "megatron", "mindspeed", "npu_rl_runtime", "transformers"}
+
+
+@pytest.mark.parametrize(
+    "place", sorted((data_root() / "manifests").glob("*.imports.yaml")), ids=lambda p: p.name
+)
+def test_the_lists_quote_the_stand_ins_as_they_speak_now(place: Path) -> None:
+    """A reworded refusal made the flagship's rehearsal of imports fail, since the lists had its old words."""
+    text = (INJECTED / "npu_rl_standins/unsupported.py").read_text(encoding="utf-8")
+    refusal = "has no CPU version among npu-rl's stand-ins: a rehearsal can't show what this call does."
+    assert refusal in text
+    listed = read_expected(place.read_text(encoding="utf-8"), str(place))
+    quoted = [cause for cause in listed if cause.startswith("NoCpuVersion")]
+    assert [cause for cause in quoted if refusal not in cause] == []
