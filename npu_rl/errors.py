@@ -64,6 +64,10 @@ class DriftError(NpuRlError):
     """A merge would bring commits that do not belong to the pull request."""
 
 
+class WeightsError(NpuRlError):
+    """A checkpoint, or one of its files or tensors, can't be used."""
+
+
 class SourceError(NpuRlError):
     """No source delivered what a manifest or lock names."""
 
@@ -80,6 +84,10 @@ class HostError(NpuRlError):
     """The machine lacks something: git, disk, a permission."""
 
     exit_code = 3
+
+
+class DataError(NpuRlError):
+    """A dataset, or a file of one, is not what it should be."""
 
 
 class WorkspaceError(NpuRlError):

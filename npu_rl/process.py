@@ -1,4 +1,4 @@
-"""Processes of a run: starting, finding, signalling and stopping them.
+"""Processes of a run and workers: starting, finding, signalling and stopping them.
 
 A run's processes are those with its id in an environment variable that every child inherits. psutil, which reads it,
 takes 30 ms to import, so it is imported only when processes are looked up.
@@ -263,6 +263,77 @@ def _start_error(argv: list[str], error: OSError) -> HostError:
         why=error.strerror,
         hint="Is that the training interpreter? `--python` names another.",
     )
+
+
+# -- workers -------------------------------------------------------------------------------------------
+
+
+class WorkerProcess:
+    """A process that answers lines on its standard input with lines on its standard output.
+
+    It is in a session of its own, so that Ctrl-C reaches only npu-rl. When npu-rl ends its input ends, too.
+    """
+
+    def __init__(self, argv: list[str], env: Mapping[str, str]) -> None:
+        """Start it. Raises HostError if it can't be started."""
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed by `close`
+        try:
+            self._process = subprocess.Popen(
+                argv,
+                env=dict(env),
+                cwd=os.sep,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._errors.close()
+            raise _start_error(argv, error) from error
+
+    def send(self, line: str) -> None:
+        """Write a line; one that has ended receives nothing, which `receive` then shows."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(line.encode() + b"\n")
+            self._process.stdin.flush()
+
+    def receive(self) -> str | None:
+        """Wait for a line; None if the process has ended."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        return line.decode("utf-8", "replace") if line.endswith(b"\n") else None
+
+    def last_words(self) -> str:
+        """Return how it ended and the last lines of its standard error."""
+        code = self._process.wait()
+        how = f"signal {-code}" if code < 0 else f"exit status {code}"
+        return "\n".join(filter(None, (how, _last_lines(_content(self._errors)))))
+
+    def end(self, seconds: float) -> None:
+        """End its input and wait for it to end; kill it after so many seconds, or at an interruption meanwhile."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        except BaseException:
+            self.kill()
+            raise
+
+    def kill(self) -> None:
+        """End it at once, and wait for that."""
+        self._process.kill()
+        self._process.wait()
+
+    def close(self) -> None:
+        """Close its files, after `kill`."""
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
 
 
 # -- probes --------------------------------------------------------------------------------------------

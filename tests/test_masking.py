@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 from urllib.parse import quote
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from npu_rl.errors import NpuRlError
 from npu_rl.masking import Secrets, masked_argument, masked_data, masked_text, masked_value, without_passwords
 from npu_rl.record.record_masking import recorded_environment
+from tests.support import ROOT
 
 
 @pytest.mark.parametrize(
@@ -89,6 +91,26 @@ def test_an_argument_whose_key_is_a_secret_is_masked(argument: str) -> None:
 )
 def test_sizes_columns_and_tokens_of_a_model_are_shown(argument: str) -> None:
     assert masked_argument(argument) == argument
+
+
+def test_the_reason_behind_the_id_of_a_rule_is_shown() -> None:
+    """Whatever looks like an id in the rooms that judge, since an id is only a string there."""
+    rooms = ("judgement", "plan", "trainer_keys", "trainer_code")
+    texts = "".join(
+        file.read_text(encoding="utf-8")
+        for room in rooms
+        for file in sorted((ROOT / "npu_rl" / room).rglob("*.py"))
+    )
+    ids = set(re.findall(r'"([a-z]+(?:-[a-z]+)+)"', texts))
+    assert {"unknown-key", "reserved-key", "rollout-dp-size", "cluster-address"} <= ids
+    reason = "A patch of ours reads it"
+    for one in ids:
+        assert masked_argument(f"plan.except.{one}={reason}") == f"plan.except.{one}={reason}"
+        assert masked_text(f"  {one}: {reason}\n") == f"  {one}: {reason}\n"
+    data = {"plan": {"except": dict.fromkeys(ids, reason)}, "overruled": dict.fromkeys(ids, reason)}
+    assert masked_data(data) == data
+    assert Secrets.of({}, data).forms == ()
+    assert masked_argument(f"overrides.trainer.wandb-key={reason}") == "overrides.trainer.wandb-key=***"
 
 
 @pytest.mark.parametrize(

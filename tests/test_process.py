@@ -15,7 +15,7 @@ import pytest
 
 from npu_rl import process
 from npu_rl.errors import HostError
-from npu_rl.process import RUN_VARIABLE, processes_of, run_quietly, start, stop
+from npu_rl.process import RUN_VARIABLE, WorkerProcess, processes_of, run_quietly, start, stop
 from tests.support import ROOT
 from tests.training.processes import TRAINER, bystander, environment, launch, lives, new_id, pid_of, wait_for
 
@@ -228,6 +228,17 @@ def test_a_child_that_a_probe_leaves_behind_delays_nothing(tmp_path: Path, run_i
     assert time.monotonic() - begin < 30
     for pid in processes_of(run_id):
         os.kill(pid, signal.SIGKILL)
+
+
+def test_a_worker_ends_with_its_input_or_is_killed() -> None:
+    reads = WorkerProcess(["cat"], os.environ)
+    reads.end(20)
+    assert reads.last_words() == "exit status 0"
+    reads.close()
+    sleeps = WorkerProcess(["sleep", "600"], os.environ)
+    sleeps.end(0.1)
+    assert sleeps.last_words() == "signal 9"
+    sleeps.close()
 
 
 def test_the_fake_trainer_carries_the_variable_the_plan_names() -> None:

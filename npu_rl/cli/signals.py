@@ -7,10 +7,16 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable
 from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 Handler = Callable[[int, "FrameType | None"], None]
+AGAIN_S = 0.01  # until what a finalizer swallowed is raised again
 
 
 def end_at_once() -> None:
@@ -19,6 +25,7 @@ def end_at_once() -> None:
     For times at which nothing has been started: an exception that is raised amid an import, or while Python ends,
     is printed or lost.
     """
+    signal.setitimer(signal.ITIMER_REAL, 0)
     _handle(lambda number, _frame: os._exit(128 + number))
 
 
@@ -33,6 +40,15 @@ def interrupt(came: list[int]) -> None:
         came.append(number)
         raise KeyboardInterrupt
 
+    def again(lost: UnraisableHookArgs) -> None:
+        """An exception cannot leave a finalizer (the import system has some): raise it after that."""
+        if lost.exc_type is KeyboardInterrupt and came:
+            signal.signal(signal.SIGALRM, lambda _number, frame: note(came[0], frame))
+            signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
+        else:
+            sys.__unraisablehook__(lost)
+
+    sys.unraisablehook = again
     _handle(note)
 
 

@@ -53,10 +53,9 @@ def settled(layout: Layout, notify: Notify, wait: float = 600.0) -> Iterator[Non
         WorkspaceError: If the setup takes longer than `wait` seconds, or if it was interrupted.
     """
     with contextlib.ExitStack() as stack:
-        try:
-            handle = layout.inside.handle(layout.hidden / _LOCK, os.O_RDONLY)
-        except OSError:  # none has worked here since this was copied, or it is not ours to read
-            handle = None
+        handle = _existing_lock(layout)
+        if handle is None and layout.is_swapping:  # by a setup that has made its lock since
+            handle = _existing_lock(layout)
         if handle is not None:
             stack.callback(os.close, handle)
             _wait_for(layout, handle, fcntl.LOCK_SH, notify, wait)
@@ -65,6 +64,13 @@ def settled(layout: Layout, notify: Notify, wait: float = 600.0) -> Iterator[Non
 
             raise interrupted_error(layout)
         yield
+
+
+def _existing_lock(layout: Layout) -> int | None:
+    try:
+        return layout.inside.handle(layout.hidden / _LOCK, os.O_RDONLY)
+    except OSError:  # none has worked here since this was copied, or it is not ours to read
+        return None
 
 
 def _acquire(layout: Layout, notify: Notify, wait: float) -> tuple[list[Path], int]:

@@ -124,6 +124,25 @@ def test_an_interruption_that_became_another_error(tmp_path: Path, number: signa
     assert (done.returncode, done.stderr) == (128 + number, "")
 
 
+@pytest.mark.parametrize("number", SIGNALS)
+def test_an_interruption_amid_a_finalizer(tmp_path: Path, number: signal.Signals) -> None:
+    """What a finalizer raises goes no further, and Python would print it; the command still ends, and at once."""
+    code = (
+        "import os, time\nimport npu_rl.cli as cli\n"
+        "class Last:\n"
+        f"    def __del__(self): os.kill(os.getpid(), {number})\n"
+        "def run():\n"
+        "    Last()\n"
+        "    time.sleep(60)\n"
+        "cli._run = run\ncli.main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=clean_env(tmp_path), capture_output=True, text=True, check=False, timeout=30,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (128 + number, "")
+
+
 # -- standard streams ----------------------------------------------------------------------------------
 
 

@@ -133,3 +133,29 @@ def test_a_command_that_looks_writes_nothing_to_wait(layout: Layout) -> None:
     (layout.hidden / "busy.lock").unlink()
     with settled(layout, told.append, wait=0.1):
         assert not (layout.hidden / "busy.lock").exists()
+
+
+def test_a_first_setup_that_begins_meanwhile_is_waited_for(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no command has worked yet, its lock appears after this one has looked for it, and then its journal."""
+    (layout.hidden / "busy.lock").unlink()
+    lock = FileLock(str(layout.hidden / "busy.lock"))
+    look_for_journal = Layout.is_swapping.fget
+    assert look_for_journal is not None
+    told: list[str] = []
+
+    def end(message: str) -> None:
+        told.append(message)
+        layout.journal.unlink()
+        lock.release()
+
+    def begin(self: Layout) -> bool:
+        if not told and not lock.is_locked:
+            lock.acquire()
+            layout.journal.write_text("{}", encoding="utf-8")
+        return bool(look_for_journal(self))
+
+    monkeypatch.setattr(Layout, "is_swapping", property(begin))
+    with settled(layout, end):
+        assert len(told) == 1 and "waiting for it to finish" in told[0]
