@@ -1,0 +1,5 @@
+"""Start a worker: `python -m npu_rl_tensors`."""
+
+from .worker import main
+
+main()

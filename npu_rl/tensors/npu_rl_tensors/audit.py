@@ -1,0 +1,233 @@
+"""Compare two checkpoints value by value, whatever the format, names, fusions and dtype of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .checkpoint_views import CheckpointViews, checkpoint_format, open_checkpoint
+from .formats.boxes import Box, split
+from .formats.tensor_views import OpenFiles, TensorView
+from .hf_checkpoint import CONFIG, read_object
+from .tensor_error import TensorError
+
+PIECE = 4 * 1024 * 1024
+"""Values that are compared at once. A worker holds two such pieces and what their comparison takes."""
+
+_GROUP = 256 * 1024 * 1024  # bytes of A that are one task
+_EMBEDDINGS, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+
+
+def plan_audit(arguments: dict[str, Any], _progress: Callable[[int], None]) -> dict[str, Any]:
+    """Return what is on each side, and groups of names that are on both.
+
+    Args:
+        arguments: `a` and `b`, folders; `config`, the folder of a config.json, or None; `experts_over_tensor`.
+    """
+    pair = opened(_key(arguments))
+    a, b = pair.a, pair.b
+    both = [name for name in a.tensors if name in b.tensors]
+    groups: list[list[str]] = []
+    held = 0
+    for name in both:
+        size = a.tensors[name].bytes
+        if not groups or held + size > _GROUP:
+            groups.append([])
+            held = 0
+        groups[-1].append(name)
+        held += size
+    return {
+        "a": a.describe(),
+        "b": b.describe(),
+        "bytes": sum(a.tensors[name].bytes for name in both),
+        "groups": groups,
+        "only_in_a": [name for name in a.tensors if name not in b.tensors and name not in a.mtp],
+        "only_in_b": [name for name in b.tensors if name not in a.tensors and name not in b.mtp],
+        "mtp_only_in_a": [name for name in a.tensors if name not in b.tensors and name in a.mtp],
+        "mtp_only_in_b": [name for name in b.tensors if name not in a.tensors and name in b.mtp],
+        "unknown_in_a": list(a.unknown),
+        "unknown_in_b": list(b.unknown),
+    }
+
+
+def audit_group(arguments: dict[str, Any], progress: Callable[[int], None]) -> dict[str, Any]:
+    """Compare the tensors of a group, all copies of both sides with A's first.
+
+    Args:
+        arguments: As of `plan_audit`, and `names`.
+        progress: Called with bytes of A.
+    """
+    pair = opened(_key(arguments))
+    counts: dict[str, dict[str, int]] = {}
+    differences = []
+    for name in arguments["names"]:
+        a, b = pair.a.tensors[name], pair.b.tensors[name]
+        found = compare(a, b, progress)
+        state = found.state
+        if state == "equal" and (name in pair.a.cast) != (name in pair.b.cast):
+            state = "cast"
+        _count(counts, state, a.numel)
+        if found.different:
+            differences.append(found.to_json(name, a, b))
+        for side, first in ((pair.a, a), (pair.b, b)):
+            for copy in side.copies.get(name, ()):
+                again = compare(first, copy, lambda _count: None)
+                _count(counts, "copies" if again.state == "equal" else "different_copies", copy.numel)
+                if again.different:
+                    differences.append(again.to_json(name, first, copy))
+    first, last = arguments["names"][0], arguments["names"][-1]
+    group = first if first == last else f"{first} to {last}"
+    return {"group": group, "counts": counts, "differences": differences}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What came of a comparison.
+
+    Attributes:
+        state: `equal` (bit for bit, or in value if the dtypes differ), `rounded` (what the narrower dtype can hold of
+            the wider's values), `different` or `shape`.
+        different: Number of values that differ.
+        index: Of the first of them.
+        values: Of both sides there.
+    """
+
+    state: str
+    different: int = 0
+    index: tuple[int, ...] = ()
+    values: tuple[float, float] = (0.0, 0.0)
+
+    def to_json(self, name: str, a: TensorView, b: TensorView) -> dict[str, Any]:
+        """Return it for a report."""
+        sides = {
+            side: {
+                "where": view.where,
+                "shape": list(view.shape),
+                "dtype": str(view.dtype).removeprefix("torch."),
+            }
+            for side, view in (("a", a), ("b", b))
+        }
+        if self.state != "shape":
+            sides["a"]["value"], sides["b"]["value"] = (repr(value) for value in self.values)
+        return {"tensor": name, "index": list(self.index), "different": self.different, **sides}
+
+
+def compare(a: TensorView, b: TensorView, progress: Callable[[int], None]) -> Comparison:
+    """Compare two tensors piece by piece."""
+    if a.shape != b.shape:
+        return Comparison("shape", max(a.numel, b.numel, 1))
+    for view in (a, b):
+        if view.dtype.itemsize not in _INTEGERS or view.dtype.is_complex:
+            raise TensorError(
+                "Unsupported dtype", where=f"{view.where}: {view.name}", why=f"It is {view.dtype}."
+            )
+    state, different, values = "equal", 0, (0.0, 0.0)
+    first: tuple[int, ...] = ()
+    for box in split(a.shape, PIECE):
+        one, other = a.read(box), b.read(box)
+        unequal = _unequal(one, other)
+        if unequal is not None and _are_floats(one, other) and one.dtype != other.dtype:
+            unequal = _unequal_rounded(one, other)
+            if unequal is None and state == "equal":
+                state = "rounded"
+        if unequal is not None:
+            if not different:
+                first, values = _first(unequal, box, one, other)
+            state, different = "different", different + int(unequal.sum())
+        progress(one.numel() * one.element_size())
+    return Comparison(state, different, first, values)
+
+
+def _unequal(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor | None:
+    """Return where two tensors differ, bit for bit; in the wider dtype if they have two floats. None: nowhere.
+
+    Whole numbers and floats differ everywhere: 2**24 + 1 is no float32, and becomes 2**24.
+    """
+    if a.dtype != b.dtype:
+        if not _are_floats(a, b):
+            return torch.ones(a.shape, dtype=torch.bool) if a.numel() else None
+        wider = torch.promote_types(a.dtype, b.dtype)
+        a, b = a.to(wider), b.to(wider)
+    integer = _INTEGERS[a.element_size()]
+    one, other = a.contiguous().view(integer), b.contiguous().view(integer)
+    return None if torch.equal(one, other) else one != other
+
+
+def _are_floats(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.dtype in _FLOATS and b.dtype in _FLOATS
+
+
+def _unequal_rounded(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor | None:
+    """Return where two tensors differ after rounding to the narrower dtype, or where rounding gave an infinity.
+
+    Of bfloat16 and float16, neither of which is narrower, B's counts: it was made of A's.
+    """
+    wide, narrow = (a, b) if a.element_size() >= b.element_size() else (b, a)
+    rounded = wide.to(narrow.dtype)
+    overflowed = rounded.isinf() & wide.isfinite()
+    unequal = _unequal(rounded, narrow)
+    if bool(overflowed.any()):
+        return overflowed if unequal is None else unequal | overflowed
+    return unequal
+
+
+def _first(
+    unequal: torch.Tensor, box: Box, a: torch.Tensor, b: torch.Tensor
+) -> tuple[tuple[int, ...], tuple[float, float]]:
+    place = int(unequal.reshape(-1).to(torch.uint8).argmax())
+    values = float(a.reshape(-1)[place]), float(b.reshape(-1)[place])
+    index = []
+    for start, stop in reversed(box):
+        place, inner = divmod(place, stop - start)
+        index.append(start + inner)
+    return tuple(reversed(index)), values
+
+
+def _count(counts: dict[str, dict[str, int]], state: str, values: int) -> None:
+    of = counts.setdefault(state, {"tensors": 0, "values": 0})
+    of["tensors"] += 1
+    of["values"] += values
+
+
+@dataclass(frozen=True)
+class _Pair:
+    a: CheckpointViews
+    b: CheckpointViews
+
+
+def _key(arguments: Mapping[str, Any]) -> tuple[str, str, str | None, bool]:
+    return arguments["a"], arguments["b"], arguments["config"], arguments["experts_over_tensor"]
+
+
+@lru_cache(maxsize=1)
+def opened(key: tuple[str, str, str | None, bool]) -> _Pair:
+    """Return both sides; a worker keeps the last."""
+    a, b, config, experts_over_tensor = key
+    folders = [Path(a), Path(b)]
+    model = Path(config) if config else _model_folder(folders)
+    content = None if model is None else read_object(model / CONFIG)
+    where = "" if model is None else str(model / CONFIG)
+    files = OpenFiles()
+    found = [open_checkpoint(one, content, where, experts_over_tensor, files) for one in folders]
+    if content is not None and content.get("tie_word_embeddings"):
+        found = _with_tied_head(*found)
+    return _Pair(*found)
+
+
+def _model_folder(folders: list[Path]) -> Path | None:
+    return next((one for one in folders if checkpoint_format(one) == "hf"), None)
+
+
+def _with_tied_head(a: CheckpointViews, b: CheckpointViews) -> list[CheckpointViews]:
+    """Where only one side stores the head of a model whose head is its embeddings, the other has it nonetheless."""
+    for side, other in ((a, b), (b, a)):
+        if _HEAD in other.tensors and _HEAD not in side.tensors and _EMBEDDINGS in side.tensors:
+            side.tensors[_HEAD] = side.tensors[_EMBEDDINGS]
+    return [a, b]

@@ -1,0 +1,149 @@
+"""The tasks of a worker that converts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..checkpoint_views import CheckpointViews, checkpoint_format, open_checkpoint
+from ..formats.tensor_views import OpenFiles
+from ..hf_checkpoint import CONFIG, read_object
+from ..layouts.model_sizes import ModelSizes, model_sizes
+from ..layouts.placements import Layout
+from ..part_file import part_of
+from ..tensor_error import TensorError
+from . import writers
+from .units import OutputLayout, Unit, check_names, extra_states, units
+
+
+@dataclass(frozen=True)
+class _Conversion:
+    source: CheckpointViews
+    model: ModelSizes
+    output: OutputLayout
+    layout: Layout
+    units: list[Unit]
+    dtypes: dict[str, torch.dtype]
+
+
+def plan_conversion(arguments: dict[str, Any], _progress: Callable[[int], None]) -> dict[str, Any]:
+    """Return the files that are to be written, and what is not.
+
+    Args:
+        arguments: `input`; `config`, the folder of the model's config.json, or None; `layout`, of `OutputLayout`;
+            `experts_over_tensor`, of a legacy input.
+    """
+    found = opened(_key(arguments))
+    described = json.dumps([found.source.digest, found.output.to_json(), vars(found.model)]).encode()
+    return {
+        "digest": hashlib.sha256(described).hexdigest(),
+        "input": found.source.describe(),
+        "files": {unit.file: unit.bytes for unit in found.units},
+        "last": writers.LAST[found.output.format],
+        "largest": max(unit.largest for unit in found.units),
+        "tensors": len(found.layout.by_name),
+        "stored": len(found.layout.stored),
+        "mtp_left_out": sorted(found.source.mtp),
+        "rounded": sorted(
+            name
+            for name, dtype in found.dtypes.items()
+            if torch.promote_types(found.source.tensors[name].dtype, dtype) != dtype
+        ),
+    }
+
+
+def convert_file(arguments: dict[str, Any], progress: Callable[[int], None]) -> dict[str, Any]:
+    """Write one file, under its name once it is whole and on the disk.
+
+    Args:
+        arguments: As of `plan_conversion`; `output`, a folder; `file`.
+        progress: Called with bytes of the output.
+    """
+    found = opened(_key(arguments))
+    unit = next(unit for unit in found.units if unit.file == arguments["file"])
+    target = Path(arguments["output"], unit.file)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = part_of(target)
+    views, dtypes = found.source.tensors, found.dtypes
+    if found.output.format == "torch_dist":
+        writers.write_dist_file(part, unit, views, dtypes, progress)
+        part.with_name(part.name + writers.PLACES).replace(target.with_name(target.name + writers.PLACES))
+    elif found.output.format == "legacy":
+        writers.write_rank_file(part, unit, found.layout, views, dtypes, progress)
+    else:
+        writers.write_hf_file(part, unit, views, dtypes, progress)
+    size = part.stat().st_size
+    part.replace(target)
+    return {"shard": unit.file, "size": size}
+
+
+def finish_conversion(arguments: dict[str, Any], _progress: Callable[[int], None]) -> dict[str, Any]:
+    """Write what makes the files a checkpoint. Arguments: as of `plan_conversion`; `output`, a folder."""
+    found, folder = opened(_key(arguments)), Path(arguments["output"])
+    if found.output.format == "torch_dist":
+        files = [unit.file for unit in found.units]
+        if not (folder / writers.LAST["torch_dist"][-1]).is_file():  # else a kill came after it
+            writers.write_dist_metadata(
+                folder, files, found.layout, found.dtypes, list(extra_states(found.model))
+            )
+        writers.remove_places(folder, files)
+    elif found.output.format == "legacy":
+        writers.write_tracker(folder)
+    else:
+        writers.write_index(folder, found.units, sum(unit.bytes for unit in found.units))
+    return {}
+
+
+def _key(arguments: Mapping[str, Any]) -> tuple[str, str | None, str, bool]:
+    layout = json.dumps(arguments["layout"], sort_keys=True)
+    return arguments["input"], arguments["config"], layout, arguments["experts_over_tensor"]
+
+
+@lru_cache(maxsize=1)
+def opened(key: tuple[str, str | None, str, bool]) -> _Conversion:
+    """Return a conversion; a worker keeps the last."""
+    folder, config, layout, experts_over_tensor = key
+    source = Path(folder)
+    model_folder = Path(config) if config else source if checkpoint_format(source) == "hf" else None
+    content = None if model_folder is None else read_object(model_folder / CONFIG)
+    where = "" if model_folder is None else str(model_folder / CONFIG)
+    views = open_checkpoint(source, content, where, experts_over_tensor, OpenFiles())
+    assert content is not None  # open_checkpoint has raised
+    model = model_sizes(content, where)
+    output = OutputLayout.parse(json.loads(layout))
+    placed = output.placements(model)
+    check_names(views.tensors, views.mtp, views.unknown, model, placed, folder)
+    _check_shapes(views, placed)
+    dtypes = _dtypes(views, placed, output)
+    sizes = {name: dtype.itemsize for name, dtype in dtypes.items()}
+    return _Conversion(views, model, output, placed, units(output, placed, sizes), dtypes)
+
+
+def _check_shapes(views: CheckpointViews, layout: Layout) -> None:
+    for name in layout.by_name:
+        view, expected = views.tensors[name], layout.shape(name)
+        if view.shape != expected:
+            raise TensorError(
+                "A tensor has another shape than the model",
+                where=f"{view.where}: {name}",
+                why=f"It is {list(view.shape)}; by the model's config.json it is {list(expected)}.",
+            )
+        if view.dtype not in (torch.bfloat16, torch.float16, torch.float32):
+            raise TensorError("Unsupported dtype", where=f"{view.where}: {name}", why=f"It is {view.dtype}.")
+
+
+def _dtypes(views: CheckpointViews, layout: Layout, output: OutputLayout) -> dict[str, torch.dtype]:
+    """Return the dtypes that are written: bfloat16, the router's bias float32; in Hugging Face's format as they are."""
+    if output.format == "hf":
+        return {name: views.tensors[name].dtype for name in layout.by_name}
+    return {
+        name: torch.float32 if layout.stored[places[0].stored].precise else torch.bfloat16
+        for name, places in layout.by_name.items()
+    }

@@ -1,0 +1,207 @@
+"""What a conversion writes: its files, and which values are in each. Needs no torch.
+
+The units of one input and layout are the same in every process, so that a worker needs only the number of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ..formats.boxes import Box, extent, split
+from ..layouts.model_sizes import ModelSizes
+from ..layouts.name_tables import entries
+from ..layouts.placements import RANK_FILE, Layout, LegacyRanks, Placement, dist_layout, legacy_layout
+from ..tensor_error import TensorError
+
+OutputFormat = Literal["torch_dist", "legacy", "hf"]
+
+CHUNK = 128 * 1024 * 1024  # values that are read and written at once; larger tensors are several chunks
+UNIT = 4 * 1024**3  # bytes of a file of `torch_dist` or Hugging Face's format
+
+
+@dataclass(frozen=True)
+class OutputLayout:
+    """What is written. `ranks`: of a legacy checkpoint."""
+
+    format: OutputFormat
+    ranks: LegacyRanks = field(default_factory=LegacyRanks)
+
+    @classmethod
+    def parse(cls, value: Mapping[str, Any]) -> OutputLayout:
+        """Return what `to_json` gave."""
+        ranks = value["ranks"]
+        return cls(value["format"], LegacyRanks(**{**ranks, "layers": tuple(ranks["layers"])}))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it for a worker."""
+        return {"format": self.format, "ranks": {**vars(self.ranks), "layers": list(self.ranks.layers)}}
+
+    def placements(self, model: ModelSizes) -> Layout:
+        """Return where each value goes. Raises TensorError if the model can't be divided so."""
+        return legacy_layout(model, self.ranks) if self.format == "legacy" else dist_layout(model)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A box of a Hugging Face tensor, which is written as one piece of `placement`."""
+
+    placement: Placement
+    box: Box
+
+    @property
+    def values(self) -> int:
+        """The number of values."""
+        return math.prod(extent(self.box))
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One file.
+
+    Attributes:
+        file: Its path in the output.
+        chunks: Of `torch_dist`, in their order in the file.
+        stored: Of a legacy rank's file, the keys in the layout.
+        names: Of Hugging Face's format.
+        bytes: Of the values in it.
+        largest: Bytes of the largest piece that is in memory at once.
+    """
+
+    file: str
+    bytes: int
+    largest: int
+    chunks: tuple[Chunk, ...] = ()
+    stored: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+
+
+def units(output: OutputLayout, layout: Layout, item_sizes: Mapping[str, int]) -> list[Unit]:
+    """Return all files of a conversion.
+
+    Args:
+        output: What is written.
+        layout: Its placements.
+        item_sizes: Bytes of a value of each Hugging Face tensor, as it is written.
+    """
+    if output.format == "torch_dist":
+        return list(_dist_units(layout, item_sizes))
+    if output.format == "legacy":
+        return list(_legacy_units(layout, item_sizes))
+    return list(_hf_units(layout, item_sizes))
+
+
+def _dist_units(layout: Layout, item_sizes: Mapping[str, int]) -> Iterator[Unit]:
+    held: list[Chunk] = []
+    size, number = 0, 0
+    for name, places in layout.by_name.items():
+        for place in places:
+            for part in split(extent(place.box), CHUNK):
+                box = tuple((a + low, a + high) for (a, _), (low, high) in zip(place.box, part, strict=True))
+                chunk = Chunk(place, box)
+                bytes_ = chunk.values * item_sizes[name]
+                if held and size + bytes_ > UNIT:
+                    yield _dist_unit(number, held, item_sizes)
+                    held, size, number = [], 0, number + 1
+                held.append(chunk)
+                size += bytes_
+    yield _dist_unit(number, held, item_sizes)
+
+
+def _dist_unit(number: int, chunks: list[Chunk], item_sizes: Mapping[str, int]) -> Unit:
+    sizes = [chunk.values * item_sizes[chunk.placement.name] for chunk in chunks]
+    return Unit(f"__{number}_0.distcp", sum(sizes), max(sizes), chunks=tuple(chunks))
+
+
+def _legacy_units(layout: Layout, item_sizes: Mapping[str, int]) -> Iterator[Unit]:
+    by_rank: dict[str, list[str]] = {}
+    sizes = dict.fromkeys(layout.stored, 0)
+    for name, places in layout.by_name.items():
+        for place in places:
+            sizes[place.stored] += math.prod(extent(place.box)) * item_sizes[name]
+    for key in layout.stored:
+        by_rank.setdefault(key.partition("/")[0], []).append(key)
+    for rank, keys in by_rank.items():
+        whole = sum(sizes[key] for key in keys)
+        yield Unit(f"iter_0000001/{rank}/{RANK_FILE}", whole, whole, stored=tuple(keys))
+
+
+def _hf_units(layout: Layout, item_sizes: Mapping[str, int]) -> Iterator[Unit]:
+    groups: list[list[str]] = []
+    size = 0
+    sizes = {name: math.prod(layout.shape(name)) * item_sizes[name] for name in layout.by_name}
+    for name, bytes_ in sizes.items():
+        if not groups or size + bytes_ > UNIT:
+            groups.append([])
+            size = 0
+        groups[-1].append(name)
+        size += bytes_
+    for number, names in enumerate(groups, start=1):
+        file = f"model-{number:05d}-of-{len(groups):05d}.safetensors"
+        largest = max(min(sizes[name], CHUNK * item_sizes[name]) for name in names)
+        yield Unit(file, sum(sizes[name] for name in names), largest, names=tuple(names))
+
+
+def extra_states(model: ModelSizes) -> Iterator[tuple[str, tuple[int, ...], tuple[int, ...]]]:
+    """Yield key, place and extent of the empty `_extra_state` objects that modules of `torch_dist` ask for.
+
+    Transformer Engine's layers and Megatron-core's own ask for them by module; which of them do differs by
+    specification: with Transformer Engine's RMSNorm the norms do, too (BasicOperation.get_extra_state in
+    transformer_engine/pytorch/ops/op.py). Those that nobody asks for do no harm: verl loads with ASSUME_OK_UNEXPECTED
+    (verl/utils/model.py:544@55e3c5b).
+    """
+    for entry in entries(model, "core-0.12"):
+        if not entry.key.endswith(".weight"):
+            continue
+        module = entry.key.removesuffix(".weight")
+        if entry.layer is None:
+            if module.endswith("layernorm"):
+                yield f"{module}._extra_state", (0,), (1,)
+            continue
+        modules = [module] if ".linear_" in module or module.endswith("layernorm") else []
+        if module == "self_attention.linear_proj":
+            modules.append("self_attention.core_attention")
+        for one in modules:
+            place: tuple[int, ...] = ()
+            of: tuple[int, ...] = ()
+            key = f"decoder.layers.{entry.layer}.{one}._extra_state"
+            if model.uniform:
+                key, place, of = f"decoder.layers.{one}._extra_state", (entry.layer,), (model.layers,)
+            if entry.expert is not None:
+                place, of = (*place, entry.expert), (*of, model.experts)
+            yield key, place or (0,), of or (1,)
+
+
+def check_names(
+    tensors: Mapping[str, Any],
+    mtp: frozenset[str],
+    unknown: tuple[str, ...],
+    model: ModelSizes,
+    layout: Layout,
+    where: str,
+) -> None:
+    """Raise TensorError unless the input has the model's tensors and no other."""
+    lost = [name for name in layout.by_name if name not in tensors]
+    if lost:
+        raise TensorError(
+            "The checkpoint is not complete",
+            where=where,
+            why=f"It lacks {len(lost)} tensors of the model, such as {lost[0]}.",
+        )
+    more = [
+        name
+        for name in tensors
+        if name not in layout.by_name
+        and name not in mtp
+        and not name.endswith(".rotary_emb.inv_freq")
+        and not (model.tied and name == "lm_head.weight")
+    ]
+    more += unknown
+    if more:
+        raise TensorError(
+            "The checkpoint has tensors that its model has no place for",
+            where=where,
+            why=f"{len(more)} of them, such as {more[0]}.",
+        )

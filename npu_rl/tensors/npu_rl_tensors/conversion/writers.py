@@ -1,0 +1,204 @@
+"""Write one file of a conversion."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, BinaryIO
+
+import torch
+
+from ..formats.boxes import Box, extent, slices, split, whole
+from ..formats.tensor_views import TensorView
+from ..hf_checkpoint import CONFIG, INDEX
+from ..layouts.mapped_checkpoint import stored_box
+from ..layouts.placements import Layout
+from ..safetensors_file import header_bytes
+from .units import CHUNK, Unit
+
+Progress = Callable[[int], None]
+Dtypes = Mapping[str, torch.dtype]
+
+_WORDS = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
+LAST = {
+    "torch_dist": [".metadata", "common.pt", "metadata.json"],
+    "legacy": ["latest_checkpointed_iteration.txt"],
+    "hf": [CONFIG, INDEX],
+}
+"""Files that make the others a checkpoint, by format: written last."""
+PLACES = ".places.json"  # beside a file of torch_dist until .metadata has what is in it
+
+
+def write_dist_file(
+    path: Path, unit: Unit, views: Mapping[str, TensorView], dtypes: Dtypes, progress: Progress
+) -> None:
+    """Write chunks one after the other, each as torch.save has it, and their places beside the file."""
+    places = []
+    with path.open("wb") as out:
+        for chunk in unit.chunks:
+            place = chunk.placement
+            data = _read(views[place.name], chunk.box, dtypes[place.name])
+            at = stored_box(place, chunk.box)
+            start = out.tell()
+            torch.save(data.reshape(extent(at)), out)
+            places.append([place.stored, list(at), start, out.tell() - start])
+            progress(data.numel() * data.element_size())
+        _synced(out)
+    _write_json(path.with_name(path.name + PLACES), places)
+
+
+def write_rank_file(
+    path: Path,
+    unit: Unit,
+    layout: Layout,
+    views: Mapping[str, TensorView],
+    dtypes: Dtypes,
+    progress: Progress,
+) -> None:
+    """Write a rank's file as Megatron's legacy loader reads it: the model's tensors under "model"."""
+    fill = layout.by_stored()
+    model: dict[str, torch.Tensor] = {}
+    for key in unit.stored:
+        spec, places = layout.stored[key], fill[key]
+        target = torch.empty(spec.view, dtype=dtypes[places[0].name])
+        for place in places:
+            data = _read(views[place.name], place.box, target.dtype)
+            data = data.transpose(-1, -2) if place.transposed else data
+            target[slices(place.at)] = data.reshape(extent(place.at))
+            progress(data.numel() * data.element_size())
+        model[key.partition("/")[2]] = target.view(spec.shape)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as out:
+        torch.save({"model": model, "checkpoint_version": 3.0, "iteration": 1}, out, pickle_protocol=4)
+        _synced(out)
+
+
+def write_hf_file(
+    path: Path,
+    unit: Unit,
+    views: Mapping[str, TensorView],
+    dtypes: Dtypes,
+    progress: Progress,
+    metadata: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Write a shard piece by piece. `metadata`: further entries of the header's."""
+    tensors = [(name, _WORDS[dtypes[name]], views[name].shape) for name in unit.names]
+    with path.open("wb") as out:
+        out.write(header_bytes(tensors, {"format": "pt", **metadata}))
+        for name in unit.names:
+            for box in split(views[name].shape, CHUNK):
+                data = _read(views[name], box, dtypes[name])
+                out.write(memoryview(data.reshape(-1).view(torch.uint8).numpy()))
+                progress(data.numel() * data.element_size())
+        _synced(out)
+
+
+def write_dist_metadata(
+    folder: Path, files: list[str], layout: Layout, dtypes: Dtypes, states: list[tuple[str, Any, Any]]
+) -> None:
+    """Write what makes the files a checkpoint of Megatron-core's `torch_dist`, metadata.json last.
+
+    The steps of `dist_checkpointing.save`@core_v0.12.1: `.metadata` of torch, `common.pt` of what is no tensor
+    (nothing), and the format's name.
+    """
+    from torch.distributed.checkpoint.filesystem import _StorageInfo
+    from torch.distributed.checkpoint.metadata import (
+        BytesStorageMetadata,
+        ChunkStorageMetadata,
+        Metadata,
+        MetadataIndex,
+        TensorProperties,
+        TensorStorageMetadata,
+    )
+
+    by_stored = {place.stored: dtypes[name] for name, places in layout.by_name.items() for place in places}
+    described: dict[str, Any] = {
+        key: TensorStorageMetadata(TensorProperties(dtype=by_stored[key]), torch.Size(spec.shape), [])
+        for key, spec in layout.stored.items()
+    }
+    storage: dict[Any, Any] = {}
+    for file in files:
+        for key, at, start, length in json.loads((folder / (file + PLACES)).read_bytes()):
+            offsets, sizes = torch.Size(a for a, _ in at), torch.Size(b - a for a, b in at)
+            described[key].chunks.append(ChunkStorageMetadata(offsets, sizes))
+            storage[MetadataIndex(key, offsets)] = _StorageInfo(file, start, length)
+    states_file = f"__{len(files)}_0.distcp"
+    for key, start, length in _write_states(folder / states_file, states):
+        described[key] = BytesStorageMetadata()
+        storage[MetadataIndex(key)] = _StorageInfo(states_file, start, length)
+    metadata = Metadata(described, None, storage)
+    metadata.mcore_data = {key: {} for key in layout.stored}
+    _write_bytes(folder / ".metadata", pickle.dumps(metadata))
+    common = io.BytesIO()
+    torch.save({}, common)
+    _write_bytes(folder / "common.pt", common.getvalue())
+    backends = {"sharded_backend": "torch_dist", "sharded_backend_version": 1}
+    _write_json(
+        folder / "metadata.json", {**backends, "common_backend": "torch", "common_backend_version": 1}
+    )
+
+
+def remove_places(folder: Path, files: list[str]) -> None:
+    """Remove what is in .metadata by now."""
+    for file in files:
+        (folder / (file + PLACES)).unlink(missing_ok=True)
+
+
+def _write_states(path: Path, states: list[tuple[str, Any, Any]]) -> list[tuple[str, int, int]]:
+    """Write empty objects; ShardedObject.unique_key@core_v0.12.1 names them by place and extent.
+
+    The content is a list of one: `_mcore_to_torch_sharded_object` in dist_checkpointing/strategies/torch.py saves what
+    all ShardedObjects of a key hold, and `load` fails with "object of type 'NoneType' has no len()" for a bare None.
+    """
+    empty = io.BytesIO()
+    torch.save([None], empty)
+    content = empty.getvalue()
+    found = []
+    with path.open("wb") as out:
+        for key, place, of in states:
+            name = f"{key}/shard_{'.'.join(map(str, place))}_{'.'.join(map(str, of))}"
+            found.append((name, out.tell(), len(content)))
+            out.write(content)
+        _synced(out)
+    return found
+
+
+def write_tracker(folder: Path) -> None:
+    """Write what makes ranks' files a legacy checkpoint."""
+    _write_bytes(folder / "latest_checkpointed_iteration.txt", b"1")
+
+
+def write_index(folder: Path, units: list[Unit], total: int) -> None:
+    """Write the index of Hugging Face's format."""
+    weight_map = {name: unit.file for unit in units for name in unit.names}
+    _write_json(
+        folder / INDEX, {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
+    )
+
+
+def _read(view: TensorView, box: Box, dtype: torch.dtype) -> torch.Tensor:
+    """Return a box in memory of its own size; torch.save would write what lies beside it."""
+    data = view.read(box if box else whole(view.shape)).to(dtype).contiguous()
+    return data if data.untyped_storage().nbytes() == data.numel() * data.element_size() else data.clone()
+
+
+def _write_json(path: Path, content: Any) -> None:
+    _write_bytes(path, (json.dumps(content, indent=2) + "\n").encode())
+
+
+def _write_bytes(path: Path, content: bytes) -> None:
+    part = path.with_name(path.name + ".part")
+    with part.open("wb") as out:
+        out.write(content)
+        _synced(out)
+    part.replace(path)
+
+
+def _synced(out: BinaryIO | Any) -> None:
+    out.flush()
+    os.fsync(out.fileno())

@@ -1,0 +1,115 @@
+"""The tasks of a worker that exports a run's checkpoint: its tensors, as they are, in shards of safetensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .checkpoint_views import CheckpointViews, checkpoint_format, open_checkpoint
+from .conversion.units import UNIT, Unit, check_names
+from .conversion.writers import write_hf_file, write_index
+from .formats.tensor_views import OpenFiles
+from .hf_checkpoint import CONFIG, read_object
+from .layouts.model_sizes import model_sizes
+from .layouts.placements import dist_layout
+from .tensor_error import TensorError
+
+_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+
+
+@dataclass(frozen=True)
+class _Export:
+    source: CheckpointViews
+    units: list[Unit]
+    dtypes: dict[str, torch.dtype]
+
+
+def plan_export(arguments: dict[str, Any], _progress: Callable[[int], None]) -> dict[str, Any]:
+    """Return the shards that are to be written.
+
+    Args:
+        arguments: `input`; `config`, the folder of the model's config.json; `experts_over_tensor`, of a legacy input.
+    """
+    found = opened(_key(arguments))
+    by_dtype: dict[str, int] = {}
+    for name, dtype in found.dtypes.items():
+        word = str(dtype).removeprefix("torch.")
+        by_dtype[word] = by_dtype.get(word, 0) + found.source.tensors[name].numel
+    return {
+        "input": found.source.describe(),
+        "files": {unit.file: unit.bytes for unit in found.units},
+        "tensors": len(found.dtypes),
+        "values": dict(sorted(by_dtype.items())),
+    }
+
+
+def export_shard(arguments: dict[str, Any], progress: Callable[[int], None]) -> dict[str, Any]:
+    """Write one shard.
+
+    Args:
+        arguments: As of `plan_export`; `output`, a folder; `shard`; `metadata`, of the safetensors header.
+        progress: Called with bytes of the output.
+    """
+    found = opened(_key(arguments))
+    unit = next(unit for unit in found.units if unit.file == arguments["shard"])
+    path = Path(arguments["output"], unit.file)
+    write_hf_file(path, unit, found.source.tensors, found.dtypes, progress, arguments["metadata"])
+    return {"shard": unit.file, "size": path.stat().st_size}
+
+
+def finish_export(arguments: dict[str, Any], _progress: Callable[[int], None]) -> dict[str, Any]:
+    """Write the index. Arguments: as of `plan_export`; `output`, a folder."""
+    found = opened(_key(arguments))
+    write_index(Path(arguments["output"]), found.units, sum(unit.bytes for unit in found.units))
+    return {}
+
+
+def _key(arguments: Mapping[str, Any]) -> tuple[str, str, bool]:
+    return arguments["input"], arguments["config"], arguments["experts_over_tensor"]
+
+
+@lru_cache(maxsize=1)
+def opened(key: tuple[str, str, bool]) -> _Export:
+    """Return an export; a worker keeps the last."""
+    folder, config, experts_over_tensor = key
+    path = Path(config) / CONFIG
+    content = read_object(path)
+    source = open_checkpoint(Path(folder), content, str(path), experts_over_tensor, OpenFiles())
+    if checkpoint_format(Path(folder)) in ("torch_dist", "legacy"):
+        model = model_sizes(content, str(path))
+        check_names(source.tensors, source.mtp, source.unknown, model, dist_layout(model), folder)
+    adapters = [name for name in source.tensors if ".lora_" in name or name.startswith("base_model.model.")]
+    if adapters:
+        raise TensorError(
+            "The checkpoint has adapters that are not merged into the model",
+            where=folder,
+            why=f"{len(adapters)} tensors are of PEFT, such as {adapters[0]}.",
+            hint="Merge them with PEFT's merge_and_unload first; exports have the model's own tensors only.",
+        )
+    for name, view in source.tensors.items():
+        if view.dtype not in _FLOATS:
+            raise TensorError("Unsupported dtype", where=f"{view.where}: {name}", why=f"It is {view.dtype}.")
+    return _Export(source, _units(source), {name: view.dtype for name, view in source.tensors.items()})
+
+
+def _units(source: CheckpointViews) -> list[Unit]:
+    """Divide the tensors into shards in their order, none larger than UNIT but for a single tensor that is."""
+    groups: list[list[str]] = []
+    size = 0
+    for name, view in source.tensors.items():
+        if not groups or size + view.bytes > UNIT:
+            groups.append([])
+            size = 0
+        groups[-1].append(name)
+        size += view.bytes
+    found = []
+    for number, names in enumerate(groups, start=1):
+        sizes = [source.tensors[name].bytes for name in names]
+        file = f"model-{number:05d}-of-{len(groups):05d}.safetensors"
+        found.append(Unit(file, sum(sizes), max(sizes), names=tuple(names)))
+    return found

@@ -1,0 +1,344 @@
+"""verl's FSDP checkpoints: `model_world_size_W_rank_R.pt`, one file for each rank, under Hugging Face names.
+
+`FSDPCheckpointManager.save_checkpoint` (verl/utils/checkpoint/fsdp_checkpoint_manager.py@v0.5.0) saves what
+`state_dict()` gives with SHARDED_STATE_DICT: DTensors where it passes a device mesh, ShardedTensors without one, and
+plain tensors for buffers and on a single rank. Each is rebuilt here from the local tensor and the placements beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from ..hf_checkpoint import read_object
+from ..tensor_error import TensorError
+from ..untrusted_values import is_shape, odd_name, shown
+from .boxes import Box, any_overlap, extent, overlap, shifted, slices, whole
+from .fsdp_pickles import (
+    LocalShard,
+    Mesh,
+    ReplicatePlacement,
+    ShardedValue,
+    ShardMetadata,
+    ShardPlacement,
+    attributes,
+    fsdp_globals,
+)
+from .restricted_pickle import Record
+from .tensor_views import OpenFiles, TensorView
+from .torch_files import SavedTensor, read_saved
+
+CONFIG = "fsdp_config.json"
+_FILE = re.compile(r"model_world_size_(\d{1,6})_rank_(\d{1,6})\.pt")
+_SAMPLE = (
+    64 * 1024
+)  # bytes at a file's end that its digest has: torch.save puts the CRC-32 of each tensor there
+_AGAIN = "Copy it again from where it was written, or choose another step."
+
+
+@dataclass(frozen=True)
+class FsdpCheckpoint:
+    """The content of a checkpoint.
+
+    Attributes:
+        tensors: By name.
+        copies: Further copies of the same values, by name: replicas of a hybrid mesh, and buffers of the other ranks.
+        objects: Names of what is no tensor.
+        digest: Of the files' sizes and ends.
+    """
+
+    tensors: dict[str, TensorView]
+    copies: dict[str, list[TensorView]]
+    objects: tuple[str, ...]
+    digest: str
+
+
+def is_fsdp_checkpoint(folder: Path) -> bool:
+    """Return whether a folder looks like one."""
+    return (folder / CONFIG).is_file() or any(folder.glob("model_world_size_*_rank_*.pt"))
+
+
+def read_fsdp_checkpoint(folder: Path, files: OpenFiles) -> FsdpCheckpoint:
+    """Read what a checkpoint has; no tensor is read yet.
+
+    Raises:
+        TensorError: If a rank's file is missing, was cut off or names code, or the ranks don't fit together.
+    """
+    ranks = [_read_rank(path, files) for path in _rank_files(folder)]
+    names = list(ranks[0].tensors)
+    for rank in ranks[1:]:
+        odd = sorted(rank.tensors.keys() ^ ranks[0].tensors.keys())
+        if odd:
+            raise _invalid(rank.path, f"Only one of it and {ranks[0].path.name} has {odd[0]}.")
+    tensors: dict[str, TensorView] = {}
+    copies: dict[str, list[TensorView]] = {}
+    for name in names:
+        found = _assembled(name, [(rank.path, rank.tensors[name]) for rank in ranks], files)
+        tensors[name] = found[0]
+        if found[1:]:
+            copies[name] = found[1:]
+    return FsdpCheckpoint(tensors, copies, ranks[0].objects, _digest(ranks, files))
+
+
+# -- the ranks' files ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Rank:
+    path: Path
+    tensors: dict[str, SavedTensor | ShardedValue]
+    objects: tuple[str, ...]
+
+
+def _rank_files(folder: Path) -> list[Path]:
+    found: dict[int, dict[int, Path]] = {}
+    for path in folder.iterdir():
+        match = _FILE.fullmatch(path.name)
+        if match is not None:
+            of_world = found.setdefault(int(match[1]), {})
+            if int(match[2]) in of_world:
+                raise _invalid(path, f"{of_world[int(match[2])].name} is of the same rank.")
+            of_world[int(match[2])] = path
+    world = read_object(folder / CONFIG).get("world_size") if (folder / CONFIG).is_file() else None
+    if world is None and len(found) == 1:
+        world = next(iter(found))
+    if type(world) is not int or world < 1:
+        why = f"It has files of {len(found)} world sizes, and no {CONFIG} that names one."
+        raise _invalid(folder, why if world is None else f"{CONFIG} has the world_size {shown(world)}.")
+    of = found.get(world, {})
+    lost = [rank for rank in range(world) if rank not in of] if world <= 10**6 else [0]
+    if lost:
+        raise TensorError(
+            "The checkpoint is not complete",
+            where=str(folder),
+            why=f"It is of {world} ranks, and the files of {len(lost)} are missing, such as "
+            f"model_world_size_{world}_rank_{lost[0]}.pt.",
+            hint="Each node writes those of its own ranks: copy them together, or choose another step.",
+        )
+    return [of[rank] for rank in range(world)]
+
+
+def _read_rank(path: Path, files: OpenFiles) -> _Rank:
+    content = read_saved(files, path, known=fsdp_globals())
+    if not isinstance(content, dict):
+        raise _invalid(path, "It has no tensors by name.")
+    tensors: dict[str, SavedTensor | ShardedValue] = {}
+    objects: list[str] = []
+    odd = odd_name(content)
+    if odd is not None:
+        raise _invalid(path, f"It names a tensor {odd}.")
+    for name, value in content.items():
+        if isinstance(value, (SavedTensor, ShardedValue)):
+            tensors[name] = value
+        else:
+            objects.append(name)
+    if not tensors:
+        raise _invalid(path, "It has no tensors.")
+    return _Rank(path, tensors, tuple(objects))
+
+
+def _digest(ranks: list[_Rank], files: OpenFiles) -> str:
+    sums = hashlib.sha256()
+    for rank in ranks:
+        size = files.size(rank.path)
+        sums.update(f"{rank.path.name} {size}\n".encode())
+        start = max(0, size - _SAMPLE)
+        sums.update(files.read(rank.path, start, size - start))
+    return sums.hexdigest()
+
+
+# -- the ranks' parts together -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Part:
+    box: Box
+    tensor: SavedTensor
+    path: Path
+
+
+def _assembled(
+    name: str, ranks: list[tuple[Path, SavedTensor | ShardedValue]], files: OpenFiles
+) -> list[TensorView]:
+    """Return a tensor, and further copies of it."""
+    path, first = ranks[0]
+    for other, value in ranks[1:]:
+        if (type(value), value.shape, value.dtype) != (type(first), first.shape, first.dtype) and (
+            isinstance(first, ShardedValue) or isinstance(value, ShardedValue) or value.dtype != first.dtype
+        ):
+            raise _invalid(
+                other,
+                f"{name} is {_described(value)}, and {_described(first)} in {path.name}.",
+            )
+        if value.shape != first.shape:
+            raise _invalid(
+                other,
+                f"{name} is {list(value.shape)}, and {list(first.shape)} in {path.name}, without a placement.",
+            )
+    parts = _parts(name, ranks)
+    by_box: dict[Box, list[_Part]] = {}
+    for part in parts:
+        if 0 not in extent(part.box):
+            by_box.setdefault(part.box, []).append(part)
+    if not by_box:  # a tensor without values
+        by_box[parts[0].box] = [parts[0]]
+    holders = {len(of) for of in by_box.values()}
+    boxes = list(by_box)
+    if len(holders) != 1 or not _covers(boxes, first.shape):
+        raise _invalid(path.parent, f"The ranks' parts of {name} are not the whole {list(first.shape)}.")
+    return [
+        _view(name, first.shape, first.dtype, [by_box[box][copy] for box in boxes], files)
+        for copy in range(holders.pop())
+    ]
+
+
+def _described(value: SavedTensor | ShardedValue) -> str:
+    kind = "a part of" if isinstance(value, ShardedValue) else "a plain tensor,"
+    return f"{kind} {list(value.shape)} in {str(value.dtype).removeprefix('torch.')}"
+
+
+def _parts(name: str, ranks: list[tuple[Path, SavedTensor | ShardedValue]]) -> list[_Part]:
+    plain = [(path, value) for path, value in ranks if isinstance(value, SavedTensor)]
+    if plain:
+        return [_Part(whole(value.shape), value, path) for path, value in plain]
+    sharded = [(path, value) for path, value in ranks if isinstance(value, ShardedValue)]
+    if isinstance(sharded[0][1].state, dict):
+        return _mesh_parts(name, sharded)
+    return [part for path, value in sharded for part in _explicit_parts(name, path, value)]
+
+
+def _explicit_parts(name: str, path: Path, value: ShardedValue) -> list[_Part]:
+    """Return the parts of a ShardedTensor, which says where each lies."""
+    state = value.state
+    shards = state[0] if isinstance(state, tuple) and state else None
+    if not isinstance(shards, list):
+        raise _invalid(path, f"{name} has no local shards.")
+    parts: list[_Part] = []
+    for shard in shards:
+        fields = attributes(shard.get("state")) or {} if isinstance(shard, LocalShard) else {}
+        tensor, metadata = fields.get("tensor"), fields.get("metadata")
+        of = attributes(metadata.get("state")) or {} if isinstance(metadata, ShardMetadata) else {}
+        origin, shape = of.get("shard_offsets"), of.get("shard_sizes")
+        if not (
+            isinstance(tensor, SavedTensor)
+            and is_shape(origin)
+            and is_shape(shape)
+            and len(origin) == len(shape) == len(value.shape)
+        ):
+            raise _invalid(path, f"A shard of {name} has no tensor, or no place.")
+        box = tuple((at, at + size) for at, size in zip(origin, shape, strict=True))
+        parts.append(_checked(name, _Part(box, tensor, path), value))
+    return parts
+
+
+def _mesh_parts(name: str, ranks: list[tuple[Path, ShardedValue]]) -> list[_Part]:
+    """Return the parts of a DTensor: placements, and each rank's coordinates in the mesh."""
+    described = [_dtensor(name, rank, path, value) for rank, (path, value) in enumerate(ranks)]
+    placements = described[0][2]
+    for (path, _), (_, coordinates, own) in zip(ranks, described, strict=True):
+        if own != placements or len(coordinates) != len(placements):
+            raise _invalid(path, f"{name} has other placements than in the file of rank 0.")
+    sizes = [1 + max(axes) for axes in zip(*(coordinates for _, coordinates, _ in described), strict=True)]
+    parts: list[_Part] = []
+    for (path, value), (tensor, coordinates, _) in zip(ranks, described, strict=True):
+        box = list(whole(value.shape))
+        for axis, coordinate, size in zip(placements, coordinates, sizes, strict=True):
+            if axis is not None:
+                if axis >= len(box):
+                    raise _invalid(path, f"{name} is divided along axis {axis}, of {len(box)}.")
+                box[axis] = _chunk(box[axis], coordinate, size)
+        parts.append(_checked(name, _Part(tuple(box), tensor, path), value))
+    return parts
+
+
+def _dtensor(
+    name: str, rank: int, path: Path, value: ShardedValue
+) -> tuple[SavedTensor, tuple[int, ...], tuple[int | None, ...]]:
+    """Return the local tensor, the rank's coordinates, and for each mesh axis the divided axis or None."""
+    tensor = value.state.get("_local_tensor") if isinstance(value.state, dict) else None
+    spec = value.state.get("_spec") if isinstance(value.state, dict) else None
+    if not isinstance(tensor, SavedTensor) or not isinstance(spec, Record):
+        raise _invalid(path, f"{name} has no local tensor, or no placements.")
+    mesh, found = spec.get("mesh"), spec.get("placements")
+    placements: list[int | None] = []
+    for placement in found if isinstance(found, (tuple, list)) else ():
+        axis = placement.get("dim") if isinstance(placement, ShardPlacement) else None
+        if not (isinstance(placement, ReplicatePlacement) or (type(axis) is int and axis >= 0)):
+            raise TensorError(
+                "Unsupported placement of a tensor",
+                where=f"{path}: {name}",
+                why="It is neither Shard(axis) nor Replicate(), as of FSDP alone, but as of FSDP with tensor "
+                "parallelism.",
+            )
+        placements.append(axis)
+    coordinates = mesh.get("_coordinate_on_dim") if isinstance(mesh, Mesh) else None
+    if coordinates is None and len(placements) == 1:
+        coordinates = (rank,)
+    if not placements or not is_shape(coordinates):
+        raise _invalid(path, f"{name} has no placements, or its mesh has no place for the rank.")
+    return tensor, tuple(coordinates), tuple(placements)
+
+
+def _chunk(span: tuple[int, int], index: int, count: int) -> tuple[int, int]:
+    """Return a rank's part of an axis, as torch.chunk divides it: rounded up, and the last ones smaller or empty."""
+    start, stop = span
+    size = -(-(stop - start) // count)
+    return min(start + index * size, stop), min(start + (index + 1) * size, stop)
+
+
+def _checked(name: str, part: _Part, value: ShardedValue) -> _Part:
+    tensor = part.tensor
+    if tensor.dtype != value.dtype or (
+        tensor.shape != extent(part.box) and not (0 in extent(part.box) and math.prod(tensor.shape) == 0)
+    ):
+        raise _invalid(
+            part.path,
+            f"Its part of {name} is {list(tensor.shape)} in {str(tensor.dtype).removeprefix('torch.')}; by the "
+            f"placement it is {list(extent(part.box))} in {str(value.dtype).removeprefix('torch.')}.",
+        )
+    return part
+
+
+def _covers(boxes: list[Box], shape: tuple[int, ...]) -> bool:
+    inside = all(
+        len(box) == len(shape) and all(stop <= size for (_, stop), size in zip(box, shape, strict=True))
+        for box in boxes
+    )
+    if not inside or sum(math.prod(extent(box)) for box in boxes) != math.prod(shape):
+        return False
+    return not any_overlap(boxes)
+
+
+def _view(
+    name: str, shape: tuple[int, ...], dtype: torch.dtype, parts: list[_Part], files: OpenFiles
+) -> TensorView:
+    if len(parts) == 1:
+        return parts[0].tensor.view(files, name)
+    held: list[tuple[Box, Callable[[Box], torch.Tensor]]] = [
+        (part.box, part.tensor.view(files, name).read) for part in parts
+    ]
+    return TensorView(name, shape, dtype, f"{parts[0].path} and others", partial(_read, tuple(held), dtype))
+
+
+def _read(
+    parts: tuple[tuple[Box, Callable[[Box], torch.Tensor]], ...], dtype: torch.dtype, box: Box
+) -> torch.Tensor:
+    result = torch.empty(extent(box), dtype=dtype)
+    origin = [start for start, _ in box]
+    for own, read in parts:
+        shared = overlap(own, box)
+        if shared is not None:
+            local = shifted(shared, [start for start, _ in own], -1)
+            result[slices(shifted(shared, origin, -1))] = read(local)
+    return result
+
+
+def _invalid(path: Path, why: str) -> TensorError:
+    return TensorError("Invalid FSDP checkpoint", where=str(path), why=why, hint=_AGAIN)

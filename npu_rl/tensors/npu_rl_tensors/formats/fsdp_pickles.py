@@ -1,0 +1,117 @@
+"""What the pickles of FSDP's sharded state dicts name, over the modules of torch 2.1 to 2.13: stand-ins for each.
+
+Nothing of torch.distributed is imported or called for a file: the stand-ins keep what they are given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..untrusted_values import is_shape
+from .restricted_pickle import Globals, Inert, Record, stand_in
+from .torch_files import rebuild_tensor
+
+
+@dataclass(frozen=True)
+class ShardedValue:
+    """One rank's part of a tensor, as its file describes it."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    state: Any
+
+
+class Mesh(Record):
+    """A DeviceMesh."""
+
+
+class ShardPlacement(Record):
+    """The placement Shard(dim)."""
+
+
+class ReplicatePlacement(Record):
+    """The placement Replicate()."""
+
+
+class LocalShard(Record):
+    """A shard of a ShardedTensor."""
+
+
+class ShardMetadata(Record):
+    """Where a shard of a ShardedTensor lies."""
+
+
+class _OtherPlacement(Record):
+    """A placement that is not read."""
+
+
+def fsdp_globals() -> Globals:
+    """Return the stand-ins, beside those of any file of torch.save."""
+    known: dict[tuple[str, str], Any] = {
+        ("torch", "Tensor"): _Plain,
+        ("torch._tensor", "_rebuild_from_type_v2"): _typed,
+        ("torch._utils", "_rebuild_wrapper_subclass"): _wrapper,
+        ("torch.distributed.device_mesh", "DeviceMesh"): Mesh,
+        ("torch.distributed._tensor.device_mesh", "DeviceMesh"): Mesh,
+        ("__builtin__", "getattr"): _nested_class,
+        ("builtins", "getattr"): _nested_class,
+    }
+    for module in ("torch.distributed.tensor", "torch.distributed._tensor", "torch.distributed._tensor.api"):
+        known[module, "DTensor"] = _Plain
+        at = f"{module}.placement_types"
+        known |= {(at, "Shard"): ShardPlacement, (at, "Replicate"): ReplicatePlacement}
+        known |= {(at, name): _OtherPlacement for name in ("Partial", "_Partial", "_StridedShard")}
+        for spec in (at, f"{module}._dtensor_spec"):
+            known |= {(spec, name): Record for name in ("DTensorSpec", "TensorMeta", "ShardOrderEntry")}
+    known |= {
+        ("torch.distributed._mesh_layout", name): Record for name in ("_MeshLayout", "_FlatLayout", "_Layout")
+    }
+    at = "torch.distributed._shard"
+    return known | {
+        (f"{at}.metadata", "ShardMetadata"): ShardMetadata,
+        (f"{at}.sharded_tensor.api", "ShardedTensor"): _Plain,
+        (f"{at}.sharded_tensor.shard", "Shard"): LocalShard,
+        (f"{at}.sharded_tensor.metadata", "ShardedTensorMetadata"): Record,
+        (f"{at}.sharded_tensor.metadata", "TensorProperties"): Record,
+        (f"{at}.sharded_tensor.metadata", "MEM_FORMAT_ENCODING"): Inert,
+        (f"{at}.sharding_spec.api", "EnumerableShardingSpec"): Record,
+        (f"{at}.sharding_spec.chunk_sharding_spec", "ChunkShardingSpec"): Record,
+        ("torch.distributed.remote_device", "_remote_device"): Record,
+    }
+
+
+class _Plain(Inert):
+    """The class of a tensor, which is only named."""
+
+
+def _nested_class(*_arguments: Any) -> type[Inert]:
+    """Stand for getattr, by which protocol 2 names a nested class, such as ShardedTensor.ProcessGroupState."""
+    return Inert
+
+
+def _wrapper(_class: Any, dtype: Any, shape: Any, *_more: Any) -> ShardedValue:
+    if not isinstance(dtype, torch.dtype) or not is_shape(shape):
+        raise ValueError("a tensor of many ranks without a dtype or a shape")
+    return ShardedValue(dtype, tuple(shape), None)
+
+
+def _typed(function: Any, _class: Any, arguments: Any, state: Any) -> Any:
+    """Stand for torch's: rebuild a tensor, then set its attributes."""
+    if function is stand_in(_wrapper):
+        made = _wrapper(*arguments)
+        return ShardedValue(made.dtype, made.shape, attributes(state) or state)
+    if function is stand_in(rebuild_tensor):
+        return rebuild_tensor(*arguments)
+    raise ValueError("a tensor that is rebuilt by another function")
+
+
+def attributes(state: Any) -> dict[str, Any] | None:
+    """Return the attributes in an object's state: a dict, or the pair of one (or None) and that of its slots."""
+    if isinstance(state, dict):
+        return state
+    if isinstance(state, tuple) and len(state) == 2 and isinstance(state[1], dict):
+        return {**(state[0] if isinstance(state[0], dict) else {}), **state[1]}
+    return None

@@ -1,0 +1,136 @@
+"""A Hugging Face folder as tensors that are read by box; FP8 weights are cast to BF16 as they are read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+
+from ..cast_plan import CastRules, cast_rules
+from ..fp8 import Fp8Cast, first_nan, invalid_scale
+from ..hf_checkpoint import HfCheckpoint
+from ..safetensors_file import TensorEntry
+from ..tensor_error import TensorError
+from .boxes import Box, row_major, slices, whole
+from .tensor_views import OpenFiles, TensorView, read_strided
+
+_DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+    "F8_E4M3": torch.float8_e4m3fn,
+}
+
+
+@dataclass(frozen=True)
+class HfViews:
+    """The tensors of a folder.
+
+    Attributes:
+        tensors: By name, in the order of the files, without scales.
+        cast: Names of those that are in FP8 and read as BF16.
+        mtp: Names of those of multi-token prediction, which are in `tensors`, too.
+    """
+
+    tensors: dict[str, TensorView]
+    cast: frozenset[str]
+    mtp: frozenset[str]
+
+
+def hf_views(checkpoint: HfCheckpoint, files: OpenFiles) -> HfViews:
+    """Return the tensors of a folder.
+
+    Raises:
+        TensorError: If a shard, a dtype, or the scales of a weight are not as they should be.
+    """
+    rules = cast_rules(checkpoint)
+    list(
+        rules.plan(checkpoint)
+    )  # raises for a weight or scale whose dtype, shape or partner is not as it should be
+    scales = _Scales(checkpoint, files)
+    tensors: dict[str, TensorView] = {}
+    cast: set[str] = set()
+    mtp: set[str] = set()
+    paths = {shard: checkpoint.folder / shard for shard in checkpoint.shards}
+    for shard, entry in checkpoint.entries():
+        if entry.name.endswith("_scale_inv"):
+            continue
+        path = paths[shard]
+        if rules.is_mtp(entry.name):
+            mtp.add(entry.name)
+        if f"{entry.name}_scale_inv" in checkpoint.weight_map:
+            tensors[entry.name] = _cast_view(path, entry, rules, scales, files)
+            cast.add(entry.name)
+        else:
+            tensors[entry.name] = _plain_view(path, entry, files)
+    return HfViews(tensors, frozenset(cast), frozenset(mtp))
+
+
+def _plain_view(path: Path, entry: TensorEntry, files: OpenFiles) -> TensorView:
+    dtype = _DTYPES.get(entry.dtype)
+    if dtype is None:
+        raise TensorError("Unsupported dtype", where=f"{path}: {entry.name}", why=f"It is {entry.dtype}.")
+
+    def of_shape(shape: tuple[int, ...]) -> TensorView:
+        def read(box: Box) -> torch.Tensor:
+            return read_strided(files, path, entry.start, dtype, row_major(shape), box)
+
+        return TensorView(entry.name, shape, dtype, str(path), read, of_shape)
+
+    return of_shape(entry.shape)
+
+
+def _cast_view(
+    path: Path, entry: TensorEntry, rules: CastRules, scales: _Scales, files: OpenFiles
+) -> TensorView:
+    cast = Fp8Cast()
+
+    def read(box: Box) -> torch.Tensor:
+        """Cast whole rows from the beginning of a block."""
+        height, columns = rules.block[0], entry.shape[1]
+        first, stop = box[0][0] // height * height, box[0][1]
+        rows = ((first, stop), (0, columns))
+        codes = read_strided(files, path, entry.start, torch.int8, (columns, 1), rows)
+        out = torch.empty(codes.shape, dtype=torch.bfloat16)
+        blocks = scales.read(entry.name)[first // height : -(-stop // height)]
+        nan = first_nan(codes)
+        if nan is not None:
+            raise TensorError(
+                "A weight is not a number", where=f"{path}: {entry.name}[{first + nan[0]}, {nan[1]}]"
+            )
+        cast.cast_rows(codes, blocks, rules.block, out)
+        return out[slices(((box[0][0] - first, stop - first), box[1]))].contiguous()
+
+    return TensorView(entry.name, entry.shape, torch.bfloat16, str(path), read)
+
+
+class _Scales:
+    """The scales of the weights that were read last."""
+
+    def __init__(self, checkpoint: HfCheckpoint, files: OpenFiles) -> None:
+        self._checkpoint, self._files = checkpoint, files
+        self.read = lru_cache(maxsize=8)(self._read)
+
+    def _read(self, weight: str) -> torch.Tensor:
+        name = f"{weight}_scale_inv"
+        entry = self._checkpoint.entry(name)
+        path = self._checkpoint.folder / self._checkpoint.weight_map[name]
+        found = _plain_view(path, entry, self._files).read(whole(entry.shape))
+        invalid = invalid_scale(found)
+        if invalid is not None:
+            row, column, value = invalid
+            raise TensorError(
+                f"Invalid scale {value}",
+                where=f"{path}: {name}[{row}, {column}]",
+                why=f"The weights of {weight} in this block would be multiplied by it.",
+            )
+        return found

@@ -1,0 +1,112 @@
+"""Megatron's legacy checkpoints: `iter_*/mp_rank_TT[_PPP][_EEE]/model_optim_rng.pt`, one file for each rank.
+
+The names are those of `get_checkpoint_name` (megatron/training/checkpointing.py@core_r0.8.0): the
+pipeline rank is there with more than one stage, and the expert rank with more than one group.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..layouts.placements import RANK_FILE
+from ..tensor_error import TensorError
+from ..untrusted_values import odd_name
+from .tensor_views import OpenFiles, TensorView
+from .torch_files import SavedTensor, read_saved
+
+TRACKER = "latest_checkpointed_iteration.txt"
+_FOLDER = re.compile(r"mp_rank_(\d{2,})(?:_(\d{3}))?(?:_(\d{3}))?")
+
+
+@dataclass(frozen=True)
+class RankFile:
+    """The tensors of the model in one rank's file, by name. `others`: names under "model" that are no tensors."""
+
+    path: Path
+    tensors: dict[str, TensorView]
+    others: tuple[str, ...]
+
+
+def is_legacy_checkpoint(folder: Path) -> bool:
+    """Return whether a folder looks like one, or like an iteration of one."""
+    return (folder / TRACKER).is_file() or any(folder.glob("mp_rank_*"))
+
+
+def iteration_folder(folder: Path) -> Path:
+    """Return the folder of the iteration that the tracker names (`release` is one), or `folder` if it is one.
+
+    Raises:
+        TensorError: If the tracker names none that is there.
+    """
+    tracker = folder / TRACKER
+    if not tracker.is_file():
+        return folder
+    text = tracker.read_text(encoding="utf-8", errors="replace").strip()
+    if text != "release" and not (text.isdigit() and len(text) < 10):
+        raise _invalid(tracker, f"It has {text[:40]!r}, which is no iteration.")
+    found = folder / ("release" if text == "release" else f"iter_{int(text):07d}")
+    if not found.is_dir():
+        raise _invalid(tracker, f"It names {found.name}, which is not there.")
+    return found
+
+
+def rank_numbers(folder: Path) -> dict[tuple[int, ...], Path]:
+    """Return the files of an iteration by the numbers in their folders' names: (tp), (tp, second) or (tp, pp, ep).
+
+    Raises:
+        TensorError: If there is none, or a folder lacks its file.
+    """
+    found: dict[tuple[int, ...], Path] = {}
+    for entry in sorted(folder.glob("mp_rank_*")):
+        match = _FOLDER.fullmatch(entry.name)
+        if match is None:
+            raise _invalid(
+                entry, "A rank's folder is named mp_rank_TT, mp_rank_TT_PPP or mp_rank_TT_PPP_EEE."
+            )
+        path = entry / RANK_FILE
+        if not path.is_file():
+            raise _invalid(path, "The file is missing.")
+        found[tuple(int(number) for number in match.groups() if number is not None)] = path
+    if not found:
+        raise _invalid(folder, "It has no mp_rank_* folder.")
+    if len({len(numbers) for numbers in found}) > 1:
+        raise _invalid(
+            folder, "Some of its ranks have a stage or an expert group in their names, and some do not."
+        )
+    return found
+
+
+def read_rank_file(path: Path, files: OpenFiles) -> RankFile:
+    """Read what a rank's file has; no tensor is read yet.
+
+    Raises:
+        TensorError: If it is none, was cut off, or names what has no place in it.
+    """
+    content = read_saved(files, path)
+    model = content.get("model") if isinstance(content, dict) else None
+    if not isinstance(model, dict):
+        stages = (
+            [key for key in content if re.fullmatch(r"model\d+", str(key))]
+            if isinstance(content, dict)
+            else []
+        )
+        raise _invalid(
+            path, "It has virtual pipeline stages, which are not read." if stages else "It has no 'model'."
+        )
+    tensors: dict[str, TensorView] = {}
+    others: list[str] = []
+    odd = odd_name(model)
+    if odd is not None:
+        raise _invalid(path, f"It names a tensor {odd}.")
+    for name, value in model.items():
+        if isinstance(value, SavedTensor):
+            tensors[name] = value.view(files, name)
+        else:
+            others.append(name)
+    return RankFile(path, tensors, tuple(others))
+
+
+def _invalid(path: Path, why: str) -> TensorError:
+    return TensorError("Invalid legacy checkpoint", where=str(path), why=why)

@@ -1,0 +1,116 @@
+"""Tensors that lie in files, read by box: any rectangular part of one, without the rest."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..tensor_error import TensorError
+from .boxes import Box, extent, row_major
+
+_OPEN = 64  # files kept open at once
+_WASTE = 2  # a box is read with what lies between its runs while that is at most this many times its size
+
+
+@dataclass(frozen=True)
+class TensorView:
+    """A tensor that is read when it is asked for.
+
+    Attributes:
+        name: As the checkpoint has it.
+        where: The file, for errors.
+        read: From a box to a tensor of the box's shape, in memory of its own.
+        reshape: From a shape to the same values in that shape; None: they don't lie one after the other.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    where: str
+    read: Callable[[Box], torch.Tensor]
+    reshape: Callable[[tuple[int, ...]], TensorView] | None = None
+
+    @property
+    def numel(self) -> int:
+        """The number of values."""
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of its values."""
+        return self.numel * int(self.dtype.itemsize)
+
+
+class OpenFiles:
+    """Files that are read at offsets; the least recently used is closed when there are too many."""
+
+    def __init__(self) -> None:
+        self._handles: OrderedDict[str, int] = OrderedDict()  # by text, which is hashed and compared faster
+
+    def read(self, path: Path, start: int, count: int) -> Any:
+        """Return `count` bytes from `start` as a bytearray. Raises TensorError where there are fewer, and OSError."""
+        data = bytearray(count)
+        view, done = memoryview(data), 0
+        handle = self._handle(path)
+        while done < count:
+            got = os.preadv(handle, [view[done : done + (1 << 30)]], start + done)
+            if got == 0:
+                raise TensorError(
+                    "A file is truncated",
+                    where=str(path),
+                    why=f"It ends at byte {start + done}, {count - done} bytes before the end of what lies there.",
+                    hint="Copy or download it again.",
+                )
+            done += got
+        return data
+
+    def size(self, path: Path) -> int:
+        """Return the size of a file in bytes."""
+        return os.fstat(self._handle(path)).st_size
+
+    def close(self) -> None:
+        """Close them all."""
+        while self._handles:
+            os.close(self._handles.popitem()[1])
+
+    def _handle(self, path: Path) -> int:
+        name = str(path)
+        if name in self._handles:
+            self._handles.move_to_end(name)
+        else:
+            if len(self._handles) >= _OPEN:
+                os.close(self._handles.popitem(last=False)[1])
+            self._handles[name] = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+        return self._handles[name]
+
+
+def read_strided(
+    files: OpenFiles, path: Path, base: int, dtype: torch.dtype, stride: Sequence[int], box: Box
+) -> torch.Tensor:
+    """Return a box of a strided tensor whose first value lies at byte `base` of a file."""
+    shape = extent(box)
+    if 0 in shape:
+        return torch.empty(shape, dtype=dtype)
+    size = dtype.itemsize
+    first = sum(start * step for (start, _), step in zip(box, stride, strict=True))
+    span = 1 + sum((length - 1) * step for length, step in zip(shape, stride, strict=True))
+    if span == math.prod(shape) and tuple(stride) == row_major(shape):
+        return torch.frombuffer(files.read(path, base + first * size, span * size), dtype=dtype).view(shape)
+    if span <= _WASTE * math.prod(shape) or max(shape, default=1) == 1:
+        data = files.read(path, base + first * size, span * size)
+        flat = torch.frombuffer(data, dtype=dtype)
+        return flat.as_strided(shape, tuple(stride)).contiguous()
+    axis = next(axis for axis, length in enumerate(shape) if length > 1)
+    result = torch.empty(shape, dtype=dtype)
+    for row in range(shape[axis]):
+        start = box[axis][0] + row
+        part = (*box[:axis], (start, start + 1), *box[axis + 1 :])
+        result.narrow(axis, row, 1).copy_(read_strided(files, path, base, dtype, stride, part))
+    return result

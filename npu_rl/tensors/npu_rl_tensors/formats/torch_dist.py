@@ -1,0 +1,314 @@
+"""Megatron-core's `torch_dist` checkpoints: the tensors of a folder of `.metadata` and `*.distcp`.
+
+`.metadata` is a pickle of torch.distributed.checkpoint.metadata.Metadata: for each key its shape, dtype and chunks, and
+for each chunk the file, offset and length. There, the chunk is what torch.save wrote (torch/distributed/checkpoint/
+filesystem.py, `_write_item`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..tensor_error import TensorError
+from ..untrusted_values import is_shape, is_size, odd_name, shown
+from .boxes import Box, any_overlap, extent, overlap, shifted, slices
+from .restricted_pickle import Globals, Inert, Record, read_pickle
+from .tensor_views import OpenFiles, TensorView
+from .torch_files import SavedTensor, read_saved, torch_globals
+
+METADATA = ".metadata"
+CONFIG = "metadata.json"
+_LIMIT = 1 << 30  # bytes of .metadata
+# Megatron-core keeps the plan of each rank in it, as `all_local_plans` (dist_checkpointing/strategies/
+# state_dict_saver.py:144@core_v0.12.1); torch the folder, as a path.
+_INERT = ("megatron", "pathlib", "torch.distributed.checkpoint.planner")
+# DistributedOptimizer.sharded_state_dict and ChainedOptimizer's prefix@core_v0.12.1 (megatron/core/optimizer/)
+_TRAINING_STATE = re.compile(r"(chained_\d+\.)*optimizer\.")
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    origin: tuple[int, ...]
+    shape: tuple[int, ...]
+    file: Path
+    start: int
+    length: int
+
+    @property
+    def box(self) -> Box:
+        return tuple((at, at + size) for at, size in zip(self.origin, self.shape, strict=True))
+
+
+@dataclass(frozen=True)
+class DistCheckpoint:
+    """The content of a checkpoint.
+
+    Attributes:
+        tensors: By key.
+        objects: Keys of what is no tensor of the model, such as the extra states of Transformer Engine's layers, and
+            the optimizer's state.
+    """
+
+    folder: Path
+    tensors: dict[str, TensorView]
+    objects: tuple[str, ...]
+
+
+def is_dist_checkpoint(folder: Path) -> bool:
+    """Return whether a folder looks like one."""
+    return (folder / METADATA).is_file()
+
+
+def read_dist_checkpoint(folder: Path, files: OpenFiles) -> DistCheckpoint:
+    """Read what a checkpoint has; no tensor is read yet.
+
+    Raises:
+        TensorError: If its metadata is damaged, names what has no place in it, or doesn't fit its files: a chunk that
+            lies outside of its tensor or its file, one twice, or values that no chunk has.
+    """
+    stored, places = _read_metadata(folder, files)
+    tensors: dict[str, TensorView] = {}
+    objects: list[str] = []
+    for key, entry in stored.items():
+        if isinstance(entry, _Bytes) or _TRAINING_STATE.match(key):
+            objects.append(key)
+        else:
+            tensors[key] = _tensor(key, entry, places.get(key, []), folder, files)
+    return DistCheckpoint(folder, tensors, tuple(objects))
+
+
+def require_whole_files(folder: Path, files: OpenFiles) -> None:
+    """Raise TensorError if a file of the metadata, of tensors or objects, is missing or ends before what lies in it."""
+    _, places = _read_metadata(folder, files)
+    ends: dict[Path, int] = {}
+    for key, found in places.items():
+        for _, place in found:
+            chunk = _placed(key, (), (), place, folder)
+            ends[chunk.file] = max(ends.get(chunk.file, 0), chunk.start + chunk.length)
+    for path, end in sorted(ends.items()):
+        if not path.is_file():
+            raise _invalid(path, "The file is missing.")
+        if files.size(path) < end:
+            raise _invalid(
+                path, f"It has {files.size(path)} bytes, and {METADATA} places something up to {end}."
+            )
+
+
+def _read_metadata(folder: Path, files: OpenFiles) -> tuple[dict[str, Any], dict[str, list[tuple[Any, Any]]]]:
+    path = folder / METADATA
+    _check_config(folder)
+    size = files.size(path)
+    if size > _LIMIT:
+        raise _invalid(path, f"It has {size} bytes of at most {_LIMIT}.")
+    metadata = read_pickle(bytes(files.read(path, 0, size)), str(path), _known(), inert=_INERT)
+    return _fields(metadata, path)
+
+
+def _check_config(folder: Path) -> None:
+    path = folder / CONFIG
+    if not path.is_file():
+        return  # a checkpoint of torch alone
+    try:
+        backend = json.loads(path.read_text(encoding="utf-8")).get("sharded_backend")
+    except (ValueError, AttributeError) as error:
+        raise _invalid(path, str(error)) from error
+    if backend != "torch_dist":
+        raise TensorError(
+            "Unsupported format of a dist checkpoint",
+            where=str(path),
+            why=f"It is {shown(backend)}, not 'torch_dist'.",
+        )
+
+
+class _Bytes(Record):
+    pass
+
+
+class _Tensor(Record):
+    pass
+
+
+class _ChunkRecord(Record):
+    pass
+
+
+class _Index(Record):
+    pass
+
+
+class _Place(Record):
+    pass
+
+
+def _known() -> Globals:
+    known = torch_globals()
+    at = "torch.distributed.checkpoint.metadata"
+    known |= {
+        (at, "Metadata"): Record,
+        (at, "TensorProperties"): Record,
+        (at, "TensorStorageMetadata"): _Tensor,
+        (at, "BytesStorageMetadata"): _Bytes,
+        (at, "ChunkStorageMetadata"): _ChunkRecord,
+        (at, "MetadataIndex"): _Index,
+        (at, "StorageMeta"): Record,
+        (at, "_MEM_FORMAT_ENCODING"): Inert,
+        ("torch.distributed.checkpoint.filesystem", "_StorageInfo"): _Place,
+    }
+    # torch 2.1 to 2.3 had TensorProperties elsewhere, and StorageMeta nowhere.
+    known["torch.distributed._shard.sharded_tensor.metadata", "TensorProperties"] = Record
+    known["torch.distributed._shard.sharded_tensor.metadata", "MEM_FORMAT_ENCODING"] = Inert
+    return known
+
+
+def _fields(metadata: Any, path: Path) -> tuple[dict[str, Any], dict[str, list[tuple[Any, Any]]]]:
+    """Return what is stored by key, and (index, place) by key."""
+    stored = metadata.get("state_dict_metadata") if isinstance(metadata, Record) else None
+    places = metadata.get("storage_data") if isinstance(metadata, Record) else None
+    if not isinstance(stored, dict) or not isinstance(places, dict):
+        raise _invalid(path, "It is no metadata of torch.distributed.checkpoint.")
+    by_key: dict[str, list[tuple[Any, Any]]] = {}
+    for index, place in places.items():
+        key = index.get("fqn") if isinstance(index, _Index) else None
+        if not isinstance(key, str) or not isinstance(place, _Place):
+            raise _invalid(path, "An entry of its storage_data is none.")
+        by_key.setdefault(key, []).append((index, place))
+    odd = odd_name(stored)
+    if odd is not None:
+        raise _invalid(path, f"It names a tensor {odd}.")
+    for key, entry in stored.items():
+        if not isinstance(entry, (_Tensor, _Bytes)):
+            raise _invalid(path, f"The entry of {key} is no tensor and no object.")
+    return stored, by_key
+
+
+def _tensor(
+    key: str, entry: Any, places: list[tuple[Any, Any]], folder: Path, files: OpenFiles
+) -> TensorView:
+    path = folder / METADATA
+    shape, properties = entry.get("size"), entry.get("properties")
+    dtype = _dtype(properties)
+    if not _is_shape(shape) or not isinstance(dtype, torch.dtype):
+        raise _invalid(path, f"The entry of {key} has no shape or no dtype.")
+    sizes: dict[tuple[int, ...], tuple[int, ...]] = {}
+    for chunk in entry.get("chunks") or ():
+        if not isinstance(chunk, _ChunkRecord) or not _is_shape(chunk.get("offsets")):
+            raise _invalid(path, f"A chunk of {key} is none.")
+        if chunk.get("offsets") in sizes:
+            raise _invalid(path, f"{key} has two chunks at {list(chunk.get('offsets'))}.")
+        sizes[chunk.get("offsets")] = chunk.get("sizes")
+    chunks: list[_Chunk] = []
+    for index, place in places:
+        origin = index.get("offset")
+        origin = (0,) * len(shape) if origin is None else origin
+        if not _is_shape(origin) or origin not in sizes:
+            raise _invalid(path, f"A chunk of {key} that lies in a file is none of the tensor's.")
+        chunks.append(_placed(key, origin, sizes.pop(origin), place, folder))
+    if sizes:
+        raise _invalid(
+            path, f"{len(sizes)} chunks of {key} lie in no file, such as that at {list(next(iter(sizes)))}."
+        )
+    _check_cover(key, shape, chunks, path)
+
+    by_origin = {chunk.origin: chunk for chunk in chunks}
+
+    def read(box: Box) -> torch.Tensor:
+        return _read(key, dtype, by_origin, box, files)
+
+    return TensorView(key, shape, dtype, str(path), read)
+
+
+def _dtype(properties: Any) -> Any:
+    if not isinstance(properties, Record):
+        return None
+    state = properties.get("state")
+    if isinstance(state, tuple) and state:  # TensorProperties.__getstate__
+        return state[0]
+    return properties.get("dtype")
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, tuple) and is_shape(value)
+
+
+def _placed(key: str, origin: tuple[int, ...], shape: Any, place: Any, folder: Path) -> _Chunk:
+    name, start, length = place.get("relative_path"), place.get("offset"), place.get("length")
+    if place.get("transform_descriptors"):
+        raise _invalid(
+            folder / METADATA, f"{key} was written through an extension of torch, such as a compression."
+        )
+    if (
+        not isinstance(name, str)
+        or not name
+        or Path(name).name != name
+        or not is_size(start)
+        or not is_size(length)
+        or not _is_shape(shape)
+        or len(shape) != len(origin)
+    ):
+        raise _invalid(folder / METADATA, f"The place of a chunk of {key} is no file of this folder.")
+    return _Chunk(origin, shape, folder / name, start, length)
+
+
+def _check_cover(key: str, shape: tuple[int, ...], chunks: list[_Chunk], path: Path) -> None:
+    """Raises TensorError unless every value lies in exactly one chunk."""
+    held = 0
+    for chunk in chunks:
+        if len(chunk.shape) != len(shape) or any(
+            stop > size for (_, stop), size in zip(chunk.box, shape, strict=True)
+        ):
+            raise _invalid(path, f"The chunk of {key} at {list(chunk.origin)} ends outside of the tensor.")
+        held += math.prod(chunk.shape)
+    if held != math.prod(shape) or any_overlap([chunk.box for chunk in chunks]):
+        raise _invalid(
+            path, f"The chunks of {key} hold {held} values of {math.prod(shape)}, or one of them twice."
+        )
+
+
+def _read(
+    key: str, dtype: torch.dtype, chunks: dict[tuple[int, ...], _Chunk], box: Box, files: OpenFiles
+) -> torch.Tensor:
+    parts = list(_parts(chunks, box))
+    if len(parts) == 1 and parts[0][1] == box:
+        chunk, shared = parts[0]
+        return _saved(key, dtype, chunk, files).read(shifted(shared, chunk.origin, -1))
+    result = torch.empty(extent(box), dtype=dtype)
+    origin = [start for start, _ in box]
+    for chunk, shared in parts:
+        data = _saved(key, dtype, chunk, files).read(shifted(shared, chunk.origin, -1))
+        result[slices(shifted(shared, origin, -1))] = data
+    return result
+
+
+def _parts(chunks: dict[tuple[int, ...], _Chunk], box: Box) -> Iterator[tuple[_Chunk, Box]]:
+    first = chunks.get(tuple(start for start, _ in box))
+    if first is not None and overlap(first.box, box) == box:
+        yield first, box  # one of hundreds of experts: not worth looking at the others
+        return
+    for chunk in chunks.values():
+        shared = overlap(chunk.box, box)
+        if shared is not None:
+            yield chunk, shared
+
+
+def _saved(key: str, dtype: torch.dtype, chunk: _Chunk, files: OpenFiles) -> TensorView:
+    found = read_saved(files, chunk.file, chunk.start, chunk.length)
+    if not isinstance(found, SavedTensor) or found.shape != chunk.shape or found.dtype != dtype:
+        raise TensorError(
+            "A file and the metadata disagree",
+            where=f"{chunk.file} at byte {chunk.start}",
+            why=f"By {METADATA}, a chunk of {key} lies there: {list(chunk.shape)} in {dtype}.",
+            hint="They may be of two checkpoints. Copy or download both again.",
+        )
+    return found.view(files, key)
+
+
+def _invalid(path: Path, why: str) -> TensorError:
+    return TensorError("Invalid dist checkpoint", where=str(path), why=why, hint="Copy or download it again.")

@@ -1,0 +1,201 @@
+"""A folder of model weights as Hugging Face lays it out: config.json, an index, safetensors shards. Needs no torch."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from .safetensors_file import HEADER_LIMIT, Header, TensorEntry, parse_json, read_header
+from .tensor_error import TensorError
+from .untrusted_values import odd_name
+
+CONFIG = "config.json"
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+
+_SAMPLE = 64 * 1024  # bytes at the beginning, in the middle and at the end of a shard's data
+_LISTED = 5
+
+
+class HfCheckpoint:
+    """The shards of a folder. The index is read at once; of each shard that is asked for, its header.
+
+    Attributes:
+        weight_map: Name of each tensor to its shard's file name.
+
+    Raises:
+        TensorError: For a folder, an index, a shard or a tensor that is not as it should be.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._headers: dict[str, Header] = {}
+        self.weight_map = self._read_weight_map()
+
+    @cached_property
+    def shards(self) -> tuple[str, ...]:
+        """File names of the shards, sorted."""
+        return tuple(sorted(self._listed))
+
+    @cached_property
+    def _listed(self) -> dict[str, set[str]]:
+        """The tensors that the index lists, by shard."""
+        found: dict[str, set[str]] = {}
+        for name, shard in self.weight_map.items():
+            found.setdefault(shard, set()).add(name)
+        return found
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The content of config.json."""
+        return read_object(self.folder / CONFIG)
+
+    def header(self, shard: str) -> Header:
+        """Return the checked header of a shard: it has the tensors that the index lists for it, and no other."""
+        if shard not in self._headers:
+            header = read_header(self.folder / shard)
+            self._require_listed(shard, header)
+            self._headers[shard] = header
+        return self._headers[shard]
+
+    def entry(self, name: str) -> TensorEntry:
+        """Return where a tensor lies in its shard."""
+        shard = self.weight_map.get(name)
+        if shard is None:
+            raise TensorError(f"There is no tensor {name}", where=str(self.folder))
+        return self.header(shard).entries[name]
+
+    def entries(self) -> Iterator[tuple[str, TensorEntry]]:
+        """Yield each shard's file name with each of its tensors, in the order of the files."""
+        for shard in self.shards:
+            for entry in self.header(shard).entries.values():
+                yield shard, entry
+
+    def digest(self) -> str:
+        """Return a digest of index, config.json, the shards' sizes and headers, and samples of their data.
+
+        The samples tell two models of one layout apart, such as DeepSeek-V3 and R1. No more than 192 KiB of a shard are
+        read.
+        """
+        sums = hashlib.sha256()
+        for name in (INDEX, CONFIG):
+            path = self.folder / name
+            sums.update(_framed(path.read_bytes() if path.is_file() else b""))
+        for shard in self.shards:
+            header = self.header(shard)
+            sums.update(_framed(f"{shard} {header.size}".encode()))
+            sums.update(_framed(header.raw))
+            begin = 8 + len(header.raw)
+            with header.path.open("rb", buffering=0) as stream:
+                for at in (begin, (begin + header.size) // 2, max(begin, header.size - _SAMPLE)):
+                    stream.seek(at)
+                    sums.update(_framed(stream.read(_SAMPLE)))
+        return sums.hexdigest()
+
+    def _read_weight_map(self) -> dict[str, str]:
+        if not self.folder.is_dir():
+            raise TensorError("The folder does not exist", where=str(self.folder))
+        path = self.folder / INDEX
+        if not path.is_file():
+            if not (self.folder / SINGLE).is_file():
+                raise TensorError(
+                    "The folder has no weights in the safetensors format",
+                    where=str(self.folder),
+                    why=f"It has neither {INDEX} nor {SINGLE}.",
+                )
+            self._headers[SINGLE] = read_header(self.folder / SINGLE)
+            if not self._headers[SINGLE].entries:
+                raise TensorError("The file has no tensors", where=str(self.folder / SINGLE))
+            return dict.fromkeys(self._headers[SINGLE].entries, SINGLE)
+        weight_map = read_object(path).get("weight_map")
+        if (
+            not isinstance(weight_map, dict)
+            or not weight_map
+            or not all(isinstance(name, str) for name in weight_map.values())
+            or not all(map(_is_file_name, set(weight_map.values())))
+        ):
+            raise TensorError(
+                "Invalid index of shards",
+                where=str(path),
+                why="Its `weight_map` does not map each tensor to a file of this folder.",
+            )
+        odd = odd_name(weight_map)
+        if odd is not None:
+            raise TensorError("Invalid index of shards", where=str(path), why=f"It names a tensor {odd}.")
+        self._require_shards(path, weight_map)
+        return weight_map
+
+    def _require_shards(self, path: Path, weight_map: Mapping[str, str]) -> None:
+        named = set(weight_map.values())
+        missing = sorted(name for name in named if not (self.folder / name).is_file())
+        if not missing:
+            return
+        others = sorted(p.name for p in self.folder.glob("*.safetensors") if p.name not in named)
+        unlisted = f"\nIn the folder, and not in the index: {listed(others)}." if others else ""
+        raise TensorError(
+            f"{len(missing)} of {len(named)} shards are missing",
+            where=str(path),
+            why=f"The index names {listed(missing)}.{unlisted}",
+            hint="Download what is missing, or give renamed files their names back.",
+        )
+
+    def _require_listed(self, shard: str, header: Header) -> None:
+        lost = sorted(self._listed[shard] - header.entries.keys())
+        other = sorted(header.entries.keys() - self._listed[shard])
+        if not lost and not other:
+            return
+        why = []
+        if lost:
+            why.append(f"The index lists tensors for it that it lacks: {listed(lost)}.")
+        if other:
+            why.append(f"It has tensors that the index lists elsewhere or nowhere: {listed(other)}.")
+        raise TensorError(
+            "A shard and the index disagree",
+            where=str(self.folder / shard),
+            why="\n".join(why),
+            hint="Download both again from the same revision.",
+        )
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Read a file with a JSON object. Raises TensorError for any other content, or a key that stands twice."""
+    try:
+        found = parse_json(_read_text(path))
+    except FileNotFoundError:
+        raise TensorError(f"There is no {path.name}", where=str(path.parent)) from None
+    except ValueError as error:
+        raise TensorError(f"Invalid {path.name}", where=str(path), why=str(error)) from None
+    if not isinstance(found, dict):
+        raise TensorError(f"Invalid {path.name}", where=str(path), why="It is no JSON object.")
+    return found
+
+
+def _read_text(path: Path) -> bytes:
+    """Return the bytes of a regular file. Raises ValueError for a pipe, a device, and a file that is too large."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with os.fdopen(handle, "rb") as file:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("It is no file.")
+        if status.st_size > HEADER_LIMIT:
+            raise ValueError(f"It has {status.st_size} bytes of at most {HEADER_LIMIT}.")
+        return file.read()
+
+
+def listed(names: list[str]) -> str:
+    """Return the first names, and how many more there are."""
+    more = len(names) - _LISTED
+    return ", ".join(names[:_LISTED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _is_file_name(value: str) -> bool:
+    return Path(value).name == value and value.endswith(".safetensors")
+
+
+def _framed(data: bytes) -> bytes:
+    return len(data).to_bytes(8, "little") + data

@@ -1,0 +1,1 @@
+"""Which tensor of the Hugging Face model lies where in Megatron's checkpoints, as tables."""

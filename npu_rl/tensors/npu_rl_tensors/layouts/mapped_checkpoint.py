@@ -1,0 +1,217 @@
+"""Megatron's checkpoints as the Hugging Face model's tensors, by the tables of names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from ..formats.boxes import Box, extent, overlap, shifted, slices
+from ..formats.legacy_checkpoint import iteration_folder, rank_numbers, read_rank_file
+from ..formats.tensor_views import OpenFiles, TensorView
+from ..formats.torch_dist import read_dist_checkpoint
+from ..tensor_error import TensorError
+from .model_sizes import ModelSizes
+from .placements import Layout, LegacyRanks, Placement, StoredTensor, dist_layout, legacy_layout, rank_name
+
+
+@dataclass(frozen=True)
+class MappedCheckpoint:
+    """A checkpoint by Hugging Face names.
+
+    Attributes:
+        tensors: Those that are there whole.
+        copies: Further copies of the same values, by name: in a legacy checkpoint each rank has the norms, say.
+        lacking: Stored tensors that the layout has and the checkpoint does not.
+        unknown: Stored tensors that the layout has no place for.
+        objects: Names of what is no tensor.
+    """
+
+    tensors: dict[str, TensorView]
+    copies: dict[str, list[TensorView]]
+    lacking: tuple[str, ...]
+    unknown: tuple[str, ...]
+    objects: tuple[str, ...]
+
+
+def map_dist_checkpoint(folder: Path, model: ModelSizes, files: OpenFiles) -> MappedCheckpoint:
+    """Return a `torch_dist` checkpoint by Hugging Face names, with a key per layer or one for all.
+
+    Raises:
+        TensorError: If it can't be read, or a tensor has another shape than the model's.
+    """
+    found = read_dist_checkpoint(folder, files)
+    uniform = model.uniform and not any(key.startswith("decoder.layers.0.") for key in found.tensors)
+    layout = dist_layout(model, uniform=uniform)
+    return _mapped(found.tensors, layout, found.objects, str(folder))
+
+
+def map_legacy_checkpoint(
+    folder: Path, model: ModelSizes, ranks: LegacyRanks | None, experts_over_tensor: bool, files: OpenFiles
+) -> MappedCheckpoint:
+    """Return a legacy checkpoint by Hugging Face names.
+
+    Args:
+        folder: With latest_checkpointed_iteration.txt, or an iteration of it.
+        model: The model.
+        ranks: How it is divided; None: as its files show it.
+        experts_over_tensor: As of LegacyRanks, which no file shows: the shapes are the same.
+        files: The open files.
+
+    Raises:
+        TensorError: As `map_dist_checkpoint`; also if ranks are missing.
+    """
+    folder = iteration_folder(folder)
+    numbers = rank_numbers(folder)
+    stored: dict[str, TensorView] = {}
+    objects: list[str] = []
+    for number, path in numbers.items():
+        rank = read_rank_file(path, files)
+        stored |= {f"{rank_name(number)}/{name}": view for name, view in rank.tensors.items()}
+        objects += [f"{rank_name(number)}/{name}" for name in rank.others]
+    if ranks is None:
+        ranks = _ranks(numbers, stored, experts_over_tensor, folder)
+    wanted = {
+        ranks.numbers(tensor, stage, group)
+        for tensor in range(ranks.tensor)
+        for stage in range(len(ranks.layers))
+        for group in range(ranks.expert)
+    }
+    if wanted != set(numbers):
+        lost = sorted(wanted - set(numbers)) or sorted(set(numbers) - wanted)
+        raise TensorError(
+            "Invalid legacy checkpoint",
+            where=str(folder),
+            why=f"TP{ranks.tensor} PP{len(ranks.layers)} EP{ranks.expert} has {len(wanted)} ranks, the folder "
+            f"{len(numbers)}. {rank_name(lost[0])} is {'missing' if wanted - set(numbers) else 'one too many'}.",
+        )
+    return _mapped(stored, legacy_layout(model, ranks), tuple(objects), str(folder))
+
+
+def _ranks(
+    numbers: Mapping[tuple[int, ...], Path], stored: Mapping[str, TensorView], over_tensor: bool, folder: Path
+) -> LegacyRanks:
+    """Find the layout: of two numbers, the second is a stage if only its first has the embeddings."""
+    counts = [len({number[axis] for number in numbers}) for axis in range(len(next(iter(numbers))))]
+    stages, groups = 1, 1
+    if len(counts) == 3:
+        stages, groups = counts[1], counts[2]
+    elif len(counts) == 2:
+        second = f"{rank_name((0, counts[1] - 1))}/embedding.word_embeddings.weight"
+        stages, groups = (1, counts[1]) if second in stored else (counts[1], 1)
+    layers = []
+    for stage in range(stages):
+        prefix = (
+            rank_name(LegacyRanks(counts[0], (1,) * stages, groups).numbers(0, stage, 0)) + "/decoder.layers."
+        )
+        held = {int(key[len(prefix) :].split(".")[0]) for key in stored if key.startswith(prefix)}
+        if held != set(range(len(held))):
+            raise TensorError(
+                "Invalid legacy checkpoint",
+                where=str(folder),
+                why=f"Stage {stage} has the layers {sorted(held)}; they are counted from 0 in each.",
+            )
+        layers.append(len(held))
+    return LegacyRanks(counts[0], tuple(layers), groups, over_tensor)
+
+
+def _mapped(
+    stored: Mapping[str, TensorView], layout: Layout, objects: tuple[str, ...], where: str
+) -> MappedCheckpoint:
+    for key, expected in layout.stored.items():
+        view = stored.get(key)
+        if view is not None and view.shape != expected.shape:
+            raise TensorError(
+                "A tensor has another shape than the model",
+                where=f"{where}: {key}",
+                why=f"It is {list(view.shape)}; by the model's config.json it is {list(expected.shape)}.",
+            )
+    tensors: dict[str, TensorView] = {}
+    copies: dict[str, list[TensorView]] = {}
+    for name, places in layout.by_name.items():
+        lost = [place.stored for place in places if place.stored not in stored]
+        if 0 < len(lost) < len(places):
+            raise TensorError(
+                "Tensors are missing on some of the ranks",
+                where=where,
+                why=f"{name} lies in {len(places)} of them, and {len(lost)} are not there, such as {lost[0]}.",
+                hint="Copy the ranks' files again from where they were written.",
+            )
+        if len({stored[place.stored].dtype for place in places if place.stored in stored}) > 1:
+            such = ", ".join(f"{place.stored} in {stored[place.stored].dtype}" for place in places[:2])
+            raise TensorError(
+                "The parts of a tensor have several dtypes",
+                where=where,
+                why=f"{name} lies in {len(places)}, such as {such}.",
+                hint="They may be of two checkpoints. Copy the ranks' files again from where they were written.",
+            )
+        by_copy: dict[int, list[Placement]] = {}
+        for place in places:
+            by_copy.setdefault(place.replica, []).append(place)
+        for replica, own in sorted(by_copy.items()):
+            if any(place.stored not in stored for place in own):
+                continue
+            view = _view(name, layout.shape(name), own, stored, layout.stored)
+            if replica == 0:
+                tensors[name] = view
+            else:
+                copies.setdefault(name, []).append(view)
+    return MappedCheckpoint(
+        tensors,
+        copies,
+        tuple(key for key in layout.stored if key not in stored),
+        tuple(key for key in stored if key not in layout.stored),
+        objects,
+    )
+
+
+def _view(
+    name: str,
+    shape: tuple[int, ...],
+    places: list[Placement],
+    stored: Mapping[str, TensorView],
+    shapes: Mapping[str, StoredTensor],
+) -> TensorView:
+    first = stored[places[0].stored]
+
+    def read(box: Box) -> torch.Tensor:
+        result: torch.Tensor | None = None
+        for place in places:
+            shared = overlap(place.box, box)
+            if shared is None:
+                continue
+            data = read_placed(place, shared, stored[place.stored], shapes[place.stored])
+            if shared == box:
+                return data
+            if result is None:
+                result = torch.empty(extent(box), dtype=first.dtype)
+            result[slices(shifted(shared, [start for start, _ in box], -1))] = data
+        return torch.empty(extent(box), dtype=first.dtype) if result is None else result
+
+    where = first.where if len({place.stored for place in places}) == 1 else f"{first.where} and others"
+    return TensorView(name, shape, first.dtype, where, read)
+
+
+def read_placed(place: Placement, box: Box, view: TensorView, shape: StoredTensor) -> torch.Tensor:
+    """Return a box of a Hugging Face tensor, which lies within `place`, from the stored tensor."""
+    at = stored_box(place, box)
+    if shape.view != shape.shape:
+        if view.reshape is None:
+            raise TensorError(
+                "The values of a tensor don't lie one after the other", where=f"{view.where}: {view.name}"
+            )
+        view = view.reshape(shape.view)
+    data = view.read(at)
+    data = data.reshape(data.shape[len(at) - len(box) :])
+    return data.transpose(-1, -2).contiguous() if place.transposed else data
+
+
+def stored_box(place: Placement, box: Box) -> Box:
+    """Return where a box of a Hugging Face tensor, which lies within `place`, is in the stored tensor's view."""
+    inner = shifted(box, [start for start, _ in place.box], -1)
+    if place.transposed:
+        inner = (*inner[:-2], inner[-1], inner[-2])
+    lead = len(place.at) - len(inner)
+    return (*place.at[:lead], *shifted(inner, [start for start, _ in place.at[lead:]]))

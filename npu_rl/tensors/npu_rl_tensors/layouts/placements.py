@@ -1,0 +1,278 @@
+"""Where every value of a Hugging Face tensor lies in the files of a Megatron checkpoint, by layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from ..formats.boxes import Box
+from ..tensor_error import TensorError
+from .model_sizes import DEEPSEEK, ModelSizes
+from .name_tables import Entry, Source, entries
+
+RANK_FILE = "model_optim_rng.pt"
+"""Of a legacy checkpoint, in each rank's folder."""
+LEGACY = (DEEPSEEK, "Qwen2ForCausalLM")
+"""Models with a table of names of Megatron-core 0.8."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A box of a Hugging Face tensor and where it lies.
+
+    Attributes:
+        name: Of the Hugging Face tensor.
+        box: In it.
+        stored: Which stored tensor.
+        at: The same values there; axes of size 1 may come before the tensor's own.
+        transposed: Whether the last two axes are exchanged there.
+        replica: 0, or which further copy of these values it is.
+    """
+
+    name: str
+    box: Box
+    stored: str
+    at: Box
+    transposed: bool
+    replica: int
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """A tensor of the checkpoint. `view`: the shape in which placements have it, where that is another."""
+
+    shape: tuple[int, ...]
+    view: tuple[int, ...]
+    precise: bool
+
+
+@dataclass
+class Layout:
+    """All placements of a model.
+
+    Attributes:
+        stored: By key; of a legacy checkpoint by "numbers of the rank" / "name".
+        by_name: Placements of each Hugging Face tensor.
+    """
+
+    stored: dict[str, StoredTensor] = field(default_factory=dict)
+    by_name: dict[str, list[Placement]] = field(default_factory=dict)
+
+    def by_stored(self) -> dict[str, list[Placement]]:
+        """Return the placements that fill each stored tensor."""
+        found: dict[str, list[Placement]] = {key: [] for key in self.stored}
+        for places in self.by_name.values():
+            for place in places:
+                found[place.stored].append(place)
+        return found
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a Hugging Face tensor."""
+        boxes = [place.box for place in self.by_name[name]]
+        return tuple(max(box[axis][1] for box in boxes) for axis in range(len(boxes[0])))
+
+    def place(
+        self,
+        key: str,
+        entry: Entry,
+        pieces: Sequence[tuple[str, Box]],
+        lead: tuple[int, ...] = (),
+        of: tuple[int, ...] = (),
+        shape: tuple[int, ...] | None = None,
+        replica: int = 0,
+    ) -> None:
+        """Put boxes of Hugging Face tensors one below the other into place `lead` of `of` of a stored tensor.
+
+        shape: of the stored tensor, where it is not `of` and then the rows and columns.
+        """
+        rows = sum(box[0][1] - box[0][0] for _, box in pieces)
+        columns = tuple(stop - start for start, stop in pieces[0][1][1:])
+        inner = (*columns, rows) if entry.transposed else (rows, *columns)
+        view = (*of, *inner)
+        self.stored.setdefault(key, StoredTensor(shape or view, view, entry.precise))
+        below = 0
+        for name, box in pieces:
+            height = box[0][1] - box[0][0]
+            here: Box = ((below, below + height), *((0, size) for size in columns))
+            if entry.transposed:
+                here = (here[1], here[0])
+            at = (*((index, index + 1) for index in lead), *here)
+            placed = Placement(name, box, key, at, entry.transposed, replica)
+            self.by_name.setdefault(name, []).append(placed)
+            below += height
+
+
+def dist_layout(model: ModelSizes, *, uniform: bool | None = None) -> Layout:
+    """Return the layout of Megatron-core 0.12.1's `torch_dist`, which has no ranks.
+
+    Args:
+        model: The model.
+        uniform: Whether all layers are one tensor with the layer as its first axis
+            (transformer/transformer_block.py:585@core_v0.12.1). None: as in the model that verl builds.
+    """
+    if uniform is None:
+        uniform = model.uniform
+    if uniform and not model.uniform:
+        raise ValueError("layers that differ can't be one tensor")
+    found = Layout()
+    for entry in entries(model, "core-0.12"):
+        key = entry.key
+        lead: tuple[int, ...] = ()
+        of: tuple[int, ...] = ()
+        if entry.layer is not None:
+            key = f"decoder.layers.{entry.key}" if uniform else f"decoder.layers.{entry.layer}.{entry.key}"
+            lead, of = ((entry.layer,), (model.layers,)) if uniform else ((), ())
+        if entry.expert is not None:
+            lead, of = (*lead, entry.expert), (*of, model.experts)
+        found.place(key, entry, [(s.name, _rows(s, s.start, s.stop)) for s in entry.sources], lead, of)
+    return found
+
+
+@dataclass(frozen=True)
+class LegacyRanks:
+    """How a legacy checkpoint is divided.
+
+    Attributes:
+        tensor: Tensor parallel ranks.
+        layers: Of each pipeline stage; empty: as many in each of `stages`.
+        expert: Expert groups.
+        experts_over_tensor: Whether a group's experts are dealt out among its tensor parallel ranks, whole
+            (MindSpeed's --moe-tp-extend-ep), instead of each being split.
+    """
+
+    tensor: int = 1
+    layers: tuple[int, ...] = ()
+    expert: int = 1
+    experts_over_tensor: bool = False
+    stages: int = 1
+
+    def with_layers(self, model: ModelSizes) -> LegacyRanks:
+        """Return the same ranks with the layers of each stage. Raises TensorError if they can't be equal."""
+        if self.layers:
+            return self
+        each, rest = divmod(model.layers, self.stages)
+        if rest:
+            raise TensorError(
+                "The model can't be divided among these ranks",
+                why=f"{model.layers} layers can't be divided evenly among {self.stages} pipeline stages.",
+            )
+        return replace(self, layers=(each,) * self.stages)
+
+    def numbers(self, tensor: int, stage: int, group: int) -> tuple[int, ...]:
+        """Return the numbers in the name of a rank's folder."""
+        second = (stage,) if len(self.layers) > 1 else ()
+        return (tensor, *second, *((group,) if self.expert > 1 else ()))
+
+
+def rank_name(numbers: Sequence[int]) -> str:
+    """Return the name of a rank's folder."""
+    return "mp_rank_" + "_".join([f"{numbers[0]:02d}", *(f"{number:03d}" for number in numbers[1:])])
+
+
+def legacy_layout(model: ModelSizes, ranks: LegacyRanks) -> Layout:
+    """Return the layout of a legacy checkpoint of Megatron-core 0.8.
+
+    Raises:
+        TensorError: If the model can't be divided so.
+    """
+    if model.architecture not in LEGACY:
+        raise TensorError(
+            f"There is no table of names for {model.architecture} in Megatron's legacy format",
+            why=f"There are tables for {' and '.join(LEGACY)}.",
+        )
+    ranks = ranks.with_layers(model)
+    _check_division(model, ranks)
+    found = Layout()
+    first = [sum(ranks.layers[:stage]) for stage in range(len(ranks.layers))]
+    for entry in entries(model, "core-0.8"):
+        if entry.layer is None:
+            stage, key = len(ranks.layers) - 1 if entry.last else 0, entry.key
+        else:
+            stage = max(n for n, start in enumerate(first) if start <= entry.layer)
+            key = f"decoder.layers.{entry.layer - first[stage]}.{entry.key}"
+        if entry.expert is None:
+            _shared(found, entry, key, stage, ranks)
+        else:
+            _expert(found, entry, key, stage, ranks, model)
+    return found
+
+
+def _shared(found: Layout, entry: Entry, key: str, stage: int, ranks: LegacyRanks) -> None:
+    """Place what is no expert's: in each expert group alike, and whole tensors on each tensor parallel rank."""
+    for group in range(ranks.expert):
+        for tensor in range(ranks.tensor):
+            pieces = _pieces(entry, tensor, ranks.tensor)
+            replica = group if entry.split != "whole" else group * ranks.tensor + tensor
+            name = f"{rank_name(ranks.numbers(tensor, stage, group))}/{key}"
+            found.place(name, entry, pieces, replica=replica)
+
+
+def _expert(found: Layout, entry: Entry, key: str, stage: int, ranks: LegacyRanks, model: ModelSizes) -> None:
+    """Place an expert: `weight1` is [hidden, experts x 2 ffn] over the memory of [experts, hidden, 2 ffn]."""
+    assert entry.expert is not None
+    groups = ranks.expert * (ranks.tensor if ranks.experts_over_tensor else 1)
+    local = model.experts // groups
+    group, index = divmod(entry.expert, local)
+    split = 1 if ranks.experts_over_tensor else ranks.tensor
+    for part in range(split):
+        tensor = group % ranks.tensor if ranks.experts_over_tensor else part
+        owner = group // ranks.tensor if ranks.experts_over_tensor else group
+        pieces = _pieces(entry, part, split)
+        rows = sum(box[0][1] - box[0][0] for _, box in pieces)
+        columns = pieces[0][1][1][1] - pieces[0][1][1][0]
+        shape = (columns, local * rows) if entry.split == "rows" else (local * columns, rows)
+        name = f"{rank_name(ranks.numbers(tensor, stage, owner))}/{key}"
+        found.place(name, entry, pieces, (index,), (local,), shape)
+
+
+def _pieces(entry: Entry, part: int, parts: int) -> list[tuple[str, Box]]:
+    """Return what one of `parts` tensor parallel ranks has of a tensor's sources."""
+    sources: Iterable[Source] = entry.sources
+    if entry.split == "groups":
+        share = len(entry.sources) // parts
+        sources = entry.sources[part * share : (part + 1) * share]
+    found = []
+    for source in sources:
+        box = _rows(source, source.start, source.stop)
+        if entry.split == "rows":
+            share = (source.stop - source.start) // parts
+            box = _rows(source, source.start + part * share, source.start + (part + 1) * share)
+        elif entry.split == "columns":
+            share = source.shape[1] // parts
+            box = (box[0], (part * share, (part + 1) * share))
+        found.append((source.name, box))
+    return found
+
+
+def _rows(source: Source, start: int, stop: int) -> Box:
+    return ((start, stop), *((0, size) for size in source.shape[1:]))
+
+
+def _check_division(model: ModelSizes, ranks: LegacyRanks) -> None:
+    wrong = []
+    if sum(ranks.layers) != model.layers or min(ranks.layers, default=0) < 1:
+        wrong.append(f"the stages have {list(ranks.layers)} layers, the model has {model.layers}")
+    if model.tied and len(ranks.layers) > 1:
+        wrong.append("with tied embeddings the last of several stages has a copy, which has no table")
+    if model.query_rank is None and model.latent_rank:
+        wrong.append("a model without q_lora_rank has no legacy layout")
+    if model.experts:
+        groups = ranks.expert * (ranks.tensor if ranks.experts_over_tensor else 1)
+        if model.experts % groups:
+            wrong.append(f"{model.experts} experts can't be dealt out evenly to {groups} groups")
+    elif ranks.expert > 1:
+        wrong.append("a model without experts has no expert groups")
+    sizes = {"vocab_size": model.vocabulary, "num_attention_heads": model.heads}
+    sizes |= {"num_key_value_heads": model.key_value_heads} if model.key_value_heads else {}
+    sizes |= {"intermediate_size": model.ffn} if model.dense_layers else {}
+    if model.experts and not ranks.experts_over_tensor:
+        sizes["moe_intermediate_size"] = model.expert_ffn
+    if model.shared_experts:
+        sizes["n_shared_experts x moe_intermediate_size"] = model.shared_experts * model.expert_ffn
+    wrong += [
+        f"{name} {size} can't be divided among {ranks.tensor} tensor parallel ranks"
+        for name, size in sizes.items()
+        if size % ranks.tensor
+    ]
+    if wrong:
+        raise TensorError("The model can't be divided among these ranks", why="\n".join(wrong))

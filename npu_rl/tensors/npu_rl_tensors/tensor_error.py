@@ -1,0 +1,28 @@
+"""What stops work on weights, in the four answers of npu-rl's own errors."""
+
+from __future__ import annotations
+
+
+class TensorError(Exception):
+    """A file, tensor or machine that the work can't go on with.
+
+    Attributes:
+        what: One sentence without a final full stop.
+        where: The file, and the tensor in it.
+        why: The evidence.
+        hint: What to do next.
+        host: Whether the machine is at fault (its disk, its packages) and not the files.
+    """
+
+    def __init__(
+        self, what: str, *, where: str = "", why: str = "", hint: str = "", host: bool = False
+    ) -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.why = why
+        self.hint = hint
+        self.host = host
+
+    def __str__(self) -> str:
+        return "\n".join(filter(None, (self.what, self.where, self.why, self.hint)))

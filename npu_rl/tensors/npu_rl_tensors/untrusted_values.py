@@ -1,0 +1,59 @@
+"""What a name, a size and a shape of a file may be, and how they are shown. Needs no torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing import TypeGuard
+
+_SHOWN = 100  # characters of a text of a file in a message
+_LONGEST_NAME = 1000  # characters
+_MOST_AXES = 64  # torch's own limit
+_MOST_LAYERS, _MOST_EXPERTS = 10_000, 200_000  # DeepSeek-V3 has 61, and 14,848 experts in all of them
+_MOST_VALUES = 1 << 60  # torch counts values and bytes in 63 bits
+
+
+def is_size(value: object) -> TypeGuard[int]:
+    """Return whether a value is a number of values, or a place among them."""
+    return type(value) is int and 0 <= value < _MOST_VALUES
+
+
+def is_shape(value: object) -> TypeGuard[tuple[int, ...] | list[int]]:
+    """Return whether a value is a shape that torch can have, or a place in one.
+
+    Sizes beside a 0 count, too: torch refuses [0, 2**62, 2**62].
+    """
+    return (
+        isinstance(value, (tuple, list))
+        and len(value) <= _MOST_AXES
+        and all(map(is_size, value))
+        and math.prod(max(size, 1) for size in value) <= _MOST_VALUES
+    )
+
+
+def too_many_layers(layers: int, experts: int) -> str:
+    """Return why a model can't have so many layers with so many experts each; empty if it can."""
+    if layers > _MOST_LAYERS or layers * experts > _MOST_EXPERTS:
+        of = f" of {experts} experts" if experts else ""
+        return f"{layers} layers{of} are more than {_MOST_LAYERS}, or than {_MOST_EXPERTS} experts in all"
+    return ""
+
+
+def odd_name(names: Iterable[object]) -> str | None:
+    """Return for a message the first that is no name of a tensor: no text, unprintable, or longer than a screen."""
+    for name in names:
+        if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
+            return shown(name)
+    return None
+
+
+def shown(value: Any) -> str:
+    """Return a value of a file for a message: its `repr` could be longer than any memory."""
+    if isinstance(value, str):
+        return ascii(value if len(value) <= _SHOWN else f"{value[:_SHOWN]}...")
+    if value is None or isinstance(value, (bool, float)) or (type(value) is int and abs(value) < 1 << 64):
+        return repr(value)
+    return f"a {type(value).__name__}"

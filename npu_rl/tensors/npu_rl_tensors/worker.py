@@ -1,0 +1,108 @@
+"""The loop of a worker: tasks in as JSON lines on standard input, progress and results out on standard output.
+
+In: {"task": NAME, "arguments": {...}}. Out: first {"event": "ready"}; for each task any number of
+{"event": "progress", "bytes": N}, then {"event": "result", "value": ...} or {"event": "error", ...} with the fields
+of TensorError or, from the system, `errno` and `file`. At the end of its input a worker ends at once, within a task
+too: then the process that it works for has ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from .tensor_error import TensorError
+
+Progress = Callable[[int], None]
+"""Say that so many more bytes are done."""
+
+TASKS = {
+    "audit_group": "audit:audit_group",
+    "convert_file": "conversion.tasks:convert_file",
+    "export_shard": "export:export_shard",
+    "finish_conversion": "conversion.tasks:finish_conversion",
+    "finish_export": "export:finish_export",
+    "plan_conversion": "conversion.tasks:plan_conversion",
+    "cast_shard": "cast:cast_shard",
+    "megatron_files": "megatron_files:megatron_files",
+    "model_tensors": "model_tensors:model_tensors",
+    "plan_audit": "audit:plan_audit",
+    "plan_export": "export:plan_export",
+}
+"""Module and function of each task: it takes its arguments and Progress, and returns what JSON can hold."""
+
+_NO_MEMORY = TensorError(
+    "There is not enough memory",
+    why="A worker ran into a limit of its process (`ulimit -v`) or of this machine.",
+    hint="Run again with fewer workers: --workers 1",
+    host=True,
+)
+
+
+def main() -> None:
+    """Work until the input ends. The one argument is the number of torch's threads."""
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
+    os.dup2(2, 1)  # what libraries print is no answer
+
+    def say(event: str, **fields: Any) -> None:
+        out.write(json.dumps({"event": event, **fields}) + "\n")
+
+    tasks: queue.Queue[str] = queue.Queue()
+    threading.Thread(target=_read, args=(tasks,), daemon=True).start()
+    try:
+        prepare(int(sys.argv[1]))
+    except TensorError as error:
+        say("error", **vars(error))
+        return
+    say("ready")
+    while True:
+        work(json.loads(tasks.get()), say)
+
+
+def _read(tasks: queue.Queue[str]) -> None:
+    for line in sys.stdin:
+        tasks.put(line)
+    os._exit(0)
+
+
+def prepare(threads: int) -> None:
+    """Import torch, and set the number of its threads. Raises TensorError if there is none."""
+    try:
+        import torch
+    except ImportError as error:
+        raise TensorError(
+            "The interpreter has no torch",
+            where=sys.executable,
+            why=str(error),
+            hint="Name one that has it: --python PATH",
+            host=True,
+        ) from None
+    torch.set_num_threads(threads)
+
+
+def work(request: dict[str, Any], say: Callable[..., None]) -> None:
+    """Run one task, and say its progress and its result or error."""
+    module, _, function = TASKS[request["task"]].partition(":")
+    try:
+        task = getattr(import_module(f".{module}", __package__), function)
+        value = task(request["arguments"], lambda count: say("progress", bytes=count))
+    except TensorError as error:
+        say("error", **vars(error))
+    except MemoryError:
+        say("error", **vars(_NO_MEMORY))
+    except OSError as error:
+        say("error", errno=error.errno, text=error.strerror, file=str(error.filename or ""))
+    except Exception as error:  # noqa: BLE001  the process that it works for reports it
+        if isinstance(error, RuntimeError) and "can't allocate memory" in str(error):  # torch's
+            say("error", **vars(_NO_MEMORY))
+        else:
+            say("bug", trace=traceback.format_exc())
+    else:
+        say("result", value=value)

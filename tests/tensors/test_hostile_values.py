@@ -1,0 +1,158 @@
+"""Headers, indexes and configurations that nobody would write: named in bounded time, never a traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from npu_rl.tensors.npu_rl_tensors.hf_checkpoint import HfCheckpoint, read_object
+from npu_rl.tensors.npu_rl_tensors.layouts.model_sizes import model_sizes
+from npu_rl.tensors.npu_rl_tensors.safetensors_file import read_header
+from npu_rl.tensors.npu_rl_tensors.tensor_error import TensorError
+from npu_rl.tensors.npu_rl_tensors.untrusted_values import is_shape, odd_name, shown
+from tests.tensors.megatron_checkpoints import DEEPSEEK, QWEN
+
+
+def write(path: Path, header: Any, data: bytes = b"xx", length: int | None = None) -> Path:
+    raw = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(raw) if length is None else length) + raw + data)
+    return path
+
+
+def one(shape: Any, name: str = "a", stop: Any = 2, dtype: Any = "BF16") -> dict[str, Any]:
+    return {name: {"dtype": dtype, "shape": shape, "data_offsets": [0, stop]}}
+
+
+HEADERS: dict[str, Any] = {
+    "2**70 beside a 0": one([0, 2**70], stop=0),
+    "2**124 values beside a 0": one([0, 2**62, 2**62], stop=0),
+    "a thousand axes": one([1] * 1000),
+    "a product of a million numbers": b'{"a":{"dtype":"BF16","shape":['
+    + b"99999999," * 10**6
+    + b'1],"data_offsets":[0,2]}}',
+    "a bool": one([True]),
+    "a float": one([1.0]),
+    "text": one("1"),
+    "an offset of 2**63": one([1], stop=2**63),
+    "UTF-16": json.dumps(one([1])).encode("utf-16"),
+    "a lone surrogate": one([1], name="\ud800"),
+    "an escape sequence": one([1], name="\x1b[31m"),
+    "a line break": one([1], name="a\nEqual: all"),
+    "a name of 100,000 characters": one([1], name="n" * 100_000),
+    "no name": one([1], name=""),
+    "a dtype of 100,000 characters": one([1], dtype="F" * 100_000),
+    "nesting": b'{"a":' * 100_000,
+    "a number of 5,000 digits": b'{"a":{"dtype":"BF16","shape":[' + b"9" * 5000 + b'],"data_offsets":[0,2]}}',
+}
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_headers(name: str, tmp_path: Path) -> None:
+    began = time.monotonic()
+    with pytest.raises(TensorError) as raised:
+        read_header(write(tmp_path / "a.safetensors", HEADERS[name]))
+    assert raised.value.what == "Invalid safetensors file"
+    assert len(raised.value.why) < 500
+    assert raised.value.why.isprintable()
+    assert time.monotonic() - began < 20  # the product alone took minutes
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda of: st.lists(of, max_size=4) | st.dictionaries(st.text(max_size=8), of, max_size=4),
+    max_leaves=12,
+)
+entries = st.fixed_dictionaries(
+    {
+        "dtype": st.sampled_from(["BF16", "F32", "U8", "X"]) | json_values,
+        "shape": st.lists(st.integers(-1, 5), max_size=3) | json_values,
+        "data_offsets": st.lists(st.integers(-1, 20), min_size=2, max_size=2) | json_values,
+    }
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    header=st.dictionaries(st.text(max_size=6) | st.just("__metadata__"), entries | json_values, max_size=4),
+    data=st.binary(max_size=24),
+    length=st.none() | st.integers(0, 2**64 - 1),
+)
+def test_any_header(
+    header: dict[str, Any], data: bytes, length: int | None, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Whatever it says, a header that is read describes the file exactly, and any other is named."""
+    path = write(tmp_path_factory.getbasetemp() / "any.safetensors", header, data, length)
+    try:
+        found = read_header(path)
+    except TensorError as error:
+        assert error.where == str(path)
+        return
+    taken = sorted((entry.start, entry.start + entry.size) for entry in found.entries.values())
+    assert found.size == path.stat().st_size
+    assert sum(stop - start for start, stop in taken) == found.size - 8 - len(found.raw)
+    assert all(stop == start for (_, stop), (start, _) in pairwise(taken))
+    assert odd_name(found.entries) is None
+
+
+def test_a_file_without_a_tensor(tmp_path: Path) -> None:
+    """An audit of two such would compare nothing and say equal."""
+    write(tmp_path / "model.safetensors", {}, b"")
+    with pytest.raises(TensorError, match="The file has no tensors"):
+        HfCheckpoint(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["\x1b[2J", "a\nb", "", "n" * 2000])
+def test_names_in_an_index(name: str, tmp_path: Path) -> None:
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {name: "a.safetensors"}}))
+    with pytest.raises(TensorError, match="Invalid index of shards") as raised:
+        HfCheckpoint(tmp_path)
+    assert raised.value.why.isprintable()
+    assert len(raised.value.why) < 300
+
+
+def test_what_is_no_file(tmp_path: Path) -> None:
+    """A pipe was waited for without end; a sparse file would be read whole."""
+    os.mkfifo(tmp_path / "config.json")
+    with pytest.raises(TensorError, match="Invalid config"):
+        read_object(tmp_path / "config.json")
+    with (tmp_path / "large.json").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(TensorError, match="Invalid large"):
+        read_object(tmp_path / "large.json")
+
+
+ODD = [10**9, 10**30, -1, "4", 4.0, float("inf"), float("nan"), None, [4], {"a": 1}, True]
+
+
+@pytest.mark.parametrize("value", ODD, ids=str)
+@pytest.mark.parametrize("key", ["num_hidden_layers", "n_routed_experts"])
+def test_sizes_of_a_model(key: str, value: Any) -> None:
+    with pytest.raises(TensorError, match="Unsupported model"):
+        model_sizes({**DEEPSEEK, key: value}, "config.json")
+
+
+@pytest.mark.parametrize("value", [["X"], [["X"]], [{}], "X", 5, None, []], ids=str)
+def test_architectures(value: Any) -> None:
+    with pytest.raises(TensorError, match="Unsupported model"):
+        model_sizes({**QWEN, "architectures": value}, "config.json")
+
+
+def test_what_messages_show() -> None:
+    lists: list[Any] = [0]
+    for _ in range(60):
+        lists = [lists, lists]
+    assert shown(lists) == "a list"
+    assert len(shown("\x1b" * 10**6)) < 500
+    assert shown(1 << 10**6) == "a int"
+    assert is_shape([2, 3])
+    assert not is_shape(lists)
