@@ -35,7 +35,8 @@ def test_in_an_actor_and_gone_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     environment = {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), "NPU_RL_DEEPSCALER_WORKERS": "2"}
     ray.init(
-        num_cpus=2, include_dashboard=False, _node_ip_address="127.0.0.1", object_store_memory=100 << 20,
+        address="local", num_cpus=2, include_dashboard=False,
+        _node_ip_address="127.0.0.1", object_store_memory=100 << 20,
         runtime_env={"env_vars": environment},
     )  # fmt: skip
     try:
