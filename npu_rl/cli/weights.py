@@ -1,0 +1,117 @@
+"""The commands `npu-rl weights`."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from npu_rl.cli.command_group import examples, group
+from npu_rl.cli.options import Json, NewFolder, Python, Ray, Workers, Workspace
+
+if TYPE_CHECKING:
+    from npu_rl.weights.cast_weights import CastReport
+
+app = group(
+    "Prepare model weights for a trainer.",
+    {
+        "get": "get:weights",
+        "cast": "weights:cast",
+        "check": "weights_check:check",
+        "audit": "weights_audit:audit",
+        "convert": "weights_convert:convert",
+        "export": "weights_export:export",
+    },
+)
+
+
+class Device(str, Enum):
+    """What computes."""
+
+    cpu = "cpu"
+    cuda = "cuda"
+    npu = "npu"
+
+
+@examples(
+    "npu-rl weights cast DeepSeek-V3-Base V3-BF16   # again: goes on where it was",
+    "npu-rl weights cast DeepSeek-V3-Base V3-BF16 --workers 4 --ray 10.0.0.1:6766",
+    "npu-rl weights cast DeepSeek-V3-Base V3-BF16 --device npu --json",
+)
+def cast(
+    source: Annotated[Path, typer.Argument(metavar="IN", help="The folder of the checkpoint in FP8.")],
+    target: NewFolder,
+    workers: Workers = None,
+    ray: Ray = None,
+    device: Annotated[
+        Device, typer.Option("--device", help="What computes; the bytes are the same.")
+    ] = Device.cpu,
+    workspace: Workspace = None,
+    python: Python = None,
+    json: Json = False,
+) -> None:
+    """Cast FP8 weights to BF16.
+
+    DeepSeek's FP8, shard by shard, with index and config.json rewritten.
+    Tensors of multi-token prediction are left out.
+    """
+    from npu_rl.cli.show import print_json, say_text
+    from npu_rl.cli.weights_progress import watching
+    from npu_rl.errors import UsageError
+    from npu_rl.user_path import user_path
+    from npu_rl.weights.cast_weights import cast_weights
+    from npu_rl.weights.worker_pool import pool_of
+
+    if ray is not None and device is not Device.cpu:
+        raise UsageError("--ray casts on CPUs only", hint="Leave out --device, or --ray.")
+    pool = pool_of(interpreter(python, workspace), workers, inherit_path=device is Device.npu, ray=ray)
+    with watching() as watch:
+        report = cast_weights(
+            user_path(source).absolute(), user_path(target).absolute(), pool, device.value, watch
+        )
+    if json:
+        print_json(report.to_json())
+    else:
+        say_text(_cast_text(report))
+
+
+def interpreter(python: str | None, workspace: Path | None) -> str:
+    """Return the given interpreter, else the workspace's, else the one that runs npu-rl."""
+    from npu_rl.cli.show import tell
+    from npu_rl.training.interpreter import choose
+    from npu_rl.workspace.discovery import open_workspace_if_any
+    from npu_rl.workspace.receipt import read_receipt
+
+    if python is not None:
+        return python
+    layout = open_workspace_if_any(workspace, tell)
+    return choose(None, {} if layout is None else read_receipt(layout).setup)
+
+
+def _cast_text(report: CastReport) -> str:
+    from npu_rl.cli.weights_progress import hosts_text
+    from npu_rl.printable import one_line
+
+    figures = report.plan.to_json()
+    tensors = figures["tensors"]
+    copied = ", ".join(f"{count} in {dtype}" for dtype, count in tensors["copied"].items()) or "none"
+    left = [one_line(name) for name in figures["files"]["left_out"]]
+    lines = [
+        f"{report.target}: {figures['shards']} shards in BF16, {figures['bytes'] / 1e9:.1f} GB",
+        f"  tensors:  {tensors['cast']} cast from FP8; copied as they are: {copied}",
+        f"  left out: {tensors['scales_left_out']} scales, "
+        f"{len(tensors['mtp_left_out'])} tensors of multi-token prediction",
+        f"  config:   {', '.join(figures['config']) or 'unchanged'}",
+        f"  files:    {len(figures['files']['copied'])} copied"
+        + (f"; not copied: {', '.join(left)}" if left else ""),
+    ]
+    if report.workers.get("hosts"):
+        lines.append(f"  hosts:    {hosts_text(report.workers['hosts'])}")
+    if report.seconds == 0:
+        lines.append("It was finished before; nothing was left to do.")
+    else:
+        kept = f"; {report.kept} shards were there from before" if report.kept else ""
+        lines.append(f"Done in {report.seconds:.1f} s{kept}.")
+    return "\n".join(lines) + "\n"

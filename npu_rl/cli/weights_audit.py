@@ -1,0 +1,120 @@
+"""`npu-rl weights audit`."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from npu_rl.cli.command_group import examples
+from npu_rl.cli.options import Config, ExpertsOverTensor, Json, Python, Ray, Workers, Workspace
+from npu_rl.cli.weights import interpreter
+
+if TYPE_CHECKING:
+    from npu_rl.weights.audit_weights import AuditReport
+
+_SHOWN = 5  # differences and names in the text; --json has more
+_STATES = {
+    "equal": "equal, bit for bit (or in value where the dtypes differ)",
+    "cast": "equal after the cast from FP8",
+    "rounded": "equal after rounding to the narrower dtype",
+    "different": "different",
+    "shape": "of another shape",
+    "copies": "further copies, equal",
+    "different_copies": "further copies, different",
+}
+_SIDES = {
+    "only_in_a": "tensors only in A",
+    "only_in_b": "tensors only in B",
+    "unknown_in_a": "tensors of A that the model has no place for",
+    "unknown_in_b": "tensors of B that the model has no place for",
+    "mtp_only_in_a": "tensors of multi-token prediction, only in A",
+    "mtp_only_in_b": "tensors of multi-token prediction, only in B",
+}
+
+
+@examples(
+    "npu-rl weights audit DeepSeek-V3-Base V3-BF16            # what a cast made",
+    "npu-rl weights audit V3-BF16 V3-mcore --json >audit.json",
+    "npu-rl weights audit V3-mcore V3-legacy --config V3-BF16",
+)
+def audit(
+    a: Annotated[Path, typer.Argument(metavar="FIRST", help="The folder of a checkpoint.")],
+    b: Annotated[Path, typer.Argument(metavar="SECOND", help="The folder of what was made of it.")],
+    config: Config = None,
+    extend: ExpertsOverTensor = True,
+    workers: Workers = None,
+    ray: Ray = None,
+    workspace: Workspace = None,
+    python: Python = None,
+    json: Json = False,
+) -> None:
+    """Compare two checkpoints, value by value.
+
+    Each may be a Hugging Face folder (FP8 too), Megatron's torch_dist or its
+    legacy format. Fails if any value of the first (A) is not accounted for in
+    the second (B), or B has more.
+    """
+    import sys
+
+    from npu_rl.cli.show import print_json, say_text
+    from npu_rl.cli.weights_progress import watching
+    from npu_rl.user_path import user_path
+    from npu_rl.weights.audit_weights import AuditOptions, audit_weights
+    from npu_rl.weights.worker_pool import pool_of
+
+    options = AuditOptions(
+        user_path(a).absolute(),
+        user_path(b).absolute(),
+        None if config is None else user_path(config).absolute(),
+        extend,
+        shlex.join(["npu-rl", *sys.argv[1:]]),
+    )
+    with watching("comparing", "groups of tensors", "to compare") as watch:
+        report = audit_weights(options, pool_of(interpreter(python, workspace), workers, ray=ray), watch)
+    if json:
+        print_json(report.content)
+    else:
+        say_text(audit_text(report))
+    if not report.equal:
+        raise typer.Exit(1)
+
+
+def audit_text(report: AuditReport) -> str:
+    """Return the report as text."""
+    content = report.content
+    lines = [f"{side.upper()}: {_side(content[side])}" for side in ("a", "b")]
+    for state, text in _STATES.items():
+        if state in content["counts"]:
+            of = content["counts"][state]
+            lines.append(f"  {of['tensors']:>8,} tensors, {of['values']:>15,} values: {text}")
+    for difference in content["differences"][:_SHOWN]:
+        lines.append(_difference(difference))
+    if content["differences_in_all"] > _SHOWN:
+        lines.append(f"  and {content['differences_in_all'] - _SHOWN} more tensors that differ (--json)")
+    for name, text in _SIDES.items():
+        if content[name]:
+            count, shown = content["one_sided_in_all"][name], content[name][:_SHOWN]
+            more = f" and {count - len(shown)} more" if count > len(shown) else ""
+            lines.append(f"  {count} {text}: {', '.join(shown)}{more}")
+    compared, seconds = content["compared"], content["seconds"]
+    lines.append(
+        f"{content['result'].capitalize()}: {compared['tensors']:,} tensors, {compared['values']:,} values compared in "
+        f"{seconds:.1f} s."
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _side(of: dict[str, Any]) -> str:
+    fp8 = f", {of['fp8_tensors']:,} of them in FP8" if of["fp8_tensors"] else ""
+    return f"{of['path']} ({of['format']}): {of['tensors']:,} tensors{fp8}, {of['values']:,} values"
+
+
+def _difference(of: dict[str, Any]) -> str:
+    a, b = of["a"], of["b"]
+    if "value" not in a:
+        return f"  {of['tensor']}: A is {a['shape']}, B is {b['shape']}"
+    index = ", ".join(map(str, of["index"]))
+    return f"  {of['tensor']}[{index}]: A has {a['value']}, B has {b['value']}; {of['different']:,} values differ"

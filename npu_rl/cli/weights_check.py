@@ -1,0 +1,134 @@
+"""The command `npu-rl weights check`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from npu_rl.cli.command_group import examples
+from npu_rl.cli.options import Json, Overrides, Python, Workers, Workspace
+
+if TYPE_CHECKING:
+    from npu_rl.weights.check_weights import CheckReport
+    from npu_rl.weights.hash_list import HashComparison
+
+
+@examples(
+    "npu-rl weights check V3-BF16 --recipe deepseek-r1-zero-256die",
+    "npu-rl weights check V3-BF16 --write-hashes    # on the node that made it",
+    "npu-rl weights check V3-BF16 --verify-hashes   # on every other node",
+)
+def check(
+    checkpoint: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the checkpoint.")],
+    overrides: Overrides = None,
+    recipe: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--recipe", metavar="RECIPE", help="The recipe that will train on it.", show_default=False
+        ),
+    ] = None,
+    write: Annotated[
+        bool,
+        typer.Option(
+            "--write-hashes",
+            help="Write the SHA-256 of every file beside them; of a Megatron checkpoint, too.",
+        ),
+    ] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify-hashes", help="Compare every file with that list, and nothing else.")
+    ] = False,
+    workers: Workers = None,
+    workspace: Workspace = None,
+    python: Python = None,
+    json: Json = False,
+) -> None:
+    """Check the files of a checkpoint.
+
+    config.json, index, shards, and the names and shapes of all tensors against the model of transformers;
+    of a Megatron checkpoint its files.
+    """
+    from npu_rl.cli import judged
+    from npu_rl.cli.show import print_json
+    from npu_rl.cli.weights import interpreter
+    from npu_rl.errors import UsageError
+    from npu_rl.user_path import user_path
+    from npu_rl.weights.check_weights import check_weights, is_checkpoint
+    from npu_rl.weights.worker_pool import pool_of
+
+    if write and verify:
+        raise UsageError("--write-hashes conflicts with --verify-hashes", hint="Give one of them.")
+    if overrides and recipe is None:
+        raise UsageError(
+            "KEY=VALUE needs --recipe", where=overrides[0], hint="Name the recipe: --recipe NAME"
+        )
+    place = user_path(checkpoint, "DIR").absolute()
+    loaded = None if recipe is None else judged.load(recipe, overrides or [], json)
+    pool = pool_of(interpreter(python, workspace), workers)
+    only_hashes = verify or (write and loaded is None and not is_checkpoint(place))
+    report = None if only_hashes else check_weights(place, pool, loaded)
+    hashes = None
+    if verify or (write and (report is None or report.ok)):
+        hashes = _hashes(place, pool.count, write)
+    ok = (report is None or report.ok) and (hashes is None or hashes.ok)
+    if json:
+        document = {"ok": ok, "folder": str(place)} if report is None else {**report.to_json(), "ok": ok}
+        found = [] if report is None else judged.rows(report.checked.findings)
+        print_json({**document, "findings": found, "hashes": None if hashes is None else _row(hashes)})
+    else:
+        _say(report, hashes, write)
+    if not ok:
+        raise SystemExit(1)
+
+
+def _hashes(folder: Path, count: int, write: bool) -> HashComparison:
+    from npu_rl.cli.weights_progress import reading
+    from npu_rl.weights.hash_list import bytes_to_read, verify_hashes, write_hashes
+
+    with reading(bytes_to_read(folder)) as progress:
+        return (write_hashes if write else verify_hashes)(folder, count, progress)
+
+
+def _row(hashes: HashComparison) -> dict[str, object]:
+    return {
+        "files": hashes.files,
+        "bytes": hashes.bytes,
+        "changed": list(hashes.changed),
+        "missing": list(hashes.missing),
+        "extra": list(hashes.extra),
+    }
+
+
+def _say(report: CheckReport | None, hashes: HashComparison | None, write: bool) -> None:
+    from npu_rl.cli import judged
+    from npu_rl.cli.show import say
+
+    if report is not None:
+        figures = report.to_json()
+        dtypes = ", ".join(f"{count} in {dtype}" for dtype, count in figures["tensors"].items())
+        kind = report.checked.megatron
+        shards = f"Megatron's {kind}, {figures['shards']} files" if kind else f"{figures['shards']} shards"
+        say(f"{figures['folder']}: {shards}, {figures['bytes'] / 1e9:.1f} GB; tensors: {dtypes or 0}")
+        judged.say_findings(report.checked.findings)
+        if report.unchecked:
+            say(f"not checked: names and shapes of the tensors: {report.unchecked}")
+        elif report.ok and not kind:
+            say(f"names and shapes are those of {report.model} of transformers {report.transformers}")
+    if hashes is not None:
+        for what, names in (
+            ("changed", hashes.changed),
+            ("missing", hashes.missing),
+            ("not in the list", hashes.extra),
+        ):
+            for name in names:
+                say(f"{what}: {name}")
+        done = "written" if write else "verified" if hashes.ok else "compared"
+        say(f"hashes of {hashes.files} files {done}, {hashes.bytes / 1e9:.1f} GB read")
+    elif write:
+        say("hashes not written")
+    errors = (
+        0 if report is None else sum(found.severity.value == "error" for found in report.checked.findings)
+    )
+    errors += 0 if hashes is None else len(hashes.changed) + len(hashes.missing)
+    say(f"{errors} {'error' if errors == 1 else 'errors'}" if errors else "no error")

@@ -1,0 +1,123 @@
+"""`npu-rl weights convert`."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from npu_rl.cli.command_group import examples
+from npu_rl.cli.options import Config, ExpertsOverTensor, Json, NewFolder, Python, Ray, Workers, Workspace
+from npu_rl.cli.weights import interpreter
+
+if TYPE_CHECKING:
+    from npu_rl.tensors.npu_rl_tensors.conversion.units import OutputLayout
+    from npu_rl.weights.convert_weights import ConvertReport
+
+
+class Target(str, Enum):
+    """A format that needs no recipe."""
+
+    torch_dist = "torch_dist"
+    hf = "hf"
+
+
+@examples(
+    "npu-rl weights convert V3-BF16 V3-mcore --layout deepseek-r1-zero-256die",
+    "npu-rl weights convert V3-BF16 V3-legacy --layout deepseek-v3-cann-256die",
+    "npu-rl weights convert V3-mcore V3-back --format hf --config V3-BF16",
+)
+def convert(
+    original: Annotated[Path, typer.Argument(metavar="IN", help="The folder of a checkpoint.")],
+    target: NewFolder,
+    layout: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--layout",
+            metavar="RECIPE",
+            help="The recipe whose trainer will load it: its stack's format, for its parallelism.",
+            show_default=False,
+        ),
+    ] = None,
+    to: Annotated[
+        Optional[Target],  # noqa: UP045
+        typer.Option("--format", help="The format, without a recipe.", show_default=False),
+    ] = None,
+    config: Config = None,
+    extend: ExpertsOverTensor = True,
+    workers: Workers = None,
+    ray: Ray = None,
+    workspace: Workspace = None,
+    python: Python = None,
+    json: Json = False,
+) -> None:
+    """Convert a checkpoint for a trainer.
+
+    Or back: from and to Hugging Face's format, Megatron's torch_dist and its
+    legacy format, one file at a time. Interrupted, it goes on where it was.
+    Run `npu-rl weights audit IN OUT` afterwards.
+    """
+    from npu_rl.cli.show import print_json, say_text
+    from npu_rl.cli.weights_progress import watching
+    from npu_rl.user_path import user_path
+    from npu_rl.weights.convert_weights import ConvertOptions, convert_weights
+    from npu_rl.weights.worker_pool import pool_of
+
+    options = ConvertOptions(
+        user_path(original).absolute(),
+        user_path(target).absolute(),
+        _layout(layout, to),
+        None if config is None else user_path(config).absolute(),
+        extend,
+    )
+    with watching("converting", "files", "to write") as watch:
+        report = convert_weights(options, pool_of(interpreter(python, workspace), workers, ray=ray), watch)
+    if json:
+        print_json(report.content)
+    else:
+        say_text(_text(report))
+
+
+def _layout(recipe: str | None, to: Target | None) -> OutputLayout:
+    from npu_rl.errors import UsageError
+    from npu_rl.recipes.load_recipe import load_recipe
+    from npu_rl.tensors.npu_rl_tensors.conversion.units import OutputLayout
+    from npu_rl.weights.recipe_layout import recipe_layout
+
+    if (recipe is None) == (to is None):
+        raise UsageError("Give one of --layout RECIPE and --format FORMAT")
+    if to is not None:
+        return OutputLayout(to.value)
+    assert recipe is not None
+    return recipe_layout(load_recipe(recipe))
+
+
+def _text(report: ConvertReport) -> str:
+    from npu_rl.cli.weights_progress import hosts_text
+
+    of = report.content
+    ranks = of["output"]["ranks"]
+    divided = f", TP{ranks['tensor']} PP{len(ranks['layers']) or ranks['stages']} EP{ranks['expert']}"
+    kind = of["output"]["format"]
+    lines = [
+        f"{of['output']['path']}: {kind}{divided if kind == 'legacy' else ''}, {of['files']} files, "
+        f"{of['bytes'] / 1e9:.1f} GB",
+        f"  tensors:  {of['tensors']:,} of the model" + (f", as {of['stored']:,}" if kind != "hf" else ""),
+        f"  memory:   tensors of {of['largest_in_memory'] / 1e9:.2f} GB at most, in each process",
+    ]
+    if of["mtp_left_out"]:
+        lines.append(f"  left out: {len(of['mtp_left_out'])} tensors of multi-token prediction")
+    if of["rounded"]:
+        lines.append(
+            f"  rounded:  {len(of['rounded'])} tensors to a narrower dtype, such as {of['rounded'][0]}"
+        )
+    if of.get("hosts"):
+        lines.append(f"  hosts:    {hosts_text(of['hosts'])}")
+    if of["seconds"] == 0:
+        lines.append("It was finished before; nothing was left to do.")
+    else:
+        kept = f"; {of['files_kept']} files were there from before" if of["files_kept"] else ""
+        lines.append(f"Done in {of['seconds']:.1f} s{kept}.")
+    return "\n".join(lines) + "\n"

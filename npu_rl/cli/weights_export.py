@@ -1,0 +1,105 @@
+"""`npu-rl weights export`."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from npu_rl.cli.command_group import examples
+from npu_rl.cli.options import Config, ExpertsOverTensor, Json, Python, Workers, Workspace
+from npu_rl.cli.weights import interpreter
+
+if TYPE_CHECKING:
+    from npu_rl.weights.export_run import ExportReport
+
+
+@examples(
+    "npu-rl weights export quickstart quickstart-hf      # the newest checkpoint",
+    "npu-rl weights export quickstart step-40 --step 40",
+    "npu-rl weights export /data/runs/r1-zero r1-zero-hf --workers 8 --json",
+)
+def export(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name, or the folder of its record.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="A folder that does not exist.")],
+    step: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            "--step",
+            min=0,
+            metavar="N",
+            help="The checkpoint of this step.  [default: the newest]",
+            show_default=False,
+        ),
+    ] = None,
+    config: Config = None,
+    extend: ExpertsOverTensor = True,
+    workers: Workers = None,
+    workspace: Workspace = None,
+    python: Python = None,
+    json: Json = False,
+) -> None:
+    """Export a run's checkpoint to safetensors.
+
+    FSDP's and Megatron's checkpoints become a Hugging Face folder, with
+    config.json and tokenizer. Each value is compared with the checkpoint before
+    OUT appears. The model names its run, step, recipe, lock and tree.
+    """
+    import sys
+
+    from npu_rl.cli.show import print_json, say_text
+    from npu_rl.cli.weights_progress import watching
+    from npu_rl.user_path import user_path
+    from npu_rl.weights.export_run import ExportOptions, export_run
+    from npu_rl.weights.run_checkpoint import run_checkpoint, run_record
+    from npu_rl.weights.worker_pool import pool_of
+
+    record = run_record(run, _runs(workspace))
+    options = ExportOptions(
+        run_checkpoint(record, step, None if config is None else user_path(config).absolute()),
+        user_path(out).absolute(),
+        extend,
+        shlex.join(["npu-rl", *sys.argv[1:]]),
+    )
+    with watching("exporting") as watch:
+        report = export_run(options, pool_of(interpreter(python, workspace), workers), watch)
+    if json:
+        print_json(report.content)
+    else:
+        say_text(_text(report))
+
+
+def _runs(workspace: Path | None) -> Path | None:
+    """Return the folder of run records: NPU_RL_RUNS, else the workspace's, if there is one."""
+    import os
+
+    from npu_rl.cli.show import tell
+    from npu_rl.environment_variables import RUNS
+    from npu_rl.user_path import user_path
+    from npu_rl.workspace.discovery import open_workspace_if_any
+
+    named = os.environ.get(RUNS.name)
+    if named:
+        return user_path(named, RUNS.name).absolute()
+    layout = open_workspace_if_any(workspace, tell)
+    return None if layout is None else layout.root / "runs"
+
+
+def _text(report: ExportReport) -> str:
+    of = report.content
+    values = ", ".join(f"{count:,} in {dtype}" for dtype, count in of["values"].items())
+    compared = of["audit"]["compared"]
+    lines = [
+        f"{of['output']}: {of['run']}, step {of['step']}, {of['shards']} shards, {of['bytes'] / 1e9:.1f} GB",
+        f"  from:    {of['checkpoint']['path']} ({of['checkpoint']['format']})",
+        f"  tensors: {of['tensors']:,}; values: {values}",
+        f"  config:  {', '.join(of['config']) or 'unchanged'}",
+        f"  audit:   {of['audit']['result']}: {compared['tensors']:,} tensors, {compared['values']:,} values",
+        f"  lock:    {of['lock'] or 'not recorded'}",
+    ]
+    if not of["proven"]:
+        lines.append(f"  unproven: {of['unproven']}")
+    lines.append(f"Done in {of['seconds']:.1f} s.")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,106 @@
+"""What a person sees while weights are written: a bar on a terminal, a line for each shard elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from npu_rl.cli.show import tell
+from npu_rl.weights.cast_weights import CastProgress
+
+
+@contextlib.contextmanager
+def watching(doing: str = "casting", units: str = "shards", goal: str = "to write") -> Iterator[CastProgress]:
+    """Show work on weights on standard error while it goes on.
+
+    Args:
+        doing: What is done.
+        units: What is finished one by one.
+        goal: What is said of the bytes in all.
+    """
+    watch = _Bar(doing, units, goal) if sys.stderr.isatty() else _Lines(doing, units, goal)
+    try:
+        yield watch
+    finally:
+        watch.end()
+
+
+@contextlib.contextmanager
+def reading(total: int) -> Iterator[Callable[[int], None]]:
+    """Show on a terminal how much of the files is read; what is yielded is called by several threads."""
+    lock = threading.Lock()
+    bar = _Bar("hashing", "files", "to read") if sys.stderr.isatty() else None
+    if bar is not None:
+        bar.begin(total, 0)
+
+    def progress(count: int) -> None:
+        if bar is not None:
+            with lock:
+                bar.advance(count)
+
+    try:
+        yield progress
+    finally:
+        if bar is not None:
+            bar.end()
+
+
+def hosts_text(hosts: list[dict[str, Any]]) -> str:
+    """Return what each host of a Ray cluster has done, in one line of a report."""
+    return ", ".join(f"{host['tasks']} on {host['host']} ({host['ip']})" for host in hosts)
+
+
+class _Lines(CastProgress):
+    def __init__(self, doing: str, units: str, goal: str) -> None:
+        self._doing, self._units, self._goal = doing, units, goal
+
+    def begin(self, total: int, done: int) -> None:
+        there = f", {done / 1e9:.1f} GB of them from before" if done else ""
+        tell(f"{total / 1e9:.1f} GB {self._goal}{there}")
+
+    def shard(self, name: str, done: int, total: int) -> None:
+        tell(f"[{done}/{total}] {name}")
+
+    def end(self) -> None:
+        """Remove what is shown."""
+
+
+class _Bar(_Lines):
+    def __init__(self, doing: str, units: str, goal: str) -> None:
+        super().__init__(doing, units, goal)
+        self._bar: Any = None
+
+    def begin(self, total: int, done: int) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+            TransferSpeedColumn,
+        )
+
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+        )
+        self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._task = self._bar.add_task(self._doing, total=total, completed=done)
+        self._bar.start()
+
+    def advance(self, count: int) -> None:
+        self._bar.advance(self._task, count)
+
+    def shard(self, name: str, done: int, total: int) -> None:  # noqa: ARG002
+        self._bar.update(self._task, description=f"{done} of {total} {self._units}")
+
+    def end(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()

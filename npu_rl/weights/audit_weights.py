@@ -1,0 +1,123 @@
+"""`weights audit`: every tensor and every value of one checkpoint against another."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import npu_rl
+from npu_rl.errors import UsageError
+from npu_rl.weights.cast_weights import CastProgress
+from npu_rl.weights.worker_pool import Task, Workers
+
+LISTED = 1000  # names and differences of each kind that a report has
+
+
+@dataclass(frozen=True)
+class AuditOptions:
+    """What is compared, and how it is read.
+
+    Attributes:
+        config: Folder of the model's config.json, where neither side is a Hugging Face folder.
+        experts_over_tensor: Whether experts of a legacy checkpoint are dealt out to the tensor parallel ranks
+            (MindSpeed's moe_tp_extend_ep), which its shapes don't show.
+        command: The command line, for the report.
+    """
+
+    a: Path
+    b: Path
+    config: Path | None
+    experts_over_tensor: bool
+    command: str
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """A finished audit. `content`: what `--json` prints."""
+
+    content: dict[str, Any]
+
+    @property
+    def equal(self) -> bool:
+        """Whether every value of A is accounted for in B, and nothing else is there."""
+        return bool(self.content["result"] == "equal")
+
+
+def audit_weights(options: AuditOptions, workers: Workers, watch: CastProgress | None = None) -> AuditReport:
+    """Compare two checkpoints.
+
+    Raises:
+        UsageError: If they are one folder.
+        WeightsError: If one of them can't be read.
+        HostError: If the interpreter has no torch, or a worker ends.
+    """
+    watch = watch or CastProgress()
+    if options.a.resolve() == options.b.resolve():
+        raise UsageError("Both checkpoints are the same folder", where=str(options.a))
+    started = time.monotonic()
+    arguments = {
+        "a": str(options.a),
+        "b": str(options.b),
+        "config": None if options.config is None else str(options.config),
+        "experts_over_tensor": options.experts_over_tensor,
+    }
+    plan = workers.run_here(Task("plan_audit", arguments, f"{options.a} and {options.b}"))
+    groups = plan.pop("groups")
+    watch.begin(plan.pop("bytes"), 0)
+    counts: dict[str, dict[str, int]] = {}
+    differences: list[dict[str, Any]] = []
+    done = 0
+
+    def finished(value: Any) -> None:
+        nonlocal done
+        done += 1
+        for state, of in value["counts"].items():
+            held = counts.setdefault(state, {"tensors": 0, "values": 0})
+            held["tensors"] += of["tensors"]
+            held["values"] += of["values"]
+        differences.extend(value["differences"])
+        watch.shard(value["group"], done, len(groups))
+
+    tasks = [
+        Task("audit_group", {**arguments, "names": names}, f"{options.a}: {names[0]}") for names in groups
+    ]
+    workers.run(tasks, finished, watch.advance)
+    return AuditReport(
+        {
+            **_report(options, plan, counts, differences, time.monotonic() - started),
+            **workers.describe(),
+        }
+    )
+
+
+def _report(
+    options: AuditOptions,
+    plan: dict[str, Any],
+    counts: dict[str, dict[str, int]],
+    differences: list[dict[str, Any]],
+    seconds: float,
+) -> dict[str, Any]:
+    lists = {name: plan.pop(name) for name in list(plan) if isinstance(plan[name], list)}
+    one_sided = [name for name in lists if not name.startswith("mtp_") and lists[name]]
+    equal = bool(counts) and not one_sided and not differences  # without a tensor nothing was proved
+    compared = [state for state in counts if "copies" not in state]
+    return {
+        "command": options.command,
+        "npu_rl": npu_rl.__version__,
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "result": "equal" if equal else "different",
+        **plan,
+        "compared": {
+            "tensors": sum(counts[state]["tensors"] for state in compared),
+            "values": sum(counts[state]["values"] for state in compared),
+        },
+        "counts": dict(sorted(counts.items())),
+        "differences": sorted(differences, key=lambda one: str(one["tensor"]))[:LISTED],
+        "differences_in_all": len(differences),
+        **{name: of[:LISTED] for name, of in lists.items()},
+        "one_sided_in_all": {name: len(of) for name, of in lists.items()},
+        "seconds": round(seconds, 3),
+    }

@@ -1,0 +1,143 @@
+"""The journal of a cast or a conversion in its output folder: of which input it is, and which shards are finished."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from npu_rl.disk import disk_errors
+from npu_rl.errors import UsageError, WeightsError
+
+NAME = "npu-rl-cast.jsonl"
+CONVERT_NAME = "npu-rl-convert.jsonl"
+_FORMAT = 1
+
+
+class CastJournal:
+    """One line of JSON for the input, one for each finished shard, and one for the end.
+
+    Attributes:
+        shards: Size of each finished shard, by file name.
+        finished: The last line's content; None while the cast is unfinished.
+    """
+
+    def __init__(self, folder: Path, source: Path, digest: str, name: str = NAME) -> None:
+        """Open or begin the journal of a folder, and hold a lock on it until `close`.
+
+        Raises:
+            UsageError: If the folder has other files but no journal, or another process writes into it.
+            WeightsError: If the journal is of another input, or can't be read.
+        """
+        self._path = folder / name
+        self.shards: dict[str, int] = {}
+        self.finished: Mapping[str, Any] | None = None
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            if not self._path.is_file():
+                _require_empty(folder, name)
+            self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        try:
+            self._lock()
+            self._read(source, digest)
+        except BaseException:
+            os.close(self._handle)
+            raise
+
+    def add(self, shard: str, size: int) -> None:
+        """Note a finished shard, on the disk when this returns."""
+        self._append({"shard": shard, "size": size})
+        self.shards[shard] = size
+
+    def finish(self, facts: Mapping[str, Any]) -> None:
+        """Note the end of the cast."""
+        self._append({"finished": dict(facts)})
+        self.finished = facts
+
+    def close(self) -> None:
+        """Give up the lock."""
+        os.close(self._handle)
+
+    def _append(self, line: Mapping[str, Any]) -> None:
+        with disk_errors(self._path):
+            os.write(self._handle, json.dumps(line).encode() + b"\n")
+            os.fsync(self._handle)
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(
+                "Another process writes into the output folder",
+                where=str(self._path),
+                hint="Wait for it, or choose another folder.",
+            ) from None
+        except OSError:
+            pass  # a file system without locks
+
+    def _read(self, source: Path, digest: str) -> None:
+        content = self._path.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        if len(whole) < len(content):  # a line that a kill or a full disk cut off
+            os.ftruncate(self._handle, len(whole))
+        if not whole:
+            self._append({"format": _FORMAT, "input": str(source), "digest": digest})
+            return
+        try:
+            first, *lines = map(json.loads, whole.splitlines())
+            same = first["format"] == _FORMAT and first["digest"] == digest
+            for line in lines:
+                if "finished" in line:
+                    self.finished = line["finished"]
+                else:
+                    self.shards[line["shard"]] = line["size"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise WeightsError(
+                "The journal of the output folder can't be read",
+                where=str(self._path),
+                why=f"{type(error).__name__}: {error}",
+                hint="Choose another output folder.",
+            ) from error
+        if not same:
+            raise WeightsError(
+                "The output folder has the output of another input",
+                where=str(self._path),
+                why=f"It was begun from {first.get('input')}; the index, headers or values of {source} are others.",
+                hint="Choose another output folder, or remove that one.",
+            )
+
+
+def is_unfinished(folder: Path, name: str = NAME) -> bool:
+    """Return whether a folder has the journal of a cast that has not finished; with CONVERT_NAME, of a conversion."""
+    try:
+        lines = (folder / name).read_bytes().splitlines()
+    except OSError:
+        return False
+    return not lines or b'"finished"' not in lines[-1]
+
+
+def finished_sizes(folder: Path, name: str) -> dict[str, int]:
+    """Return the size of each file that a journal in a folder calls finished; empty without one that can be read."""
+    sizes: dict[str, int] = {}
+    try:
+        for line in map(json.loads, (folder / name).read_bytes().splitlines()):
+            if "shard" in line:
+                sizes[str(line["shard"])] = int(line["size"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return sizes
+
+
+def _require_empty(folder: Path, name: str) -> None:
+    found = sorted(entry.name for entry in folder.iterdir())
+    if found:
+        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+        raise UsageError(
+            "The output folder is not empty",
+            where=str(folder),
+            why=f"It has {', '.join(found[:3])}{more}, and no {name} of unfinished work.",
+            hint="Choose a folder that is empty or does not exist.",
+        )

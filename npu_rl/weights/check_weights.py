@@ -1,0 +1,201 @@
+"""`weights check`: a checkpoint against its own index and config.json, the model of transformers, and a recipe."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from npu_rl.config.finding import Finding, Severity
+from npu_rl.errors import HostError, NpuRlError
+from npu_rl.recipes.load_recipe import LoadedRecipe
+from npu_rl.sizing.model_config import PUBLISHED, read_shape
+from npu_rl.tensors.npu_rl_tensors.cast_plan import SCALE_SUFFIX
+from npu_rl.tensors.npu_rl_tensors.hf_checkpoint import CONFIG, INDEX, listed
+from npu_rl.weights.cast_journal import CONVERT_NAME, is_unfinished
+from npu_rl.weights.checkpoint_findings import CheckedFolder, check_folder
+from npu_rl.weights.megatron_check import check_megatron, is_megatron_checkpoint
+from npu_rl.weights.worker_pool import Task, Workers
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """A checkpoint that was checked.
+
+    Attributes:
+        model: transformers' class; None if its tensors were not compared.
+        transformers: Version of transformers; None if it was not asked.
+        unchecked: Why the tensors were not compared with the model's; empty if they were.
+    """
+
+    checked: CheckedFolder
+    model: str | None = None
+    transformers: str | None = None
+    unchecked: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether no finding is an error."""
+        return self.checked.ok
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report for `--json`, without findings."""
+        checked = self.checked
+        return {
+            "ok": self.ok,
+            "folder": str(checked.folder),
+            "format": checked.megatron or "hf",
+            "shards": checked.files if checked.checkpoint is None else len(checked.checkpoint.shards),
+            "bytes": checked.bytes,
+            "tensors": dict(sorted(checked.dtypes.items())),
+            "model": self.model,
+            "transformers": self.transformers,
+            "unchecked": self.unchecked,
+        }
+
+
+def is_checkpoint(folder: Path) -> bool:
+    """Return whether a folder looks like a checkpoint of Hugging Face's layout, or any unfinished one."""
+    if is_unfinished(folder, CONVERT_NAME):
+        return True
+    return (folder / CONFIG).exists() or (folder / INDEX).exists() or any(folder.glob("*.safetensors"))
+
+
+def check_weights(folder: Path, workers: Workers, loaded: LoadedRecipe | None) -> CheckReport:
+    """Check a folder. Findings say what is wrong with it; no data of its tensors is read.
+
+    Raises:
+        HostError: If the interpreter can't be run, or has no torch or transformers.
+    """
+    if is_megatron_checkpoint(folder) and not is_unfinished(folder, CONVERT_NAME):
+        checked = check_megatron(folder, workers, loaded)
+        return CheckReport(
+            checked, unchecked="" if checked.megatron else "the folder's weights can't be read"
+        )
+    checked = check_folder(folder)
+    if loaded is not None:
+        _compare_architecture(checked, loaded)
+    if checked.checkpoint is None or not checked.tensors:
+        return CheckReport(checked, unchecked="the folder's weights can't be read")
+    try:
+        answer = _ask_model(folder, workers)
+    except HostError:
+        raise
+    except NpuRlError as error:
+        checked.add("weights-config-model", Severity.ERROR, folder / CONFIG, f"{error.what}. {error.why}")
+        return CheckReport(checked, unchecked="transformers can't make the model of config.json")
+    report = CheckReport(checked, answer["model"], answer["transformers"])
+    if loaded is not None:
+        _compare_version(checked, loaded, answer["transformers"])
+    if answer["model"] is None:
+        kind = checked.checkpoint.config.get("model_type")
+        why = f"transformers {answer['transformers']} has no model of the type {kind!r}"
+        return replace(report, unchecked=why)
+    _compare_tensors(checked, answer)
+    return report
+
+
+def _ask_model(folder: Path, workers: Workers) -> dict[str, Any]:
+    answers: list[dict[str, Any]] = []
+    workers.run([Task("model_tensors", {"folder": str(folder)}, str(folder))], answers.append, lambda _: None)
+    return answers[0]
+
+
+def _compare_tensors(checked: CheckedFolder, answer: Mapping[str, Any]) -> None:
+    expected: Mapping[str, Sequence[int]] = answer["tensors"]
+    ignored = [re.compile(pattern) for pattern in answer["ignored"]]
+    model = f"{answer['model']} of transformers {answer['transformers']}"
+    where = checked.folder
+    assert checked.checkpoint is not None
+    present = checked.checkpoint.weight_map.keys()
+    missing = sorted(expected.keys() - present - set(answer["tied"]))
+    unexpected = sorted(
+        name
+        for name in present - expected.keys()
+        if not _is_known_beside(checked, name) and not any(p.search(name) for p in ignored)
+    )
+    shapes = [
+        f"{name} is {list(shape)} and not {list(expected[name])}"
+        for name, shape in sorted(checked.tensors.items())
+        if name in expected and list(shape) != list(expected[name])
+    ]
+    if missing:
+        message = f"{len(missing)} of {len(expected)} tensors of {model} are missing: {listed(missing)}"
+        checked.add("weights-missing", Severity.ERROR, where, message)
+    if unexpected:
+        message = f"{model} has no place for {len(unexpected)} tensors: {listed(unexpected)}"
+        checked.add("weights-unexpected", Severity.ERROR, where, message)
+    if shapes:
+        message = f"{len(shapes)} tensors have another shape than in {model}: {listed(shapes)}"
+        checked.add("weights-shape", Severity.ERROR, where, message)
+    stored = sorted(present & set(answer["tied"]))
+    if stored:
+        message = f"tie_word_embeddings is true, so the stored {listed(stored)} may be ignored"
+        checked.add("weights-tied", Severity.NOTE, where, message)
+
+
+def _is_known_beside(checked: CheckedFolder, name: str) -> bool:
+    """Return whether other findings are about this tensor: of multi-token prediction, or a scale of FP8."""
+    assert checked.checkpoint is not None
+    return name in checked.mtp or name.endswith(SCALE_SUFFIX)
+
+
+def _compare_architecture(checked: CheckedFolder, loaded: LoadedRecipe) -> None:
+    if loaded.recipe.has_own_keys or checked.checkpoint is None:  # its recipes have no section `model`
+        return
+    name = loaded.recipe.model.architecture
+    if name is None:
+        return
+    place = checked.folder / CONFIG
+    try:
+        found = vars(read_shape(checked.checkpoint.config))
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+        checked.add(
+            "weights-config-shape", Severity.ERROR, place, f"the model's sizes can't be read: {error!r}"
+        )
+        return
+    published = vars(PUBLISHED[name])
+    other = [
+        f"{field} {found[field]} and not {value}"
+        for field, value in published.items()
+        if field not in ("kind", "unsupported") and found[field] != value
+    ]
+    if other:
+        message = f"it is not model.architecture {name} of {loaded.recipe.name}: {listed(other)}"
+        fix = "check the folder of that model, or set model.architecture"
+        checked.findings.append(
+            Finding(
+                "weights-architecture",
+                Severity.ERROR,
+                ("model", "architecture"),
+                "",
+                message,
+                fix,
+                str(place),
+            )
+        )
+
+
+def _compare_version(checked: CheckedFolder, loaded: LoadedRecipe, version: str) -> None:
+    """Say so if the interpreter's transformers is not the one of the recipe's manifest: in the tree, or required."""
+    from packaging.requirements import Requirement
+
+    from npu_rl.manifest.load_manifest import load_manifest
+
+    manifest = load_manifest(loaded.manifest).manifest
+    for name, component in manifest.components.items():
+        if component.dist is not None and component.dist.name == "transformers":
+            message = (
+                f"the tensors are compared with transformers {version} of the interpreter, and the tree of "
+                f"{loaded.recipe.manifest} has its own, {component.dist.version} (component {name})"
+            )
+            checked.add("weights-transformers", Severity.NOTE, checked.folder, message)
+            return
+    for text in manifest.requirements:
+        wanted = Requirement(text)
+        if wanted.name == "transformers" and not wanted.specifier.contains(version, prereleases=True):
+            message = f"the tensors are compared with transformers {version}, and {loaded.recipe.manifest} has {text}"
+            fix = "name the interpreter to train in: --python PATH"
+            checked.add("weights-transformers", Severity.NOTE, checked.folder, message, fix)

@@ -1,0 +1,184 @@
+"""What a checkpoint's folder shows without torch: its config.json, its shards' headers, its files."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from npu_rl.config.finding import Finding, Severity
+from npu_rl.tensors.npu_rl_tensors.cast_plan import FP8, SCALE_SUFFIX, is_beyond
+from npu_rl.tensors.npu_rl_tensors.hf_checkpoint import CONFIG, INDEX, HfCheckpoint, listed
+from npu_rl.tensors.npu_rl_tensors.tensor_error import TensorError
+from npu_rl.weights.cast_journal import CONVERT_NAME, NAME, is_unfinished
+
+ROUTER_BIAS = "e_score_correction_bias"
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
+DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
+
+
+@dataclass
+class CheckedFolder:
+    """A checkpoint's folder, and what was found in it.
+
+    Attributes:
+        checkpoint: None if the folder has no readable weights.
+        tensors: Shape of each tensor by name, of the shards that can be read.
+        dtypes: Number of tensors by dtype.
+        bytes: Of all shards that can be read.
+        mtp: Names of the tensors of multi-token prediction.
+        bytes_in_bf16: What a cast to BF16 writes at most.
+        megatron: Format of a checkpoint of Megatron; "" for Hugging Face's.
+        files: Of a checkpoint of Megatron, those with tensors.
+    """
+
+    folder: Path
+    checkpoint: HfCheckpoint | None = None
+    findings: list[Finding] = field(default_factory=list)
+    tensors: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    dtypes: Counter[str] = field(default_factory=Counter)
+    bytes: int = 0
+    mtp: frozenset[str] = frozenset()
+    bytes_in_bf16: int = 0
+    megatron: str = ""
+    files: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether no finding is an error."""
+        return not any(found.severity is Severity.ERROR for found in self.findings)
+
+    @property
+    def fp8(self) -> bool:
+        """Whether any tensor is in FP8."""
+        return any(dtype.startswith("F8") for dtype in self.dtypes)
+
+    def add(self, rule: str, severity: Severity, where: Path | str, message: str, fix: str = "") -> None:
+        """Add a finding about a file of the folder."""
+        self.findings.append(Finding(rule, severity, (), "", message, fix, str(where)))
+
+
+def check_folder(folder: Path) -> CheckedFolder:
+    """Check a checkpoint's folder by its config.json, index and the headers of all shards; no data is read."""
+    checked = CheckedFolder(folder)
+    if is_unfinished(folder):
+        fix = "run the same `npu-rl weights cast` again"
+        checked.add(
+            "weights-cast-unfinished", Severity.ERROR, folder / NAME, "a cast into it is unfinished", fix
+        )
+    if is_unfinished(folder, CONVERT_NAME):
+        checked.add(
+            "weights-convert-unfinished",
+            Severity.ERROR,
+            folder / CONVERT_NAME,
+            "a conversion into it is unfinished",
+            "run the same `npu-rl weights convert` again",
+        )
+        return checked  # what makes its files a checkpoint is written last
+    try:
+        checked.checkpoint = HfCheckpoint(folder)
+        config = checked.checkpoint.config
+    except TensorError as error:
+        _add_error(checked, error)
+        return checked
+    _read_headers(checked, checked.checkpoint)
+    _check_config(checked, config)
+    _check_dtypes(checked, checked.checkpoint, config)
+    _check_files(checked, checked.checkpoint)
+    return checked
+
+
+def _read_headers(checked: CheckedFolder, checkpoint: HfCheckpoint) -> None:
+    for shard in checkpoint.shards:
+        try:
+            header = checkpoint.header(shard)
+        except TensorError as error:
+            _add_error(checked, error)
+            continue
+        checked.bytes += header.size
+        for entry in header.entries.values():
+            checked.tensors[entry.name] = entry.shape
+            checked.dtypes[entry.dtype] += 1
+            if not entry.name.endswith(SCALE_SUFFIX):
+                checked.bytes_in_bf16 += entry.size * (2 if entry.dtype == FP8 else 1)
+
+
+def _check_config(checked: CheckedFolder, config: dict[str, object]) -> None:
+    """Find what verl's Megatron path refuses (verl/models/mcore/config_converter.py@55e3c5b)."""
+    place = checked.folder / CONFIG
+    if config.get("quantization_config"):
+        in_bf16 = (
+            f", and the weights are in FP8; in BF16 they take {checked.bytes_in_bf16 / 1e9:.1f} GB of disk"
+        )
+        message = "quantization_config is set" + (in_bf16 if checked.fp8 else "")
+        fix = _cast_command(checked.folder) if checked.fp8 else "remove quantization_config from it"
+        checked.add("weights-config-quantization", Severity.ERROR, place, message, fix)
+    mtp = config.get("num_nextn_predict_layers")
+    if mtp:
+        message = (
+            f"num_nextn_predict_layers is {mtp}: the trainer would build layers of multi-token prediction"
+        )
+        checked.add(
+            "weights-config-mtp", Severity.ERROR, place, message, "set num_nextn_predict_layers to 0 in it"
+        )
+
+
+def _check_dtypes(checked: CheckedFolder, checkpoint: HfCheckpoint, config: dict[str, object]) -> None:
+    expected = DTYPES.get(str(config.get("torch_dtype", config.get("dtype"))))
+    fp8, other, rounded = [], [], []
+    for name, shard in checkpoint.weight_map.items():
+        if name not in checked.tensors:
+            continue
+        dtype = checkpoint.header(shard).entries[name].dtype
+        if dtype.startswith("F8"):
+            fp8.append(name)
+        elif name.endswith(ROUTER_BIAS):
+            if dtype != "F32":
+                rounded.append(name)
+        elif expected and dtype != expected and not name.endswith(SCALE_SUFFIX):
+            other.append(f"{name} ({dtype})")
+    where = checked.folder
+    if fp8 and not config.get("quantization_config"):
+        message = f"{len(fp8)} tensors are in FP8, and config.json does not say so: {listed(sorted(fp8))}"
+        checked.add("weights-fp8", Severity.ERROR, where, message, _cast_command(where))
+    if rounded:
+        message = f"{len(rounded)} biases of routers are not in F32, so they were rounded: {listed(sorted(rounded))}"
+        checked.add("weights-router-bias", Severity.ADVICE, where, message)
+    if other:
+        message = f"{len(other)} tensors are not in config.json's {expected}: {listed(sorted(other))}"
+        checked.add("weights-dtype", Severity.ADVICE, where, message)
+
+
+def _check_files(checked: CheckedFolder, checkpoint: HfCheckpoint) -> None:
+    folder = checked.folder
+    unlisted = sorted(p.name for p in folder.glob("*.safetensors") if p.name not in checkpoint.shards)
+    if unlisted:
+        message = f"{INDEX} does not list {listed(unlisted)}"
+        checked.add("weights-unlisted", Severity.ADVICE, folder, message, "move them elsewhere")
+    if not any((folder / name).is_file() for name in _TOKENIZERS):
+        message = f"it has no tokenizer: none of {', '.join(_TOKENIZERS)}"
+        checked.add(
+            "weights-tokenizer",
+            Severity.ADVICE,
+            folder,
+            message,
+            "copy the tokenizer's files beside the weights",
+        )
+    layers = checkpoint.config.get("num_hidden_layers")
+    if type(layers) is int:
+        checked.mtp = frozenset(name for name in checkpoint.weight_map if is_beyond(name, layers))
+    if checked.mtp:
+        message = f"{len(checked.mtp)} tensors of multi-token prediction, which the trainer leaves out"
+        checked.add("weights-mtp-tensors", Severity.NOTE, folder, message)
+
+
+def _cast_command(folder: Path) -> str:
+    return f"npu-rl weights cast {shlex.quote(str(folder))} {shlex.quote(f'{folder}-BF16')}"
+
+
+def _add_error(checked: CheckedFolder, error: TensorError) -> None:
+    message = ". ".join(filter(None, (error.what, error.why.replace("\n", " ").rstrip("."))))
+    checked.add(
+        "weights-files", Severity.ERROR, error.where or checked.folder, message, error.hint.rstrip(".")
+    )

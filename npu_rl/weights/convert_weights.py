@@ -1,0 +1,146 @@
+"""`weights convert`: a checkpoint in another format, file by file."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import npu_rl
+from npu_rl.disk import disk_errors
+from npu_rl.tensors.npu_rl_tensors.conversion.units import OutputLayout
+from npu_rl.tensors.npu_rl_tensors.hf_checkpoint import CONFIG
+from npu_rl.weights.cast_journal import CONVERT_NAME, CastJournal
+from npu_rl.weights.cast_weights import CastProgress
+from npu_rl.weights.other_files import other_files
+from npu_rl.weights.output_folder import file_size, require_apart, require_space, require_unchanged
+from npu_rl.weights.worker_pool import Task, Workers
+
+JOURNAL = CONVERT_NAME
+
+
+@dataclass(frozen=True)
+class ConvertOptions:
+    """What is converted, and to what.
+
+    Attributes:
+        config: Folder of the model's config.json, where the input has none.
+        experts_over_tensor: As of an audit, of a legacy input.
+    """
+
+    source: Path
+    target: Path
+    layout: OutputLayout
+    config: Path | None
+    experts_over_tensor: bool = True
+
+
+@dataclass(frozen=True)
+class ConvertReport:
+    """A finished conversion. `content`: what `--json` prints."""
+
+    content: dict[str, Any]
+
+
+def convert_weights(
+    options: ConvertOptions, workers: Workers, watch: CastProgress | None = None
+) -> ConvertReport:
+    """Convert a checkpoint, or continue a conversion that was interrupted. Nothing of another one is overwritten.
+
+    What makes the files a checkpoint (.metadata, the tracker, the index) is written last.
+
+    Raises:
+        UsageError: If the folders lie in one another, or the output's has other files.
+        WeightsError: For an input that is damaged or not the model's, and an output of another input or layout.
+        HostError: If the disk is too small or fails, or the interpreter has no torch.
+    """
+    watch = watch or CastProgress()
+    require_apart(options.source, options.target)
+    started = time.monotonic()
+    arguments = {
+        "input": str(options.source),
+        "config": None if options.config is None else str(options.config),
+        "layout": options.layout.to_json(),
+        "experts_over_tensor": options.experts_over_tensor,
+        "output": str(options.target),
+    }
+    plan = workers.run_here(Task("plan_conversion", arguments, str(options.source)))
+    files: dict[str, int] = plan["files"]
+    with contextlib.closing(
+        CastJournal(options.target, options.source, plan["digest"], name=JOURNAL)
+    ) as journal:
+        done = {name for name, size in journal.shards.items() if file_size(options.target / name) == size}
+        if journal.finished is not None:
+            # the files that the journal lacks, or that were removed afterwards, have no size
+            known = {name: journal.shards.get(name, -1) for name in files}
+            require_unchanged(options.target, known, "conversion", plan["last"])
+            return ConvertReport(_report(options, plan, journal, len(done), 0.0, workers))
+        _remove_parts(options.target)
+        left = [name for name in files if name not in done]
+        require_space(options.target, sum(files[name] for name in left))
+        watch.begin(sum(files.values()), sum(files[name] for name in done))
+
+        def finished(value: Any) -> None:
+            journal.add(value["shard"], value["size"])
+            watch.shard(value["shard"], len(journal.shards), len(files))
+
+        tasks = [
+            Task("convert_file", {**arguments, "file": name}, str(options.target / name)) for name in left
+        ]
+        workers.run(tasks, finished, watch.advance)
+        _remove_parts(options.target)  # those of a host that Ray has lost
+        _copy_others(options)
+        workers.run_here(Task("finish_conversion", arguments, str(options.target)))
+        journal.finish({"npu_rl": npu_rl.__version__, "date": _now(), "format": options.layout.format})
+        return ConvertReport(_report(options, plan, journal, len(done), time.monotonic() - started, workers))
+
+
+def _report(
+    options: ConvertOptions,
+    plan: dict[str, Any],
+    journal: CastJournal,
+    kept: int,
+    seconds: float,
+    workers: Workers,
+) -> dict[str, Any]:
+    return {
+        "npu_rl": npu_rl.__version__,
+        "date": _now(),
+        "input": plan["input"],
+        "output": {"path": str(options.target), **options.layout.to_json()},
+        "digest": plan["digest"],
+        "files": len(journal.shards),
+        "files_kept": kept,
+        "bytes": sum(plan["files"].values()),
+        "tensors": plan["tensors"],
+        "stored": plan["stored"],
+        "mtp_left_out": plan["mtp_left_out"],
+        "rounded": plan["rounded"],
+        "largest_in_memory": plan["largest"],
+        "seconds": round(seconds, 3),
+        **workers.describe(),
+    }
+
+
+def _copy_others(options: ConvertOptions) -> None:
+    """Copy config.json, tokenizer and the like into a Hugging Face folder."""
+    model = options.config or options.source
+    if options.layout.format != "hf" or not (model / CONFIG).is_file():
+        return
+    with disk_errors(options.target):
+        other_files(model, ()).copy(model, options.target)
+        shutil.copyfile(model / CONFIG, options.target / CONFIG)
+
+
+def _remove_parts(target: Path) -> None:
+    with disk_errors(target):
+        for path in (*target.glob("*.part*"), *target.glob("iter_*/*/*.part")):
+            path.unlink()
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")

@@ -1,0 +1,253 @@
+"""`weights export`: a run's checkpoint as a Hugging Face folder that names where it comes from."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import npu_rl
+from npu_rl.bounded import read_json
+from npu_rl.disk import disk_errors, remove_tree, write_atomically
+from npu_rl.errors import UsageError, WeightsError
+from npu_rl.tensors.npu_rl_tensors.hf_checkpoint import CONFIG
+from npu_rl.weights.audit_weights import AuditOptions, audit_weights
+from npu_rl.weights.cast_weights import CastProgress
+from npu_rl.weights.other_files import OtherFiles, other_files
+from npu_rl.weights.output_folder import require_space
+from npu_rl.weights.run_checkpoint import RunCheckpoint
+from npu_rl.weights.worker_pool import Task, Workers
+
+REPORT = "npu-rl-export.json"
+_CARD = "README.md"
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """What is exported, and where to.
+
+    Attributes:
+        target: A folder that does not exist.
+        experts_over_tensor: As of an audit, of a legacy checkpoint.
+        command: The command line, for the model's metadata.
+    """
+
+    checkpoint: RunCheckpoint
+    target: Path
+    experts_over_tensor: bool
+    command: str
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """A finished export. `content`: what `--json` prints, and the folder has as npu-rl-export.json."""
+
+    content: dict[str, Any]
+
+
+def export_run(options: ExportOptions, workers: Workers, watch: CastProgress | None = None) -> ExportReport:
+    """Export a checkpoint. The folder gets its name once it is whole and audited; before, nothing has it.
+
+    Raises:
+        UsageError: If the target exists, or lies in the run.
+        WeightsError: If the checkpoint is damaged or of an unknown layout, or the audit finds a difference.
+        HostError: If the disk is too small or fails, or the interpreter has no torch.
+    """
+    watch = watch or CastProgress()
+    source, target = options.checkpoint, options.target
+    _require_new(options)
+    started = time.monotonic()
+    arguments = {
+        "input": str(source.folder),
+        "config": str(source.model),
+        "experts_over_tensor": options.experts_over_tensor,
+    }
+    plan = _run_one(Task("plan_export", arguments, str(source.folder)), workers)
+    files: dict[str, int] = plan.pop("files")
+    origin = _origin(options)
+    # Hidden, and beside the target: a rename within one file system.
+    staged = target.with_name(f".{target.name[:100]}.{os.urandom(6).hex()}.part")
+    with disk_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        staged.mkdir()
+    try:
+        others = _others(source.model)
+        require_space(target, sum(files.values()) + others.size(source.model))
+        watch.begin(sum(files.values()), 0)
+        done = 0
+
+        def finished(value: Any) -> None:
+            nonlocal done
+            done += 1
+            watch.shard(value["shard"], done, len(files))
+
+        written = {**arguments, "output": str(staged), "metadata": _header(origin)}
+        tasks = [Task("export_shard", {**written, "shard": name}, str(staged / name)) for name in files]
+        workers.run(tasks, finished, watch.advance)
+        with disk_errors(staged):
+            others.copy(source.model, staged)
+        config_changes = _write_config(source.model, staged, plan["values"])
+        _run_one(Task("finish_export", written, str(staged)), workers)
+        audit = _audited(options, staged, workers)
+        content = {
+            **origin,
+            "checkpoint": plan["input"],
+            "output": str(target),
+            "shards": len(files),
+            "bytes": sum(files.values()),
+            "tensors": plan["tensors"],
+            "values": plan["values"],
+            "config": config_changes,
+            "copied": list(others.copied),
+            "audit": audit,
+            "seconds": round(time.monotonic() - started, 3),
+        }
+        _write_provenance(staged, content)
+        _put_in_place(staged, target)
+    finally:
+        remove_tree(staged)
+    return ExportReport(content)
+
+
+def _run_one(task: Task, workers: Workers) -> dict[str, Any]:
+    found: list[dict[str, Any]] = []
+    workers.run([task], found.append, lambda _count: None)
+    return found[0]
+
+
+def _require_new(options: ExportOptions) -> None:
+    target, run = options.target.resolve(), options.checkpoint.record.folder.resolve()
+    if os.path.lexists(options.target):
+        raise UsageError(
+            "The output folder exists",
+            where=str(options.target),
+            why="An export overwrites nothing.",
+            hint="Choose another folder, or remove that one.",
+        )
+    if run == target or run in target.parents:
+        raise UsageError(
+            "The output folder lies in the run's",
+            where=str(options.target),
+            hint="Choose a folder outside of the run's record.",
+        )
+
+
+def _origin(options: ExportOptions) -> dict[str, Any]:
+    """Return what names where the weights come from."""
+    record = options.checkpoint.record
+    lock = record.folder / "lock.json"
+    digest = read_json(lock).get("digest") if lock.is_file() else None
+    return {
+        "npu_rl": npu_rl.__version__,
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "command": options.command,
+        "run": record.name,
+        "run_id": record.id,
+        "step": options.checkpoint.step,
+        "recipe": record.facts.get("recipe"),
+        "recipe_files": record.facts.get("recipe_files", {}),
+        "recipe_digest": record.facts.get("recipe_digest"),
+        "overrides": record.facts.get("overrides", []),
+        "manifest": record.facts.get("manifest"),
+        "lock": digest,
+        "tree": record.facts.get("tree"),
+        "commit": record.facts.get("commit"),
+        "proven": record.unproven is None,
+        "unproven": record.unproven,
+    }
+
+
+def _header(origin: dict[str, Any]) -> dict[str, str]:
+    """Return the entries of each shard's `__metadata__`, which are text."""
+    names = ("run", "run_id", "step", "recipe", "manifest", "lock", "tree", "commit", "command", "date")
+    return {
+        f"npu_rl.{name}": str(origin[name]) for name in (*names, "unproven") if origin[name] is not None
+    } | {"npu_rl.version": str(origin["npu_rl"])}
+
+
+def _others(model: Path) -> OtherFiles:
+    """Return the tokenizer, generation_config.json and the like; not another export's report, nor a card."""
+    found = other_files(model, ())
+    own = tuple(name for name in found.copied if name in (REPORT, _CARD))
+    copied = tuple(name for name in found.copied if name not in own)
+    return replace(found, copied=copied, left=(*found.left, *own))
+
+
+def _write_config(model: Path, staged: Path, values: dict[str, int]) -> list[str]:
+    """Copy config.json, with the dtype of most values as its torch_dtype; return the change as a line."""
+    content = dict(read_json(model / CONFIG))
+    most = max(values, key=lambda dtype: values[dtype])
+    key = "dtype" if "dtype" in content and "torch_dtype" not in content else "torch_dtype"
+    changes = []
+    if content.get(key) != most:
+        changes.append(f"{key}: {content.get(key)} -> {most}")
+        content[key] = most
+    with disk_errors(staged):
+        _write_json(staged / CONFIG, content)
+    return changes
+
+
+def _audited(options: ExportOptions, staged: Path, workers: Workers) -> dict[str, Any]:
+    """Compare every value of the checkpoint with what was written; raise WeightsError for any difference."""
+    source = options.checkpoint
+    compared = AuditOptions(source.folder, staged, source.model, options.experts_over_tensor, options.command)
+    report = audit_weights(compared, workers)
+    content = report.content
+    content["b"]["path"] = str(options.target)
+    if report.equal and content["counts"].keys() <= {"equal", "copies"}:
+        return content
+    first = next(iter(content["differences"]), None)
+    sides = {name: count for name, count in content["one_sided_in_all"].items() if count}
+    raise WeightsError(
+        "The export differs from the checkpoint",
+        where=str(source.folder),
+        why=f"{content['differences_in_all']} tensors differ"
+        + (f", such as {first['tensor']} at {first['index']}." if first else f"; on one side only: {sides}."),
+        hint="Nothing was put in place. If the checkpoint was written to meanwhile, run again; else check the disk.",
+    )
+
+
+def _write_provenance(staged: Path, content: dict[str, Any]) -> None:
+    of = {name: content[name] for name in ("run", "step", "recipe", "manifest", "lock", "tree", "command")}
+    rows = "".join(f"| {name} | `{value}` |\n" for name, value in of.items())
+    warning = "" if content["proven"] else "\nThe run's code was not as locked, so the run is unproven.\n"
+    card = (
+        f"---\nlibrary_name: transformers\n---\n\n# {content['run']}, step {content['step']}\n\n"
+        f"Exported by npu-rl {content['npu_rl']} on {content['date']}; every value was compared with the run's "
+        f"checkpoint ({REPORT}).\n{warning}\n| | |\n|---|---|\n{rows}"
+    )
+    with disk_errors(staged):
+        write_atomically(staged / _CARD, card.encode(), sync=True)
+        _write_json(staged / REPORT, content)
+
+
+def _write_json(path: Path, content: Any) -> None:
+    write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode(), sync=True)
+
+
+def _put_in_place(staged: Path, target: Path) -> None:
+    with disk_errors(target):
+        _sync_folder(staged)
+        try:
+            staged.rename(target)  # fails on a folder with anything in it, and on a file
+        except OSError as error:
+            if not os.path.lexists(target):
+                raise
+            raise UsageError(
+                "The output folder was made by another command meanwhile",
+                where=str(target),
+                hint="Choose another folder.",
+            ) from error
+        _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

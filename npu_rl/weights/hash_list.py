@@ -1,0 +1,180 @@
+"""The list of hashes beside a checkpoint, by which other nodes prove their copies. `sha256sum -c` reads it, too."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from npu_rl.bounded import read_file
+from npu_rl.disk import disk_errors, write_atomically
+from npu_rl.errors import UsageError, WeightsError
+from npu_rl.weights.cast_journal import CONVERT_NAME
+from npu_rl.weights.cast_journal import NAME as CAST_NAME
+from npu_rl.weights.other_files import HASH_LIST
+
+NAME = HASH_LIST
+
+_DIST_METADATA = ".metadata"  # without it the files of torch_dist are no checkpoint
+
+_CHUNK = 8 * 1024 * 1024
+_LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
+
+
+@dataclass(frozen=True)
+class HashComparison:
+    """A folder compared with its list.
+
+    Attributes:
+        files: Number of files in the list.
+        bytes: Bytes that were read.
+        changed: Names of files with another hash.
+        missing: Names of files that the list has and the folder does not.
+        extra: Names of files that the folder has and the list does not.
+    """
+
+    files: int
+    bytes: int
+    changed: tuple[str, ...]
+    missing: tuple[str, ...]
+    extra: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether all files are there and as they were."""
+        return not (self.changed or self.missing)
+
+
+def write_hashes(folder: Path, count: int, progress: Callable[[int], None]) -> HashComparison:
+    """Hash all files in a folder, whatever its layout, and write the list. Raises UsageError if there is one already.
+
+    Args:
+        count: Files to read at once.
+        progress: Called with bytes that were read, from several threads.
+    """
+    path = folder / NAME
+    if path.exists():
+        raise UsageError(
+            "The folder has a list of hashes already",
+            where=str(path),
+            hint="Verify it with --verify-hashes. If the files have changed on purpose, remove it first.",
+        )
+    names = _files(folder)
+    _require_listable(folder, names)
+    sums = _hash_files(folder, names, count, progress)
+    text = "".join(f"{sums[name]}  {name}\n" for name in names)
+    with disk_errors(path):
+        write_atomically(path, text.encode(), sync=True)
+    return HashComparison(len(names), _size(folder, names), (), (), ())
+
+
+def _require_listable(folder: Path, names: Sequence[str]) -> None:
+    """Raise WeightsError if there is no file, or one whose name is no line of text."""
+    if not names:
+        raise WeightsError("The folder has no files", where=str(folder))
+    odd = next((name for name in names if not name.isprintable()), None)
+    if odd is not None:
+        raise WeightsError(
+            "The name of a file can't be listed",
+            where=str(folder / odd),
+            why="It has a line break, another control character, or bytes that are no UTF-8.",
+            hint="Rename or remove the file.",
+        )
+
+
+def verify_hashes(folder: Path, count: int, progress: Callable[[int], None]) -> HashComparison:
+    """Read every byte of the listed files and compare. Raises WeightsError without a list that can be read."""
+    expected = _read_list(folder / NAME)
+    present = _files(folder)
+    there = [name for name in expected if name in present]
+    sums = _hash_files(folder, there, count, progress)
+    return HashComparison(
+        files=len(expected),
+        bytes=_size(folder, there),
+        changed=tuple(name for name in there if sums[name] != expected[name]),
+        missing=tuple(name for name in expected if name not in present),
+        extra=tuple(name for name in present if name not in expected),
+    )
+
+
+def bytes_to_read(folder: Path) -> int:
+    """Return the bytes of all files that a list has."""
+    return _size(folder, _files(folder))
+
+
+def _files(folder: Path) -> list[str]:
+    """Return the files of a folder and those below it, by relative path; links count as what they lead to.
+
+    Hidden ones but `.metadata` of `torch_dist` are left out: a download from a hub keeps its notes in `.cache`. So are
+    the list itself and the journals.
+    """
+    found = []
+    with disk_errors(folder):
+        for place, folders, names in os.walk(folder):
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            below = Path(place).relative_to(folder)
+            seen = [name for name in names if not name.startswith(".") or name == _DIST_METADATA]
+            paths = [(below / name).as_posix() for name in seen]
+            own = (NAME, CAST_NAME, CONVERT_NAME)
+            found += [path for path in paths if path not in own and (folder / path).is_file()]
+    return sorted(found)
+
+
+def _size(folder: Path, names: Sequence[str]) -> int:
+    return sum((folder / name).stat().st_size for name in names)
+
+
+def _hash_files(
+    folder: Path, names: Sequence[str], count: int, progress: Callable[[int], None]
+) -> dict[str, str]:
+    """Hash files at once in threads: hashlib and reads let go of Python's lock, so they need no processes."""
+    largest_first = sorted(names, key=lambda name: -(folder / name).stat().st_size)
+    with ThreadPoolExecutor(max_workers=max(1, count)) as pool:
+        futures = {name: pool.submit(_hash_file, folder / name, progress) for name in largest_first}
+        try:
+            return {name: futures[name].result() for name in names}
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _hash_file(path: Path, progress: Callable[[int], None]) -> str:
+    sums = hashlib.sha256()
+    buffer = bytearray(_CHUNK)
+    view = memoryview(buffer)
+    with disk_errors(path), path.open("rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            sums.update(view[:count])
+            progress(count)
+    return sums.hexdigest()
+
+
+def _read_list(path: Path) -> dict[str, str]:
+    if not path.is_file():
+        raise WeightsError(
+            "The folder has no list of hashes",
+            where=str(path),
+            hint="Copy it from the node that wrote it with --write-hashes.",
+        )
+    found = {}
+    try:
+        lines = read_file(path).decode().removesuffix("\n").split("\n")
+        for number, line in enumerate(lines, 1):
+            match = _LINE.fullmatch(line)
+            if match is None or not _is_inside(match[2]):
+                raise ValueError(f"line {number} is no hash and path of a file in the folder")
+            if match[2] in found:
+                raise ValueError(f"line {number} lists {match[2]} again")
+            found[match[2]] = match[1]
+    except (OSError, ValueError) as error:
+        raise WeightsError("The list of hashes can't be read", where=str(path), why=str(error)) from error
+    return found
+
+
+def _is_inside(name: str) -> bool:
+    path = PurePosixPath(name)
+    return not path.is_absolute() and ".." not in path.parts

@@ -1,0 +1,113 @@
+"""What `weights check` finds in a checkpoint of Megatron: its files, and whether a recipe loads its format."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from npu_rl.config.finding import Severity
+from npu_rl.errors import HostError, NpuRlError, RecipeError
+from npu_rl.recipes.load_recipe import LoadedRecipe
+from npu_rl.tensors.npu_rl_tensors.hf_checkpoint import INDEX, listed
+from npu_rl.weights.cast_journal import CONVERT_NAME, finished_sizes
+from npu_rl.weights.checkpoint_findings import DTYPES, CheckedFolder
+from npu_rl.weights.output_folder import file_size
+from npu_rl.weights.recipe_layout import recipe_layout
+from npu_rl.weights.worker_pool import Task, Workers
+
+_TRACKER = "latest_checkpointed_iteration.txt"
+_METADATA = ".metadata"
+
+
+def is_megatron_checkpoint(folder: Path) -> bool:
+    """Return whether a folder looks like one, whole or not, of torch_dist or legacy."""
+    if (folder / INDEX).exists() or any(folder.glob("*.safetensors")):
+        return False
+    parts = (_METADATA, _TRACKER)
+    return any((folder / name).is_file() for name in parts) or any(
+        any(folder.glob(pattern)) for pattern in ("*.distcp", "mp_rank_*")
+    )
+
+
+def check_megatron(folder: Path, workers: Workers, loaded: LoadedRecipe | None) -> CheckedFolder:
+    """Check the folder of a finished conversion or of a trainer; no value of a tensor is read.
+
+    Raises:
+        HostError: If the interpreter can't be run, or has no torch.
+    """
+    checked = CheckedFolder(folder)
+    _compare_journal(checked)
+    if any(folder.glob("*.distcp")) and not (folder / _METADATA).is_file():
+        message = "the file is missing, without which the *.distcp files are no checkpoint"
+        checked.add("weights-files", Severity.ERROR, folder / _METADATA, message)
+        return checked
+    try:
+        found = _ask(folder, workers)
+    except HostError:
+        raise
+    except NpuRlError as error:
+        message = ". ".join(filter(None, (error.what, (error.why or "").replace("\n", " ").rstrip("."))))
+        checked.add("weights-files", Severity.ERROR, error.where or folder, message)
+        return checked
+    checked.megatron, checked.files = found["format"], found["files"]
+    checked.bytes = found["bytes"]
+    for dtype, count in found["tensors"].items():
+        checked.dtypes[DTYPES.get(dtype, dtype.upper())] += count
+    if loaded is not None:
+        _compare_recipe(checked, loaded, found["ranks"])
+    if checked.ok:
+        message = (
+            f"a checkpoint of Megatron ({checked.megatron}), whose files are there as it describes them; "
+            "it names no model to hold its tensors against"
+        )
+        fix = "npu-rl weights audit compares it with the weights that it was made of"
+        checked.add("weights-megatron", Severity.NOTE, folder, message, fix)
+    return checked
+
+
+def _ask(folder: Path, workers: Workers) -> dict[str, Any]:
+    answers: list[dict[str, Any]] = []
+    workers.run(
+        [Task("megatron_files", {"folder": str(folder)}, str(folder))], answers.append, lambda _: None
+    )
+    return answers[0]
+
+
+def _compare_journal(checked: CheckedFolder) -> None:
+    """Find the files that `weights convert` has finished and that are missing or of another size."""
+    sizes = finished_sizes(checked.folder, CONVERT_NAME)
+    changed = sorted(name for name, size in sizes.items() if file_size(checked.folder / name) != size)
+    if changed:
+        message = f"{len(changed)} of {len(sizes)} converted files are missing or of another size: {listed(changed)}"
+        fix = "copy them again, or convert into another folder"
+        checked.add("weights-files", Severity.ERROR, checked.folder, message, fix)
+
+
+def _compare_recipe(checked: CheckedFolder, loaded: LoadedRecipe, ranks: list[int]) -> None:
+    name = loaded.recipe.name
+    try:
+        wanted = recipe_layout(loaded)
+    except RecipeError as error:
+        message = f"it is a checkpoint of Megatron. {error.what}"
+        checked.add("weights-format", Severity.ERROR, checked.folder, message)
+        return
+    fix = f"npu-rl weights convert IN OUT --layout {name}"
+    if wanted.format != checked.megatron:
+        message = f"it is {checked.megatron}, and the trainer of {name} loads {wanted.format}"
+        checked.add("weights-format", Severity.ERROR, checked.folder, message, fix)
+    elif wanted.format == "legacy":
+        stages = len(wanted.ranks.layers) or wanted.ranks.stages
+        numbers = [wanted.ranks.tensor, *([stages] if stages > 1 else [])]
+        numbers += [wanted.ranks.expert] if wanted.ranks.expert > 1 else []
+        if numbers != ranks:
+            message = (
+                f"it has the files of {_times(ranks)} ranks, and {name} has TP{wanted.ranks.tensor} PP{stages} "
+                f"EP{wanted.ranks.expert}, which is {_times(numbers)}"
+            )
+            checked.add("weights-format", Severity.ERROR, checked.folder, message, fix)
+
+
+def _times(numbers: list[int]) -> str:
+    product = " x ".join(map(str, numbers))
+    return product if len(numbers) < 2 else f"{product} = {math.prod(numbers)}"

@@ -1,0 +1,59 @@
+"""The files of a checkpoint beside its weights: which are copied to a new one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from npu_rl.disk import disk_errors
+from npu_rl.tensors.npu_rl_tensors.hf_checkpoint import CONFIG, INDEX
+from npu_rl.weights.cast_journal import CONVERT_NAME, NAME
+
+HASH_LIST = "npu-rl-sha256.txt"  # of the files of one folder
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx")
+
+
+@dataclass(frozen=True)
+class OtherFiles:
+    """Names of the files in a checkpoint's folder besides config.json, the index and its shards.
+
+    Attributes:
+        copied: Tokenizer, generation_config.json, licence, code; all are small.
+        left: Folders, hidden files, and weights that the index does not list.
+    """
+
+    copied: tuple[str, ...]
+    left: tuple[str, ...]
+
+    def copy(self, source: Path, target: Path) -> None:
+        """Copy the files, atomically and on the disk when this returns."""
+        for name in self.copied:
+            part = target / f"{name}.part"
+            with disk_errors(part), (source / name).open("rb") as reader, part.open("wb") as writer:
+                shutil.copyfileobj(reader, writer)
+                writer.flush()
+                os.fsync(writer.fileno())
+            part.replace(target / name)
+
+    def size(self, source: Path) -> int:
+        """Return the bytes of the files that are copied."""
+        return sum((source / name).stat().st_size for name in self.copied)
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """Names of the copied files with Python code, which npu-rl never runs."""
+        return tuple(name for name in self.copied if name.endswith(".py"))
+
+
+def other_files(folder: Path, shards: tuple[str, ...]) -> OtherFiles:
+    """Look at a checkpoint's folder; a link counts as what it leads to."""
+    copied: list[str] = []
+    left: list[str] = []
+    for path in sorted(folder.iterdir()):
+        if path.name in (CONFIG, INDEX, *shards):
+            continue
+        weights = path.name.endswith((*_WEIGHTS, ".part", NAME, CONVERT_NAME, HASH_LIST))
+        (left if weights or path.name.startswith(".") or not path.is_file() else copied).append(path.name)
+    return OtherFiles(tuple(copied), tuple(left))

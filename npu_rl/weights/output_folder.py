@@ -1,0 +1,64 @@
+"""What is asked of an output folder before weights are written to it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from npu_rl.disk import disk_errors
+from npu_rl.errors import HostError, UsageError
+
+_MARGIN = 256 * 1024 * 1024  # bytes for headers, index, metadata, the journal and the file system's own
+
+
+def require_apart(source: Path, target: Path) -> None:
+    """Raise UsageError if one of two folders is or contains the other."""
+    one, other = source.resolve(), target.resolve()
+    if one == other or one in other.parents or other in one.parents:
+        raise UsageError(
+            "The output folder is the input's, or one lies in the other",
+            where=str(target),
+            hint="Choose a folder outside the input's.",
+        )
+
+
+def require_unchanged(target: Path, sizes: Mapping[str, int], what: str, last: Sequence[str] = ()) -> None:
+    """Raise UsageError if a file of a finished output is missing or has another size.
+
+    Args:
+        what: What has made it: "cast" or "conversion".
+        last: Files of any size that make it a checkpoint.
+    """
+    changed = sorted(name for name, size in sizes.items() if file_size(target / name) != size)
+    changed += sorted(name for name in last if file_size(target / name) is None)
+    if changed:
+        raise UsageError(
+            f"A finished {what} was changed afterwards",
+            where=str(target),
+            why=f"{changed[0]} is missing or has another size; {len(changed)} such "
+            f"{'file' if len(changed) == 1 else 'files'}.",
+            hint="Choose another output folder, or remove that one.",
+        )
+
+
+def require_space(target: Path, needed: int) -> None:
+    """Raise HostError if the disk of a folder, or of its parent if it doesn't exist, is too small for so many bytes."""
+    with disk_errors(target):
+        found = os.statvfs(target if target.exists() else target.parent)
+    free = found.f_bavail * found.f_frsize
+    if needed + _MARGIN > free:
+        raise HostError(
+            "The disk is too small for the output",
+            where=str(target),
+            why=f"It needs {(needed + _MARGIN) / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free.",
+            hint="Choose a folder on another disk, or free some space.",
+        )
+
+
+def file_size(path: Path) -> int | None:
+    """Return the bytes of a file; None if it can't be looked at."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None

@@ -1,0 +1,110 @@
+"""The checkpoint's format and layout that the stack of a recipe loads."""
+
+from __future__ import annotations
+
+from npu_rl.errors import RecipeError
+from npu_rl.recipes.load_recipe import LoadedRecipe
+from npu_rl.sizing.parallelism import layout_of
+from npu_rl.tensors.npu_rl_tensors.conversion.units import OutputLayout
+from npu_rl.tensors.npu_rl_tensors.layouts.placements import LegacyRanks
+
+# The first three load with Megatron-core 0.12.1's dist_checkpointing (verl/utils/model.py:538@55e3c5b), at any layout.
+# Pai's trainers load with that of core 0.14.0rc0 and 0.15.0rc3, whose keys are the same for verl's
+# sharded_state_dict() without metadata (megatron/core/transformer/moe/experts.py@6a6cd47 and @4af25fe).
+_DIST = (
+    "deepseek-r1-zero",
+    "quickstart",
+    "verl-npu-plugin",
+    "pai-megatron-deepseek-v3",
+    "pai-megatron-deepseek-v3-mcore-250908",
+)
+# use_dist_checkpointing is Megatron's legacy load_checkpoint there (verl_patches/workers/megatron_workers.py:146
+# of cann-recipes-train@bcd3be7), with moe_tp_extend_ep (train_engine/initialize_training.py:183).
+_LEGACY = "deepseek-v3-cann"
+# Megatron's load_checkpoint, too (mindspeed_rl/workers/integrated_worker.py and cli/train_grpo.py@62e9928).
+_LEGACY_OWN_KEYS = "mindspeed-rl-grpo"
+
+_LAYERS = "actor_rollout_ref.actor.megatron.pipeline_parallel_num_layer_list"
+_OWN_LAYERS = "actor_config.num_layer_list"
+
+
+def recipe_layout(loaded: LoadedRecipe) -> OutputLayout:
+    """Return the format, and of a legacy checkpoint the ranks that the recipe trains with.
+
+    Raises:
+        RecipeError: If the recipe's trainer loads no Megatron checkpoint, or its stack has no table here.
+    """
+    recipe = loaded.recipe
+    if recipe.manifest == _LEGACY_OWN_KEYS and recipe.has_own_keys:
+        return OutputLayout("legacy", _ranks_of_own_keys(loaded))
+    if recipe.has_own_keys:
+        raise _unknown_stack(loaded)
+    if not recipe.megatron:
+        raise RecipeError(
+            "The trainer of this recipe loads Hugging Face's format",
+            where=loaded.where("actor"),
+            why="Its strategy is not megatron: give it the input as it is, in BF16.",
+        )
+    if recipe.manifest in _DIST:
+        return OutputLayout("torch_dist")
+    if recipe.manifest == _LEGACY:
+        return OutputLayout("legacy", _ranks(loaded))
+    raise _unknown_stack(loaded)
+
+
+def _unknown_stack(loaded: LoadedRecipe) -> RecipeError:
+    return RecipeError(
+        f"There are no tables of names for the stack {loaded.recipe.manifest}",
+        where=loaded.where("manifest"),
+        why=f"Those of {', '.join((*_DIST, _LEGACY, _LEGACY_OWN_KEYS))} are known.",
+        hint="If it loads Megatron-core 0.12.1's torch_dist: --format torch_dist instead of --layout",
+    )
+
+
+def _ranks(loaded: LoadedRecipe) -> LegacyRanks:
+    layout = layout_of(loaded)
+    given = loaded.recipe.overrides.get(_LAYERS)
+    layers = tuple(given) if isinstance(given, list) else layout.stage_layers
+    if not layers:
+        raise RecipeError(
+            "The layers of the pipeline stages are not given, and can't be equal",
+            where=loaded.where("actor", "parallel"),
+            why=f"{layout.model.layers} layers on {layout.train.pipeline} stages.",
+            hint=f"overrides.{_LAYERS}: [...]",
+        )
+    return LegacyRanks(layout.train.tensor, layers, layout.train.expert, experts_over_tensor=True)
+
+
+def _ranks_of_own_keys(loaded: LoadedRecipe) -> LegacyRanks:
+    """Return the ranks by the keys that `trainer.layout` names; equal stages where the recipe has no list of layers."""
+    names, values = loaded.recipe.trainer.layout, loaded.recipe.overrides
+
+    def size(key: str | None) -> int:
+        value = 1 if key is None else values.get(key)
+        if type(value) is int and value > 0:
+            return value
+        raise RecipeError(
+            "The parallel sizes of the recipe are not known",
+            where=loaded.where("overrides", key or ""),
+            why=f"{key} is {'not set' if value is None else repr(value)}.",
+            hint=f"overrides.{key}: 4",
+        )
+
+    if names is None or names.expert is not None:
+        raise RecipeError(
+            "The parallel sizes of the recipe are not known",
+            where=loaded.where("trainer"),
+            why="trainer.layout has to name the keys of tensor and pipeline, and none of expert.",
+        )
+    given = values.get(_OWN_LAYERS)
+    if given is None:
+        return LegacyRanks(size(names.tensor), stages=size(names.pipeline))
+    try:
+        layers = tuple(map(int, str(given).split(",")))
+    except ValueError as error:
+        raise RecipeError(
+            f"Invalid list of layers: {given!r}",
+            where=loaded.where("overrides", _OWN_LAYERS),
+            hint=f"overrides.{_OWN_LAYERS}: 14,14",
+        ) from error
+    return LegacyRanks(size(names.tensor), layers)

@@ -1,0 +1,82 @@
+"""What `plan` and `train` say of the weights that a recipe names, before anything starts. Reads headers only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from npu_rl.config.finding import Finding, Severity
+from npu_rl.errors import UsageError
+from npu_rl.judgement.missing_files import RULES as MISSING
+from npu_rl.recipes.recipe_paths import absolute, is_outside
+from npu_rl.weights.weight_commands import WeightCommands
+
+if TYPE_CHECKING:
+    from npu_rl.judgement.judge import Judgement
+    from npu_rl.recipes.load_recipe import LoadedRecipe
+
+_OF_THE_PLAN = (
+    "weights-config-quantization",
+    "weights-config-mtp",
+)  # clean-model-config has them for Megatron
+
+
+def with_weights(judgement: Judgement, loaded: LoadedRecipe, speed: float | None = None) -> Judgement:
+    """Return a judgement with the findings on the weights in `model.path`, where the trainer will load them from there.
+
+    A folder that is not on this machine, or that has no safetensors, is not judged. The findings that weights or a
+    checkpoint are missing, or not clean, get the commands that make them.
+
+    Args:
+        speed: Bytes a second of the storage; None leaves out how long the commands read and write.
+    """
+    folder = _weights_folder(loaded)
+    commands = WeightCommands(loaded, judgement.plan.disk if judgement.plan else None, speed)
+    keys = tuple(commands.named_in(found, folder) for found in judgement.key_findings)
+    plan = tuple(commands.named_in(found, folder) for found in judgement.plan_findings)
+    if keys != judgement.key_findings or plan != judgement.plan_findings:
+        judgement = replace(judgement, key_findings=keys, plan_findings=plan)
+    if folder is None or (loaded.recipe.megatron and loaded.recipe.model.checkpoint is not None):
+        return judgement
+    known = {found.rule for found in judgement.findings}
+    return replace(judgement, key_findings=(*judgement.key_findings, *_findings(folder, loaded, known)))
+
+
+def without_missing_files(judgement: Judgement) -> Judgement:
+    """Return a judgement without the notes on files that this machine lacks, which a rehearsal does not need."""
+    kept = tuple(
+        found
+        for found in judgement.key_findings
+        if found.rule not in MISSING or found.severity is not Severity.NOTE
+    )
+    return replace(judgement, key_findings=kept)
+
+
+def _findings(folder: Path, loaded: LoadedRecipe, known: Iterable[str]) -> Iterator[Finding]:
+    from npu_rl.weights.checkpoint_findings import check_folder
+
+    checked = check_folder(folder)
+    for found in checked.findings:
+        said = "clean-model-config" in known and found.rule in _OF_THE_PLAN and not checked.fp8
+        if found.severity is not Severity.NOTE and not said:
+            message = f"{found.where}: {found.message}"
+            yield replace(found, path=("model", "path"), where=loaded.where("model", "path"), message=message)
+
+
+def _weights_folder(loaded: LoadedRecipe) -> Path | None:
+    """Return the folder on this machine with the weights in Hugging Face's format; None if none will be loaded."""
+    recipe = loaded.recipe
+    if recipe.has_own_keys:  # it has no section `model`
+        return None
+    model = recipe.model
+    if model.path is None or not is_outside(model.path):
+        return None
+    if recipe.megatron and model.load_weights is False:
+        return None
+    try:
+        folder = Path(absolute(model.path, loaded.path.parent))
+        return folder if any(folder.glob("*.safetensors*")) else None
+    except (UsageError, OSError):  # judged with the other named files
+        return None

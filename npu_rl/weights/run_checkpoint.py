@@ -1,0 +1,148 @@
+"""Where a run's checkpoint lies, of which format it is, and what describes its model."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from npu_rl.errors import NpuRlError, UsageError, WeightsError
+from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.record.run_record import RunRecord
+from npu_rl.tensors.npu_rl_tensors.hf_checkpoint import CONFIG, INDEX, SINGLE
+
+_STEP = re.compile(r"global_step_(\d{1,9})|iter_(\d{7,9})")  # verl's and Megatron's names
+
+
+@dataclass(frozen=True)
+class RunCheckpoint:
+    """A checkpoint of a run.
+
+    Attributes:
+        folder: What has the tensors.
+        model: A folder with the model's config.json and tokenizer.
+    """
+
+    record: RunRecord
+    step: int
+    folder: Path
+    model: Path
+
+
+def run_record(run: str, runs: Path | None) -> RunRecord:
+    """Return the record of a run.
+
+    Args:
+        run: Its name, or its folder: a text with '/', or a folder with a run.json.
+        runs: The folder of run records; None if there is no workspace.
+
+    Raises:
+        UsageError: If it is a name, and no folder of runs is known.
+        NpuRlError: If there is no such run.
+    """
+    folder = Path(run).expanduser()
+    if "/" in run or (folder / "run.json").is_file():
+        folder = folder.resolve()
+        return RunRecord.load(folder.parent, folder.name)
+    if runs is None:
+        raise UsageError(
+            f"The folder of run {run} is not known",
+            why="There is no workspace here, and NPU_RL_RUNS is not set.",
+            hint="Name the workspace with --workspace, or give the run's folder.",
+        )
+    return RunRecord.load(runs, run)
+
+
+def run_checkpoint(record: RunRecord, step: int | None, model: Path | None = None) -> RunCheckpoint:
+    """Return a run's checkpoint of a step, by default its newest.
+
+    Args:
+        record: The run's.
+        step: A step.
+        model: A folder with config.json and tokenizer; by default the one beside it, else the recipe's model.path.
+
+    Raises:
+        WeightsError: If there is none, it is half-written, or nothing describes its model.
+    """
+    saved = _saved(record)
+    newest = record.recorded_checkpoint
+    if step is None:
+        step = newest
+    if step is None or (not saved and newest is None):
+        raise WeightsError(
+            f"Run {record.name} has no checkpoint",
+            where=str(record.checkpoints),
+            why="No step of it was saved to the end." if saved else "The folder is empty.",
+            hint="checkpoint.every of the recipe says after how many steps one is saved.",
+        )
+    there = ", ".join(map(str, sorted(saved))) or "none"
+    if step not in saved:
+        raise WeightsError(
+            f"Run {record.name} has no checkpoint of step {step}",
+            where=str(record.checkpoints),
+            why=f"Steps that are there: {there}."
+            + (" The trainer recorded it as its newest." if step == newest else ""),
+            hint="Choose one with --step N.",
+        )
+    if newest is None or step > newest:
+        raise WeightsError(
+            f"The checkpoint of step {step} is not complete",
+            where=str(saved[step]),
+            why="The trainer records a step once its checkpoint is whole, and it has recorded "
+            + ("none." if newest is None else f"{newest}."),
+            hint="Wait until it is saved, or choose another with --step N."
+            if saved.keys() - {step}
+            else None,
+        )
+    folder, beside = _tensors(saved[step])
+    return RunCheckpoint(record, step, folder, model or _model(record, folder, beside))
+
+
+def _saved(record: RunRecord) -> dict[int, Path]:
+    """Return the folders of checkpoints by step."""
+    if not record.checkpoints.is_dir():
+        return {}
+    found: dict[int, Path] = {}
+    for path in sorted(record.checkpoints.iterdir()):
+        match = _STEP.fullmatch(path.name)
+        if match is not None and path.is_dir():
+            found[int(match[1] or match[2])] = path
+    return found
+
+
+def _tensors(saved: Path) -> tuple[Path, Path]:
+    """Return the folder with the tensors, and that with config.json and tokenizer beside them.
+
+    verl's actor/ has the ranks' files of FSDP, dist_ckpt/ of Megatron, or the tensors in huggingface/ themselves
+    (verl/utils/checkpoint/@v0.5.0); Megatron's own iter_* has mp_rank_*.
+    """
+    actor = saved / "actor" if (saved / "actor").is_dir() else saved
+    beside = actor / "huggingface"
+    if (actor / "dist_ckpt" / ".metadata").is_file():
+        return actor / "dist_ckpt", beside
+    ranks = any(actor.glob("model_world_size_*_rank_*.pt")) or (actor / "fsdp_config.json").is_file()
+    if not ranks and any((beside / name).is_file() for name in (INDEX, SINGLE)):
+        return beside, beside
+    return actor, beside
+
+
+def _model(record: RunRecord, folder: Path, beside: Path) -> Path:
+    if (beside / CONFIG).is_file():
+        return beside
+    named: Path | None = None
+    why = "The run's recipe has no model.path."
+    try:
+        path = load_recipe(str(record.folder / "recipe.yaml")).recipe.model.path
+    except NpuRlError as error:
+        why = f"The run's recipe can't be read: {error.what}."
+    else:
+        named = None if path is None else Path(path)
+    if named is not None and (named / CONFIG).is_file():
+        return named
+    raise WeightsError(
+        "The checkpoint's model is not described",
+        where=str(folder),
+        why=f"There is no {beside.name}/{CONFIG} beside it. "
+        + (why if named is None else f"{named}, model.path of the run's recipe, has no {CONFIG}."),
+        hint="Name a folder with the model's config.json and tokenizer: --config DIR",
+    )

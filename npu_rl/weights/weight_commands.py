@@ -1,0 +1,152 @@
+"""The commands that make the weights and the checkpoint that a recipe names, with the disk that they need."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from npu_rl.bounded import read_json
+from npu_rl.bundled import bundled_recipes
+from npu_rl.config.finding import Finding
+from npu_rl.downloads.known_downloads import of_kind
+from npu_rl.errors import RecipeError, UsageError
+from npu_rl.plan.disk_and_tokens import Disk
+from npu_rl.recipes.load_recipe import LoadedRecipe
+from npu_rl.recipes.recipe_paths import absolute
+
+# The DeepSeek-V3 that the document of each stack downloads, by the name of `weights get`.
+_DEEPSEEK = {
+    "deepseek-r1-zero": "deepseek-v3-base",
+    "deepseek-v3-cann": "deepseek-v3",
+    "pai-megatron-deepseek-v3": "deepseek-v3-0324",
+    "pai-megatron-deepseek-v3-mcore-250908": "deepseek-v3-0324",
+}
+_RULES = ("model-path", "model-checkpoint", "clean-model-config", "trainer-path")
+_TOKENIZER = ".tokenizer_name_or_path"  # of MindSpeed-RL, whose document gives the model's folder
+_REFERENCE = "rl_config.integrated_mode_config.ref_model_load_path"  # of MindSpeed-RL
+_LARGEST_CONFIG = 1 << 20
+
+
+@dataclass(frozen=True)
+class WeightCommands:
+    """The commands for one recipe.
+
+    Attributes:
+        disk: Sizes of its model in each format; None if they are not known.
+        speed: Bytes a second of the storage, where it was given.
+    """
+
+    loaded: LoadedRecipe
+    disk: Disk | None
+    speed: float | None = None
+
+    def named_in(self, found: Finding, folder: Path | None) -> Finding:
+        """Return a finding on missing or unclean weights with the command that makes them; others as they are.
+
+        Args:
+            folder: The weights in Hugging Face's format, where they are on this machine.
+        """
+        if found.rule not in _RULES:
+            return found
+        command = ""
+        if found.rule == "trainer-path":
+            command = self._of_own_keys(found.trainer_key)
+            return replace(found, fix=f"{command}, or {found.fix}") if command else found
+        model = self.loaded.recipe.model
+        if found.rule == "model-path" and model.path and self._needs_weights():
+            command = self._download(self._absolute(model.path))
+        elif found.rule == "model-checkpoint" and model.path and model.checkpoint:
+            command = self._convert(self._absolute(model.path), self._absolute(model.checkpoint))
+        elif found.rule == "clean-model-config" and folder is not None and _is_fp8(folder):
+            command = self._cast(str(folder), f"{folder}-BF16")
+        return replace(found, fix=f"{command}, or {found.fix}") if command else found
+
+    def _of_own_keys(self, key: str) -> str:
+        """Return the command for a path of a trainer whose keys are its own: the model's folder or the checkpoint."""
+        recipe = self.loaded.recipe
+        tokenizer = next((name for name in recipe.trainer.paths if name.endswith(_TOKENIZER)), "")
+        model, given = recipe.overrides.get(tokenizer), recipe.overrides.get(key)
+        if not isinstance(model, str) or not isinstance(given, str):
+            return ""
+        keys = recipe.trainer.keys
+        if key == tokenizer:
+            return self._download(self._absolute(model))
+        loads = {*((keys.checkpoint.load or []) if keys else ()), _REFERENCE}
+        return self._convert(self._absolute(model), self._absolute(given)) if key in loads else ""
+
+    def _download(self, target: str) -> str:
+        known = of_kind("model")
+        if self.disk is None or self.disk.fp8 is None:
+            name = Path(target).name.lower()
+            size = self._needs((), () if self.disk is None else (self.disk.bf16,))
+            return f"npu-rl weights get {name} --to {shlex.quote(target)}{size}" if name in known else ""
+        deepseek = self.loaded.recipe.model.architecture == "deepseek-v3"
+        name = _DEEPSEEK.get(self.loaded.manifest_facts.name, "") if deepseek else ""
+        get = f"npu-rl weights get {name} (prints the download), then " if name else ""
+        return get + self._cast(name or "DIR", target)
+
+    def _cast(self, source: str, target: str) -> str:
+        command = _line("cast", source, target)
+        if self.disk is None or self.disk.fp8 is None:
+            return command
+        return command + self._needs((self.disk.fp8,), (self.disk.bf16,))
+
+    def _convert(self, source: str, target: str) -> str:
+        from npu_rl.weights.recipe_layout import recipe_layout
+
+        try:
+            recipe_layout(self.loaded)
+        except RecipeError:  # no converter for this stack
+            return ""
+        recipe = self.loaded.recipe
+        bundled = bundled_recipes().get(recipe.name) == self.loaded.path
+        layout = recipe.name if bundled else str(self.loaded.path)
+        command = _line("convert", source, target, "--layout", layout)
+        return command if self.disk is None else command + self._needs((self.disk.bf16,), (self.disk.dist,))
+
+    def _needs(self, read: Sequence[int], written: Sequence[int]) -> str:
+        """Return what a command reads, the disk that it needs, and how long that takes at the given speed."""
+        if not written:
+            return ""
+        reads = f"reads {sum(read) / 1e9:.1f} GB, " if read else ""
+        text = f"{reads}needs {sum(written) / 1e9:.1f} GB of disk"
+        if self.speed is not None and read:
+            seconds = (sum(read) + sum(written)) / self.speed
+            text += f", at least {_duration(seconds)} at {self.speed / 1e9:g} GB/s"
+        return f" ({text})"
+
+    def _needs_weights(self) -> bool:
+        """Return whether the missing `model.path` needs weights, not only config.json and tokenizer."""
+        model = self.loaded.recipe.model
+        if self.loaded.recipe.megatron and model.load_weights is False:
+            return False
+        given = (model.path, model.checkpoint if self.loaded.recipe.megatron else None)
+        try:
+            return not any(Path(self._absolute(one)).is_dir() for one in given if one)
+        except OSError:
+            return True
+
+    def _absolute(self, given: str) -> str:
+        try:
+            return str(absolute(given, self.loaded.path.parent))
+        except UsageError:
+            return given
+
+
+def _line(command: str, *words: str) -> str:
+    return shlex.join(["npu-rl", "weights", command, *words])
+
+
+def _is_fp8(folder: Path) -> bool:
+    """Return whether config.json says that the weights are in FP8."""
+    try:
+        config = read_json(folder / "config.json", _LARGEST_CONFIG)
+        return bool(config["quantization_config"]["quant_method"] == "fp8")
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -1,0 +1,120 @@
+"""`weights cast` against a second spelling of the arithmetic, and what it does with invalid input."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import pytest
+
+from npu_rl.errors import NpuRlError
+from npu_rl.weights.cast_weights import CastReport, cast_weights
+from npu_rl.weights.worker_pool import Workers
+from tests.weights.documented import documented_keys
+from tests.weights.tiny_checkpoint import naive_cast, read_file, tiny_fp8
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.rehearsal
+
+INDEX = "model.safetensors.index.json"
+
+
+def cast(source: Path, target: Path, workers: int = 2) -> CastReport:
+    import sys
+
+    return cast_weights(source, target, Workers(sys.executable, workers))
+
+
+def all_tensors(folder: Path) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
+    found = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        found |= read_file(path)
+    return found
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, CastReport]:
+    folder = tmp_path_factory.mktemp("cast")
+    source = tiny_fp8(folder / "in")
+    return source, folder / "out", cast(source, folder / "out")
+
+
+def test_every_bit_is_that_of_the_naive_cast(done: tuple[Path, Path, CastReport]) -> None:
+    source, target, _ = done
+    before, after = all_tensors(source), all_tensors(target)
+    cast_names = 0
+    for name, (dtype, shape, content) in before.items():
+        if name.startswith("model.layers.2.") or name.endswith("_scale_inv"):
+            assert name not in after
+        elif dtype == "F8_E4M3":
+            raw = before[f"{name}_scale_inv"][2]
+            scales = struct.unpack(f"<{len(raw) // 4}f", raw)
+            assert after.pop(name) == ("BF16", shape, naive_cast(content, (shape[0], shape[1]), scales))
+            cast_names += 1
+        else:
+            assert after.pop(name) == (dtype, shape, content)
+    assert (cast_names, after) == (3, {})
+
+
+def test_index_and_config_are_rewritten_and_other_files_copied(done: tuple[Path, Path, CastReport]) -> None:
+    source, target, report = done
+    index = json.loads((target / INDEX).read_text())
+    assert set(index["weight_map"]) == set(all_tensors(target))
+    assert index["metadata"]["total_size"] == sum(len(t[2]) for t in all_tensors(target).values())
+    config = json.loads((target / "config.json").read_text())
+    expected = json.loads((source / "config.json").read_text())
+    del expected["quantization_config"]
+    assert config == {**expected, "num_nextn_predict_layers": 0}
+    assert sorted(p.name for p in target.iterdir()) == [
+        "config.json",
+        "model-00001-of-00003.safetensors",
+        "model-00002-of-00003.safetensors",
+        INDEX,
+        "modeling_deepseek.py",
+        "npu-rl-cast.jsonl",
+        "tokenizer.json",
+    ]
+    figures = report.to_json()
+    assert figures["tensors"]["cast"] == 3
+    assert figures["tensors"]["copied"] == {"BF16": 3, "F32": 1}
+    assert figures["tensors"]["mtp_left_out"] == [
+        "model.layers.2.eh_proj.weight",
+        "model.layers.2.mlp.up_proj.weight",
+        "model.layers.2.mlp.up_proj.weight_scale_inv",
+    ]
+    assert figures["files"] == {"copied": ["modeling_deepseek.py", "tokenizer.json"], "left_out": ["figures"]}
+
+
+def test_the_page_names_the_keys_of_the_report(done: tuple[Path, Path, CastReport]) -> None:
+    said = done[2].to_json()
+    assert documented_keys("cast") == list(said)
+    assert documented_keys("cast", "tensors") == list(said["tensors"])
+
+
+def test_the_library_reads_it(done: tuple[Path, Path, CastReport]) -> None:
+    safetensors = pytest.importorskip("safetensors")
+    _, target, _ = done
+    for path in target.glob("*.safetensors"):
+        with safetensors.safe_open(path, "pt") as file:
+            assert file.metadata() == {"format": "pt"}
+            assert {n: list(file.get_tensor(n).shape) for n in file.keys()} == {  # noqa: SIM118
+                n: list(shape) for n, (_, shape, _) in read_file(path).items()
+            }
+
+
+def test_a_second_cast_has_nothing_to_do(done: tuple[Path, Path, CastReport]) -> None:
+    source, target, _ = done
+    before = {p.name: p.stat().st_mtime_ns for p in target.iterdir()}
+    report = cast(source, target)
+    assert report.seconds == 0
+    assert {p.name: p.stat().st_mtime_ns for p in target.iterdir()} == before
+
+
+def test_an_output_of_another_input_is_refused(done: tuple[Path, Path, CastReport], tmp_path: Path) -> None:
+    _, target, _ = done
+    other = tiny_fp8(tmp_path / "other", seed=1)
+    before = {p.name: p.read_bytes() for p in target.iterdir()}
+    with pytest.raises(NpuRlError, match="The output folder has the output of another input"):
+        cast(other, target)
+    assert {p.name: p.read_bytes() for p in target.iterdir()} == before

@@ -1,0 +1,267 @@
+"""`weights cast` names what is damaged, incomplete or of another format, and overwrites nothing."""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npu_rl.errors import HostError, NpuRlError, UsageError, WeightsError
+from npu_rl.weights.cast_weights import cast_weights, plan_cast
+from npu_rl.weights.worker_pool import Workers
+from tests.weights.inline_workers import InlineWorkers
+from tests.weights.tiny_checkpoint import f32, read_file, tiny_fp8, write_file
+
+INDEX = "model.safetensors.index.json"
+FIRST = "model-00001-of-00003.safetensors"
+SECOND = "model-00002-of-00003.safetensors"
+WEIGHT = "model.layers.1.self_attn.o_proj.weight"
+SCALE = f"{WEIGHT}_scale_inv"
+
+
+def change_tensors(folder: Path, shard: str, **changes: Any) -> None:
+    """Write a shard again; None leaves a tensor out, of the index too."""
+    tensors: dict[str, Any] = read_file(folder / shard)
+    tensors.update(changes)
+    tensors = {name: value for name, value in tensors.items() if value is not None}
+    write_file(folder / shard, tensors)
+    index = json.loads((folder / INDEX).read_text())
+    weight_map = {n: s for n, s in index["weight_map"].items() if s != shard} | dict.fromkeys(tensors, shard)
+    (folder / INDEX).write_text(json.dumps({"weight_map": weight_map}))
+
+
+def change_json(path: Path, **changes: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def truncate(folder: Path) -> None:
+    path = folder / FIRST
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def lengthen(folder: Path) -> None:
+    with (folder / FIRST).open("ab") as file:
+        file.write(b"more")
+
+
+def lfs_pointer(folder: Path) -> None:
+    (folder / FIRST).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+
+
+def swap(folder: Path) -> None:
+    (folder / FIRST).rename(folder / "x")
+    (folder / SECOND).rename(folder / FIRST)
+    (folder / "x").rename(folder / SECOND)
+
+
+def duplicate_header_key(folder: Path) -> None:
+    content = (folder / FIRST).read_bytes()
+    (length,) = struct.unpack("<Q", content[:8])
+    header = content[8 : 8 + length].replace(
+        b"model.layers.0.input_layernorm.weight", b"model.embed_tokens.weight"
+    )
+    (folder / FIRST).write_bytes(struct.pack("<Q", len(header)) + header + content[8 + length :])
+
+
+def duplicate_index_key(folder: Path) -> None:
+    text = (folder / INDEX).read_text()
+    (folder / INDEX).write_text(
+        text.replace('"weight_map": {', f'"weight_map": {{"lm_head.weight": "{FIRST}", ')
+    )
+
+
+def escape_folder(folder: Path) -> None:
+    text = (folder / INDEX).read_text()
+    (folder / INDEX).write_text(text.replace(f'"{FIRST}"', '"../model.safetensors"'))
+
+
+def set_scale(*tensor: Any) -> Callable[[Path], None]:
+    return lambda folder: change_tensors(folder, SECOND, **{SCALE: tensor})
+
+
+# Name -> a change of the folder, what the message says, and a part of `where`.
+PLANNED: dict[str, tuple[Callable[[Path], None], str, str]] = {
+    "truncated": (truncate, "Invalid safetensors file", FIRST),
+    "longer": (lengthen, "Invalid safetensors file", FIRST),
+    "a pointer of git-lfs": (lfs_pointer, "Invalid safetensors file", FIRST),
+    "renamed": (lambda f: (f / FIRST).rename(f / "a.safetensors") and None, "1 of 3 shards are missing", INDEX),
+    "swapped": (swap, "A shard and the index disagree", FIRST),
+    "key twice in a header": (duplicate_header_key, "Invalid safetensors file", FIRST),
+    "key twice in the index": (duplicate_index_key, f"Invalid {INDEX}", INDEX),
+    "a shard outside the folder": (escape_folder, "Invalid index of shards", INDEX),
+    "no index": (lambda f: (f / INDEX).unlink(), "The folder has no weights in the safetensors format", "in"),
+    "no config": (lambda f: (f / "config.json").unlink(), "There is no config.json", "in"),
+    "config is a list": (lambda f: (f / "config.json").write_text("[]") and None, "Invalid config.json", "config"),
+    "no number of layers": (
+        lambda f: change_json(f / "config.json", num_hidden_layers="61"), "Invalid config.json", "config.json",
+    ),
+    "another quantization": (
+        lambda f: change_json(f / "config.json", quantization_config={"quant_method": "gptq"}),
+        "Unsupported quantization", "config.json",
+    ),
+    "no scale": (
+        lambda f: change_tensors(f, SECOND, **{SCALE: None}), "A tensor in F8_E4M3 has no scales", WEIGHT,
+    ),
+    "no weight": (lambda f: change_tensors(f, SECOND, **{WEIGHT: None}), "Scales have no tensor", SCALE),
+    "scale in BF16": (set_scale("BF16", (1, 1), b"\0\x3f"), "Scales are not in F32", SCALE),
+    "scale of another shape": (set_scale("F32", (1, 2), f32([1, 1])), "Scales have another shape", SCALE),
+    "weight cast already": (
+        lambda f: change_tensors(f, SECOND, **{WEIGHT: ("BF16", (128, 128), bytes(2 * 128 * 128))}),
+        "A tensor that has scales is not in FP8", WEIGHT,
+    ),
+    "FP8 that is no matrix": (
+        lambda f: change_tensors(f, SECOND, **{WEIGHT: ("F8_E4M3", (16384,), bytes(16384))}),
+        "A tensor in FP8 is no matrix", WEIGHT,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", PLANNED)
+def test_it_is_found_in_the_headers(tmp_path: Path, case: str) -> None:
+    change, message, where = PLANNED[case]
+    source = tiny_fp8(tmp_path / "in")
+    change(source)
+    with pytest.raises(WeightsError) as caught:
+        cast_weights(source, tmp_path / "out", Workers("no-interpreter-is-started", 1))
+    assert message in caught.value.what
+    assert where in (caught.value.where or "")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_tensors_where_a_truncated_file_ends_is_named(tmp_path: Path) -> None:
+    source = tiny_fp8(tmp_path / "in")
+    truncate(source)
+    with pytest.raises(WeightsError, match=r"truncated within model\.layers\.0"):
+        plan_cast(source)
+
+
+@pytest.mark.parametrize("name", ["", "deeper"])
+def test_an_output_within_the_input_is_refused(tmp_path: Path, name: str) -> None:
+    source = tiny_fp8(tmp_path / "in")
+    before = sorted(source.iterdir())
+    with pytest.raises(UsageError, match="The output folder is the input's, or one lies in the other"):
+        cast_weights(source, source / name, Workers("none", 1))
+    assert sorted(source.iterdir()) == before
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
+    source, target = tiny_fp8(tmp_path / "in"), tmp_path / "out"
+    target.mkdir()
+    (target / "config.json").write_text("mine")
+    with pytest.raises(UsageError, match="The output folder is not empty"):
+        cast_weights(source, target, Workers("none", 1))
+    assert [(p.name, p.read_text()) for p in target.iterdir()] == [("config.json", "mine")]
+
+
+def test_a_file_where_the_folder_should_be_is_refused(tmp_path: Path) -> None:
+    source = tiny_fp8(tmp_path / "in")
+    (tmp_path / "file").write_text("mine")
+    for target in (tmp_path / "file", tmp_path / "file" / "out"):
+        with pytest.raises(HostError, match="A file exists where a folder is needed"):
+            cast_weights(source, target, Workers("none", 1))
+
+
+@pytest.mark.usefixtures("small_disk")
+def test_a_small_disk_is_found_before_anything_starts(tmp_path: Path) -> None:
+    source = tiny_fp8(tmp_path / "in")
+    with pytest.raises(HostError, match="The disk is too small for the output"):
+        cast_weights(source, tmp_path / "out", Workers("none", 1))
+    assert not list((tmp_path / "out").glob("*.safetensors"))
+
+
+def test_another_cast_into_the_folder_is_refused(tmp_path: Path) -> None:
+    from npu_rl.weights.cast_journal import CastJournal
+
+    source = tiny_fp8(tmp_path / "in")
+    journal = CastJournal(tmp_path / "out", source, plan_cast(source).digest)
+    with pytest.raises(UsageError, match="Another process writes into the output folder"):
+        cast_weights(source, tmp_path / "out", Workers("none", 1))
+    journal.close()
+
+
+def test_a_model_of_the_same_layout_is_another_input(tmp_path: Path) -> None:
+    """DeepSeek-V3 and R1 have the same index and the same headers."""
+    source = tiny_fp8(tmp_path / "in")
+    before = plan_cast(source).digest
+    change_tensors(source, SECOND, **{"lm_head.weight": ("BF16", (40, 16), bytes(2 * 40 * 16))})
+    assert plan_cast(source).digest != before
+
+
+def test_an_interpreter_without_torch_is_named(tmp_path: Path) -> None:
+    source = tiny_fp8(tmp_path / "in")
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S -c "import sys; sys.path.insert(0, \'$PYTHONPATH\'); '
+                    'sys.argv = [\'\', \'1\']; import npu_rl_tensors.worker as w; w.main()"\n')  # fmt: skip
+    bare.chmod(0o755)
+    with pytest.raises(HostError, match="The interpreter has no torch"):
+        cast_weights(source, tmp_path / "out", Workers(str(bare), 1))
+
+
+def test_an_interpreter_that_ends_at_once_is_named(tmp_path: Path) -> None:
+    source = tiny_fp8(tmp_path / "in")
+    with pytest.raises(HostError, match="A worker ended before its task did"):
+        cast_weights(source, tmp_path / "out", Workers("/bin/false", 2))
+    with pytest.raises(HostError, match="can't be started"):
+        cast_weights(source, tmp_path / "out", Workers("/no/such/python", 2))
+
+
+@pytest.mark.rehearsal
+@pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("-inf"), float("nan"), 1e37])
+def test_an_invalid_scale_is_found_while_casting(tmp_path: Path, value: float) -> None:
+    pytest.importorskip("torch")
+    source = tiny_fp8(tmp_path / "in")
+    set_scale("F32", (1, 1), f32([value]))(source)
+    with pytest.raises(WeightsError) as caught:
+        cast_weights(source, tmp_path / "out", Workers(sys.executable, 1))
+    assert caught.value.what.startswith("Invalid scale")
+    assert caught.value.where == f"{source / SECOND}: {SCALE}[0, 0]"
+    left = sorted(p.name for p in (tmp_path / "out").iterdir())
+    assert left == [FIRST, "npu-rl-cast.jsonl"]
+
+
+@pytest.mark.rehearsal
+def test_a_weight_that_is_no_number_is_found_while_casting(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    source = tiny_fp8(tmp_path / "in")
+    change_tensors(source, SECOND, **{WEIGHT: ("F8_E4M3", (128, 128), bytes(300) + b"\xff" + bytes(16083))})
+    with pytest.raises(NpuRlError) as caught:
+        cast_weights(source, tmp_path / "out", Workers(sys.executable, 2))
+    assert caught.value.what == "A weight is not a number"
+    assert caught.value.where == f"{source / SECOND}: {WEIGHT}[2, 44]"
+
+
+@pytest.mark.rehearsal
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_is_named_by_the_output() -> None:
+    """The system names no file for a write, and the message then named the shard that was read."""
+    pytest.importorskip("torch")
+    from npu_rl.tensors.npu_rl_tensors import cast
+
+    with Path("/dev/full").open("wb", buffering=0) as out, pytest.raises(OSError) as raised:
+        cast._write(out, b"x")
+    assert raised.value.filename == "/dev/full"
+
+
+@pytest.mark.rehearsal
+def test_blocks_larger_than_memory_and_a_matrix_without_columns(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    source = tiny_fp8(tmp_path / "in")
+    empty = {WEIGHT: ("F8_E4M3", (128, 0), b""), SCALE: ("F32", (1, 0), b"")}
+    change_tensors(source, SECOND, **empty)
+    cast_weights(source, tmp_path / "out", InlineWorkers())
+    assert read_file(tmp_path / "out" / SECOND)[WEIGHT][:2] == ("BF16", (128, 0))
+
+    large = tiny_fp8(tmp_path / "large")
+    block = {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [10**15, 10**15]}
+    change_json(large / "config.json", quantization_config=block)
+    first: dict[str, Any] = read_file(large / FIRST)
+    for shard in (FIRST, SECOND, "model-00003-of-00003.safetensors"):
+        names = [name for name in read_file(large / shard) if name.endswith("_scale_inv")]
+        change_tensors(large, shard, **{name: ("F32", (1, 1), f32([0.5])) for name in names})
+    cast_weights(large, tmp_path / "one", InlineWorkers())
+    assert read_file(tmp_path / "one" / FIRST).keys() == first.keys()

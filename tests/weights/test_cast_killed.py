@@ -1,0 +1,111 @@
+"""A cast that is killed or interrupted goes on where it was, and leaves no process behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support import ROOT, clean_env
+from tests.weights.tiny_checkpoint import Maker, write_checkpoint
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.rehearsal
+
+SHARDS = 48
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    make = Maker()
+    weight = make.weight("x", 256, 512)
+    shards = {
+        f"model-{i:05}-of-{SHARDS:05}.safetensors": {
+            name.replace("x", f"model.layers.0.mlp.experts.{i}.up_proj.weight"): tensor
+            for name, tensor in weight.items()
+        }
+        for i in range(1, SHARDS + 1)
+    }
+    return write_checkpoint(tmp_path_factory.mktemp("killed") / "in", shards)
+
+
+def start(source: Path, target: Path, tmp_path: Path) -> subprocess.Popen[str]:
+    argv = [
+        sys.executable,
+        "-m",
+        "npu_rl",
+        "weights",
+        "cast",
+        str(source),
+        str(target),
+        "--json",
+        "--workers",
+        "2",
+    ]
+    return subprocess.Popen(
+        argv, env={**clean_env(tmp_path), "PYTHONPATH": str(ROOT)}, cwd=tmp_path, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def finished(target: Path) -> int:
+    try:
+        return sum('"shard"' in line for line in (target / "npu-rl-cast.jsonl").read_text().splitlines())
+    except FileNotFoundError:
+        return 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_it_goes_on_where_it_was(source: Path, tmp_path: Path, number: signal.Signals) -> None:
+    whole, target = tmp_path / "whole", tmp_path / "out"
+    process = start(source, whole, tmp_path)
+    assert process.wait(120) == 0, process.communicate()
+
+    process = start(source, target, tmp_path)
+    while finished(target) < 3:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.002)
+    workers = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert process.returncode in (-number, 128 + number)
+    _, alive = psutil.wait_procs(workers, timeout=20)
+    assert alive == []
+    before = finished(target)
+    assert 3 <= before < SHARDS
+    assert not (target / "model.safetensors.index.json").exists()
+
+    (target / "model-00047-of-00048.safetensors.part").write_bytes(b"half")
+    with (target / "npu-rl-cast.jsonl").open("a") as journal:
+        journal.write('{"shard": "model-00047-of-0')  # a line that was cut off
+    process = start(source, target, tmp_path)
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert json.loads(out)["shards_kept"] == before
+    names = sorted(p.name for p in whole.iterdir())
+    assert sorted(p.name for p in target.iterdir()) == names
+    for name in names:
+        if not name.endswith(".jsonl"):
+            assert (target / name).read_bytes() == (whole / name).read_bytes()
+
+
+def test_a_finished_shard_that_has_gone_is_cast_again(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    process = start(source, target, tmp_path)
+    while finished(target) < 2:
+        time.sleep(0.002)
+    process.kill()
+    process.communicate()
+    gone = json.loads((target / "npu-rl-cast.jsonl").read_text().splitlines()[1])["shard"]
+    os.truncate(target / gone, 100)
+    process = start(source, target, tmp_path)
+    assert process.wait(120) == 0, process.communicate()
+    assert len(list(target.glob("*.safetensors"))) == SHARDS
+    assert (target / gone).stat().st_size > 100

@@ -1,0 +1,216 @@
+"""`weights check` on models that transformers has written, whole and damaged."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npu_rl.config.finding import Severity
+from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.weights.check_weights import CheckReport, check_weights
+from npu_rl.weights.worker_pool import Workers
+from tests.support import clean_env, run_cli
+from tests.weights.documented import documented_keys
+from tests.weights.tiny_checkpoint import read_file, tiny_fp8, write_file
+
+transformers: Any = pytest.importorskip("transformers")
+pytestmark = pytest.mark.rehearsal
+
+INDEX = "model.safetensors.index.json"
+SIZES = {
+    "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64,
+}  # fmt: skip
+EXPERTS = {"moe_intermediate_size": 16, "num_experts_per_tok": 2}
+DEEPSEEK = {
+    **SIZES, **EXPERTS, "num_key_value_heads": 4, "n_routed_experts": 4, "n_group": 2, "topk_group": 1,
+    "first_k_dense_replace": 1, "q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8,
+    "v_head_dim": 8,
+}  # fmt: skip
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "deepseek_v3": ("DeepseekV3", DEEPSEEK),
+    "qwen2": ("Qwen2", SIZES),
+    "qwen2, tied": ("Qwen2", {**SIZES, "tie_word_embeddings": True}),
+    "qwen3": ("Qwen3", {**SIZES, "head_dim": 8}),
+    "qwen3_moe": ("Qwen3Moe", {**SIZES, **EXPERTS, "head_dim": 8, "num_experts": 4}),
+}
+
+
+def save(folder: Path, name: str) -> Path:
+    kind, sizes = MODELS[name]
+    config = getattr(transformers, f"{kind}Config")(**sizes, torch_dtype="bfloat16")
+    model = getattr(transformers, f"{kind}ForCausalLM")(config).bfloat16()
+    model.save_pretrained(folder, max_shard_size="20KB")
+    (folder / "tokenizer.json").write_text("{}")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def deepseek(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(tmp_path_factory.mktemp("check") / "model", "deepseek_v3")
+
+
+@pytest.fixture
+def folder(deepseek: Path, tmp_path: Path) -> Path:
+    target = tmp_path / "model"
+    subprocess.run(["cp", "-r", str(deepseek), str(target)], check=True)
+    return target
+
+
+def check(folder: Path, recipe: str | None = None, *overrides: str) -> CheckReport:
+    loaded = None if recipe is None else load_recipe(recipe, overrides)
+    return check_weights(folder, Workers(sys.executable, 1), loaded)
+
+
+def rules(report: CheckReport, *severities: Severity) -> list[str]:
+    return [f.rule for f in report.checked.findings if not severities or f.severity in severities]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_transformers_writes_is_right(tmp_path: Path, name: str) -> None:
+    report = check(save(tmp_path / "model", name))
+    assert rules(report, Severity.ERROR) == []
+    assert report.ok and report.unchecked == ""
+    assert report.model == f"{MODELS[name][0]}ForCausalLM"
+
+
+def change_config(folder: Path, **changes: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def change_tensor(folder: Path, name: str, change: Callable[[Any], Any], new_name: str | None = None) -> None:
+    index = json.loads((folder / INDEX).read_text())
+    shard = index["weight_map"].pop(name)
+    tensors: dict[str, Any] = read_file(folder / shard)
+    tensor = change(tensors.pop(name))
+    if tensor is not None:
+        tensors[new_name or name] = tensor
+        index["weight_map"][new_name or name] = shard
+    write_file(folder / shard, tensors, {"format": "pt"})
+    (folder / INDEX).write_text(json.dumps(index))
+
+
+NORM = "model.layers.1.input_layernorm.weight"
+BIAS = "model.layers.1.mlp.gate.e_score_correction_bias"
+DAMAGE: dict[str, tuple[Callable[[Path], Any], str, str]] = {
+    "quantization": (
+        lambda f: change_config(f, quantization_config={"quant_method": "fp8"}),
+        "weights-config-quantization", "remove quantization_config",
+    ),
+    "mtp": (lambda f: change_config(f, num_nextn_predict_layers=1), "weights-config-mtp", "to 0"),
+    "missing": (lambda f: change_tensor(f, NORM, lambda t: None), "weights-missing", ""),
+    "renamed": (lambda f: change_tensor(f, NORM, lambda t: t, "model.layers.1.norm.weight"), "weights-unexpected", ""),
+    "shape": (lambda f: change_tensor(f, NORM, lambda t: (t[0], (4, 8), t[2])), "weights-shape", ""),
+    "shard missing": (lambda f: next(f.glob("model-00002*")).unlink(), "weights-files", "Download"),
+    "shard truncated": (
+        lambda f: next(f.glob("model-00002*")).write_bytes(next(f.glob("model-00002*")).read_bytes()[:-1]),
+        "weights-files", "Download",
+    ),
+    "no config": (lambda f: (f / "config.json").unlink(), "weights-files", ""),
+    "an activation that no model has": (lambda f: change_config(f, hidden_act="none"), "weights-config-model", ""),
+    "a cast that was killed": (
+        lambda f: (f / "npu-rl-cast.jsonl").write_text('{"format": 1}\n'), "weights-cast-unfinished", "again",
+    ),
+    "a conversion that was killed": (
+        lambda f: (f / "npu-rl-convert.jsonl").write_text('{"format": 1}\n'), "weights-convert-unfinished", "again",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", DAMAGE)
+def test_damage_is_an_error(folder: Path, case: str) -> None:
+    change, rule, fix = DAMAGE[case]
+    change(folder)
+    report = check(folder)
+    assert rule in rules(report, Severity.ERROR)
+    assert fix in next(f.fix for f in report.checked.findings if f.rule == rule)
+
+
+def test_what_is_not_as_it_could_be_is_advice(folder: Path) -> None:
+    change_tensor(folder, NORM, lambda t: ("F32", t[1], t[2] * 2))
+    (folder / "extra.safetensors").write_bytes(b"")
+    (folder / "tokenizer.json").unlink()
+    report = check(folder)
+    assert report.ok
+    found = ["weights-dtype", "weights-router-bias", "weights-tokenizer", "weights-unlisted"]
+    assert sorted(rules(report, Severity.ADVICE)) == found  # `.bfloat16()` has rounded the router's bias
+
+
+def test_fp8_is_sent_to_the_cast(tmp_path: Path) -> None:
+    source = tiny_fp8(tmp_path / "in")
+    report = check(source)
+    errors = {f.rule: f for f in report.checked.findings if f.severity is Severity.ERROR}
+    assert errors["weights-config-quantization"].fix == f"npu-rl weights cast {source} {source}-BF16"
+    change_config(source, quantization_config=None)
+    assert "weights-fp8" in rules(check(source), Severity.ERROR)
+    assert "weights-mtp-tensors" in rules(check(source), Severity.NOTE)
+
+
+def test_the_code_of_a_checkpoint_does_not_run(folder: Path) -> None:
+    (folder / "modeling_mine.py").write_text("raise SystemExit('it ran')\n")
+    change_config(
+        folder, auto_map={"AutoModelForCausalLM": "modeling_mine.Mine", "AutoConfig": "modeling_mine.Mine"}
+    )
+    assert check(folder).ok
+
+
+def test_a_model_that_transformers_lacks_is_not_compared(folder: Path) -> None:
+    change_config(folder, model_type="deepseek_v9")
+    report = check(folder)
+    assert report.ok
+    assert report.unchecked.endswith("has no model of the type 'deepseek_v9'")
+
+
+def test_it_is_held_against_the_recipe(folder: Path) -> None:
+    report = check(folder, "deepseek-r1-zero-256die")
+    found = {f.rule: f for f in report.checked.findings}
+    assert found["weights-architecture"].severity is Severity.ERROR
+    assert "layers 2 and not 61" in found["weights-architecture"].message
+
+
+def test_the_command_says_it(folder: Path, tmp_path: Path) -> None:
+    env = clean_env(tmp_path)
+    done = run_cli(["weights", "check", folder, "--write-hashes"], env, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "names and shapes are those of DeepseekV3ForCausalLM" in done.stdout
+    assert done.stdout.endswith("\nno error\n")
+    assert run_cli(["weights", "check", folder, "--verify-hashes"], env, tmp_path).returncode == 0
+    change_config(folder, num_nextn_predict_layers=1)
+    done = run_cli(["weights", "check", folder, "--json"], env, tmp_path)
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["ok"], report["hashes"]) == (1, False, None)
+    assert list(report) == documented_keys("check")
+    assert [f["rule"] for f in report["findings"] if f["severity"] == "error"] == ["weights-config-mtp"]
+    done = run_cli(["weights", "check", folder, "--verify-hashes"], env, tmp_path)
+    assert done.returncode == 1
+    assert "changed: config.json\n" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("recipe", "said"),
+    [
+        (
+            "verl-npu-grpo-qwen3-235b",
+            "the tree of verl-npu-plugin has its own, 4.56.0.dev0 (component transformers)",
+        ),
+        ("mindspeed-rl-grpo-qwen25-7b", "and mindspeed-rl-grpo has transformers"),
+    ],
+)
+def test_another_transformers_than_the_run_s_is_said(folder: Path, recipe: str, said: str) -> None:
+    report = check_weights(folder, Workers(sys.executable, 1), load_recipe(recipe))
+    (note,) = (found for found in report.checked.findings if found.rule == "weights-transformers")
+    assert note.severity is Severity.NOTE and said in note.message
+
+
+def test_a_checkpoint_of_megatron_gets_hashes_alone(tmp_path: Path) -> None:
+    (tmp_path / "dist").mkdir()
+    (tmp_path / "dist" / "__0_0.distcp").write_text("x")
+    done = run_cli(["weights", "check", tmp_path / "dist", "--write-hashes"], clean_env(tmp_path), tmp_path)
+    assert (done.returncode, done.stdout) == (0, "hashes of 1 files written, 0.0 GB read\nno error\n")

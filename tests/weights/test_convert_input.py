@@ -1,0 +1,132 @@
+"""What `weights convert` refuses of an input: before it writes anything, with the file and the reason."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npu_rl.errors import HostError, NpuRlError
+from npu_rl.tensors.npu_rl_tensors.conversion.units import OutputLayout
+from npu_rl.weights.convert_weights import ConvertOptions, convert_weights
+from npu_rl.weights.worker_pool import Workers
+from tests.tensors import megatron_checkpoints as tiny
+from tests.weights.inline_workers import InlineWorkers
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.rehearsal
+
+INDEX = "model.safetensors.index.json"
+LAST = "model-00003-of-00003.safetensors"
+Change = Callable[[Path], object]
+
+
+def convert(source: Path, target: Path, workers: Workers | None = None) -> None:
+    options = ConvertOptions(source, target, OutputLayout("torch_dist"), None)
+    convert_weights(options, workers or InlineWorkers())
+
+
+@pytest.fixture
+def hf(tmp_path: Path) -> Path:
+    return tiny.write_hf(tmp_path / "hf", tiny.DEEPSEEK, tiny.hf_tensors(tiny.DEEPSEEK))
+
+
+def config(**keys: Any) -> Change:
+    def change(folder: Path) -> None:
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | keys))
+
+    return change
+
+
+def tensor(name: str, make: Callable[[], Any]) -> Change:
+    """Put a tensor in place of the one of this name, or into the last shard."""
+
+    def change(folder: Path) -> None:
+        from safetensors.torch import load_file, save_file
+
+        index = json.loads((folder / INDEX).read_text())
+        shard = index["weight_map"].setdefault(name, LAST)
+        save_file(load_file(folder / shard) | {name: make()}, folder / shard)
+        (folder / INDEX).write_text(json.dumps(index))
+
+    return change
+
+
+def text(file: str, content: str) -> Change:
+    return lambda folder: (folder / file).write_text(content)
+
+
+def cut(folder: Path) -> None:
+    content = (folder / LAST).read_bytes()
+    (folder / LAST).write_bytes(content[:-7])
+
+
+def one_shard_alone(folder: Path) -> None:
+    for path in folder.glob("*.safetensors*"):
+        path.unlink()
+
+
+CASES: dict[str, tuple[Change, str]] = {
+    "cut off": (cut, "Invalid safetensors file"),
+    "a shard is gone": (lambda folder: (folder / LAST).unlink(), "1 of 3 shards are missing"),
+    "no weights": (one_shard_alone, "The folder has no checkpoint"),
+    "index is no JSON": (text(INDEX, "{"), "Invalid model.safetensors.index.json"),
+    "index of another folder": (text(INDEX, '{"weight_map": {"a": "../x.safetensors"}}'), "Invalid index"),
+    "index without a map": (text(INDEX, "{}"), "Invalid index of shards"),
+    "no config.json": (lambda folder: (folder / "config.json").unlink(), "There is no config.json"),
+    "config.json is no JSON": (text("config.json", "{"), "Invalid config.json"),
+    "deeper": (config(num_hidden_layers=5), r"It lacks \d+ tensors of the model, such as model.layers.4"),
+    "experts in some layers": (config(moe_layer_freq=2), "`moe_layer_freq` is 2"),
+    "another model": (config(architectures=["LlamaForCausalLM"]), "`architectures` is"),
+    "all that is wrong": (
+        config(hidden_size="16", v_head_dim=0),
+        "(?s)`hidden_size` is '16'.*`v_head_dim` is 0",
+    ),
+    "another dtype": (
+        tensor("model.norm.weight", lambda: torch.ones(16, dtype=torch.float64)),
+        "(?s)Unsupported dtype.*model.norm.weight.*float64",
+    ),
+    "a scale of BF16": (
+        tensor("model.layers.0.mlp.up_proj.weight_scale_inv", lambda: torch.ones(1)),
+        "model.layers.0.mlp.up_proj.weight",
+    ),
+    "a bias": (
+        tensor("model.layers.0.self_attn.o_proj.bias", lambda: torch.ones(1)),
+        "(?s)no place for.*model.layers.0.self_attn.o_proj.bias",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_is_refused_before_anything_is_written(case: str, hf: Path, tmp_path: Path) -> None:
+    change, expected = CASES[case]
+    change(hf)
+    with pytest.raises(NpuRlError, match=expected):
+        convert(hf, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_tensors_of_a_further_layer_are_left_out(hf: Path, tmp_path: Path) -> None:
+    """Those of multi-token prediction, which the trainer has no place for."""
+    tensor("model.layers.4.eh_proj.weight", lambda: torch.ones(1))(hf)
+    convert(hf, tmp_path / "out")
+    assert (tmp_path / "out/metadata.json").exists()
+
+
+def test_a_worker_that_cannot_write_ends_it(hf: Path, tmp_path: Path) -> None:
+    """No file may grow above 16 kB; what is left is no checkpoint to anybody, and the next conversion goes on."""
+    limited = tmp_path / "python"
+    limited.write_text(f'#!/bin/bash\nulimit -f 16\nexec {sys.executable} "$@"\n')
+    limited.chmod(0o755)
+    with pytest.raises(HostError, match="File too large"):
+        convert(hf, tmp_path / "out", Workers(str(limited), 1))
+    left = {path.name for path in (tmp_path / "out").iterdir()}
+    assert not left & {".metadata", "metadata.json"}
+    convert(hf, tmp_path / "out")
+    assert (tmp_path / "out/metadata.json").exists()
+    assert not list((tmp_path / "out").glob("*.part*"))

@@ -1,0 +1,126 @@
+"""`weights check` of Megatron's checkpoints, whole and damaged."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npu_rl.config.finding import Severity
+from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.tensors.npu_rl_tensors.conversion.units import OutputLayout
+from npu_rl.tensors.npu_rl_tensors.layouts.placements import LegacyRanks
+from npu_rl.weights.check_weights import CheckReport, check_weights
+from npu_rl.weights.convert_weights import ConvertOptions, convert_weights
+from tests.support import clean_env, run_cli
+from tests.tensors import megatron_checkpoints as tiny
+from tests.weights.documented import documented_keys
+from tests.weights.inline_workers import InlineWorkers
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.rehearsal
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    tiny.write_hf(folder / "hf", tiny.DEEPSEEK, tiny.hf_tensors(tiny.DEEPSEEK))
+    legacy = OutputLayout("legacy", LegacyRanks(2, (2, 2), 2, experts_over_tensor=True))
+    for name, layout in (("dist", OutputLayout("torch_dist")), ("legacy", legacy)):
+        convert_weights(ConvertOptions(folder / "hf", folder / name, layout, None), InlineWorkers())
+    return folder
+
+
+def checked(folder: Path, recipe: str | None = None, *overrides: str) -> CheckReport:
+    return check_weights(folder, InlineWorkers(), load_recipe(recipe, overrides) if recipe else None)
+
+
+def errors(report: CheckReport) -> list[tuple[str, str]]:
+    return [
+        (found.rule, found.message) for found in report.checked.findings if found.severity is Severity.ERROR
+    ]
+
+
+@pytest.mark.parametrize("name", ["dist", "legacy"])
+def test_a_whole_one_is_named_and_no_error(made: Path, name: str) -> None:
+    report = checked(made / name)
+    assert report.ok and [found.rule for found in report.checked.findings] == ["weights-megatron"]
+    figures = report.to_json()
+    assert figures["format"] == ("torch_dist" if name == "dist" else "legacy")
+    assert set(figures["tensors"]) == {"BF16", "F32"} and figures["bytes"] > 1000
+    if name == "legacy":
+        assert figures["shards"] == 8
+
+
+def damaged(made: Path, name: str, target: Path, damage: str) -> Path:
+    shutil.copytree(made / name, target)
+    parts = sorted(target.glob("*.distcp")) or sorted(target.rglob("*.pt"))
+    if damage.startswith("cut"):  # the last of torch_dist has no tensors, but the extra states
+        part = parts[-1 if "states" in damage else 0]
+        part.write_bytes(part.read_bytes()[:-900])
+    elif damage.startswith("missing"):
+        part = parts[-1 if "states" in damage else 1]
+        (part if name == "dist" else part.parent).rename(target.parent / "away")
+    elif damage == "metadata":
+        (target / ".metadata").unlink()
+    else:
+        (target / ".metadata").write_bytes(b"cos\nsystem\n(S'true'\ntR.")
+    return target
+
+
+@pytest.mark.parametrize("journal", [True, False])
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        *(("dist", damage) for damage in ("cut", "cut-states", "missing-states", "metadata", "hostile")),
+        *(("legacy", damage) for damage in ("cut", "missing")),
+    ],
+)
+def test_a_damaged_one_is_an_error(made: Path, tmp_path: Path, name: str, damage: str, journal: bool) -> None:
+    folder = damaged(made, name, tmp_path / "out", damage)
+    if not journal:
+        (folder / "npu-rl-convert.jsonl").unlink()
+    found = errors(checked(folder))
+    assert found and {rule for rule, _ in found} == {"weights-files"}
+    by_size = any("converted files are missing or of another size" in message for _, message in found)
+    assert by_size is (journal and damage in ("cut", "missing"))
+
+
+def test_an_unfinished_conversion_stays_one(made: Path, tmp_path: Path) -> None:
+    folder = damaged(made, "dist", tmp_path / "out", "metadata")
+    journal = folder / "npu-rl-convert.jsonl"
+    journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:-1]))
+    assert [rule for rule, _ in errors(checked(folder))] == ["weights-convert-unfinished"]
+
+
+def test_the_recipe_has_to_load_its_format_and_ranks(made: Path) -> None:
+    cann = ("actor.parallel={tensor: 2, pipeline: 2, expert: 2}",)
+    layers = "overrides.actor_rollout_ref.actor.megatron.pipeline_parallel_num_layer_list=[2,2]"
+    assert not errors(checked(made / "dist", "deepseek-r1-zero-256die"))
+    assert not errors(checked(made / "legacy", "deepseek-v3-cann-256die", *cann, layers))
+    for name, recipe, message in (
+        ("legacy", "deepseek-r1-zero-256die", "the trainer of deepseek-r1-zero-256die loads torch_dist"),
+        ("dist", "deepseek-v3-cann-256die", "the trainer of deepseek-v3-cann-256die loads legacy"),
+        (
+            "legacy",
+            "deepseek-v3-cann-256die",
+            "2 x 2 x 2 = 8 ranks, and deepseek-v3-cann-256die has TP4 PP8 EP8",
+        ),
+        ("dist", "verl-npu-dapo-qwen3-30b", "loads Hugging Face's format"),
+    ):
+        ((rule, said),) = errors(checked(made / name, recipe))
+        assert rule == "weights-format" and message in said
+
+
+def test_the_command(made: Path, tmp_path: Path) -> None:
+    env = clean_env(tmp_path)
+    done = run_cli(["weights", "check", made / "dist", "--python", sys.executable], env, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "dist: Megatron's torch_dist, " in done.stdout and done.stdout.endswith("\nno error\n")
+    done = run_cli(["weights", "check", made / "legacy", "--json", "--python", sys.executable], env, tmp_path)
+    report: dict[str, Any] = json.loads(done.stdout)
+    assert list(report) == documented_keys("check") and report["format"] == "legacy" and report["ok"]

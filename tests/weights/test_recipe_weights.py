@@ -1,0 +1,169 @@
+"""`plan` and `train` name weights that a trainer could not load, and the command that fixes them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from npu_rl.bundled import bundled_recipes
+from npu_rl.judgement.judge import judge
+from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.weights.recipe_weights import with_weights, without_missing_files
+from tests.support import clean_env, run_cli
+from tests.weights.tiny_checkpoint import tiny_fp8
+
+# The quickstart's trainer is FSDP, which loads the weights of model.path.
+RECIPE = ("quickstart", "model.make=~")
+
+
+SIZES = {  # of DeepSeek-V3, with fewer layers
+    "model_type": "deepseek_v3", "num_hidden_layers": 8, "hidden_size": 7168, "intermediate_size": 18432,
+    "num_attention_heads": 128, "vocab_size": 129280, "kv_lora_rank": 512, "q_lora_rank": 1536,
+    "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "n_routed_experts": 256,
+    "moe_intermediate_size": 2048, "n_shared_experts": 1, "num_experts_per_tok": 8, "n_group": 8, "topk_group": 4,
+    "first_k_dense_replace": 3, "max_position_embeddings": 4096,
+}  # fmt: skip
+
+
+def sized_fp8(folder: Path) -> Path:
+    """Return tiny weights in FP8 whose config.json has the sizes of a model."""
+    source = tiny_fp8(folder)
+    config = source / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), **SIZES}))
+    return source
+
+
+def rules(*overrides: str) -> dict[str, str]:
+    loaded = load_recipe(RECIPE[0], [*RECIPE[1:], *overrides])
+    before = judge(loaded, None)
+    after = with_weights(before, loaded)
+    known = {id(found) for found in before.findings}
+    return {found.rule: str(found) for found in after.findings if id(found) not in known}
+
+
+def test_weights_in_fp8_are_sent_to_the_cast(tmp_path: Path) -> None:
+    source = tiny_fp8(tmp_path / "fp8")
+    found = rules(f"model.path={source}")
+    line = found["weights-config-quantization"]
+    assert line.startswith("command line: model.path=")  # and its value, cut where it is long
+    assert f": model.path: {source}/config.json: quantization_config" in line
+    assert f"fix: npu-rl weights cast {source} {source}-BF16 [" in line
+    assert "they take 0.0 GB of disk" in line
+    assert "weights-mtp-tensors" not in found
+
+
+def test_a_missing_shard_is_named(tmp_path: Path) -> None:
+    source = tiny_fp8(tmp_path / "fp8")
+    (source / "model-00002-of-00003.safetensors").unlink()
+    assert "1 of 3 shards are missing" in rules(f"model.path={source}")["weights-files"]
+
+
+@pytest.mark.parametrize("path", ["/no/such/folder", "someone/on-a-hub"])
+def test_what_is_not_here_is_not_judged(path: str) -> None:
+    assert rules(f"model.path={path}") == {}
+
+
+def test_weights_from_another_checkpoint_are_not_judged_here(tmp_path: Path) -> None:
+    source = sized_fp8(tmp_path / "fp8")
+    (tmp_path / "dist").mkdir()
+    paths = [f"model.path={source}", f"model.checkpoint={tmp_path / 'dist'}"]
+    loaded = load_recipe("deepseek-r1-zero-256die", paths)
+    judgement = judge(loaded, None)
+    after = with_weights(judgement, loaded)
+    assert after.key_findings == judgement.key_findings
+    (unclean,) = (found for found in after.plan_findings if found.rule == "clean-model-config")
+    assert unclean.fix.startswith(f"npu-rl weights cast {source} {source}-BF16 (reads ")
+    assert "GB, needs 122.3 GB of disk), or " in unclean.fix
+    assert ", or remove quantization_config and set num_nextn_predict_layers to 0" in unclean.fix
+
+
+def fix_of(rule: str, name: str, *words: str, here: bool = True, speed: float | None = None) -> str:
+    loaded = load_recipe(name, words)
+    findings = with_weights(judge(loaded, None, here=here), loaded, speed).findings
+    (found,) = (found for found in findings if found.rule == rule)
+    return found.fix
+
+
+def test_a_checkpoint_that_is_not_there_comes_with_the_command_that_makes_it(tmp_path: Path) -> None:
+    source, target = sized_fp8(tmp_path / "bf16"), tmp_path / "dist"
+    paths = (f"model.path={source}", f"model.checkpoint={target}")
+    fix = fix_of("model-checkpoint", "deepseek-r1-zero-256die", *paths)
+    command = f"npu-rl weights convert {source} {target} --layout deepseek-r1-zero-256die (reads "
+    assert fix.startswith(command)
+    at_home = fix_of("model-checkpoint", "deepseek-r1-zero-256die", paths[1], here=False, speed=2e9)
+    assert at_home.endswith(
+        f"{target} --layout deepseek-r1-zero-256die (reads 1342.1 GB, needs 1342.1 GB of disk, at least 22 min "
+        "at 2 GB/s), or name one that every node of the run has"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "download"),
+    [
+        ("deepseek-r1-zero-256die", "deepseek-v3-base"),
+        ("deepseek-v3-cann-256die", "deepseek-v3"),
+        ("pai-deepseek-v3-128gpu", "deepseek-v3-0324"),
+    ],
+)
+def test_weights_that_are_not_there_come_with_their_download_and_the_cast(name: str, download: str) -> None:
+    command = (
+        f"npu-rl weights get {download} (prints the download), then npu-rl weights cast {download} /no/such "
+        "(reads 673.2 GB, needs 1342.1 GB of disk), or "
+    )
+    assert fix_of("model-path", name, "model.path=/no/such").startswith(command)
+
+
+def test_only_what_is_needed_is_named(tmp_path: Path) -> None:
+    """No weights beside a Megatron checkpoint, none for random ones, and no model under another's name."""
+    plain = "name one that every node of the run has"
+    name = "deepseek-r1-zero-256die"
+    assert fix_of("model-path", name, "model.path=/no/such", f"model.checkpoint={tmp_path}") == plain
+    assert fix_of("model-path", "deepseek-r1-zero-256die-random-init", "model.path=/no/such") == plain
+    qwen = fix_of("model-path", "verl-npu-grpo-qwen3-235b", "model.path=/no/Qwen3-235B-A22B")
+    assert qwen.startswith(
+        "npu-rl weights get qwen3-235b-a22b --to /no/Qwen3-235B-A22B (needs 470.2 GB of disk)"
+    )
+    thinking = "model.path=/no/Qwen3-235B-A22B-Thinking-2507"
+    assert fix_of("model-path", "verl-npu-grpo-qwen3-235b", thinking) == plain
+
+
+def test_weights_of_a_trainer_whose_keys_are_its_own() -> None:
+    words = [f"overrides.{key}=/no/{value}" for key, value in (
+        ("megatron_training.tokenizer_name_or_path", "Qwen2.5-7B"), ("actor_config.load", "ckpt"),
+        ("rl_config.integrated_mode_config.ref_model_load_path", "ckpt"),
+    )]  # fmt: skip
+    loaded = load_recipe("mindspeed-rl-grpo-qwen25-7b", words)
+    findings = with_weights(judge(loaded, None, here=True), loaded).findings
+    fixes = {found.trainer_key: found.fix for found in findings}
+    convert = "npu-rl weights convert /no/Qwen2.5-7B /no/ckpt --layout mindspeed-rl-grpo-qwen25-7b, or set "
+    assert fixes["actor_config.load"].startswith(convert)
+    assert fixes["rl_config.integrated_mode_config.ref_model_load_path"].startswith(convert)
+    get = "npu-rl weights get qwen2.5-7b --to /no/Qwen2.5-7B, or set "
+    assert fixes["megatron_training.tokenizer_name_or_path"].startswith(get)
+
+
+def test_a_rehearsal_needs_none_of_them(tmp_path: Path) -> None:
+    loaded = load_recipe("deepseek-r1-zero-256die", [f"model.checkpoint={tmp_path}/none"])
+    judgement = judge(loaded, None)
+    assert [found.rule for found in judgement.key_findings if found.rule == "model-checkpoint"]
+    kept = without_missing_files(judgement).key_findings
+    assert not [found for found in kept if found.rule == "model-checkpoint"]
+
+
+@pytest.mark.parametrize("name", sorted(bundled_recipes()))
+def test_every_bundled_recipe_is_judged(name: str) -> None:
+    """Those of trainers that are not verl's have no section `model`."""
+    loaded = load_recipe(name)
+    judgement = judge(loaded, None)
+    assert with_weights(judgement, loaded) is judgement
+
+
+def test_plan_refuses_and_says_it(tmp_path: Path) -> None:
+    source = tiny_fp8(tmp_path / "fp8")
+    done = run_cli(["plan", *RECIPE, f"model.path={source}", "--json"], clean_env(tmp_path), tmp_path)
+    assert done.returncode == 1, done.stderr
+    found = {row["rule"]: row for row in json.loads(done.stdout)["findings"]}
+    assert found["weights-config-quantization"]["fix"] == f"npu-rl weights cast {source} {source}-BF16"
+    assert found["weights-config-quantization"]["key"] == "model.path"
