@@ -1,0 +1,137 @@
+"""The command `npu-rl data check`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from npu_rl.cli.command_group import examples
+from npu_rl.cli.options import Json, Overrides, Python, Tokenizer, Workspace
+
+if TYPE_CHECKING:
+    from npu_rl.config.finding import Finding
+    from npu_rl.data_check.check_data import Checked
+    from npu_rl.recipes.load_recipe import LoadedRecipe
+    from npu_rl.workspace.layout import Layout
+
+
+@examples(
+    "npu-rl data check ds --recipe deepseek-r1-zero-256die",
+    "npu-rl data check gsm8k --recipe ./my-recipe.yaml --tokenizer model",
+    "npu-rl data check ds --recipe quickstart data.batch=64 --json",
+)
+def check(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder that data prepare made.")],
+    overrides: Overrides = None,
+    recipe: Annotated[
+        str,
+        typer.Option("--recipe", metavar="RECIPE", help="The recipe that will train on it."),
+    ] = ...,  # type: ignore[assignment]
+    tokenizer: Tokenizer = None,
+    workspace: Workspace = None,
+    python: Python = None,
+    json: Json = False,
+) -> None:
+    """Check training data against a recipe.
+
+    Columns, rows, data sources, a dry run of the recipe's reward on right, wrong and empty responses, what
+    the prompts ask for, and their lengths; of MindSpeed-RL's files that they are whole and where the recipe
+    looks. Exit 1 if the training could not use the data.
+    """
+    from npu_rl.cli import judged, proving
+    from npu_rl.cli.show import print_json, tell
+    from npu_rl.config.finding import Severity
+    from npu_rl.data_check.check_data import Checked, data_findings
+    from npu_rl.data_check.gather import gather
+    from npu_rl.data_check.packed_files import UNCHECKED, data_path_key, read_packed_files
+    from npu_rl.user_path import user_path
+    from npu_rl.verification.require_locked import require_locked
+    from npu_rl.workspace.discovery import open_workspace_if_any
+
+    loaded = judged.load(recipe, overrides or [], json)
+    layout = open_workspace_if_any(workspace, tell)
+    if layout is not None:
+        _require_same_manifest(loaded, layout)
+        with proving.shown() as progress:
+            require_locked(layout, tell, "its reward may not be that of a run", progress)
+    named = user_path(tokenizer, "--tokenizer").absolute() if tokenizer else None
+    place = user_path(folder, "DIR").absolute()
+    if data_path_key(loaded):
+        files, findings = read_packed_files(loaded, place)
+        checked = Checked(files, [], unchecked=dict(UNCHECKED))
+    else:
+        checked = gather(loaded, place, layout, python, named, tell)
+        findings = data_findings(loaded, checked)
+    ok = not any(one.severity is Severity.ERROR for one in findings)
+    if json:
+        print_json(
+            {
+                "ok": ok,
+                "recipe": loaded.recipe.name,
+                "files": [_file_row(file) for file in checked.files],
+                "reward": [
+                    {
+                        "data_source": one.data_source,
+                        "ground_truth": one.ground_truth,
+                        "scores": dict(one.scores),
+                    }
+                    for one in checked.trials
+                ],
+                "lengths": checked.lengths,
+                "findings": judged.rows(findings),
+                "unchecked": checked.unchecked,
+            }
+        )
+    else:
+        _say(checked, findings)
+    if not ok:
+        raise SystemExit(1)
+
+
+def _require_same_manifest(loaded: LoadedRecipe, layout: Layout) -> None:
+    from npu_rl.errors import UsageError
+    from npu_rl.workspace.receipt import read_lock
+
+    wanted, there = loaded.manifest_facts.name, read_lock(layout)[0].manifest
+    if wanted != there:
+        raise UsageError(
+            f"The recipe is for the manifest {wanted}, and the workspace is {there}",
+            where=str(layout.root),
+            hint=f"Name a workspace of {wanted}: --workspace DIR",
+        )
+
+
+def _file_row(file: Any) -> dict[str, Any]:
+    return {
+        "path": str(file.path),
+        "rows": file.rows,
+        "data_sources": dict(file.sources),
+        "repeated": file.repeated,
+    }
+
+
+def _say(checked: Checked, findings: list[Finding]) -> None:
+    from npu_rl.cli import judged
+    from npu_rl.cli.show import say
+    from npu_rl.config.finding import Severity
+
+    for file in checked.files:
+        sources = ", ".join(f"{count} of {source}" for source, count in sorted(file.sources.items()))
+        say(f"{file.path}: {file.rows} rows" + (f"; {sources}" if sources else ""))
+        counts = (checked.lengths or {"files": {}})["files"].get(file.path.name)
+        if counts:
+            say(f"  tokens per prompt: {counts['mean']} on average, {counts['longest']} at most")
+    for source in dict.fromkeys(one.data_source for one in checked.trials):
+        trial = next(one for one in checked.trials if one.data_source == source)
+        scores = ", ".join(
+            f"{name} {score if isinstance(score, float) else 'raises'}"
+            for name, score in trial.scores.items()
+        )
+        say(f"reward for {source}, right answer {trial.ground_truth!r}: {scores}")
+    judged.say_findings(findings)
+    for what, why in checked.unchecked.items():
+        say(f"not checked: {what}: {why}")
+    errors = sum(one.severity is Severity.ERROR for one in findings)
+    say(f"{errors} {'error' if errors == 1 else 'errors'}" if errors else "no error")

@@ -1,0 +1,145 @@
+"""What `data check` looks at: the files of a folder, the reward in the workspace, the tokenizer of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from npu_rl.data_check.check_data import Checked, samples_of
+from npu_rl.data_check.prompt_lengths import prompt_lengths, require_tokenizer
+from npu_rl.data_check.reward_trial import try_reward
+from npu_rl.datasets.prepare_dataset import TEST, TRAIN
+from npu_rl.datasets.trainer_files import TrainerFile, read_trainer_file
+from npu_rl.errors import DataError, HostError, UsageError
+from npu_rl.recipes.load_recipe import LoadedRecipe
+from npu_rl.recipes.recipe_paths import absolute, is_outside
+from npu_rl.recipes.trainer_settings import flatten_mappings, last_settings, list_settings
+from npu_rl.training import interpreter
+from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.receipt import read_lock, read_receipt
+
+
+def gather(
+    loaded: LoadedRecipe,
+    folder: Path,
+    layout: Layout | None,
+    python: str | None,
+    tokenizer: Path | None,
+    notify: Callable[[str], None],
+) -> Checked:
+    """Read the files, try the reward and count tokens; what can't be done here is noted, not raised.
+
+    Args:
+        layout: The workspace; None leaves the reward out.
+        python: The training interpreter; None chooses the receipt's or npu-rl's.
+        tokenizer: A tokenizer's folder; None takes the recipe's model, if it is on this machine.
+
+    Raises:
+        UsageError: For a recipe whose trainer reads other files.
+        DataError: If the folder has none of the files, or one is not whole.
+        HostError: Without pyarrow.
+    """
+    if loaded.recipe.has_own_keys:
+        raise UsageError(
+            f"{loaded.recipe.name} is for a trainer that reads no Parquet files",
+            where=loaded.where("trainer", "keys"),
+            why="data check reads the files of verl's trainers, and of MindSpeed-RL's.",
+        )
+    prompt_key, source_key = _keys(loaded)
+    train, test = (
+        [_read(path, prompt_key, source_key, notify) for path in paths] for paths in _paths(loaded, folder)
+    )
+    checked = Checked(train, test)
+    chosen = interpreter.choose(python, read_receipt(layout).setup if layout else {})
+    if any(file.faults for file in checked.files):
+        checked.unchecked["reward"] = checked.unchecked["lengths"] = "columns are missing"
+        return checked
+    if layout is None:
+        checked.unchecked["reward"] = "no workspace"
+    else:
+        notify("trying the reward on right, wrong and empty responses")
+        lock, _ = read_lock(layout)
+        try:
+            samples = samples_of(checked.files)
+            checked.trials = try_reward(loaded, layout.code, chosen, lock.env, samples) if samples else []
+        except HostError as error:
+            checked.unchecked["reward"] = f"{error.what}: {error.why}"
+    _measure(loaded, checked, tokenizer, chosen, prompt_key, notify)
+    return checked
+
+
+def _keys(loaded: LoadedRecipe) -> tuple[str, str]:
+    """Return the columns of the prompts and of the data source; `data.prompt_key` and `data.reward_fn_key` of verl."""
+    settings = last_settings(list(flatten_mappings(list_settings(loaded.recipe))))
+    prompt, source = settings.get("data.prompt_key"), settings.get("data.reward_fn_key")
+    return str(prompt.value if prompt else "prompt"), str(source.value if source else "data_source")
+
+
+def _paths(loaded: LoadedRecipe, folder: Path) -> tuple[list[Path], list[Path]]:
+    """Return the files for training and validation: those that the recipe names, by their names in the folder."""
+    if not folder.is_dir():
+        raise DataError("There is no such folder", where=str(folder), hint="Make it: npu-rl data prepare")
+    found = []
+    for named, default in ((loaded.recipe.data.train, TRAIN), (loaded.recipe.data.test, TEST)):
+        names = dict.fromkeys(Path(path).name for path in named or ())
+        there = [folder / name for name in names if (folder / name).is_file()]
+        if not there and (folder / default).is_file():
+            there = [folder / default]
+        if not there:
+            listed = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
+            raise DataError(
+                f"The folder has no {' and no '.join(names or [default])}",
+                where=str(folder),
+                why=f"It has {listed}.",
+                hint="Make them: npu-rl data prepare",
+            )
+        found.append(there)
+    return found[0], found[1]
+
+
+def _read(path: Path, prompt_key: str, source_key: str, notify: Callable[[str], None]) -> TrainerFile:
+    notify(f"reading {path}")
+    return read_trainer_file(path, prompt_key, source_key)
+
+
+def _measure(
+    loaded: LoadedRecipe,
+    checked: Checked,
+    tokenizer: Path | None,
+    python: str,
+    prompt_key: str,
+    notify: Callable[[str], None],
+) -> None:
+    """Count the tokens of all prompts, or note why not."""
+    folder = tokenizer or _model_folder(loaded)
+    if folder is None:
+        checked.unchecked["lengths"] = "no tokenizer on this machine: pass --tokenizer DIR"
+        return
+    try:
+        require_tokenizer(folder)
+    except UsageError as error:
+        if tokenizer is not None:
+            raise
+        checked.unchecked["lengths"] = f"{error.where}: {error.why} Pass --tokenizer DIR"
+        return
+    notify(f"counting tokens with the tokenizer of {folder}")
+    limit = loaded.recipe.data.prompt_length or 0
+    try:
+        files = [file.path for file in checked.files]
+        checked.lengths = prompt_lengths(python, folder, files, limit, prompt_key)
+    except HostError as error:
+        if tokenizer is not None:
+            raise
+        checked.unchecked["lengths"] = f"{error.what}: {error.why}"
+
+
+def _model_folder(loaded: LoadedRecipe) -> Path | None:
+    """Return the recipe's model on this machine, if it is there."""
+    named = loaded.recipe.model.path
+    if named is None or not is_outside(named):
+        return None
+    try:
+        folder = Path(absolute(named, loaded.path.parent))
+    except UsageError:
+        return None
+    return folder if folder.is_dir() else None

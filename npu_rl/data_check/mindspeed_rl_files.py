@@ -1,0 +1,125 @@
+"""The .bin and .idx files that MindSpeed-RL's trainer loads, made by the tree's own preprocessor."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+from npu_rl import standins
+from npu_rl.bounded import open_file
+from npu_rl.disk import disk_errors, remove_tree
+from npu_rl.errors import DataError, HostError, WorkspaceError
+from npu_rl.process import run_quietly
+from npu_rl.training import host_facts
+
+CONFIG = "deepscaler"
+"""The argument that the document leaves out; preprocess_data.sh then takes alpaca_pairwise (:11@62e9928)."""
+
+PREFIXES = ("data", "test")
+"""What the names of the files begin with. `data` is what the trainer's `data_path` ends with."""
+
+_TIMEOUT = 3600.0
+MAGIC = b"MMIDIDX\x00\x00"
+_SCRIPT = "cli/preprocess_data.py"
+
+
+def template_of(code: Path) -> str:
+    """Return the prompt template of the tree's configuration. Raises WorkspaceError in a tree without MindSpeed-RL."""
+    import yaml
+
+    file = code / "configs" / "datasets" / f"{CONFIG}.yaml"
+    if not (file.is_file() and (code / _SCRIPT).is_file()):
+        raise WorkspaceError(
+            "The workspace's tree has no MindSpeed-RL",
+            where=str(code),
+            why=f"It has no {_SCRIPT} with configs/datasets/{CONFIG}.yaml.",
+            hint="Name one that has: --workspace DIR, set up with --manifest mindspeed-rl-grpo",
+        )
+    return str(yaml.safe_load(file.read_text(encoding="utf-8")).get("prompt_type"))
+
+
+def preprocess(code: Path, python: str, tokenizer: Path, files: Sequence[Path]) -> dict[str, int]:
+    """Make the files beside the JSON lines that they are made of; return the number of rows of each.
+
+    Args:
+        files: JSON lines for training and for tests.
+
+    Raises:
+        HostError: If the preprocessor fails.
+        DataError: If it leaves rows out.
+    """
+    made: dict[str, int] = {}
+    for prefix, file in zip(PREFIXES, files, strict=True):
+        work = file.with_suffix(".work")
+        try:
+            _run(code, python, tokenizer, file, prefix, work)
+        finally:
+            remove_tree(work)
+        rows = sum(1 for _ in file.open("rb"))
+        for index in sorted(file.parent.glob(f"{prefix}_packed_*_document.idx")):
+            kept = sequences(index)
+            if kept != rows:
+                raise DataError(
+                    f"MindSpeed-RL's preprocessor left out {rows - kept} of {rows} rows",
+                    where=index.name,
+                    why="It drops rows without tokens, and those longer than seq_length of its configuration.",
+                    hint="Leave them out of the input, or raise seq_length.",
+                )
+            made[index.with_suffix(".bin").name] = made[index.name] = rows
+        if f"{prefix}_packed_input_ids_document.bin" not in made:
+            raise HostError("MindSpeed-RL's preprocessor wrote no input_ids", where=str(code / _SCRIPT))
+    return made
+
+
+def sequences(index: Path) -> int:
+    """Return the number of sequences of an .idx file (mindspeed_rl/datasets/indexed_dataset.py@62e9928)."""
+    with disk_errors(index), open_file(index) as file:
+        head = file.read(len(MAGIC) + 25)
+    if not head.startswith(MAGIC) or len(head) < len(MAGIC) + 17:
+        raise DataError("This is no index of a dataset", where=str(index))
+    count: int = struct.unpack_from("<Q", head, len(MAGIC) + 9)[0]
+    return count
+
+
+def _run(code: Path, python: str, tokenizer: Path, file: Path, prefix: str, work: Path) -> None:
+    script = standins.INJECTED / "npu_rl_mindspeed_rl_data.py"
+    arguments = [
+        f"input={file}",
+        f"tokenizer_name_or_path={tokenizer}",
+        f"output_prefix={file.parent / prefix}",
+        "workers=1",  # a pool writes the rows in an order of its own
+        f"+cache_dir={work / 'cache'}",
+        f"hydra.run.dir={work / 'hydra'}",
+        "hydra.output_subdir=null",
+        "hydra/job_logging=disabled",
+    ]
+    with disk_errors(work):
+        work.mkdir()
+    finished = run_quietly(
+        [python, str(script), str(code), CONFIG, *arguments], _environment(work), work, _TIMEOUT
+    )
+    if finished.code != 0:
+        raise HostError(
+            "MindSpeed-RL's preprocessor failed",
+            where=f"{code / _SCRIPT} in {python}",
+            why="\n".join(finished.stderr.strip().splitlines()[-4:])[-1500:]
+            or f"exit status {finished.code}",
+            hint="Name an interpreter with torch, transformers, datasets and hydra-core: --python PATH",
+        )
+
+
+def _environment(work: Path) -> dict[str, str]:
+    """Return an environment without a network, and with the stand-in for torch_npu where there is no NPU."""
+    roots = [standins.INJECTED, *([] if host_facts.devices("npu") else [standins.NPU])]
+    given = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([*map(str, roots), *given]),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HF_HUB_OFFLINE": "1",
+        "HF_DATASETS_CACHE": str(work / "cache"),
+        "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+        "NPU_RL_STANDINS": "",
+    }

@@ -1,0 +1,134 @@
+"""The check of MindSpeed-RL's data: .bin and .idx files that its trainer finds by `data_path`."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from npu_rl.bounded import open_file
+from npu_rl.config.finding import Finding, Severity
+from npu_rl.data_check.mindspeed_rl_files import MAGIC
+from npu_rl.datasets.trainer_files import TrainerFile
+from npu_rl.disk import disk_errors
+from npu_rl.errors import DataError
+from npu_rl.recipes.load_recipe import LoadedRecipe
+from npu_rl.recipes.recipe_paths import absolute
+from npu_rl.recipes.trainer_settings import flatten_mappings, last_settings, list_settings
+
+UNCHECKED = {
+    "reward": "the trainer's keys are its own: its reward is not called",
+    "lengths": "the prompts are token ids by now",
+}
+"""What is not checked of these files, and why."""
+
+_HEAD = struct.Struct("<QBQQ")  # version, code of the dtype, sequences, documents
+_SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 8, 7: 4, 8: 2}  # of DType in indexed_dataset.py:410@62e9928
+_DATA_PATH, _FIELDS = "data_path", "dataset_additional_keys"
+
+
+def data_path_key(loaded: LoadedRecipe) -> str:
+    """Return the trainer's key that names the files; "" for a recipe of another trainer."""
+    recipe = loaded.recipe
+    if not recipe.has_own_keys:
+        return ""
+    trainer = recipe.trainer
+    if not any(dotted.startswith("mindspeed_rl.") for dotted in trainer.sections.values()):
+        return ""
+    return next((key for key in trainer.paths if key.rpartition(".")[2] == _DATA_PATH), "")
+
+
+def read_packed_files(loaded: LoadedRecipe, folder: Path) -> tuple[list[TrainerFile], list[Finding]]:
+    """Return the files that the trainer would find in a folder, and the findings on them.
+
+    Raises:
+        DataError: If there is no such folder, or nothing in it whose name begins as `data_path` ends.
+    """
+    key = data_path_key(loaded)
+    settings = last_settings(list(flatten_mappings(list_settings(loaded.recipe))))
+    named = settings[key].value if key in settings else ""
+    prefix = Path(named).name if isinstance(named, str) and named else "data"
+    if not folder.is_dir():
+        raise DataError("There is no such folder", where=str(folder), hint=_MAKE)
+    fields = settings.get(f"{key.rpartition('.')[0]}.{_FIELDS}")
+    wanted = ["input_ids", *(fields.value if fields and isinstance(fields.value, list) else [])]
+    indexes = {_field(path, prefix): path for path in sorted(folder.glob(f"{prefix}_packed_*_document.idx"))}
+    if not indexes:
+        listed = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
+        raise DataError(
+            f"The folder has no {prefix}_packed_*_document.idx",
+            where=str(folder),
+            why=f"{key} ends with {prefix}. It has {listed}.",
+            hint=_MAKE,
+        )
+    files = [_read(path) for path in indexes.values()]
+    found = [*_file_findings(files), *_path_findings(loaded, key, named, folder / prefix)]
+    for field in wanted:
+        if field not in indexes:
+            message = f"has no {prefix}_packed_{field}_document.idx, which the trainer reads"
+            found.append(_finding("data-columns", folder, message, _FIX))
+    return files, found
+
+
+_MAKE = "Make them: npu-rl data prepare --for mindspeed-rl"
+_FIX = "make them with npu-rl data prepare --for mindspeed-rl"
+
+
+def _read(index: Path) -> TrainerFile:
+    """Read an index's header and last sequence, and hold the data's size against them."""
+    found = TrainerFile(index)
+    with disk_errors(index), open_file(index) as file:
+        head = file.read(len(MAGIC) + _HEAD.size)
+        if not head.startswith(MAGIC) or len(head) < len(MAGIC) + _HEAD.size:
+            found.faults.append("is no index of a dataset")
+            return found
+        version, code, rows, documents = _HEAD.unpack(head[len(MAGIC) :])
+        found.rows = rows
+        if version != 1 or code not in _SIZES:
+            found.faults.append(f"has version {version} and dtype {code}, which the trainer can't read")
+            return found
+        size = len(head) + 12 * rows + 8 * documents
+        if index.stat().st_size != size:
+            found.faults.append(
+                f"has {index.stat().st_size} bytes, and {rows} rows in {documents - 1} documents take {size}"
+            )
+            return found
+        if not rows:
+            found.faults.append("has no row")
+            return found
+        file.seek(len(head) + 4 * (rows - 1))
+        (length,) = struct.unpack("<i", file.read(4))
+        file.seek(len(head) + 4 * rows + 8 * (rows - 1))
+        (pointer,) = struct.unpack("<q", file.read(8))
+    data = index.with_suffix(".bin")
+    expected = pointer + length * _SIZES[code]
+    there = data.stat().st_size if data.is_file() else None
+    if there != expected:
+        what = f"has {there} bytes" if there is not None else "is missing"
+        found.faults.append(f"{data.name} {what}, and the index says {expected}")
+    return found
+
+
+def _file_findings(files: list[TrainerFile]) -> Iterator[Finding]:
+    for file in files:
+        for fault in file.faults:
+            yield _finding("data-columns", file.path, fault, _FIX)
+    counts = {file.path.name: file.rows for file in files if not file.faults}
+    if len(set(counts.values())) > 1:
+        rows = ", ".join(f"{name}: {count}" for name, count in counts.items())
+        yield _finding("data-rows", files[0].path.parent, f"the files differ in rows: {rows}", _FIX)
+
+
+def _path_findings(loaded: LoadedRecipe, key: str, named: object, made: Path) -> Iterator[Finding]:
+    """Yield that `data_path` names another folder than the one that is checked."""
+    if not isinstance(named, str) or not named or Path(absolute(named, loaded.path.parent)) != made:
+        message = f"{key} names {named or 'nothing'}"
+        yield _finding("data-path", made.parent, message, f"set overrides.{key}={made}", Severity.ADVICE)
+
+
+def _finding(rule: str, where: Path, message: str, fix: str, severity: Severity = Severity.ERROR) -> Finding:
+    return Finding(rule, severity, (), "", message, fix, str(where))
+
+
+def _field(path: Path, prefix: str) -> str:
+    return path.name.removeprefix(f"{prefix}_packed_").removesuffix("_document.idx")

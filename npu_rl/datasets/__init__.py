@@ -1,0 +1,1 @@
+"""From a downloaded dataset to the files that a trainer loads. Knows no recipe, no tree and no tokenizer."""

@@ -1,0 +1,190 @@
+"""The rows of a downloaded file, whichever of the three formats it has: a JSON array, JSON lines or Parquet."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from npu_rl.bounded import open_file
+from npu_rl.datasets.json_rows import LONGEST_ROW, array_rows, line_rows
+from npu_rl.datasets.parquet_support import pyarrow
+from npu_rl.disk import disk_errors
+from npu_rl.errors import DataError
+
+Progress = Callable[[float], None]
+"""Called with the fraction of the input that was read, from 0 to 1."""
+
+BATCH = 32  # rows of a Parquet file that are held at once; a few bytes of one can be a text of megabytes
+_PARQUET, _GZIP, _ZIP, _ZSTD = b"PAR1", b"\x1f\x8b", b"PK\x03\x04", b"\x28\xb5\x2f\xfd"
+_BOM = b"\xef\xbb\xbf"
+
+
+class _Counted:
+    """A file whose reads are counted and hashed."""
+
+    def __init__(self, file: IO[bytes], size: int, progress: Progress) -> None:
+        self._file = file
+        self._size = size
+        self._progress = progress
+        self._done = 0
+        self.digest = hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        self.digest.update(data)
+        self._done += len(data)
+        self._progress(min(1.0, self._done / self._size) if self._size else 1.0)
+        return data
+
+
+class InputRows:
+    """The rows of one file, in order, to be iterated over once.
+
+    Attributes:
+        sha256: Of the whole file; known after the last row.
+    """
+
+    def __init__(self, path: Path, progress: Progress) -> None:
+        self.path = path
+        self.sha256 = ""
+        self._progress = progress
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield each row. Raises DataError for a damaged file or a row that is no object, HostError for the disk."""
+        with disk_errors(self.path), _opened(self.path) as file:
+            size = self.path.stat().st_size
+            head = file.read(4096)
+            file.seek(0)
+            if head.startswith(_PARQUET):
+                yield from self._parquet(file)
+                return
+            _require_text(self.path, head)
+            counted: Any = _Counted(file, size, self._progress)
+            first = head.removeprefix(_BOM).lstrip()[:1]
+            rows = array_rows(counted, self.path) if first == b"[" else line_rows(counted, self.path)
+            for number, row in enumerate(rows):
+                if not isinstance(row, dict):
+                    raise _no_object(self.path, number, row)
+                yield row
+            self.sha256 = counted.digest.hexdigest()
+
+    def _parquet(self, file: IO[bytes]) -> Iterator[dict[str, Any]]:
+        arrow, parquet = pyarrow()
+        try:
+            table = parquet.ParquetFile(file)
+            names = table.schema_arrow.names
+            _require_once(self.path, names)
+            plain = [field.name for field in table.schema_arrow if _is_plain(arrow, field.type)]
+            others = dict.fromkeys(name for name in names if name not in plain)
+            total, done = table.metadata.num_rows, 0
+            if not plain:
+                yield from (dict(others) for _ in range(total))
+            for batch in table.iter_batches(batch_size=BATCH, columns=plain) if plain else ():
+                for row in batch.to_pylist():
+                    _require_bounded(self.path, done, row)
+                    yield {**others, **row}
+                    done += 1
+                self._progress(done / total if total else 1.0)
+        except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise DataError(
+                "The Parquet file is damaged",
+                where=str(self.path),
+                why=str(error)[:300],
+                hint="Download the file again. Nothing was written.",
+            ) from error
+        file.seek(0)
+        digest = hashlib.sha256()
+        while data := file.read(1 << 20):
+            digest.update(data)
+        self.sha256 = digest.hexdigest()
+
+
+def _is_plain(arrow: Any, kind: Any) -> bool:
+    """Return whether a column has texts or numbers; no other is read: it has no answer, and dates out of range."""
+    types = arrow.types
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(
+        types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_integer(kind)
+        or types.is_floating(kind)
+    )
+
+
+def _require_once(path: Path, names: list[str]) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(
+            f"The Parquet file has the column {twice[0]} twice",
+            where=str(path),
+            hint="Pass the dataset's own file. Nothing was written.",
+        )
+
+
+def _require_bounded(path: Path, number: int, row: dict[str, Any]) -> None:
+    if any(isinstance(value, str) and len(value) > LONGEST_ROW for value in row.values()):
+        raise DataError(
+            f"Row {number} has a text of more than {LONGEST_ROW:,} characters",
+            where=str(path),
+            hint="Pass the dataset's own file. Nothing was written.",
+        )
+
+
+def _opened(path: Path) -> IO[bytes]:
+    try:
+        return open_file(path)
+    except FileNotFoundError:
+        raise DataError("There is no such file", where=str(path), hint="Pass a file to --input.") from None
+    except OSError as error:
+        if path.exists() and not path.is_file():
+            raise DataError(
+                "The input is not a file", where=str(path), hint="Pass one file to --input."
+            ) from error
+        raise
+
+
+def _require_text(path: Path, head: bytes) -> None:
+    """Raise DataError for an empty file, and for formats that are none of the three."""
+    for magic, what, how in (
+        (_GZIP, "gzip", "gunzip"),
+        (_ZIP, "zip", "unzip"),
+        (_ZSTD, "zstd", "zstd -d"),
+    ):
+        if head.startswith(magic):
+            raise DataError(
+                f"The input is a {what} archive", where=str(path), hint=f"Unpack it first: {how} {path}"
+            )
+    text = head.removeprefix(_BOM).lstrip()
+    if not text:
+        raise DataError("The input is empty", where=str(path), hint="Download the file again.")
+    if text[:1] not in (b"[", b"{"):
+        lfs = text.startswith(b"version https://git-lfs")
+        page = text[:1] == b"<"
+        raise DataError(
+            "The input is neither a JSON array, nor JSON lines, nor Parquet",
+            where=str(path),
+            why="It is a pointer of git-lfs, not the file itself."
+            if lfs
+            else "It is a web page, not the file itself."
+            if page
+            else f"It begins with {bytes(text[:20])!r}.",
+            hint="Fetch it: git lfs pull" if lfs else "npu-rl data get NAME prints how to download it.",
+        )
+
+
+def _no_object(path: Path, number: int, row: object) -> DataError:
+    return DataError(
+        f"Row {number} is {_kind(row)}, not an object with fields",
+        where=str(path),
+        why='Each row has to be an object, such as {"problem": ..., "answer": ...}.',
+        hint="Pass the dataset's own file. Nothing was written.",
+    )
+
+
+def _kind(value: object) -> str:
+    return {list: "a list", str: "text or a number", bool: "true or false", type(None): "null"}.get(
+        type(value), type(value).__name__
+    )

@@ -1,0 +1,259 @@
+"""Make train.parquet and test.parquet of a downloaded dataset, with a report of every row that is left out.
+
+The memory it takes is that of a batch of rows, and of 16 bytes and a checksum for each distinct problem.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from npu_rl.datasets.input_rows import InputRows, Progress
+from npu_rl.datasets.known_datasets import Dataset, dataset_like, text_of
+from npu_rl.datasets.plain_rows import PlainRows
+from npu_rl.datasets.prompt_templates import Template
+from npu_rl.datasets.trainer_parquet import TrainerParquet
+from npu_rl.disk import disk_errors
+from npu_rl.errors import DataError
+
+TRAIN, TEST, REPORT = "train.parquet", "test.parquet", "prepared.json"
+_PLAIN = ("train.jsonl", "test.jsonl")
+SCHEMA = 1
+
+NO_PROBLEM, NO_ANSWER, DUPLICATE, CONTRADICTION = "no-problem", "no-answer", "duplicate", "contradiction"
+REASONS = {
+    NO_PROBLEM: "without a problem",
+    NO_ANSWER: "without an answer",
+    DUPLICATE: "repeat an earlier row",
+    CONTRADICTION: "repeat an earlier problem with another answer",
+}
+
+_SPACES = re.compile(r"\s+")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to prepare, and how.
+
+    Attributes:
+        test_input: The dataset's own test file; None splits the input.
+        valid: Share of the input's problems that is put into test.parquet.
+        seed: Another seed chooses others.
+    """
+
+    dataset: Dataset
+    template: Template
+    input: Path
+    test_input: Path | None = None
+    valid: float = 0.1
+    seed: int = 0
+
+
+@dataclass
+class PreparedFiles:
+    """What was prepared: the content of the report.
+
+    Attributes:
+        inputs: SHA-256 by file name.
+        dropped: By reason, by input file: the indexes of the rows, counted from 0.
+        rows: Number of rows for training and for tests.
+        template: Name of the prompts' template; None if another program renders them.
+        leaked: Indexes of the test file's rows whose problem is in train.parquet, too; they are kept.
+        lengths: Prompt lengths in tokens, if they were counted.
+    """
+
+    inputs: dict[str, str] = field(default_factory=dict)
+    read: dict[str, int] = field(default_factory=dict)
+    dropped: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
+    template: str | None = None
+    leaked: list[int] = field(default_factory=list)
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
+    lengths: dict[str, Any] | None = None
+
+    def count(self, reason: str) -> int:
+        """Return how many rows were dropped for a reason."""
+        return sum(map(len, self.dropped.get(reason, {}).values()))
+
+    def drop(self, reason: str, file: str, index: int) -> None:
+        """Note a row that is left out."""
+        self.dropped.setdefault(reason, {}).setdefault(file, []).append(index)
+
+
+def prepare_dataset(
+    wanted: Wanted,
+    folder: Path,
+    progress: Progress,
+    count_tokens: Callable[[list[Path]], dict[str, Any]] | None = None,
+    convert: Callable[[list[Path]], dict[str, int]] | None = None,
+) -> PreparedFiles:
+    """Write the two Parquet files and the report into an empty folder.
+
+    Args:
+        count_tokens: Measures the prompts of the files; its result is the report's `lengths`.
+        convert: Makes another trainer's files of JSON lines with `problem` and `answer`, which are written in place of
+            Parquet and removed afterwards. It returns the number of rows by file.
+
+    Raises:
+        DataError: For an input that is damaged, of another dataset, or without one usable row.
+        HostError: For a disk that is full, and without pyarrow.
+    """
+    prepared = PreparedFiles(template=wanted.template.name if convert is None else None)
+    paths = [folder / name for name in ((TRAIN, TEST) if convert is None else _PLAIN)]
+    opened = TrainerParquet if convert is None else PlainRows
+    with opened(paths[0]) as train, opened(paths[1]) as test:
+        seen: dict[bytes, int] = {}
+        share = 0.0 if wanted.test_input else wanted.valid
+        for key, row in _usable_rows(wanted, wanted.input, prepared, seen, progress):
+            _add(row, test if _is_test(key, wanted.seed, share) else train)
+        if wanted.test_input:
+            own: dict[bytes, int] = {}
+            for key, row in _usable_rows(wanted, wanted.test_input, prepared, own, progress):
+                if key in seen:
+                    prepared.leaked.append(row["extra_info"]["index"])
+                _add(row, test)
+    prepared.rows = {path.name: file.rows for path, file in zip(paths, (train, test), strict=True)}
+    _require_rows(wanted, prepared)
+    made = prepared.rows
+    if convert is not None:
+        made = convert(paths)
+        for path in paths:
+            path.unlink()
+    prepared.files = {name: _file_facts(folder / name, rows) for name, rows in made.items()}
+    if count_tokens is not None:
+        prepared.lengths = count_tokens(paths)
+    with disk_errors(folder):
+        (folder / REPORT).write_text(json.dumps(report(wanted, prepared), indent=1) + "\n", encoding="utf-8")
+    return prepared
+
+
+def report(wanted: Wanted, prepared: PreparedFiles) -> dict[str, Any]:
+    """Return the report as plain data. It names no folder and no time: the same input gives the same bytes."""
+    return {
+        "schema": SCHEMA,
+        "dataset": wanted.dataset.name,
+        "data_source": wanted.dataset.data_source,
+        "template": prepared.template,
+        "asks_for": wanted.template.asks_for if prepared.template else None,
+        "valid": None if wanted.test_input else wanted.valid,
+        "seed": wanted.seed,
+        "inputs": prepared.inputs,
+        "read": prepared.read,
+        "dropped": prepared.dropped,
+        "leaked": prepared.leaked,
+        "files": prepared.files,
+        "lengths": prepared.lengths,
+    }
+
+
+def problem_key(question: str) -> bytes:
+    """Return what two problems have in common that differ in white space only."""
+    return hashlib.blake2b(_SPACES.sub(" ", question.strip()).encode(), digest_size=16).digest()
+
+
+def _is_test(key: bytes, seed: int, share: float) -> bool:
+    """Return whether a problem goes to test.parquet: decided by it and the seed alone, not by its neighbours."""
+    drawn = hashlib.blake2b(key, digest_size=8, key=seed.to_bytes(8, "big")).digest()
+    return int.from_bytes(drawn, "big") < share * 2**64
+
+
+def _usable_rows(
+    wanted: Wanted, path: Path, prepared: PreparedFiles, seen: dict[bytes, int], progress: Progress
+) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """Yield the rows to keep in the trainer's format, each with the key of its problem; note the others.
+
+    Args:
+        seen: Keys of the problems so far; a checksum of the answer each.
+    """
+    dataset, rows = wanted.dataset, InputRows(path, progress)
+    index = -1
+    for index, raw in enumerate(rows):
+        if index == 0:
+            _require_shape(dataset, path, raw)
+        question = text_of(raw, dataset.question)
+        text = text_of(raw, dataset.answer)
+        answer = dataset.right_answer(text) if text else None
+        if question is None or answer is None:
+            prepared.drop(NO_PROBLEM if question is None else NO_ANSWER, path.name, index)
+            continue
+        question, answer = _encodable(question), _encodable(answer)
+        key, checksum = problem_key(question), zlib.crc32(answer.encode())
+        if key in seen:
+            prepared.drop(DUPLICATE if seen[key] == checksum else CONTRADICTION, path.name, index)
+            continue
+        seen[key] = checksum
+        yield (
+            key,
+            {
+                "data_source": dataset.data_source,
+                "prompt": wanted.template.chat(question),
+                "ability": "math",
+                "reward_model": {"style": "rule", "ground_truth": answer},
+                "extra_info": {
+                    "index": index,
+                    "question": question,
+                    "answer": _encodable(text_of(raw, dataset.solution) or ""),
+                },
+            },
+        )
+    prepared.read[path.name] = index + 1
+    prepared.inputs[path.name] = rows.sha256
+
+
+def _add(row: dict[str, Any], file: TrainerParquet | PlainRows) -> None:
+    row["extra_info"]["split"] = file.path.stem
+    file.add(row)
+
+
+def _encodable(text: str) -> str:
+    """Return the text with lone surrogates, which JSON may name and UTF-8 can't hold, replaced."""
+    return text.encode("utf-8", "replace").decode() if not text.isascii() else text
+
+
+def _require_shape(dataset: Dataset, path: Path, row: dict[str, Any]) -> None:
+    missing = [name for name in dataset.fields if name not in row]
+    if not missing:
+        return
+    like = dataset_like(set(row))
+    raise DataError(
+        f"The input is not {dataset.name}: row 0 has no field {' and no field '.join(missing)}",
+        where=str(path),
+        why=f"Its fields: {', '.join(sorted(map(str, row))[:12]) or 'none'}.",
+        hint=(
+            f"It looks like {like}: npu-rl data prepare {like} ..."
+            if like
+            else "Pass the dataset's own file."
+        )
+        + " Nothing was written.",
+    )
+
+
+def _require_rows(wanted: Wanted, prepared: PreparedFiles) -> None:
+    """Raise DataError if one of the files has no row: the trainer loads both."""
+    counts = ", ".join(
+        f"{prepared.count(reason)} {text}" for reason, text in REASONS.items() if prepared.count(reason)
+    )
+    read = sum(prepared.read.values())
+    for name, rows in prepared.rows.items():
+        if rows:
+            continue
+        raise DataError(
+            f"No row is left for {name}",
+            where=str(wanted.test_input if wanted.test_input and name in (TEST, _PLAIN[1]) else wanted.input),
+            why=f"{read} rows read" + (f"; {counts}" if counts else ""),
+            hint="Pass another --valid." if sum(prepared.rows.values()) else "Pass the dataset's own file.",
+        )
+
+
+def _file_facts(path: Path, rows: int) -> dict[str, Any]:
+    digest = hashlib.sha256()
+    with disk_errors(path), path.open("rb") as file:
+        while data := file.read(1 << 20):
+            digest.update(data)
+    return {"rows": rows, "bytes": path.stat().st_size, "sha256": digest.hexdigest()}

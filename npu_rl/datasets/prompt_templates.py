@@ -1,0 +1,76 @@
+r"""Prompt templates: how a problem becomes the chat that the model is given, and the form of answer that it asks for.
+
+The three are upstream's, word by word: `boxed` and `hashes` of verl's examples/data_preprocess (math_dataset.py,
+gsm8k.py @55e3c5b), `r1-zero` of recipe/r1_ascend/json_to_parquet.py @448c6c3, where `\\boxed{}` has two backslashes by
+mistake, and one here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BOXED, HASHES = r"\boxed{}", "####"
+
+_R1_ZERO = (
+    "A conversation between User and Assistant. The user asks a question, and the Assistant solves it. "
+    "The assistant first thinks about the reasoning process in the mind and then provides the user with the answer. "
+    "The reasoning process and answer are enclosed within <think> </think> and <answer> </answer> tags, "
+    "respectively, i.e., <think> reasoning process here </think><answer> answer here </answer>. "
+    r"Put your final answer within \boxed{}. "
+)
+
+
+@dataclass(frozen=True)
+class Template:
+    """A prompt template.
+
+    Attributes:
+        asks_for: The form of the final answer that the prompt asks for; "" for none.
+        system: Text of the system message; "" for none.
+        suffix: What follows the problem in the user's message.
+    """
+
+    name: str
+    asks_for: str
+    summary: str
+    system: str = ""
+    suffix: str = ""
+
+    def chat(self, question: str) -> list[dict[str, str]]:
+        """Return the messages of one prompt."""
+        user = {"role": "user", "content": question + self.suffix}
+        return [{"role": "system", "content": self.system}, user] if self.system else [user]
+
+
+TEMPLATES = {
+    one.name: one
+    for one in (
+        Template(
+            "boxed",
+            BOXED,
+            r"the problem, then: think step by step, final answer within \boxed{}",
+            suffix=r" Let's think step by step and output the final answer within \boxed{}.",
+        ),
+        Template(
+            "r1-zero",
+            BOXED,
+            r"DeepSeek-R1-Zero's system message: <think>, <answer>, final answer within \boxed{}",
+            system=_R1_ZERO,
+        ),
+        Template(
+            "hashes",
+            HASHES,
+            'the problem, then: think step by step, final answer after "####"',
+            suffix=' Let\'s think step by step and output the final answer after "####".',
+        ),
+        Template("plain", "", "the problem alone"),
+    )
+}
+
+
+def asked_for(chat: list[dict[str, str]]) -> str:
+    """Return the form of answer that a prompt asks for: BOXED, HASHES, or "" for neither."""
+    text = "\n".join(message.get("content") or "" for message in chat)
+    if r"\boxed" in text and r"\\boxed" not in text:
+        return BOXED
+    return HASHES if HASHES in text else ""

@@ -1,0 +1,38 @@
+"""The refusal of a workspace that is not as locked, by the commands that run its code."""
+
+from __future__ import annotations
+
+from npu_rl.errors import WorkspaceError
+from npu_rl.sources.progress import Notify
+from npu_rl.verification.verify import Progress, Report, verify
+from npu_rl.workspace.layout import Layout
+
+_SHOWN = 8
+
+
+def require_locked(layout: Layout, notify: Notify, consequence: str, progress: Progress | None) -> None:
+    """Verify the workspace as `verify` does. Raises WorkspaceError if it is not as locked.
+
+    Args:
+        consequence: What would be wrong if its code ran all the same.
+    """
+    report = verify(layout, notify, progress=progress)
+    if not report.ok:
+        raise drift_error(layout, report, consequence)
+
+
+def drift_error(layout: Layout, report: Report, consequence: str, more_hint: str = "") -> WorkspaceError:
+    """Return the error that lists the differences of a workspace from its lock.
+
+    Args:
+        more_hint: A further way out, on a line of its own.
+    """
+    shown = [f"{drift.kind:<10} {drift.path}" for drift in report.drift[:_SHOWN]]
+    more = len(report.drift) - len(shown)
+    hint = "npu-rl diff shows the changes; npu-rl setup --manifest NAME --discard puts them aside."
+    return WorkspaceError(
+        f"The workspace does not equal its lock, so {consequence}",
+        where=str(layout.root),
+        why="\n".join([*shown, *([f"and {more} more"] if more else [])]),
+        hint="\n".join(filter(None, (hint, more_hint))),
+    )

@@ -1,0 +1,363 @@
+"""`npu-rl data check`: prepared files against a recipe, with the recipe's own reward from a real tree."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.datasets.test_prepare import cli, deepscaler, prepare, write
+from tests.own_trainer import write_recipe
+
+pq = pytest.importorskip("pyarrow.parquet")
+pa = pytest.importorskip("pyarrow")
+
+DEEPSCALER = (
+    "reward.function=npu_rl_runtime/rewards/deepscaler.py:compute_scores",
+    "reward.manager=batch",
+    "reward.arguments=~",
+)
+
+
+def check(folder: Path, workspace: Path, *more: str | Path) -> tuple[int, dict[str, Any]]:
+    done = cli(
+        "check", folder, "--recipe", "quickstart", "--workspace", workspace, "--json", "--python", sys.executable,
+        "data.make=~", f"data.train=[{folder}/train.parquet]", f"data.test=[{folder}/test.parquet]", *more,
+    )  # fmt: skip
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def rules(report: dict[str, Any], severity: str = "error") -> set[str]:
+    return {one["rule"] for one in report["findings"] if one["severity"] == severity}
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    prepare("deepscaler", write(folder / "d.json", deepscaler(200)), folder / "out", "--template", "r1-zero")
+    return folder / "out"
+
+
+def test_prepared_files_fit_the_reward(prepared: Path, quickstart_workspace: Path) -> None:
+    code, report = check(prepared, quickstart_workspace, *DEEPSCALER, "data.batch=16")
+    assert code == 0 and report["ok"] and not rules(report) and not rules(report, "advice")
+    scores = report["reward"][0]["scores"]
+    assert scores["right-boxed"] == 1.0
+    assert {scores[name] for name in ("right-plain", "wrong-boxed", "wrong-hashes", "empty")} == {0.0}
+    assert sum(file["rows"] for file in report["files"]) == 200
+    assert report["files"][0]["data_sources"] == {"deepscaler": report["files"][0]["rows"]}
+    assert list(report["unchecked"]) == ["lengths"]
+
+
+def test_nothing_is_written_into_the_workspace(prepared: Path, quickstart_workspace: Path) -> None:
+    check(prepared, quickstart_workspace, *DEEPSCALER)
+    done = subprocess.run(
+        [sys.executable, "-m", "npu_rl", "verify", "--deep", "--workspace", quickstart_workspace],
+        env={**os.environ},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_workspace_that_is_not_as_locked_is_refused(prepared: Path, quickstart_workspace: Path) -> None:
+    """Its reward would not be the one that the lock names."""
+    added = quickstart_workspace / "code" / "verl" / "added.py"
+    added.write_text("")
+    try:
+        done = cli("check", prepared, "--recipe", "quickstart", "--workspace", quickstart_workspace)
+        made = cli(
+            "prepare", "deepscaler", "--input", prepared / "prepared.json", "--output", prepared.parent / "no",
+            "--for", "mindspeed-rl", "--tokenizer", made_tokenizer(prepared.parent / "tokenizer"),
+            "--workspace", quickstart_workspace,
+        )  # fmt: skip
+    finally:
+        added.unlink()
+    assert (done.returncode, made.returncode) == (3, 3)
+    for text in (done.stderr, made.stderr):
+        assert "does not equal its lock" in text and "untracked  code/verl/added.py" in text
+
+
+def test_prompts_that_ask_for_another_form(tmp_path: Path, quickstart_workspace: Path) -> None:
+    source = write(tmp_path / "d.json", deepscaler(100))
+    prepare("deepscaler", source, tmp_path / "out", "--template", "hashes")
+    code, report = check(tmp_path / "out", quickstart_workspace, *DEEPSCALER, "data.batch=16")
+    assert code == 1 and rules(report) == {"data-template"}
+    assert (
+        r'ask for "####", and the reward scores a right answer only as \boxed{}'
+        in report["findings"][0]["message"]
+    )
+    prepare("deepscaler", source, tmp_path / "plain", "--template", "plain")
+    code, report = check(tmp_path / "plain", quickstart_workspace, *DEEPSCALER, "data.batch=16")
+    assert code == 0 and rules(report, "advice") == {"data-template"}
+
+
+def test_a_data_source_that_the_reward_does_not_know(tmp_path: Path, quickstart_workspace: Path) -> None:
+    source = tmp_path / "g.jsonl"
+    source.write_text("".join(f'{{"question": "q{n}", "answer": "#### {n}"}}\n' for n in range(60)))
+    prepare("gsm8k", source, tmp_path / "out")
+    code, report = check(tmp_path / "out", quickstart_workspace, *DEEPSCALER, "data.batch=500")
+    assert code == 1 and rules(report) == {"data-source", "data-rows"}
+
+
+def rewritten(prepared: Path, folder: Path, change: Any, *, name: str = "train.parquet") -> Path:
+    folder.mkdir()
+    for file in ("train.parquet", "test.parquet"):
+        table = pq.read_table(prepared / file)
+        pq.write_table(change(table) if file == name else table, folder / file)
+    return folder
+
+
+def test_columns_that_are_missing_or_of_another_type(
+    prepared: Path, tmp_path: Path, quickstart_workspace: Path
+) -> None:
+    def spoil(table: Any) -> Any:
+        table = table.drop_columns(["reward_model", "prompt"])
+        return table.append_column("prompt", pa.array(["text"] * table.num_rows))
+
+    code, report = check(rewritten(prepared, tmp_path / "out", spoil), quickstart_workspace, *DEEPSCALER)
+    messages = {one["message"] for one in report["findings"] if one["rule"] == "data-columns"}
+    assert code == 1 and messages == {
+        "has no column reward_model",
+        "column prompt is string, not a list of messages with role and content",
+    }
+    assert set(report["unchecked"]) == {"reward", "lengths"}
+
+
+def test_rows_without_an_answer_repeats_and_leakage(
+    prepared: Path, tmp_path: Path, quickstart_workspace: Path
+) -> None:
+    test = pq.read_table(prepared / "test.parquet")
+
+    def spoil(table: Any) -> Any:
+        rows = table.to_pylist()
+        rows[3]["reward_model"]["ground_truth"] = None
+        rows[4]["prompt"] = []
+        rows.append(rows[0])
+        return pa.concat_tables([pa.Table.from_pylist(rows, table.schema), test])
+
+    code, report = check(rewritten(prepared, tmp_path / "out", spoil), quickstart_workspace, *DEEPSCALER)
+    found = {one["rule"]: one["message"] for one in report["findings"]}
+    assert code == 1
+    assert found["data-incomplete"] == "rows without a prompt, a data source or a right answer: 3, 4"
+    assert found["data-repeated"] == "1 prompts repeat an earlier one"
+    assert found["data-leakage"].startswith(f"{test.num_rows} of {test.num_rows} prompts")
+
+
+def test_two_backslashes(prepared: Path, tmp_path: Path, quickstart_workspace: Path) -> None:
+    def spoil(table: Any) -> Any:
+        rows = table.to_pylist()
+        for row in rows:
+            row["prompt"][0]["content"] = row["prompt"][0]["content"].replace("\\boxed", "\\\\boxed")
+        return pa.Table.from_pylist(rows, table.schema)
+
+    code, report = check(rewritten(prepared, tmp_path / "out", spoil), quickstart_workspace, *DEEPSCALER)
+    assert code == 0
+    assert any("two backslashes" in one["message"] for one in report["findings"])
+
+
+def test_a_reward_that_raises_or_is_not_python(
+    prepared: Path, tmp_path: Path, quickstart_workspace: Path
+) -> None:
+    reward = tmp_path / "reward.py"
+    reward.write_text(
+        "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
+        "    return float(ground_truth in solution_str.split()[-1])\n"
+    )
+    code, report = check(
+        prepared, quickstart_workspace, f"reward.function={reward}", "reward.arguments=~", "data.batch=16"
+    )
+    assert code == 1 and rules(report) == {"data-reward"}
+    assert "(empty): IndexError" in next(one["message"] for one in report["findings"])
+    reward.write_text("import no_such_package\n")
+    code, report = check(
+        prepared, quickstart_workspace, f"reward.function={reward}", "reward.arguments=~", "data.batch=16"
+    )
+    assert "no_such_package" in report["unchecked"]["reward"]
+
+
+@pytest.mark.parametrize(
+    ("make", "word"),
+    [
+        (lambda folder: None, "There is no such folder"),
+        (lambda folder: folder.mkdir(), "has no train.parquet"),
+        (lambda folder: [folder.mkdir(), (folder / "train.parquet").write_text("x")], "has no test.parquet"),
+        (
+            lambda folder: [
+                folder.mkdir(),
+                *((folder / n).write_text("x") for n in ("train.parquet", "test.parquet")),
+            ],
+            "not a whole Parquet file",
+        ),
+    ],
+)
+def test_a_folder_that_is_none(make: Any, word: str, tmp_path: Path, quickstart_workspace: Path) -> None:
+    make(tmp_path / "out")
+    done = cli("check", tmp_path / "out", "--recipe", "quickstart", "--workspace", quickstart_workspace)
+    assert done.returncode == 1 and word in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_recipe_whose_trainer_reads_other_files(prepared: Path, tmp_path: Path) -> None:
+    done = cli("check", prepared, "--recipe", str(write_recipe(tmp_path, "")))
+    assert done.returncode == 2 and "reads no Parquet files" in done.stderr, done.stderr
+
+
+def packed(folder: Path, rows: int = 3) -> Path:
+    """Write what MindSpeed-RL's preprocessor does: rows of 1, 2, 3, ... tokens of int32."""
+    folder.mkdir()
+    lengths = range(1, rows + 1)
+    starts = [4 * sum(lengths[:n]) for n in range(rows)]
+    for field in ("input_ids", "labels"):
+        index = folder / f"data_packed_{field}_document.idx"
+        index.write_bytes(
+            b"MMIDIDX\x00\x00"
+            + struct.pack("<QBQQ", 1, 4, rows, rows + 1)
+            + struct.pack(f"<{rows}i{rows}q{rows + 1}q", *lengths, *starts, *range(rows + 1))
+        )
+        index.with_suffix(".bin").write_bytes(bytes(4 * sum(lengths)))
+    return folder
+
+
+def check_packed(folder: Path, *more: str) -> tuple[int, Any, str]:
+    done = cli("check", folder, "--recipe", "mindspeed-rl-grpo-qwen25-7b", "--json", *more)
+    return done.returncode, json.loads(done.stdout or "{}"), done.stderr
+
+
+def test_files_of_mindspeed_rl(tmp_path: Path) -> None:
+    folder = packed(tmp_path / "ds")
+    there = f"overrides.megatron_training.data_path={folder}/data"
+    code, report, _ = check_packed(folder, there)
+    assert code == 0 and report["findings"] == [] and set(report["unchecked"]) == {"reward", "lengths"}
+    assert {(Path(file["path"]).name, file["rows"]) for file in report["files"]} == {
+        ("data_packed_input_ids_document.idx", 3),
+        ("data_packed_labels_document.idx", 3),
+    }
+    code, report, _ = check_packed(folder)
+    (one,) = report["findings"]
+    assert code == 0 and one["fix"] == f"set {there}"
+    assert check_packed(folder, there.replace("/data", "/prompts"))[2].count("prompts_packed_*_document.idx")
+    assert "There is no such folder" in check_packed(tmp_path / "none")[2]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda f: f["input_ids.bin"].write_bytes(b"1"), "document.bin has 1 bytes, and the index says 24"),
+        (lambda f: f["input_ids.bin"].unlink(), "document.bin is missing, and the index says 24"),
+        (
+            lambda f: f["labels.idx"].unlink(),
+            "has no data_packed_labels_document.idx, which the trainer reads",
+        ),
+        (lambda f: f["labels.idx"].write_bytes(b"MMIDIDX"), "is no index of a dataset"),
+        (
+            lambda f: f["labels.idx"].write_bytes(f["labels.idx"].read_bytes()[:-1]),
+            "has 101 bytes, and 3 rows in 3 documents take 102",
+        ),
+    ],
+)
+def test_files_of_mindspeed_rl_that_are_not_whole(tmp_path: Path, spoil: Any, message: str) -> None:
+    folder = packed(tmp_path / "ds")
+    spoil({path.name.replace("data_packed_", "").replace("_document", ""): path for path in folder.iterdir()})
+    code, report, error = check_packed(folder, f"overrides.megatron_training.data_path={folder}/data")
+    assert code == 1, error
+    (one,) = report["findings"]
+    assert message in one["message"] and "data prepare --for mindspeed-rl" in one["fix"]
+
+
+def test_files_of_mindspeed_rl_that_differ_in_rows(tmp_path: Path) -> None:
+    folder, other = packed(tmp_path / "ds"), packed(tmp_path / "other", 4)
+    for end in ("idx", "bin"):
+        name = f"data_packed_labels_document.{end}"
+        (folder / name).write_bytes((other / name).read_bytes())
+    code, report, _ = check_packed(folder, f"overrides.megatron_training.data_path={folder}/data")
+    assert code == 1 and rules(report) == {"data-rows"}
+
+
+def test_lengths(prepared: Path, tmp_path: Path, quickstart_workspace: Path) -> None:
+    tokenizer = made_tokenizer(tmp_path)
+    limit = ("--tokenizer", tokenizer, "data.batch=16", *DEEPSCALER)
+    code, report = check(prepared, quickstart_workspace, *limit, "data.prompt_length=20")
+    assert code == 1 and rules(report) == {"data-lengths"}
+    counts = report["lengths"]["files"]["train.parquet"]
+    assert counts["overlong"] == counts["rows"] and counts["longest"] > 20
+    code, report = check(
+        prepared, quickstart_workspace, *limit, "data.prompt_length=20", "data.filter_overlong=true"
+    )
+    assert code == 0 and rules(report, "note") == {"data-lengths"}
+    code, report = check(prepared, quickstart_workspace, *limit, "data.prompt_length=5000")
+    assert code == 0 and not report["findings"] and not report["unchecked"]
+
+
+def test_prepare_counts_overlong_prompts(tmp_path: Path) -> None:
+    tokenizer = made_tokenizer(tmp_path)
+    rows = deepscaler(80)
+    rows[5]["problem"] = "long " * 300
+    source = write(tmp_path / "d.json", rows)
+    report = prepare(
+        "deepscaler", source, tmp_path / "out", "--tokenizer", tokenizer, "--max-prompt-length", "300"
+    )
+    counts = report["lengths"]["files"]
+    assert report["lengths"]["limit"] == 300
+    assert sum(one["overlong"] for one in counts.values()) == 1
+    name = next(name for name, one in counts.items() if one["overlong"])
+    (row,) = counts[name]["overlong_rows"]
+    assert pq.read_table(tmp_path / "out" / name).to_pylist()[row]["extra_info"]["index"] == 5
+    done = cli(
+        "prepare",
+        "deepscaler",
+        "--input",
+        source,
+        "--output",
+        tmp_path / "o2",
+        "--tokenizer",
+        tmp_path / "out",
+    )
+    assert done.returncode == 2 and "has no tokenizer" in done.stderr and not (tmp_path / "o2").exists()
+    done = cli(
+        "prepare", "deepscaler", "--input", source, "--output", tmp_path / "o2", "--max-prompt-length", "9"
+    )
+    assert done.returncode == 2 and "needs a tokenizer" in done.stderr
+
+
+def made_tokenizer(folder: Path) -> Path:
+    """A small tokenizer; skips where transformers is not installed."""
+    pytest.importorskip("tokenizers")
+    pytest.importorskip("transformers")
+    code = "import sys; from npu_rl_make_tiny import make_tokenizer; make_tokenizer().save_pretrained(sys.argv[1])"
+    from npu_rl.standins import INJECTED
+
+    subprocess.run(
+        [sys.executable, "-c", code, folder / "tokenizer"],
+        env={**os.environ, "PYTHONPATH": str(INJECTED), "USE_TORCH": "0"},
+        check=True,
+        capture_output=True,
+    )
+    return folder / "tokenizer"
+
+
+@pytest.mark.rehearsal
+@pytest.mark.parametrize("name", ["gsm8k", "math-lighteval"])
+def test_verls_own_reward(name: str, tmp_path: Path, quickstart_workspace: Path) -> None:
+    """The default templates of the two ask for what verl's own function scores."""
+    pytest.importorskip("tensordict")  # verl imports it, with ray and torch
+    field = {"gsm8k": ("question", "#### {}"), "math-lighteval": ("problem", r"so \boxed{{{}}}")}[name]
+    rows = [
+        {field[0]: f"q{n}", {"gsm8k": "answer"}.get(name, "solution"): field[1].format(n)} for n in range(60)
+    ]
+    prepare(name, write(tmp_path / "d.json", rows), tmp_path / "out")
+    code, report = check(
+        tmp_path / "out", quickstart_workspace, "reward.function=~", "reward.arguments=~", "data.batch=16"
+    )
+    assert code == 0 and not report["findings"], report
+    scores = report["reward"][0]["scores"]
+    right, other = ("hashes", "boxed") if name == "gsm8k" else ("boxed", "hashes")
+    assert scores[f"right-{right}"] == 1.0
+    assert scores[f"right-{other}"] == scores[f"wrong-{right}"] == scores["empty"] == 0.0

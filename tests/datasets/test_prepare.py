@@ -1,0 +1,306 @@
+"""`npu-rl data prepare`: what it writes, what it leaves out, and that it is the same each time."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pq = pytest.importorskip("pyarrow.parquet")
+pa = pytest.importorskip("pyarrow")
+
+
+def cli(*args: str | Path, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "npu_rl", "data", *map(str, args)],
+        env={**os.environ, **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def prepare(dataset: str, source: Path, target: Path, *more: str | Path) -> dict[str, Any]:
+    done = cli("prepare", dataset, "--input", source, "--output", target, "--json", *more)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+def deepscaler(count: int) -> list[dict[str, Any]]:
+    return [
+        {"problem": f"What is ${n}+{n}$?", "answer": str(2 * n), "solution": f"It is {2 * n}, since é."}
+        for n in range(count)
+    ]
+
+
+def write(path: Path, rows: Any) -> Path:
+    path.write_text(json.dumps(rows), encoding="utf-8")
+    return path
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def test_deepscaler_rows_are_as_verl_loads_them(tmp_path: Path) -> None:
+    source = write(tmp_path / "deepscaler.json", deepscaler(300))
+    report = prepare("deepscaler", source, tmp_path / "out", "--template", "r1-zero")
+    train, test = (
+        pq.read_table(tmp_path / "out" / name).to_pylist() for name in ("train.parquet", "test.parquet")
+    )
+    assert len(train) + len(test) == 300 and 15 <= len(test) <= 50
+    row = train[3]
+    index = row["extra_info"]["index"]
+    assert row["data_source"] == "deepscaler" and row["ability"] == "math"
+    assert row["reward_model"] == {"style": "rule", "ground_truth": str(2 * index)}
+    assert [m["role"] for m in row["prompt"]] == ["system", "user"]
+    assert row["prompt"][1]["content"] == f"What is ${index}+{index}$?"
+    assert (
+        r"within \boxed{}." in row["prompt"][0]["content"] and r"\\boxed" not in row["prompt"][0]["content"]
+    )
+    assert row["extra_info"]["split"] == "train" and row["extra_info"]["answer"].endswith("since é.")
+    assert {r["extra_info"]["split"] for r in test} == {"test"}
+    assert report["files"]["train.parquet"]["rows"] == len(train)
+
+
+def test_gsm8k_takes_the_number_after_the_hashes(tmp_path: Path) -> None:
+    source = tmp_path / "train.jsonl"
+    rows = [{"question": f"q{n}", "answer": f"thus\n#### {n},000"} for n in range(60)] + [
+        {"question": "none", "answer": "thus 7"}
+    ]
+    source.write_text("\n".join(json.dumps(row) for row in rows) + "\n\n")
+    report = prepare("gsm8k", source, tmp_path / "out")
+    row = pq.read_table(tmp_path / "out/train.parquet").to_pylist()[0]
+    n = row["extra_info"]["index"]
+    assert row["reward_model"]["ground_truth"] == f"{n}000"
+    assert row["prompt"][0]["content"].endswith('output the final answer after "####".')
+    assert row["data_source"] == "openai/gsm8k"
+    assert report["dropped"] == {"no-answer": {"train.jsonl": [60]}}
+
+
+@pytest.mark.parametrize(
+    ("solution", "answer"),
+    [
+        (r"so $\boxed{\frac{1}{2}}$.", r"\frac{1}{2}"),
+        (r"first \boxed{1}, then \boxed{2}", "2"),
+        (r"so $\boxed 5$ it is", "5"),
+        (r"cut \boxed{1", None),
+        ("none", None),
+        (r"\fbox{3}", None),
+    ],
+)
+def test_math_takes_the_last_box(solution: str, answer: str | None) -> None:
+    from npu_rl.datasets.known_datasets import last_boxed
+
+    assert last_boxed(solution) == answer
+
+
+def test_math_lighteval_from_parquet(tmp_path: Path) -> None:
+    rows = [
+        {"problem": f"p{n}", "level": "1", "type": "t", "solution": rf"so \boxed{{{n}}}"} for n in range(2500)
+    ]
+    source = tmp_path / "train.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), source)
+    report = prepare("math-lighteval", source, tmp_path / "out", "--valid", "0.5")
+    assert report["read"] == {"train.parquet": 2500}
+    assert 1100 < report["files"]["test.parquet"]["rows"] < 1400
+    row = pq.read_table(tmp_path / "out/train.parquet").to_pylist()[-1]
+    assert row["reward_model"]["ground_truth"] == str(row["extra_info"]["index"])
+
+
+def test_what_is_left_out_is_counted_and_listed(tmp_path: Path) -> None:
+    rows = deepscaler(60)
+    rows[1]["answer"] = " "
+    rows[2]["answer"] = float("nan")
+    rows[3]["problem"] = None
+    rows[5] = {**rows[4], "problem": "What  is\n$4+4$? "}
+    rows[7] = {**rows[6], "answer": "other"}
+    rows[8]["answer"] = 16
+    rows[9]["answer"] = 10**400
+    rows[10]["answer"] = ["a", "list"]
+    source = write(tmp_path / "d.json", rows)
+    report = prepare("deepscaler", source, tmp_path / "out")
+    assert report["dropped"] == {
+        "no-answer": {"d.json": [1, 2, 10]},
+        "no-problem": {"d.json": [3]},
+        "duplicate": {"d.json": [5]},
+        "contradiction": {"d.json": [7]},
+    }
+    kept = [
+        row
+        for name in ("train", "test")
+        for row in pq.read_table(tmp_path / f"out/{name}.parquet").to_pylist()
+    ]
+    truths = {row["extra_info"]["index"]: row["reward_model"]["ground_truth"] for row in kept}
+    assert truths[8] == "16" and truths[9] == str(10**400)
+    listed = json.loads((tmp_path / "out/prepared.json").read_text())
+    assert listed["dropped"] == report["dropped"]
+    said = cli("prepare", "deepscaler", "--input", source, "--output", tmp_path / "again").stdout
+    assert "1 without a problem, 3 without an answer, 1 repeat an earlier row" in said
+
+
+def test_a_number_keeps_its_spelling(tmp_path: Path) -> None:
+    source = tmp_path / "d.json"
+    source.write_text('[{"problem": "a", "answer": 0.10}, {"problem": "b", "answer": 1e5}]')
+    prepare("deepscaler", source, tmp_path / "out", "--test", write(tmp_path / "t.json", deepscaler(1)))
+    rows = [
+        row["reward_model"]["ground_truth"]
+        for name in ("train", "test")
+        for row in pq.read_table(tmp_path / f"out/{name}.parquet").to_pylist()
+    ]
+    assert rows == ["0.10", "1e5", "0"]
+
+
+def test_the_same_bytes_each_time(tmp_path: Path) -> None:
+    source = write(tmp_path / "d.json", deepscaler(5000))
+    for name, seed in (("a", "0"), ("b", "4711")):
+        done = cli(
+            "prepare",
+            "deepscaler",
+            "--input",
+            source,
+            "--output",
+            tmp_path / name,
+            env={"PYTHONHASHSEED": seed},
+        )
+        assert done.returncode == 0, done.stderr
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+def test_the_split_does_not_depend_on_order_or_neighbours(tmp_path: Path) -> None:
+    def test_problems(rows: list[dict[str, Any]], name: str, *more: str) -> set[str]:
+        prepare("deepscaler", write(tmp_path / f"{name}.json", rows), tmp_path / name, *more)
+        table = pq.read_table(tmp_path / name / "test.parquet").to_pylist()
+        return {row["extra_info"]["question"] for row in table}
+
+    rows = deepscaler(400)
+    first = test_problems(rows, "first")
+    random.Random(1).shuffle(rows)
+    assert test_problems(rows, "shuffled") == first
+    kept = {row["problem"] for row in rows[:300]}
+    assert test_problems(rows[:300], "fewer") == first & kept
+    assert test_problems(rows, "seed", "--seed", "1") != first
+
+
+def test_a_test_file_of_its_own_and_leakage(tmp_path: Path) -> None:
+    write(tmp_path / "train.json", deepscaler(50))
+    own = deepscaler(80)[40:]
+    write(tmp_path / "test.json", own)
+    args = ("prepare", "deepscaler", "--input", tmp_path / "train.json", "--test", tmp_path / "test.json")
+    done = cli(*args, "--output", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert "Leakage: 10 problems of test.parquet are in train.parquet, too." in done.stdout
+    report = json.loads((tmp_path / "out/prepared.json").read_text())
+    assert report["leaked"] == list(range(10)) and report["valid"] is None
+    assert {name: facts["rows"] for name, facts in report["files"].items()} == {
+        "train.parquet": 50,
+        "test.parquet": 40,
+    }
+
+
+def test_the_default_template_asks_for_what_the_reward_looks_for() -> None:
+    from npu_rl.datasets.known_datasets import DATASETS
+    from npu_rl.datasets.prompt_templates import TEMPLATES, asked_for
+
+    for dataset in DATASETS.values():
+        template = TEMPLATES[dataset.template]
+        assert template.asks_for == dataset.looks_for
+    for template in TEMPLATES.values():
+        assert asked_for(template.chat("What is 1+1?")) == template.asks_for
+    assert asked_for([{"role": "user", "content": r"within \\boxed{}"}]) == ""
+
+
+def test_another_template_is_told(tmp_path: Path) -> None:
+    source = write(tmp_path / "d.json", deepscaler(50))
+    done = cli("prepare", "deepscaler", "--input", source, "--output", tmp_path / "o", "--template", "hashes")
+    assert "the template hashes asks for ####" in done.stderr and r"looks for \boxed{}" in done.stderr
+    assert "100 % read" in done.stderr
+
+
+def test_again_replaces_only_its_own(tmp_path: Path) -> None:
+    source, out = write(tmp_path / "d.json", deepscaler(50)), tmp_path / "out"
+    prepare("deepscaler", source, out)
+    before = contents(out)
+    other = write(tmp_path / "other.json", deepscaler(90))
+    done = cli("prepare", "deepscaler", "--input", other, "--output", out)
+    assert done.returncode == 2 and "already prepared" in done.stderr and "--again" in done.stderr
+    assert contents(out) == before
+    prepare("deepscaler", other, out, "--again")
+    assert contents(out) != before
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "thesis.tex").write_text("x")
+    done = cli("prepare", "deepscaler", "--input", source, "--output", foreign, "--again")
+    assert done.returncode == 2 and "thesis.tex" in done.stderr
+    assert contents(foreign) == {"thesis.tex": b"x"}
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_memory_is_bounded(tmp_path: Path) -> None:
+    """60 MB of rows within 400 MB of address space beyond what Python and pyarrow take by themselves."""
+    source = tmp_path / "d.json"
+    with source.open("w") as file:
+        file.write("[")
+        for n in range(30_000):
+            row = {"problem": f"What is {n}?", "answer": str(n), "solution": "x" * 2000}
+            file.write(("," if n else "") + json.dumps(row))
+        file.write("]")
+    code = (
+        "import resource, sys, pyarrow.parquet\n"
+        "from npu_rl.cli import main\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "sys.argv[1:] = sys.argv[1:]\n"
+        "try:\n    main()\n"
+        "except SystemExit as e:\n    assert not e.code, e.code\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "data", "prepare", "deepscaler", "--input", source, "--output", tmp_path / "o"],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    grown = int(done.stderr.split()[-1])  # KiB; the file as Python objects takes over 100 MB
+    assert grown < 80_000, grown
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_run_leaves_nothing_half_written(tmp_path: Path, number: signal.Signals) -> None:
+    pipe = tmp_path / "rows.jsonl"
+    with pipe.open("w") as file:
+        for row in deepscaler(400_000):
+            file.write(json.dumps(row) + "\n")
+    out = tmp_path / "folder" / "out"
+    command = [
+        sys.executable,
+        "-m",
+        "npu_rl",
+        "data",
+        "prepare",
+        "deepscaler",
+        "--input",
+        pipe,
+        "--output",
+        out,
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("folder/.out.*.partial/train.parquet")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(number)
+    assert process.wait(30) != 0
+    assert not out.exists()
+    left = list((tmp_path / "folder").iterdir())
+    assert bool(left) == (number == signal.SIGKILL)
+    small = write(tmp_path / "small.json", deepscaler(50))
+    prepare("deepscaler", small, out)
+    assert [path.name for path in (tmp_path / "folder").iterdir()] == ["out"]

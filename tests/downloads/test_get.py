@@ -1,0 +1,207 @@
+"""`data get` and `weights get`: commands that name what documents name, and the proof that a download is whole."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npu_rl.downloads.known_downloads import DOWNLOADS, commands
+from npu_rl.downloads.verify_download import verify_download
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def get(kind: str, *args: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "npu_rl", kind, "get", *map(str, args)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def verify(kind: str, name: str, folder: Path, *more: str) -> tuple[int, dict[str, Any]]:
+    done = get(kind, name, "--to", folder, "--verify", "--json", *more)
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def hub_file(folder: Path, name: str, content: bytes, *, large: bool = True, commit: str = COMMIT) -> Path:
+    """A file as `hf download --local-dir` leaves it, with its metadata (huggingface_hub 0.36.2)."""
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    metadata = folder / ".cache/huggingface/download" / f"{name}.metadata"
+    metadata.parent.mkdir(parents=True, exist_ok=True)
+    blob = hashlib.sha1(f"blob {len(content)}\0".encode() + content).hexdigest()
+    metadata.write_text(
+        f"{commit}\n{hashlib.sha256(content).hexdigest() if large else blob}\n1712656091.123\n"
+    )
+    return path
+
+
+def shard(**tensors: int) -> bytes:
+    header, at = {}, 0
+    for name, size in tensors.items():
+        header[name] = {"dtype": "U8", "shape": [size], "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + bytes(at)
+
+
+def test_the_commands_of_a_dataset() -> None:
+    done = get("data", "deepscaler", "--to", "my data")
+    assert done.returncode == 0, done.stderr
+    lines = dict(line.split(":", 1) for line in done.stdout.splitlines() if line[0] != " ")
+    hub = shlex.split(lines["hub"])
+    assert hub[:3] == ["hf", "download", "agentica-org/DeepScaleR-Preview-Dataset"]
+    assert hub[3:] == ["deepscaler.json", "--repo-type", "dataset", "--local-dir", "my data"]
+    assert shlex.split(lines["modelscope"])[-2:] == ["--local_dir", "my data"]
+    assert lines["mirror"].strip().startswith("HF_ENDPOINT=https://")
+    assert "not pinned" in lines["revision"]
+    assert "--input 'my data'/deepscaler.json" in done.stdout
+
+
+def test_a_pinned_revision_is_the_hubs() -> None:
+    done = get(
+        "weights", "deepseek-v3", "--revision", COMMIT, "--mirror", "https://hub.example.com", "--json"
+    )
+    said = json.loads(done.stdout)
+    assert f"--revision {COMMIT}" in said["commands"]["hub"]
+    assert said["commands"]["mirror"].startswith("HF_ENDPOINT=https://hub.example.com hf download ")
+    assert COMMIT not in said["commands"]["modelscope"]
+    assert said["next"] == "npu-rl weights cast deepseek-v3 deepseek-v3-bf16"
+
+
+def test_what_no_document_names_is_said() -> None:
+    assert "modelscope: (no document" in get("data", "gsm8k").stdout
+    assert "hub:        (no document" in get("weights", "qwen3-32b").stdout
+
+
+def test_every_download_has_a_place_and_a_source() -> None:
+    for one in DOWNLOADS.values():
+        assert dict(commands(one, Path("x"), None, "https://m")) and one.source, one.name
+
+
+@pytest.mark.parametrize(
+    ("args", "word"),
+    [
+        (("data", "deepseek-v3"), "deepscaler, gsm8k, math-lighteval"),
+        (("weights", "gsm8k"), "deepseek-v3-base"),
+        (("data", "gsm8k", "--revision", "main"), "no commit"),
+    ],
+)
+def test_wrong_words(args: tuple[str, ...], word: str) -> None:
+    done = get(*args)
+    assert done.returncode == 2 and word in done.stderr
+
+
+def test_a_whole_download_of_the_hub(tmp_path: Path) -> None:
+    hub_file(tmp_path, "deepscaler.json", b"[]" * 100)
+    hub_file(tmp_path, "sub/README.md", b"# Data\n", large=False)
+    code, report = verify("data", "deepscaler", tmp_path, "--revision", COMMIT)
+    assert code == 0 and report["faults"] == [] and report["commits"] == [COMMIT]
+    assert sorted(report["hashed"]) == ["deepscaler.json", "sub/README.md"]
+
+
+def test_a_changed_missing_or_unfinished_file(tmp_path: Path) -> None:
+    path = hub_file(tmp_path, "deepscaler.json", b"[]" * 100)
+    path.write_bytes(b"[]" * 99 + b"[ ")
+    hub_file(tmp_path, "README.md", b"# Data\n", large=False).unlink()
+    (tmp_path / ".cache/huggingface/download/abc.incomplete").write_bytes(b"x")
+    (tmp_path / "LICENSE").touch()
+    (tmp_path / ".cache/huggingface/download/odd.json.metadata").write_text("?")
+    code, report = verify("data", "deepscaler", tmp_path, "--revision", "f" * 40)
+    faults = "\n".join(report["faults"])
+    assert code == 1
+    for word in (
+        "deepscaler.json: its content is not what the hub stated",
+        "README.md: missing",
+        "abc.incomplete: a download that was not finished",
+        "LICENSE: empty",
+        "odd.json: what the hub's client noted",
+        f"not from {'f' * 40}",
+    ):
+        assert word in faults, faults
+
+
+def test_files_of_two_commits(tmp_path: Path) -> None:
+    hub_file(tmp_path, "deepscaler.json", b"[]")
+    hub_file(tmp_path, "README.md", b"x", commit="a" * 40)
+    code, report = verify("data", "deepscaler", tmp_path)
+    assert code == 1 and "from 2 commits" in report["faults"][0]
+
+
+def test_a_download_that_no_hash_is_known_of(tmp_path: Path) -> None:
+    (tmp_path / "deepscaler.json").write_text("[]")
+    code, report = verify("data", "deepscaler", tmp_path)
+    assert code == 0 and report["unknown"] == ["deepscaler.json"] and report["hashed"] == []
+    (tmp_path / "deepscaler.json").rename(tmp_path / "other.json")
+    code, report = verify("data", "deepscaler", tmp_path)
+    assert code == 1 and report["faults"] == ["deepscaler.json: missing"]
+
+
+def test_shards_are_held_against_index_and_header(tmp_path: Path) -> None:
+    names = [f"model-0000{n}-of-00003.safetensors" for n in (1, 2, 3)]
+    index = {"weight_map": {f"t{n}": name for n, name in enumerate(names)}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    for name in names:
+        (tmp_path / name).write_bytes(shard(a=100, b=50))
+    code, report = verify("weights", "deepseek-v3-0324", tmp_path)
+    assert code == 0 and report["whole"] == names
+    (tmp_path / names[0]).write_bytes(shard(a=100, b=50)[:-1])
+    (tmp_path / names[1]).write_bytes(os.urandom(100))
+    (tmp_path / names[2]).unlink()
+    code, report = verify("weights", "deepseek-v3-0324", tmp_path)
+    assert code == 1 and len(report["faults"]) == 3
+    assert "its header states" in report["faults"][0] and "header is damaged" in report["faults"][1]
+    assert report["faults"][2] == f"{names[2]}: missing"
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"weight_map": 1}', '{"weight_map": {"a": 1}}', "{"])
+def test_an_index_that_is_none(text: str, tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors.index.json").write_text(text)
+    code, report = verify("weights", "deepseek-v3", tmp_path)
+    assert code == 1 and report["faults"] == ["model.safetensors.index.json: it is no index of weights"]
+
+
+def test_no_folder_or_an_empty_one(tmp_path: Path) -> None:
+    for folder, word in ((tmp_path / "none", "no such folder"), (tmp_path, "has no files")):
+        done = get("data", "gsm8k", "--to", folder, "--verify")
+        assert done.returncode == 1 and word in done.stderr
+
+
+def test_the_words_for_people(tmp_path: Path) -> None:
+    hub_file(tmp_path, "deepscaler.json", b"[]" * 100)
+    done = get("data", "deepscaler", "--to", tmp_path, "--verify")
+    assert (
+        "with the hash that the hub stated: 1 file (deepscaler.json)" in done.stdout
+        and "no error" in done.stdout
+    )
+    assert f"from commit {COMMIT}" in done.stdout
+
+
+@pytest.mark.parametrize("noted", [False, True])
+def test_what_is_no_file(noted: bool, tmp_path: Path) -> None:
+    """A link whose blob was removed, or a pipe, ended in a traceback."""
+    (tmp_path / "gone").symlink_to("../../blobs/gone")
+    (tmp_path / "loop").symlink_to("loop")
+    os.mkfifo(tmp_path / "pipe")
+    names = ["gone", "loop", "pipe"]
+    if noted:
+        notes = tmp_path / ".cache/huggingface/download"
+        notes.mkdir(parents=True)
+        for name in names:
+            (notes / f"{name}.metadata").write_text(f"{'0' * 40}\n{'1' * 64}\n0\n")
+    found = verify_download(tmp_path, names, None, lambda _done, _total: None)
+    assert found.faults == [f"{name}: a link that leads to no file, or a pipe or device" for name in names]
