@@ -173,6 +173,8 @@ class _EnvironmentCheck:
         """Yield a fault for a misspelt name, or for one that the tree would have to read and does not."""
         near = near_name(name, {*environment_table.NAMES, *self._switches})
         of_tree = name.startswith(environment_table.PREFIXES_OF_TREES)
+        if self._code is not None and name.startswith("VLLM_"):
+            of_tree = (self._code / "vllm").is_dir()  # else it is installed, and reads what isn't seen here
         if self._reads is None:
             of_tree = False
         elif near or of_tree:

@@ -15,10 +15,14 @@ from npu_rl.judgement.environment_check import environment_findings
 from npu_rl.judgement.named_files import RULES as FILE_RULES
 from npu_rl.judgement.named_files import named_file_findings
 from npu_rl.judgement.overruling import overrule
+from npu_rl.judgement.prepared_data import RULES as DATA_RULES
+from npu_rl.judgement.prepared_data import prepared_data_findings
 from npu_rl.plan.plan import Plan, plan_of
 from npu_rl.plan.rules.rule_grounds import GROUNDS
 from npu_rl.recipes.load_recipe import LoadedRecipe
+from npu_rl.recipes.schema import Recipe
 from npu_rl.sizing.machine import Machine
+from npu_rl.sizing.plan_inputs import run_environment
 from npu_rl.trainer_code.answer_cache import AnswerCache
 from npu_rl.trainer_keys.key_check import check_keys, read_trainer
 from npu_rl.trainer_keys.key_resolver import KeyResolver
@@ -63,7 +67,9 @@ class Judgement:
     Attributes:
         key_findings: Findings on keys, values and files; they hold for any size of the recipe.
         plan_findings: Findings on layout, batches and memory; a rehearsal scales these sizes down.
-        plan: The plan, including the rules that hold.
+        recipe: The recipe.
+        machine: Memory and disk of the devices and hosts.
+        plan: The plan, including the rules that hold; None where the trainer's keys are its own, which nothing counts.
         known: Keys of the trainer's configuration files; empty without a workspace.
         search_path: `hydra.searchpath` of the trainer's configuration.
         overruled: Reason by rule id, for broken rules that the recipe overrules.
@@ -72,7 +78,9 @@ class Judgement:
 
     key_findings: tuple[Finding, ...]
     plan_findings: tuple[Finding, ...]
-    plan: Plan
+    recipe: Recipe
+    machine: Machine
+    plan: Plan | None
     known: frozenset[str]
     overruled: Mapping[str, str] = field(default_factory=dict)
     unchecked: Mapping[str, str] = field(default_factory=dict)
@@ -121,6 +129,8 @@ def _judge(
     mismatch = _manifest_mismatch(loaded, tree)
     code = None if tree is None or mismatch else tree.code
     answers = None if code is None else AnswerCache(code)
+    if loaded.recipe.has_own_keys:
+        return _judge_own_keys(loaded, code, mismatch, answers, machine or Machine(), here)
     trainer = read_trainer(loaded.recipe, code, answers)
     config = trainer.tree if isinstance(trainer, KeyResolver) else None
     plan = plan_of(loaded, code, machine, config)
@@ -129,6 +139,7 @@ def _judge(
         *check_keys(loaded, trainer, code),
         *environment_findings(loaded, plan.facts.env, code, answers),
         *named_file_findings(loaded, code, here),
+        *prepared_data_findings(loaded, code),
         *(_missing_cluster_address(loaded) if here else ()),
     ]
     if answers is not None:
@@ -141,6 +152,7 @@ def _judge(
         *GROUNDS,
         *ENVIRONMENT_RULES,
         *FILE_RULES,
+        *DATA_RULES,
         _CLUSTER_ADDRESS,
         *(rule.id for rule in plan.rules),
         *(one.rule for one in found),
@@ -149,11 +161,51 @@ def _judge(
     return Judgement(
         (*exceptions.remaining(key_findings), *exceptions.findings),
         exceptions.remaining(plan_findings),
+        loaded.recipe,
+        plan.machine,
         plan,
         frozenset(config.entries) if config else frozenset(),
         exceptions.reasons,
         trainer.unchecked if isinstance(trainer, KeyResolver) else {},
         config.search_path if config else (),
+    )
+
+
+def _judge_own_keys(
+    loaded: LoadedRecipe,
+    code: Path | None,
+    mismatch: Sequence[Finding],
+    answers: AnswerCache | None,
+    machine: Machine,
+    here: bool,
+) -> Judgement:
+    """Judge a recipe whose trainer's keys are its own: keys, classes, paths, environment and the cluster's address."""
+    from npu_rl.judgement import own_keys_check
+
+    trainer = own_keys_check.read_own_trainer(loaded.recipe, code, answers) if code and answers else None
+    own = trainer if isinstance(trainer, own_keys_check.OwnTrainer) else None
+    found = [
+        *mismatch,
+        *own_keys_check.check_own_keys(loaded, trainer, code),
+        *environment_findings(loaded, run_environment(loaded), code, answers),
+        *own_keys_check.path_findings(loaded, own.tree if own else None, here),
+        *(_missing_cluster_address(loaded) if here else ()),
+    ]
+    if answers is not None:
+        answers.save()
+    ids = {*own_keys_check.RULES, *ENVIRONMENT_RULES, _CLUSTER_ADDRESS, *(one.rule for one in found)}
+    exceptions = overrule(loaded, found, ids)
+    machine = replace(machine, die=machine.die or int(loaded.recipe.cluster.die_memory_gb * 1e9))
+    return Judgement(
+        (*exceptions.remaining(found), *exceptions.findings),
+        (),
+        loaded.recipe,
+        machine,
+        None,
+        frozenset(own.tree.entries) if own else frozenset(),
+        exceptions.reasons,
+        own.unchecked if own else {},
+        own.tree.search_path if own else (),
     )
 
 
@@ -241,7 +293,7 @@ def _drop_implied(
         known: Findings on keys, values and files.
         excepted: Rules that the recipe overrules; what follows from them is kept.
     """
-    refused = [one for one in known if one.rule in _VALUE_RULES]
+    refused = [one for one in known if one.rule in _VALUE_RULES and one.severity is not Severity.NOTE]
     bad = {one.trainer_key or one.path for one in refused}
     implied = [
         rule

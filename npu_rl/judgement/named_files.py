@@ -1,7 +1,7 @@
 """Check of the files and functions that a recipe names: they exist and can serve their purpose.
 
 Code lies in the tree or beside the recipe, so it is checked wherever the recipe is judged. The model, its checkpoint
-and the data lie on the machines of the run, so they are checked only there.
+and the data lie on the machines of the run, so that they are missing is an error only there.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from npu_rl.config.finding import Finding, Severity
@@ -16,6 +17,7 @@ from npu_rl.config.problems import KeyPath, shown
 from npu_rl.config.suggest import nearest
 from npu_rl.errors import UsageError
 from npu_rl.judgement import reward_function
+from npu_rl.judgement.missing_files import is_expected_here, prepare_command
 from npu_rl.masking import without_passwords
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe_paths import absolute, function_file, is_outside, split_function
@@ -51,11 +53,14 @@ def named_file_findings(loaded: LoadedRecipe, code: Path | None, here: bool) -> 
 
     Args:
         code: The workspace's code folder; None leaves out what lies in it.
-        here: Whether the recipe is to run on this machine, so that it needs the model and the data.
+        here: Whether the recipe is to run on this machine, so that it needs the model and the data. Elsewhere it is
+            noted that they are not in a folder that is here.
     """
     files = _NamedFileCheck(loaded, code, here)
     found = [*files.check_reward_function(), *files.check_classes(), *files.check_chat_template()]
-    return [*found, *files.check_model(), *files.check_data()] if here else found
+    if loaded.recipe.has_own_keys:  # it names them in `trainer.paths`
+        return found
+    return [*found, *files.check_model(), *files.check_data()]
 
 
 class _NamedFileCheck:
@@ -249,25 +254,34 @@ class _NamedFileCheck:
         model = self._recipe.model
         place = self._local_path(model.path)
         if place is not None and not _path_test(place.is_dir):
-            yield self._error(
-                "model-path", ("model", "path"), f"there is no folder {_shown(place)}", _NAME_EXISTING
-            )
-        elif place is not None and not _path_test((place / "config.json").is_file):
+            yield from self._missing("model-path", ("model", "path"), model.path, place, "folder ")
+        elif place is not None and self._here and not _path_test((place / "config.json").is_file):
             fix = "name a folder in Hugging Face's layout"
             yield self._error("model-path", ("model", "path"), f"{_shown(place)} has no config.json", fix)
         place = self._local_path(model.checkpoint) if self._recipe.megatron else None
         if place is not None and not _path_test(place.is_dir):
-            message = f"there is no folder {_shown(place)}"
-            yield self._error("model-checkpoint", ("model", "checkpoint"), message, _NAME_EXISTING)
+            key = ("model", "checkpoint")
+            yield from self._missing("model-checkpoint", key, model.checkpoint, place, "folder ")
 
     def check_data(self) -> Iterator[Finding]:
         for part, files in (("train", self._recipe.data.train), ("test", self._recipe.data.test)):
             for index, given in enumerate(files or ()):
                 place = self._local_path(given)
                 if place is not None and not _path_test(place.exists):
-                    yield self._error(
-                        "data-file", ("data", part, index), f"there is no {_shown(place)}", _NAME_EXISTING
-                    )
+                    command = prepare_command(self._loaded, part, place)
+                    yield from self._missing("data-file", ("data", part, index), given, place, "", command)
+
+    def _missing(
+        self, rule: str, key: KeyPath, given: str | None, place: Path, what: str, command: str = ""
+    ) -> Iterator[Finding]:
+        """Yield that a file is not there: an error where the recipe runs, else a note if it should be there."""
+        fix = f"{command}, or {_NAME_EXISTING}" if command else _NAME_EXISTING
+        found = self._error(rule, key, f"there is no {what}{_shown(place)}", fix)
+        if self._here:
+            yield found
+        elif given is not None and is_expected_here(given, place, with_folder=bool(command)):
+            message = f"{found.message} on this machine"
+            yield replace(found, severity=Severity.NOTE, message=message)
 
     def _local_path(self, given: str | None) -> Path | None:
         """Return the path on this machine; None for a name on a hub, another file system, or an unknown ~USER."""

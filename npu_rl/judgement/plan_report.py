@@ -13,6 +13,8 @@ from npu_rl.plan.layout_drawing import draw_layout
 from npu_rl.plan.plan import Plan
 from npu_rl.plan.rules.rule import Rule
 
+_UNCOUNTED = "the trainer's keys are its own"
+
 
 def plan_text(judgement: Judgement, speed: float | None, every_rule: bool = False) -> str:
     """Return the whole plan as text.
@@ -22,12 +24,16 @@ def plan_text(judgement: Judgement, speed: float | None, every_rule: bool = Fals
         every_rule: Whether to list the rules that hold, too.
     """
     plan = judgement.plan
-    recipe = plan.facts.recipe
+    recipe = judgement.recipe
     world = f"{recipe.cluster.world} {'die' if recipe.cluster.world == 1 else 'dies'}"
     lines = [
         f"{recipe.name}: {recipe.title}",
         f"{recipe.device}, {recipe.cluster.nodes} x {recipe.cluster.dies} = {world}",
     ]
+    if plan is None:
+        lines += ["", *_uncounted_lines(judgement), ""]
+        lines += [found.line() for found in judgement.findings]
+        return "\n".join([*lines, verdict(judgement)]) + "\n"
     if plan.fits:
         lines += ["", "Layout", *_indented(draw_layout(plan.facts, plan.memory))]
     if plan.memory is not None:
@@ -40,15 +46,21 @@ def plan_text(judgement: Judgement, speed: float | None, every_rule: bool = Fals
 
 def plan_json(judgement: Judgement, speed: float | None) -> dict[str, Any]:
     """Return the plan as JSON, sizes in whole bytes, without the findings."""
-    plan = judgement.plan
+    plan, machine = judgement.plan, judgement.machine
+    judged: dict[str, Any] = {
+        "ok": judgement.ok,
+        "recipe": judgement.recipe.name,
+        "dies": judgement.recipe.cluster.world,
+        "die_memory": machine.die,
+        "host_memory": machine.host,
+        "free_disk": machine.disk,
+    }
+    if plan is None:
+        nothing = dict.fromkeys(("memory", "disk", "checkpoints", "loading", "tokens"))
+        return {**judged, "rules": [], "layout": [], **nothing, "uncounted": _UNCOUNTED}
     memory, loading = plan.memory, plan.loading
     return {
-        "ok": judgement.ok,
-        "recipe": plan.facts.recipe.name,
-        "dies": plan.facts.recipe.cluster.world,
-        "die_memory": plan.machine.die,
-        "host_memory": plan.machine.host,
-        "free_disk": plan.machine.disk,
+        **judged,
         "rules": [_rule_json(rule) for rule in plan.rules],
         "layout": draw_layout(plan.facts, memory) if plan.fits else [],
         "memory": None if memory is None else memory_json(memory),
@@ -59,6 +71,20 @@ def plan_json(judgement: Judgement, speed: float | None) -> dict[str, Any]:
         else {**asdict(loading), "seconds": None if speed is None else list(loading.seconds(speed))},
         "tokens": None if plan.tokens is None else asdict(plan.tokens),
     }
+
+
+def _uncounted_lines(judgement: Judgement) -> Iterator[str]:
+    """Yield what is known of the sizes of a run whose trainer's keys are its own."""
+    recipe, free = judgement.recipe, judgement.machine.disk
+    yield f"Layout, memory, disk and tokens: not counted, {_UNCOUNTED}."
+    every = recipe.checkpoint.every
+    keys = recipe.trainer.keys
+    written = keys is not None and bool(keys.checkpoint.folder)
+    saved = "as the trainer's own configuration says" if every is None else f"every {every} steps"
+    if every is not None and every > 0:
+        saved = f"{recipe.steps // every} in {recipe.steps} steps, one every {every}"
+    where = "the run's folder" if written else "where the trainer's own configuration says"
+    yield f"Checkpoints: {saved}, in {where}" + (f"; {gb(free)} are free there." if free and written else ".")
 
 
 def _rule_json(rule: Rule) -> dict[str, Any]:
@@ -105,7 +131,9 @@ def _disk_and_token_lines(plan: Plan, speed: float | None) -> Iterator[str]:
 
 def verdict(judgement: Judgement) -> str:
     """Return one line: the recipe fits, or how many errors it has and of which rules."""
-    name, count = judgement.plan.facts.recipe.name, len(judgement.errors)
+    name, count = judgement.recipe.name, len(judgement.errors)
+    if not count and judgement.plan is None:
+        return f"{name}: no error; whether it fits is not counted."
     if not count:
         return f"{name} fits."
     rules = dict.fromkeys(found.rule for found in judgement.errors)

@@ -232,6 +232,11 @@ class Host(Strict):
     torch: f.Text | None = Field(default=None, description="torch.")
     torch_npu: f.Text | None = Field(default=None, description="torch_npu.")
     apex: f.Text | None = Field(default=None, description="apex, of Ascend's build.")
+    cuda: f.Text | None = Field(default=None, description="CUDA toolkit.")
+    cudnn: f.Text | None = Field(default=None, description="cuDNN.")
+    transformer_engine: f.Text | None = Field(
+        default=None, description="TransformerEngine, built for the host's torch."
+    )
     image: f.Text | None = Field(default=None, description="Container image, best with its digest.")
 
 

@@ -323,9 +323,10 @@ def _full_recompute(facts: Facts) -> dict[Key, Any]:
     values: dict[Key, Any] = {}
     for name, value in wanted.items():
         key, switch = _transformer_key(facts, name)
-        if switch:
+        if switch and not facts.on(switch):
             values[(f"overrides.{switch}", switch)] = True
-        values[key] = value
+        if facts.transformer(name) != value:
+            values[key] = value
     return values
 
 

@@ -51,13 +51,14 @@ def parse_line(line: str) -> tuple[int, dict[str, float]] | None:
     data: dict[str, float] = {}
     for item in found[2].strip().split(" - "):
         key, colon, text = item.rpartition(":")
-        number = _number(text) if colon and key.strip() else None
-        if number is not None:
-            data[key.strip()] = number
+        value = number(text) if colon and key.strip() else None
+        if value is not None:
+            data[key.strip()] = value
     return (int(found[1]), data) if data else None
 
 
-def _number(text: str) -> float | None:
+def number(text: str) -> float | None:
+    """Return the number that a metric's text is, also as numpy writes it; None for other text."""
     match = _VALUE.fullmatch(text.strip())
     if match is None:
         return None

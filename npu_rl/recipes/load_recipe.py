@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from npu_rl.config import text_checks
@@ -17,10 +17,11 @@ from npu_rl.config.merged_file import checked, merge
 from npu_rl.config.problems import KeyPath, Problem
 from npu_rl.manifest.manifest_facts import ManifestFacts, manifest_facts
 from npu_rl.recipes.key_map import suggested_key
-from npu_rl.recipes.overrides import parse_overrides
+from npu_rl.recipes.overrides import has_own_keys, parse_overrides
 from npu_rl.recipes.recipe_kind import RECIPE
-from npu_rl.recipes.recipe_paths import rebase
+from npu_rl.recipes.recipe_paths import own_path_keys, rebase
 from npu_rl.recipes.schema import Recipe
+from npu_rl.user_path import user_path
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,12 @@ class LoadedRecipe:
         return str(self.origins[path])
 
     def locate(self, path: str) -> Path:
-        """Return the file or folder that a path of the recipe names: ./ and ../ are relative to the recipe."""
-        return self.path.parent / path if text_checks.is_local(path) else Path(path)
+        """Return the file or folder that a path of the recipe names: ./ and ../ are relative to the recipe, ~ is home.
+
+        Raises:
+            UsageError: If a path begins with ~ and a user that does not exist.
+        """
+        return self.path.parent / path if text_checks.is_local(path) else user_path(path)
 
     @property
     def manifest(self) -> str:
@@ -81,9 +86,11 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> LoadedRecip
     given = parse_overrides(overrides)
     chain = read_chain(RECIPE, name_or_path)
     problems: list[Problem] = []
-    root = merge(chain, rebase, problems)
+    own_paths = own_path_keys(file.document.data for file in chain)
+    root = merge(chain, partial(rebase, own=own_paths), problems)
+    paths_of_own_keys = own_paths if has_own_keys(root) else None
     for override in given:
-        root = override.apply(root, problems)
+        root = override.apply(root, problems, paths_of_own_keys)
     layer = flatten(root)
     order = [*(file.document.name for file in chain), *(override.origin for override in given)]
     recipe = checked(Recipe, layer, problems, RECIPE, order, suggested_key)

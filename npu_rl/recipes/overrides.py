@@ -4,7 +4,8 @@ How the key is resolved:
 - a first part that is a section of the recipe makes it a key of the recipe: `optimizer.lr=1e-6`, `steps=20`;
 - otherwise a dotted key is the trainer's own: `actor_rollout_ref.actor.ppo_epochs=2`, and the same as
   `overrides.actor_rollout_ref.actor.ppo_epochs=2`. Where a section of the trainer has the name of one of the
-  recipe's (data, trainer, algorithm), only the second form sets it, or Hydra's `+` in front;
+  recipe's (data, trainer, algorithm), only the second form sets it, or Hydra's `+` in front. Where the trainer's keys
+  are its own, the recipe has no sections on verl's keys, so those names are the trainer's;
 - Hydra's `+` and `++` in front are accepted and dropped: npu-rl finds out which keys are new.
 
 A value is read as in a recipe's file (`[a, b]`, `{a: b}`, quotes); `key=null` removes what the file says (so
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -28,7 +29,7 @@ from npu_rl.errors import UsageError
 from npu_rl.masking import masked_argument
 from npu_rl.recipes.key_map import did_you_mean_key, sections, suggest_keys, suggested_key
 from npu_rl.recipes.recipe_paths import make_absolute
-from npu_rl.recipes.schema import Recipe
+from npu_rl.recipes.schema import SECTIONS_OF_VERL, Recipe
 from npu_rl.recipes.trainer_settings import OVERRIDES
 
 _NOTHING_TO_REMOVE = "the recipe doesn't set it, so there is nothing to remove"
@@ -91,8 +92,15 @@ class CommandLineOverride:
     def _parent_paths(self) -> list[KeyPath]:
         return [self.path[:length] for length in range(len(self.path))]
 
-    def apply(self, root: Node, problems: list[Problem]) -> Node:
-        """Return the recipe with this override applied. Paths in the value are relative to the current folder."""
+    def apply(self, root: Node, problems: list[Problem], own_paths: Collection[str] | None = None) -> Node:
+        """Return the recipe with this override applied. Paths in the value are relative to the current folder.
+
+        Args:
+            own_paths: Keys that hold paths, of a trainer whose keys are its own; None for verl's.
+        """
+        if self.path[0] in SECTIONS_OF_VERL and len(self.path) > 1 and own_paths is not None:
+            own = dataclasses.replace(self, path=(OVERRIDES, ".".join(self.path)))
+            return own.apply(root, problems, own_paths)
         fault = unknown_key(self.path, Recipe, suggested_key)
         if fault is not None:
             meant = suggest_keys(".".join(self.path))
@@ -100,7 +108,7 @@ class CommandLineOverride:
             problems.append(Problem(self.origin, 0, self.path, right or fault + _trainer_key_hint(self.path)))
             return root
         document = self.document()
-        make_absolute(document)
+        make_absolute(document, own_paths or ())
         found: list[Problem] = []
         result = overlay(root, document, found, self._parent_paths())
         if self.value is None:
@@ -108,6 +116,12 @@ class CommandLineOverride:
             found = [dataclasses.replace(problem, message=message) for problem in found]
         problems.extend(found)
         return result
+
+
+def has_own_keys(root: Node) -> bool:
+    """Return whether the trainer's keys are its own, so that the sections on verl's keys are none of the recipe."""
+    trainer = root.value.get("trainer") if isinstance(root.value, dict) else None
+    return trainer is not None and isinstance(trainer.value, dict) and "keys" in trainer.value
 
 
 def parse_overrides(arguments: Sequence[str]) -> list[CommandLineOverride]:

@@ -9,19 +9,21 @@ import ipaddress
 import math
 import re
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
 from npu_rl.config.quoted_text import Quoted
-from npu_rl.config.scalar_types import AnyText, Name, OrOne, Switch, Text, Variable
+from npu_rl.config.scalar_types import AnyText, Name, OrOne, Switch, Text, Variable, text_shape
 
 __all__ = [
     "AboveZero",
     "Address",
     "AnyText",
     "Count",
+    "DottedName",
     "Key",
+    "Metric",
     "Name",
     "NotNegative",
     "Number",
@@ -31,10 +33,12 @@ __all__ = [
     "Positive",
     "Samples",
     "Scalar",
+    "SectionKey",
     "Share",
     "Slug",
     "Switch",
     "Text",
+    "TrainerKey",
     "Variable",
     "Whole",
 ]
@@ -52,6 +56,10 @@ _NUMBER = re.compile(_DECIMAL_PATTERN)
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _ADDRESS_PATTERN = r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}"
 _ADDRESS = re.compile(_ADDRESS_PATTERN)
+_WORD = r"[A-Za-z0-9_][A-Za-z0-9_-]*"
+_TRAINER_KEY_PATTERN = rf"^{_WORD}(\.{_WORD})*$"
+_SECTION_PATTERN = rf"^({_WORD}|\*)(\.({_WORD}|\*))*$"
+_DOTTED_NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+$"
 
 
 @dataclass(frozen=True)
@@ -197,6 +205,18 @@ def split_address(value: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def _matching(pattern: str, what: str) -> Any:
+    """Return a type of text that matches a pattern; `what` completes "must be"."""
+    compiled = re.compile(pattern)
+
+    def check(value: str) -> str:
+        if not compiled.fullmatch(value):
+            raise ValueError(f"must be {what}")
+        return value
+
+    return Annotated[str, AfterValidator(check), WithJsonSchema(text_shape(pattern))]
+
+
 def _address(value: str) -> str:
     split_address(value)
     return value
@@ -242,3 +262,33 @@ Address = Annotated[
 Slug = Annotated[
     str, AfterValidator(_slug), WithJsonSchema({"type": "string", "pattern": "^[a-z0-9]+(-[a-z0-9]+)*$"})
 ]
+Metric = Literal[
+    "critic/score/mean",
+    "critic/rewards/mean",
+    "response_length/mean",
+    "response_length/clip_ratio",
+    "actor/pg_loss",
+    "actor/kl_loss",
+    "actor/entropy",
+    "actor/grad_norm",
+    "perf/throughput",
+    "timing_s/step",
+    "timing_s/gen",
+    "timing_s/reshard",
+    "timing_s/reward",
+    "timing_s/old_log_prob",
+    "timing_s/ref",
+    "timing_s/adv",
+    "timing_s/update_actor",
+]
+"""The metrics that npu-rl shows and watches, by verl's names."""
+if TYPE_CHECKING:
+    TrainerKey = str
+    SectionKey = str
+    DottedName = str
+else:
+    TrainerKey = _matching(_TRAINER_KEY_PATTERN, "a key of the trainer, such as actor_config.lr")
+    SectionKey = _matching(
+        _SECTION_PATTERN, "a section of the trainer's configuration, such as actor_config or model.*"
+    )
+    DottedName = _matching(_DOTTED_NAME_PATTERN, "a dotted name, such as package.module.Name")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 from npu_rl.config import text_checks
@@ -19,10 +19,23 @@ _PATH_LIST_KEYS = (("data", "train"), ("data", "test"))
 OUTSIDE = "a bundled recipe can't name files beside it"
 
 
-def rebase(document: Document, folder: Path | None, onto: Path) -> list[Problem]:
+def own_path_keys(documents: Iterable[Mapping[str, Plain]]) -> frozenset[str]:
+    """Return the trainer's keys that `trainer.paths` of any of these files names."""
+    found: set[str] = set()
+    for data in documents:
+        trainer = data.get("trainer")
+        paths = trainer.get("paths") if isinstance(trainer, dict) else None
+        found.update(key for key in (paths if isinstance(paths, list) else []) if isinstance(key, str))
+    return frozenset(found)
+
+
+def rebase(
+    document: Document, folder: Path | None, onto: Path, own: Collection[str] = frozenset()
+) -> list[Problem]:
     """Make every path that begins with ./ or ../ relative to `onto`, in place.
 
     Args:
+        own: Keys of the trainer that hold paths under `overrides`.
         folder: Where the document lies; None for a bundled recipe, which may not name files beside it.
         onto: The folder of the recipe that is loaded.
 
@@ -37,20 +50,23 @@ def rebase(document: Document, folder: Path | None, onto: Path) -> list[Problem]
             return value
         return moved_path(value, folder, onto)
 
-    _replace_paths(document.data, rebased)
+    _replace_paths(document.data, rebased, own)
     return problems
 
 
-def make_absolute(document: Document) -> None:
+def make_absolute(document: Document, own: Collection[str] = frozenset()) -> None:
     """Make every path of a command line's value that begins with ./ or ../ absolute, in place.
 
     The current folder is looked up only if there is such a path: it may have been removed.
+
+    Args:
+        own: Keys of the trainer that hold paths under `overrides`.
     """
 
     def rebased(value: str, _: KeyPath) -> str:
         return os.path.normpath(Path.cwd() / value)
 
-    _replace_paths(document.data, rebased)
+    _replace_paths(document.data, rebased, own)
 
 
 def split_function(function: str) -> tuple[str, str]:
@@ -76,7 +92,7 @@ def absolute(path: str, base: Path) -> str:
     return str(user_path(path)) if path.startswith("~") else path
 
 
-def _replace_paths(data: dict[str, Plain], edit: _PathEdit) -> None:
+def _replace_paths(data: dict[str, Plain], edit: _PathEdit, own: Collection[str]) -> None:
     manifest = data.get("manifest")
     if isinstance(manifest, str) and _is_relative_manifest(manifest):
         data["manifest"] = edit(manifest, ("manifest",))
@@ -85,7 +101,7 @@ def _replace_paths(data: dict[str, Plain], edit: _PathEdit) -> None:
         value = holder.get(key) if isinstance(holder, dict) else None
         if isinstance(holder, dict) and isinstance(value, str) and text_checks.is_local(value):
             holder[key] = edit(value, (section, key))
-    for section, key in _PATH_LIST_KEYS:
+    for section, key in (*_PATH_LIST_KEYS, *(("overrides", name) for name in own)):
         holder = data.get(section)
         items = holder.get(key) if isinstance(holder, dict) else None
         if isinstance(holder, dict) and isinstance(items, str) and text_checks.is_local(items):

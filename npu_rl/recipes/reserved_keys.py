@@ -6,9 +6,7 @@ from collections.abc import Mapping
 
 from npu_rl.recipes.schema import Recipe
 
-RESERVED: Mapping[str, str] = {
-    "custom_reward_function.name": "write it as `reward: {function: FILE.py:NAME}`",
-    "custom_reward_function.path": "write it as `reward: {function: FILE.py:NAME}`",
+OF_HYDRA: Mapping[str, str] = {
     **dict.fromkeys(
         ("hydra.run", "hydra.sweep", "hydra.output_subdir", "hydra.mode", "hydra.job.chdir"),
         "npu-rl runs the trainer once, in the run's folder",
@@ -18,6 +16,13 @@ RESERVED: Mapping[str, str] = {
     ),
     "hydra.searchpath": "npu-rl makes the search path of the configuration absolute; "
     "set `trainer: {config_path: FOLDER}` for a configuration in another folder of the code",
+}
+"""What to do instead of setting each key of Hydra itself, or one below it, in `overrides`."""
+
+RESERVED: Mapping[str, str] = {
+    **OF_HYDRA,
+    "custom_reward_function.name": "write it as `reward: {function: FILE.py:NAME}`",
+    "custom_reward_function.path": "write it as `reward: {function: FILE.py:NAME}`",
     "trainer.default_local_dir": "npu-rl puts checkpoints into the run's folder",
     "trainer.device": "write it as `device:`",
     "trainer.experiment_name": "npu-rl takes the run's name, the recipe's `name`",
@@ -46,6 +51,9 @@ def find_replacement(key: str, reserved: Mapping[str, str]) -> str | None:
 
 def reserved_keys(recipe: Recipe) -> dict[str, str]:
     """Return the reserved keys, with those of the model and data that npu-rl makes for this recipe."""
+    if recipe.trainer.keys is not None:
+        folder = recipe.trainer.keys.checkpoint.folder or ()
+        return {**OF_HYDRA, **dict.fromkeys(folder, "npu-rl puts checkpoints into the run's folder")}
     result = dict(RESERVED)
     if recipe.model.make:
         result |= _RESERVED_BY_MAKE["model.make"]

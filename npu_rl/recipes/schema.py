@@ -8,39 +8,73 @@ verl 0.5.0 (`verl/trainer/config/`); a check compares them with the tree of the 
 # No `from __future__ import annotations`: pydantic would compile and evaluate the text of each annotation.
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from npu_rl.config import scalar_types
 from npu_rl.config.strict_model import Fault, Strict
+from npu_rl.errors import RecipeError
 from npu_rl.recipes import recipe_fields as f
 from npu_rl.recipes.recipe_fields import key
 from npu_rl.recipes.schema_model_and_data import Data, Model, Reward
 from npu_rl.recipes.schema_rollout import Rollout
 from npu_rl.recipes.schema_run import Checkpoint, Cluster, Logging, PlanExceptions
+from npu_rl.recipes.schema_trainer import Trainer
 from npu_rl.recipes.schema_training import Actor, Algorithm, Offload, Optimizer, Reference
 
 _A = "actor_rollout_ref.actor"
+_NEEDED_OF_VERL = ("model", "data", "rollout", "actor", "optimizer")
+SECTIONS_OF_VERL = (*_NEEDED_OF_VERL, "algorithm", "reference", "offload", "logging")
+_ABSENT: Any = None  # required of verl's trainer, by `rules`, and dropped for one with keys of its own
+_NO_MEANING = "has no meaning where the trainer's keys are its own (trainer.keys)"
 
 
-class Trainer(Strict):
-    """The program that is run, and which of its Hydra configurations it starts from."""
+def _refused(*keys: str) -> dict[str, Any]:
+    """Return the JSON Schema of a mapping without these keys."""
+    return {"not": {"anyOf": [{"required": [name]} for name in keys]}}
 
-    module: f.Text = Field(default="verl.trainer.main_ppo", description="Module with the entry point.")
-    config: f.Text | None = Field(
-        default=None,
-        description="Its Hydra configuration; ppo_trainer or ppo_megatron_trainer if left out.",
-    )
-    config_path: scalar_types.RelativePath | None = Field(
-        default=None,
-        description="The folder of that configuration in the code tree, such as verl/trainer/config. "
-        "Left out: the one that the module names.",
-    )
+
+def _needs_word(given: dict[str, Any], *words: str) -> dict[str, Any]:
+    """Return the JSON Schema: what has `given` has a key of the trainer for the word."""
+    shape: dict[str, Any] = {"required": [words[-1]]}
+    for word in reversed(("trainer", "keys", *words[:-1])):
+        shape = {"required": [word], "properties": {word: shape}}
+    return {"if": given, "then": shape}
+
+
+# The `rules` of Recipe on trainer.keys as JSON Schema.
+_BY_KEYS: dict[str, Any] = {
+    "if": {"required": ["trainer"], "properties": {"trainer": {"required": ["keys"]}}},
+    "then": {
+        "allOf": [
+            _refused(*SECTIONS_OF_VERL),
+            {"properties": {"reward": _refused("function", "arguments", "manager"), "checkpoint": _refused("keep")}},
+            _needs_word({"required": ["seed"]}, "seed"),
+            _needs_word(
+                {"required": ["checkpoint"], "properties": {"checkpoint": {"required": ["every"]}}},
+                "checkpoint", "every",
+            ),
+        ]
+    },
+    "else": {"required": list(_NEEDED_OF_VERL)},
+}  # fmt: skip
+
+# The rule of Recipe on GPUs.
+_MEMORY_OF_GPUS: dict[str, Any] = {
+    "if": {"properties": {"device": {"const": "cuda"}}},
+    "then": {"properties": {"cluster": {"required": ["die_memory_gb"]}}},
+}
+
+
+class AbsentSection(RecipeError, AttributeError):
+    """Access to a section that a recipe has not, since its trainer's keys are its own."""
 
 
 class Recipe(Strict):
     """What a person writes: one run, from the manifest to the last override."""
+
+    model_config = ConfigDict(json_schema_extra={**_BY_KEYS, "allOf": [_MEMORY_OF_GPUS]})
 
     schema_: scalar_types.SchemaVersion = Field(
         alias="schema", description="Version of the recipe's format: 1."
@@ -61,14 +95,14 @@ class Recipe(Strict):
         description="It is for timing and trains nothing of use: random weights, responses without an end.",
     )
     trainer: Trainer = Field(default=Trainer(), description="The program that is run.")
-    model: Model = Field(description="The model that is trained.")
-    data: Data = Field(description="The prompts.")
+    model: Model = Field(default=_ABSENT, description="The model that is trained.")
+    data: Data = Field(default=_ABSENT, description="The prompts.")
     reward: Reward = Field(default=Reward(), description="How a response is scored.")
     algorithm: Algorithm = Field(default=Algorithm(), description="The algorithm.")
-    rollout: Rollout = Field(description="How responses are generated.")
-    actor: Actor = Field(description="The policy that is trained.")
+    rollout: Rollout = Field(default=_ABSENT, description="How responses are generated.")
+    actor: Actor = Field(default=_ABSENT, description="The policy that is trained.")
     reference: Reference = Field(default=Reference(), description="The frozen policy.")
-    optimizer: Optimizer = Field(description="The actor's optimizer.")
+    optimizer: Optimizer = Field(default=_ABSENT, description="The actor's optimizer.")
     offload: Offload = Field(default=Offload(), description="What is kept in the host's memory.")
     cluster: Cluster = Field(description="The machines.")
     env: dict[f.Variable, f.AnyText] = Field(default={}, description="Environment of every node.")
@@ -87,17 +121,78 @@ class Recipe(Strict):
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Fault]:
-        """Yield errors of a cluster of GPUs: each is one device, and they differ in memory."""
-        cluster = data.get("cluster")
-        if data.get("device") != "cuda" or not isinstance(cluster, Mapping):
-            return
-        if cluster.get("dies_per_card", 1) not in (1, "1"):
-            yield ("cluster", "dies_per_card"), "must be 1 where the device is cuda: a GPU is one device"
-        if cluster.get("die_memory_gb") is None:
-            text = "die_memory_gb has to be given where the device is cuda: GPUs differ in memory"
-            yield ("cluster",), text
+        """Yield errors of a cluster of GPUs, and of sections that are missing or without meaning for the trainer."""
+        yield from _faults_of_gpus(data)
+        trainer = data.get("trainer")
+        keys = trainer.get("keys") if isinstance(trainer, Mapping) else None
+        if keys is None:
+            for name in _NEEDED_OF_VERL:
+                if name not in data:
+                    yield (name,), f"required key {name!r} is missing"
+        else:
+            yield from _faults_beside_own_keys(data, keys)
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Drop what a trainer with keys of its own has no section for, so that no default stands in for its value."""
+        del context
+        if self.trainer.keys is not None:
+            for name in SECTIONS_OF_VERL:
+                self.__dict__.pop(name, None)
+            if "checkpoint" not in self.model_fields_set:
+                self.__dict__["checkpoint"] = Checkpoint(every=None)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name in SECTIONS_OF_VERL:
+                raise AbsentSection(
+                    f"recipe {self.name}: {name} {_NO_MEANING}",
+                    hint="What needs this section takes recipes for verl's trainers only.",
+                )
+            return super().__getattr__(name)
+
+    @property
+    def has_own_keys(self) -> bool:
+        """Whether its trainer is not verl's: the sections on verl's keys (SECTIONS_OF_VERL) are absent then."""
+        return self.trainer.keys is not None
 
     @property
     def megatron(self) -> bool:
-        """Whether the Megatron backend trains it."""
-        return self.actor.strategy == "megatron"
+        """Whether verl's Megatron backend trains it."""
+        return not self.has_own_keys and self.actor.strategy == "megatron"
+
+
+def _faults_of_gpus(data: Mapping[str, Any]) -> Iterator[Fault]:
+    """Yield errors of a cluster of GPUs: each is one device, and they differ in memory."""
+    cluster = data.get("cluster")
+    if data.get("device") != "cuda" or not isinstance(cluster, Mapping):
+        return
+    if cluster.get("dies_per_card", 1) not in (1, "1"):
+        yield ("cluster", "dies_per_card"), "must be 1 where the device is cuda: a GPU is one device"
+    if cluster.get("die_memory_gb") is None:
+        text = "die_memory_gb has to be given where the device is cuda: GPUs differ in memory"
+        yield ("cluster",), text
+
+
+def _faults_beside_own_keys(data: Mapping[str, Any], keys: object) -> Iterator[Fault]:
+    """Yield errors of what is about verl's keys, and of words that no key of the trainer is named for."""
+    for name in SECTIONS_OF_VERL:
+        if name in data:
+            yield (name,), f"{name} {_NO_MEANING}: set the trainer's own keys under overrides"
+    for section, names in (("reward", ("function", "arguments", "manager")), ("checkpoint", ("keep",))):
+        given = data.get(section)
+        for name in names:
+            if isinstance(given, Mapping) and name in given:
+                yield (section, name), f"{section}.{name} {_NO_MEANING}"
+    own = keys if isinstance(keys, Mapping) else {}
+    of_checkpoint = own.get("checkpoint")
+    checkpoint = data.get("checkpoint")
+    if "seed" in data and "seed" not in own:
+        yield ("seed",), "the trainer has no key for it: set trainer.keys.seed to the key it is written to"
+    if (
+        isinstance(checkpoint, Mapping)
+        and "every" in checkpoint
+        and not (isinstance(of_checkpoint, Mapping) and "every" in of_checkpoint)
+    ):
+        text = "the trainer has no key for it: set trainer.keys.checkpoint.every to the key it is written to"
+        yield ("checkpoint", "every"), text

@@ -10,11 +10,12 @@ import json
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from npu_rl import byte_code
+from npu_rl.recipes.own_keys import run_settings
 from npu_rl.recipes.recipe_paths import absolute, function_file, split_function
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_settings import (
@@ -72,6 +73,9 @@ class Command:
         config: The trainer's Hydra configuration.
         config_path: The folder of that configuration; empty for the one that the module names.
         search_path: `hydra.searchpath` with absolute paths; None to leave it as it is.
+        values: The value of each key of the trainer that is set.
+        arguments: Arguments of a trainer that is not run through Hydra, with {config} for `config_file`; else None.
+        config_file: Where its configuration has to be written.
         settings: `key=value` or `+key=value` for the trainer.
         paths: Folders to prepend to the PYTHONPATH of each process.
         shared: The other variables of every process, the same for each run of the recipe.
@@ -91,6 +95,9 @@ class Command:
     hydra: Path
     config_path: str = ""
     search_path: tuple[str, ...] | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
+    arguments: tuple[str, ...] | None = None
+    config_file: Path = Path("config.yaml")
 
     @property
     def hydra_overrides(self) -> list[str]:
@@ -103,9 +110,12 @@ class Command:
     @property
     def argv(self) -> list[str]:
         """The driver's whole argument list."""
+        driver = [self.python, "-m", "npu_rl_driver", self.module]
+        if self.arguments is not None:
+            return [*driver, *(word.replace("{config}", str(self.config_file)) for word in self.arguments)]
         where = [f"--config-path={self.config_path}"] if self.config_path else []
         where += [f"--config-name={self.config}", f"hydra.run.dir={hydra_text(str(self.hydra))}"]
-        return [self.python, "-m", "npu_rl_driver", self.module, *where, *self.hydra_overrides]
+        return [*driver, *where, *self.hydra_overrides]
 
     @property
     def environment(self) -> dict[str, str]:
@@ -140,9 +150,13 @@ def render(
         search_path: `hydra.searchpath` of the trainer's configuration.
     """
     given = last_settings(list(flatten_mappings(list_settings(recipe))))
-    own = _own_settings(recipe, folders, run_name, resume)
-    own.append(Setting("trainer.total_epochs", recipe.steps * _batches_of_step(given)))
-    final = last_settings([*given.values(), *own])
+    if recipe.has_own_keys:
+        checkpoints = folders.run / "checkpoints"
+        final = last_settings(run_settings(recipe, list(given.values()), checkpoints, folders.recipe, resume))
+    else:
+        own = _own_settings(recipe, folders, run_name, resume)
+        own.append(Setting("trainer.total_epochs", recipe.steps * _batches_of_step(given)))
+        final = last_settings([*given.values(), *own])
     shared = _shared_environment(recipe, folders, manifest_env, rollout_standin)
     of_attempt = _attempt_environment(recipe, folders, run_id, shared)
     paths = (*map(str, folders.on_path), str(folders.code))
@@ -169,6 +183,9 @@ def render(
         hydra=folders.attempt / "hydra",
         config_path=str(folders.code / recipe.trainer.config_path) if recipe.trainer.config_path else "",
         search_path=absolute_search_path(search_path, folders.code),
+        values={s.key: s.value for s in final.values()},
+        arguments=None if recipe.trainer.arguments is None else tuple(recipe.trainer.arguments),
+        config_file=(folders.ray or folders.attempt) / "config.yaml",
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from npu_rl.config.problems import KeyPath, dotted
 from npu_rl.recipes.recipe_fields import Key
 from npu_rl.recipes.schema import Recipe
+from npu_rl.recipes.schema_trainer import OwnKeys
 from npu_rl.trainer_code.config_location import ConfigLocation
 
 OVERRIDES = "overrides"
@@ -43,7 +44,11 @@ def list_settings(recipe: Recipe) -> list[Setting]:
 
     A mapping such as `actor.transformer` gives one setting per key. Keys that are left out give none.
     """
-    return [*_section_settings(recipe, (), recipe.megatron), *_override_settings(recipe.overrides)]
+    keys = recipe.trainer.keys
+    typed = (
+        _section_settings(recipe, (), recipe.megatron) if keys is None else _own_key_settings(recipe, keys)
+    )
+    return [*typed, *_override_settings(recipe.overrides)]
 
 
 def config_name(recipe: Recipe) -> str:
@@ -83,7 +88,23 @@ def last_settings(given: list[Setting]) -> dict[str, Setting]:
 
 def keys_without_effect(recipe: Recipe) -> list[KeyPath]:
     """Return keys that are set but have no effect with the backend: `actor.parallel.tensor` of an fsdp recipe."""
-    return list(_keys_without_effect(recipe, (), recipe.megatron))
+    return [] if recipe.has_own_keys else list(_keys_without_effect(recipe, (), recipe.megatron))
+
+
+def _own_key_settings(recipe: Recipe, keys: OwnKeys) -> Iterator[Setting]:
+    """Yield the settings of a trainer with keys of its own; those of a run's folder are not among them."""
+    cluster = recipe.cluster
+    words: tuple[tuple[Sequence[str] | None, Any, KeyPath], ...] = (
+        (keys.steps, recipe.steps, ("steps",)),
+        (keys.seed, recipe.seed, ("seed",)),
+        (keys.cluster.nodes, cluster.nodes, ("cluster", "nodes")),
+        (keys.cluster.dies, cluster.dies, ("cluster", "dies")),
+        (keys.cluster.world, cluster.world, ("cluster", "dies")),
+        (keys.checkpoint.every, recipe.checkpoint.every, ("checkpoint", "every")),
+    )
+    for targets, value, path in words:
+        if value is not None:
+            yield from (Setting(target, value, path) for target in targets or ())
 
 
 def _section_settings(model: BaseModel, path: KeyPath, megatron: bool) -> Iterator[Setting]:

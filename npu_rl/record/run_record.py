@@ -35,7 +35,9 @@ from npu_rl.record.settle_killed_run import complete_record
 from npu_rl.record.temporary_folders import remaining_folders, remove_remaining
 
 _ID = re.compile(r"[0-9a-f]{32}")
-_LATEST = "latest_checkpointed_iteration.txt"  # verl writes the step of its newest checkpoint into it
+_LATEST = (
+    "latest_checkpointed_iteration.txt"  # verl and Megatron write the step of the newest checkpoint into it
+)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _LOCK = ".lock"  # locked during an attempt; the kernel releases it however npu-rl ends
 
@@ -88,12 +90,14 @@ class RunRecord:
     def latest_checkpoint(self) -> int | None:
         """The step of the newest checkpoint; None without one, or if its folder is missing.
 
-        In the latter case verl would start from step 0 without a message (find_latest_ckpt_path,
-        checkpoint_manager.py:167@55e3c5b).
+        The folder is verl's global_step_4, or Megatron's iter_0000004. Without it verl would start from step 0 without
+        a message (find_latest_ckpt_path, checkpoint_manager.py:167@55e3c5b).
         """
         step = self.recorded_checkpoint
-        there = step is not None and (self.checkpoints / f"global_step_{step}").is_dir()
-        return step if there else None
+        if step is None:
+            return None
+        names = (f"global_step_{step}", megatron_folder(step))
+        return step if any((self.checkpoints / name).is_dir() for name in names) else None
 
     @property
     def recorded_checkpoint(self) -> int | None:
@@ -112,6 +116,7 @@ class RunRecord:
         *,
         lock: bytes | None = None,
         secrets: Secrets = Secrets(),  # noqa: B008  it can't be changed
+        resume_below: int | None = None,
     ) -> RunRecord:
         """Create the record of a new run in the folder `root`, atomically.
 
@@ -119,6 +124,8 @@ class RunRecord:
             facts: JSON data for run.json; `id`, `name` and `created` are added.
             lock: The bytes of the workspace's lock.
             secrets: Masked in the facts.
+            resume_below: Step below which a checkpoint of a run that exists can be continued from; 0 if none can.
+                None is any.
 
         Raises:
             UsageError: For an invalid name.
@@ -130,7 +137,7 @@ class RunRecord:
             there = cls.load(root, name)
             if there.is_incomplete:
                 there = cls.open(root, name)
-            raise there._exists_error()
+            raise there._exists_error(resume_below)
         body = {
             **masked_data(_with_arguments(facts), known=secrets),
             "name": name,
@@ -304,8 +311,10 @@ class RunRecord:
                     hint="Replace it with the folder itself, or choose another name with name=…",
                 )
 
-    def _exists_error(self) -> NpuRlError:
+    def _exists_error(self, resume_below: int | None) -> NpuRlError:
         done = self.latest_checkpoint
+        if done is not None and resume_below is not None and done >= resume_below:
+            done = None
         return NpuRlError(
             f"The run {self.name} already exists",
             where=str(self.folder),
@@ -328,6 +337,11 @@ class RunRecord:
             + (f" or stop it (`kill -INT {targets}`)" if pids else "")
             + ", or choose another name with name=…",
         )
+
+
+def megatron_folder(step: int) -> str:
+    """Return the name of a checkpoint's folder in Megatron's layout."""
+    return f"iter_{step:07d}"
 
 
 # -- the folder ----------------------------------------------------------------------------------------

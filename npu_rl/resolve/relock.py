@@ -73,7 +73,8 @@ def _load(options: Options) -> LoadedManifest:
     """Load the manifest, with a note for each list of a parent that lost entries."""
     loaded = load_manifest(options.manifest)
     for line in loaded.dropped:
-        options.notify(f"note: {line}")
+        for each in f"note: {line}".splitlines():
+            options.notify(each)
     return loaded
 
 

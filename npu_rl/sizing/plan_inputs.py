@@ -268,6 +268,11 @@ class _ManifestDefaults:
     pins: tuple[str, ...] = ()
 
 
+def run_environment(loaded: LoadedRecipe) -> dict[str, str]:
+    """Return the environment of a run: the manifest's variables with the recipe's over them."""
+    return {**_manifest_defaults(loaded).env, **loaded.recipe.env}
+
+
 def _manifest_defaults(loaded: LoadedRecipe) -> _ManifestDefaults:
     """Return what the recipe's manifest sets; nothing if it can't be read, which `setup` reports."""
     try:

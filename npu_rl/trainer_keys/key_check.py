@@ -76,10 +76,12 @@ def check_keys(
         trainer: The result of `read_trainer`; without a workspace (None) less is checked.
         code: The workspace's code folder, if there is one.
     """
-    return _KeyChecker(loaded, trainer, code).findings()
+    return KeyChecker(loaded, trainer, code).findings()
 
 
-class _KeyChecker:
+class KeyChecker:
+    """Collects the findings on a recipe's keys and values."""
+
     def __init__(
         self, loaded: RecipeWithOrigins, trainer: KeyResolver | ConfigFault | None, code: Path | None
     ) -> None:
@@ -91,18 +93,23 @@ class _KeyChecker:
         self._settings = list(flatten_mappings(list_settings(loaded.recipe)))
 
     def findings(self) -> list[Finding]:
+        """Return everything that is wrong."""
         self._check_effect()
         self._check_reserved()
         self._check_set_twice()
         self._check_adaptations()
         self._check_benchmark()
+        self._check_fault()
+        if isinstance(self._trainer, KeyResolver):
+            self._check_keys(self._trainer)
+        return self._found
+
+    def _check_fault(self) -> None:
+        """Report why the trainer's configuration can't be read."""
         if isinstance(self._trainer, ConfigFault):
             fault = self._trainer
             path = ("trainer", _FAULTY_KEYS.get(type(fault), "config"))
             self._error(path, "", f"{fault} ({fault.where})", "trainer-config", self._suggest_folder())
-        elif self._trainer is not None:
-            self._check_keys(self._trainer)
-        return self._found
 
     def _suggest_folder(self) -> str:
         """Return the fix for a configuration that lies in one other folder of the code; empty if it does not."""

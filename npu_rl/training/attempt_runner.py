@@ -13,8 +13,9 @@ from types import FrameType
 
 from npu_rl.monitor.explain_failure import Explanation, explain
 from npu_rl.monitor.log_lines import speaker_and_message
-from npu_rl.monitor.metrics import MetricsWriter, parse_line, seconds
+from npu_rl.monitor.metrics import MetricsWriter, seconds
 from npu_rl.monitor.screen import Screen
+from npu_rl.monitor.step_lines import StepLines
 from npu_rl.monitor.tail import follow
 from npu_rl.monitor.watch import Alarm, Watch
 from npu_rl.process import Child, processes_of, start, stop
@@ -65,6 +66,7 @@ def attempt_once(
     watch: Watch,
     screen: Screen,
     ray: Path,
+    lines: StepLines = StepLines(),  # noqa: B008  it can't be changed
     grace: float = 15.0,
 ) -> AttemptResult:
     """Run the driver until it ends, and stop all processes of the run. The caller records the outcome.
@@ -72,12 +74,13 @@ def attempt_once(
     Args:
         total: Steps of the whole run.
         ray: Ray's folder, from which the workers' logs are copied into the attempt.
+        lines: How the trainer's log writes the metrics of a step.
         grace: Seconds the processes have to exit before they are killed.
     """
     began = time.monotonic()
     with _signals() as received, MetricsWriter(attempt.metrics) as writer:
         child = start(argv, env=environment, cwd=attempt.folder, output=attempt.driver_log)
-        follower = _Follower(attempt, writer, watch, screen, total)
+        follower = _Follower(attempt, writer, watch, screen, total, lines)
         try:
             attempt.record_driver(child.pid)
             ended = follower.until_end(child, received)
@@ -99,7 +102,13 @@ class _Follower:
     """Reads the growing log: metrics go to the file; stages, steps and alarms go to the screen."""
 
     def __init__(
-        self, attempt: Attempt, writer: MetricsWriter, watch: Watch, screen: Screen, total: int
+        self,
+        attempt: Attempt,
+        writer: MetricsWriter,
+        watch: Watch,
+        screen: Screen,
+        total: int,
+        lines: StepLines,
     ) -> None:
         self._attempt = attempt
         self._tail = follow(attempt.driver_log)
@@ -107,6 +116,7 @@ class _Follower:
         self._watch = watch
         self._screen = screen
         self._total = total
+        self._lines = lines
         self._recent: list[float] = []
         self.alarms: list[Alarm] = []
         self.steps = 0
@@ -128,7 +138,7 @@ class _Follower:
     def read_new_lines(self) -> None:
         """Read the lines added to the log since the last call."""
         for line in self._tail.lines():
-            found = parse_line(line)
+            found = self._lines.parse(line)
             if found is None:
                 self._stage(line)
                 continue
@@ -155,7 +165,7 @@ class _Follower:
         return sum(self._recent) / len(self._recent) * max(self._total - step, 0)
 
     def _note(self, alarms: list[Alarm]) -> None:
-        for alarm in alarms:
+        for alarm in map(self._lines.in_trainers_words, alarms):
             self.alarms.append(alarm)
             self._attempt.add_alarm(alarm.to_json())
             self._screen.alarm(alarm)

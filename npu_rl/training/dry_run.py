@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_command import PER_NODE_VARIABLES, Command, node_resources
 from npu_rl.record.attempt import dump, write_private
 from npu_rl.training import tiny_model
+from npu_rl.training.plain_config import config_text
 
 if TYPE_CHECKING:
     from npu_rl.training.prepare import Prepared
@@ -51,6 +52,7 @@ def write(runs: Path, prepared: Prepared, command: Command, composed: Mapping[st
     """Write runs/NAME.dry-run/, in place of an earlier one and without secrets, and start nothing."""
     folder = runs / f"{prepared.recipe.name}.dry-run"
     known = prepared.secrets(os.environ)
+    command = replace(command, config_file=folder / "config.yaml")
     argv = [known.mask(masked_argument(argument)) for argument in command.argv]
     files = {
         "recipe.yaml": known.mask(recipe_yaml(prepared.loaded)),
@@ -62,6 +64,8 @@ def write(runs: Path, prepared: Prepared, command: Command, composed: Mapping[st
         ),
         **ray_scripts(prepared.recipe, command, known),
     }
+    if command.arguments is not None:
+        files["config.yaml"] = config_text(masked_data(composed, known=known))
     with disk_errors(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)

@@ -107,7 +107,7 @@ def require(
     Args:
         requirements: PEP 508 requirements. A local version (2.13.0+cpu) counts as the public one.
         by: What requires them, for the message.
-        extra: npu-rl's extra that installs them, for the message.
+        extra: npu-rl's extra that installs them, for the message; empty if none does.
         npu: Whether they are for a run on NPUs.
 
     Raises:
@@ -158,7 +158,7 @@ def _install_hint(missing: Sequence[Requirement], interpreter: Interpreter, extr
     other = "name an interpreter that has them: --python PATH"
     if not npu:
         ours = Path(interpreter.path) == Path(sys.executable)
-        what = f"'npu-rl[{extra}]'" if ours else _quoted(missing)
+        what = f"'npu-rl[{extra}]'" if ours and extra else _quoted(missing)
         return f"Install them there: {python} -m pip install {what},\nor {other}"
     installable = [wanted for wanted in missing if _canonical(wanted.name) not in IMAGE_PACKAGES]
     from_image = [wanted.name for wanted in missing if _canonical(wanted.name) in IMAGE_PACKAGES]
@@ -179,7 +179,9 @@ def _install_hint(missing: Sequence[Requirement], interpreter: Interpreter, extr
 
 def _quoted(wanted: Sequence[Requirement]) -> str:
     """Return requirements as arguments of pip, without extras and markers."""
-    return " ".join(shlex.quote(f"{one.name}{one.specifier}") for one in wanted)
+    return " ".join(
+        shlex.quote(f"{one.name} @ {one.url}" if one.url else f"{one.name}{one.specifier}") for one in wanted
+    )
 
 
 def _canonical(name: str) -> str:

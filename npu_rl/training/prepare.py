@@ -13,7 +13,7 @@ from npu_rl import byte_code, standins
 from npu_rl.bundled import bundled_manifests
 from npu_rl.config.finding import Finding, Severity
 from npu_rl.environment_variables import RUNS
-from npu_rl.errors import HostError, NpuRlError, RecipeError, UsageError, WorkspaceError
+from npu_rl.errors import HostError, NpuRlError, RecipeError, UsageError
 from npu_rl.judgement.judge import AssembledTree, Judgement, judge
 from npu_rl.lock.lock_model import Lock
 from npu_rl.masking import Secrets, masked_value
@@ -27,9 +27,12 @@ from npu_rl.sources.progress import Notify
 from npu_rl.training import host_facts, interpreter, tiny_model
 from npu_rl.training.allow_drift import AllowedDrift, allowed_drift, parse_reason
 from npu_rl.training.interpreter import Interpreter
+from npu_rl.training.plain_config import plain_config
 from npu_rl.training.vllm_environment import ENVIRONMENT as VLLM_ON_CPU
 from npu_rl.user_path import user_path
+from npu_rl.verification.require_locked import drift_error
 from npu_rl.verification.verify import Progress, Report, verify
+from npu_rl.weights.recipe_weights import with_weights, without_missing_files
 from npu_rl.workspace.confined_changes import LinkOnTheWay, first_link
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.workspace_path import check_path
@@ -128,7 +131,8 @@ class Prepared:
         torch_npu's is included only for MindSpeed, which can't be imported without it, and for a transformers in the
         tree, which is there because its models were patched to call it; verl's FSDP path uses its ops then.
         """
-        patched = self.recipe.megatron or (self.layout.code / "transformers").is_dir()
+        packages = ("mindspeed", "transformers") if self.recipe.has_own_keys else ("transformers",)
+        patched = self.recipe.megatron or any((self.layout.code / name).is_dir() for name in packages)
         npu = self.recipe.device == "cpu" and patched
         return (
             standins.INJECTED,
@@ -138,6 +142,9 @@ class Prepared:
         )
 
     def _vllm_on_cpu(self, rollout_standin: bool) -> bool:
+        if self.recipe.has_own_keys:
+            # There is no word for its engine; what the tree has of vLLM needs the stand-ins to be imported.
+            return self.recipe.device == "cpu" and (self.layout.code / "vllm").is_dir()
         return self.recipe.device == "cpu" and self.recipe.rollout.engine == "vllm" and not rollout_standin
 
     def with_recipe(self, recipe: Recipe) -> Prepared:
@@ -199,7 +206,11 @@ def prepare(
     path = interpreter.choose(python, report.receipt.setup)
     required = _requirements(report.lock, rehearse or dry_run, root)
     found = interpreter.probe(path, required)
-    interpreter.require(found, required, npu=recipe.device == "npu" and required is report.lock.requirements)
+    device = recipe.device if required is report.lock.requirements else "cpu"  # what the packages are for
+    # The extra's torch would take the place of the one that a GPU stack's packages are compiled for.
+    extra = "" if device == "cuda" else "rehearsal"
+    interpreter.require(found, required, extra=extra, npu=device == "npu")
+    judgement = _validated(judgement, loaded, layout, found.path, notify, root)
     byte_code.remove_unused()
     return Prepared(loaded, layout, report, found, judgement, drift)
 
@@ -207,7 +218,11 @@ def prepare(
 def compose(prepared: Prepared, command: Command) -> ComposedConfig:
     """Compose the trainer's whole configuration with its own Hydra. Raises RecipeError with Hydra's message, masked."""
     from npu_rl.recipes.trainer_settings import config_location
+    from npu_rl.training.hydra_compose import ComposedConfig
     from npu_rl.training.hydra_compose import compose as composed
+
+    if command.arguments is not None:
+        return ComposedConfig(plain_config(prepared.recipe, prepared.layout.code, command.values), {})
 
     def run(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str, str]:
         finished = run_quietly(list(argv), environment, prepared.layout.hidden, 180.0)
@@ -258,13 +273,10 @@ def _verified_report(
         return report
     if reason is not None:
         return report
-    shown = [f"{drift.kind:<10} {drift.path}" for drift in report.drift[:8]]
-    more = len(report.drift) - len(shown)
-    raise WorkspaceError(
-        "The workspace does not equal its lock, so the record of a run would be wrong",
-        where=str(layout.root),
-        why="\n".join([*shown, *([f"and {more} more"] if more else [])]),
-        hint="npu-rl diff shows the changes; npu-rl setup --manifest NAME --discard puts them aside.\n"
+    raise drift_error(
+        layout,
+        report,
+        "the record of a run would be wrong",
         "--allow-drift REASON runs it as it is: the record keeps the changes, and the run is marked unproven.",
     )
 
@@ -323,12 +335,31 @@ def _judge_recipe(
     """
     tree = AssembledTree(layout.code, report.lock.manifest, _manifest_of(report))
     judgement = judge(loaded, tree, machine, here=machine is not None)
+    # A rehearsal makes tiny weights and data.
+    judgement = without_missing_files(judgement) if rehearse else with_weights(judgement, loaded)
     refusing = judgement.key_findings if rehearse else judgement.findings
     if any(found.severity is Severity.ERROR for found in refusing):
         raise RefusedRecipe(loaded.recipe, judgement.findings, refusing)
     for found in judgement.findings:
         notify(_finding_line(found, refusing))
     return judgement
+
+
+def _validated(
+    judgement: Judgement, loaded: LoadedRecipe, layout: Layout, python: str, notify: Notify, root: Path
+) -> Judgement:
+    """Have the trainer's own function validate its configuration, if the recipe names one. Raises RefusedRecipe."""
+    if loaded.recipe.trainer.validate_ is None:
+        return judgement
+    from npu_rl.training.trainer_validation import validated
+
+    after = validated(judgement, loaded, layout.code, python, root)
+    new = after.key_findings[len(judgement.key_findings) :]
+    if any(found.severity is Severity.ERROR for found in new):
+        raise RefusedRecipe(loaded.recipe, after.findings, after.key_findings)
+    for found in new:
+        notify(found.line())
+    return after
 
 
 def _finding_line(found: Finding, refusing: Sequence[Finding]) -> str:

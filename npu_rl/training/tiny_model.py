@@ -23,11 +23,13 @@ _DEPENDS_ON = ("torch", "numpy", "transformers", "tokenizers", "pyarrow")
 
 def is_needed(recipe: Recipe) -> bool:
     """Return whether the recipe uses a tiny model or generated data."""
-    return bool(recipe.model.make or recipe.data.make)
+    return not recipe.has_own_keys and bool(recipe.model.make or recipe.data.make)
 
 
 def model_folder(runs: Path, recipe: Recipe, interpreter: Interpreter) -> Path:
     """Return the folder of the model and the data, named after everything that determines their content."""
+    if recipe.has_own_keys:
+        return runs / ".made"  # nothing is made for it
     inputs = {
         "seed": recipe.seed,
         "rows": recipe.data.rows,

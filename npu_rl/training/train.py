@@ -13,14 +13,18 @@ from npu_rl.errors import NpuRlError
 from npu_rl.masking import masked_data
 from npu_rl.monitor.metrics import Point, generated_batches, rewards
 from npu_rl.monitor.screen import Screen
+from npu_rl.monitor.step_lines import StepLines
 from npu_rl.monitor.watch import Limits, Watch
 from npu_rl.recipes.dump_recipe import recipe_yaml
+from npu_rl.recipes.own_keys import can_resume
+from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_command import Command
-from npu_rl.record.attempt import Attempt, write_json
-from npu_rl.record.run_record import RunRecord
+from npu_rl.record.attempt import Attempt, write_json, write_private
+from npu_rl.record.run_record import RunRecord, megatron_folder
 from npu_rl.record.temporary_folders import folder_of, run_folder
 from npu_rl.training import dry_run, host_facts, node_reports, tiny_model
 from npu_rl.training.attempt_runner import AttemptResult, attempt_once, explain_attempt
+from npu_rl.training.plain_config import config_text, plain_config
 from npu_rl.training.prepare import Prepared, compose, run_facts, runs_folder
 
 _GOAL_WINDOW = 5  # last steps whose mean reward is compared with the goal
@@ -29,13 +33,14 @@ _GOAL_WINDOW = 5  # last steps whose mean reward is compared with the goal
 class RunStopped(NpuRlError):
     """A run that the user or the system stopped; `exit_code` is 128 plus the signal's number."""
 
-    def __init__(self, number: int, record: RunRecord, every: int | None) -> None:
-        """Describe how to continue a run that signal `number` stopped; `every` is its recipe's checkpoint.every."""
-        step = record.latest_checkpoint
+    def __init__(self, number: int, record: RunRecord, recipe: Recipe) -> None:
+        """Describe how to continue a run of the recipe that signal `number` stopped."""
+        every = recipe.checkpoint.every
+        step = record.latest_checkpoint if can_resume(recipe) else None
         if step is not None:
             why, hint = None, f"Go on from its checkpoint of step {step}: the same command with --resume"
         else:
-            why = f"It has no checkpoint to go on from: {_no_checkpoint_reason(record, every)}"
+            why = f"It has no checkpoint to go on from: {_no_checkpoint_reason(record, recipe)}"
             hint = "Run it again under another name: name=…"
             hint += "; checkpoint.every=N saves one every N steps" if every == -1 else ""
         super().__init__(
@@ -44,11 +49,19 @@ class RunStopped(NpuRlError):
         self.exit_code = 128 + number
 
 
-def _no_checkpoint_reason(record: RunRecord, every: int | None) -> str:
+def _no_checkpoint_reason(record: RunRecord, recipe: Recipe) -> str:
     """Return why a run has no checkpoint to continue from."""
-    if record.recorded_checkpoint is not None:
-        return f"the folder of its newest, global_step_{record.recorded_checkpoint}, is gone."
-    return "checkpoint.every is -1, which saves none." if every == -1 else "it ended before the first."
+    if not can_resume(recipe):
+        return "trainer.keys.checkpoint needs folder and load: the keys of where checkpoints are written and loaded."
+    step = record.recorded_checkpoint
+    if step is not None:
+        folder = megatron_folder(step) if recipe.has_own_keys else f"global_step_{step}"
+        return f"the folder of its newest, {folder}, is gone."
+    return (
+        "checkpoint.every is -1, which saves none."
+        if recipe.checkpoint.every == -1
+        else "it ended before the first."
+    )
 
 
 class RunFailed(NpuRlError):
@@ -148,6 +161,9 @@ def run_attempt(
         write_json(attempt.folder / "composed.json", masked_data(composed, known=secrets))
         with run_folder(record.id) as ray:
             _make_tiny_model(prepared, runs, environment, screen)
+            if command.arguments is not None:  # in the folder that is removed: it may hold secrets
+                config = plain_config(recipe, prepared.layout.code, command.values)
+                write_private(command.config_file, config_text(config).encode())
             ended = attempt_once(
                 attempt,
                 command.argv,
@@ -157,6 +173,7 @@ def run_attempt(
                 watch=_watch(prepared, rollout_standin, transfer, attempt),
                 screen=screen,
                 ray=ray,
+                lines=_step_lines(recipe),
             )
     except KeyboardInterrupt:
         attempt.close("stopped", None)
@@ -205,28 +222,39 @@ def _open_record(prepared: Prepared, runs: Path, resume: bool) -> RunRecord:
 
 
 def _require_checkpoint(prepared: Prepared, record: RunRecord) -> None:
-    done = record.latest_checkpoint
+    done = record.latest_checkpoint if can_resume(prepared.recipe) else None
     if done is None:
         every = prepared.recipe.checkpoint.every
         saving = ", with checkpoint.every=N to save one every N steps" if every == -1 else ""
         raise NpuRlError(
             f"Run {record.name} has no checkpoint to go on from",
             where=str(record.checkpoints),
-            why=_no_checkpoint_reason(record, every),
+            why=_no_checkpoint_reason(record, prepared.recipe),
             hint=f"Begin a run of another name (name=…){saving}.",
         )
     if done >= prepared.recipe.steps:
         raise NpuRlError(
             f"Run {record.name} has done its {prepared.recipe.steps} steps",
             where=str(record.folder),
-            hint=f"To go on further, set steps=N with N above {done}.",
+            hint=f"To continue, set steps=N with N above {done}.",
         )
 
 
 def new_record(prepared: Prepared, runs: Path, name: str, facts: Mapping[str, object]) -> RunRecord:
     """Create a record with the workspace's lock; secrets in the facts for run.json are masked."""
-    secrets = prepared.secrets(os.environ)
-    return RunRecord.create(runs, name, facts, lock=prepared.layout.lock.read_bytes(), secrets=secrets)
+    return RunRecord.create(
+        runs,
+        name,
+        facts,
+        lock=prepared.layout.lock.read_bytes(),
+        secrets=prepared.secrets(os.environ),
+        resume_below=prepared.recipe.steps if can_resume(prepared.recipe) else 0,
+    )
+
+
+def _step_lines(recipe: Recipe) -> StepLines:
+    names = {str(name): own for name, own in recipe.trainer.metrics.items()}
+    return StepLines(recipe.trainer.log == "iterations", names)
 
 
 def _make_tiny_model(prepared: Prepared, runs: Path, environment: dict[str, str], screen: Screen) -> None:
@@ -259,7 +287,7 @@ def _vocabulary(prepared: Prepared) -> int | None:
 
 def _result(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: AttemptResult) -> TrainedRun:
     if ended.signal is not None:
-        raise RunStopped(ended.signal, record, prepared.recipe.checkpoint.every)
+        raise RunStopped(ended.signal, record, prepared.recipe)
     if ended.fatal is not None:
         raise RunFailed(
             ended.fatal.message,

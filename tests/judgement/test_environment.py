@@ -335,7 +335,7 @@ def test_every_rule_has_its_id_in_the_list(code: Path) -> None:
     text = (ROOT / "judgement/environment_check.py").read_text() + (
         ROOT / "judgement/named_files.py"
     ).read_text()
-    used = set(re.findall(r"""(?:_error\(|EnvironmentFault\()\s*["']([a-z-]+)["']""", text))
+    used = set(re.findall(r"""(?:_error\(|_missing\(|EnvironmentFault\()\s*["']([a-z-]+)["']""", text))
     assert used == {*ENVIRONMENT_RULES, *FILE_RULES}
 
 

@@ -279,7 +279,9 @@ def test_a_model_or_data_that_is_not_here(
     tmp_path: Path, changes: dict[str, str], rule: str, key: str
 ) -> None:
     loaded = real(tmp_path, **{name: value.format(tmp=tmp_path) for name, value in changes.items()})
-    assert named_file_findings(loaded, None, here=False) == [], "it may lie on the machines of the run"
+    elsewhere = named_file_findings(loaded, None, here=False)
+    beside = any(value.startswith("./") for value in changes.values())
+    assert [(one.rule, one.severity) for one in elsewhere] == ([(rule, Severity.NOTE)] if beside else [])
     (one,) = named_file_findings(loaded, None, here=True)
     assert (one.rule, one.key, one.severity) == (rule, key, Severity.ERROR)
     assert one.where.startswith(str(tmp_path / "r.yaml"))
@@ -305,7 +307,60 @@ def test_a_checkpoint_that_is_not_here(tmp_path: Path) -> None:
     loaded = load_recipe("deepseek-r1-zero-256die", [f"model.checkpoint={tmp_path}/none"])
     keys = {one.key for one in named_file_findings(loaded, None, here=True)}
     assert keys >= {"model.path", "model.checkpoint", "data.train[0]", "data.test[0]"}
-    assert named_file_findings(loaded, None, here=False) == []
+    (one,) = named_file_findings(loaded, None, here=False)
+    assert (one.key, one.severity) == ("model.checkpoint", Severity.NOTE)
+    assert one.message == f"there is no folder '{tmp_path}/none' on this machine", "its folder is here"
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "command"),
+    [
+        (
+            "deepseek-r1-zero-256die",
+            "/d/ds/train.parquet",
+            "npu-rl data prepare deepscaler --input FILE --output /d/ds --template r1-zero, or ",
+        ),
+        (
+            "verl-npu-grpo-qwen3-235b",
+            "/d/gsm8k/train.parquet",
+            "npu-rl data prepare gsm8k --input FILE --output /d/gsm8k, or ",
+        ),
+        (
+            "pai-deepseek-v3-128gpu",
+            "/d/MATH-lighteval/train.parquet",
+            "npu-rl data prepare math-lighteval --input FILE --output /d/MATH-lighteval, or ",
+        ),
+        (
+            "deepseek-v3-cann-256die",
+            "/d/deepscaler/valid.parquet",
+            "npu-rl data prepare deepscaler --input FILE --output /d/deepscaler and set "
+            "data.train=[/d/deepscaler/train.parquet], or ",
+        ),
+        (
+            "quickstart",
+            "{tmp}/train.parquet",
+            "make one of deepscaler, gsm8k, math-lighteval (npu-rl data prepare NAME --input FILE --output DIR), or ",
+        ),
+        (
+            "quickstart",
+            "{tmp}/gsm8k.parquet",
+            "npu-rl data prepare gsm8k --input FILE --output {tmp}/gsm8k and set "
+            "data.train=[{tmp}/gsm8k/train.parquet], or ",
+        ),
+    ],
+)
+def test_missing_data_comes_with_the_command_that_makes_it(
+    tmp_path: Path, name: str, path: str, command: str
+) -> None:
+    words = [f"data.train=[{path.format(tmp=tmp_path)}]"]
+    words += (
+        ["data.make=~", "data.rows=~", f"data.test=[{tmp_path}/t.parquet]"] if name == "quickstart" else []
+    )
+    if name.startswith("deepseek-r1-zero"):
+        words.append("reward.function=npu_rl_runtime/rewards/deepscaler.py:compute_scores")
+    found = named_file_findings(load_recipe(name, words), None, here=True)
+    (one,) = (one for one in found if one.key == "data.train[0]")
+    assert one.fix.startswith(command.format(tmp=tmp_path)), one.fix
 
 
 def test_one_missing_model_is_one_line(tmp_path: Path) -> None:

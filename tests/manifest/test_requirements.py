@@ -10,6 +10,7 @@ from npu_rl.bundled import bundled_manifests
 from npu_rl.manifest.load_manifest import load_manifest
 
 STACKS = sorted(name for name in bundled_manifests() if name.startswith("deepseek"))
+OWN_VERSIONS = "mindspeed-rl-grpo"  # its document names versions that the quickstart's set has newer
 NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -18,7 +19,7 @@ def names(requirements: tuple[str, ...]) -> list[str]:
     return [match[0].lower().replace("_", "-") for match in found if match]
 
 
-@pytest.mark.parametrize("name", STACKS)
+@pytest.mark.parametrize("name", [*STACKS, OWN_VERSIONS])
 def test_each_package_once_and_each_broken_bound_named(name: str) -> None:
     manifest = load_manifest(name).manifest
     wanted = names(manifest.requirements)
@@ -42,3 +43,19 @@ def test_the_versions_that_were_run_together_are_the_quickstarts(name: str) -> N
     for one in together:
         package, _, version = one.partition("==")
         assert version in pins[package] or "==" not in pins[package], package
+
+
+def test_the_versions_of_mindspeed_rl_stand_and_antlr_is_explained() -> None:
+    """requirements.txt of MindSpeed-RL 62e9928, which the document installs last, and the line after it."""
+    manifest = load_manifest(OWN_VERSIONS).manifest
+    assert {
+        "ray[default]==2.42.1",
+        "transformers==4.48.2",
+        "tensordict==0.1.2",
+        "hydra-core==1.3.2",
+        "numpy==1.26.4",
+        "antlr4-python3-runtime==4.7.2",
+    } <= set(manifest.requirements)
+    (antlr,) = [one for one in manifest.overrides if one.requirement.startswith("antlr4")]
+    assert all(package in antlr.breaks for package in ("MindSpeed-LLM", "hydra-core", "omegaconf"))
+    assert "latex2sympy2" in antlr.why

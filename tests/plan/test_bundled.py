@@ -21,13 +21,20 @@ ADVICE = {
     # cann-recipes-train recomputes nothing, and says that it ran on 64 GB.
     "deepseek-v3-cann-256die": {"memory-update-tight"},
     "deepseek-v3-cann-256die-random-init": {"memory-update-tight"},
+    "pai-deepseek-v3-128gpu": {"overlong-prompts"},
+    "pai-deepseek-v3-128gpu-mcore-250908": {"overlong-prompts"},
 }
 
 
 @pytest.mark.parametrize("name", sorted(bundled_recipes()))
 def test_a_bundled_recipe_fits(name: str) -> None:
-    judgement = judge(load_recipe(name))
+    loaded = load_recipe(name)
+    judgement = judge(loaded)
     assert judgement.errors == ()
+    if loaded.recipe.has_own_keys:
+        assert judgement.findings == ()
+        assert plan_text(judgement, None).endswith(f"{name}: no error; whether it fits is not counted.\n")
+        return
     assert {found.rule for found in judgement.findings} <= ADVICE.get(name, {"kv-cache-room-tight"})
     assert sum(rule.ok for rule in judgement.plan.rules) >= 7
     assert plan_text(judgement, None).endswith(f"{name} fits.\n")

@@ -197,6 +197,17 @@ def test_each_change_that_is_named_helps(changes: list[str]) -> None:
     assert tried
 
 
+def test_a_change_names_no_value_that_is_set_already() -> None:
+    changes = [
+        f"{T}.recompute_{name}" for name in ("granularity=selective", "method=uniform", "num_layers=~")
+    ]
+    fixes = [
+        one.fix for one in broken(ascend(*changes)).values() if "recompute_granularity to full" in one.fix
+    ]
+    assert fixes
+    assert not any("recompute_method" in fix for fix in fixes)
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

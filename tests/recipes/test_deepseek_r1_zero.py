@@ -210,7 +210,7 @@ def test_the_vocabulary_is_not_sorted_at_each_token() -> None:
     recipe = load_recipe(NAME).recipe
     assert (recipe.rollout.top_k, recipe.rollout.top_p) == (-1, 1.0)
     given = {
-        name: read_yaml(path.read_bytes(), name, MANIFEST).data["env"]
+        name: read_yaml(path.read_bytes(), name, MANIFEST).data.get("env", {})
         for name, path in bundled_manifests().items()
     }
     assert "VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE" not in given[recipe.manifest]

@@ -17,7 +17,7 @@ from npu_rl.recipes.dump_recipe import recipe_yaml
 from npu_rl.recipes.load_recipe import LoadedRecipe, load_recipe
 from npu_rl.recipes.recipe_fields import read_scalar
 from tests.config.documents import ids, write
-from tests.recipes.examples import GOOD, HERE
+from tests.recipes.examples import GOOD, HERE, open_mapping
 
 
 def again(loaded: LoadedRecipe) -> LoadedRecipe:
@@ -28,7 +28,9 @@ def again(loaded: LoadedRecipe) -> LoadedRecipe:
 
 @pytest.mark.parametrize("path", GOOD, ids=ids)
 def test_it_reads_back_as_the_same_recipe(path: Path) -> None:
-    loaded = load_recipe(str(path), ["env.MORE=1", "reward.arguments.x='1'", "a.b=[x, {y: '2'}, [], {}]"])
+    loaded = load_recipe(
+        str(path), ["env.MORE=1", f"{open_mapping(path)}.x='1'", "a.b=[x, {y: '2'}, [], {}]"]
+    )
     copy = again(loaded)
     assert copy.digest == loaded.digest
     assert copy.recipe == loaded.recipe.model_copy(update={"extends": None})

@@ -272,11 +272,12 @@ def test_any_quoted_text_arrives_as_text(value: str) -> None:
     assert read_scalar(override.value) == (None if value.lower() in ("null", "~") else value)
 
 
+@settings(deadline=None)  # reads and judges a whole recipe, twice
 @given(st.lists(st.tuples(st.sampled_from(dotted_keys()), st.integers(0, 3)), max_size=6))
 def test_the_order_of_arguments_does_not_matter(pairs: list[tuple[str, int]]) -> None:
-    arguments = [
-        f"{key}={value}" for key, value in dict(pairs).items() if key not in ("extends", "overrides")
-    ]
+    # A fault of one of the last two as a whole is that of the first argument that makes it: the example has none.
+    left_out = ("extends", "overrides", "trainer.keys", "trainer.layout")
+    arguments = [f"{key}={value}" for key, value in dict(pairs).items() if not key.startswith(left_out)]
 
     def outcome(given: list[str]) -> object:
         try:

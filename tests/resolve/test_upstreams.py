@@ -36,6 +36,22 @@ MANIFESTS = {
             "mindspeed": "0.12.1",
         },
     ),
+    "mindspeed-rl-grpo": (
+        (
+            "cli/train_grpo.py",
+            "configs/grpo_qwen25_7b_A3.yaml",
+            "mindspeed_rl/trainer/grpo_trainer_hybrid.py",
+            "mindspeed_llm/__init__.py",
+            "vllm_ascend/patch_module.py",
+        ),
+        {
+            "vllm": "0.7.3+empty",
+            "vllm-ascend": "0.7.3rc1",
+            "megatron-core": "0.8.0",
+            "mindspeed": "0.8.0",
+            "mindspeed-llm": "0.0.1",
+        },
+    ),
     "verl-npu-plugin": (
         (
             "recipe/dapo/main_dapo.py",
@@ -112,7 +128,9 @@ def test_the_workspace_is_proven(name: str, env: dict[str, str], workspace: Path
 
 def test_mindspeed_finds_no_megatron_training(name: str, workspace: Path) -> None:
     """Beside Megatron-core 0.12.1 MindSpeed dies of it; that of 0.8.0 needs it."""
-    assert (workspace / "code/megatron/training").exists() == (name == "deepseek-v3-cann")
+    assert (workspace / "code/megatron/training").exists() == (
+        name in ("deepseek-v3-cann", "mindspeed-rl-grpo")
+    )
 
 
 def test_vllm_finds_its_plugin_in_a_clean_interpreter(name: str, workspace: Path) -> None:

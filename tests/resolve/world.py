@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from npu_rl.compose.composed_unit import composed
-from npu_rl.git.command import Git
+from npu_rl.git.command import Git, ObjectReader
 from npu_rl.lock import lock_model
 from npu_rl.lock.lock_model import Lock
 from npu_rl.resolve import relock
@@ -101,11 +101,11 @@ class World:
         done = composed(store, lock, units, beside)
         lent = tuple(unit.objects for unit in [*units, done.unit])
         with store.quarantine() as folder:
-            repository = Git(folder, alternates=lent)
-            trees = {
-                root: {path: _blob(repository, oid) for path, _, oid in files}
-                for root, files in done.facts["files"].items()
-            }
+            with ObjectReader(Git(folder, alternates=lent)) as reader:
+                trees = {
+                    root: {path: reader.read(oid)[1] for path, _, oid in files}
+                    for root, files in done.facts["files"].items()
+                }
         viewer = self.root / f"viewer-{next(self._count)}"
         Repo(viewer)
         return Composition(
@@ -116,10 +116,6 @@ class World:
             git=Git(viewer, alternates=lent),
             commit=done.commit,
         )
-
-
-def _blob(repository: Git, oid: str) -> bytes:
-    return repository.run("cat-file", "blob", oid).stdout
 
 
 def component(repo: Repo, ref: str = "refs/heads/main", **more: Any) -> dict[str, Any]:

@@ -36,9 +36,14 @@ MAKER = 'if [ "$2" = npu_rl_make ]; then mkdir -p "$3/model"; echo {{}} > "$3/mo
 
 @dataclass(frozen=True)
 class FakeRun:
-    """A folder for one run named demo. place: where the trainer says that it is ready, and is told to go on."""
+    """A folder for one run named demo.
+
+    place: where the trainer says that it is ready, and is told to go on. trainer: the program that is the trainer.
+    """
 
     root: Path
+    recipe: str = "quickstart"
+    trainer: Path = TRAINER
 
     @property
     def runs(self) -> Path:
@@ -52,7 +57,7 @@ class FakeRun:
         """What `prepare` would give."""
         self.place.mkdir(parents=True, exist_ok=True)
         script = self.root / "python"
-        words = [sys.executable, str(TRAINER), str(self.place), *options]
+        words = [sys.executable, str(self.trainer), str(self.place), *options]
         slow = (
             f"echo > {shlex.quote(str(self.place))}/making.pid; sleep 600 &\nwait"
             if "slow-maker" in options
@@ -63,11 +68,12 @@ class FakeRun:
         layout = Layout(self.root)
         layout.hidden.mkdir(exist_ok=True)
         layout.lock.write_bytes((data_root() / "manifests" / "quickstart.lock.json").read_bytes())
-        said = [f"steps={steps}", "name=demo", "reward.goal=null", *overrides]
+        goal = ["reward.goal=null"] if self.recipe == "quickstart" else []
+        said = [f"steps={steps}", "name=demo", *goal, *overrides]
         lock = lock_model.read(layout.lock)
         report = Report(lock, lock_model.digest_of(lock), Receipt({}, {}, {}, [], {}, {}), deep=True)
         interpreter = Interpreter(str(script), (3, 11, 0), {})
-        loaded = load_recipe("quickstart", said)
+        loaded = load_recipe(self.recipe, said)
         return Prepared(loaded, layout, report, interpreter, judge(loaded))
 
     def train(
@@ -86,7 +92,8 @@ class FakeRun:
             record = RunRecord.open(self.runs, "demo")
         else:
             record = new_record(prepared, self.runs, "demo", run_facts(prepared))
-        composed = {"trainer": {"project_name": prepared.recipe.logging.project}}
+        verls = not prepared.recipe.has_own_keys
+        composed = {"trainer": {"project_name": prepared.recipe.logging.project}} if verls else {}
         return run_attempt(prepared, record, composed, PlainScreen(shown), resume=resume), shown.getvalue()
 
 

@@ -47,8 +47,11 @@ class RayCluster:
         where = ["--head", "--node-ip-address=127.0.0.1", f"--port={self.port}", "--include-dashboard=false"]
         return self.start(node_command(python, where), **env)
 
-    def worker(self, python: str = sys.executable, before: Sequence[str] = (), **env: str) -> str:
-        where = [f"--address={self.address}", "--node-ip-address=127.0.0.1"]
+    def worker(
+        self, python: str = sys.executable, before: Sequence[str] = (), ip: str = "127.0.0.1", **env: str
+    ) -> str:
+        """ip: a driver on this machine joins any of the nodes at 127.0.0.1."""
+        where = [f"--address={self.address}", f"--node-ip-address={ip}"]
         return self.start([*before, *node_command(python, where)], **env)
 
     def processes(self) -> list[int]:

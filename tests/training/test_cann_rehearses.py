@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
 
-from tests.support import clean_env, rewrites, run_cli
+from tests.support import run_cli
 
 pytestmark = [pytest.mark.upstreams, pytest.mark.pypi]
 
-NAME, RECIPE = "deepseek-v3-cann", "deepseek-v3-cann-256die"
+MANIFEST, RECIPE = "deepseek-v3-cann", "deepseek-v3-cann-256die"
 RECIPES = [RECIPE, f"{RECIPE}-random-init"]
-PIP = [name for name in os.environ if name.startswith("PIP_")]
 # Megatron's global arguments and MindSpeed-LLM's import them; they are in the extra `rehearsal-cann`.
 REHEARSAL = ("torch", "ray", "msgspec", "gpytorch", "six", "uvicorn")
-
-
-@pytest.fixture(scope="module")
-def env(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    folder = tmp_path_factory.mktemp("cann")
-    env = clean_env(folder, keep=PIP)
-    env["HOME"] = os.environ.get("HOME", env["HOME"])  # the user's pip configuration names the mirror
-    return {**env, "NPU_RL_REWRITE": rewrites(upstreams, NAME), "NPU_RL_RUNS": str(folder / "runs")}
-
-
-@pytest.fixture(scope="module")
-def workspace(env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("workspace") / "ws"
-    done = run_cli(["setup", "--manifest", NAME, "--workspace", folder], env, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return folder
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -46,7 +28,7 @@ def test_its_recipes_are_checked_and_fit(recipe: str, workspace: Path, env: dict
 def test_its_summary_names_what_its_patches_change(workspace: Path, env: dict[str, str]) -> None:
     done = run_cli(["summary", "--workspace", workspace], env, timeout=120)
     assert done.returncode == 0, done.stderr
-    for patch in ("0001-import-re", "0001-prelude-patch", "0001-fix-route-default"):
+    for patch in ("0001-import-re", "0001-prelude-patch", "0001-fix-route-default", "0002-kv-nz-prefill"):
         assert patch in done.stdout
 
 

@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
 
-from tests.support import clean_env, rewrites, run_cli
+from tests.support import run_cli
 
 pytest.importorskip("torch")
 pytest.importorskip("ray")
 pytestmark = [pytest.mark.upstreams, pytest.mark.rehearsal, pytest.mark.pypi]
 
-NAME = "deepseek-r1-zero"
+MANIFEST = "deepseek-r1-zero"
 RECIPE = "deepseek-r1-zero-256die"
-PIP = [name for name in os.environ if name.startswith("PIP_")]
-
-
-@pytest.fixture(scope="module")
-def env(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    folder = tmp_path_factory.mktemp("flagship")
-    env = clean_env(folder, keep=PIP)
-    env["HOME"] = os.environ.get("HOME", env["HOME"])  # the user's pip configuration names the mirror
-    return {**env, "NPU_RL_REWRITE": rewrites(upstreams, NAME), "NPU_RL_RUNS": str(folder / "runs")}
-
-
-@pytest.fixture(scope="module")
-def workspace(env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("workspace") / "ws"
-    done = run_cli(["setup", "--manifest", NAME, "--workspace", folder], env, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return folder
 
 
 def rehearsed(

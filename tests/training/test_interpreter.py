@@ -157,3 +157,13 @@ def test_a_real_interpreter_tells_whether_it_has_torch_npu(tmp_path: Path) -> No
     )
     python.chmod(0o755)
     assert probe(str(python), ["pytest"]).torch_npu == "2.5.1.post1"
+
+
+def test_for_gpus_the_packages_themselves_are_named_with_their_urls() -> None:
+    """The extra `rehearsal` pins another torch than that for which a stack's wheels are compiled."""
+    wheel = "https://example.org/flash_attn-2.4.2.whl"
+    lacking = Interpreter(sys.executable, (3, 12, 3), {"vllm": None, "flash_attn": None}, None)
+    with pytest.raises(HostError) as caught:
+        require(lacking, ["vllm==0.8.5", f"flash_attn @ {wheel}"], extra="")
+    assert f"-m pip install vllm==0.8.5 'flash_attn @ {wheel}'" in str(caught.value)
+    assert "npu-rl[" not in str(caught.value)

@@ -69,6 +69,28 @@ def test_it_reaches_its_goal(train: list[str | Path], env: dict[str, str], tmp_p
     assert any(path.name.startswith("worker-") for path in (attempt / "workers").iterdir())
     proven = run_cli(["verify", "--deep", "--workspace", train[3]], env, tmp_path)
     assert proven.returncode == 0, "the run changed the workspace it ran from"
+    require_exported(run / "checkpoints" / "global_step_60" / "actor", env, tmp_path, lock["digest"])
+
+
+def require_exported(actor: Path, env: dict[str, str], tmp_path: Path, lock: str) -> None:
+    """transformers loads the export, and its values are the checkpoint's, bit for bit."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    out = tmp_path / "exported"
+    words = ["weights", "export", "quickstart", out, "--workspace", tmp_path / "none", "--json"]
+    done = run_cli([*words, "--python", sys.executable], env, tmp_path, timeout=300)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert (report["lock"], report["step"], report["audit"]["result"]) == (lock, 60, "equal")
+    model, loading = AutoModelForCausalLM.from_pretrained(out, torch_dtype="auto", output_loading_info=True)
+    assert not any(loading.values()), loading
+    trained = torch.load(actor / "model_world_size_1_rank_0.pt", weights_only=False)
+    held = model.state_dict()
+    assert held.keys() == trained.keys()
+    for name, tensor in trained.items():
+        assert held[name].dtype == tensor.dtype and torch.equal(held[name], tensor.data), name
+    assert AutoTokenizer.from_pretrained(out).encode("3 + 4")
 
 
 def test_samples_of_validations_alone(train: list[str | Path], env: dict[str, str], tmp_path: Path) -> None:

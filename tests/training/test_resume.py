@@ -41,7 +41,7 @@ def test_a_run_goes_on_from_its_checkpoint(fake: FakeRun) -> None:
     prepared, record = begun(fake, "checkpoint.every=2")
     saved(record, 2)
     assert resumed(fake, prepared).id == record.id
-    stopped = str(RunStopped(signal.SIGINT, record, 2))
+    stopped = str(RunStopped(signal.SIGINT, record, prepared.recipe))
     assert "its checkpoint of step 2: the same command with --resume" in stopped
 
 
@@ -58,7 +58,7 @@ def test_without_a_checkpoint_it_is_said_and_resume_not_offered(
     prepared, record = begun(fake, *overrides)
     with pytest.raises(NpuRlError, match="has no checkpoint to go on from") as caught:
         resumed(fake, prepared)
-    stopped = str(RunStopped(signal.SIGTERM, record, prepared.recipe.checkpoint.every))
+    stopped = str(RunStopped(signal.SIGTERM, record, prepared.recipe))
     for said in (str(caught.value), stopped):
         assert why in said and "--resume" not in said and "name=" in said
         assert ("checkpoint.every=N" in said) is advice
@@ -71,7 +71,7 @@ def test_a_checkpoint_whose_folder_is_gone_is_none(fake: FakeRun) -> None:
     assert record.latest_checkpoint is None
     with pytest.raises(NpuRlError, match="global_step_2, is gone"):
         resumed(fake, prepared)
-    assert "--resume" not in str(RunStopped(signal.SIGINT, record, 2))
+    assert "--resume" not in str(RunStopped(signal.SIGINT, record, prepared.recipe))
 
 
 def test_a_run_that_has_done_its_steps(fake: FakeRun) -> None:
@@ -80,6 +80,17 @@ def test_a_run_that_has_done_its_steps(fake: FakeRun) -> None:
     with pytest.raises(NpuRlError, match="has done its 5 steps") as caught:
         resumed(fake, prepared)
     assert "steps=N with N above 5" in str(caught.value)
+
+
+@pytest.mark.parametrize(("steps", "offered"), [(3, True), (2, False)])
+def test_a_run_that_exists_offers_resume_only_below_its_steps(
+    fake: FakeRun, steps: int, offered: bool
+) -> None:
+    _, record = begun(fake, "checkpoint.every=2")
+    saved(record, 2)
+    with pytest.raises(NpuRlError, match="already exists") as caught:
+        train._open_record(fake.prepared([], steps=steps), fake.runs, resume=False)
+    assert ("--resume" in str(caught.value)) is offered
 
 
 @pytest.mark.parametrize("text", ["", "x", "\x00", "9" * 5000])

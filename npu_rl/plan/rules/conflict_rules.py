@@ -156,7 +156,7 @@ def _recompute_rules(facts: Facts) -> Iterator[Rule]:
         yield Rule(
             "recompute-uniform-layers",
             layers >= 1,
-            f"{figures}: the loop over a stage's layers goes on by recompute_num_layers each time, and with less than "
+            f"{figures}: the loop over a stage's layers advances by recompute_num_layers each time, and with less than "
             "1 it never ends",
             f"set {recipe_keys[2]} to 1",
             (keys[2],),

@@ -1,0 +1,45 @@
+"""The configuration of a trainer that does not read it through Hydra: its YAML file with the settings over it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from npu_rl.recipes.schema import Recipe
+from npu_rl.recipes.trainer_settings import config_location
+from npu_rl.trainer_code.answer_cache import AnswerCache
+from npu_rl.trainer_code.load_configuration import load_configuration
+
+
+def plain_config(recipe: Recipe, code: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the file of `trainer.config` with the settings, by dotted key, over it.
+
+    Raises:
+        ConfigFault: If the file is missing or invalid.
+    """
+    tree = load_configuration(code, config_location(recipe), AnswerCache(code))
+    config: dict[str, Any] = {}
+    for key, entry in tree.entries.items():
+        _put(config, key, {} if entry.section else entry.value)
+    for key, value in settings.items():
+        _put(config, key, value)
+    return config
+
+
+def config_text(config: Mapping[str, Any]) -> str:
+    """Return a configuration as YAML."""
+    import yaml
+
+    text: str = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
+    return text
+
+
+def _put(config: dict[str, Any], key: str, value: Any) -> None:
+    *sections, last = key.split(".")
+    for name in sections:
+        child = config.get(name)
+        if not isinstance(child, dict):
+            child = config[name] = {}
+        config = child
+    config[last] = value

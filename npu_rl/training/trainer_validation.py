@@ -1,0 +1,97 @@
+"""The trainer's own validation of its configuration (`trainer.validate`), run in the training interpreter."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from npu_rl import standins
+from npu_rl.config.finding import Finding, Severity
+from npu_rl.errors import NpuRlError
+from npu_rl.judgement.judge import Judgement
+from npu_rl.judgement.own_keys_check import NOT_VALIDATED, VALIDATION
+from npu_rl.masking import Secrets
+from npu_rl.process import run_quietly
+from npu_rl.recipes.load_recipe import LoadedRecipe
+from npu_rl.recipes.own_keys import run_settings
+from npu_rl.recipes.trainer_command import argument
+from npu_rl.recipes.trainer_settings import config_location, flatten_mappings, last_settings, list_settings
+from npu_rl.training import host_facts
+from npu_rl.training.plain_config import plain_config
+
+_CHILD = standins.INJECTED / "npu_rl_validate.py"
+_MARK = "npu-rl-validated:"
+_SECONDS = 180.0
+_CHECKPOINTS = Path("/checkpoints")  # a run's folder, which no validation needs to exist
+
+
+def validated(
+    judgement: Judgement, loaded: LoadedRecipe, code: Path, python: str, root: Path = Path("/")
+) -> Judgement:
+    """Return the judgement with what the trainer's own function finds; as it is if there is none, or if it has errors.
+
+    Args:
+        code: The workspace's code folder.
+        python: The training interpreter.
+        root: Where /dev is looked for.
+    """
+    function = loaded.recipe.trainer.validate_
+    if function is None or not judgement.ok:
+        return judgement
+    answer = _answer(judgement, loaded, function, code, python, root)
+    if answer.get("ok"):
+        return judgement
+    path = ("trainer", "validate")
+    where = loaded.where(*path)
+    known = Secrets.of(os.environ, loaded.data)
+    name = function.rpartition(".")[2]
+    if "unrun" in answer:
+        message = f"the trainer's own {name} was not run by {python}: {known.mask(str(answer['unrun']))}"
+        packages = "set the workspace up with an interpreter that has the trainer's packages"
+        fix = f"{packages}: npu-rl setup --manifest NAME --python PATH"
+        found = Finding(NOT_VALIDATED, Severity.NOTE, path, "", message, fix, where)
+    else:
+        place = f" ({answer['where']})" if answer["where"] else ""
+        message = f"the trainer's own {name} refuses the recipe: {known.mask(str(answer['message']))}{place}"
+        found = Finding(VALIDATION, Severity.ERROR, path, "", message, "", where)
+    return replace(judgement, key_findings=(*judgement.key_findings, found))
+
+
+def _answer(
+    judgement: Judgement, loaded: LoadedRecipe, function: str, code: Path, python: str, root: Path
+) -> Mapping[str, Any]:
+    recipe = loaded.recipe
+    given = list(last_settings(list(flatten_mappings(list_settings(recipe)))).values())
+    settings = last_settings(run_settings(recipe, given, _CHECKPOINTS, loaded.path.parent, False))
+    location = config_location(recipe)
+    request: dict[str, Any] = {
+        "code": str(code.resolve()),
+        "folder": str(location.find_folder(code)),
+        "config": location.config,
+        "overrides": [argument(one.key, one.value, one.key in judgement.known) for one in settings.values()],
+        "function": function,
+    }
+    if recipe.trainer.arguments is not None:
+        values = {one.key: one.value for one in settings.values()}
+        request["plain"] = plain_config(recipe, code, values)
+    paths = [standins.INJECTED, code.resolve()]
+    environment = {**os.environ, "NPU_RL_STANDINS": "", "PYTHONDONTWRITEBYTECODE": "1"}
+    if not host_facts.devices("npu", root):
+        paths[1:1] = [standins.NPU, standins.APEX]
+        environment["NPU_RL_STANDINS"] = "cpu"
+    before = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    environment["PYTHONPATH"] = os.pathsep.join([*map(str, paths), *before])
+    try:
+        done = run_quietly([python, str(_CHILD), json.dumps(request)], environment, Path(os.sep), _SECONDS)
+    except NpuRlError as error:
+        return {"unrun": error.why or error.what}
+    answers = [line[len(_MARK) :] for line in done.stdout.splitlines() if line.startswith(_MARK)]
+    if not answers:
+        last = (done.stderr.strip() or f"exit status {done.code}").splitlines()[-1]
+        return {"unrun": last}
+    answer: Mapping[str, Any] = json.loads(answers[-1])
+    return answer

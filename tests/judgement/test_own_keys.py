@@ -1,0 +1,234 @@
+"""Recipes for trainers whose keys are their own: what is judged, from the text of the tree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from npu_rl.config.finding import Finding, Severity
+from npu_rl.judgement.judge import AssembledTree, Judgement, judge
+from npu_rl.judgement.plan_report import plan_json, plan_text
+from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.sizing.machine import Machine
+from tests.code_trees import lay
+from tests.own_trainer import RECIPE, TREE, write_recipe
+
+RIGHT = {
+    **TREE,
+    "configs/own.yaml": TREE["configs/own.yaml"].replace("shuffle_minibatch", "shuffle_mini_batch"),
+}
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    return lay(tmp_path / "code", RIGHT)
+
+
+def judged(code: Path | None, *overrides: str, here: bool = False, more: str = "") -> Judgement:
+    folder = code.parent if code else Path.cwd()
+    tree = AssembledTree(code, "quickstart") if code else None
+    return judge(load_recipe(str(write_recipe(folder, more)), overrides), tree, here=here)
+
+
+def line_of(judgement: Judgement, rule: str) -> str:
+    (one,) = [one for one in judgement.findings if one.rule == rule]
+    return str(one)
+
+
+def beside_environment(judgement: Judgement) -> list[str]:
+    """The rules of the findings, without those on the variables of the quickstart's manifest."""
+    return [one.rule for one in judgement.findings if one.rule != "environment-name"]
+
+
+def errors(judgement: Judgement) -> list[Finding]:
+    return [one for one in judgement.findings if one.severity is Severity.ERROR]
+
+
+def test_a_right_recipe_has_no_finding_and_says_what_is_not_checked(code: Path) -> None:
+    judgement = judged(code, "rl.n_samples_per_prompt=4", "rl.sampling.top_k=5", "actor.model=small")
+    assert beside_environment(judgement) == []
+    assert judgement.unchecked == {"profiler": "trainer.sections names no class for it"}
+    assert {"training.train_iters", "rl.sampling.top_k", "model.small.num_layers"} <= judgement.known
+    assert judgement.plan is None
+
+
+def test_a_key_of_the_trainers_own_file_that_nothing_reads_is_an_error_with_its_line(tmp_path: Path) -> None:
+    code = lay(tmp_path / "code", TREE)
+    judgement = judged(code)
+    assert line_of(judgement, "unread-setting") == (
+        "configs/own.yaml:16: rl.shuffle_minibatch: unknown key 'rl.shuffle_minibatch': RLConfig has no "
+        "shuffle_minibatch (own/config/rl.py:4); did you mean 'rl.shuffle_mini_batch'?; fix: set "
+        "overrides.rl.shuffle_mini_batch, and correct it by a patch, or overrule it: "
+        "plan.except.unread-setting=REASON [unread-setting]"
+    )
+    assert not judgement.ok
+    assert judged(code, "plan.except.unread-setting=false is the default").ok
+
+
+@pytest.mark.parametrize(
+    ("key", "why", "fix"),
+    [
+        (
+            "rl.shuffle_minibatch",
+            "RLConfig has no shuffle_minibatch (own/config/rl.py:4)",
+            "rl.shuffle_mini_batch",
+        ),
+        (
+            "training.train_iter",
+            "TrainingConfig has no train_iter (own/config/training.py:4)",
+            "training.train_iters",
+        ),
+        ("model.small.num_layer", "TrainingConfig has no num_layer", "model.small.num_layers"),
+        (
+            "trainin.seed",
+            "neither configs/own.yaml nor trainer.sections has a section trainin",
+            "training.seed",
+        ),
+    ],
+)
+def test_an_unknown_key_of_the_command_line_is_an_error(code: Path, key: str, why: str, fix: str) -> None:
+    text = line_of(judged(code, f"overrides.{key}=1"), "unknown-key")
+    assert text.startswith(f"command line: overrides.{key}=1: overrides['{key}']: unknown key '{key}': {why}")
+    assert f"fix: write overrides.{fix} in place of overrides.{key} [unknown-key]" in text
+
+
+def test_an_unknown_key_of_the_recipe_is_an_error_with_its_line(code: Path) -> None:
+    judgement = judged(code, more="overrides:\n  actor.loda: x\n")
+    line = 1 + (RECIPE + "overrides:\n").count("\n")
+    assert f"own-recipe.yaml:{line}: overrides['actor.loda']: unknown key 'actor.loda'" in line_of(
+        judgement, "unknown-key"
+    )
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "trainer.keys.steps=training.iters",
+        "trainer.keys.checkpoint.load=actor.loads",
+        "trainer.resume={actor.finetunes: false}",
+        "trainer.paths=[actor.loads]",
+    ],
+)
+def test_the_words_for_keys_are_checked_too(code: Path, override: str) -> None:
+    assert "unknown key" in line_of(judged(code, override), "unknown-key")
+
+
+def test_a_hyphen_is_what_the_class_takes_it_for(code: Path) -> None:
+    assert judged(code, "rl.shuffle-mini-batch=true").ok
+    assert not judged(code, "rl.n-samples=1").ok
+
+
+def test_a_class_or_function_that_the_code_has_not_is_an_error(code: Path) -> None:
+    found = judged(code, "trainer.sections={rl: own.config.rl.Nothing}", "trainer.validate=own.train.pars")
+    texts = [str(one) for one in errors(found)]
+    assert any("trainer.sections.rl: the code has no class own.config.rl.Nothing" in text for text in texts)
+    assert any("trainer.validate: the code has no function own.train.pars" in text for text in texts)
+    assert [one.rule for one in errors(judged(code, "trainer.config=other"))] == ["trainer-config"]
+
+
+def test_keys_that_npu_rl_sets_are_refused_and_a_second_value_is_noted(code: Path) -> None:
+    assert "npu-rl puts checkpoints into the run's folder" in line_of(
+        judged(code, "actor.save=/x"), "reserved-key"
+    )
+    assert "hydra.run.dir" in line_of(judged(code, "hydra.run.dir=/x"), "reserved-key")
+    noted = line_of(judged(code, "training.train_iters=6"), "key-set-twice")
+    assert "steps sets this key too" in noted and "the override wins" in noted
+
+
+def test_an_adaptation_that_is_not_there_is_named(code: Path) -> None:
+    assert "there is no adaptation 'fast'" in line_of(
+        judged(code, "adaptations.fast=true"), "unknown-adaptation"
+    )
+
+
+def test_another_size_than_the_clusters_is_an_error(code: Path) -> None:
+    text = line_of(judged(code, "rl.npus=16"), "cluster-size")
+    assert "rl.npus is 16, and cluster.dies gives 2" in text
+    assert judged(code, "rl.npus=2").ok
+
+
+def test_paths_have_to_exist_where_it_runs_and_may_be_the_beginning_of_names(
+    code: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "data_packed_input_ids.bin").touch()
+    given = ["actor.load=./weights", "training.data_path=./data"]
+    more = "overrides: {actor.load: ./weights, training.data_path: ./data}\n"
+    assert [one for one in judged(code, here=True, more=more).findings if one.rule == "trainer-path"] == []
+    missing = [str(one) for one in judged(code, *given[:1], here=True).findings if one.rule == "trainer-path"]
+    assert any(
+        "configs/own.yaml:10: training.data_path: there is no '/data/prompts'" in text for text in missing
+    )
+    assert beside_environment(judged(code)) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "command"),
+    [
+        (
+            "/d/deepscaler/data",
+            "npu-rl data prepare deepscaler --input FILE --output /d/deepscaler --for mindspeed-rl --tokenizer "
+            "DIR, or ",
+        ),
+        (
+            "{tmp}/prompts",
+            "npu-rl data prepare deepscaler --input FILE --output {tmp}/deepscaler --for mindspeed-rl --tokenizer "
+            "DIR and set overrides.megatron_training.data_path={tmp}/deepscaler/data, or ",
+        ),
+    ],
+)
+def test_missing_data_of_mindspeed_rl_comes_with_the_command_that_makes_it(
+    tmp_path: Path, path: str, command: str
+) -> None:
+    key, given = "overrides.megatron_training.data_path", path.format(tmp=tmp_path)
+    loaded = load_recipe("mindspeed-rl-grpo-qwen25-7b", [f"{key}={given}"])
+    (one,) = (one for one in judge(loaded, None, here=True).errors if one.trainer_key == key[10:])
+    assert one.fix.startswith(command.format(tmp=tmp_path)), one.fix
+    found = judge(loaded, None).findings
+    noted = [one.severity.value for one in found if one.trainer_key == key[10:]]
+    assert noted == (["note"] if given.startswith(str(tmp_path)) else []), "its folder is on this machine"
+
+
+def test_a_relative_path_of_the_trainers_own_file_would_be_of_the_runs_folder(tmp_path: Path) -> None:
+    text = RIGHT["configs/own.yaml"].replace("/weights", "./ckpt")
+    code = lay(tmp_path / "code", {**RIGHT, "configs/own.yaml": text})
+    line = line_of(judged(code), "trainer-path")
+    assert line.startswith("configs/own.yaml:12: actor.load: './ckpt' is relative to the working folder")
+    assert "fix: set overrides.actor.load to one that every node of the run has" in line
+
+
+def test_several_machines_need_the_address_of_ray(code: Path) -> None:
+    found = judged(code, "device=npu", "cluster.nodes=2", here=True)
+    assert any(one.rule == "cluster-address" for one in found.errors)
+
+
+def test_the_environment_is_judged_as_any_recipes(code: Path) -> None:
+    assert "HCCL_CONNECT_TIMEOUT" in line_of(
+        judged(code, "env.HCCL_CONNECT_TIMEOUT=soon"), "environment-value"
+    )
+
+
+def test_without_a_workspace_the_recipe_alone_is_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert judged(None, "rl.nothing=1").findings == ()
+
+
+def test_plan_says_what_is_not_counted_and_why(code: Path) -> None:
+    folder = code.parent
+    recipe = load_recipe(str(write_recipe(folder)))
+    judgement = judge(recipe, AssembledTree(code, "quickstart"), Machine(disk=120 * 10**9))
+    text = plan_text(judgement, None)
+    assert "cpu, 1 x 2 = 2 dies" in text
+    assert "Layout, memory, disk and tokens: not counted, the trainer's keys are its own." in text
+    assert "Checkpoints: 2 in 4 steps, one every 2, in the run's folder; 120.0 GB are free there." in text
+    assert text.endswith("own: no error; whether it fits is not counted.\n")
+    shown = plan_json(judgement, 1e9)
+    assert shown["uncounted"] == "the trainer's keys are its own"
+    assert (shown["memory"], shown["layout"], shown["rules"]) == (None, [], [])
+    refused = judge(
+        load_recipe(str(write_recipe(folder)), ["rl.nothing=1"]), AssembledTree(code, "quickstart")
+    )
+    assert plan_text(refused, None).endswith("own can't be run as it is: 1 error (unknown-key)\n")

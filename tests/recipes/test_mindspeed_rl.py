@@ -1,0 +1,111 @@
+"""The recipe of MindSpeed-RL: every value has a source, each key of the published file is there or explained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from npu_rl.bundled import bundled_recipes, data_root
+from npu_rl.config.finding import Severity
+from npu_rl.config.yaml_reader import read_yaml
+from npu_rl.judgement.judge import AssembledTree, judge
+from npu_rl.manifest.manifest_kind import MANIFEST
+from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.recipes.recipe_fields import read_scalar
+from npu_rl.recipes.recipe_kind import RECIPE
+from npu_rl.recipes.trainer_settings import flatten_mappings, list_settings
+from tests.patchsets.flagship_tree import tree
+from tests.recipes.test_deepseek_r1_zero import NAMES, ROW, said
+from tests.support import git
+
+NAME, STACK = "mindspeed-rl-grpo-qwen25-7b", "mindspeed-rl-grpo"
+PIN = "62e9928ae89d9570f659b46e816bc55e1191b5e7"
+PUBLISHED = "configs/grpo_qwen25_7b_A3.yaml"
+MISSPELT = {"rl_config.shuffle_minibatch": "rl_config.shuffle_mini_batch"}  # patch 0001-shuffle-mini-batch
+
+
+def sources() -> str:
+    return (data_root() / "recipes" / f"{STACK}.sources.md").read_text(encoding="utf-8")
+
+
+def table() -> list[tuple[str, Any, str, str]]:
+    """The rows under the recipe's name: key, value as a recipe's text, source, note."""
+    rows = []
+    for line in sources().partition(f"\n## {NAME}\n")[2].splitlines():
+        if line.startswith("| `"):
+            match = ROW.fullmatch(line)
+            assert match, line
+            value = read_yaml(f"v: {match[2]}".encode(), match[1], MANIFEST).data["v"]
+            rows.append((match[1], value, match[3], match[4]))
+    return rows
+
+
+def settings() -> dict[str, Any]:
+    return {one.key: one.value for one in flatten_mappings(list_settings(load_recipe(NAME).recipe))}
+
+
+def published(upstreams: Path) -> dict[str, Any]:
+    text = git("cat-file", "blob", f"{PIN}:{PUBLISHED}", git_dir=upstreams / "Ascend+MindSpeed-RL" / "repo")
+    return {MISSPELT.get(key, key): value for key, value in said(yaml.safe_load(text))}
+
+
+def test_every_value_has_its_source_and_nothing_else_has() -> None:
+    text = read_yaml(bundled_recipes()[NAME].read_bytes(), NAME, RECIPE).data
+    written = {key: value for key, value in said(text) if key not in NAMES}
+    rows = table()
+    assert {key: value for key, value, *_ in rows} == written
+    assert [key for key, *_ in rows] == list(written), "in the recipe's order, each once"
+    assert {source for _, _, source, _ in rows} == {"yaml", "launch", "ours"}
+    assert [key for key, _, source, note in rows if source == "ours" and not note] == []
+    assert load_recipe(NAME).recipe.manifest == STACK
+
+
+@pytest.mark.upstreams
+def test_the_published_file_key_by_key(upstreams: Path) -> None:
+    """A value that is "yaml" is the published one; every published key is set or in the table of what is left out."""
+    theirs, ours = published(upstreams), settings()
+    left_out = sources().partition("and the recipe leaves out\n")[2].partition("\n## ")[0]
+    by_us = {key.removeprefix("overrides.") for key, _, source, _ in table() if source == "ours"}
+    for key, value in theirs.items():
+        if key in ours and key not in by_us:
+            assert ours[key] == read(value), key
+        elif key not in ours:
+            assert f"| `{key.partition('.')[0] if key.startswith('defaults') else key}` |" in left_out, key
+    assert by_us - theirs.keys() >= {"rl_config.integrated_mode_config.ref_model_load_path"}
+    taken = {
+        key.removeprefix("overrides.")
+        for key, _, source, _ in table()
+        if source == "yaml" and key.startswith("overrides.")
+    }
+    assert taken <= theirs.keys()
+
+
+def read(value: Any) -> Any:
+    """A published value as a recipe reads it."""
+    return [read_scalar(str(item)) for item in value] if isinstance(value, list) else read_scalar(text(value))
+
+
+def text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@pytest.mark.upstreams
+def test_the_tree_takes_it(upstreams: Path, tmp_path: Path) -> None:
+    code = tree(upstreams, tmp_path / "code", ["MindSpeed-RL"], manifest=STACK)
+    found = judge(load_recipe(NAME), AssembledTree(code, STACK)).findings
+    assert [one for one in found if one.severity is Severity.ERROR] == []
+
+
+@pytest.mark.upstreams
+def test_a_mistyped_key_is_an_error(upstreams: Path, tmp_path: Path) -> None:
+    """BaseConfig.update of the trainer only warns."""
+    code = tree(upstreams, tmp_path / "code", ["MindSpeed-RL"], manifest=STACK)
+    loaded = load_recipe(NAME, ["overrides.rl_config.init_kl_coeff=0.1"])
+    errors = [
+        one for one in judge(loaded, AssembledTree(code, STACK)).findings if one.severity is Severity.ERROR
+    ]
+    assert [one.key for one in errors] == ["overrides['rl_config.init_kl_coeff']"]
+    assert "init_kl_coef" in str(errors[0].fix or errors[0])
