@@ -34,10 +34,12 @@ def rehearse_layout(
     python: Path,
     environment: Mapping[str, str],
     notify: Callable[[str], None],
+    device: str = "npu",
 ) -> LayoutReport:
     """Rehearse a layout; sizes that don't fit are reported and not tried.
 
     Args:
+        device: What the recipe runs on.
         notify: Called with notes on what is done.
 
     Raises:
@@ -47,12 +49,12 @@ def rehearse_layout(
     found: list[LayoutResult] = list(check_sizes(layout))
     stood_in: list[str] = []
     if all(isinstance(item, Check) and item.ok for item in found):
-        run = _LayoutRehearsal(layout, code, python, environment)
+        run = _LayoutRehearsal(layout, code, python, environment, device)
         notify(f"forming the groups of {layout.world} ranks, as each rank in turn")
         found += run.groups()
         notify(f"training a tiny model over {tiny_sizes(layout)[0]} ranks")
         found += run.model(stood_in)
-        found += _not_rehearsable(layout)
+        found += _not_rehearsable(layout, device)
     else:
         found.append(NotRehearsed("groups and tiny model", "the sizes don't fit"))
     return LayoutReport(
@@ -66,8 +68,10 @@ def rehearse_layout(
 class _LayoutRehearsal:
     """Runs the children for one layout and judges their lines."""
 
-    def __init__(self, layout: Parallelism, code: Path, python: Path, environment: Mapping[str, str]) -> None:
-        self.layout = layout
+    def __init__(
+        self, layout: Parallelism, code: Path, python: Path, environment: Mapping[str, str], device: str
+    ) -> None:
+        self.layout, self.device = layout, device
         self.mindspeed = layout.megatron and (code / "mindspeed").is_dir()
         self._where: dict[str, Any] = {"code": code, "python": python, "environment": environment}
 
@@ -104,6 +108,7 @@ class _LayoutRehearsal:
         world, sizes = tiny_sizes(layout)
         job = {
             "strategy": layout.strategy,
+            "device": self.device,
             "world": world,
             "limit": _STEP_TIMEOUT,
             "mindspeed": self.mindspeed,
@@ -141,13 +146,16 @@ def _supported_by_local_layers(layout: Parallelism) -> tuple[Parallelism, list[L
     return layout, left_out
 
 
-def _not_rehearsable(layout: Parallelism) -> Iterator[NotRehearsed]:
+def _not_rehearsable(layout: Parallelism, device: str) -> Iterator[NotRehearsed]:
     """Yield what this level can't show for any tree."""
     if not layout.megatron and layout.train.sequence > 1:
         yield NotRehearsed("tiny model: Ulysses sequence parallelism", "it needs flash attention")
     if layout.rollout is not None:
         yield NotRehearsed("tiny model of the rollout", "vLLM's layers are tried by the level train")
-    yield NotRehearsed("HCCL, memory and speed", "only an NPU can show them")
+    if device == "cuda":
+        yield NotRehearsed("NCCL, memory and speed", "only a GPU can show them")
+    else:
+        yield NotRehearsed("HCCL, memory and speed", "only an NPU can show them")
 
 
 _TINY_SIZE = 2  # greatest size of each dimension of the tiny layout

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from npu_rl.errors import NpuRlError, RecipeError
 from npu_rl.monitor.screen import Screen
 from npu_rl.monitor.watch import DIFFERENCE
 from npu_rl.record.run_record import RunRecord
-from npu_rl.rehearsal.dist_checkpoint import DistCheckpoint, convert_tiny_model
+from npu_rl.rehearsal.dist_checkpoint import convert_tiny_model
 from npu_rl.rehearsal.level_train import has_mindspeed, read_curve, train_scaled
 from npu_rl.rehearsal.rehearsal_report import TrainPart
 from npu_rl.rehearsal.scale_rollout import Case, scale_for_rollout
@@ -22,12 +24,12 @@ to 0.009 while the tiny model learns, when rounding sends a token to another exp
 weight sync, and 0.018 in the first step when the actor's routing and attention scale were not the model's.
 """
 
-_NEEDED_PARTS = ("vllm", "mindspeed", "npu_rl_runtime/converter", "npu_rl_runtime/rollout_offload")
+_NEEDED_PARTS = ("vllm", "mindspeed", "npu_rl_runtime/rollout_offload")
 
 
 def can_rehearse_rollout(prepared: Prepared) -> bool:
     """Return whether recipe and tree have what this level needs: Megatron with MindSpeed, vLLM, and the adaptations."""
-    return (
+    return not prepared.recipe.has_own_keys and (
         prepared.recipe.rollout.engine == "vllm" and has_mindspeed(prepared) and not _missing_parts(prepared)
     )
 
@@ -43,8 +45,7 @@ def rehearse_rollout(prepared: Prepared, record: RunRecord, case: Case, screen: 
     try:
         _require_rollout_parts(prepared)
         checkpoint = _checkpoint(prepared.with_recipe(recipe), record, screen)
-        part.usage.append(checkpoint.usage)
-        model = recipe.model.model_copy(update={"checkpoint": str(checkpoint.folder)})
+        model = recipe.model.model_copy(update={"checkpoint": str(checkpoint)})
         small = prepared.with_recipe(recipe.model_copy(update={"model": model}))
         train_scaled(small, record, screen, part, transfer=DIFFERENCE_LIMIT)
         _require_agreement(record)
@@ -56,15 +57,15 @@ def rehearse_rollout(prepared: Prepared, record: RunRecord, case: Case, screen: 
     return part
 
 
-def _checkpoint(small: Prepared, record: RunRecord, screen: Screen) -> DistCheckpoint:
-    """Make the tiny model, and convert it to a dist checkpoint with the tree's own converter."""
+def _checkpoint(small: Prepared, record: RunRecord, screen: Screen) -> Path:
+    """Make the tiny model, and convert it to a dist checkpoint."""
     runs = record.folder.parent
     place = tiny_model.model_folder(runs, small.recipe, small.interpreter)
     command = small.command(runs, record.id, 1, None)
     screen.stage("making the model and the data")
     tiny_model.make(place, small.recipe, small.interpreter, command.environment)
     screen.stage("converting the model to a Megatron checkpoint")
-    return convert_tiny_model(small, place, command.environment)
+    return convert_tiny_model(small, place)
 
 
 def _require_agreement(record: RunRecord) -> None:

@@ -66,7 +66,8 @@ def read_curve(part: TrainPart, record: RunRecord) -> None:
 
 def has_mindspeed(prepared: Prepared) -> bool:
     """Return whether the tree has MindSpeed, which imports torch_npu, so that the latter needs a stand-in."""
-    return prepared.recipe.megatron and (prepared.layout.code / "mindspeed").is_dir()
+    trains = prepared.recipe.megatron or prepared.recipe.has_own_keys
+    return trains and (prepared.layout.code / "mindspeed").is_dir()
 
 
 def require_mindspeed(prepared: Prepared, level: str) -> None:

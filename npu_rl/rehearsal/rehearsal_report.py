@@ -10,13 +10,24 @@ from npu_rl.rehearsal.layout_report import LayoutReport
 from npu_rl.rehearsal.level_imports import ImportReport
 from npu_rl.rehearsal.patch_hooks import PatchUse
 
-# What no rehearsal on a CPU can show, whatever the recipe.
-ONLY_AN_NPU = (
-    "HCCL: groups over machines, buffer sizes, timeouts",
-    "the numerics and the speed of NPU kernels; graph mode; memory and fragmentation on a die",
-    "offloading that really frees a die's memory; overlap of streams",
-    "the recipe's own model, data, batch and number of ranks in one training",
-)
+# What no rehearsal on a CPU can show, whatever the recipe, by the recipe's device.
+_RECIPES_OWN = "the recipe's own model, data, batch and number of ranks in one training"
+ONLY_A_DEVICE = {
+    "npu": (
+        "HCCL: groups over machines, buffer sizes, timeouts",
+        "the numerics and the speed of NPU kernels; graph mode; memory and fragmentation on a die",
+        "offloading that really frees a die's memory; overlap of streams",
+        _RECIPES_OWN,
+    ),
+    "cuda": (
+        "NCCL: groups over machines, buffer sizes, timeouts",
+        "the numerics and the speed of CUDA kernels, TransformerEngine's among them; CUDA graphs; memory and "
+        "fragmentation on a GPU",
+        "offloading that really frees a GPU's memory; overlap of streams",
+        _RECIPES_OWN,
+    ),
+}
+_A_DEVICE = {"npu": "an NPU", "cuda": "a GPU"}
 
 
 @dataclass
@@ -54,6 +65,7 @@ class RehearsalReport:
 
     Attributes:
         backend: Name of the training backend, for people.
+        device: The recipe's: what only a GPU can show is told of one for cuda, else of an NPU.
         imports: The level *imports*.
         layout: The level *layout*.
         train: The level *train*.
@@ -66,6 +78,7 @@ class RehearsalReport:
     tree: str
     commit: str
     backend: str = "FSDP"
+    device: str = "npu"
     imports: ImportReport | None = None
     layout: LayoutReport | None = None
     train: TrainPart | None = None
@@ -102,7 +115,7 @@ class RehearsalReport:
             "real": self.real(),
             "stood_in_for": self.standins,
             "patches": [patch.to_json() for patch in self.patches],
-            "only_an_npu_can_show": self.only_an_npu(),
+            "only_an_npu_can_show": self.only_a_device(),
         }
 
     def real(self) -> list[str]:
@@ -118,14 +131,18 @@ class RehearsalReport:
             f"{self.backend}, autograd and every collective's result (over gloo)",
         ]
 
-    def only_an_npu(self) -> list[str]:
+    def only_a_device(self) -> list[str]:
         """Return what no CPU can show: in general, and of each patch by its header."""
         of_patches = [
             f"{patch.name}: {patch.needs_npu}"
             for patch in self.patches
             if patch.needs_npu and not patch.needs_npu.lower().startswith("nothing")
         ]
-        return [*ONLY_AN_NPU, *of_patches]
+        return [*ONLY_A_DEVICE[self._device], *of_patches]
+
+    @property
+    def _device(self) -> str:
+        return "cuda" if self.device == "cuda" else "npu"
 
     def text(self) -> str:
         """Return the report as text."""
@@ -147,7 +164,7 @@ class RehearsalReport:
         lines += _section(
             "stood in for", [f"{name} ({count} times)" for name, count in self.standins.items()]
         )
-        lines += _section("only an NPU can show", self.only_an_npu())
+        lines += _section(f"only {_A_DEVICE[self._device]} can show", self.only_a_device())
         lines += unproven
         lines.append(f"{self.recipe}: {'the rehearsal is all well' if self.ok else 'the rehearsal FAILED'}")
         return "\n".join(lines)

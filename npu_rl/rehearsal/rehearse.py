@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import itertools
 import os
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +16,8 @@ from npu_rl.config.suggest import did_you_mean
 from npu_rl.disk import write_atomically
 from npu_rl.errors import NpuRlError, UsageError
 from npu_rl.monitor.screen import Screen
+from npu_rl.recipes.schema import Recipe
+from npu_rl.recipes.trainer_settings import config_location
 from npu_rl.record.attempt import dump
 from npu_rl.record.run_record import RunRecord
 from npu_rl.rehearsal.layout_report import LayoutReport
@@ -25,10 +29,13 @@ from npu_rl.rehearsal.patch_hooks import patch_uses, read_usage
 from npu_rl.rehearsal.rehearsal_report import RehearsalReport
 from npu_rl.rehearsal.scale_recipe import scale_recipe
 from npu_rl.rehearsal.scale_rollout import CASES
+from npu_rl.sizing.own_layout import own_layout
 from npu_rl.sizing.parallelism import Parallelism, layout_of
 from npu_rl.sizing.plan_inputs import facts_of
 from npu_rl.sources.progress import Notify
 from npu_rl.standins import APEX, INJECTED, NPU, VLLM
+from npu_rl.trainer_code.answer_cache import AnswerCache
+from npu_rl.trainer_code.load_configuration import load_configuration
 from npu_rl.training.prepare import Prepared, run_facts, runs_folder
 from npu_rl.training.train import new_record
 
@@ -49,8 +56,14 @@ def rehearse(prepared: Prepared, level: str, screen: Screen, notify: Notify) -> 
             hint=f"Levels: {', '.join(LEVELS)}, or all",
         )
     wanted = _all_levels(prepared) if level == "all" else (level,)
-    backend = "Megatron-core with MindSpeed" if prepared.recipe.megatron else "FSDP"
-    report = RehearsalReport(prepared.recipe.name, prepared.lock.tree, prepared.lock.commit, backend)
+    _require_scalable(prepared, wanted)
+    report = RehearsalReport(
+        prepared.recipe.name,
+        prepared.lock.tree,
+        prepared.lock.commit,
+        _backend(prepared),
+        prepared.recipe.device,
+    )
     record = _new_record(prepared, level)
     report.unproven = record.unproven
     if prepared.drift:
@@ -76,7 +89,30 @@ def rehearse(prepared: Prepared, level: str, screen: Screen, notify: Notify) -> 
 
 def _all_levels(prepared: Prepared) -> tuple[str, ...]:
     """Return the levels of "all": *train*, whose rollout is a stand-in, only if *rollout* is not possible."""
+    if prepared.recipe.has_own_keys:
+        return ("imports", "layout") if prepared.recipe.trainer.layout else ("imports",)
     return ("imports", "layout", "rollout" if can_rehearse_rollout(prepared) else "train")
+
+
+def _require_scalable(prepared: Prepared, levels: Collection[str]) -> None:
+    """Check that the levels are possible with the recipe. Raises UsageError."""
+    recipe = prepared.recipe
+    refused = next((level for level in levels if level in ("train", "rollout")), None)
+    if recipe.has_own_keys and refused is not None:
+        raise UsageError(
+            f"The level {refused} can't rehearse {recipe.name}",
+            where=prepared.loaded.where("trainer", "keys"),
+            why="The trainer's keys are its own, and npu-rl does not know which of them make a training small.",
+            hint="Rehearse what it can: --rehearse=imports, --rehearse=layout",
+        )
+
+
+def _backend(prepared: Prepared) -> str:
+    if prepared.recipe.has_own_keys:
+        return f"{prepared.recipe.trainer.module}, a trainer with keys of its own"
+    if not prepared.recipe.megatron:
+        return "FSDP"
+    return "Megatron-core with MindSpeed" if has_mindspeed(prepared) else "Megatron-core"
 
 
 def _usage(report: RehearsalReport) -> tuple[Counter[str], Counter[str]]:
@@ -122,20 +158,48 @@ def _run_imports(prepared: Prepared, record: RunRecord, notify: Notify) -> Impor
 def patched_packages(prepared: Prepared) -> list[str]:
     """Return the packages to import: the trainer's, the runtime, and folders of others that patches change.
 
-    All 900 modules of vLLM would take ten minutes.
+    All 900 modules of vLLM would take ten minutes. Where no patch changes what a trainer's script imports, as in
+    Pai-Megatron-Patch, all of that is imported.
     """
     touched = [
         file
         for component, patch in prepared.lock.patches()
         for file in _paths_in_tree(prepared, component, patch.files)
     ]
-    whole = {prepared.recipe.trainer.module.partition(".")[0], RUNTIME}
+    trainer = prepared.recipe.trainer
+    whole = {trainer.module.partition(".")[0], RUNTIME}
+    of_classes = {dotted.partition(".")[0] for dotted in trainer.sections.values()}
+    whole |= of_classes
     folders = {Path(file).parent for file in touched if file.endswith(".py") and len(Path(file).parts) > 1}
     found = {folder.parts[0] if folder.parts[0] in whole else ".".join(folder.parts) for folder in folders}
     code = prepared.layout.code
-    return sorted(
-        name for name in found | {RUNTIME} if (code / name.replace(".", "/") / "__init__.py").is_file()
-    )
+    packages = {
+        name
+        for name in found | of_classes | {RUNTIME}
+        if (code / name.replace(".", "/") / "__init__.py").is_file()
+    }
+    imported = _script_and_imports(code, trainer.module)
+    patched = {name.partition(".")[0] for name in packages}
+    return sorted(packages if imported & patched else packages | imported)
+
+
+def _script_and_imports(code: Path, module: str) -> set[str]:
+    """Return a trainer that is a script in no package, and the tree's packages that it imports; else nothing."""
+    script = (code / module.replace(".", "/")).with_suffix(".py")
+    if any((folder / "__init__.py").is_file() for folder in script.parents) or not script.is_file():
+        return set()
+    imported = {
+        name.partition(".")[0]
+        for node in ast.walk(ast.parse(script.read_bytes()))
+        for name in _imported_names(node)
+    }
+    return {module, *(name for name in imported if (code / name).is_dir())}
+
+
+def _imported_names(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
 
 
 def _paths_in_tree(prepared: Prepared, component: str, files: tuple[str, ...]) -> list[str]:
@@ -165,18 +229,30 @@ def _run_layout(prepared: Prepared, record: RunRecord, notify: Notify) -> Layout
         Path(prepared.interpreter.path),
         _environment(prepared, record),
         notify,
+        prepared.recipe.device,
     )
 
 
 def _layout(prepared: Prepared) -> Parallelism:
     """Return the sizes that the trainer hands to Megatron, with the layers of stages from wherever it reads them."""
+    if prepared.recipe.has_own_keys:
+        code = prepared.layout.code
+        tree = load_configuration(code, config_location(prepared.recipe), AnswerCache(code))
+        return own_layout(prepared.loaded, tree)
     layout, known = layout_of(prepared.loaded), facts_of(prepared.loaded, prepared.layout.code).layout
     return layout if known is None else replace(layout, model=known.model, rollout=known.rollout)
 
 
+def _on_cpu(prepared: Prepared, name: str) -> Recipe:
+    """Return the recipe for a CPU, whose environment these levels have: scaled down, or as it is."""
+    if prepared.recipe.has_own_keys:
+        return prepared.recipe.model_copy(update={"name": name, "device": "cpu"})
+    return scale_recipe(prepared.recipe, name)[0]
+
+
 def _environment(prepared: Prepared, record: RunRecord) -> dict[str, str]:
     """Return the environment of the training processes on a CPU, without their stand-ins; these levels have others."""
-    small = prepared.with_recipe(scale_recipe(prepared.recipe, record.name)[0])
+    small = prepared.with_recipe(_on_cpu(prepared, record.name))
     command = small.command(record.folder.parent, record.id, 1, None)
     own = {
         k: v
@@ -185,6 +261,8 @@ def _environment(prepared: Prepared, record: RunRecord) -> dict[str, str]:
     }
     standins = [INJECTED, *([NPU] if has_mindspeed(prepared) else [])]
     standins += [APEX] if (prepared.layout.code / "mindspeed_llm").is_dir() else []
-    standins += [VLLM] if prepared.recipe.rollout.engine == "vllm" else []
+    standins += (
+        [VLLM] if not prepared.recipe.has_own_keys and prepared.recipe.rollout.engine == "vllm" else []
+    )
     path = os.pathsep.join(map(str, [*standins, prepared.layout.code]))
     return {**os.environ, **own, "PYTHONPATH": path}

@@ -63,7 +63,9 @@ def scale_recipe(recipe: Recipe, name: str) -> tuple[Recipe, list[str]]:
             loader_workers=0,
             shuffle=recipe.data.shuffle,
         ),
-        "reward": Reward(function=REWARD, arguments={"digit": "7"}, goal=_goal(steps)),
+        "reward": Reward(
+            function=REWARD, arguments={"digit": "7"}, manager=_manager_for_one(recipe), goal=_goal(steps)
+        ),
         "rollout": Rollout(
             # The stand-in generates in both cases; Megatron's workers don't support `hf`.
             engine="vllm" if recipe.megatron else "hf",
@@ -95,6 +97,14 @@ def scale_recipe(recipe: Recipe, name: str) -> tuple[Recipe, list[str]]:
 def tiny_model_of(recipe: Recipe) -> Any:
     """Return the tiny model (`model.make`) that stands for the recipe's own."""
     return _TINY.get(recipe.model.architecture or "", "tiny-deepseek-v3")
+
+
+def _manager_for_one(recipe: Recipe) -> str | None:
+    """Return the recipe's reward manager, which the trainer's entry may need (recipe/dapo/main_dapo.py:149@796871d).
+
+    None for `batch`: it scores all responses in one call, and the rehearsal's reward takes one.
+    """
+    return recipe.reward.manager if recipe.reward.manager != "batch" else None
 
 
 def _transformer(recipe: Recipe) -> dict[str, Any]:

@@ -62,3 +62,11 @@ def test_context_parallel_is_left_to_the_level_layout() -> None:
     recipe = load_recipe("verl-npu-dapo-qwen3-235b").recipe
     assert recipe.actor.transformer["context_parallel_size"] == 8
     assert "context_parallel_size" not in scale_recipe(recipe, "small")[0].actor.transformer
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"), [("verl-npu-dapo-qwen3-235b", "dapo"), ("deepseek-r1-zero-256die", None)]
+)
+def test_the_reward_manager_stays_where_it_scores_one_response(name: str, kept: str | None) -> None:
+    """recipe.dapo.main_dapo hands arguments to the manager that only `dapo` takes."""
+    assert scale_recipe(load_recipe(name).recipe, "small")[0].reward.manager == kept

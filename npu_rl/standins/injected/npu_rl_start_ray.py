@@ -40,12 +40,16 @@ def start_ray(options: dict[str, Any], run: dict[str, Any]) -> None:
 
 
 def _trainer_runtime_env() -> dict[str, Any]:
-    """Return what verl's main_ppo passes to ray.init (verl/trainer/constants_ppo.py at 0.5.0); {} for older trees."""
+    """Return what verl's main_ppo passes to ray.init: a function's result at 0.5.0, a constant before; else {}.
+
+    verl/trainer/constants_ppo.py at cccc2ef2 (0.4.1.dev) has PPO_RAY_RUNTIME_ENV alone.
+    """
     try:
-        from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
+        constants: Any = importlib.import_module("verl.trainer.constants_ppo")
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("verl"):
             raise
         return {}
-    environment: dict[str, Any] = get_ppo_ray_runtime_env()
-    return environment
+    if hasattr(constants, "get_ppo_ray_runtime_env"):
+        return dict(constants.get_ppo_ray_runtime_env())
+    return dict(getattr(constants, "PPO_RAY_RUNTIME_ENV", {}))

@@ -85,6 +85,27 @@ def test_hccl_groups_cant_be_made(torch_npu: ModuleType) -> None:
     assert torch_npu._C._distributed_c10d.ProcessGroupHCCL.Options().hccl_config == {}
 
 
+GRAPH_BACKEND = """
+import torch
+
+@torch.compile(dynamic=True, backend="npu")
+def doubled(x):
+    return 2 * x
+
+try:
+    doubled(torch.ones(2))
+except Exception as error:
+    print(type(error).__name__, "no CPU version" in str(error))
+"""
+
+
+def test_the_graph_backend_can_be_named_and_compiles_nothing(python: Python) -> None:
+    """vLLM 0.7.3 names it in a decorator, which a backend that isn't there fails; without dynamo it is not used."""
+    shown = python("-c", GRAPH_BACKEND, TORCHDYNAMO_DISABLE="0").stdout.split()
+    assert shown == ["BackendCompilerFailed", "True"]
+    assert python("-c", GRAPH_BACKEND).stdout == ""
+
+
 def test_placeholders_can_be_taken_and_not_called(torch_npu: ModuleType) -> None:
     import acl
     import torchair

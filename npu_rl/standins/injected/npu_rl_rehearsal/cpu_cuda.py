@@ -76,7 +76,10 @@ class _Stream:
     def wait_stream(self, stream: Any) -> None:
         pass
 
-    synchronize = record = wait = wait_event = record_event = lambda *_args: None
+    def record_event(self, event: Any = None) -> Any:
+        return self if event is None else event
+
+    synchronize = record = wait = wait_event = lambda *_args: None
 
 
 class _Generators:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from . import trainer_arguments
+from . import mindspeed_rl_arguments, trainer_arguments
 from .fake_world import GroupRequests, as_rank, members
 from .faults import CatchAll, describe_error
 from .megatron import initialize, parallel_state
@@ -146,18 +146,39 @@ def _prepare_vllm(job: dict[str, Any]) -> FormGroups:
         *args, **{**kwargs, "use_message_queue_broadcaster": False}
     )
 
+    initialize_vllm = _initialize_vllm(job, state)
+
     def form_groups(rank: int, requests: GroupRequests) -> dict[str, Any]:
         try:
             state.init_distributed_environment(world, rank, "env://", rank, "fake")
-            state.initialize_model_parallel(sizes["tensor"], 1, backend="fake")
-            kinds = {"rollout_tensor": "_TP", "rollout_data": "_DP", "rollout_expert": "_EP"}
-            groups = {kind: list(getattr(state, name).ranks) for kind, name in kinds.items()}
+            initialize_vllm()
+            tensor = list(state._TP.ranks)
+            # vLLM before 0.8 has no groups for data and experts: one engine has a copy, its experts the tensor group.
+            without = {"_DP": [rank], "_EP": tensor} if sizes["data"] == 1 else {}
+            groups = {"rollout_tensor": tensor}
+            for kind, name in (("rollout_data", "_DP"), ("rollout_expert", "_EP")):
+                groups[kind] = list(getattr(state, name).ranks) if hasattr(state, name) else without[name]
             return {"groups": groups, "asked": requests.count, "digest": requests.digest}
         finally:
             state.destroy_model_parallel()
             state.destroy_distributed_environment()
 
     return form_groups
+
+
+def _initialize_vllm(job: dict[str, Any], state: Any) -> Callable[[], None]:
+    """Return what forms the groups of the rollout: vLLM's own function, or that of the trainer in its place."""
+    sizes, train = job["rollout"], job["train"]
+    if not mindspeed_rl_arguments.has_them(Path(job["code"])):
+        return lambda: state.initialize_model_parallel(sizes["tensor"], 1, backend="fake")
+    trainers: Any = importlib.import_module(mindspeed_rl_arguments.ROLLOUT)
+    trainers.init_model_parallel_group = state.init_model_parallel_group
+
+    def initialize_as_the_trainer() -> None:
+        trainers._TP = trainers._PP = None  # of the rank before
+        trainers.initialize_model_parallel_for_vllm(sizes["tensor"], train["tensor"], 1, train["pipeline"])
+
+    return initialize_as_the_trainer
 
 
 _PARTS: dict[str, Callable[[dict[str, Any]], FormGroups]] = {

@@ -29,7 +29,8 @@ def run(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if attempt.problem is not None:
         yield {"unprepared": describe_error(attempt.problem, code)}
         return
-    yield {"stood_in": ["HCCL: gloo", *stood_in]}
+    collectives = "NCCL" if job.get("device") == "cuda" else "HCCL"
+    yield {"stood_in": [f"{collectives}: gloo", *stood_in]}
     world, store_file = job["world"], Path.cwd() / "meeting"
     bodies = {
         str(rank): partial(_as_rank, rank, world, store_file, job["limit"], step) for rank in range(world)

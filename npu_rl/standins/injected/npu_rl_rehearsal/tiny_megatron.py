@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from . import cpu_cuda, gloo_sizes, trainer_arguments
+from . import cpu_cuda, gloo_sizes, missing_kernels, trainer_arguments
 from .megatron import initialize, parallel_state
 
 _HIDDEN, _HEADS, _VOCABULARY, _LENGTH, _SEQUENCES = 32, 4, 128, 16, 2
@@ -41,9 +41,12 @@ def prepare(job: dict[str, Any]) -> tuple[Step, list[str]]:
     else:
         cpu_cuda.install()
         stood_in = [*cpu_cuda.STOOD_IN, "Transformer Engine's layers: Megatron-core's local ones"]
+        stood_in += missing_kernels.install(Path(job["code"]))
     gloo_sizes.install()
     for name in ("models.gpt.gpt_layer_specs", "models.gpt.gpt_model", "distributed", "pipeline_parallel"):
         importlib.import_module(f"megatron.core.{name}")
+    if not job["mindspeed"]:
+        missing_kernels.without_te_gemm()
 
     def step() -> dict[str, Any]:
         with contextlib.nullcontext() if job["mindspeed"] else cpu_cuda.OnCpu():

@@ -1,4 +1,4 @@
-"""The arguments that cann-recipes-train's workers give Megatron, for the layout of a rehearsal.
+"""The arguments that a trainer's workers give Megatron, for the layout of a rehearsal: cann-recipes-train's here.
 
 Megatron 0.8 with MindSpeed 2.0.0 and MindSpeed-LLM 2.0.0 reads them from one global object while it forms its groups.
 They are made as a worker makes them: by verl_patches' own translation of the trainer's configuration file, parsed and
@@ -12,6 +12,8 @@ import json
 import os
 from pathlib import Path
 from typing import Any
+
+from . import mindspeed_rl_arguments
 
 MODULE = "verl_patches.train_engine.initialize_training"
 _CONFIGURATION = "verl/trainer/config/ppo_mindspeed_trainer.yaml"
@@ -48,12 +50,19 @@ _MODEL = {
 
 
 def has_them(code: Path) -> bool:
-    """Return whether the tree's trainer makes its arguments like this."""
+    """Return whether the tree's trainer has one global object of arguments."""
+    return mindspeed_rl_arguments.has_them(code) or _is_of_cann_recipes(code)
+
+
+def _is_of_cann_recipes(code: Path) -> bool:
     return code.joinpath(*MODULE.split(".")).with_suffix(".py").is_file()
 
 
 def set_arguments(job: dict[str, Any]) -> None:
     """Make the arguments for the sizes of `job`, as rank 0 of its world, and leave them to Megatron."""
+    if mindspeed_rl_arguments.has_them(Path(job["code"])):
+        mindspeed_rl_arguments.set_arguments(job)
+        return
     os.environ.update({"WORLD_SIZE": str(job["world"]), "RANK": "0", "LOCAL_RANK": "0"})
     trainer: Any = importlib.import_module(MODULE)
     arguments = trainer.translate_verl_train_configs_to_megatron(_configuration(job))

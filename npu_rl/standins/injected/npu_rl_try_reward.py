@@ -1,0 +1,75 @@
+"""Call a recipe's reward function on a few responses and print what it returns, in the training interpreter.
+
+    python npu_rl_try_reward.py JOB
+
+JOB is a JSON file: `path` (null for verl's default function), `name`, `arguments`, and `cases`, a list of {data_source,
+ground_truth, extra_info, responses: {FORM: TEXT}}. The last line printed is JSON: {"scores": [{FORM: number, or {error:
+text}}]}, or {"error": text} if the function can't be loaded. It is called as verl's reward managers call it: with
+lists by `batch`, else once per response (verl/workers/reward_manager/{batch,naive}.py@55e3c5b).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def load(job: dict[str, Any]) -> Any:
+    """Return the function."""
+    if job["path"] is None:
+        from verl.utils.reward_score import default_compute_score
+
+        return default_compute_score
+    spec = importlib.util.spec_from_file_location("custom_module", job["path"])
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["custom_module"] = module
+    spec.loader.exec_module(module)
+    return getattr(module, job["name"])
+
+
+def score(function: Any, case: dict[str, Any], text: str, arguments: dict[str, Any]) -> Any:
+    """Return the score of one response as a number, or its error."""
+    batch = "solution_strs" in inspect.signature(function).parameters
+    one = {
+        "data_source": case["data_source"],
+        "solution_str": text,
+        "ground_truth": case["ground_truth"],
+        "extra_info": case["extra_info"],
+    }
+    given = {f"{name}s": [value] for name, value in one.items()} if batch else one
+    try:
+        result = function(**{**given, **arguments})
+        result = result[0] if batch else result
+        result = result["score"] if isinstance(result, dict) else result
+        return float(result)
+    except Exception as error:  # noqa: BLE001 - whatever the function raises is the result
+        return {"error": f"{type(error).__name__}: {error}"[:500]}
+
+
+def main() -> None:
+    """Run the job."""
+    job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    try:
+        function = load(job)
+    except Exception as error:  # noqa: BLE001
+        result: dict[str, Any] = {"error": f"{type(error).__name__}: {error}"[:500]}
+    else:
+        result = {
+            "scores": [
+                {
+                    form: score(function, case, text, job["arguments"])
+                    for form, text in case["responses"].items()
+                }
+                for case in job["cases"]
+            ]
+        }
+    print("\n" + json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""Compose the configuration of a trainer and call the trainer's own function that validates it.
+
+The training interpreter runs it: `python npu_rl_validate.py '{"code": ..., "folder": ..., "config": ..., "overrides":
+[...], "function": "package.module.name"}'`; "plain", a mapping, is the configuration of a trainer without Hydra. The
+output is one line of JSON: {"ok": true}, or {"raised": type, "message": text, "where": file:line}, or {"unrun": why}.
+
+Only what the function needs is executed: of its own module the statements that define the names it uses, and of the
+tree's packages no `__init__.py` as a whole, since those import every worker, and with them the engine and the
+devices' packages.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.abc
+import importlib.machinery
+import json
+import sys
+import traceback
+import types
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+MARK = "npu-rl-validated:"
+
+
+def main(request: dict[str, Any]) -> dict[str, Any]:
+    """Return the output for one request."""
+    code = Path(request["code"])
+    config = request.get("plain")
+    if config is None:
+        try:
+            import hydra
+        except ImportError as error:
+            return {"unrun": f"it has no {error.name or error}"}
+        try:
+            with hydra.initialize_config_dir(request["folder"], version_base=None):
+                config = hydra.compose(request["config"], overrides=request["overrides"])
+        except Exception as error:  # noqa: BLE001  the command that runs the trainer reports it in full
+            return {"unrun": f"Hydra refuses the configuration: {_first_line(error)}"}
+    sys.meta_path.insert(0, _LazyPackages(code))
+    try:
+        function = load_function(code, request["function"])
+        function(config)
+    except ImportError as error:
+        return {"unrun": f"{_first_line(error)} ({_place(error, code)})"}
+    except (Exception, SystemExit) as error:  # noqa: BLE001  whatever it raises, the trainer would end by it
+        kind = type(error).__name__
+        return {"raised": kind, "message": _first_line(error), "where": _place(error, code)}
+    return {"ok": True}
+
+
+def load_function(code: Path, dotted: str) -> Callable[[Any], object]:
+    """Return a function of the tree, with only those statements of its module executed that it needs."""
+    name, _, function = dotted.rpartition(".")
+    file = code.joinpath(*name.split(".")).with_suffix(".py")
+    tree = ast.parse(file.read_bytes(), str(file))
+    module = types.ModuleType(name)
+    module.__file__ = str(file)
+    module.__package__ = name.rpartition(".")[0]
+    sys.modules[name] = module
+    body = list(_needed(tree.body, function))
+    exec(compile(ast.Module(body, []), str(file), "exec"), module.__dict__)
+    found: Callable[[Any], object] = getattr(module, function)
+    return found
+
+
+def _needed(body: Sequence[ast.stmt], name: str) -> Iterator[ast.stmt]:
+    """Yield the statements that define a name and, in turn, what these use; imports only of what is used."""
+    wanted, used = {name}, {name}
+    kept: set[int] = set()
+    while wanted:
+        names, wanted = wanted, set()
+        for index, statement in enumerate(body):
+            if index not in kept and _defined(statement) & names:
+                kept.add(index)
+                wanted |= {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)} - used
+        used |= wanted
+    for index, statement in enumerate(body):
+        if index in kept:
+            yield _trimmed(statement, used)
+        elif isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
+            yield statement
+
+
+def _defined(statement: ast.stmt) -> set[str]:
+    """Return the names that a statement of a module's top level defines."""
+    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return {statement.name}
+    if isinstance(statement, (ast.Import, ast.ImportFrom)):
+        return {(item.asname or item.name).partition(".")[0] for item in statement.names}
+    if isinstance(statement, (ast.If, ast.Try, ast.With, ast.For)):
+        inner = [node for node in ast.walk(statement) if isinstance(node, ast.stmt) and node is not statement]
+        return {name for node in inner for name in _defined(node)}
+    return {
+        node.id
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+
+
+def _trimmed(statement: ast.stmt, used: set[str]) -> ast.stmt:
+    """Return an import of only what is used; other statements as they are."""
+    if isinstance(statement, (ast.Import, ast.ImportFrom)):
+        names = [item for item in statement.names if (item.asname or item.name).partition(".")[0] in used]
+        trimmed = (
+            ast.Import(names)
+            if isinstance(statement, ast.Import)
+            else ast.ImportFrom(statement.module, names, statement.level)
+        )
+        return ast.copy_location(trimmed, statement)
+    return statement
+
+
+class _LazyPackages(importlib.abc.MetaPathFinder):
+    """Finds the packages of a tree; their `__init__.py` is executed import by import, as names are asked for."""
+
+    def __init__(self, code: Path) -> None:
+        self._code = str(code)
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Return the spec of a package of the tree; None leaves a module to the other finders."""
+        del target
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        if spec is None or not spec.submodule_search_locations or not spec.origin:
+            return None
+        if not spec.origin.startswith(self._code + "/"):
+            return None
+        spec.loader = _LazyPackage(name, spec.origin)
+        return spec
+
+
+class _LazyPackage(importlib.machinery.SourceFileLoader):
+    """Loads a package without executing its `__init__.py`, until a name of it is asked for."""
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Give the package a `__getattr__` that executes the one import that defines a name."""
+        body = ast.parse(Path(self.path).read_bytes(), self.path).body
+        imports = [node for node in body if isinstance(node, ast.ImportFrom) and node.module != "__future__"]
+
+        def get(name: str) -> object:
+            for node in imports:
+                if any((item.asname or item.name) == name for item in node.names):
+                    one = ast.Module([_trimmed(node, {name})], [])
+                    exec(compile(one, self.path, "exec"), module.__dict__)
+                    return module.__dict__[name]
+            if name.startswith("__"):
+                raise AttributeError(name)
+            if importlib.machinery.PathFinder.find_spec(f"{module.__name__}.{name}", module.__path__):
+                return importlib.import_module(f"{module.__name__}.{name}")
+            del module.__dict__["__getattr__"]  # something else defines it: the whole file has to be executed
+            importlib.machinery.SourceFileLoader.exec_module(self, module)
+            return getattr(module, name)
+
+        module.__dict__["__getattr__"] = get
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+
+
+def _place(error: BaseException, code: Path) -> str:
+    """Return file:line in the tree of the innermost frame that is in it."""
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(f"{code}/")
+    ]
+    if not frames:
+        return ""
+    return f"{Path(frames[-1].filename).relative_to(code).as_posix()}:{frames[-1].lineno}"
+
+
+if __name__ == "__main__":
+    answer = main(json.loads(sys.argv[1]))
+    print(MARK + json.dumps(answer, default=str))

@@ -1,0 +1,35 @@
+"""The checkpoint of the level rollout: made once, whole or not at all."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from npu_rl.errors import WeightsError
+from npu_rl.rehearsal.dist_checkpoint import convert_tiny_model
+from npu_rl.weights.audit_weights import AuditOptions, audit_weights
+from tests.weights.inline_workers import InlineWorkers
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.rehearsal
+
+
+def test_it_is_the_models_and_made_once(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    from tests.runtime.tiny_deepseek import edit, make
+
+    made = tmp_path / ".made/0123"
+    hf = make(made / "model")
+    prepared: Any = SimpleNamespace(interpreter=SimpleNamespace(path=sys.executable, packages={"torch": "2"}))
+    checkpoint = convert_tiny_model(prepared, made)
+    assert audit_weights(AuditOptions(hf, checkpoint, None, True, ""), InlineWorkers()).equal
+    edit(hf, attention_bias=True)  # would be refused
+    assert convert_tiny_model(prepared, made) == checkpoint
+    prepared.interpreter.packages["torch"] = "3"
+    with pytest.raises(WeightsError, match="attention_bias"):
+        convert_tiny_model(prepared, made)
+    assert sorted(made.parent.iterdir()) == sorted([made, checkpoint])

@@ -1,0 +1,93 @@
+"""Rehearsing a recipe whose trainer's keys are its own: which levels, by which sizes, and with which packages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npu_rl.errors import RecipeError, UsageError
+from npu_rl.monitor.screen import PlainScreen
+from npu_rl.recipes.load_recipe import LoadedRecipe, load_recipe
+from npu_rl.rehearsal import rehearse
+from npu_rl.sizing.own_layout import own_layout
+from npu_rl.sizing.parallelism import ModelSizes, Parallelism, RolloutSizes, TrainSizes
+from npu_rl.trainer_code.hydra_config import compose_files
+from tests.code_trees import lay
+from tests.own_trainer import TREE, write_recipe
+from tests.training.fake_run import FakeRun
+
+SIZES = """
+training: {tensor: 2, pipeline: 2, context: null}
+small: {layers: 8, heads: 16, kv_heads: 4, experts: 32}
+engine: {tensor: 4}
+"""
+LAYOUT = (
+    "trainer.layout={tensor: training.tensor, pipeline: training.pipeline, context: training.context, layers: "
+    "small.layers, heads: small.heads, kv_heads: small.kv_heads, experts: small.experts, rollout_tensor: engine.tensor}"
+)
+
+
+def loaded(folder: Path, *overrides: str) -> LoadedRecipe:
+    return load_recipe(
+        str(write_recipe(folder)), ["trainer.config=sizes", "cluster.dies=16", LAYOUT, *overrides]
+    )
+
+
+def layout(folder: Path, *overrides: str) -> Parallelism:
+    code = lay(folder / "code", {"configs/sizes.yaml": SIZES})
+    return own_layout(loaded(folder, *overrides), compose_files(code / "configs", "sizes", code))
+
+
+def test_the_layout_is_by_the_values_of_the_keys_that_are_named(tmp_path: Path) -> None:
+    assert layout(tmp_path, "training.pipeline=4") == Parallelism(
+        world=16,
+        strategy="megatron",
+        train=TrainSizes(tensor=2, pipeline=4, context=1, expert=1),
+        model=ModelSizes(layers=8, heads=16, kv_heads=4, experts=32),
+        rollout=RolloutSizes(tensor=4),
+    )
+
+
+def test_without_words_for_it_or_with_a_value_that_is_no_size_it_is_said(tmp_path: Path) -> None:
+    code = lay(tmp_path / "code", {"configs/sizes.yaml": SIZES})
+    without = load_recipe(str(write_recipe(tmp_path)))
+    with pytest.raises(RecipeError, match=r"trainer\.layout names none for its sizes"):
+        own_layout(without, compose_files(code / "configs", "sizes", code))
+    with pytest.raises(
+        RecipeError, match=r"trainer\.layout\.tensor is not a size: training\.tensor is 'two'"
+    ):
+        layout(tmp_path, "training.tensor=two")
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> FakeRun:
+    lay(tmp_path / "code", TREE)
+    return FakeRun(tmp_path, str(write_recipe(tmp_path)))
+
+
+@pytest.mark.parametrize("level", ["train", "rollout"])
+def test_levels_that_train_are_refused_with_the_reason(fake: FakeRun, level: str) -> None:
+    with pytest.raises(UsageError, match=f"The level {level} can't rehearse demo") as caught:
+        rehearse.rehearse(fake.prepared([]), level, PlainScreen(), lambda _: None)
+    assert "npu-rl does not know which of them make a training small" in str(caught.value)
+
+
+def test_all_levels_are_those_that_are_possible(fake: FakeRun) -> None:
+    assert rehearse._all_levels(fake.prepared([])) == ("imports",)
+    assert rehearse._all_levels(fake.prepared([], [LAYOUT])) == ("imports", "layout")
+
+
+def test_the_packages_of_its_classes_are_imported(fake: FakeRun) -> None:
+    assert "own" in rehearse.patched_packages(fake.prepared([]))
+
+
+def test_the_environment_is_that_of_a_cpu(fake: FakeRun) -> None:
+    (fake.root / "code" / "mindspeed").mkdir()
+    prepared: Any = fake.prepared([], ["device=npu"])
+    record = rehearse._new_record(prepared, "imports")
+    environment = rehearse._environment(prepared, record)
+    assert environment["OMP_NUM_THREADS"] == "1"
+    assert "standins/npu" in environment["PYTHONPATH"]
+    assert environment["PYTHONPATH"].endswith(str(fake.root / "code"))
