@@ -27,11 +27,15 @@ import torch.distributed as dist
 import verl.utils.vllm.patch as loaders
 import verl.workers.sharding_manager.megatron_vllm as managers
 from megatron.core import parallel_state
+from megatron.core.dist_checkpointing import serialization
+from megatron.core.dist_checkpointing.core import CheckpointingConfig, save_config
+from megatron.core.dist_checkpointing.state_dict_utils import save_preprocess
+from megatron.core.dist_checkpointing.strategies import torch as torch_dist
 from megatron.core.transformer.module import MegatronModule
 from megatron.core.transformer.moe.moe_utils import topk_softmax_with_capacity
 from megatron.core.transformer.moe.router import TopKRouter
 from megatron.core.transformer.transformer_config import TransformerConfig
-from npu_rl_runtime.converter import writing
+from torch.distributed import checkpoint
 from verl.models.mcore.weight_converter import McoreToHFWeightConverterDpskv3
 from verl.utils import megatron_utils
 from verl.utils.model import load_mcore_dist_weights
@@ -83,10 +87,10 @@ def through(bias: list[float], folder: Path) -> dict[str, Any]:
         moe_router_enable_expert_bias=True, moe_router_load_balancing_type="none", moe_router_dtype="fp32",
         use_cpu_initialization=True, add_bias_linear=False,
     )  # fmt: skip
-    checkpoint = Model(config)
-    checkpoint.router.expert_bias.copy_(torch.tensor(bias))
+    saved = Model(config)
+    saved.router.expert_bias.copy_(torch.tensor(bias))
     folder.mkdir(parents=True)
-    writing.save(checkpoint.sharded_state_dict(), [], folder, first=True)  # as our converter writes
+    save(saved.sharded_state_dict(), folder)
 
     actor = megatron_utils.get_model(
         lambda **_: Model(config), wrap_with_ddp=False, transformer_config=config
@@ -104,6 +108,20 @@ def through(bias: list[float], folder: Path) -> dict[str, Any]:
         pass
     found["rollout apart"] = apart(of_vllm(rollout.bias), of_megatron(router.expert_bias))
     return found
+
+
+def save(state: dict[str, Any], folder: Path) -> None:
+    """The steps of `dist_checkpointing.save`@core_v0.12.1, but torch writes the files.
+
+    Megatron-core does it by a function of torch's that has since got an argument more.
+    """
+    sharded, common = save_preprocess(state)
+    by_key, _, _ = torch_dist._replace_state_dict_keys_with_sharded_keys(sharded, True)
+    planner = torch_dist.MCoreSavePlanner(dedup_replicated_tensors=False, flatten_state_dict=False)
+    writer = checkpoint.FileSystemWriter(folder, per_thread_copy_ahead=0)
+    checkpoint.save(torch_dist.mcore_to_pyt_state_dict(by_key), storage_writer=writer, planner=planner)
+    serialization.get_default_save_common_strategy().save_common(common, folder)
+    save_config(CheckpointingConfig("torch_dist", 1), str(folder))
 
 
 def logits() -> torch.Tensor:
