@@ -37,13 +37,15 @@ PAGES = [
 ]
 HOME = "/home/you"  # stands for the folder of a scene
 NEEDS_UPSTREAMS = frozenset({"mine", "wrong"})
-NEEDS_INDEX = frozenset({"quickstart", "set-up"})
+NEEDS_INDEX = frozenset({"quickstart", "set-up", "data"})
 _VARYING = (
     (re.compile(r"[\d.]+ [kMG]?B received, [\d.]+ s\."), "SIZE received, SECONDS s."),
     (re.compile(r"files \(.* since last proven\)"), "files (SOME read)"),
     (re.compile(r"locked at [0-9a-f]{12}"), "locked at ID"),  # of a branch, which moves on
 )
-_PROGRESS = re.compile(r"[\w-]+: (fetching from |[\d.]+ [kMG]?B$)")  # left out: a page shows results
+_PROGRESS = re.compile(
+    r"[\w-]+: (fetching from |[\d.]+ [kMG]?B$)|reading the files: "
+)  # left out: a page shows results
 
 
 @dataclass(frozen=True)
@@ -152,14 +154,16 @@ def prepare(
     env["HOME"] = os.environ.get("HOME", env["HOME"])  # the user's pip configuration names the mirror
     if store is not None:
         env["NPU_RL_STORE"] = str(store)
-    if scene == "set-up":
+    if scene in ("set-up", "data"):
         done = run_cli(["setup", "--manifest", "quickstart"], env, folder, timeout=300)
         assert done.returncode == 0, done.stderr
-    if scene not in NEEDS_UPSTREAMS:
+    if scene not in (*NEEDS_UPSTREAMS, "data"):
         return env
     for block in blocks(page):
         if block.mark == "file":
             (folder / block.said).write_text(block.text, encoding="utf-8")
+    if scene == "data":
+        return env
     manifest = (folder / "mine.yaml").read_text(encoding="utf-8")
     (folder / "merge.yaml").write_text(manifest.replace(", how: pick", ""), encoding="utf-8")
     (folder / "patched.yaml").write_text(
