@@ -67,7 +67,8 @@ def rewrites(upstreams: Path, manifest: str) -> str:
     folders = {path.parent.name.partition("+")[2].lower(): path for path in upstreams.glob("*+*/repo")}
     rules = []
     for component in load_manifest(manifest).manifest.components.values():
-        for url in filter(None, (source.git for source in component.sources)):
+        submodules = [submodule.git for submodule in component.submodules.values()]
+        for url in filter(None, (*(source.git for source in component.sources), *submodules)):
             project = url.rpartition("/")[2].removesuffix(".git").lower()
             if project in folders:
                 rules.append(f"{url}={folders[project].absolute()}")

@@ -14,6 +14,7 @@ import npu_rl
 from npu_rl.monitor.symptoms import SYMPTOMS
 from npu_rl.recipes.key_map import dotted_keys, sections
 from npu_rl.trainer_code.adaptation_switches import known_switches
+from tests.support import ROOT as CHECKOUT
 
 ROOT = Path(npu_rl.__file__).parent
 # Where messages about recipes are.
@@ -140,9 +141,20 @@ def test_a_command_that_is_told_to_be_run_is_whole() -> None:
     assert bare == []
 
 
+PLACES_OF_THE_EXTRA_DATA = ("data_check/prompt_lengths.py", "datasets/parquet_support.py")
+
+
+def test_the_extra_data_brings_no_torch() -> None:
+    """transformers names torch as an extra of its own."""
+    text = (CHECKOUT / "pyproject.toml").read_text(encoding="utf-8")
+    (extra,) = re.findall(r"^data = \[\n(.*?)^\]", text, re.MULTILINE | re.DOTALL)
+    packages = re.findall(r'"([a-z]+)==', extra)
+    assert packages == ["pyarrow", "transformers", "tokenizers"]
+
+
 @pytest.mark.parametrize(("where", "text"), [(w, t) for w, t in TEXTS if "pip install" in t])
 def test_no_command_lets_pip_choose_a_torch(where: str, text: str) -> None:
     """But in the one place that knows that there is no torch_npu."""
-    without_torch = "math-verify" in text and where.startswith("runtime/deepscaler/")
+    without_torch = where.startswith(("runtime/deepscaler/", *PLACES_OF_THE_EXTRA_DATA))
     assert "--no-deps" in text or without_torch or where.startswith("training/interpreter.py"), where
     assert "torch==" not in text

@@ -10,7 +10,7 @@ from tests.support import ROOT
 
 PACKAGE = ROOT / "npu_rl"
 # One file per command; what runs in other interpreters, where npu-rl's own names do not reach.
-APART = ("cli", "standins", "runtime")
+APART = ("cli", "standins", "runtime", "tensors")
 CONVENTIONAL = {"__init__", "schema"}
 LARGEST = 3000  # lines of a folder's own files
 

@@ -23,7 +23,7 @@ STEPS = ["lock --check", "setup", "verify --deep", "summary"]
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     for part in PARTS:
-        ignored = shutil.ignore_patterns("__pycache__", "*.verified.json")
+        ignored = shutil.ignore_patterns("*.verified.json")  # compiled modules save a second a command
         shutil.copytree(ROOT / part, tmp_path / "checkout" / part, ignore=ignored)
     return tmp_path / "checkout"
 
@@ -59,30 +59,33 @@ def record_of(checkout: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.rehearsal
 def test_each_step_is_run_once_and_shown(checkout: Path, env: dict[str, str], tmp_path: Path) -> None:
+    pytest.importorskip("torch")  # the dry run needs the packages of the extra `rehearsal`
     assert listed(checkout, env) == ["not verified"]
     first = verify_stack(checkout, env, "quickstart")
     record = record_of(checkout)
     assert [(step["name"], step["outcome"]) for step in record["steps"]] == [(one, "passed") for one in STEPS]
     steps = {step["name"]: step for step in record["recipes"]["quickstart"]["steps"]}
-    assert list(steps) == ["recipes check", "plan", "dry run"]
-    assert steps["plan"]["outcome"] == "passed"
-    dry_run = steps["dry run"]["outcome"]  # it needs the packages of the extra `rehearsal`
-    assert first.returncode == (0 if dry_run == "passed" else 1), first.stdout + first.stderr
+    assert [(name, step["outcome"]) for name, step in steps.items()] == [
+        (one, "passed") for one in ("recipes check", "plan", "dry run")
+    ]
+    assert first.returncode == 0, first.stdout + first.stderr
     assert str(tmp_path) not in json.dumps(record)
     of_manifest, of_recipe = listed(checkout, env)
     assert of_manifest == f"verified {record['steps'][0]['date']}: {', '.join(STEPS)}"
-    assert "recipes check, plan" in of_recipe and ("failed dry run" in of_recipe) is (dry_run == "failed")
+    assert "recipes check, plan, dry run" in of_recipe
 
     second = verify_stack(checkout, env, "quickstart").stdout
     run_again = [line for line in second.splitlines() if ": npu-rl " in line]
     assert [line.partition(": npu-rl ")[0] for line in run_again] == [
         "quickstart: setup",  # into a new folder: what comes after it needs a workspace
-        *(["quickstart: dry run"] if dry_run == "failed" else []),
     ]
 
 
+@pytest.mark.rehearsal
 def test_what_has_changed_is_run_again(checkout: Path, env: dict[str, str]) -> None:
+    pytest.importorskip("torch")
     verify_stack(checkout, env, "quickstart", "--recipe", "quickstart")
     with (checkout / "recipes/quickstart.yaml").open("a") as recipe:
         recipe.write("# another line\n")

@@ -16,8 +16,9 @@ _MEANT = rf"^unknown key; did you mean ({_QUOTED}(?: or {_QUOTED})*)\?"
 if TYPE_CHECKING:
     from npu_rl.config.finding import Finding
     from npu_rl.config.problems import Problem
-    from npu_rl.judgement.judge import AssembledTree
+    from npu_rl.judgement.judge import AssembledTree, Judgement
     from npu_rl.recipes.load_recipe import LoadedRecipe
+    from npu_rl.sizing.machine import Machine
 
 
 def load(name: str, overrides: Sequence[str], as_json: bool) -> LoadedRecipe:
@@ -34,14 +35,24 @@ def load(name: str, overrides: Sequence[str], as_json: bool) -> LoadedRecipe:
         raise SystemExit(1) from None
 
 
-def tree_of(workspace: Path | None) -> AssembledTree | None:
-    """The tree of the workspace named, or of the one that is found; None if there is none."""
-    from npu_rl.judgement.judge import AssembledTree
+def judge_in(
+    workspace: Path | None, loaded: LoadedRecipe, machine: Machine | None = None
+) -> tuple[Judgement, AssembledTree | None]:
+    """Judge a recipe by the tree of the workspace named, or of the one that is found, if there is one."""
+    from npu_rl.judgement.judge import AssembledTree, judge
     from npu_rl.workspace.discovery import open_workspace_if_any
     from npu_rl.workspace.locked_manifest import manifest_of
 
     layout = open_workspace_if_any(workspace, tell)
-    return None if layout is None else AssembledTree(layout.code, manifest_of(layout))
+    tree = None if layout is None else AssembledTree(layout.code, manifest_of(layout))
+    judgement = judge(loaded, tree, machine)
+    if layout is not None and loaded.recipe.trainer.validate_ is not None:
+        from npu_rl.training.interpreter import choose
+        from npu_rl.training.trainer_validation import validated
+        from npu_rl.workspace.receipt import read_receipt
+
+        judgement = validated(judgement, loaded, layout.code, choose(None, read_receipt(layout).setup))
+    return judgement, tree
 
 
 def rows(findings: Iterable[Finding]) -> list[dict[str, Any]]:

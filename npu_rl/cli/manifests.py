@@ -53,8 +53,11 @@ def list_manifests(json: Json = False) -> None:
     if json:
         print_json([{**row, "verified": record and record.to_json(row["tree"])} for row, record in rows])
         return
+    width = max((len(row["name"]) for row, _ in rows), default=0)
     for row, record in rows:
-        say(f"{row['name']:<24} {row['device'] or '-':<5} {short(row['tree'] or '-'):<13} {row['title']}")
+        say(
+            f"{row['name']:<{width}} {row['device'] or '-':<5} {short(row['tree'] or '-'):<13} {row['title']}"
+        )
         for line in _verified_lines(record, row["tree"]):
             say(f"  {line}")
 

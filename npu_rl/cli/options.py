@@ -20,6 +20,13 @@ def _recipe_names(incomplete: str) -> list[str]:
     return [name for name in bundled_recipes() if name.startswith(incomplete)]
 
 
+def dataset_names(incomplete: str) -> list[str]:
+    """Complete the name of a dataset."""
+    from npu_rl.datasets.known_datasets import DATASETS
+
+    return [name for name in DATASETS if name.startswith(incomplete)]
+
+
 _MANIFEST = "A bundled name (see `npu-rl manifests list`) or a path."
 
 # Optional[...] and not `| None`: typer reads these at run time, on 3.10 too.
@@ -91,8 +98,58 @@ Python = Annotated[
         show_default=False,
     ),
 ]
+Tokenizer = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option(
+        "--tokenizer",
+        metavar="DIR",
+        help="A model's folder, to count the tokens of prompts with.",
+        show_default=False,
+    ),
+]
 Jobs = Annotated[
     int, typer.Option("--jobs", "-j", min=1, max=64, metavar="N", help="Components to fetch at once.")
+]
+Workers = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option(
+        "--workers",
+        min=1,
+        max=256,
+        metavar="N",
+        help="Processes that read and write at once.  [default: one for each CPU, 16 at most]",
+        show_default=False,
+    ),
+]
+Config = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option(
+        "--config",
+        metavar="DIR",
+        help="The folder of the model's config.json, where no other folder has one.",
+        show_default=False,
+    ),
+]
+ExpertsOverTensor = Annotated[
+    bool,
+    typer.Option(
+        "--moe-tp-extend-ep/--no-moe-tp-extend-ep",
+        help="Whether a legacy checkpoint's experts are dealt out to the tensor parallel ranks whole.",
+    ),
+]
+NewFolder = Annotated[Path, typer.Argument(metavar="OUT", help="A folder that is empty or does not exist.")]
+DatasetName = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="deepscaler, gsm8k or math-lighteval.", autocompletion=dataset_names),
+]
+Ray = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "--ray",
+        metavar="HOST:PORT",
+        help="Use all hosts of the Ray cluster with this head, or of this host's: auto. --workers is for each host.",
+        show_default=False,
+    ),
 ]
 Offline = Annotated[bool, typer.Option("--offline", help="Use the local store only.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for programs.")]

@@ -69,10 +69,10 @@ def plan(
     from npu_rl.cli import judged
     from npu_rl.cli.show import print_json, say_text
     from npu_rl.errors import UsageError
-    from npu_rl.judgement.judge import judge
     from npu_rl.judgement.plan_report import plan_json, plan_text
     from npu_rl.masking import masked_text
     from npu_rl.sizing.machine import Machine
+    from npu_rl.weights.recipe_weights import with_weights
 
     given = {
         "--die-memory-gb": die_memory,
@@ -84,8 +84,10 @@ def plan(
         if value is not None and not (math.isfinite(value) and value > 0):
             raise UsageError(f"{option} needs a number above 0, not {value:g}")
     machine = Machine(_bytes(die_memory), _bytes(host_memory), _bytes(disk))
-    judgement = judge(judged.load(recipe, overrides or [], json), judged.tree_of(workspace), machine)
+    loaded = judged.load(recipe, overrides or [], json)
+    judgement, _ = judged.judge_in(workspace, loaded, machine)
     speed = None if storage is None else storage * 1e9
+    judgement = with_weights(judgement, loaded, speed)
     if json:
         print_json({**plan_json(judgement, speed), "findings": judged.rows(judgement.findings)})
     else:

@@ -137,11 +137,11 @@ def check(
     Its own keys, and each key of the trainer against the code in the workspace. Exit 1 if a value is invalid.
     """
     from npu_rl.cli import judged
-    from npu_rl.judgement.judge import judge
+    from npu_rl.weights.recipe_weights import with_weights
 
     loaded = judged.load(recipe, overrides or [], json)
-    tree = judged.tree_of(workspace)
-    judgement = judge(loaded, tree)
+    judgement, tree = judged.judge_in(workspace, loaded)
+    judgement = with_weights(judgement, loaded)
     if json:
         print_json(
             {

@@ -21,8 +21,10 @@ COMMANDS = (
     "diff",
     "summary",
     "lock",
+    "weights",
     "manifests",
     "recipes",
+    "data",
     "patches",
     "store",
 )
