@@ -28,6 +28,7 @@ _KEPT_NAME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2}(
 # What a killed command may leave in `.npu-rl`: its folders, and partial files.
 _LEFTOVER = re.compile(r"(staging|old)-[0-9a-f]{12}|\.clock-.*|\.[a-z]+\.json\.[0-9a-f]{12}")
 _MAXIMUM_SIZE = 64 * 1024
+_HIDDEN = ".npu-rl/"
 
 
 @dataclass(frozen=True)
@@ -138,12 +139,27 @@ def _move_all(layout: Layout, journal: Journal) -> None:
             else:
                 inside.move(place, old)
         if comes and inside.exists(new):
-            inside.move(new, place)
+            _put(layout, name, new)
+
+
+def _put(layout: Layout, name: str, source: Path) -> None:
+    """Move a part to its place.
+
+    In `.npu-rl` another command may have written a cache there after the old one was moved out: `verify` works without
+    a lock, and its cache of a receipt that is gone means nothing.
+    """
+    while True:
+        try:
+            return layout.inside.move(source, layout.root / name)
+        except FileExistsError:
+            if not name.startswith(_HIDDEN):
+                raise
+            layout.inside.remove(layout.root / name)
 
 
 def _move_new_files_aside(layout: Layout, name: str, journal: Journal) -> None:
     """Move aside a path that was created while the swap was unfinished; in `.npu-rl` it is only a cache."""
-    if name.startswith(".npu-rl/"):
+    if name.startswith(_HIDDEN):
         layout.inside.remove(layout.root / name)
         return
     names = (journal.kept / f"meanwhile.{count}" / name for count in itertools.count(1))
@@ -158,7 +174,7 @@ def _move_back(layout: Layout, journal: Journal) -> None:
         if name in journal.incoming and not inside.exists(new):
             inside.move(place, new)
         if inside.exists(old):
-            inside.move(old, place)
+            _put(layout, name, old)
 
 
 def leftovers(layout: Layout) -> list[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import shutil
@@ -277,6 +278,38 @@ def test_a_swap_that_goes_on_is_waited_for(stack: Stack, interrupted: Layout) ->
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     assert "equals its lock" in output
+
+
+@pytest.mark.parametrize("undone", [False, True], ids=["done", "undone"])
+def test_a_cache_that_verify_writes_amid_a_swap(
+    stack: Stack, layout: Layout, incoming: Layout, monkeypatch: pytest.MonkeyPatch, undone: bool
+) -> None:
+    """`verify` works without a lock: its cache may appear as soon as the old one has been moved out."""
+    staging = stage(layout, incoming)
+    if undone:
+        (staging / ".npu-rl/pycache").mkdir()  # the last part, whose move fails
+    move = Confined.move
+    written: list[Path] = []
+
+    def verified_meanwhile(self: Confined, source: Path, target: Path) -> None:
+        if source == staging / ".npu-rl/pycache":
+            raise OSError(errno.EIO, "Input/output error", str(source))
+        move(self, source, target)
+        if source == layout.stat:
+            source.write_text("of the old receipt\n")
+            written.append(source)
+
+    monkeypatch.setattr(Confined, "move", verified_meanwhile)
+    if undone:
+        with pytest.raises(OSError, match="Input/output error"):
+            swap.swap(layout, staging, keep)
+    else:
+        swap.swap(layout, staging, keep)
+    assert written
+    assert found(layout) == []
+    assert look(layout).lock.manifest == ("old" if undone else "new")
+    assert layout.stat.read_text() != "of the old receipt\n"
+    assert tidy(layout) == []
 
 
 def test_a_workspace_that_is_not_ours_to_write_is_judged(stack: Stack, layout: Layout) -> None:
