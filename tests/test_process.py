@@ -64,7 +64,7 @@ def test_every_process_of_a_run_is_found_and_no_other(tmp_path: Path, run_id: st
     with bystander(tmp_path / "b", new_id()), bystander(tmp_path / "c", None):
         members = {child.pid, pid_of(tmp_path, "worker"), pid_of(tmp_path, "daemon")}
         assert set(processes_of(run_id)) == members
-    stop(child, run_id)
+    stop(child, run_id, grace=0.5)
     assert processes_of(run_id) == []
 
 

@@ -88,8 +88,8 @@ def serving(answer: Callable[[], Iterable[bytes]]) -> Iterator[str]:
         thread.join()
 
 
-def settings(url: str) -> PipSettings:
-    return PipSettings(index_url=f"{url}/simple", timeout=0.25, retries=0)
+def settings(url: str, timeout: float = 0.1) -> PipSettings:
+    return PipSettings(index_url=f"{url}/simple", timeout=timeout, retries=0)
 
 
 @pytest.mark.parametrize("what", PAGES)
@@ -108,7 +108,7 @@ def test_a_dripping_sdist_is_given_up_on(tmp_path: Path) -> None:
     with serving(lambda: next(answers)) as url:
         with pytest.raises(SourceError, match="slower than 1 kB/s"):
             download_sdist(
-                "pkg", "1.0", sha256=None, settings=settings(url), folder=tmp_path, pause=lambda _: None
+                "pkg", "1.0", sha256=None, settings=settings(url, 0.25), folder=tmp_path, pause=lambda _: None
             )
     assert not list(tmp_path.iterdir())
 

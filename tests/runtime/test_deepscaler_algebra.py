@@ -114,7 +114,7 @@ def test_hostile_answers_cost_their_limit_and_nobody_else() -> None:
         right, given = good[number % len(good)]
         texts += [boxed(hostile), boxed(given)]
         rights += [r"\sqrt{17}+x^2", right]
-    found = compute_scores(["deepscaler"] * len(texts), texts, rights, details=True, limit_s=1.0)
+    found = compute_scores(["deepscaler"] * len(texts), texts, rights, details=True, limit_s=0.5)
     assert [part["score"] for part in found[::2]] == [0.0] * len(HOSTILE)
     late = {hostile for hostile, part in zip(HOSTILE, found[::2], strict=True) if part["limit"]}
     assert "9^{9^9}" in late
