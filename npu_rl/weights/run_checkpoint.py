@@ -114,9 +114,11 @@ def _tensors(saved: Path) -> tuple[Path, Path]:
     """Return the folder with the tensors, and that with config.json and tokenizer beside them.
 
     verl's actor/ has the ranks' files of FSDP, dist_ckpt/ of Megatron, or the tensors in huggingface/ themselves
-    (verl/utils/checkpoint/@v0.5.0); Megatron's own iter_* has mp_rank_*.
+    (verl/utils/checkpoint/@v0.5.0), and earlier model/mp_rank_* (@54c9b73); Megatron's own iter_* has mp_rank_*.
     """
     actor = saved / "actor" if (saved / "actor").is_dir() else saved
+    if any((actor / "model").glob("mp_rank_*")):
+        return actor / "model", actor / "hf_config_and_tokenizer"
     beside = actor / "huggingface"
     if (actor / "dist_ckpt" / ".metadata").is_file():
         return actor / "dist_ckpt", beside

@@ -106,7 +106,9 @@ def test_any_moment(scene: Scene, seconds: dict[str, float], number: int) -> Non
     """Everything dies at once: git with its helpers too."""
     kind = ("first", "update")[number % 2]
     begin(scene, kind)
-    scene.killed_after(random.Random(number + sys.version_info.minor).uniform(0.05, seconds[kind]), *command(kind))
+    scene.killed_after(
+        random.Random(number + sys.version_info.minor).uniform(0.05, seconds[kind]), *command(kind)
+    )
     scene.check("old", "new" if kind == "update" else "none")
     scene.check_again(*command(kind))
 

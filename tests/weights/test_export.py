@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import pickle
+import random
 import shutil
 import sys
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -167,6 +170,64 @@ def test_legacy_with_the_recipe_s_model(record: RunRecord, tmp_path: Path) -> No
     (record.folder / "recipe.yaml").write_text(recipe)
     content = export(record, tmp_path / "out").content
     assert content["checkpoint"]["format"] == "legacy" and content["checkpoint"]["copies"] > 0
+    require_equal(loaded(tmp_path / "out"), tensors)
+
+
+def test_what_the_trainer_of_deepseek_v3_cann_saves(record: RunRecord, tmp_path: Path) -> None:
+    """One file for each rank with a list of its models, and config.json in another folder."""
+    tensors = tiny.hf_tensors(tiny.DEEPSEEK)
+    folder = actor(record, config=tiny.DEEPSEEK)
+    (folder / "huggingface").rename(folder / "hf_config_and_tokenizer")
+    written = tiny.write_legacy_deepseek(tmp_path / "runs/l", tiny.DEEPSEEK, tensors, 2, [2, 2], 2, True)
+    for path in written.glob("iter_*/mp_rank_*/*"):
+        place = folder / "model" / path.parent.name / "model.pt"
+        place.parent.mkdir(parents=True)
+        torch.save([OrderedDict(torch.load(path, weights_only=False)["model"])], place)
+    content = export(record, tmp_path / "out").content
+    assert content["checkpoint"]["format"] == "legacy" and content["checkpoint"]["copies"] > 0
+    require_equal(loaded(tmp_path / "out"), tensors)
+    assert (tmp_path / "out/tokenizer.json").read_text() == "{}"
+    shutil.rmtree(tmp_path / "out")
+    whole = folder / "model/mp_rank_00_000_000/model.pt"
+    torch.save(torch.load(whole, weights_only=False) * 2, whole)
+    with pytest.raises(WeightsError, match="virtual pipeline stages"):
+        export(record, tmp_path / "out")
+    for path in (folder / "model").glob("*_001"):  # as upstream saves it
+        shutil.rmtree(path)
+    torch.save(torch.load(whole, weights_only=False)[:1], whole)
+    with pytest.raises(WeightsError, match="without the patch expert-checkpoint saves no other"):
+        export(record, tmp_path / "out")
+    assert nothing_left(tmp_path)
+
+
+def test_what_the_trainer_of_mindspeed_rl_grpo_saves(record: RunRecord, tmp_path: Path) -> None:
+    """With the optimizer, the generators' states and the arguments of the run, which are objects of many classes."""
+    import numpy
+
+    tensors = tiny.hf_tensors(tiny.QWEN)
+    model = tiny.write_hf(tmp_path / "runs/model", tiny.QWEN, tensors)
+    written = tiny.write_legacy_qwen(tmp_path / "runs/l", tiny.QWEN, tensors, 2, 1)
+    generators = {
+        "random_rng_state": random.getstate(),
+        "np_rng_state": numpy.random.get_state(),
+        "torch_rng_state": torch.get_rng_state(),
+        "rng_tracker_states": {"model-parallel-rng": torch.get_rng_state()},
+    }
+    for path in written.glob("iter_*/mp_rank_*/*"):
+        rest = {
+            "args": argparse.Namespace(params_dtype=torch.bfloat16, data_path=["a"], rank=numpy.int64(0)),
+            "optimizer": {"optimizer": {"param_groups": [{"lr": 1e-6, "step": 4}]}},
+            "opt_param_scheduler": {"max_lr": 1e-6, "num_steps": 4},
+            "rng_state": [generators],
+            "num_floating_point_operations_so_far": 0.0,
+        }
+        torch.save({**torch.load(path, weights_only=False), **rest}, path)
+        torch.save({0: {"torch.bfloat16": torch.zeros(4)}}, path.with_name("distrib_optim.pt"))
+    shutil.copytree(written / "iter_0000001", record.checkpoints / "iter_0000004")
+    (record.checkpoints / "latest_checkpointed_iteration.txt").write_text("4")
+    options = ExportOptions(run_checkpoint(record, None, model), tmp_path / "out", True, "export")
+    content = export_run(options, InlineWorkers()).content
+    assert content["checkpoint"]["format"] == "legacy" and content["audit"]["result"] == "equal"
     require_equal(loaded(tmp_path / "out"), tensors)
 
 

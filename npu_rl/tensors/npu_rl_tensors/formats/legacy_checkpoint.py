@@ -1,7 +1,9 @@
 """Megatron's legacy checkpoints: `iter_*/mp_rank_TT[_PPP][_EEE]/model_optim_rng.pt`, one file for each rank.
 
 The names are those of `get_checkpoint_name` (megatron/training/checkpointing.py@core_r0.8.0): the
-pipeline rank is there with more than one stage, and the expert rank with more than one group.
+pipeline rank is there with more than one stage, and the expert rank with more than one group. What the trainer of
+deepseek-v3-cann saves has the same folders, and in each a `model.pt` with a list of models, one for each virtual stage
+(verl/utils/checkpoint/megatron_checkpoint_manager.py@54c9b73).
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..layouts.placements import RANK_FILE
 from ..tensor_error import TensorError
@@ -17,6 +20,7 @@ from .tensor_views import OpenFiles, TensorView
 from .torch_files import SavedTensor, read_saved
 
 TRACKER = "latest_checkpointed_iteration.txt"
+_FILES = (RANK_FILE, "model.pt")
 _FOLDER = re.compile(r"mp_rank_(\d{2,})(?:_(\d{3}))?(?:_(\d{3}))?")
 
 
@@ -65,9 +69,9 @@ def rank_numbers(folder: Path) -> dict[tuple[int, ...], Path]:
             raise _invalid(
                 entry, "A rank's folder is named mp_rank_TT, mp_rank_TT_PPP or mp_rank_TT_PPP_EEE."
             )
-        path = entry / RANK_FILE
-        if not path.is_file():
-            raise _invalid(path, "The file is missing.")
+        path = next((entry / name for name in _FILES if (entry / name).is_file()), None)
+        if path is None:
+            raise _invalid(entry / RANK_FILE, "The file is missing.")
         found[tuple(int(number) for number in match.groups() if number is not None)] = path
     if not found:
         raise _invalid(folder, "It has no mp_rank_* folder.")
@@ -84,17 +88,7 @@ def read_rank_file(path: Path, files: OpenFiles) -> RankFile:
     Raises:
         TensorError: If it is none, was cut off, or names what has no place in it.
     """
-    content = read_saved(files, path)
-    model = content.get("model") if isinstance(content, dict) else None
-    if not isinstance(model, dict):
-        stages = (
-            [key for key in content if re.fullmatch(r"model\d+", str(key))]
-            if isinstance(content, dict)
-            else []
-        )
-        raise _invalid(
-            path, "It has virtual pipeline stages, which are not read." if stages else "It has no 'model'."
-        )
+    model = _model(read_saved(files, path), path)
     tensors: dict[str, TensorView] = {}
     others: list[str] = []
     odd = odd_name(model)
@@ -106,6 +100,21 @@ def read_rank_file(path: Path, files: OpenFiles) -> RankFile:
         else:
             others.append(name)
     return RankFile(path, tensors, tuple(others))
+
+
+def _model(content: Any, path: Path) -> dict[str, Any]:
+    """Return the tensors of the model, by name."""
+    if isinstance(content, list):
+        model = content[0] if content else None
+        virtual = len(content) > 1
+    else:
+        model = content.get("model") if isinstance(content, dict) else None
+        virtual = isinstance(content, dict) and any(re.fullmatch(r"model\d+", str(key)) for key in content)
+    if virtual:
+        raise _invalid(path, "It has virtual pipeline stages, which are not read.")
+    if not isinstance(model, dict):
+        raise _invalid(path, "It has no 'model'.")
+    return model
 
 
 def _invalid(path: Path, why: str) -> TensorError:

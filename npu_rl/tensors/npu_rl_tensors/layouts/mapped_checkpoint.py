@@ -98,6 +98,13 @@ def _ranks(
     stages, groups = 1, 1
     if len(counts) == 3:
         stages, groups = counts[1], counts[2]
+        if groups == 1:
+            raise TensorError(
+                "Ranks are missing",
+                where=str(folder),
+                why="All have the expert group 0 in their names, which they have not where there is one group only.",
+                hint="verl 54c9b73 without the patch expert-checkpoint saves no other; the others' experts are lost.",
+            )
     elif len(counts) == 2:
         second = f"{rank_name((0, counts[1] - 1))}/embedding.word_embeddings.weight"
         stages, groups = (1, counts[1]) if second in stored else (counts[1], 1)
