@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from tests.support import ROOT
+
 pq = pytest.importorskip("pyarrow.parquet")
 pa = pytest.importorskip("pyarrow")
 
@@ -265,8 +267,11 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, file=sys.stderr)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, "data", "prepare", "deepscaler", "--input", source, "--output", tmp_path / "o"],
-        capture_output=True, text=True, timeout=120, check=False,
+        [
+            sys.executable, "-E", "-c", code,  # -E: with PYTHONPATH `main` would start Python again
+            "data", "prepare", "deepscaler", "--input", source, "--output", tmp_path / "o",
+        ],
+        capture_output=True, text=True, timeout=120, check=False, cwd=ROOT,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     grown = int(done.stderr.split()[-1])  # KiB; the file as Python objects takes over 100 MB

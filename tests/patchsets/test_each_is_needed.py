@@ -18,7 +18,8 @@ from npu_rl.patches.series import PatchSource, read_patchset
 from tests.patchsets.conftest import WITHOUT
 from tests.support import ROOT
 
-pytestmark = pytest.mark.rehearsal  # most of them need torch; the lot runs where it is
+pytest.importorskip("torch")  # most of them need it; the lot runs where it is
+pytestmark = pytest.mark.rehearsal
 
 FROM_PYPI = {"verl/0.5.0", "vllm/0.9.1"}
 # What an unpatched tree could die of without having been looked at.
