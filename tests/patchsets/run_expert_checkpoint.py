@@ -27,35 +27,42 @@ def without_their_init(verl: str) -> None:
     sys.modules |= {"pkg_resources": found, "verl": package}
 
 
-def main(verl: str, folder: str) -> dict[str, Any]:
-    without_their_init(verl)
+def manager_of(folder: str, model: Any, optimizer: Any) -> Any:
+    """verl's manager for one model, and its optimizer if there is one."""
     import torch
-    from megatron.core import mpu
     from transformers import GenerationConfig, LlamaConfig
     from verl.utils.checkpoint import megatron_checkpoint_manager
 
     # As verl_patches/verl_adaptor.py:95 does: verl's own needs a later Megatron-core.
     megatron_checkpoint_manager.get_weight_saver = lambda _arch: None
+    return megatron_checkpoint_manager.MegatronCheckpointManager(
+        config=SimpleNamespace(model=SimpleNamespace(path=folder)),
+        model_config=None,
+        role="actor",
+        model=[model],
+        arch="DeepseekV3ForCausalLM",
+        hf_config=LlamaConfig(),
+        param_dtype=torch.float32,
+        share_embeddings_and_output_weights=False,
+        tokenizer=GenerationConfig(),  # something with save_pretrained
+        optimizer=optimizer,
+        use_distributed_optimizer=True,
+        checkpoint_contents=["model"] if optimizer is None else ["model", "optimizer"],
+    )
+
+
+def main(verl: str, folder: str) -> dict[str, Any]:
+    without_their_init(verl)
+    import torch
+    from megatron.core import mpu
+
     torch.distributed.init_process_group("gloo")
     mpu.initialize_model_parallel(expert_model_parallel_size=2)
     group = mpu.get_expert_model_parallel_rank()
     model = torch.nn.Module()
     model.experts = torch.nn.Parameter(torch.tensor([1.0 + group]))
     model.shared = torch.nn.Parameter(torch.tensor([7.0]))
-    manager = megatron_checkpoint_manager.MegatronCheckpointManager(
-        config=SimpleNamespace(model=SimpleNamespace(path=folder)),
-        model_config=None,
-        role="actor",
-        model=[model],
-        arch="LlamaForCausalLM",
-        hf_config=LlamaConfig(),
-        param_dtype=torch.float32,
-        share_embeddings_and_output_weights=False,
-        tokenizer=GenerationConfig(),  # something with save_pretrained
-        optimizer=None,
-        use_distributed_optimizer=True,
-        checkpoint_contents=["model"],
-    )
+    manager = manager_of(folder, model, None)
     manager.save_checkpoint(folder, global_step=1)
     torch.distributed.barrier()
     for value in model.parameters():
