@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import time
 import zlib
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from npu_rl.git.objects import EMPTY_TREE, FILE, Entry, MalformedObject, nested
 from npu_rl.lock import lock_model
 from tests.hostile.limits import assert_told, limited_cli
 from tests.resolve.world import World
-from tests.support import clean_env
+from tests.support import clean_env, cpu_seconds
 
 ZEROS = base64.b64encode(zlib.compress(bytes(8_000_000), 9)).decode()
 
@@ -49,11 +48,11 @@ def test_six_hundred_proofs_of_zeros(world: World, tmp_path: Path) -> None:
     def bomb(body: dict[str, Any]) -> None:
         body["components"]["up"]["proof"] += [ZEROS] * 600
 
-    started = time.monotonic()
+    started = cpu_seconds()
     manifest = forged(world, bomb)
     done = limited_cli(["setup", "-m", manifest, "-w", tmp_path / "ws"], world.env)
     assert_told(done, "unpacks to more than", "m.lock.json")
-    assert time.monotonic() - started < 20
+    assert cpu_seconds() - started < 20
 
 
 def test_a_record_of_a_quarter_gigabyte_of_zeros(world: World, tmp_path: Path) -> None:
@@ -110,10 +109,10 @@ def test_a_patch_of_ten_thousand_new_files(world: World) -> None:
             }
         }
     )
-    started = time.monotonic()
+    started = cpu_seconds()
     lock = world.lock()
     assert lock.components["up"].patches[0].hunks == 10_000
-    assert time.monotonic() - started < 30  # it took two minutes
+    assert cpu_seconds() - started < 30  # it took two minutes
 
 
 def test_a_merge_that_changes_twenty_thousand_files(tmp_path: Path) -> None:
@@ -121,10 +120,10 @@ def test_a_merge_that_changes_twenty_thousand_files(tmp_path: Path) -> None:
     init_bare(tmp_path)
     trees = Trees(Git(tmp_path))
     blob = Entry(FILE, trees.write_object("blob", b"x\n"))
-    started = time.monotonic()
+    started = cpu_seconds()
     root = trees.put_all(EMPTY_TREE, ((f"pkg/f{i}.py", blob) for i in range(20_000)))
     half = trees.put_all(root, ((f"pkg/f{i}.py", None) for i in range(0, 20_000, 2)))
-    assert time.monotonic() - started < 5
+    assert cpu_seconds() - started < 5
     assert len(trees.entries(trees.entries(half)["pkg"].oid)) == 10_000
     assert trees.put(trees.put(EMPTY_TREE, "a/b/c", blob), "a/b/c", None) == EMPTY_TREE
     trees.close()
@@ -183,8 +182,8 @@ def test_a_patch_of_many_hunks_that_fit_nowhere(tmp_path: Path) -> None:
     )
     data = f"diff --git a/f b/f\n--- a/f\n+++ b/f\n{hunks}".encode()
     patch = lock_model.LockedPatch("x", "./x.patch", "0" * 64, "", 0, ())
-    started = time.monotonic()
+    started = cpu_seconds()
     with pytest.raises(PatchError, match="and 879 more hunks"):
         run_patch(trees, root, patch, data, "c", (".",), Tolerance())
-    assert time.monotonic() - started < 20
+    assert cpu_seconds() - started < 20
     trees.close()
