@@ -1,6 +1,6 @@
 """kill -9 at step boundaries and at random moments: afterwards there is the old workspace, the new one or none.
 
-30 kills by default, spread over all boundaries, others on each Python; `NPU_RL_FAULTS=500` makes it 500.
+50 kills by default, spread over all boundaries, others on each Python; `NPU_RL_FAULTS=500` makes it 500.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 from tests.faults.stage import Scene, Stage, timed
 from tests.support import git
 
-KILLS = max(10, int(os.environ.get("NPU_RL_FAULTS") or 30))
+KILLS = max(10, int(os.environ.get("NPU_RL_FAULTS") or 50))
 FIRST, UPDATE, DISCARD = (range(KILLS * part // 10) for part in (3, 3, 2))
 MOMENTS = range(KILLS - len(FIRST) - len(UPDATE) - len(DISCARD))
 
