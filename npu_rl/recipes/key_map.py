@@ -101,6 +101,9 @@ def check_range(trainer_key: str, value: Any) -> str | None:
     if (
         field is None
         or field.annotation is None
+        or any(
+            isinstance(item, Key) and item.more for item in field.metadata
+        )  # it has other numbers than the trainer
         or isinstance(value, bool)
         or not isinstance(value, (int, float))
     ):

@@ -48,7 +48,7 @@ _TRAINER_KEYS_BY_SECTION: Mapping[str, tuple[str, ...]] = {
     ),
     "trainer": (
         "balance_batch", "controller_nsight_options", "critic_warmup", "default_hdfs_dir",
-        "del_local_ckpt_after_load", "esi_redundant_time", "log_val_generations", "max_critic_ckpt_to_keep",
+        "del_local_ckpt_after_load", "esi_redundant_time", "log_val_generations",
         "profile_steps", "ray_wait_register_center_timeout", "total_epochs", "use_legacy_worker_impl", "val_only",
         "worker_nsight_options",
     ),

@@ -70,20 +70,24 @@ class Key:
         both: Keys of both backends.
         fsdp: Keys of FSDP only.
         megatron: Keys of Megatron only.
+        more: What a trainer's value is above the recipe's.
     """
 
     both: tuple[str, ...] = ()
     fsdp: tuple[str, ...] = ()
     megatron: tuple[str, ...] = ()
+    more: int = 0
 
     def names(self, megatron: bool) -> tuple[str, ...]:
         """Return the keys for one backend; none if the field has no effect with it."""
         return self.both + (self.megatron if megatron else self.fsdp)
 
 
-def key(*both: str, fsdp: str | tuple[str, ...] = (), megatron: str | tuple[str, ...] = ()) -> Key:
+def key(
+    *both: str, fsdp: str | tuple[str, ...] = (), megatron: str | tuple[str, ...] = (), more: int = 0
+) -> Key:
     """Return a Key; a single name needs no tuple."""
-    return Key(both, _several(fsdp), _several(megatron))
+    return Key(both, _several(fsdp), _several(megatron), more)
 
 
 def _several(names: str | tuple[str, ...]) -> tuple[str, ...]:

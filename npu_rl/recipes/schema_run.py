@@ -76,8 +76,14 @@ class Checkpoint(Strict):
     every: Annotated[f.Whole | None, key("trainer.save_freq")] = Field(
         default=-1, description="Steps between checkpoints; -1 is never: a crash then loses everything."
     )
-    keep: Annotated[f.Positive | None, key("trainer.max_actor_ckpt_to_keep")] = Field(
-        default=None, description="Checkpoints to keep; all if left out."
+    # verl deletes down to one less than its number before it writes the next (verl/utils/checkpoint/
+    # fsdp_checkpoint_manager.py:204 and megatron_checkpoint_manager.py:367@v0.5.0): 1 would leave none while it writes.
+    keep: Annotated[
+        f.Positive | None, key("trainer.max_actor_ckpt_to_keep", "trainer.max_critic_ckpt_to_keep", more=1)
+    ] = Field(
+        default=None,
+        description="Whole checkpoints to have at every moment, also while the next is written: the disk has to hold "
+        "one more. All if left out.",
     )
 
 

@@ -114,7 +114,7 @@ def _section_settings(model: BaseModel, path: KeyPath, megatron: bool) -> Iterat
             yield from _section_settings(value, here, megatron)
         elif key is not None and value is not None:
             for target in key.names(megatron):
-                yield from _settings_of_field(target, value, here)
+                yield from _settings_of_field(target, value + key.more if key.more else value, here)
 
 
 def _settings_of_field(key: str, value: Any, path: KeyPath) -> Iterator[Setting]:

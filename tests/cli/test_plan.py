@@ -84,7 +84,9 @@ def test_checkpoints_against_the_disk(tmp_path: Path) -> None:
     shown = run_cli(words, clean_env(tmp_path), tmp_path)
     assert shown.returncode == 1
     assert "\nCheckpoints: 2 of 9394.4 GB, all kept: 18788.7 GB at once\n" in shown.stdout
-    assert "of 10000.0 GB; fix: set checkpoint.keep to 1 [checkpoint-disk]" in shown.stdout
+    assert (
+        "of 10000.0 GB; fix: give the run a larger disk: checkpoint.keep 1 needs 18788.7 GB" in shown.stdout
+    )
 
 
 @pytest.mark.parametrize("option", ["--die-memory-gb", "--host-memory-gb", "--disk-gb", "--storage-gbs"])

@@ -22,7 +22,7 @@ from tests.plan.test_memory import T, fsdp
 
 RECIPE = str(Path(__file__).with_name("256-dies-ascend.yaml"))
 EIGHT_NODES = ["cluster.nodes=8", "env.VLLM_DP_SIZE='64'", "actor.parallel.expert=16"]
-OF_MEMORY = ("memory-", "kv-cache-", "checkpoint-disk")
+OF_MEMORY = ("memory-", "kv-cache-", "checkpoint-disk", "checkpoint-in-")
 
 
 def ascend(*changes: str, machine: Machine | None = None) -> Plan:
@@ -260,7 +260,9 @@ def test_rays_object_store_on_the_host() -> None:
 
 CHECKPOINTS = [
     (["checkpoint.every=5"], (20, 20)),
-    (["checkpoint.every=5", "checkpoint.keep=3"], (20, 3)),
+    (["checkpoint.every=5", "checkpoint.keep=3"], (20, 4)),  # and the one that is being written
+    (["checkpoint.every=5", "overrides.trainer.max_actor_ckpt_to_keep=3"], (20, 3)),  # verl's own number
+    (["checkpoint.every=5", "overrides.trainer.max_actor_ckpt_to_keep=0"], (20, 20)),  # which is all
     (["checkpoint.every=30"], (4, 4)),  # 30, 60, 90 and the last
     (["checkpoint.every=200"], (1, 1)),
 ]
@@ -291,15 +293,27 @@ def test_what_a_checkpoint_holds() -> None:
 
 
 def test_checkpoints_and_the_disk() -> None:
+    """9.39 TB each: what is proposed leaves room for the one that is being written."""
     changes = ["checkpoint.every=5", "checkpoint.keep=3"]
-    assert "checkpoint-disk" not in broken(ascend(*changes, machine=Machine(disk=30 * 10**12)))
-    found = broken(ascend(*changes, machine=Machine(disk=20 * 10**12)))["checkpoint-disk"]
+    assert "checkpoint-disk" not in broken(ascend(*changes, machine=Machine(disk=40 * 10**12)))
+    found = broken(ascend(*changes, machine=Machine(disk=30 * 10**12)))["checkpoint-disk"]
     assert found.refuses and not found.certain
     assert found.fix == "set checkpoint.keep to 2"
-    fixed = ascend("checkpoint.every=5", "checkpoint.keep=2", machine=Machine(disk=20 * 10**12))
+    fixed = ascend("checkpoint.every=5", "checkpoint.keep=2", machine=Machine(disk=30 * 10**12))
     assert "checkpoint-disk" not in broken(fixed)
-    none = broken(ascend(*changes, machine=Machine(disk=10**12)))["checkpoint-disk"]
-    assert "not one fits" in none.fix
+    for disk in (10**12, 10**13):  # none, or one that verl would delete before it writes the next
+        small = broken(ascend(*changes, machine=Machine(disk=disk)))["checkpoint-disk"]
+        assert small.fix.startswith("give the run a larger disk: checkpoint.keep 1 needs 18788.7 GB")
+
+
+def test_a_number_of_the_trainers_own() -> None:
+    one = "overrides.trainer.max_actor_ckpt_to_keep=1"
+    changes = ["checkpoint.every=5", "checkpoint.keep=3", one]
+    found = broken(ascend(*changes, machine=Machine(disk=10**13)))
+    assert "checkpoint-disk" not in found and not found["checkpoint-in-a-crash"].refuses
+    changes[-1] = one.replace("=1", "=5")
+    found = broken(ascend(*changes, machine=Machine(disk=30 * 10**12)))
+    assert found["checkpoint-disk"].fix == "set trainer.max_actor_ckpt_to_keep to 3 in overrides"
 
 
 def test_estimates_are_marked_in_text_and_json() -> None:

@@ -51,6 +51,25 @@ def test_what_is_left_out_says_nothing() -> None:
     assert "actor_rollout_ref.actor.optim.lr" in keys
 
 
+@pytest.mark.parametrize("strategy", ["fsdp", "megatron"])
+def test_whole_checkpoints_and_the_one_being_written(strategy: str) -> None:
+    """verl deletes down to one less than its number before it writes. Numbers under overrides are verl's own."""
+    actor, critic = "trainer.max_actor_ckpt_to_keep", "trainer.max_critic_ckpt_to_keep"
+
+    def sent(keep: int | None, **overrides: Any) -> tuple[str | None, str | None]:
+        checkpoint = {"every": 5} if keep is None else {"every": 5, "keep": keep}
+        made = recipe(actor={"strategy": strategy}, checkpoint=checkpoint, overrides=overrides)
+        given = pairs(rendered(made))
+        return given.get(actor), given.get(critic)
+
+    assert sent(1) == ("2", "2") and sent(3) == ("4", "4")
+    assert sent(None) == (None, None)
+    for own in (1, 0, -1, 5):
+        assert sent(None, **{actor: own}) == (str(own), None)
+        assert sent(2, **{actor: own}) == (str(own), "3")
+    assert sent(2, **{actor: "null"}) == ("null", "3")
+
+
 def test_one_word_is_another_key_on_the_other_backend() -> None:
     offload = {"parameters": True}
     fsdp = pairs(rendered(recipe(offload=offload)))

@@ -23,7 +23,7 @@ class Checkpoints:
 
     Attributes:
         written: Number over the whole run.
-        kept: Number on the disk at once.
+        kept: Number on the disk at once, with the one that is being written.
         each: Bytes of one.
     """
 
@@ -41,7 +41,8 @@ def checkpoints_of(facts: Facts) -> Checkpoints | None:
     """Return the run's checkpoints, or None if it writes none or the model's shape is not known.
 
     verl writes one every `checkpoint.every` steps and at the last (verl/trainer/ppo/ray_trainer.py:1331@55e3c5b), and
-    removes old ones before it writes the next (megatron_checkpoint_manager.py:368@55e3c5b).
+    removes old ones before it writes the next (megatron_checkpoint_manager.py:368@55e3c5b), so that its own number is
+    that of the whole ones and the one being written: one more than `checkpoint.keep`.
     """
     every, keep = facts.whole(_EVERY), facts.whole(_KEEP)
     if facts.shape is None or not every or every < 1:
@@ -61,11 +62,10 @@ def checkpoint_rules(facts: Facts, machine: Machine) -> Iterator[Rule]:
         f"{found.kept} x {gb(found.each)} = {gb(found.disk)} at once, {found.written} over {steps} steps"
     )
     if machine.disk is not None:
-        fits = machine.disk // found.each if found.each else found.kept
-        fix = f"set checkpoint.keep to {fits}" if fits else "give the run a larger disk: not one fits"
+        fix = _fix(facts, found, machine.disk)
         figures, ok, advice = f"{amounts}, of {gb(machine.disk)}", found.disk <= machine.disk, False
     else:
-        fix = "set checkpoint.keep to 2, or to as many as the disk holds"
+        fix = "set checkpoint.keep to 2, or to one less than the disk holds"
         figures, ok, advice = (
             amounts,
             bool(facts.whole(_KEEP)) or found.written < 2 or found.disk <= _LARGE_DISK,
@@ -73,6 +73,26 @@ def checkpoint_rules(facts: Facts, machine: Machine) -> Iterator[Rule]:
         )
     yield Rule(
         "checkpoint-disk", ok, figures, fix, (_KEEP, _EVERY), ("checkpoint", "keep"), advice, certain=False
+    )
+    if (setting := facts.given.get(_KEEP)) is not None and setting.from_overrides:
+        figures = f"{_KEEP} is {setting.value}: verl deletes the only checkpoint before it writes the next"
+        fix = f"write checkpoint.keep: 1 in place of overrides.{_KEEP}"
+        yield Rule(
+            "checkpoint-in-a-crash", setting.value != 1, figures, fix, (_KEEP,), advice=True, certain=False
+        )
+
+
+def _fix(facts: Facts, found: Checkpoints, disk: int) -> str:
+    """Return how many checkpoints may be kept on a disk; never less than one whole one beside the one being written."""
+    fits = disk // found.each if found.each else found.kept
+    setting = facts.given.get(_KEEP)
+    if setting is not None and setting.from_overrides and fits > 1:
+        return f"set {_KEEP} to {fits} in overrides"
+    if fits > 1:
+        return f"set checkpoint.keep to {fits - 1}"
+    needed = gb(2 * found.each)
+    return (
+        f"give the run a larger disk: checkpoint.keep 1 needs {needed}, one whole checkpoint beside the next"
     )
 
 

@@ -334,6 +334,7 @@ GROUNDS: Mapping[str, Ground] = {
         ),
         _ARITHMETIC,
     ),
+    "checkpoint-in-a-crash": _OVERRULABLE,
     "ports-overlap": _CANN_PORTS,
 }
 
