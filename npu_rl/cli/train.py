@@ -39,7 +39,7 @@ def train(
         ),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue from the run's last checkpoint.")
+        bool, typer.Option("--resume", help="Continue from the run's newest whole checkpoint.")
     ] = False,
     benchmark: Annotated[
         bool, typer.Option("--benchmark", help="Run a recipe that is for timing and trains nothing.")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from npu_rl.bounded import read_json
 from npu_rl.errors import NpuRlError
@@ -26,6 +27,7 @@ from npu_rl.training import dry_run, host_facts, node_reports, tiny_model
 from npu_rl.training.attempt_runner import AttemptResult, attempt_once, explain_attempt
 from npu_rl.training.plain_config import config_text, plain_config
 from npu_rl.training.prepare import Prepared, compose, run_facts, runs_folder
+from npu_rl.training.resume_point import ResumePoint, go_on_from, resume_point
 
 _GOAL_WINDOW = 5  # last steps whose mean reward is compared with the goal
 
@@ -111,7 +113,7 @@ def train(prepared: Prepared, screen: Screen, *, resume: bool = False) -> Traine
     screen.stage("composing the configuration")
     # Before the record is created, since Hydra may refuse the recipe.
     composed = compose(prepared, _first_command(prepared, runs))
-    record = _open_record(prepared, runs, resume)
+    record = _open_record(prepared, runs, resume, composed.config, screen.note)
     return run_attempt(prepared, record, composed.config, screen, resume=resume)
 
 
@@ -204,7 +206,13 @@ def _first_command(prepared: Prepared, runs: Path) -> Command:
     return prepared.command(runs, uuid.uuid4().hex, 1, None)
 
 
-def _open_record(prepared: Prepared, runs: Path, resume: bool) -> RunRecord:
+def _open_record(
+    prepared: Prepared,
+    runs: Path,
+    resume: bool,
+    config: Mapping[str, object] = MappingProxyType({}),
+    notify: Callable[[str], None] = lambda _: None,
+) -> RunRecord:
     name = prepared.recipe.name
     if not resume:
         return new_record(prepared, runs, name, run_facts(prepared))
@@ -217,12 +225,18 @@ def _open_record(prepared: Prepared, runs: Path, resume: bool) -> RunRecord:
             why=f"It was {before}, the workspace is {now}.",
             hint="Set that tree up again, or begin a run of another name: name=…",
         )
-    _require_checkpoint(prepared, record)
+    _require_checkpoint(prepared, record, config, notify)
     return record
 
 
-def _require_checkpoint(prepared: Prepared, record: RunRecord) -> None:
-    done = record.latest_checkpoint if can_resume(prepared.recipe) else None
+def _require_checkpoint(
+    prepared: Prepared, record: RunRecord, config: Mapping[str, object], notify: Callable[[str], None]
+) -> None:
+    if prepared.recipe.has_own_keys:
+        point = ResumePoint(record.latest_checkpoint if can_resume(prepared.recipe) else None)
+    else:
+        point = resume_point(record, prepared.recipe, config)
+    done = point.step
     if done is None:
         every = prepared.recipe.checkpoint.every
         saving = ", with checkpoint.every=N to save one every N steps" if every == -1 else ""
@@ -238,6 +252,8 @@ def _require_checkpoint(prepared: Prepared, record: RunRecord) -> None:
             where=str(record.folder),
             hint=f"To continue, set steps=N with N above {done}.",
         )
+    if not prepared.recipe.has_own_keys:
+        go_on_from(record, point, notify)
 
 
 def new_record(prepared: Prepared, runs: Path, name: str, facts: Mapping[str, object]) -> RunRecord:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
+import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +16,14 @@ from npu_rl.training import train
 from npu_rl.training.prepare import Prepared, run_facts
 from npu_rl.training.train import RunStopped
 from tests.training.fake_run import FakeRun
+
+TRACKER = "latest_checkpointed_iteration.txt"
+OF_ONE_RANK = [
+    "actor/model_world_size_1_rank_0.pt",
+    "actor/optim_world_size_1_rank_0.pt",
+    "actor/extra_state_world_size_1_rank_0.pt",
+    "data.pt",
+]
 
 
 @pytest.fixture
@@ -27,14 +38,25 @@ def begun(fake: FakeRun, *overrides: str) -> tuple[Prepared, RunRecord]:
 
 def saved(record: RunRecord, step: int) -> Path:
     """A checkpoint as verl leaves it."""
-    (record.checkpoints / "latest_checkpointed_iteration.txt").write_text(str(step))
+    (record.checkpoints / TRACKER).write_text(str(step))
     folder = record.checkpoints / f"global_step_{step}"
-    folder.mkdir()
+    for name in OF_ONE_RANK:
+        packed(folder / name)
     return folder
 
 
-def resumed(fake: FakeRun, prepared: Prepared) -> RunRecord:
-    return train._open_record(prepared, fake.runs, resume=True)
+def packed(path: Path) -> None:
+    """A file as torch.save writes one: a zip file, with its directory at the end."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("archive/data.pkl", b"x" * 1000)
+
+
+def resumed(
+    fake: FakeRun, prepared: Prepared, said: list[str] | None = None, config: dict[str, Any] | None = None
+) -> RunRecord:
+    notify = ([] if said is None else said).append
+    return train._open_record(prepared, fake.runs, True, config or {}, notify)
 
 
 def test_a_run_goes_on_from_its_checkpoint(fake: FakeRun) -> None:
@@ -67,7 +89,7 @@ def test_without_a_checkpoint_it_is_said_and_resume_not_offered(
 def test_a_checkpoint_whose_folder_is_gone_is_none(fake: FakeRun) -> None:
     """verl would begin at step 0 without a word, over what the run has."""
     prepared, record = begun(fake, "checkpoint.every=2")
-    saved(record, 2).rmdir()
+    shutil.rmtree(saved(record, 2))
     assert record.latest_checkpoint is None
     with pytest.raises(NpuRlError, match="global_step_2, is gone"):
         resumed(fake, prepared)
@@ -96,5 +118,64 @@ def test_a_run_that_exists_offers_resume_only_below_its_steps(
 @pytest.mark.parametrize("text", ["", "x", "\x00", "9" * 5000])
 def test_a_damaged_note_is_no_checkpoint(fake: FakeRun, text: str) -> None:
     _, record = begun(fake)
-    (record.checkpoints / "latest_checkpointed_iteration.txt").write_text(text)
+    (record.checkpoints / TRACKER).write_text(text)
     assert record.latest_checkpoint is None
+
+
+@pytest.mark.parametrize("name", OF_ONE_RANK)
+@pytest.mark.parametrize("damage", ["missing", "empty", "cut off"])
+def test_the_newest_whole_step_is_gone_on_from(fake: FakeRun, name: str, damage: str) -> None:
+    prepared, record = begun(fake, "checkpoint.every=1", "checkpoint.keep=2")
+    for step in (1, 2, 3, 4):
+        saved(record, step)
+    file = record.checkpoints / "global_step_4" / name
+    data = file.read_bytes()
+    file.unlink() if damage == "missing" else file.write_bytes(
+        data[: len(data) // 2 if damage == "cut off" else 0]
+    )
+    said: list[str] = []
+    resumed(fake, prepared, said, {"trainer": {"max_actor_ckpt_to_keep": 3}})
+    assert said[0].startswith(f"step 4 is not whole: {name} is {damage}")
+    assert said[0].endswith("; whole: 1, 2, 3")
+    assert said[1] == "the trainer recorded step 4; resuming from 3"
+    assert said[2].endswith("since the trainer deletes only its own: steps 1, 2, 3")
+    assert (record.checkpoints / TRACKER).read_text() == "3"
+    assert not (record.checkpoints / "global_step_4" / "data.pt").exists(), (
+        "it is written again, into the same files"
+    )
+    assert resumed(fake, prepared).id == record.id
+
+
+def test_a_crash_around_the_trainers_own_note(fake: FakeRun) -> None:
+    """verl opens it with "w" and then writes: empty in between, which int() of verl's can't read."""
+    prepared, record = begun(fake, "checkpoint.every=1")
+    for step in (1, 2):
+        saved(record, step)
+    for text in ("", "1"):
+        (record.checkpoints / TRACKER).write_text(text)
+        stopped = str(RunStopped(signal.SIGINT, record, prepared.recipe))
+        assert "--resume" in stopped
+        said: list[str] = []
+        resumed(fake, prepared, said)
+        assert said == [f"the trainer recorded {'step 1' if text else 'no step'}; resuming from 2"]
+        assert (record.checkpoints / TRACKER).read_text() == "2"
+
+
+def test_no_step_is_whole(fake: FakeRun) -> None:
+    prepared, record = begun(fake, "checkpoint.every=1")
+    for step in range(1, 8):
+        (saved(record, step) / OF_ONE_RANK[1]).unlink()
+    before = sorted(record.checkpoints.rglob("*"))
+    with pytest.raises(NpuRlError, match="has no whole checkpoint to go on from") as caught:
+        resumed(fake, prepared)
+    assert "step 7 is not whole: actor/optim_world_size_1_rank_0.pt is missing" in str(caught.value)
+    assert "and 2 more" in str(caught.value) and "whole: none" in str(caught.value)
+    assert sorted(record.checkpoints.rglob("*")) == before, "nothing is changed"
+
+
+def test_another_number_of_ranks(fake: FakeRun) -> None:
+    prepared, record = begun(fake, "checkpoint.every=1")
+    for path in saved(record, 1).glob("actor/*"):
+        path.rename(path.with_name(path.name.replace("size_1", "size_2")))
+    with pytest.raises(NpuRlError, match=r"it was saved by 2 ranks, the recipe has 1"):
+        resumed(fake, prepared)
