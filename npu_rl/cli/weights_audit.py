@@ -55,7 +55,7 @@ def audit(
 
     Each may be a Hugging Face folder (FP8 too), Megatron's torch_dist or its
     legacy format. Fails if any value of the first (A) is not accounted for in
-    the second (B), or B has more.
+    the second (B), or B has more, or any value is NaN or infinite.
     """
     import sys
 
@@ -94,6 +94,11 @@ def audit_text(report: AuditReport) -> str:
         lines.append(_difference(difference))
     if content["differences_in_all"] > _SHOWN:
         lines.append(f"  and {content['differences_in_all'] - _SHOWN} more tensors that differ (--json)")
+    for odd in content["not_finite"][:_SHOWN]:
+        lines.append(_not_finite(odd))
+    if content["not_finite_in_all"]["tensors"] > _SHOWN:
+        more = content["not_finite_in_all"]["tensors"] - _SHOWN
+        lines.append(f"  and {more} more tensors with NaN or infinity (--json)")
     for name, text in _SIDES.items():
         if content[name]:
             count, shown = content["one_sided_in_all"][name], content[name][:_SHOWN]
@@ -110,6 +115,14 @@ def audit_text(report: AuditReport) -> str:
 def _side(of: dict[str, Any]) -> str:
     fp8 = f", {of['fp8_tensors']:,} of them in FP8" if of["fp8_tensors"] else ""
     return f"{of['path']} ({of['format']}): {of['tensors']:,} tensors{fp8}, {of['values']:,} values"
+
+
+def _not_finite(of: dict[str, Any]) -> str:
+    index = ", ".join(map(str, of["index"]))
+    return (
+        f"  {of['tensor']}[{index}]: {of['side'].upper()} has {of['value']} ({of['where']}); {of['values']:,} values "
+        f"are NaN or infinite"
+    )
 
 
 def _difference(of: dict[str, Any]) -> str:

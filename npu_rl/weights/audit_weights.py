@@ -42,7 +42,7 @@ class AuditReport:
 
     @property
     def equal(self) -> bool:
-        """Whether every value of A is accounted for in B, and nothing else is there."""
+        """Whether every value of A is finite and accounted for in B, and nothing else is there."""
         return bool(self.content["result"] == "equal")
 
 
@@ -69,6 +69,7 @@ def audit_weights(options: AuditOptions, workers: Workers, watch: CastProgress |
     watch.begin(plan.pop("bytes"), 0)
     counts: dict[str, dict[str, int]] = {}
     differences: list[dict[str, Any]] = []
+    not_finite: list[dict[str, Any]] = []
     done = 0
 
     def finished(value: Any) -> None:
@@ -79,6 +80,7 @@ def audit_weights(options: AuditOptions, workers: Workers, watch: CastProgress |
             held["tensors"] += of["tensors"]
             held["values"] += of["values"]
         differences.extend(value["differences"])
+        not_finite.extend(value["not_finite"])
         watch.shard(value["group"], done, len(groups))
 
     tasks = [
@@ -87,7 +89,7 @@ def audit_weights(options: AuditOptions, workers: Workers, watch: CastProgress |
     workers.run(tasks, finished, watch.advance)
     return AuditReport(
         {
-            **_report(options, plan, counts, differences, time.monotonic() - started),
+            **_report(options, plan, counts, differences, not_finite, time.monotonic() - started),
             **workers.describe(),
         }
     )
@@ -98,6 +100,7 @@ def _report(
     plan: dict[str, Any],
     counts: dict[str, dict[str, int]],
     differences: list[dict[str, Any]],
+    not_finite: list[dict[str, Any]],
     seconds: float,
 ) -> dict[str, Any]:
     lists = {name: plan.pop(name) for name in list(plan) if isinstance(plan[name], list)}
@@ -108,7 +111,7 @@ def _report(
         "command": options.command,
         "npu_rl": npu_rl.__version__,
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "result": "equal" if equal else "different",
+        "result": ("not finite" if not_finite else "equal") if equal else "different",
         **plan,
         "compared": {
             "tensors": sum(counts[state]["tensors"] for state in compared),
@@ -117,6 +120,11 @@ def _report(
         "counts": dict(sorted(counts.items())),
         "differences": sorted(differences, key=lambda one: str(one["tensor"]))[:LISTED],
         "differences_in_all": len(differences),
+        "not_finite": sorted(not_finite, key=lambda one: (one["side"], one["tensor"], one["where"]))[:LISTED],
+        "not_finite_in_all": {
+            "tensors": len(not_finite),
+            "values": sum(one["values"] for one in not_finite),
+        },
         **{name: of[:LISTED] for name, of in lists.items()},
         "one_sided_in_all": {name: len(of) for name, of in lists.items()},
         "seconds": round(seconds, 3),

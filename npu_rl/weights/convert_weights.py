@@ -55,7 +55,8 @@ def convert_weights(
 
     Raises:
         UsageError: If the folders lie in one another, or the output's has other files.
-        WeightsError: For an input that is damaged or not the model's, and an output of another input or layout.
+        WeightsError: For an input that is damaged, not the model's or has NaN or infinity, and an output of another
+            input or layout.
         HostError: If the disk is too small or fails, or the interpreter has no torch.
     """
     watch = watch or CastProgress()
@@ -91,8 +92,10 @@ def convert_weights(
         tasks = [
             Task("convert_file", {**arguments, "file": name}, str(options.target / name)) for name in left
         ]
-        workers.run(tasks, finished, watch.advance)
-        _remove_parts(options.target)  # those of a host that Ray has lost
+        try:
+            workers.run(tasks, finished, watch.advance)
+        finally:
+            _remove_parts(options.target)  # those of a failed task, and of a host that Ray has lost
         _copy_others(options)
         workers.run_here(Task("finish_conversion", arguments, str(options.target)))
         journal.finish({"npu_rl": npu_rl.__version__, "date": _now(), "format": options.layout.format})

@@ -98,7 +98,11 @@ class Maker:
         }
 
     def plain(self, name: str, *shape: int, dtype: str = "BF16") -> dict[str, Tensor]:
-        return {name: (dtype, shape, self.random.randbytes(SIZES[dtype] * math.prod(shape)))}
+        """Random values, none of them NaN or infinite: the top bit of the exponent is 0."""
+        size = SIZES[dtype]
+        content = bytearray(self.random.randbytes(size * math.prod(shape)))
+        content[size - 1 :: size] = bytes(byte & 0xBF for byte in content[size - 1 :: size])
+        return {name: (dtype, shape, bytes(content))}
 
 
 def write_checkpoint(

@@ -11,13 +11,11 @@ from typing import Any
 import torch
 
 from .checkpoint_views import CheckpointViews, checkpoint_format, open_checkpoint
-from .formats.boxes import Box, split
+from .formats.boxes import Box, index_in, split
 from .formats.tensor_views import OpenFiles, TensorView
 from .hf_checkpoint import CONFIG, read_object
+from .not_finite import PIECE, NotFinite, not_finite
 from .tensor_error import TensorError
-
-PIECE = 4 * 1024 * 1024
-"""Values that are compared at once. A worker holds two such pieces and what their comparison takes."""
 
 _GROUP = 256 * 1024 * 1024  # bytes of A that are one task
 _EMBEDDINGS, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -67,6 +65,7 @@ def audit_group(arguments: dict[str, Any], progress: Callable[[int], None]) -> d
     pair = opened(_key(arguments))
     counts: dict[str, dict[str, int]] = {}
     differences = []
+    odd: list[dict[str, Any]] = []
     for name in arguments["names"]:
         a, b = pair.a.tensors[name], pair.b.tensors[name]
         found = compare(a, b, progress)
@@ -76,15 +75,35 @@ def audit_group(arguments: dict[str, Any], progress: Callable[[int], None]) -> d
         _count(counts, state, a.numel)
         if found.different:
             differences.append(found.to_json(name, a, b))
-        for side, first in ((pair.a, a), (pair.b, b)):
+        for letter, view, of in (("a", a, found.not_finite[0]), ("b", b, found.not_finite[1])):
+            _add_not_finite(odd, letter, name, view, of)
+        for letter, side, first in (("a", pair.a, a), ("b", pair.b, b)):
             for copy in side.copies.get(name, ()):
                 again = compare(first, copy, lambda _count: None)
                 _count(counts, "copies" if again.state == "equal" else "different_copies", copy.numel)
                 if again.different:
                     differences.append(again.to_json(name, first, copy))
+                _add_not_finite(odd, letter, name, copy, again.not_finite[1])
     first, last = arguments["names"][0], arguments["names"][-1]
     group = first if first == last else f"{first} to {last}"
-    return {"group": group, "counts": counts, "differences": differences}
+    return {"group": group, "counts": counts, "differences": differences, "not_finite": odd}
+
+
+def _add_not_finite(
+    rows: list[dict[str, Any]], side: str, name: str, view: TensorView, found: NotFinite | None
+) -> None:
+    if found is not None:
+        rows.append(
+            {
+                "side": side,
+                "tensor": name,
+                "where": view.where,
+                "index": list(found.index),
+                "value": repr(found.value),
+                "values": found.values,
+                "nan": found.nan,
+            }
+        )
 
 
 @dataclass(frozen=True)
@@ -97,12 +116,14 @@ class Comparison:
         different: Number of values that differ.
         index: Of the first of them.
         values: Of both sides there.
+        not_finite: What is NaN or infinite in A and in B.
     """
 
     state: str
     different: int = 0
     index: tuple[int, ...] = ()
     values: tuple[float, float] = (0.0, 0.0)
+    not_finite: tuple[NotFinite | None, NotFinite | None] = (None, None)
 
     def to_json(self, name: str, a: TensorView, b: TensorView) -> dict[str, Any]:
         """Return it for a report."""
@@ -120,7 +141,7 @@ class Comparison:
 
 
 def compare(a: TensorView, b: TensorView, progress: Callable[[int], None]) -> Comparison:
-    """Compare two tensors piece by piece."""
+    """Compare two tensors piece by piece; a worker holds two pieces and what their comparison takes."""
     if a.shape != b.shape:
         return Comparison("shape", max(a.numel, b.numel, 1))
     for view in (a, b):
@@ -130,9 +151,16 @@ def compare(a: TensorView, b: TensorView, progress: Callable[[int], None]) -> Co
             )
     state, different, values = "equal", 0, (0.0, 0.0)
     first: tuple[int, ...] = ()
+    odd: list[NotFinite | None] = [None, None]
     for box in split(a.shape, PIECE):
         one, other = a.read(box), b.read(box)
         unequal = _unequal(one, other)
+        odd_one = not_finite(one, box)
+        same = unequal is None and one.dtype == other.dtype  # bit for bit
+        for side, piece in enumerate((odd_one, odd_one if same else not_finite(other, box))):
+            if piece is not None:
+                held = odd[side]
+                odd[side] = piece if held is None else held.and_later(piece)
         if unequal is not None and _are_floats(one, other) and one.dtype != other.dtype:
             unequal = _unequal_rounded(one, other)
             if unequal is None and state == "equal":
@@ -142,7 +170,7 @@ def compare(a: TensorView, b: TensorView, progress: Callable[[int], None]) -> Co
                 first, values = _first(unequal, box, one, other)
             state, different = "different", different + int(unequal.sum())
         progress(one.numel() * one.element_size())
-    return Comparison(state, different, first, values)
+    return Comparison(state, different, first, values, (odd[0], odd[1]))
 
 
 def _unequal(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor | None:
@@ -182,12 +210,7 @@ def _first(
     unequal: torch.Tensor, box: Box, a: torch.Tensor, b: torch.Tensor
 ) -> tuple[tuple[int, ...], tuple[float, float]]:
     place = int(unequal.reshape(-1).to(torch.uint8).argmax())
-    values = float(a.reshape(-1)[place]), float(b.reshape(-1)[place])
-    index = []
-    for start, stop in reversed(box):
-        place, inner = divmod(place, stop - start)
-        index.append(start + inner)
-    return tuple(reversed(index)), values
+    return index_in(box, place), (float(a.reshape(-1)[place]), float(b.reshape(-1)[place]))
 
 
 def _count(counts: dict[str, dict[str, int]], state: str, values: int) -> None:

@@ -11,8 +11,11 @@ from typing import Any, BinaryIO
 import torch
 
 from .cast_plan import CastRules, PlannedTensor, cast_rules
+from .formats.hf_views import FLOATS, plain_view
+from .formats.tensor_views import OpenFiles
 from .fp8 import Fp8Cast, first_nan, invalid_scale
 from .hf_checkpoint import HfCheckpoint
+from .not_finite import all_finite, require_finite
 from .part_file import part_of
 from .safetensors_file import TensorEntry
 from .tensor_error import TensorError
@@ -63,12 +66,18 @@ def _cast_on(device: str) -> Fp8Cast:
 
 
 def _copy(source: BinaryIO, entry: TensorEntry, out: BinaryIO, progress: Callable[[int], None]) -> None:
+    """Copy a tensor as it is. Raises TensorError for one with NaN or infinity."""
     source.seek(entry.start)
+    dtype = FLOATS.get(entry.dtype)
+    memory = bytearray(min(entry.size, _CHUNK))
     left = entry.size
     while left:
-        data = source.read(min(left, _CHUNK))
-        if not data:
-            raise _ended(source, entry)
+        data = memoryview(memory)[: min(left, _CHUNK)]
+        _read(source, data, entry)
+        if dtype is not None:
+            values = torch.frombuffer(memory, dtype=dtype, count=len(data) // dtype.itemsize)
+            if not all_finite(values):
+                require_finite(plain_view(Path(source.name), entry, OpenFiles()), values)
         _write(out, data)
         left -= len(data)
         progress(len(data))

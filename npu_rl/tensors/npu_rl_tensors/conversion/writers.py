@@ -18,6 +18,7 @@ from ..formats.tensor_views import TensorView
 from ..hf_checkpoint import CONFIG, INDEX
 from ..layouts.mapped_checkpoint import stored_box
 from ..layouts.placements import Layout
+from ..not_finite import require_finite
 from ..safetensors_file import header_bytes
 from .units import CHUNK, Unit
 
@@ -182,8 +183,13 @@ def write_index(folder: Path, units: list[Unit], total: int) -> None:
 
 
 def _read(view: TensorView, box: Box, dtype: torch.dtype) -> torch.Tensor:
-    """Return a box in memory of its own size; torch.save would write what lies beside it."""
+    """Return a box in memory of its own size; torch.save would write what lies beside it.
+
+    Raises:
+        TensorError: If a value is NaN or infinite, or becomes so in the dtype.
+    """
     data = view.read(box if box else whole(view.shape)).to(dtype).contiguous()
+    require_finite(view, data)
     return data if data.untyped_storage().nbytes() == data.numel() * data.element_size() else data.clone()
 
 

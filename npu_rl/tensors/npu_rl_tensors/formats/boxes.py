@@ -70,3 +70,12 @@ def split(shape: Sequence[int], most: int) -> Iterator[Box]:
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     """Return the strides of values that lie one after the other."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def index_in(box: Box, place: int) -> tuple[int, ...]:
+    """Return the index in the whole tensor of a box's value, given by its place in row-major order."""
+    index = []
+    for start, stop in reversed(box):
+        place, inner = divmod(place, stop - start)
+        index.append(start + inner)
+    return tuple(reversed(index))

@@ -29,6 +29,8 @@ _DTYPES = {
     "BOOL": torch.bool,
     "F8_E4M3": torch.float8_e4m3fn,
 }
+FLOATS = {word: dtype for word, dtype in _DTYPES.items() if dtype.is_floating_point and dtype.itemsize > 1}
+"""Floats that are wider than FP8, by safetensors' words."""
 
 
 @dataclass(frozen=True)
@@ -71,11 +73,12 @@ def hf_views(checkpoint: HfCheckpoint, files: OpenFiles) -> HfViews:
             tensors[entry.name] = _cast_view(path, entry, rules, scales, files)
             cast.add(entry.name)
         else:
-            tensors[entry.name] = _plain_view(path, entry, files)
+            tensors[entry.name] = plain_view(path, entry, files)
     return HfViews(tensors, frozenset(cast), frozenset(mtp))
 
 
-def _plain_view(path: Path, entry: TensorEntry, files: OpenFiles) -> TensorView:
+def plain_view(path: Path, entry: TensorEntry, files: OpenFiles) -> TensorView:
+    """Return a tensor of a shard as it is stored."""
     dtype = _DTYPES.get(entry.dtype)
     if dtype is None:
         raise TensorError("Unsupported dtype", where=f"{path}: {entry.name}", why=f"It is {entry.dtype}.")
@@ -124,7 +127,7 @@ class _Scales:
         name = f"{weight}_scale_inv"
         entry = self._checkpoint.entry(name)
         path = self._checkpoint.folder / self._checkpoint.weight_map[name]
-        found = _plain_view(path, entry, self._files).read(whole(entry.shape))
+        found = plain_view(path, entry, self._files).read(whole(entry.shape))
         invalid = invalid_scale(found)
         if invalid is not None:
             row, column, value = invalid

@@ -1,0 +1,175 @@
+"""NaN and infinity in a checkpoint: no command calls such weights good, whatever the dtype and format."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npu_rl.errors import WeightsError
+from npu_rl.tensors.npu_rl_tensors.conversion.units import OutputLayout
+from npu_rl.tensors.npu_rl_tensors.layouts.placements import LegacyRanks
+from npu_rl.weights.audit_weights import AuditOptions, audit_weights
+from npu_rl.weights.cast_journal import CONVERT_NAME
+from npu_rl.weights.cast_weights import cast_weights
+from npu_rl.weights.checkpoint_findings import check_folder
+from npu_rl.weights.convert_weights import ConvertOptions, convert_weights
+from npu_rl.weights.export_run import ExportOptions, export_run
+from npu_rl.weights.run_checkpoint import run_checkpoint
+from npu_rl.weights.worker_pool import Workers
+from tests.support import clean_env, run_cli
+from tests.tensors import megatron_checkpoints as tiny
+from tests.weights.inline_workers import InlineWorkers
+from tests.weights.test_cast_input import change_tensors
+from tests.weights.test_export import actor, nothing_left, record, write_fsdp
+from tests.weights.tiny_checkpoint import tiny_fp8
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.rehearsal
+
+__all__ = ["record"]  # a fixture
+
+EXPERT = "model.layers.1.mlp.experts.2.up_proj.weight"
+LAST = "model-00003-of-00003.safetensors"
+
+
+def with_values(
+    tensors: dict[str, Any], name: str, dtype: Any, *values: tuple[tuple[int, int], float]
+) -> Any:
+    changed = tensors[name].to(dtype)
+    for index, value in values:
+        changed[index] = value
+    return tensors | {name: changed}
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Path:
+    """A model with an infinity and two NaN in an expert's matrix, in bfloat16."""
+    values = (((5, 3), float("-inf")), ((5, 9), float("nan")), ((7, 0), float("nan")))
+    tensors = with_values(tiny.hf_tensors(tiny.QWEN3_MOE), EXPERT, torch.bfloat16, *values)
+    return tiny.write_hf(tmp_path / "hf", tiny.QWEN3_MOE, tensors)
+
+
+def shard_of(folder: Path, name: str) -> Path:
+    return folder / json.loads((folder / "model.safetensors.index.json").read_text())["weight_map"][name]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_a_single_value_is_seen_wherever_it_is(dtype: Any, value: float) -> None:
+    """In whole vectors of the processor and in what is left of them."""
+    from npu_rl.tensors.npu_rl_tensors.not_finite import all_finite, not_finite
+
+    for size in (1, 7, 64, 131):
+        values = torch.full((size,), torch.finfo(dtype).max, dtype=dtype)
+        assert all_finite(values)
+        for place in range(size):
+            changed = values.clone()
+            changed[place] = value
+            found = not_finite(changed, ((10, 10 + size),))
+            assert found is not None
+            assert (found.index, found.values, found.nan) == ((10 + place,), 1, int(value != value))
+    code = torch.tensor([[0x7E, 0xFF]], dtype=torch.uint8).view(torch.float8_e4m3fn)
+    assert not all_finite(code) and all_finite(code[:, :1])
+    assert all_finite(torch.tensor([2**62])) and all_finite(torch.empty(0))
+
+
+@pytest.mark.parametrize("output", ["torch_dist", "hf"])
+def test_a_conversion_is_refused_and_leaves_no_checkpoint(output: str, damaged: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    options = ConvertOptions(damaged, target, OutputLayout(output), None)  # type: ignore[arg-type]
+    with pytest.raises(WeightsError) as caught:
+        convert_weights(options, Workers(sys.executable, 1))
+    error = caught.value
+    assert error.what == "A weight is not a finite number"
+    assert error.where == f"{shard_of(damaged, EXPERT)}: {EXPERT}[5, 3]"
+    assert error.why == "3 of its 256 values are NaN or infinite (2 NaN); this is the first, -inf."
+    left = [path.name for path in target.rglob("*")]
+    assert CONVERT_NAME in left and not [name for name in left if ".part" in name]
+    assert not {".metadata", "metadata.json", "model.safetensors.index.json"} & set(left)
+    (found, *_) = check_folder(target).findings
+    assert found.rule == "weights-convert-unfinished"
+
+
+def test_a_legacy_conversion_is_refused(tmp_path: Path) -> None:
+    name = "model.layers.3.self_attn.o_proj.weight"
+    tensors = with_values(tiny.hf_tensors(tiny.DEEPSEEK), name, torch.bfloat16, ((15, 23), float("inf")))
+    source = tiny.write_hf(tmp_path / "hf", tiny.DEEPSEEK, tensors)
+    layout = OutputLayout("legacy", LegacyRanks(2, layers=(2, 2), expert=2))
+    with pytest.raises(WeightsError) as caught:
+        convert_weights(ConvertOptions(source, tmp_path / "out", layout, None), InlineWorkers())
+    assert caught.value.where == f"{shard_of(source, name)}: {name}[15, 23]"
+    assert (
+        not list((tmp_path / "out").rglob("model_optim_rng.pt*"))
+        or not (tmp_path / "out" / "latest_checkpointed_iteration.txt").exists()
+    )
+
+
+def test_a_value_that_bfloat16_cant_hold_is_refused(tmp_path: Path) -> None:
+    """The largest float32 rounds to infinity."""
+    tensors = with_values(tiny.hf_tensors(tiny.QWEN3_MOE), EXPERT, torch.float32, ((1, 2), 3.4e38))
+    source = tiny.write_hf(tmp_path / "hf", tiny.QWEN3_MOE, tensors)
+    with pytest.raises(WeightsError) as caught:
+        convert_weights(
+            ConvertOptions(source, tmp_path / "out", OutputLayout("torch_dist"), None), InlineWorkers()
+        )
+    assert "1 of its 256 values are beyond bfloat16 or not finite (0 NaN)" in str(caught.value.why)
+
+
+def test_an_audit_fails_even_where_both_sides_have_it(damaged: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for path in damaged.iterdir():
+        (copy / path.name).write_bytes(path.read_bytes())
+    env = clean_env(tmp_path)
+    words = ["weights", "audit", damaged, copy, "--python", sys.executable]
+    done = run_cli(words, env, tmp_path, timeout=120)
+    assert done.returncode == 1, done.stderr
+    assert f"{EXPERT}[5, 3]: A has -inf ({shard_of(damaged, EXPERT)}); 3 values are NaN" in done.stdout
+    assert f"{EXPERT}[5, 3]: B has -inf ({shard_of(copy, EXPERT)}); 3 values are NaN" in done.stdout
+    assert "Not finite: " in done.stdout
+    report = audit_weights(AuditOptions(damaged, copy, None, True, "audit"), InlineWorkers())
+    assert not report.equal and report.content["result"] == "not finite"
+    assert report.content["not_finite_in_all"] == {"tensors": 2, "values": 6}
+    (first, _) = report.content["not_finite"]
+    assert (first["side"], first["index"], first["values"], first["nan"]) == ("a", [5, 3], 3, 2)
+
+
+def test_a_copy_of_one_rank_is_looked_at_too(tmp_path: Path) -> None:
+    tensors = tiny.hf_tensors(tiny.DEEPSEEK)
+    hf = tiny.write_hf(tmp_path / "hf", tiny.DEEPSEEK, tensors)
+    legacy = tiny.write_legacy_deepseek(tmp_path / "legacy", tiny.DEEPSEEK, tensors, 2, [4], 1, True)
+    path = legacy / "iter_0000001/mp_rank_01/model_optim_rng.pt"
+    content = torch.load(path, weights_only=False)
+    content["model"]["decoder.layers.3.input_layernorm.weight"][2] = float("nan")
+    torch.save(content, path)
+    report = audit_weights(AuditOptions(hf, legacy, None, True, "audit"), InlineWorkers())
+    (found,) = report.content["not_finite"]
+    assert (found["side"], found["where"], found["index"]) == ("b", str(path), [2])
+    assert report.content["result"] == "different"
+
+
+def test_a_cast_refuses_what_it_copies(tmp_path: Path) -> None:
+    """The embeddings and norms of a checkpoint in FP8 are in BF16."""
+    source = tiny_fp8(tmp_path / "in")
+    name, shard = "lm_head.weight", "model-00002-of-00003.safetensors"
+    content = bytes(2 * 100) + b"\x80\xff" + bytes(2 * 539)  # 0xff80: -infinity
+    change_tensors(source, shard, **{name: ("BF16", (40, 16), content)})
+    with pytest.raises(WeightsError) as caught:
+        cast_weights(source, tmp_path / "out", Workers(sys.executable, 1))
+    assert caught.value.where == f"{source / shard}: {name}[6, 4]"
+    assert not (tmp_path / "out" / shard).exists()
+    assert not (tmp_path / "out" / "model.safetensors.index.json").exists()
+
+
+def test_an_export_is_refused(record: Any, tmp_path: Path) -> None:
+    name = "model.layers.0.mlp.up_proj.weight"
+    tensors = with_values(tiny.hf_tensors(tiny.QWEN), name, torch.float32, ((0, 1), float("nan")))
+    write_fsdp(actor(record), tensors | {k: v.float() for k, v in tensors.items()})
+    options = ExportOptions(run_checkpoint(record, None), tmp_path / "out", True, "npu-rl weights export")
+    with pytest.raises(WeightsError, match="A weight is not a finite number"):
+        export_run(options, InlineWorkers())
+    assert nothing_left(tmp_path)
