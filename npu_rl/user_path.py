@@ -1,4 +1,4 @@
-"""Paths as the user writes them, with `~`."""
+"""Paths as the user writes them: relative, or with `~`."""
 
 from __future__ import annotations
 
@@ -38,3 +38,17 @@ def user_path(text: str | Path, where: str | None = None) -> Path:
             why=str(error),
             hint="For a file whose name begins with ~, write ./~name.",
         ) from error
+
+
+def program_path(text: str) -> str:
+    """Return the absolute path of a program given as a path; a bare name stays, for PATH.
+
+    Programs are started in other folders than the user's. Links are not followed: the interpreter of a virtual
+    environment is one, and finds its packages by its own place.
+
+    Raises:
+        UsageError: As `user_path`.
+    """
+    if os.sep not in text and not text.startswith("~"):
+        return text
+    return os.path.abspath(user_path(text, "--python"))  # noqa: PTH100  Path.resolve would follow the link

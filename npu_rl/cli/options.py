@@ -27,6 +27,12 @@ def dataset_names(incomplete: str) -> list[str]:
     return [name for name in DATASETS if name.startswith(incomplete)]
 
 
+def _program(given: str | None) -> str | None:
+    from npu_rl.user_path import program_path
+
+    return None if given is None else program_path(given)
+
+
 _MANIFEST = "A bundled name (see `npu-rl manifests list`) or a path."
 
 # Optional[...] and not `| None`: typer reads these at run time, on 3.10 too.
@@ -95,6 +101,7 @@ Python = Annotated[
         "--python",
         metavar="PYTHON",
         help="The interpreter to train in.  [default: the one chosen at setup, else npu-rl's own]",
+        callback=_program,
         show_default=False,
     ),
 ]

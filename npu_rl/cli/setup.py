@@ -87,7 +87,7 @@ def _absolute(python: str | None) -> str | None:
 
     if python is None:
         return None
-    found = shutil.which(os.path.expanduser(python))  # noqa: PTH111
+    found = shutil.which(python)
     if found is None:
         raise UsageError(
             f"There is no program {python!r}", hint="--python takes the path or name of an interpreter"

@@ -109,6 +109,8 @@ def _text(report: ConvertReport) -> str:
     ]
     if of["mtp_left_out"]:
         lines.append(f"  left out: {len(of['mtp_left_out'])} tensors of multi-token prediction")
+    for name in of["tied_left_out"]:
+        lines.append(f"  left out: {name}, which equals the embeddings that it is tied to")
     if of["rounded"]:
         lines.append(
             f"  rounded:  {len(of['rounded'])} tensors to a narrower dtype, such as {of['rounded'][0]}"

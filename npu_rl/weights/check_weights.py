@@ -94,6 +94,7 @@ def check_weights(folder: Path, workers: Workers, loaded: LoadedRecipe | None) -
         why = f"transformers {answer['transformers']} has no model of the type {kind!r}"
         return replace(report, unchecked=why)
     _compare_tensors(checked, answer)
+    _compare_tied(checked, answer, workers)
     return report
 
 
@@ -130,10 +131,24 @@ def _compare_tensors(checked: CheckedFolder, answer: Mapping[str, Any]) -> None:
     if shapes:
         message = f"{len(shapes)} tensors have another shape than in {model}: {listed(shapes)}"
         checked.add("weights-shape", Severity.ERROR, where, message)
-    stored = sorted(present & set(answer["tied"]))
-    if stored:
-        message = f"tie_word_embeddings is true, so the stored {listed(stored)} may be ignored"
-        checked.add("weights-tied", Severity.NOTE, where, message)
+
+
+def _compare_tied(checked: CheckedFolder, answer: Mapping[str, Any], workers: Workers) -> None:
+    """Find stored tensors that are tied to others; of the head, and of no other tensor, the values are read."""
+    assert checked.checkpoint is not None
+    stored = sorted(checked.checkpoint.weight_map.keys() & set(answer["tied"]))
+    if not stored:
+        return
+    where = checked.folder
+    if checked.ok and "lm_head.weight" in stored:
+        found = workers.run_here(Task("tied_head", {"folder": str(where)}, str(where)))
+        if found["difference"]:
+            message = f"tie_word_embeddings is true, and {found['difference']}"
+            fix = "if the head is the model's, set tie_word_embeddings to false in config.json; else remove the tensor"
+            checked.add("weights-tied", Severity.ERROR, where, message, fix)
+            return
+    message = f"tie_word_embeddings is true, so the stored {listed(stored)} may be ignored"
+    checked.add("weights-tied", Severity.NOTE, where, message)
 
 
 def _is_known_beside(checked: CheckedFolder, name: str) -> bool:

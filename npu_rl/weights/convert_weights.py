@@ -122,6 +122,7 @@ def _report(
         "tensors": plan["tensors"],
         "stored": plan["stored"],
         "mtp_left_out": plan["mtp_left_out"],
+        "tied_left_out": plan["tied_left_out"],
         "rounded": plan["rounded"],
         "largest_in_memory": plan["largest"],
         "seconds": round(seconds, 3),

@@ -10,10 +10,14 @@ from typing import Any
 
 import pytest
 
+from npu_rl.config.finding import Severity
 from npu_rl.errors import HostError, NpuRlError
 from npu_rl.tensors.npu_rl_tensors.conversion.units import OutputLayout
+from npu_rl.weights.audit_weights import AuditOptions, audit_weights
+from npu_rl.weights.check_weights import check_weights
 from npu_rl.weights.convert_weights import ConvertOptions, convert_weights
 from npu_rl.weights.worker_pool import Workers
+from tests.support import clean_env, run_cli
 from tests.tensors import megatron_checkpoints as tiny
 from tests.weights.inline_workers import InlineWorkers
 
@@ -130,3 +134,46 @@ def test_a_worker_that_cannot_write_ends_it(hf: Path, tmp_path: Path) -> None:
     convert(hf, tmp_path / "out")
     assert (tmp_path / "out/metadata.json").exists()
     assert not list((tmp_path / "out").glob("*.part*"))
+
+
+def test_a_head_that_is_not_the_embeddings_it_is_tied_to(tmp_path: Path) -> None:
+    """It was left out without a word. `convert`, `check` and `audit` now agree."""
+    config = tiny.QWEN | {"tie_word_embeddings": True, "model_type": "qwen2"}
+    tensors = tiny.hf_tensors(tiny.QWEN)
+    embeddings = tensors["model.embed_tokens.weight"]
+    for name, head, accepted in (("same", embeddings.clone(), True), ("other", embeddings.roll(1), False)):
+        source, target = tmp_path / name, tmp_path / f"{name}-dist"
+        tiny.write_hf(source, config, tensors | {"lm_head.weight": head})
+        options = ConvertOptions(source, target, OutputLayout("torch_dist"), None)
+        (found,) = [one for one in check_weights(source, InlineWorkers(), None).checked.findings
+                    if one.rule == "weights-tied"]  # fmt: skip
+        if accepted:
+            assert found.severity is Severity.NOTE
+            assert convert_weights(options, InlineWorkers()).content["tied_left_out"] == ["lm_head.weight"]
+        else:
+            assert found.severity is Severity.ERROR and "values of lm_head.weight differ" in found.message
+            with pytest.raises(NpuRlError, match="The output head differs") as caught:
+                convert_weights(options, InlineWorkers())
+            assert "lm_head.weight" in str(caught.value.where) and not target.exists()
+            tied = tiny.write_hf(
+                tmp_path / "tied", config, {k: v for k, v in tensors.items() if k != "lm_head.weight"}
+            )
+            audited = AuditOptions(source, tied, None, True, "audit")
+            assert not audit_weights(audited, InlineWorkers()).equal
+
+
+@pytest.mark.parametrize("written", ["../venv/bin/python", "~/venv/bin/python"])
+def test_an_interpreter_is_found_as_it_is_typed(written: str, hf: Path, tmp_path: Path) -> None:
+    """Workers start in another folder than the user's."""
+    (tmp_path / "work").mkdir()
+    (tmp_path / "venv/bin").mkdir(parents=True)
+    (tmp_path / "venv/bin/python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    (tmp_path / "venv/bin/python").chmod(0o755)
+    env = clean_env(tmp_path) | {"HOME": str(tmp_path)}
+    for words in (["check", "../hf"], ["convert", "../hf", "../out", "--format", "torch_dist"]):
+        done = run_cli(
+            ["weights", *words, "--json", "--python", written], env, tmp_path / "work", timeout=120
+        )
+        assert "can't be started" not in done.stderr
+        assert json.loads(done.stdout)
+    assert (tmp_path / "out" / "metadata.json").is_file()

@@ -33,6 +33,7 @@ TASKS = {
     "cast_shard": "cast:cast_shard",
     "megatron_files": "megatron_files:megatron_files",
     "model_tensors": "model_tensors:model_tensors",
+    "tied_head": "tied_head:tied_head",
     "plan_audit": "audit:plan_audit",
     "plan_export": "export:plan_export",
 }

@@ -19,6 +19,7 @@ from ..layouts.model_sizes import ModelSizes, model_sizes
 from ..layouts.placements import Layout
 from ..part_file import part_of
 from ..tensor_error import TensorError
+from ..tied_head import HEAD, head_difference
 from . import writers
 from .units import OutputLayout, Unit, check_names, extra_states, units
 
@@ -41,6 +42,9 @@ def plan_conversion(arguments: dict[str, Any], _progress: Callable[[int], None])
             `experts_over_tensor`, of a legacy input.
     """
     found = opened(_key(arguments))
+    left_out = found.model.tied and HEAD in found.source.tensors
+    if left_out:
+        _require_tied(found.source)
     described = json.dumps([found.source.digest, found.output.to_json(), vars(found.model)]).encode()
     return {
         "digest": hashlib.sha256(described).hexdigest(),
@@ -51,6 +55,7 @@ def plan_conversion(arguments: dict[str, Any], _progress: Callable[[int], None])
         "tensors": len(found.layout.by_name),
         "stored": len(found.layout.stored),
         "mtp_left_out": sorted(found.source.mtp),
+        "tied_left_out": [HEAD] if left_out else [],
         "rounded": sorted(
             name
             for name, dtype in found.dtypes.items()
@@ -124,6 +129,18 @@ def opened(key: tuple[str, str | None, str, bool]) -> _Conversion:
     dtypes = _dtypes(views, placed, output)
     sizes = {name: dtype.itemsize for name, dtype in dtypes.items()}
     return _Conversion(views, model, output, placed, units(output, placed, sizes), dtypes)
+
+
+def _require_tied(views: CheckpointViews) -> None:
+    """Raise TensorError if a stored head, which is not written, would be lost."""
+    difference = head_difference(views.tensors, lambda _count: None)
+    if difference:
+        raise TensorError(
+            "The output head differs from the embeddings that config.json ties it to",
+            where=f"{views.tensors[HEAD].where}: {HEAD}",
+            why=f"tie_word_embeddings is true, and {difference}.",
+            hint="If the head is the model's, set tie_word_embeddings to false in config.json; else remove the tensor.",
+        )
 
 
 def _check_shapes(views: CheckpointViews, layout: Layout) -> None:
