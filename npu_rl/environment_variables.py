@@ -189,6 +189,8 @@ VARIABLES: tuple[Variable, ...] = (
              "Folder with the real git upstreams, as OWNER+NAME/repo, each bare."),
     Variable("NPU_RL_REQUIRE_PYPI", TESTS, "unset",
              "1 fails the tests that need a package index where none answers, instead of skipping them."),
+    Variable("NPU_RL_REQUIRE_PACKAGES", TESTS, "unset",
+             "1 fails the tests of patches that skip for want of a package, instead of skipping them."),
     Variable("NPU_RL_FAULTS", TESTS, "50", "How many times tests/faults kills a command."),
     Variable("NPU_RL_SHOTS", TESTS, "8", "How many signals tests/cli sends to a command, each at a random moment."),
     Variable("NPU_RL_MUTATIONS", TESTS, "300", "How many mutated inputs tests/hostile tries."),

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,33 @@ from npu_rl.patches.series import read_patchset
 
 WITHOUT = "NPU_RL_TEST_WITHOUT"
 """Names a patch that every test is to go without, to see that its own tests fail then (test_each_is_needed.py)."""
+
+REQUIRED = "NPU_RL_REQUIRE_PACKAGES"
+"""1: a test that skips for want of a package fails. So no patch stays unproven because an extra lacks one."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[Any]:
+    """Fail modules whose first lines skip them."""
+    report = yield
+    _require_packages(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Iterator[Any]:
+    """Fail tests that skip."""
+    report = yield
+    _require_packages(report)
+    return report
+
+
+def _require_packages(report: Any) -> None:
+    # pytest.importorskip's words; a reason of a test's own has to name the module in the same way
+    if os.environ.get(REQUIRED) == "1" and report.skipped and "could not import" in str(report.longrepr):
+        report.outcome = "failed"
+        report.longrepr = f"{REQUIRED}=1: a package is missing: {report.longrepr}"
+
 
 Patched = Callable[[str, str, bytes], bytes]
 
