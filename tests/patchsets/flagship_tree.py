@@ -2,7 +2,7 @@
 
 From the real upstreams, at the pins of the committed lock, with the patchsets that the manifest names now; nothing
 is resolved or fetched. The runtime is the checkout's own. Other manifests work where what is merged into a component
-is ahead of its pin, and not picked.
+is ahead of its pin; what is picked is left out.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def tree(
         else:
             assert locked.pin and upstreams
             repository = _repository(upstreams, locked.sources)
-            commit = locked.merges[-1].head if locked.merges else locked.pin
+            merged = [merge.head for merge in locked.merges if merge.how != "pick"]
+            commit = merged[-1] if merged else locked.pin
             _unpack(repository, commit, [take.path for take in locked.take], source)
         if patched:
             for entry in loaded.manifest.components[name].patches:
@@ -75,9 +76,7 @@ def tree(
                     assert upstreams
                     _patch_of_component(source, lock, locked, f"{entry.from_}:{entry.path}", upstreams)
         for take in locked.take:
-            place = folder / take.to
-            place.parent.mkdir(parents=True, exist_ok=True)
-            (source / take.path).rename(place)
+            _lay(source / take.path, folder / take.to)
         shutil.rmtree(source)
         for path, data in dist_info(locked.dist).items() if locked.dist else ():
             _write(folder / path, data)
@@ -145,6 +144,17 @@ def _unpack(repository: Path, pin: str, paths: list[str], folder: Path) -> None:
     )
     with tarfile.open(fileobj=BytesIO(packed.stdout)) as archive:
         archive.extractall(folder, filter="data")
+
+
+def _lay(taken: Path, place: Path) -> None:
+    """A file or folder at its place; copied where others may have taken their part of it, or will."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if taken.is_file():
+        shutil.copy(taken, place)
+    elif place.exists():
+        shutil.copytree(taken, place, dirs_exist_ok=True)
+    else:
+        taken.rename(place)
 
 
 def _patch(source: Path, patchset: str, without: str | None) -> bool:

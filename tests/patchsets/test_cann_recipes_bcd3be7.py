@@ -10,9 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.patchsets.conftest import Patched
-from tests.support import git
+from tests.patchsets.flagship_tree import run, tree, used
+from tests.support import ROOT, git
 
 RUNNER = Path(__file__).with_name("run_node_address.py")
+WITNESSES = ROOT / "npu_rl" / "faults" / "witnesses"
+CHECKPOINT = WITNESSES / "dies_after_checkpoint.py"
+WORKER = ["cann-recipes", "verl", "vllm", "vllm-ascend", "Megatron-LM", "MindSpeed"]
+VERSION = {"VLLM_VERSION": "0.9.1"}  # vllm-ascend asks for it where vLLM has no _version.py
 PIN = "bcd3be7a96fa17a5d9ca243baf37d13590714633"
 FILE = "deepseek/verl_patches/workers/vllm_rollout/vllm_parallel_state.py"
 IFCONFIG = """\
@@ -53,3 +58,38 @@ def test_a_node_without_a_route_has_its_interfaces_address(
     # An interface that isn't there is upstream's own fallback, by the host's name.
     other = address(tmp_path / "other" / "state.py", ours, "eth9")
     assert other.returncode == 0 and other.stdout != "10.99.0.7\n", other.stderr
+
+
+@pytest.fixture(scope="module")
+def worker(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    for needed in ("torch", "ray", "transformers", "msgspec", "gguf", "blake3", "numba"):  # of verl and vLLM
+        pytest.importorskip(needed)
+    return tree(upstreams, tmp_path_factory.mktemp("worker") / "code", WORKER, manifest="deepseek-v3-cann")
+
+
+@pytest.mark.rehearsal
+@pytest.mark.upstreams
+def test_training_goes_on_after_a_checkpoint(worker: Path, tmp_path: Path) -> None:
+    """Every 1, 2, 4 and 5 steps, with and without validation, from the start and resumed; 0 is never."""
+    found = run(CHECKPOINT, worker, usage=tmp_path / "usage", **VERSION)
+    assert found == {"fault": False, "ends at step": dict.fromkeys(found["ends at step"])}
+    assert len(found["ends at step"]) == 10
+    # 9, 4 and 2 checkpoints, the last of which nothing follows; a validation reloads by itself
+    assert used(tmp_path / "usage", "reload-after-checkpoint") == 8 + 4 + 2 + 7 + 4 + 2
+
+
+@pytest.mark.rehearsal
+@pytest.mark.upstreams
+def test_switched_off_the_step_after_a_checkpoint_dies(worker: Path) -> None:
+    """A validation in the same step saves it, as upstream: it sets the flag that the next generation looks at."""
+    found = run(CHECKPOINT, worker, NPU_RL_RELOAD_AFTER_CHECKPOINT="0", **VERSION)
+    assert found["fault"] is True
+    ends = found["ends at step"]
+    assert ends["checkpoint every 1, validation every -"] == 2
+    assert ends["checkpoint every 2, validation every 5"] == 3
+    assert ends["checkpoint every 4, validation every 5, resumed"] == 5
+    lives = {name for name, step in ends.items() if step is None}
+    assert lives == {
+        "checkpoint every 5, validation every 5", "checkpoint every 1, validation every 1",
+        "checkpoint every -, validation every -, resumed", "checkpoint every -, validation every 5",
+    }  # fmt: skip
