@@ -1,4 +1,4 @@
-"""The patch kv-cache-room of patchset vllm-ascend/0.9.1rc2: vllm-ascend's own scheduler over a short KV cache."""
+"""The patch kv-cache-room of patchsets vllm-ascend/0.9.1rc2 and f20869e: their own scheduler over a short KV cache."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from tests.patchsets.flagship_tree import run, tree, used
+from tests.support import ROOT
 
 for needed in ("torch", "msgspec", "gguf", "blake3"):  # what vLLM imports
     pytest.importorskip(needed)
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 
-RUNNER = Path(__file__).with_name("run_ascend_scheduler.py")
+WITNESS = ROOT / "npu_rl/faults/witnesses/lost_sequences.py"
 SLUG = "kv-cache-room"
 
 PAIR = {
@@ -33,23 +34,42 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def patched_tree(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tree(upstreams, tmp_path_factory.mktemp("room") / "code", ["vllm", "vllm-ascend"])
+@pytest.fixture(scope="module", params=["deepseek-r1-zero", "deepseek-v3-cann"])
+def manifest(request: pytest.FixtureRequest) -> str:
+    """Of vllm-ascend 0.9.1rc2 and of f20869e."""
+    name: str = request.param
+    return name
 
 
 @pytest.fixture(scope="module")
-def upstreams_cases(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def patched_tree(upstreams: Path, tmp_path_factory: pytest.TempPathFactory, manifest: str) -> Path:
+    folder = tmp_path_factory.mktemp("room") / "code"
+    return tree(upstreams, folder, ["vllm", "vllm-ascend"], manifest=manifest)
+
+
+@pytest.fixture(scope="module")
+def upstreams_cases(
+    upstreams: Path, tmp_path_factory: pytest.TempPathFactory, manifest: str
+) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("room-upstream") / "code"
-    return serve(tree(upstreams, folder, ["vllm", "vllm-ascend"], without=SLUG))
+    return serve(tree(upstreams, folder, ["vllm", "vllm-ascend"], without=SLUG, manifest=manifest))
 
 
 def serve(code: Path, **named: Any) -> dict[str, Any]:
-    found: dict[str, Any] = run(
-        RUNNER, code, json.dumps({"cases": CASES}),
-        VLLM_PLUGINS="", VLLM_USE_V1="1", VLLM_VERSION="0.9.1", **named,
-    )  # fmt: skip
-    return found["cases"]  # type: ignore[no-any-return]
+    return witness(code, json.dumps({"cases": CASES}), **named)["cases"]  # type: ignore[no-any-return]
+
+
+def witness(code: Path, *job: str, **named: Any) -> dict[str, Any]:
+    given = {"VLLM_PLUGINS": "", "VLLM_USE_V1": "1", "VLLM_VERSION": "0.9.1", **named}
+    found: dict[str, Any] = run(WITNESS, code, *job, **given)
+    return found
+
+
+def test_the_witness_shows_the_fault(patched_tree: Path) -> None:
+    """One of two responses is lost without the patch's part."""
+    found, upstream = witness(patched_tree), witness(patched_tree, NPU_RL_KV_CACHE_ROOM="0")
+    assert (found["fault"], found["lost"]) == (False, 0)
+    assert (upstream["fault"], upstream["lost"]) == (True, 1)
 
 
 def test_no_response_is_lost_in_a_short_cache(
