@@ -20,6 +20,7 @@ app = typer.Typer(
             "status": "status:status",
             "diff": "diff:diff",
             "summary": "summary:summary",
+            "faults": "faults:faults",
             "lock": "lock:lock",
             "weights": "weights:app",
             "manifests": "manifests:app",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,22 @@ class StackObjects:
     lock: Lock
     repository: Git
     texts: Mapping[str, str]
+
+    @contextmanager
+    def code_files(self) -> Iterator[Callable[[str], bytes | None]]:
+        """Provide a function that reads a file of the code tree by its path; None if the tree does not have it."""
+        from npu_rl.compose.git_trees import Trees
+
+        trees = Trees(self.repository)
+
+        def read(path: str) -> bytes | None:
+            entry = trees.find(self.lock.tree, path)
+            return None if entry is None or entry.is_tree else trees.blob(entry.oid)
+
+        try:
+            yield read
+        finally:
+            trees.close()
 
 
 @contextmanager

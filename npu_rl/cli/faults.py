@@ -1,0 +1,183 @@
+"""The command `npu-rl faults`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from npu_rl.cli.command_group import examples
+from npu_rl.cli.options import Json, Python, Workspace
+from npu_rl.cli.show import print_json, say, tell
+
+if TYPE_CHECKING:
+    from npu_rl.faults.verdict import Verdict
+    from npu_rl.training.witness_run import Witnessed
+    from npu_rl.workspace.layout import Layout
+
+
+def _manifest_names(incomplete: str) -> list[str]:
+    from npu_rl.bundled import bundled_manifests
+
+    return [name for name in bundled_manifests() if name.startswith(incomplete)]
+
+
+@examples(
+    "npu-rl faults",
+    "npu-rl faults deepseek-v3-cann   # of its lock, from the store",
+    "npu-rl faults --run --python /opt/train/bin/python",
+)
+def faults(
+    manifest: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Argument(
+            metavar="[MANIFEST]",
+            help="A bundled name (see `npu-rl manifests list`) or a path.  [default: the workspace]",
+            autocompletion=_manifest_names,
+            show_default=False,
+        ),
+    ] = None,
+    workspace: Workspace = None,
+    run: Annotated[
+        bool, typer.Option("--run", help="Prove the workspace, then execute each fault's witness.")
+    ] = False,
+    python: Python = None,
+    json: Json = False,
+) -> None:
+    """List known silent faults of a tree.
+
+    What its code computes wrongly, dies or hangs of without a useful message, by the texts of its files; a workspace's,
+    or a lock's from the store. Exit 1 if a fault with a wrong result is open, or a witness disagrees.
+    """
+    from npu_rl.errors import UsageError
+
+    if manifest is not None and (workspace is not None or run):
+        conflicting = "--workspace" if workspace is not None else "--run"
+        raise UsageError(
+            f"MANIFEST conflicts with {conflicting}",
+            why="--run and --workspace are for the code of a workspace.",
+            hint="Leave MANIFEST out.",
+        )
+    if python is not None and not run:
+        raise UsageError("--python needs --run", hint="npu-rl faults --run --python PYTHON")
+    shown: dict[str, Witnessed] = {}
+    if manifest is not None:
+        place, verdicts = _of_manifest(manifest)
+    else:
+        from npu_rl.faults.fault import known_faults
+        from npu_rl.faults.verdict import judge_tree
+        from npu_rl.workspace.discovery import open_workspace
+
+        layout = open_workspace(workspace, tell)
+        if run:
+            _prove(layout)
+        place, verdicts = str(layout.root), judge_tree(layout.code, known_faults())
+        if run:
+            shown = _run(layout, verdicts, python)
+    if json:
+        print_json(_to_json(place, verdicts, shown if run else None))
+    else:
+        _print(place, verdicts, shown)
+    if any(one.is_open_wrong_result for one in verdicts) or _disagreeing(verdicts, shown):
+        raise SystemExit(1)
+
+
+def _of_manifest(name: str) -> tuple[str, tuple[Verdict, ...]]:
+    """Return the verdicts on the tree of a manifest's lock, whose files come from the store."""
+    from npu_rl.errors import SourceError
+    from npu_rl.faults.fault import known_faults
+    from npu_rl.faults.verdict import judge_files
+    from npu_rl.lock import lock_model
+    from npu_rl.manifest.manifest_kind import find_manifest
+    from npu_rl.sources.git_remote import Network
+    from npu_rl.sources.progress import Silent
+    from npu_rl.sources.url_rewriting import load_rewrites
+    from npu_rl.summary import summary_sources
+
+    path = find_manifest(name)
+    place = lock_model.lock_path(path)
+    lock, _ = lock_model.parse_with_digest(lock_model.read_text(place), str(place))
+    network = Network.from_environment(load_rewrites(), offline=True)
+    try:
+        with summary_sources.of_manifest(lock, path, network, Silent(), jobs=1) as stack:
+            with stack.code_files() as read:
+                return f"{lock.manifest}, tree {lock.tree}", judge_files(read, known_faults())
+    except SourceError as error:
+        raise SourceError(
+            f"The code of {lock.manifest} is not in the store",
+            why=error.what,
+            hint=f"Bring it there: npu-rl setup --manifest {name}",
+        ) from error
+
+
+def _prove(layout: Layout) -> None:
+    from npu_rl.cli import proving
+    from npu_rl.verification.require_locked import require_locked
+
+    with proving.shown() as progress:
+        require_locked(layout, tell, "a witness would show the faults of other code", progress)
+
+
+def _run(layout: Layout, verdicts: tuple[Verdict, ...], python: str | None) -> dict[str, Witnessed]:
+    """Return what the witnesses show, by the ids of the faults whose code the tree has."""
+    from npu_rl.faults.verdict import ABSENT
+    from npu_rl.training.interpreter import choose
+    from npu_rl.training.witness_run import run_witness
+    from npu_rl.workspace.receipt import read_receipt
+
+    interpreter = choose(python, read_receipt(layout).setup)
+    shown = {}
+    for one in verdicts:
+        if one.state != ABSENT:
+            tell(f"executing the witness of {one.fault.id}")
+            shown[one.fault.id] = run_witness(one.fault, layout.code, interpreter)
+    return shown
+
+
+def _disagreeing(verdicts: tuple[Verdict, ...], shown: dict[str, Witnessed]) -> list[str]:
+    """Return the ids of the faults whose witness shows otherwise than the texts."""
+    from npu_rl.training.witness_run import HAS_FAULT, HAS_NONE
+
+    contrary = {one.fault.id: HAS_NONE if one.is_open else HAS_FAULT for one in verdicts}
+    return [name for name, found in shown.items() if found.state == contrary[name]]
+
+
+def _to_json(place: str, verdicts: tuple[Verdict, ...], shown: dict[str, Witnessed] | None) -> dict[str, Any]:
+    rows = []
+    for one in verdicts:
+        row = one.to_json()
+        if shown is not None:
+            found = shown.get(one.fault.id)
+            row["witness"] = None if found is None else found.to_json()
+        rows.append(row)
+    return {
+        "ok": not any(one.is_open_wrong_result for one in verdicts)
+        and not _disagreeing(verdicts, shown or {}),
+        "tree": place,
+        "faults": rows,
+    }
+
+
+def _print(place: str, verdicts: tuple[Verdict, ...], shown: dict[str, Witnessed]) -> None:
+    from npu_rl.faults.verdict import ABSENT, ENDED, OPEN, count_line
+
+    disagreeing = _disagreeing(verdicts, shown)
+    for state in (OPEN, ENDED):
+        for one in verdicts:
+            if one.state != state:
+                continue
+            by = f" by {one.by}" if one.by else ""
+            say(f"{one.state}{by}: {one.fault.title} [{one.fault.id}, {one.fault.severity}] ({one.where})")
+            if one.is_open:
+                say(f"    symptom: {one.fault.symptom}")
+                say(f"    effect:  {one.fault.effect}")
+            found = shown.get(one.fault.id)
+            if found is not None:
+                figures = ", ".join(f"{name} {value}" for name, value in found.figures.items())
+                detail = found.reason or figures
+                differs = "; this DIFFERS from the texts" if one.fault.id in disagreeing else ""
+                say(f"    witness: {found.state}{f': {detail}' if detail else ''}{differs}")
+    absent = [one.fault.id for one in verdicts if one.state == ABSENT]
+    if absent:
+        say(f"{ABSENT}: {', '.join(absent)}")
+    say(f"{place}: {count_line((one.state, one.by, one.fault.severity) for one in verdicts)}")
