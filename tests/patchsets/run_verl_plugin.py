@@ -1,6 +1,6 @@
 """Call what the patchset verl/796871d changes in verl, and print what happened.
 
-    python run_verl_plugin.py kernels|fsdp|megatron|dapo
+    python run_verl_plugin.py kernels|fsdp|megatron
 
 On PYTHONPATH: the stand-ins for a CPU and for torch_npu, and a tree with verl and Megatron-core. vLLM is two empty
 modules. The output is one line of JSON.
@@ -110,69 +110,6 @@ def _work(manager: Any, calls: list[list[Any]], sending: Any) -> None:
     sending.send(calls)
 
 
-def dapo() -> dict[str, Any]:
-    """The rows that DAPO's own loop keeps: 4 prompts with 3 responses, one of them filtered, 2 to train on."""
-    from omegaconf import OmegaConf
-    from recipe.dapo import dapo_ray_trainer as trainer
-    from verl import DataProto
-
-    kept: list[str] = []
-
-    def stop(batch: Any) -> None:
-        kept.extend(batch.non_tensor_batch["prompt"].tolist())
-        raise Stop
-
-    trainer.compute_response_mask = stop
-    import numpy as np
-
-    prompts = np.array(list("abcd"), dtype=object)
-    tensors = {
-        name: torch.zeros(4, 2, dtype=torch.int64) for name in ("input_ids", "attention_mask", "position_ids")
-    }
-
-    def generate(batch: Any) -> Any:
-        return DataProto.from_single_dict({"responses": torch.zeros(len(batch), 2)}, meta_info={"timing": {}})
-
-    def reward(batch: Any, return_dict: bool) -> dict[str, Any]:
-        seen: dict[str, int] = {}
-        scores = []
-        for prompt in batch.non_tensor_batch["prompt"]:
-            seen[prompt] = seen.get(prompt, 0) + 1
-            scores.append(0.0 if prompt == "b" else float(seen[prompt]))
-        return {"reward_tensor": torch.tensor(scores)[:, None], "reward_extra_info": {"acc": scores}}
-
-    config = OmegaConf.create(
-        {
-            "trainer": {
-                "project_name": "p", "experiment_name": "e", "logger": ["console"], "val_before_train": False,
-                "profile_steps": None, "profile_continuous_steps": False, "total_epochs": 1,
-            },
-            "actor_rollout_ref": {"rollout": {"n": 3}},
-            "data": {"train_batch_size": 2},
-            "algorithm": {
-                "adv_estimator": "grpo", "use_kl_in_reward": False,
-                "filter_groups": {"enable": True, "metric": "acc", "max_num_gen_batches": 1},
-            },
-        }
-    )  # fmt: skip
-    one = SimpleNamespace(
-        config=config,
-        train_dataloader=[{**tensors, "raw_prompt_ids": prompts, "prompt": prompts}],
-        total_training_steps=1,
-        actor_rollout_wg=SimpleNamespace(generate_sequences=generate),
-        reward_fn=reward,
-        val_reward_fn=None,
-        use_rm=False,
-        _load_checkpoint=lambda: None,
-        _start_profiling=lambda _: None,
-    )
-    try:
-        trainer.RayDAPOTrainer.fit(one)
-    except Stop:
-        pass
-    return {"kept": kept}
-
-
 if __name__ == "__main__":
-    found = {"kernels": kernels, "fsdp": fsdp, "megatron": megatron, "dapo": dapo}[sys.argv[1]]()
+    found = {"kernels": kernels, "fsdp": fsdp, "megatron": megatron}[sys.argv[1]]()
     print(json.dumps(found))

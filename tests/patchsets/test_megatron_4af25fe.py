@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.faults.fault import WITNESSES
 from npu_rl.lock import lock_model
 from npu_rl.manifest.load_manifest import load_manifest
 from tests.patchsets.conftest import Patched
@@ -19,7 +20,7 @@ from tests.support import byte_code
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 
-RUNNER = Path(__file__).with_name("run_mla_spec.py")
+RUNNER = WITNESSES / "mla_down_projections_duplicated.py"
 PATCHSET = "Megatron-LM/4af25fe"
 FILE = "megatron/core/models/gpt/gpt_layer_specs.py"
 EDITED = ("linear_q_down_proj", "linear_kv_down_proj")
@@ -54,8 +55,10 @@ def projections(upstreams: Path, code: Path, commit: str, patched: Patched | Non
         capture_output=True, text=True, check=False, cwd=code,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    found = json.loads(done.stdout.splitlines()[-1])
+    classes: dict[str, str] = found["projections"]
+    assert found["fault"] is (classes["linear_kv_down_proj"] == "TELinear")
+    return classes
 
 
 def test_the_down_projections_are_split(upstreams: Path, tmp_path: Path, patched: Patched) -> None:

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.faults.fault import WITNESSES
 from tests.patchsets.flagship_tree import run, tree, used
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 
-RUNNER = Path(__file__).with_name("run_scale.py")
+RUNNER = WITNESSES / "attention_scale_ignored.py"
 PARTS = ["MindSpeed", "Megatron-LM"]
 
 
@@ -23,15 +24,15 @@ def patched_tree(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 def test_the_scale_is_the_one_asked_for(upstreams: Path, patched_tree: Path, tmp_path: Path) -> None:
     """Upstream, the scores are scaled by kv_channels whatever is asked for."""
     before = run(RUNNER, tree(upstreams, tmp_path / "code", PARTS, without="attention-scale"))
-    assert before[0] > 0.01 and before[1] < 1e-5
+    assert before["fault"] and before["off"] > 0.01 and before["off from the other"] < 1e-5
     usage = tmp_path / "usage"
     after = run(RUNNER, patched_tree, usage=usage)
-    assert after[0] < 1e-5 and after[1] > 0.01
+    assert not after["fault"] and after["off"] < 1e-5 and after["off from the other"] > 0.01
     assert used(usage, "attention-scale") == 1
 
 
 def test_switched_off_it_is_upstream(patched_tree: Path, tmp_path: Path) -> None:
     usage = tmp_path / "usage"
     found = run(RUNNER, patched_tree, usage=usage, NPU_RL_ATTENTION_SCALE="0")
-    assert found[0] > 0.01 and found[1] < 1e-5
+    assert found["fault"] and found["off"] > 0.01 and found["off from the other"] < 1e-5
     assert used(usage, "attention-scale") == 0

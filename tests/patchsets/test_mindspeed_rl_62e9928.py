@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 import yaml
 
+from npu_rl.faults.fault import WITNESSES
 from tests.patchsets.flagship_tree import run, tree
 
 pytestmark = pytest.mark.upstreams
 
 RUNNER = Path(__file__).with_name("run_mindspeed_rl_start.py")
 MANIFEST, COMPONENT = "mindspeed-rl-grpo", "MindSpeed-RL"
+PUBLISHED = ("grpo_qwen25_7b_A3.yaml", "grpo_qwen25_32b_A3.yaml")
 READERS = {
     "megatron_training": "megatron_config",
     "actor_config": "megatron_config",
@@ -44,10 +46,19 @@ def unread(code: Path, name: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("name", ["grpo_qwen25_7b_A3.yaml", "grpo_qwen25_32b_A3.yaml"])
+@pytest.mark.parametrize("name", PUBLISHED)
 def test_every_published_key_is_read(patched: Path, upstream: Path, name: str) -> None:
     assert unread(patched, name) == []
     assert unread(upstream, name) == ["rl_config.shuffle_minibatch"]
+
+
+def test_shuffling_can_be_set(patched: Path, upstream: Path) -> None:
+    found = {
+        code: run(WITNESSES / "shuffle_mini_batch_ignored.py", code, npu=False)
+        for code in (patched, upstream)
+    }
+    assert found[upstream] == {"fault": True, "shuffles": dict.fromkeys(PUBLISHED, False)}
+    assert found[patched] == {"fault": False, "shuffles": dict.fromkeys(PUBLISHED, True)}
 
 
 def test_megatron_starts_without_a_compiler(patched: Path, upstream: Path) -> None:

@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from npu_rl.bundled import runtime_root
 from npu_rl.errors import SourceError
+from npu_rl.faults.fault import WITNESSES
 from npu_rl.lock import lock_model
 from npu_rl.manifest.manifest_kind import find_manifest
 from npu_rl.sources.pip_config import read_pip_settings
@@ -21,7 +23,7 @@ from npu_rl.sources.pypi import download_sdist
 from npu_rl.sources.sdist import read_sdist
 from tests.patchsets.conftest import Patched
 
-RUNNER = Path(__file__).with_name("run_hf_rollout.py")
+RUNNER = WITNESSES / "hf_rollout_repeats_twice.py"
 FOLDER = "verl/workers/rollout"
 
 
@@ -49,9 +51,10 @@ def run(
     folder.mkdir()
     (folder / "hf_rollout.py").write_bytes(hf_rollout)
     (folder / "base.py").write_bytes(base)
+    (folder / "npu_rl_runtime").symlink_to(runtime_root())  # under the name that it has in a tree
     done = subprocess.run(
         [sys.executable, "-B", str(RUNNER), str(folder), mode, tensors],
-        capture_output=True, text=True, check=False, env={**os.environ, **switches},
+        capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(folder), **switches},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
@@ -72,10 +75,10 @@ def test_one_answer_per_row(
     after = patched("verl/0.5.0", path, before)
     assert after != before
     wrong = run(tmp_path / "before", before, base, "sample", tensors)
-    assert (wrong["given"], wrong["asked"]) == (6, [3])
+    assert (wrong["fault"], wrong["given"], wrong["asked"]) == (True, 6, [3])
     assert set(wrong["rows"].values()) == {18}  # 2 prompts x 3 x 3
     right = run(tmp_path / "after", after, base, "sample", tensors)
-    assert (right["given"], right["asked"]) == (6, [1])
+    assert (right["fault"], right["given"], right["asked"]) == (False, 6, [1])
     assert set(right["rows"].values()) == {6}
     assert set(right["rows"]) == {"prompts", "responses", "input_ids", "attention_mask", "position_ids"}
     assert right["columns"] == wrong["columns"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from npu_rl.faults.fault import WITNESSES
 from tests.patchsets.flagship_tree import run, tree, used
 from tests.support import ROOT
 
@@ -71,6 +72,15 @@ def test_steps_shorter_than_an_answer(
     assert patched[:4] == ["1024", "1024", "4096", "1024"]
     assert all(one.startswith(DROPPED) for one in patched[4:])
     assert used(tmp_path / "usage", SLUG) == 2  # what upstream would have refused
+
+
+def test_a_prompt_that_would_be_dropped_is_refused(patched_tree: Path) -> None:
+    """The witness of prompt-longer-than-a-step."""
+    witness = WITNESSES / "prompt_longer_than_a_step.py"
+    accepted = {"a dropped prompt": False, "chunked prefill": True}
+    assert run(witness, patched_tree, npu=False) == {"fault": False, "accepts": accepted}
+    off = run(witness, patched_tree, npu=False, NPU_RL_CHUNKED_PREFILL_CHECK="0")
+    assert off == {"fault": True, "accepts": {name: not given for name, given in accepted.items()}}
 
 
 def test_switched_off_it_is_upstream(

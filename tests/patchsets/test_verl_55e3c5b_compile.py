@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from npu_rl.faults.fault import WITNESSES
 from tests.patchsets.flagship_tree import run, tree, used
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 
-RUNNER = Path(__file__).with_name("run_compile.py")
+RUNNER = WITNESSES / "rollout_never_compiles.py"
 COMPONENTS = ["verl", "Megatron-LM", "MindSpeed"]
 RUNS = ["build", "known size", "new size", "MindSpeed patches again", "Megatron is imported"]
 FAILS = {"an error": "RuntimeError", "an interrupt": "KeyboardInterrupt"}
@@ -26,17 +27,18 @@ def patched_tree(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 @pytest.fixture(scope="module")
 def steps(patched_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     usage = tmp_path_factory.mktemp("compile-usage") / "usage"
-    found: dict[str, Any] = run(RUNNER, patched_tree, usage=usage)
-    return found | {"used": used(usage, "rollout-compile")}
+    found = run(RUNNER, patched_tree, usage=usage)
+    assert not found["fault"]
+    return found["steps"] | {"used": used(usage, "rollout-compile")}
 
 
 @pytest.fixture(scope="module")
 def upstreams_steps(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("compile-upstream")
-    found: dict[str, Any] = run(
-        RUNNER, tree(upstreams, folder / "code", COMPONENTS, without="rollout-compile")
-    )
-    return found
+    found = run(RUNNER, tree(upstreams, folder / "code", COMPONENTS, without="rollout-compile"))
+    assert found["fault"]
+    steps: dict[str, Any] = found["steps"]
+    return steps
 
 
 def test_the_rollout_compiles(steps: dict[str, Any], upstreams_steps: dict[str, Any]) -> None:
@@ -67,7 +69,8 @@ def test_switched_off_it_is_upstream(
     patched_tree: Path, upstreams_steps: dict[str, Any], tmp_path: Path
 ) -> None:
     usage = tmp_path / "usage"
-    assert run(RUNNER, patched_tree, usage=usage, NPU_RL_ROLLOUT_COMPILE="0") == upstreams_steps
+    found = run(RUNNER, patched_tree, usage=usage, NPU_RL_ROLLOUT_COMPILE="0")
+    assert found["fault"] and found["steps"] == upstreams_steps
     assert used(usage, "rollout-compile") == 0
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from npu_rl.faults.fault import WITNESSES
 from tests.patchsets.flagship_tree import run, tree, used
 
 for needed in ("torch", "ray", "tensordict", "msgspec", "gguf", "blake3"):  # what verl and vLLM import
@@ -70,6 +71,15 @@ def test_the_copies_find_each_other(patched_tree: Path, tensor: int, data: int, 
 def test_without_it_every_engine_is_the_first(upstreams_copies: list[dict[str, Any]]) -> None:
     assert [(found["size"], found["rank"], found["port"]) for found in upstreams_copies] == [(2, 0, 0)] * 2
     assert all("1/2 clients joined" in found["refused"] for found in upstreams_copies)
+
+
+def test_two_replicas_have_two_ranks_and_one_port(patched_tree: Path) -> None:
+    """The witness of dp-engines-never-meet."""
+    witness = WITNESSES / "dp_engines_never_meet.py"
+    found = run(witness, patched_tree, npu=False)
+    assert not found["fault"] and [one["rank"] for one in found["replicas"]] == [0, 1]
+    off = run(witness, patched_tree, npu=False, NPU_RL_ROLLOUT_DP_GROUPS="0")
+    assert off == {"fault": True, "replicas": [{"rank": 0, "port": 0}] * 2}
 
 
 def test_switched_off_it_is_upstream(

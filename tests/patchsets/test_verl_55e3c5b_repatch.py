@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.faults.fault import WITNESSES
 from tests.patchsets.flagship_tree import run, tree, used
 
 pytest.importorskip("torch")
@@ -16,9 +17,9 @@ pytestmark = [
     pytest.mark.skipif(bool(importlib.util.find_spec("torch_npu")), reason="here MindSpeed would import"),
 ]
 
-RUNNER = Path(__file__).with_name("run_repatch.py")
+RUNNER = WITNESSES / "mindspeed_missing_unnoticed.py"
 MEGATRON = ["verl", "Megatron-LM"]
-WITHOUT_MINDSPEED = {"repatch": None, "built": True}
+WITHOUT_MINDSPEED = {"fault": True, "repatch": None, "built": True}
 REFUSES = "npu_rl_runtime.repatch_required.repatch"
 NO_TORCH_NPU = ["ModuleNotFoundError", "No module named 'torch_npu'"]
 
@@ -40,7 +41,7 @@ def test_a_mindspeed_that_fails_is_an_error(patched_tree: Path, unpatched_tree: 
     assert run(RUNNER, unpatched_tree, npu=False) == WITHOUT_MINDSPEED
     usage = tmp_path / "usage"
     found = run(RUNNER, patched_tree, npu=False, usage=usage)
-    assert found["repatch"] == REFUSES and "built" not in found
+    assert not found["fault"] and found["repatch"] == REFUSES and "built" not in found
     assert found["module"] == "torch_npu"
     assert found["cause"] == NO_TORCH_NPU
     for said in ("needs the module torch_npu", "npu-rl verify", "NPU_RL_REPATCH_REQUIRED=0"):
@@ -57,7 +58,8 @@ def test_a_tree_without_mindspeed_is_an_error(upstreams: Path, tmp_path: Path) -
 
 
 def test_a_mindspeed_that_imports_is_taken(patched_tree: Path) -> None:
-    assert run(RUNNER, patched_tree) == {"repatch": "mindspeed.megatron_adaptor.repatch", "built": True}
+    found = run(RUNNER, patched_tree)
+    assert found == {"fault": False, "repatch": "mindspeed.megatron_adaptor.repatch", "built": True}
 
 
 def test_switched_off_it_is_upstream(patched_tree: Path, tmp_path: Path) -> None:

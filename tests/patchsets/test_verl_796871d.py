@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.faults.fault import WITNESSES
 from tests.patchsets.flagship_tree import run, tree, used
 from tests.patchsets.test_verl_0_5_0 import run as run_hf_rollout
 
@@ -14,6 +15,7 @@ pytest.importorskip("tensordict")
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 
 RUNNER = Path(__file__).with_name("run_verl_plugin.py")
+DAPO = WITNESSES / "dapo_splits_groups.py"
 MANIFEST = "verl-npu-plugin"
 SEGMENTS = "workers-expandable-segments"
 OFF, ON = "expandable_segments:False", "expandable_segments:True"
@@ -48,10 +50,10 @@ def test_segments_are_upstreams_while_switched_off(patched_tree: Path, backend: 
 
 
 def test_dapo_trains_on_whole_groups(patched_tree: Path, tmp_path: Path) -> None:
-    found = run(RUNNER, patched_tree, "dapo", usage=tmp_path / "usage")
-    assert found == {"kept": list("acacac")}
+    found = run(DAPO, patched_tree, usage=tmp_path / "usage")
+    assert found == {"fault": False, "kept": "acacac"}
     assert used(tmp_path / "usage", "dapo-whole-groups") == 1
-    assert run(RUNNER, patched_tree, "dapo", NPU_RL_DAPO_WHOLE_GROUPS="0") == {"kept": list("acdacd")}
+    assert run(DAPO, patched_tree, NPU_RL_DAPO_WHOLE_GROUPS="0") == {"fault": True, "kept": "acdacd"}
 
 
 def test_one_response_per_row(patched_tree: Path, tmp_path: Path) -> None:

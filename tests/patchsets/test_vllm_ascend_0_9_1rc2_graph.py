@@ -6,18 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.faults.fault import WITNESSES
 from tests.patchsets.flagship_tree import run, tree, used
 
 for needed in ("torch", "msgspec", "gguf", "blake3", "numba"):  # what vLLM's engine imports
     pytest.importorskip(needed)
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 
-GRAPH = Path(__file__).with_name("run_graph.py")
+GRAPH = WITNESSES / "graph_keeps_freed_weights.py"
 DERIVED = Path(__file__).with_name("run_derived.py")
 COMPONENTS = ["vllm", "vllm-ascend"]
-FOLLOWS = {"follows": [True, True], "graphs": 1}
+FOLLOWS = {"fault": False, "follows": [True, True], "graphs": 1}
 VERSION = {"VLLM_VERSION": "0.9.1"}  # vllm-ascend asks for it where vLLM has no _version.py
-STALE = {"follows": [False, False], "graphs": 1}
+STALE = {"fault": True, "follows": [False, False], "graphs": 1}
 MATRICES = ["attention.kv_b_proj.weight", "experts.w13_weight", "experts.w2_weight"]
 
 

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.faults.fault import WITNESSES
 from tests.patchsets.flagship_tree import run, tree
 
 for needed in ("torch", "msgspec", "gguf", "blake3", "numba"):  # what vLLM's engine imports
     pytest.importorskip(needed)
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 
-FIX_ROUTE = Path(__file__).with_name("run_fix_route.py")
+FIX_ROUTE = WITNESSES / "fix_route_unset_dies.py"
 KV_NZ = Path(__file__).with_name("run_kv_nz.py")
 COMPONENTS = ["vllm", "vllm-ascend"]
 VERSION = {"VLLM_VERSION": "0.9.1"}  # vllm-ascend asks for it where vLLM has no _version.py
@@ -24,10 +25,11 @@ def test_unset_is_the_routers_choice(upstreams: Path, tmp_path: Path) -> None:
     """Upstream's int(None) ends the engine's first forward pass; 1 still gives the experts in turn."""
     upstream = tree(upstreams, tmp_path / "upstream", COMPONENTS, patched=False, manifest="deepseek-v3-cann")
     before = run(FIX_ROUTE, upstream, **VERSION)
-    assert "not 'NoneType'" in before.pop("unset")
-    assert before == {"0": OF_THE_ROUTER, "1": IN_TURN}
+    assert before["fault"] and "not 'NoneType'" in before["chosen"].pop("unset")
+    assert before["chosen"] == {"0": OF_THE_ROUTER, "1": IN_TURN}
     code = tree(upstreams, tmp_path / "code", COMPONENTS, manifest="deepseek-v3-cann")
-    assert run(FIX_ROUTE, code, **VERSION) == {"unset": OF_THE_ROUTER, "0": OF_THE_ROUTER, "1": IN_TURN}
+    chosen = {"unset": OF_THE_ROUTER, "0": OF_THE_ROUTER, "1": IN_TURN}
+    assert run(FIX_ROUTE, code, **VERSION) == {"fault": False, "chosen": chosen}
 
 
 def test_prompts_are_written_in_nz_once(upstreams: Path, tmp_path: Path) -> None:

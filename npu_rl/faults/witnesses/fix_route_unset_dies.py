@@ -1,10 +1,8 @@
-"""Let vllm-ascend's own experts choose with and without VLLM_ENABLE_FIX_ROUTE, and print the experts of each token.
+"""vllm-ascend's experts need VLLM_ENABLE_FIX_ROUTE: int(None) ends the engine's first forward pass.
 
-    python run_fix_route.py
-
-On PYTHONPATH: the stand-ins for a CPU and for torch_npu, and a tree with vLLM and vllm-ascend. What is called is
-AscendUnquantizedFusedMoEMethod.apply; what it gives the chosen experts to, the computation of the experts, is made
-here. The output is one line of JSON: for the variable unset, 0 and 1, the choice, or the error that there was.
+Called is AscendUnquantizedFusedMoEMethod.apply (vllm_ascend/ops/fused_moe.py@f20869e, of pull request 2058); what it
+gives the chosen experts to, the computation of the experts, is made here. "chosen" has for the variable unset, 0 and 1
+the experts of each token, or the error.
 """
 
 from __future__ import annotations
@@ -53,4 +51,5 @@ def main() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main()))
+    found = main()
+    print(json.dumps({"fault": isinstance(found["unset"], str), "chosen": found}))

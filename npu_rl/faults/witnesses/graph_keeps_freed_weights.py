@@ -1,11 +1,9 @@
-"""Compile a model by vllm-ascend's own model runner, let its weights go and come back, and print what the graph says.
+"""A torchair graph of vllm-ascend goes on with the memory of weights that were freed and allocated elsewhere.
 
-    python run_graph.py
-
-On PYTHONPATH: the stand-ins for a CPU and for torch_npu, and a tree with vLLM and vllm-ascend. What is called is
-NPUModelRunner._get_torchair_lazy_compiled_model. torchair is made here: torch.compile with a backend that does what
-torchair's option says, so that with frozen_parameter a Parameter's memory is looked up only at the first run. The
-output is one line of JSON: after each reload, whether the graph's answer is the eager one; and the number of graphs.
+Called is NPUModelRunner._get_torchair_lazy_compiled_model (vllm_ascend/worker/model_runner_v1.py@v0.9.1rc2). torchair
+is made here: torch.compile with a backend that does what torchair's option says, so that with frozen_parameter a
+Parameter's memory is looked up only at the first run. "follows" has for each reload of the weights whether the graph's
+output is the eager one; "graphs" is their number.
 """
 
 from __future__ import annotations
@@ -88,4 +86,5 @@ def main() -> Any:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main()))
+    found = main()
+    print(json.dumps({"fault": not all(found["follows"]), **found}))

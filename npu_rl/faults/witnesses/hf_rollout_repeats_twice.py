@@ -1,11 +1,11 @@
-"""Run upstream's `HFRollout._generate_minibatch` out of its own file and print what it asked for and gave.
+"""verl's HF rollout generates n responses for each of the n copies of a prompt that the trainer made already.
 
-    python run_hf_rollout.py ROLLOUT_FOLDER MODE TENSORS
+Called is HFRollout._generate_minibatch out of its own file (verl/workers/rollout/hf_rollout.py@0.5.0). "given" are the
+rows of the batch, "rows" those of each tensor of the result, "asked" what `generate` was asked for per row.
 
-ROLLOUT_FOLDER holds verl's `base.py` and `hf_rollout.py`. MODE is `sample`, `greedy` or `validate`. TENSORS is
-`torch`, or `stand-in`: tables that know rows, columns and integers, and nothing of arithmetic on floats. What
-is not there raises, as usual: a stand-in never swallows a call.
-Prints JSON: rows given, rows of every tensor of the result, what `generate` was asked for per row.
+Arguments, if any: FOLDER MODE TENSORS. FOLDER holds `base.py` and `hf_rollout.py`. MODE is `sample`, `greedy` or
+`validate`. TENSORS is `torch`, or `stand-in`: tables that know rows, columns and integers, and nothing of arithmetic on
+floats. A stand-in never swallows a call: what is missing raises.
 """
 
 from __future__ import annotations
@@ -148,20 +148,7 @@ def install(tensors: str) -> Any:
     )
     _module("verl.workers")
     _module("verl.workers.rollout")
-    runtime()
     return torch
-
-
-def runtime() -> None:
-    """Our own runtime under the name it has in a code tree, as the patch imports it."""
-    folder = Path(__file__).resolve().parents[2] / "npu_rl" / "runtime"
-    spec = importlib.util.spec_from_file_location(
-        "npu_rl_runtime", folder / "__init__.py", submodule_search_locations=[str(folder)]
-    )
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["npu_rl_runtime"] = module
-    spec.loader.exec_module(module)
 
 
 def load(folder: Path, name: str) -> types.ModuleType:
@@ -225,6 +212,7 @@ def main(folder: Path, mode: str, tensors: str) -> dict[str, Any]:
     model = Model(torch)
     made = rollout.HFRollout(model, config)._generate_minibatch(prompts)
     return {
+        "fault": model.asked != [1] if mode == "sample" else False,
         "torch": getattr(torch, "__version__", "stand-in"),
         "given": rows,
         "asked": model.asked,
@@ -234,4 +222,5 @@ def main(folder: Path, mode: str, tensors: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(Path(sys.argv[1]), *sys.argv[2:])))
+    folder, *others = sys.argv[1:] or ["verl/workers/rollout", "sample", "torch"]
+    print(json.dumps(main(Path(folder), *others)))

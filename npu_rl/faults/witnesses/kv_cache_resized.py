@@ -1,11 +1,10 @@
-"""Initialize the KV cache of a vLLM engine twice, by upstream's function, and print what became of it.
+"""A KV cache that is made again has another number of blocks than vLLM's scheduler hands out.
 
-    python run_kv_cache.py
-
-On PYTHONPATH: a tree with vLLM. What is called is EngineCore._initialize_kv_caches, with vLLM's own functions for
-configurations and its own block pool. The executor is made here: it reports less memory, then more, at later profiles,
-as an engine does beside a training. The output is one line of JSON, a list over the calls: the blocks in the executor's
-cache, the blocks returned to the engine, and whether every block that the first call's pool hands out is in the cache.
+Called is EngineCore._initialize_kv_caches (vllm/v1/engine/core.py@v0.9.1), with vLLM's own functions for configurations
+and its own block pool. The executor is made here: it reports less memory, then more, at later profiles, as an engine
+does beside a training. "calls" has for each call the blocks in the executor's cache, the blocks returned to the engine,
+and whether every block that the first call's pool hands out is in the cache. Arguments: names of the second layer at
+each call, the same three times if there are none.
 """
 
 from __future__ import annotations
@@ -66,7 +65,9 @@ def main(*names: str) -> Any:
 
 
 if __name__ == "__main__":
+    given = sys.argv[1:] or ["model.layers.1.attn"] * 3
     try:
-        print(json.dumps(main(*sys.argv[1:])))
+        calls = main(*given)
+        print(json.dumps({"fault": not all(whole for *_, whole in calls), "calls": calls}))
     except RuntimeError as refused:
-        print(json.dumps(str(refused)))
+        print(json.dumps({"fault": False, "refused": str(refused)}))

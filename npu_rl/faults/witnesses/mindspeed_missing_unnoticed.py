@@ -1,8 +1,8 @@
-"""Import verl's Megatron workers and build one, and print what they have for MindSpeed's `repatch`, or the error.
+"""verl's Megatron worker is built without MindSpeed where MindSpeed can't be imported, and reports nothing.
 
-On PYTHONPATH: the stand-ins for a CPU, and a tree with verl and Megatron, and with MindSpeed or without. The output is
-one line of JSON: {"repatch": its name in the imported module, or null, "built": whether the worker came past it}, and
-where it did not, "error", "module" and "cause" of what it raised. An error that is not about MindSpeed ends this.
+verl/workers/megatron_workers.py@55e3c5b takes any ImportError of mindspeed.megatron_adaptor for a machine without NPUs.
+Here it is that of torch_npu, which a host without the stand-in lacks. "repatch" is MindSpeed's function in the imported
+module, or null; "built" is whether the worker came past it; else "error", "module" and "cause" are of what it raised.
 """
 
 from __future__ import annotations
@@ -35,4 +35,4 @@ def main() -> dict[str, Any]:
 
 if __name__ == "__main__":
     result = main()
-    print(json.dumps(result))
+    print(json.dumps({"fault": result["repatch"] is None and result.get("built") is True, **result}))

@@ -1,4 +1,7 @@
-"""Print the classes of latent attention's projections in Megatron-LM's layer for TransformerEngine.
+"""Megatron-LM keeps whole copies of latent attention's down projections on every tensor-parallel rank.
+
+"projections" has the classes of get_gpt_layer_with_transformer_engine_spec
+(megatron/core/models/gpt/gpt_layer_specs.py@4af25fe); TELinear is a copy, TEColumnParallelLinear a part.
 
 TransformerEngine has no CPU build, nor has triton, which two files of Megatron-LM need to be imported: names of all of
 them are stood in for, and none computes.
@@ -54,4 +57,5 @@ layer = gpt_layer_specs.get_gpt_layer_with_transformer_engine_spec(
     num_experts=8, moe_grouped_gemm=True, qk_layernorm=True, multi_latent_attention=True
 )
 projections = layer.submodules.self_attention.submodules
-print(json.dumps({name: getattr(projections, name).__name__ for name in NAMES}))
+classes = {name: getattr(projections, name).__name__ for name in NAMES}
+print(json.dumps({"fault": classes["linear_kv_down_proj"] == "TELinear", "projections": classes}))

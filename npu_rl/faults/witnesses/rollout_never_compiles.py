@@ -1,12 +1,10 @@
-"""Build a rollout and generate with it by verl's own worker, under MindSpeed, and print what was compiled.
+"""Under MindSpeed, verl's rollout compiles no graph: torch.compile is a function that returns what it is given.
 
-    python run_compile.py
-
-On PYTHONPATH: the stand-ins for a CPU and for torch_npu, and a tree with verl, Megatron and MindSpeed. What is called
-are ActorRolloutRefWorker._build_rollout and .generate_sequences. The engine is made here, since vLLM's needs an NPU
-for this: it compiles as vllm_ascend/worker/model_runner_v1.py@v0.9.1rc2 does, one graph per batch size, when it is
-built and lazily later. The output is one line of JSON: for each step, whether torch.compile was the true function
-meanwhile and is MindSpeed's afterwards, and how many graphs were compiled in it.
+Called are ActorRolloutRefWorker._build_rollout and .generate_sequences (verl/workers/megatron_workers.py@55e3c5b). The
+engine is made here, since vLLM's needs an NPU for this: it compiles as
+vllm_ascend/worker/model_runner_v1.py@v0.9.1rc2 does, one graph per batch size, when it is built and lazily later.
+"steps" has for each step whether torch.compile was the true function meanwhile and is MindSpeed's afterwards, and how
+many graphs were compiled in it.
 """
 
 from __future__ import annotations
@@ -200,4 +198,5 @@ def _worker(folder: str) -> Any:
 
 if __name__ == "__main__":
     result = main()
-    print(json.dumps(result))
+    graphs = sum(result[step]["graphs"] for step in ("build", "known size", "new size"))
+    print(json.dumps({"fault": graphs == 0, "graphs": graphs, "steps": result}))

@@ -1,0 +1,69 @@
+"""verl accepts prompts that vllm-ascend's scheduler drops, longer than a step; the rollout waits forever.
+
+Made is verl's vLLMRollout (verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py@55e3c5b) up to vLLM's engine, with
+the Ascend scheduler on, prompts of 1025 tokens and steps of 1024; verl's own check only refuses the reverse, steps that are
+shorter than a sequence where chunked prefill makes them legal. "accepts" is whether each of the two is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from types import SimpleNamespace
+from typing import Any
+
+os.environ |= {
+    "WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29556",
+    "VLLM_USE_V1": "1", "VLLM_PLUGINS": "",
+}  # fmt: skip
+
+import torch.distributed as dist
+from verl.workers.config import RolloutConfig
+from verl.workers.rollout.vllm_rollout import vllm_rollout_spmd
+from vllm.entrypoints.llm import LLMEngine
+
+
+def without_a_device(engine_args: Any, usage_context: Any) -> Any:
+    scheduler = SimpleNamespace(
+        enable_chunked_prefill=True,
+        max_num_batched_tokens=engine_args.max_num_batched_tokens,
+        max_num_seqs=engine_args.max_num_seqs,
+    )
+    sizes = SimpleNamespace(
+        scheduler_config=scheduler,
+        cache_config=SimpleNamespace(num_gpu_blocks=None, block_size=128),
+        model_config=SimpleNamespace(max_model_len=engine_args.max_model_len),
+    )
+    core = SimpleNamespace(engine_core=SimpleNamespace(scheduler=SimpleNamespace(keeps_room=True)))
+    return SimpleNamespace(vllm_config=sizes, engine_core=core)
+
+
+def accepts(prompt: int, ascend: bool, chunked: bool) -> bool:
+    config = RolloutConfig(
+        prompt_length=prompt, response_length=3072, max_num_batched_tokens=1024, max_num_seqs=64,
+        tensor_model_parallel_size=1, dtype="float32", free_cache_engine=False, load_format="dummy",
+        enable_chunked_prefill=chunked,
+        engine_kwargs={"vllm": {"additional_config": {"ascend_scheduler_config": {"enabled": ascend}}}},
+    )  # fmt: skip
+    try:
+        vllm_rollout_spmd.vLLMRollout(
+            "a-model", config, SimpleNamespace(pad_token_id=0), SimpleNamespace(max_position_embeddings=8192),
+            device_mesh=None, trust_remote_code=False,
+        )  # fmt: skip
+    except ValueError:
+        return False
+    return True
+
+
+def main() -> dict[str, Any]:
+    LLMEngine.from_engine_args = without_a_device
+    with tempfile.TemporaryDirectory() as folder:
+        dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=0, world_size=1)
+        dropped, legal = accepts(1025, True, False), accepts(1024, False, True)
+        dist.destroy_process_group()
+    return {"fault": dropped, "accepts": {"a dropped prompt": dropped, "chunked prefill": legal}}
+
+
+if __name__ == "__main__":
+    print("\n" + json.dumps(main()))
