@@ -73,6 +73,23 @@ def say_findings(findings: Iterable[Finding]) -> None:
         say(masked_text(found.line()))
 
 
+def say_faults(loaded: LoadedRecipe, tree: AssembledTree | None) -> None:
+    """One line on the known faults of the tree, if there is one; for a recipe of another manifest none."""
+    if tree is not None and loaded.manifest_facts.name == tree.manifest:
+        line = faults_of(loaded, tree.code)
+        if line:
+            say(line)
+
+
+def faults_of(loaded: LoadedRecipe, code: Path) -> str:
+    """The line on the known faults of a tree under a recipe's switches."""
+    from npu_rl.faults.fault_counts import faults_line
+    from npu_rl.judgement.fault_findings import switched_off
+    from npu_rl.sizing.plan_inputs import run_environment
+
+    return faults_line(code, switched_off(loaded, run_environment(loaded)))
+
+
 def _problems(error: Any) -> list[dict[str, Any]]:
     from npu_rl.config.finding import Finding, Severity
     from npu_rl.config.problems import place

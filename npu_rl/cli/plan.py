@@ -85,13 +85,14 @@ def plan(
             raise UsageError(f"{option} needs a number above 0, not {value:g}")
     machine = Machine(_bytes(die_memory), _bytes(host_memory), _bytes(disk))
     loaded = judged.load(recipe, overrides or [], json)
-    judgement, _ = judged.judge_in(workspace, loaded, machine)
+    judgement, tree = judged.judge_in(workspace, loaded, machine)
     speed = None if storage is None else storage * 1e9
     judgement = with_weights(judgement, loaded, speed)
     if json:
         print_json({**plan_json(judgement, speed), "findings": judged.rows(judgement.findings)})
     else:
         say_text(masked_text(plan_text(judgement, speed, every_rule)))
+        judged.say_faults(loaded, tree)
     if not judgement.ok:
         raise SystemExit(1)
 

@@ -76,6 +76,7 @@ def setup(
         print_json(setup_json(found, digest, layout, outcome))
     else:
         _print(found, digest, layout, outcome)
+        _say_faults(layout)
 
 
 def _absolute(python: str | None) -> str | None:
@@ -130,6 +131,15 @@ def _print(lock: Lock, digest: str, layout: Layout, outcome: Outcome) -> None:
     _say_ids(lock, digest)
     say(f"{layout.root} is ready: {amount(outcome.received)} received, {outcome.seconds:.1f} s.")
     say(f"Next: npu-rl verify --workspace {layout.root}; source {layout.root}/activate")
+
+
+def _say_faults(layout: Layout) -> None:
+    from npu_rl.cli.show import say
+    from npu_rl.faults.fault_counts import faults_line
+
+    line = faults_line(layout.code)
+    if line:
+        say(line)
 
 
 def _say_ids(lock: Lock, digest: str) -> None:

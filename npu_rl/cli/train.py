@@ -86,6 +86,9 @@ def train(
         count = len(prepared.drift.places)
         files = "1 file differs" if count == 1 else f"{count} files differ"
         tell(f"UNPROVEN: {files} from the lock. {prepared.drift.reason}")
+    faults = judged.faults_of(loaded, layout.code)
+    if faults:
+        tell(faults)
     if dry_run:
         _plan(prepared, json)
     elif rehearse is not None:

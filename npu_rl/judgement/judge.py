@@ -12,6 +12,8 @@ from npu_rl.config.finding import Finding, Severity
 from npu_rl.config.problems import KeyPath
 from npu_rl.judgement.environment_check import RULES as ENVIRONMENT_RULES
 from npu_rl.judgement.environment_check import environment_findings
+from npu_rl.judgement.fault_findings import RULE as FAULT_RULE
+from npu_rl.judgement.fault_findings import judge_faults
 from npu_rl.judgement.named_files import RULES as FILE_RULES
 from npu_rl.judgement.named_files import named_file_findings
 from npu_rl.judgement.overruling import overrule
@@ -72,6 +74,7 @@ class Judgement:
         plan: The plan, including the rules that hold; None where the trainer's keys are its own, which nothing counts.
         known: Keys of the trainer's configuration files; empty without a workspace.
         search_path: `hydra.searchpath` of the trainer's configuration.
+        accepted_faults: Reason by id, for open faults of the tree that the recipe accepts.
         overruled: Reason by rule id, for broken rules that the recipe overrules.
         unchecked: Sections of the trainer's configuration whose keys can't be checked, and why.
     """
@@ -85,6 +88,7 @@ class Judgement:
     overruled: Mapping[str, str] = field(default_factory=dict)
     unchecked: Mapping[str, str] = field(default_factory=dict)
     search_path: tuple[str, ...] = ()
+    accepted_faults: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -147,6 +151,9 @@ def _judge(
     key_findings = _drop_unexplained(key_findings, plan.findings())
     plan_findings = _drop_implied(plan.findings(), key_findings, loaded.recipe.plan.except_)
     plan = _skip_implied_rules(plan, plan_findings)
+    faults = judge_faults(loaded, code, plan.facts.env)
+    key_findings += faults.key_findings
+    plan_findings += faults.tree_findings
     found = [*key_findings, *plan_findings]
     ids = {
         *GROUNDS,
@@ -154,6 +161,7 @@ def _judge(
         *FILE_RULES,
         *DATA_RULES,
         _CLUSTER_ADDRESS,
+        FAULT_RULE,
         *(rule.id for rule in plan.rules),
         *(one.rule for one in found),
     }
@@ -168,6 +176,7 @@ def _judge(
         exceptions.reasons,
         trainer.unchecked if isinstance(trainer, KeyResolver) else {},
         config.search_path if config else (),
+        faults.accepted,
     )
 
 
@@ -184,21 +193,30 @@ def _judge_own_keys(
 
     trainer = own_keys_check.read_own_trainer(loaded.recipe, code, answers) if code and answers else None
     own = trainer if isinstance(trainer, own_keys_check.OwnTrainer) else None
+    environment = run_environment(loaded)
+    faults = judge_faults(loaded, code, environment)
     found = [
         *mismatch,
+        *faults.key_findings,
         *own_keys_check.check_own_keys(loaded, trainer, code),
-        *environment_findings(loaded, run_environment(loaded), code, answers),
+        *environment_findings(loaded, environment, code, answers),
         *own_keys_check.path_findings(loaded, own.tree if own else None, here),
         *(_missing_cluster_address(loaded) if here else ()),
     ]
     if answers is not None:
         answers.save()
-    ids = {*own_keys_check.RULES, *ENVIRONMENT_RULES, _CLUSTER_ADDRESS, *(one.rule for one in found)}
-    exceptions = overrule(loaded, found, ids)
+    ids = {
+        *own_keys_check.RULES,
+        *ENVIRONMENT_RULES,
+        _CLUSTER_ADDRESS,
+        FAULT_RULE,
+        *(one.rule for one in found),
+    }
+    exceptions = overrule(loaded, [*found, *faults.tree_findings], ids)
     machine = replace(machine, die=machine.die or int(loaded.recipe.cluster.die_memory_gb * 1e9))
     return Judgement(
         (*exceptions.remaining(found), *exceptions.findings),
-        (),
+        exceptions.remaining(faults.tree_findings),
         loaded.recipe,
         machine,
         None,
@@ -206,6 +224,7 @@ def _judge_own_keys(
         exceptions.reasons,
         own.unchecked if own else {},
         own.tree.search_path if own else (),
+        faults.accepted,
     )
 
 

@@ -19,7 +19,7 @@ from npu_rl.recipes import recipe_fields as f
 from npu_rl.recipes.recipe_fields import key
 from npu_rl.recipes.schema_model_and_data import Data, Model, Reward
 from npu_rl.recipes.schema_rollout import Rollout
-from npu_rl.recipes.schema_run import Checkpoint, Cluster, Logging, PlanExceptions
+from npu_rl.recipes.schema_run import Checkpoint, Cluster, FaultExceptions, Logging, PlanExceptions
 from npu_rl.recipes.schema_trainer import Trainer
 from npu_rl.recipes.schema_training import Actor, Algorithm, Offload, Optimizer, Reference
 
@@ -113,6 +113,10 @@ class Recipe(Strict):
     )
     plan: PlanExceptions = Field(
         default=PlanExceptions(), description="Exceptions to the rules of `npu-rl plan`."
+    )
+    faults: FaultExceptions = Field(
+        default=FaultExceptions(),
+        description="Known faults of the tree that the run accepts (`npu-rl faults`).",
     )
     overrides: dict[f.Text, f.Scalar] = Field(
         default={},

@@ -97,6 +97,15 @@ class PlanExceptions(Strict):
     )
 
 
+class FaultExceptions(Strict):
+    """Known faults of the tree with which the recipe is run all the same."""
+
+    accept: dict[f.Slug, f.Text] = Field(
+        default={},
+        description="Known faults with a wrong result that the tree may have, by id, each with the reason.",
+    )
+
+
 def _whole(value: object) -> int | None:
     """Return a whole number from raw data, or None if it is malformed."""
     try:

@@ -388,6 +388,11 @@ def run_facts(prepared: Prepared) -> dict[str, object]:
         "workspace": str(prepared.layout.root),
         "proven": prepared.drift is None,
         **({"overruled": dict(prepared.judgement.overruled)} if prepared.judgement.overruled else {}),
+        **(
+            {"accepted_faults": dict(prepared.judgement.accepted_faults)}
+            if prepared.judgement.accepted_faults
+            else {}
+        ),
         **({"drift": prepared.drift.to_json()} if prepared.drift else {}),
         "interpreter": {
             "path": prepared.interpreter.path,

@@ -1,8 +1,8 @@
 """verl accepts prompts that vllm-ascend's scheduler drops, longer than a step; the rollout waits forever.
 
 Made is verl's vLLMRollout (verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py@55e3c5b) up to vLLM's engine, with
-the Ascend scheduler on, prompts of 1025 tokens and steps of 1024; verl's own check only refuses the reverse, steps that are
-shorter than a sequence where chunked prefill makes them legal. "accepts" is whether each of the two is.
+the Ascend scheduler on, prompts of 1025 tokens and steps of 1024; verl's own check only refuses the reverse, steps that
+are shorter than a sequence where chunked prefill makes them legal. "accepts" is whether each of the two is.
 """
 
 from __future__ import annotations

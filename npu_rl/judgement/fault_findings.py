@@ -1,0 +1,110 @@
+"""Refusal of a tree with a known fault whose result is wrong, unless the recipe accepts it: `faults: {accept: {...}}`.
+
+A run on devices is refused; `npu-rl faults` lists the others. The reason is printed wherever the recipe is judged, and
+recorded with the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from npu_rl.config.finding import Finding, Severity
+from npu_rl.config.problems import KeyPath
+from npu_rl.config.suggest import did_you_mean
+from npu_rl.faults.fault import known_faults
+from npu_rl.faults.verdict import Verdict, judge_tree
+from npu_rl.recipes.load_recipe import LoadedRecipe
+
+RULE = "known-fault"
+_OFF = ("0", "false", "no", "off")
+
+
+@dataclass(frozen=True)
+class FaultJudgement:
+    """The effect of the tree's known faults on a recipe.
+
+    Attributes:
+        key_findings: Errors and notes on `faults.accept`.
+        tree_findings: Open faults for which a run on devices is refused.
+        accepted: Reason by id, for open faults that the recipe accepts.
+    """
+
+    key_findings: tuple[Finding, ...] = ()
+    tree_findings: tuple[Finding, ...] = ()
+    accepted: Mapping[str, str] = field(default_factory=dict)
+
+
+def judge_faults(loaded: LoadedRecipe, code: Path | None, environment: Mapping[str, str]) -> FaultJudgement:
+    """Judge a recipe by the known faults of the tree.
+
+    Args:
+        code: The workspace's code folder; None checks only the ids that the recipe accepts.
+        environment: The environment of a run, which may switch adaptations off.
+    """
+    wanted = loaded.recipe.faults.accept
+    on_devices = loaded.recipe.device != "cpu"
+    if (code is None and not wanted) or not (wanted or on_devices):
+        return FaultJudgement()
+    faults = known_faults()
+    verdicts = judge_tree(code, faults, switched_off(loaded, environment)) if code is not None else ()
+    wrong = {one.fault.id: one for one in verdicts if one.is_open_wrong_result}
+    known = {fault.id for fault in faults}
+    notes = tuple(
+        _acceptance(loaded, name, reason, wrong.get(name), known, code is not None)
+        for name, reason in wanted.items()
+    )
+    refused = [one for name, one in wrong.items() if on_devices and name not in wanted]
+    return FaultJudgement(
+        tuple(one for one in notes if one is not None),
+        tuple(_refusal(loaded, one) for one in refused),
+        {name: reason for name, reason in wanted.items() if name in wrong},
+    )
+
+
+def switched_off(loaded: LoadedRecipe, environment: Mapping[str, str]) -> frozenset[str]:
+    """Return the adaptations that the recipe or the environment of a run switches off."""
+    prefix = "NPU_RL_"
+    by_environment = {
+        name.removeprefix(prefix).lower().replace("_", "-")
+        for name, value in environment.items()
+        if name.startswith(prefix) and value.strip().lower() in _OFF
+    }
+    given = loaded.recipe.adaptations
+    off = {slug for slug, on in given.items() if not on}
+    return frozenset(off | (by_environment - {slug for slug, on in given.items() if on}))
+
+
+def _refusal(loaded: LoadedRecipe, found: Verdict) -> Finding:
+    fault = found.fault
+    path: KeyPath
+    if found.by:
+        message = f"{fault.title}: {found.by} ends it, and adaptations.{fault.switch} is off ({found.where})"
+        fix, path = f"set adaptations.{fault.switch} to true", ("adaptations", fault.switch)
+    else:
+        message = f"{fault.title}: the tree has it ({found.where}); {fault.effect}"
+        patches = [ending.by for ending in fault.ended if ending.is_patch]
+        fix = f"apply {patches[0]}" if patches else "set up a tree that does not have it"
+        path = ("manifest",)
+    fix = f"{fix}, or accept it: faults.accept.{fault.id}=REASON"
+    return Finding(RULE, Severity.ERROR, path, "", f"{fault.id}: {message}", fix, loaded.where(*path))
+
+
+def _acceptance(
+    loaded: LoadedRecipe, name: str, reason: str, found: Verdict | None, known: set[str], judged: bool
+) -> Finding | None:
+    path: KeyPath = ("faults", "accept", name)
+    where, remove = loaded.where(*path), f"remove faults.accept.{name}"
+    if name not in known:
+        message = f"there is no known fault {name!r}{did_you_mean(name, sorted(known))}"
+        return Finding(
+            "unknown-fault", Severity.ERROR, path, "", message, "npu-rl faults lists their ids", where
+        )
+    if found is not None:
+        message = f"accepted: {name}: {reason} (the fault: {found.fault.title})"
+        return Finding("accepted-fault", Severity.NOTE, path, "", message, "", where)
+    if judged:
+        message = f"{name} is not open with a wrong result in this tree, so there is nothing to accept"
+        return Finding("accepted-without-effect", Severity.NOTE, path, "", message, remove, where)
+    return None
