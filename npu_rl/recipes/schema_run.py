@@ -77,7 +77,8 @@ class Checkpoint(Strict):
         default=-1, description="Steps between checkpoints; -1 is never: a crash then loses everything."
     )
     # verl deletes down to one less than its number before it writes the next (verl/utils/checkpoint/
-    # fsdp_checkpoint_manager.py:204 and megatron_checkpoint_manager.py:367@v0.5.0): 1 would leave none while it writes.
+    # fsdp_checkpoint_manager.py:204 and megatron_checkpoint_manager.py:367@v0.5.0): 1 would leave none while it writes,
+    # until verl's 1430cb9a0 (#4873, January 2026).
     keep: Annotated[
         f.Positive | None, key("trainer.max_actor_ckpt_to_keep", "trainer.max_critic_ckpt_to_keep", more=1)
     ] = Field(
