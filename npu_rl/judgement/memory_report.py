@@ -9,6 +9,15 @@ from npu_rl.memory.memory_by_phase import Memory, Phase, PhaseName
 from npu_rl.memory.memory_parts import Parts, estimated, gb, total
 from npu_rl.plan.rules.checkpoint_rules import Checkpoints
 
+RANGE = (
+    "lower end: what is counted from sizes alone, as if sequences had no length and no estimate came true",
+    "upper end, by which the rules judge: all sequences as long as the recipe allows, and every estimate whole",
+    "evidence: two published runs of Qwen3-30B-A3B, none at a manifest's pins, HCCL's buffers and CANN's context left "
+    "out. The upper end was +25.7 % off (GSPO, whose whole error is the logits of the longest sequences) and -1.6 % "
+    "(GRPO, so a run may need a little more than it)",
+)
+"""What the ends of a phase's range rest on. tests/plan/test_measured.py holds the two figures."""
+
 
 def memory_json(memory: Memory) -> dict[str, Any]:
     """Return the memory as JSON, in whole bytes; `estimates` has the ids of the estimated parts."""
@@ -47,6 +56,10 @@ def memory_json(memory: Memory) -> dict[str, Any]:
                 "estimates": _estimates(phase.parts),
                 "total": phase.total,
                 "estimated": phase.estimated,
+                "low": phase.low,
+                "high": phase.total,
+                "by_lengths": phase.by_lengths,
+                "other_estimates": phase.other_estimates,
             }
             for phase in memory.phases
         ],
@@ -85,6 +98,10 @@ def memory_text(memory: Memory, host: int | None) -> Iterator[str]:
         phase = memory.worst(name)
         if phase is not None:
             yield from _phase_lines(phase, len(memory.stages))
+    if memory.phases:
+        yield "Range"
+        for text in RANGE:
+            yield from _wrapped(f"- {text}")
     judged = "" if host is not None else "; not judged without --host-memory-gb"
     yield f"Memory of a host: {gb(total(memory.host))} a node{judged}"
     yield from _part_lines(memory.host)
@@ -106,7 +123,16 @@ def checkpoints_text(checkpoints: Checkpoints) -> str:
 def _phase_lines(phase: Phase, stages: int) -> Iterator[str]:
     where = f" (stage {phase.stage} needs most)" if stages > 1 else ""
     of_it = f", {gb(phase.estimated)} of it estimated" if phase.estimated else ""
-    yield f"At once on a die, {phase.name.label}{where}: {gb(phase.total)}{of_it}"
+    low, high = gb(phase.low), gb(phase.total)
+    size = high if phase.low == phase.total else f"{low} - {high}"
+    if low[-2:] == high[-2:]:
+        size = size.replace(f" {high[-2:]} - ", "-")
+    yield f"At once on a die, {phase.name.label}{where}: {size}{of_it}"
+    if phase.low != phase.total:
+        yield (
+            f"  the range: up to {gb(phase.by_lengths)} by the lengths of sequences, "
+            f"{gb(phase.other_estimates)} by other estimates"
+        )
     yield from _part_lines(phase.parts)
 
 

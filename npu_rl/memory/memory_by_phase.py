@@ -14,7 +14,7 @@ from npu_rl.memory.engine_memory import EngineMemory, engine_of
 from npu_rl.memory.fsdp_memory import fsdp_training
 from npu_rl.memory.host_memory import host_parts
 from npu_rl.memory.megatron_memory import megatron_training
-from npu_rl.memory.memory_parts import Part, Parts, estimated, present, total
+from npu_rl.memory.memory_parts import BY_LENGTHS, Part, Parts, estimated, present, total
 from npu_rl.memory.training_memory import StageMemory, Training, uses_fused_kernels
 from npu_rl.sizing.micro_batches import OLD_LOG_PROB, REFERENCE_LOG_PROB, UPDATE, MicroBatch, micro_batch
 from npu_rl.sizing.model_config import KNOWN_TYPES, ModelConfig
@@ -69,6 +69,25 @@ class Phase:
     def estimated(self) -> int:
         """The bytes of the estimates by which the total may be wrong."""
         return estimated(self.parts) - estimated(self.settled)
+
+    @property
+    def by_lengths(self) -> int:
+        """The bytes of what shorter sequences make less, down to almost nothing."""
+        return sum(size for part, size in self._unsettled() if part in BY_LENGTHS)
+
+    @property
+    def other_estimates(self) -> int:
+        """The bytes of the estimates that no length of sequences changes."""
+        return sum(size for part, size in self._unsettled() if part.estimate and part not in BY_LENGTHS)
+
+    @property
+    def low(self) -> int:
+        """The bytes that are counted from sizes alone; `total` is the other end of the range."""
+        return self.total - self.by_lengths - self.other_estimates
+
+    def _unsettled(self) -> Iterator[tuple[Part, int]]:
+        for part, size in self.parts.items():
+            yield part, size - self.settled.get(part, 0)
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,9 @@ class Part(Enum):
         return f"{self.label} (estimate)" if self.estimate else self.label
 
 
+BY_LENGTHS = frozenset({Part.ACTIVATIONS, Part.LOGITS, Part.ENGINE_ACTIVATIONS, Part.SAMPLING})
+"""Parts that are counted for sequences as long as the recipe allows, and are less for shorter ones."""
+
 Parts = Mapping[Part, int]
 """The bytes of each part."""
 

@@ -327,6 +327,12 @@ def test_estimates_are_marked_in_text_and_json() -> None:
     assert set(data["host_estimates"]) == {"pinned-copies", "processes"}
     text = "\n".join(memory_text(made, None))
     assert "CANN's context (estimate)" in text and "of it estimated" in text
+    assert (
+        update["low"] + update["by_lengths"] + update["other_estimates"] == update["high"] == update["total"]
+    )
+    assert " by the lengths of sequences, " in text and "Range\n" in text
+    assert re.search(r"At once on a die, update .*: [\d.]+-[\d.]+ GB, [\d.]+ GB of it estimated", text)
+    assert "+25.7 %" in text and "-1.6 %" in text
     assert "not judged without --host-memory-gb" in text
     assert max(map(len, text.splitlines())) <= 100
 
