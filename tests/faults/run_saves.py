@@ -64,6 +64,8 @@ def main(verl: str, strategy: str, old: str, folder: str, keep: str, *seeds: str
     able = [(Path(folder) / one["seed"], one["resumed"]) for one in found if one["resumed"]]
     pids = [forked(ranks.go_on, rank, Path(folder), able) for rank in range(2)]
     codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+    for pid in pids:
+        end(pid)
     for one in found:
         after = saved_steps(Path(folder) / one["seed"], layout)
         one["error"] = "" if codes == [0, 0] else f"the ranks that loaded ended with {codes}"
@@ -92,6 +94,7 @@ def imported(verl: Path, strategy: str) -> None:
 def forked(function: Callable[..., None], *arguments: Any) -> int:
     pid = os.fork()
     if pid == 0:
+        os.setsid()  # Megatron-core's writers are processes of their own: a rank ends with all of them
         try:
             function(*arguments)
             sys.stdout.flush()
@@ -100,6 +103,14 @@ def forked(function: Callable[..., None], *arguments: Any) -> int:
             traceback.print_exc()
             os._exit(1)
     return pid
+
+
+def end(rank: int) -> None:
+    """Kill a rank and its children, also those that are stopped in the middle of a system call."""
+    try:
+        os.killpg(rank, signal.SIGKILL)
+    except ProcessLookupError:
+        return
 
 
 class Ranks:
@@ -349,14 +360,11 @@ def killed_at(ranks: Ranks, run: Path, rank: int, share: float | None) -> dict[s
     try:
         killed = tracer.follow(float("inf") if share is None else share)
     finally:
-        for pid in (other, *tracer.pids):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        for pid in (traced, other):
+            end(pid)
         tracer.reap()
-        for end in (said, go, start):
-            os.close(end)
+        for handle in (said, go, start):
+            os.close(handle)
     (run / "store").unlink(missing_ok=True)
     return {"rank": rank, "killed": killed, "call": tracer.count // 2, "calls": tracer.total // 2}
 
