@@ -1,7 +1,7 @@
 """Adaptation reload-after-checkpoint: generation loads the actor's weights whenever they are not on the device.
 
-verl_patches of cann-recipes-train bcd3be7 leave the weights on the device from an update to the next generation, and load
-them only where `_should_load_megatron_model` is set: after start-up and after a validation
+verl_patches of cann-recipes-train bcd3be7 leave the weights on the device from an update to the next generation, and
+load them only where `_should_load_megatron_model` is set: after start-up and after a validation
 (verl_patches/workers/megatron_workers.py:423). verl's save_checkpoint offloads them as well
 (verl/workers/megatron_workers.py:572@54c9b73), so that the step after a checkpoint synchronises weights from storage of
 size 0.

@@ -3,9 +3,9 @@
 verl's `save_checkpoint` leaves the actor's weights on the host (verl/workers/megatron_workers.py:572@54c9b73), and the
 recipe's `generate_sequences` loads them only after start-up and after a validation
 (verl_patches/workers/megatron_workers.py:425@bcd3be7). The worker's own generate, update, save and load methods run in
-the trainer's order (verl_patches/trainer/ppo/ray_trainer.py:311-472) on one rank, on a real Megatron model whose weights
-the tree's own functions offload and load. The engine, the loss and the checkpoint's files are left out: entering the
-sharding manager reads every weight, as per_tensor_generator does.
+the trainer's order (verl_patches/trainer/ppo/ray_trainer.py:311-472) on one rank, on a real Megatron model whose
+weights the tree's own functions offload and load. The engine, the loss and the checkpoint's files are left out:
+entering the sharding manager reads every weight, as per_tensor_generator does.
 """
 
 from __future__ import annotations
@@ -143,10 +143,10 @@ def main() -> dict[str, Any]:
             "gloo", init_method=f"file://{folder}/meet", rank=0, world_size=1
         )
         from megatron.core import mpu
-        from verl_patches.utils import megatron_utils as replaced
-        from verl_patches.workers import megatron_workers as patched
         from verl.utils import megatron_utils
         from verl.workers import megatron_workers
+        from verl_patches.utils import megatron_utils as replaced
+        from verl_patches.workers import megatron_workers as patched
 
         # As verl_patches/verl_adaptor.py:insert_patch does before the workers are built.
         for name in ("offload_megatron_model_to_cpu", "load_megatron_model_to_gpu"):
