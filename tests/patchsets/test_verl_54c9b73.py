@@ -6,23 +6,20 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from npu_rl.standins import INJECTED
-from tests.code_trees import archive
 from tests.patchsets.conftest import Patched
-from tests.support import git
-from tests.weights.gloo_ranks import processes
+from tests.patchsets.flagship_tree import run, tree
+from tests.support import ROOT, git
 
 RUNNER = Path(__file__).with_name("record_imports.py")
-EXPERTS = Path(__file__).with_name("run_expert_checkpoint.py")
-OPTIMIZER = Path(__file__).with_name("run_optimizer_resume.py")
+WITNESSES = ROOT / "npu_rl" / "faults" / "witnesses"
+EXPERTS = WITNESSES / "expert_checkpoint_loses_experts.py"
+OPTIMIZER = WITNESSES / "optimizer_step_not_restored.py"
 PIN = "54c9b7364c2d188b2ba4107404cfa3c2b446df19"
 FILE = "verl/workers/megatron_workers.py"
 PRELUDE = "verl_patches.prelude_patch"
-MANAGER = "verl/utils/checkpoint/megatron_checkpoint_manager.py"
 
 
 def imports(path: Path, content: str) -> list[str]:
@@ -50,39 +47,54 @@ def test_the_prelude_comes_first(upstreams: Path, patched: Patched, tmp_path: Pa
     assert after[2:] == before
 
 
-@pytest.mark.rehearsal
-@pytest.mark.upstreams
-def test_every_expert_is_in_a_checkpoint(upstreams: Path, patched: Patched, tmp_path: Path) -> None:
-    """Four ranks, two expert groups: each loads what its group had. Upstream saves one group's file."""
-    found = saved_and_loaded(EXPERTS, 4, upstreams, patched, tmp_path)
-    assert [one.get("error") for one in found] == [None] * 4
-    assert (
-        sorted((one["group"], *one["loaded"]) for one in found) == [(0, 1.0, 7.0)] * 2 + [(1, 2.0, 7.0)] * 2
-    )
-    saved = tmp_path / "saved/model"
-    names = {path.relative_to(saved).as_posix() for path in saved.glob("*/*")}
-    assert names == {f"mp_rank_00_00{group}/model.pt" for group in (0, 1)}
-
-
-@pytest.mark.rehearsal
-@pytest.mark.upstreams
-def test_a_run_goes_on_with_its_optimizer(upstreams: Path, patched: Patched, tmp_path: Path) -> None:
-    """The fourth step after loading is the fourth step of a run that was never stopped, to the bit."""
-    assert (
-        saved_and_loaded(OPTIMIZER, 2, upstreams, patched, tmp_path) == [{"loaded": True, "equal": True}] * 2
-    )
-
-
-def saved_and_loaded(
-    script: Path, ranks: int, upstreams: Path, patched: Patched, folder: Path
-) -> list[dict[str, Any]]:
-    """What each rank printed that ran a script on the patched verl and Megatron-core 0.8.0."""
+@pytest.fixture(scope="module")
+def code(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for needed in ("torch", "transformers"):
         pytest.importorskip(needed)
-    code = archive(upstreams / "volcengine+verl" / "repo", PIN, "verl", folder / "code")
-    archive(upstreams / "NVIDIA+Megatron-LM" / "repo", "refs/tags/core_r0.8.0", "megatron/core", code)
-    (code / MANAGER).write_bytes(patched("verl/54c9b73", MANAGER, (code / MANAGER).read_bytes()))
-    command = [sys.executable, "-W", "ignore", str(script), str(code / "verl"), str(folder / "saved")]
-    done = processes(command, ranks, folder, [INJECTED, code], CUDA_VISIBLE_DEVICES="")
-    assert [one.returncode for one in done] == [0] * ranks, done[0].stdout[-3000:]
-    return [json.loads(one.stdout.strip().splitlines()[-1]) for one in done]
+    folder = tmp_path_factory.mktemp("verl") / "code"
+    return tree(upstreams, folder, ["verl", "Megatron-LM", "MindSpeed"], manifest="deepseek-v3-cann")
+
+
+@pytest.mark.rehearsal
+@pytest.mark.upstreams
+def test_every_expert_is_in_a_checkpoint(code: Path) -> None:
+    """Four ranks, two expert groups: each loads what its group had."""
+    found = run(EXPERTS, code)
+    assert found["fault"] is False, found
+    assert sorted((one["group"], *one["loaded"]) for one in found["ranks"]) == [
+        (0, 1.0, 7.0), (0, 1.0, 7.0), (1, 2.0, 7.0), (1, 2.0, 7.0),
+    ]  # fmt: skip
+    assert found["files"] == ["mp_rank_00_000", "mp_rank_00_001"]
+
+
+@pytest.mark.rehearsal
+@pytest.mark.upstreams
+def test_switched_off_one_experts_group_is_saved(code: Path) -> None:
+    found = run(EXPERTS, code, NPU_RL_EXPERT_CHECKPOINT="0")
+    assert found["fault"] is True and found["files"] == ["mp_rank_00_000"]
+    assert sorted((one["group"], one["loaded"] is None) for one in found["ranks"]) == [
+        (0, False), (0, False), (1, True), (1, True),
+    ]  # fmt: skip
+
+
+@pytest.mark.rehearsal
+@pytest.mark.upstreams
+def test_a_run_goes_on_with_its_optimizer(code: Path) -> None:
+    """The fourth step after loading is the fourth step of a run that was never stopped, to the bit, with both."""
+    found = run(OPTIMIZER, code)
+    assert found["fault"] is False, found
+    for kind in ("plain", "swap"):
+        for one in found[kind]:
+            assert one["loaded"] and one["equal"] and one["moved"][0] == one["moved"][1] > 0
+
+
+@pytest.mark.rehearsal
+@pytest.mark.upstreams
+def test_switched_off_the_optimizer_is_not_restored(code: Path) -> None:
+    """As upstream: without swap loading ends; with it the update is that of a first step, 1.7 times as large."""
+    found = run(OPTIMIZER, code, NPU_RL_OPTIMIZER_RESUME="0")
+    assert found["fault"] is True
+    assert found["plain"] == [{"error": "KeyError('exp_avg')"}] * 2
+    for one in found["swap"]:
+        assert one["loaded"] and not one["equal"]
+        assert 1.6 < one["moved"][1] / one["moved"][0] < 1.8

@@ -1,0 +1,115 @@
+"""Show whether a checkpoint has every expert, by verl 54c9b73's checkpoint manager on four gloo ranks: EP2 over DP4.
+
+The model is a value of the rank's expert group and one that all ranks share. Each rank saves, forgets both and loads.
+verl lets the first data-parallel rank save (verl/utils/checkpoint/megatron_checkpoint_manager.py:235), which has the
+experts of the first expert-parallel rank only; Megatron-LM's save_checkpoint asks for the first rank of those with the
+same experts (megatron/training/checkpointing.py:331@core_r0.8.0).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import types
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+RANKS, SECONDS = 4, 240
+
+
+def imports() -> Any:
+    """Import verl's manager, with what is not installed."""
+    import packaging.version
+
+    found: Any = types.ModuleType("pkg_resources")
+    found.packaging = packaging  # all that Megatron-core 0.8.0 takes of it
+    verl: Any = types.ModuleType("verl")  # its own __init__ needs more
+    verl.__path__ = [str(Path("verl").absolute())]
+    for name, module in {"pkg_resources": found, "verl": verl}.items():
+        sys.modules.setdefault(name, module)
+    from verl.utils.checkpoint import megatron_checkpoint_manager
+
+    # As verl_patches/verl_adaptor.py:95 does: verl's own needs a later Megatron-core.
+    megatron_checkpoint_manager.get_weight_saver = lambda _arch: None
+    return megatron_checkpoint_manager.MegatronCheckpointManager
+
+
+def manager_of(folder: str, model: Any) -> Any:
+    """Return verl's manager for one model."""
+    import torch
+    from transformers import GenerationConfig, LlamaConfig
+
+    return imports()(
+        config=SimpleNamespace(model=SimpleNamespace(path=folder)),
+        model_config=None,
+        role="actor",
+        model=[model],
+        arch="DeepseekV3ForCausalLM",
+        hf_config=LlamaConfig(),
+        param_dtype=torch.float32,
+        share_embeddings_and_output_weights=False,
+        tokenizer=GenerationConfig(),  # something with save_pretrained
+        optimizer=None,
+        use_distributed_optimizer=True,
+        checkpoint_contents=["model"],
+    )
+
+
+def rank(number: int, folder: str, found: Any) -> None:
+    """Save and load; put the rank's expert group and what it has then, None if loading found no file."""
+    import torch
+
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meet", rank=number, world_size=RANKS
+    )
+    model = torch.nn.Module()
+    manager = manager_of(folder, model)
+    from megatron.core import mpu
+
+    mpu.initialize_model_parallel(expert_model_parallel_size=2)
+    group = mpu.get_expert_model_parallel_rank()
+    model.experts = torch.nn.Parameter(torch.tensor([1.0 + group]))
+    model.shared = torch.nn.Parameter(torch.tensor([7.0]))
+    manager.save_checkpoint(folder, global_step=1)
+    torch.distributed.barrier()
+    for value in model.parameters():
+        torch.nn.init.zeros_(value)
+    try:
+        manager.load_checkpoint(folder)
+    except FileNotFoundError:
+        found.put({"group": group, "loaded": None})
+    else:
+        found.put({"group": group, "loaded": [value.item() for value in model.parameters()]})
+
+
+def main() -> dict[str, Any]:
+    """Return what each rank loaded, and the files that were written."""
+    import multiprocessing
+
+    fork = multiprocessing.get_context(
+        "fork"
+    )  # one import for all ranks: four take minutes on a small machine
+    imports()
+    with tempfile.TemporaryDirectory() as folder:
+        found = fork.SimpleQueue()
+        running = [fork.Process(target=rank, args=(number, folder, found)) for number in range(RANKS)]
+        for process in running:
+            process.start()
+        for process in running:
+            process.join(SECONDS)
+        codes = [process.exitcode for process in running]
+        for process in running:
+            process.kill()
+        if any(code != 0 for code in codes):
+            raise RuntimeError(f"the ranks ended with {codes}")
+        files = sorted(path.parent.name for path in Path(folder, "model").glob("*/model.pt"))
+        ranks = [found.get() for _ in running]
+    ranks.sort(key=lambda one: str(one))
+    fault = any(one["loaded"] != [1.0 + one["group"], 7.0] for one in ranks)
+    return {"fault": fault, "ranks": ranks, "files": files}
+
+
+if __name__ == "__main__":
+    print("\n" + json.dumps(main()))
