@@ -1,11 +1,10 @@
-"""Let vllm-ascend's own attention write a prompt to the KV cache, with and without NZ, and print how it writes.
+"""Show how vllm-ascend f20869e's attention writes a prompt to the KV cache, with and without NZ.
 
-    python run_kv_nz.py
-
-On PYTHONPATH: the stand-ins for a CPU and for torch_npu, and a tree with vLLM and vllm-ascend. What is called is
-AscendMLAImpl.forward on a batch of one prompt, with torchair's graphs on; the projections and the attention over the
-prompt are made here, and the two ops that write to the cache note their mode. The output is one line of JSON: for NZ
-on and off, the writes in their order.
+With `enable_kv_nz` (additional_config of verl_patches' rollout) it writes in the mode PA_BLK_NZ, whose index counts
+blocks, with an index of slots, and then once more as rows (vllm_ascend/attention/mla_v1.py:927 and :1190); the decoder
+reads PA_NZ by slots: "output of Deepseek R1 is invalid" (vllm-ascend#2988). What runs is AscendMLAImpl.forward on a
+batch of one prompt, with torchair's graphs on; the projections and the attention over the prompt are made here, and the
+two ops that write to the cache note their mode.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ TOKENS, HEADS, LATENT, ROPE, NOPE = 3, 2, 32, 16, 16
 
 
 def writes(nz: bool) -> list[str]:
+    """Return the writes of one prompt, in their order."""
     noted: list[str] = []
 
     def norm_rope_cache(kv: torch.Tensor, *_: Any, cache_mode: str, **__: Any) -> tuple[Any, ...]:
@@ -74,4 +74,5 @@ def writes(nz: bool) -> list[str]:
 
 
 if __name__ == "__main__":
-    print(json.dumps({"nz": writes(nz=True), "rows": writes(nz=False)}))
+    found = {"nz": writes(nz=True), "rows": writes(nz=False)}
+    print(json.dumps({"fault": found["nz"] != ["PA_NZ"] or found["rows"] != ["PA", "rows"], **found}))
