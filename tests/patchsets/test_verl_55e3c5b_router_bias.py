@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.patchsets.flagship_tree import run, tree, used
+from tests.support import ROOT
 
 for needed in ("torch", "msgspec", "gguf", "blake3"):  # what vLLM imports
     pytest.importorskip(needed)
@@ -86,3 +87,13 @@ def test_switched_off_it_is_upstream(
     found = ways(patched_tree, tmp_path / "checkpoints", usage=usage, NPU_RL_ROUTER_BIAS="0")
     assert found == upstreams_ways
     assert used(usage, SLUG) == 0
+
+
+def test_tokens_are_counted_exactly(patched_tree: Path) -> None:
+    """Over 256 micro batches; switched off, bfloat16 rounds."""
+    counts = ROOT / "npu_rl/faults/witnesses/expert_counts_bfloat16.py"
+    found = run(counts, patched_tree, npu=False)
+    assert not found["fault"] and found["counted"] == found["tokens"]
+    upstream = run(counts, patched_tree, npu=False, NPU_RL_ROUTER_BIAS="0")
+    assert upstream["fault"] and upstream["type"] == "torch.bfloat16"
+    assert upstream["tokens"] == found["tokens"] != upstream["counted"]
