@@ -4,7 +4,7 @@ DeepSeek-V3's bias decides between scores that are close together, and training 
 v2.0.0 registers it as float32 (core/transformer/moe/router.py:378) and Megatron-core's Float16Module makes it bfloat16,
 whose steps near 4 are 1/64; the rollout's is bfloat16, too (vllm_ascend/models/deepseek_v2.py:328@f20869e).
 
-Real, of the tree of cann-recipes-train: verl's get_model with Float16Module, MindSpeed-LLM's router with its routing and
+Real, of cann-recipes-train's tree: verl's get_model with Float16Module, MindSpeed-LLM's router with its routing and
 its update of the bias, loading and saving by state_dict as verl's legacy checkpoints do it, and the recipe's sharding
 manager with its generator and converter. The model is one router; the rollout is its bfloat16 parameter.
 """
