@@ -42,6 +42,7 @@ def regenerate(checkout: Path, tmp_path: Path, *words: str) -> subprocess.Comple
 
 PAGES = {
     "docs/environment.md": ("npu_rl/environment_variables.py", "Seconds without data", "Seconds of silence"),
+    "docs/faults.md": ("npu_rl/faults/fault_page.py", "# Known faults", "# All known faults"),
     "patchsets/README.md": ("npu_rl/patches/patch_table.py", "# Patches", "# All patches"),
     "manifests/manifest.schema.json": (
         "npu_rl/manifest/schema.py",

@@ -1,0 +1,80 @@
+"""The page on known faults, by symptom, for people who do not run npu-rl. `.ci/regenerate` writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from npu_rl.faults.fault import SEVERITIES, Ending, KnownFault
+
+_HEADINGS = {
+    "wrong result": "Wrong results",
+    "dies": "Runs that die",
+    "hangs": "Runs that hang",
+    "slow": "Slow runs",
+    "latent": "Latent faults",
+}
+_INTRODUCTION = """\
+# Known faults
+
+Written by `.ci/regenerate` from `npu_rl/faults/catalogue/`.
+
+What the upstreams of the bundled stacks compute wrongly, or die or hang of without a useful message. Each fault has a
+witness: a short script that executes the tree's own functions on a CPU and shows the fault, or that it is gone. Effects
+are what the witnesses measured, where nothing else is said; none was measured on an NPU.
+
+`npu-rl faults` judges a workspace by the texts of its files, whatever version it claims to be, and `npu-rl faults
+--run` executes the witnesses. Without npu-rl, run a witness in the folder that has verl, vLLM and the others:
+`PYTHONPATH=STAND-INS:. python WITNESS`; the stand-ins are folders of `npu_rl/standins/`."""
+
+
+def fault_page(faults: Sequence[KnownFault]) -> str:
+    """Return the page: a table of symptoms, then each fault under its severity."""
+    return "\n".join(_lines(faults)) + "\n"
+
+
+def _lines(faults: Sequence[KnownFault]) -> Iterator[str]:
+    yield _INTRODUCTION
+    by_severity = {name: [one for one in faults if one.severity == name] for name in SEVERITIES}
+    yield "\n## By symptom\n"
+    yield "| what you see | how it shows in the metrics | fault |"
+    yield "| --- | --- | --- |"
+    for found in by_severity.values():
+        for one in found:
+            yield f"| {_cell(one.symptom)} | {_cell(one.metrics)} | [{one.id}](#{one.id}) |"
+    for severity, found in by_severity.items():
+        if found:
+            yield f"\n## {_HEADINGS[severity]}"
+        for one in found:
+            yield from _section(one)
+
+
+def _section(fault: KnownFault) -> Iterator[str]:
+    yield f"\n### {fault.id}\n"
+    yield f"{_sentence(fault.title)}\n"
+    yield f"- Effect: {fault.effect}"
+    yield f"- Versions: {fault.versions}"
+    yield f"- Upstream: {fault.upstream}"
+    code = ", ".join(f"`{file}`" for file in dict.fromkeys(place.file for place in fault.code))
+    yield f"- Code: {code}"
+    yield f"- Ended by: {'; '.join(map(_ending, fault.ended))}"
+    if fault.switch:
+        yield f"- Brought back by: `adaptations: {{{fault.switch}: false}}`"
+    script = Path("npu_rl/faults/witnesses", fault.witness.script)
+    standins = "".join(f", `{name}`" for name in fault.witness.standins)
+    yield f"- Witness: [{script.name}](../{script}), with the stand-ins `injected`{standins}"
+
+
+def _ending(ending: Ending) -> str:
+    if not ending.is_patch:
+        return ending.by
+    names = ending.by.removeprefix("patch ").split(" or ")
+    return "patch " + " or ".join(f"[{name}](../patchsets/{name}.patch)" for name in names)
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith(".") else f"{text}."
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")

@@ -1,0 +1,151 @@
+"""The catalogue of known faults: every file is valid, its witness and patches exist, and verdicts follow the texts."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npu_rl.bundled import data_root
+from npu_rl.errors import NpuRlError
+from npu_rl.faults.fault import CATALOGUE, WITNESSES, known_faults, parse_fault, read_fault
+from npu_rl.faults.fault_counts import faults_line
+from npu_rl.faults.fault_page import fault_page
+from npu_rl.faults.verdict import ABSENT, ENDED, OPEN, SWITCHED_OFF, judge_files, judge_tree
+from tests.support import ROOT, clean_env, run_cli
+
+ENTRY: dict[str, Any] = {
+    "title": "two and two are five", "severity": "wrong result", "symptom": "sums are off", "metrics": "they rise",
+    "effect": "1 of 4", "versions": "all", "upstream": "none known",
+    "code": [{"file": "sums.py", "text": "def add"}],
+    "ended": [
+        {"by": "patch sums/1/0001-add", "file": "sums.py", "text": "ours"},
+        {"by": "sums 2", "file": "sums.py", "text": "five", "absent": True},
+    ],
+    "switch": "add", "witness": {"script": "add.py"},
+}  # fmt: skip
+
+
+def test_every_file_is_a_fault_with_a_witness() -> None:
+    found = known_faults()
+    assert len(found) >= 15
+    assert [one.id for one in found] == sorted(path.stem for path in CATALOGUE.iterdir())
+    scripts = [one.witness.script for one in found]
+    assert sorted(scripts) == sorted(path.name for path in WITNESSES.glob("*.py")), "one script per fault"
+    for one in found:
+        text = one.witness.path.read_text(encoding="utf-8")
+        assert ast.get_docstring(ast.parse(text)), one.id
+        assert "npu_rl.faults" not in text and "from tests" not in text, one.id
+
+
+def test_every_patch_that_ends_a_fault_is_bundled() -> None:
+    for one in known_faults():
+        for ending in one.ended:
+            if ending.is_patch:
+                for name in ending.by.removeprefix("patch ").split(" or "):
+                    assert (data_root() / "patchsets" / f"{name}.patch").is_file(), f"{one.id}: {name}"
+
+
+@pytest.mark.parametrize(
+    ("text", "off", "state", "by"),
+    [
+        ("def add: five", (), OPEN, ""),
+        ("def add: ours five", (), ENDED, "patch sums/1/0001-add"),
+        ("def add: ours five", ("add",), SWITCHED_OFF, "patch sums/1/0001-add"),
+        ("def add: four", ("add",), ENDED, "sums 2"),
+        ("def subtract", (), ABSENT, ""),
+        (None, (), ABSENT, ""),
+    ],
+)
+def test_the_verdict_follows_the_texts(
+    text: str | None, off: tuple[str, ...], state: str, by: str, tmp_path: Path
+) -> None:
+    fault = parse_fault("sums-off", ENTRY)
+    if text is not None:
+        (tmp_path / "sums.py").write_text(text)
+    (found,) = judge_tree(tmp_path, [fault], off)
+    assert (found.state, found.by) == (state, by)
+    assert found.is_open_wrong_result == (state in (OPEN, SWITCHED_OFF))
+    if not off:
+        (of_files,) = judge_files(lambda _: None if text is None else text.encode(), [fault])
+        assert of_files == found
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"severity": "bad"}, "severity: unknown 'bad'"),
+        ({"titel": "x"}, "unknown key 'titel'"),
+        ({"code": []}, "code: a list is expected"),
+        ({"ended": [{"by": "x", "file": "a"}]}, "missing key 'text'"),
+        ({"witness": {"script": "../x.py"}}, "is not the name of a script"),
+        ({"witness": {"script": "x.py", "standins": ["gpu"]}}, "unknown 'gpu'"),
+        ({"effect": ""}, "effect: a text is expected"),
+    ],
+)
+def test_an_invalid_file_is_an_error(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    path = tmp_path / "sums-off.yaml"
+    path.write_text(json.dumps({**ENTRY, **change}))
+    with pytest.raises(NpuRlError) as raised:
+        read_fault(path)
+    assert message in str(raised.value) and str(path) in str(raised.value)
+
+
+def test_the_page_is_of_the_catalogue() -> None:
+    page = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
+    assert page == fault_page(known_faults()), "write it again: .ci/regenerate docs/faults.md"
+
+
+def test_the_line_takes_20_ms_and_follows_an_edit(tmp_path: Path) -> None:
+    """From the second command on: the first on a tree reads the catalogue and the cited files."""
+    fault = known_faults()[0]
+    for place in fault.code:
+        path = tmp_path / place.file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a") as file:
+            file.write(f"{place.text}\n")
+    line = faults_line(tmp_path)
+    assert "1 open" in line
+    time.sleep(2.1)  # a file that has just changed is not cached
+    faults_line(tmp_path)
+    took = []
+    for _ in range(5):
+        started = time.perf_counter()
+        assert faults_line(tmp_path) == line
+        took.append(time.perf_counter() - started)
+    assert min(took) < 0.020
+    (tmp_path / fault.code[0].file).write_text("another text")
+    assert "0 in this code" in faults_line(tmp_path)
+
+
+def test_the_line_imports_no_yaml_once_cached(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from npu_rl.faults.fault_counts import faults_line; "
+        f"print(faults_line(Path({str(tmp_path)!r}))); "
+        "print([name for name in ('yaml', 'pydantic', 'torch') if name in sys.modules])"
+    )
+    env = clean_env(tmp_path)
+    runs = [
+        subprocess.run([sys.executable, "-c", code], env=env, cwd=ROOT, capture_output=True, text=True, check=True)
+        for _ in range(2)
+    ]  # fmt: skip
+    assert runs[0].stdout.splitlines()[0] == runs[1].stdout.splitlines()[0] != ""
+    assert runs[1].stdout.splitlines()[1] == "[]"
+
+
+@pytest.mark.pypi
+def test_the_command_on_a_workspace(quickstart_workspace: Path, tmp_path: Path) -> None:
+    done = run_cli(["faults", "-w", quickstart_workspace, "--json"], clean_env(tmp_path), tmp_path)
+    found = {one["id"]: one for one in json.loads(done.stdout)["faults"]}
+    assert done.returncode == 0, done.stderr
+    assert found["hf-rollout-repeats-twice"]["state"] == ENDED
+    assert found["attention-scale-ignored"]["state"] == ABSENT
+    assert found["dp-engines-never-meet"]["state"] == OPEN
+    conflict = run_cli(["faults", "quickstart", "--run"], clean_env(tmp_path), tmp_path)
+    assert conflict.returncode == 2 and "MANIFEST conflicts with --run" in conflict.stderr
