@@ -80,7 +80,7 @@ class KnownFault:
         versions: Affected versions; for information, no verdict rests on them.
         upstream: The commit or thread that knows it.
         code: Where the fault is; a tree without one of these places doesn't have the code.
-        ended: Changes that end it, each on its own.
+        ended: Changes that end it, each on its own; none if nothing does yet.
         switch: The adaptation that brings it back when it is off; empty if there is none.
     """
 
@@ -129,7 +129,8 @@ def parse_fault(name: str, data: Any) -> KnownFault:
     if texts["severity"] not in SEVERITIES:
         raise ValueError(f"severity: unknown {texts['severity']!r}; one of: {', '.join(SEVERITIES)}")
     code = tuple(_place(one, "code") for one in _rows(row["code"], "code"))
-    ended = tuple(_ending(one) for one in _rows(row["ended"], "ended"))
+    # An empty list: nothing ends it yet, and the recipe or the manifest goes around it.
+    ended = tuple(_ending(one) for one in (_rows(row["ended"], "ended") if row["ended"] != [] else []))
     switch = _text(row["switch"], "switch") if "switch" in row else ""
     return KnownFault(name, **texts, code=code, ended=ended, witness=_witness(row["witness"]), switch=switch)
 
