@@ -109,7 +109,8 @@ def pairs() -> list[tuple[str, str, str]]:
 def trees(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> object:
     @cache
     def lay(manifest: str, without: str) -> Path:
-        components = list(load_manifest(manifest).manifest.components)
+        lock = lock_model.read(lock_model.lock_path(load_manifest(manifest).path))
+        components = [component for component, locked in lock.components.items() if locked.take]
         folder = tmp_path_factory.mktemp("tree") / "code"
         return tree(upstreams, folder, components, without=without or None, manifest=manifest)
 
