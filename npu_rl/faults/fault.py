@@ -114,8 +114,9 @@ def read_fault(path: Path) -> KnownFault:
     """Read one file of the catalogue. Raises NpuRlError if it is invalid."""
     import yaml
 
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where libyaml is there
     try:
-        return parse_fault(path.stem, yaml.safe_load(read_file(path)))
+        return parse_fault(path.stem, yaml.load(read_file(path), Loader=loader))  # noqa: S506  both are safe
     except (yaml.YAMLError, ValueError) as error:
         raise NpuRlError("Invalid fault file", where=str(path), why=str(error)) from error
 
