@@ -1,8 +1,8 @@
 """Adaptation kv-nz-prefill: prompts are written to the KV cache in NZ once, by slots, as the decoder reads it.
 
 vllm-ascend f20869e writes prompts in the mode PA_BLK_NZ, whose index counts blocks, with an index of slots, and then
-once more as rows (vllm_ascend/attention/mla_v1.py:927 and :1190): "output of Deepseek R1 is invalid" (vllm-ascend#2988).
-Without `enable_kv_nz` nothing differs.
+once more as rows (vllm_ascend/attention/mla_v1.py:927 and :1190): "output of Deepseek R1 is invalid"
+(vllm-ascend#2988). Without `enable_kv_nz` nothing differs.
 """
 
 from __future__ import annotations

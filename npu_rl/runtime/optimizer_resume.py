@@ -4,8 +4,8 @@ Megatron-core 0.8.0 saves the main parameters and both moments of Adam, and no s
 AdamW keep it in their groups, which verl 54c9b73 does not save either. Each optimizer of this stack needs another half:
 
 - MindSpeed's AdamW (mindspeed/optimizer/adamw.py:117@v2.0.0_core_r0.8.0) makes its moments in the first step, so
-  loading ends with KeyError 'exp_avg' (megatron/core/optimizer/distrib_optimizer.py:1284@core_r0.8.0): `make_moments`. Its step
-  is `group["step"]`.
+  loading ends with KeyError 'exp_avg' (megatron/core/optimizer/distrib_optimizer.py:1284@core_r0.8.0): `make_moments`.
+  Its step is `group["step"]`.
 - With swap_optimizer MindSpeed's SwapDistributedOptimizer makes the moments when it is built, and its swap_adamw_step
   keeps the step beside them, in `state[parameter]["step"]` (mindspeed/core/optimizer/swap_optimizer.py:556). Loading
   works, and the next update is corrected as the first of a new optimizer would be.
