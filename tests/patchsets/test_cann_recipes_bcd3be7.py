@@ -16,7 +16,9 @@ from tests.support import ROOT, git
 RUNNER = Path(__file__).with_name("run_node_address.py")
 WITNESSES = ROOT / "npu_rl" / "faults" / "witnesses"
 CHECKPOINT = WITNESSES / "dies_after_checkpoint.py"
+COMPILES = WITNESSES / "compiles_into_the_tree.py"
 WORKER = ["cann-recipes", "verl", "vllm", "vllm-ascend", "Megatron-LM", "MindSpeed"]
+START = ["cann-recipes", "Megatron-LM", "MindSpeed", "MindSpeed-LLM"]
 VERSION = {"VLLM_VERSION": "0.9.1"}  # vllm-ascend asks for it where vLLM has no _version.py
 PIN = "bcd3be7a96fa17a5d9ca243baf37d13590714633"
 FILE = "deepseek/verl_patches/workers/vllm_rollout/vllm_parallel_state.py"
@@ -93,3 +95,17 @@ def test_switched_off_the_step_after_a_checkpoint_dies(worker: Path) -> None:
         "checkpoint every 5, validation every 5", "checkpoint every 1, validation every 1",
         "checkpoint every -, validation every -, resumed", "checkpoint every -, validation every 5",
     }  # fmt: skip
+
+
+@pytest.mark.rehearsal
+@pytest.mark.upstreams
+def test_nothing_is_compiled_in_the_tree(upstreams: Path, tmp_path: Path) -> None:
+    """Megatron starts all the same. Without the patch make is called in the tree, once."""
+    for needed in ("torch", "transformers", "omegaconf"):
+        pytest.importorskip(needed)
+    manifest, slug = "deepseek-v3-cann", "nothing-compiled-in-the-tree"
+    found = run(COMPILES, tree(upstreams, tmp_path / "patched", START, manifest=manifest), **VERSION)
+    assert found == {"fault": False, "started": True, "compiled in": []}
+    upstream = tree(upstreams, tmp_path / "upstream", START, manifest=manifest, without=slug)
+    found = run(COMPILES, upstream, **VERSION)
+    assert found == {"fault": True, "started": True, "compiled in": ["megatron/core/datasets"]}

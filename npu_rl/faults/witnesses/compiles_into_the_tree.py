@@ -1,0 +1,82 @@
+"""Show whether the trainer's start compiles something in the tree, by cann-recipes-train bcd3be7's initialize_megatron.
+
+It ends with `_compile_dependencies` (verl_patches/train_engine/initialize_training.py:332@bcd3be7), MindSpeed's, which
+runs `make -C megatron/core/datasets` on rank 0 (megatron/core/datasets/utils.py:21@core_r0.8.0) and leaves helpers.*.so
+there.
+
+Real: the whole start on one gloo rank, with arguments that the recipe's own translation makes and MindSpeed-LLM
+validates. `make` is a script that notes where it is called and creates nothing. num_layer_list and the fused MLP are
+left out, which MindSpeed-LLM refuses without pipeline and sequence parallelism.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import tempfile
+import types
+from pathlib import Path
+from typing import Any
+
+import transformers  # noqa: F401  looks for apex when it is imported, and the one below is not a package
+
+MAKE = """#!/bin/sh
+while [ $# -gt 0 ]; do [ "$1" = -C ] && cd "$2"; shift; done
+pwd -P >> "$0.calls"
+"""
+
+
+def start(code: Path) -> None:
+    """Start Megatron as a worker does, up to the end of initialize_megatron."""
+    from npu_rl_rehearsal import trainer_arguments
+
+    trainer: Any = importlib.import_module(trainer_arguments.MODULE)
+    whole = trainer.initialize_megatron
+
+    def initialize(config: Any, **_: Any) -> None:
+        """The rehearsal of a layout skips what follows the arguments."""
+        config.num_layer_list = config.use_fused_mlp = None
+        whole(config=config, allow_no_cuda=True)
+
+    trainer.initialize_megatron = initialize
+    one = dict.fromkeys(("tensor", "pipeline", "context", "expert"), 1)
+    trainer_arguments.set_arguments({"code": str(code), "world": 1, "stage_layers": [4], "train": one})
+
+
+def main() -> dict[str, Any]:
+    """Return the folders of the tree in which the start calls make."""
+    import torch
+    from torch_npu.contrib import transfer_to_npu  # noqa: F401  Megatron asks for a CUDA device
+
+    apex: Any = types.ModuleType("apex.optimizers")
+    apex.FusedSGD = torch.optim.SGD
+    package: Any = types.ModuleType("apex")
+    package.optimizers = apex
+    sys.modules |= {"apex": package, "apex.optimizers": apex}
+    code = Path.cwd().resolve()
+    os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"  # as the manifest sets it; Megatron refuses another
+    with tempfile.TemporaryDirectory() as folder:
+        make = Path(folder, "make")
+        make.write_text(MAKE)
+        make.chmod(0o755)
+        os.environ["PATH"] = f"{folder}{os.pathsep}{os.environ['PATH']}"
+        os.chdir(folder)  # the arguments' config.json is written there
+        torch.distributed.init_process_group(
+            "gloo", init_method=f"file://{folder}/meet", rank=0, world_size=1
+        )
+        start(code)
+        from megatron.core import parallel_state
+
+        started = parallel_state.model_parallel_is_initialized()
+        calls = Path(f"{make}.calls")
+        called = [Path(line) for line in calls.read_text().splitlines()] if calls.exists() else []
+        os.chdir(code)
+        torch.distributed.destroy_process_group()
+    within = [str(path.relative_to(code)) for path in called if path.is_relative_to(code)]
+    return {"fault": bool(within), "started": started, "compiled in": within}
+
+
+if __name__ == "__main__":
+    print("\n" + json.dumps(main()))
