@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from npu_rl.cli.command_group import examples
-from npu_rl.cli.options import Json, Python, Workspace
+from npu_rl.cli.options import MANIFEST_HELP, Json, Python, Workspace
 from npu_rl.cli.show import print_json, say, tell
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def faults(
         Optional[str],  # noqa: UP045
         typer.Argument(
             metavar="[MANIFEST]",
-            help="A bundled name (see `npu-rl manifests list`) or a path.  [default: the workspace]",
+            help=MANIFEST_HELP,
             autocompletion=_manifest_names,
             show_default=False,
         ),
@@ -44,10 +44,10 @@ def faults(
     python: Python = None,
     json: Json = False,
 ) -> None:
-    """List known silent faults of a tree.
+    """List known silent faults.
 
     What its code computes wrongly, dies or hangs of without a useful message, by the texts of its files; a workspace's,
-    or a lock's from the store. Exit 1 if a fault with a wrong result is open, or a witness disagrees.
+    or with MANIFEST a lock's from the store. Exit 1 if a fault with a wrong result is open, or a witness disagrees.
     """
     from npu_rl.errors import UsageError
 

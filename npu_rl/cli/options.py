@@ -33,12 +33,12 @@ def _program(given: str | None) -> str | None:
     return None if given is None else program_path(given)
 
 
-_MANIFEST = "A bundled name (see `npu-rl manifests list`) or a path."
+MANIFEST_HELP = "A bundled name (see `npu-rl manifests list`) or a path."
 
 # Optional[...] and not `| None`: typer reads these at run time, on 3.10 too.
 Manifest = Annotated[
     str,
-    typer.Option("--manifest", "-m", metavar="MANIFEST", help=_MANIFEST, autocompletion=_manifest_names),
+    typer.Option("--manifest", "-m", metavar="MANIFEST", help=MANIFEST_HELP, autocompletion=_manifest_names),
 ]
 ManifestOrWorkspace = Annotated[
     Optional[str],  # noqa: UP045
@@ -46,13 +46,13 @@ ManifestOrWorkspace = Annotated[
         "--manifest",
         "-m",
         metavar="MANIFEST",
-        help=_MANIFEST,
+        help=MANIFEST_HELP,
         autocompletion=_manifest_names,
         show_default=False,
     ),
 ]
 NamedManifest = Annotated[
-    str, typer.Argument(metavar="MANIFEST", help=_MANIFEST, autocompletion=_manifest_names)
+    str, typer.Argument(metavar="MANIFEST", help=MANIFEST_HELP, autocompletion=_manifest_names)
 ]
 Recipe = Annotated[
     str,
