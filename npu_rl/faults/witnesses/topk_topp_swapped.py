@@ -1,4 +1,4 @@
-"""Run vllm-ascend's own top-k and top-p filter, which VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE=1 puts in place of vLLM's.
+"""Run the top-k and top-p filter that VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE=1 puts in place of vLLM's.
 
 At f20869ef `topk_topp_forward_native` passes (logits, k, p) to a function that takes (logits, p, k), until vllm-ascend
 734eb68129 (#1920): k becomes int(0.9) = 0, an index out of bounds, and p becomes 50, which filters nothing. The fault
