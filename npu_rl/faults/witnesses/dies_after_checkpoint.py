@@ -96,7 +96,10 @@ def worker(classes: Any) -> Any:
     one.rollout = SimpleNamespace(init_cache_engine=lambda: None, generate_sequences=lambda prompts: prompts)
     one.actor = SimpleNamespace(make_minibatch_iterator=lambda data: data, update_policy=update)
     one.flops_counter = SimpleNamespace(estimate_flops=lambda *_: (0.0, 1.0))
-    one.config = SimpleNamespace(actor=SimpleNamespace(ppo_micro_batch_size_per_gpu=1, ppo_epochs=1))
+    one.config = SimpleNamespace(
+        actor=SimpleNamespace(ppo_micro_batch_size_per_gpu=1, ppo_epochs=1),
+        rollout=SimpleNamespace(temperature=1.0),
+    )
     one.checkpoint_mananager = SimpleNamespace(
         save_checkpoint=lambda **_: read(), load_checkpoint=lambda **_: read()
     )
