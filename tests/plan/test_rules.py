@@ -411,6 +411,12 @@ BROKEN += [
         "VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE 1, rollout.top_k None, rollout.top_p None",
         'set env.VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE to "0"',
     ),
+    (
+        "megatron-temperature",
+        ["rollout.temperature=0.9", "adaptations.rollout-temperature=false"],
+        "rollout.temperature 0.9, adaptation rollout-temperature off",
+        "set adaptations.rollout-temperature to true",
+    ),
 ]
 BUFFER, FILTER = "overrides.reward_model.overlong_buffer", "overrides.algorithm.filter_groups"
 BROKEN += [

@@ -14,6 +14,12 @@ _MINI, _EPOCHS = f"{ACTOR}.ppo_mini_batch_size", f"{ACTOR}.ppo_epochs"
 _GEMM = f"{TRANSFORMER}.moe_grouped_gemm"
 _TOPK = "VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE"
 _ASCEND_CONFIG = "vllm_ascend/ascend_config.py"
+_ACTOR_FILE = "verl/workers/actor/megatron_actor.py"
+_DIVIDES = (  # our patches
+    Place("verl_patches/workers/actor/megatron_actor.py", "rollout_temperature.scale(", ("bcd3be7",)),
+    Place(_ACTOR_FILE, "rollout_temperature.scale(", ("55e3c5b", "796871d", "cccc2ef")),
+)
+_UPSTREAM_DIVIDES = Place(_ACTOR_FILE, "logits.div_(temperature)", ("v0.6.0",))  # verl 5deb8cc9a
 _ASCEND_VERSIONS = ("v0.9.1rc2", "vllm-ascend==0.9.1", "e1d282d")
 
 
@@ -34,6 +40,7 @@ def _megatron_rules(facts: Facts) -> Iterator[Rule]:
         "set rollout.engine to vllm",
         (f"{ROLLOUT}.name",),
     )
+    yield from _temperature_rule(facts)
     if "on-policy-logprob" in facts.switches:
         epochs, mini = facts.whole(_EPOCHS) or 1, facts.whole(_MINI)
         batch = facts.whole("data.train_batch_size")
@@ -65,6 +72,27 @@ def _megatron_rules(facts: Facts) -> Iterator[Rule]:
             "remove actor.transformer.moe_grouped_gemm: verl's own configuration of the model has it on already",
             (_GEMM,),
         )
+
+
+def _temperature_rule(facts: Facts) -> Iterator[Rule]:
+    """Yield the rule on the temperature that the rollout samples with and Megatron's actor may not read."""
+    key = f"{ROLLOUT}.temperature"
+    temperature = facts.values.value(key)
+    if temperature in (None, 1) or facts.upstream.has(_UPSTREAM_DIVIDES):
+        return
+    patched, off = facts.upstream.has(*_DIVIDES), "rollout-temperature" in facts.off
+    adaptation = "off" if off else "on" if patched else "not in this tree"
+    yield Rule(
+        "megatron-temperature",
+        patched and not off,
+        f"rollout.temperature {temperature}, adaptation rollout-temperature {adaptation}: without it Megatron's actor "
+        "and reference take log-probabilities, ratios and KL at temperature 1, not of the distribution sampled",
+        "set adaptations.rollout-temperature to true"
+        if off and patched
+        else "set rollout.temperature to 1.0",
+        () if off else (key,),
+        ("adaptations", "rollout-temperature") if off else (),
+    )
 
 
 def _vllm_rules(facts: Facts) -> Iterator[Rule]:

@@ -299,6 +299,16 @@ GROUNDS: Mapping[str, Ground] = {
     ),
     # Adaptations
     "rollout-dp-groups-off": Ground((_at(_SPMD, "rollout_dp_groups.form(", (_R1_ZERO,)),), True),
+    "megatron-temperature": Ground(
+        (
+            _at(
+                "verl/workers/actor/megatron_actor.py",
+                "import vocab_parallel_entropy, vocab_parallel_log_probs_from_logits",
+                (*_VERL, "7737a32"),
+            ),
+        ),
+        True,
+    ),
     "rollout-compile-off": Ground((_at(_WORKERS, "@with_real_compile", (_R1_ZERO,)),)),
     "on-policy-needs-one-step": Ground(
         (_at("npu_rl_runtime/on_policy_logprob.py", "raise _refused(", ()),), True
