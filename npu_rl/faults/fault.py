@@ -25,7 +25,7 @@ WITNESSES = _ROOM / "witnesses"
 
 _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _TEXTS = ("title", "severity", "symptom", "metrics", "effect", "versions", "upstream")
-_KEYS = {*_TEXTS, "code", "ended", "switch", "witness"}
+_KEYS = {*_TEXTS, "code", "ended", "switch", "strategy", "witness"}
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,7 @@ class KnownFault:
         code: Where the fault is; a tree without one of these places doesn't have the code.
         ended: Changes that end it, each on its own; none if nothing does yet.
         switch: The adaptation that brings it back when it is off; empty if there is none.
+        strategy: The `actor.strategy` of the runs that reach the code; empty if any does.
     """
 
     id: str
@@ -96,6 +97,7 @@ class KnownFault:
     ended: tuple[Ending, ...]
     witness: Witness
     switch: str = ""
+    strategy: str = ""
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -133,7 +135,11 @@ def parse_fault(name: str, data: Any) -> KnownFault:
     # An empty list: nothing ends it yet, and the recipe or the manifest goes around it.
     ended = tuple(_ending(one) for one in (_rows(row["ended"], "ended") if row["ended"] != [] else []))
     switch = _text(row["switch"], "switch") if "switch" in row else ""
-    return KnownFault(name, **texts, code=code, ended=ended, witness=_witness(row["witness"]), switch=switch)
+    strategy = _text(row["strategy"], "strategy") if "strategy" in row else ""
+    witness = _witness(row["witness"])
+    return KnownFault(
+        name, **texts, code=code, ended=ended, witness=witness, switch=switch, strategy=strategy
+    )
 
 
 def _place(data: Any, key: str, more: Sequence[str] = ()) -> Place:

@@ -49,7 +49,10 @@ def judge_faults(loaded: LoadedRecipe, code: Path | None, environment: Mapping[s
         return FaultJudgement()
     faults = known_faults()
     verdicts = judge_tree(code, faults, switched_off(loaded, environment)) if code is not None else ()
-    wrong = {one.fault.id: one for one in verdicts if one.is_open_wrong_result}
+    strategies = ("", loaded.recipe.actor.strategy)
+    wrong = {
+        one.fault.id: one for one in verdicts if one.is_open_wrong_result and one.fault.strategy in strategies
+    }
     known = {fault.id for fault in faults}
     notes = tuple(
         _acceptance(loaded, name, reason, wrong.get(name), known, code is not None)
