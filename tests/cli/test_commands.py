@@ -20,6 +20,7 @@ COMMANDS = (
     "status",
     "diff",
     "summary",
+    "faults",
     "lock",
     "weights",
     "manifests",
