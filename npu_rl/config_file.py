@@ -14,17 +14,18 @@ from npu_rl.user_path import user_path
 
 _MAXIMUM_SIZE = 1 << 20  # bytes
 _SHAPE = (
-    "It may have two keys: `rewrite`, a mapping FROM: TO of URL prefixes, and `safe_workspaces`, a list of absolute "
-    'paths, or "*".'
+    "It may have three keys: `rewrite`, a mapping FROM: TO of URL prefixes, and `safe_workspaces` and `safe_stores`, "
+    'lists of absolute paths, or "*".'
 )
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """The user's settings: URL rewrites (FROM, TO), and folders of trusted workspaces or "*" for any."""
+    """The user's settings: URL rewrites (FROM, TO), and trusted folders of other users ("*" for any)."""
 
     rewrite: tuple[tuple[str, str], ...] = ()
     safe_workspaces: tuple[str, ...] = ()
+    safe_stores: tuple[str, ...] = ()
 
 
 def config_path() -> Path:
@@ -43,18 +44,24 @@ def read_configuration() -> Configuration:
     if not path.is_file():
         return Configuration()
     data = _parsed(path)
-    unknown = sorted(str(key) for key in data if key not in ("rewrite", "safe_workspaces"))
+    unknown = sorted(str(key) for key in data if key not in ("rewrite", "safe_workspaces", "safe_stores"))
     if unknown:
         raise _error(path, "is not valid", f"Unknown keys: {', '.join(unknown)}", _SHAPE)
-    rewrite, safe = data.get("rewrite") or {}, data.get("safe_workspaces") or []
+    rewrite = data.get("rewrite") or {}
     if not isinstance(rewrite, dict) or not all(
         isinstance(text, str) and text for pair in rewrite.items() for text in pair
     ):
         raise _error(path, "is not valid", "rewrite must be a mapping of text to text.", _SHAPE)
-    safe = [safe] if safe == "*" else safe
-    if not isinstance(safe, list) or not all(_is_absolute_path(entry) for entry in safe):
-        raise _error(path, "is not valid", "safe_workspaces must be a list of absolute paths.", _SHAPE)
-    return Configuration(tuple(rewrite.items()), tuple(safe))
+    workspaces, stores = (_folders(path, data, key) for key in ("safe_workspaces", "safe_stores"))
+    return Configuration(tuple(rewrite.items()), workspaces, stores)
+
+
+def _folders(path: Path, data: dict[Any, Any], key: str) -> tuple[str, ...]:
+    given = data.get(key) or []
+    folders = [given] if given == "*" else given
+    if not isinstance(folders, list) or not all(_is_absolute_path(entry) for entry in folders):
+        raise _error(path, "is not valid", f"{key} must be a list of absolute paths.", _SHAPE)
+    return tuple(folders)
 
 
 def _is_absolute_path(entry: object) -> bool:

@@ -31,6 +31,7 @@ from npu_rl.disk import (
 from npu_rl.environment_variables import STORE
 from npu_rl.errors import HostError
 from npu_rl.git.command import Git, init_bare
+from npu_rl.store_folder import LOCK, is_own_name, make_store_folder
 from npu_rl.user_path import user_path
 
 DAY = 86400.0
@@ -99,9 +100,8 @@ class Store:
         self.temporary = self.root / "tmp"
         require_open_files()
         with disk_errors(self.root):
-            for folder in (self.units, self.files, self.temporary):
-                folder.mkdir(parents=True, exist_ok=True)
-            self._use = use_of(self.root.absolute() / "in-use.lock")
+            make_store_folder(self.root)
+            self._use = use_of(self.root.absolute() / LOCK)
 
     # -- units ---------------------------------------------------------------------------------
 
@@ -189,11 +189,11 @@ class Store:
     def sweep(self) -> int:
         """Remove leftovers of killed processes from `tmp` and return their number.
 
-        Those that can't be removed (another user's, a read-only store) are left.
+        What npu-rl did not name is left, and what can't be removed (another user's, a read-only store).
         """
         removed = 0
         for lock_file in sorted(self.temporary.glob("*.lock")):
-            handle = take_over(lock_file)
+            handle = take_over(lock_file) if is_own_name("tmp", lock_file.name) else None
             if handle is None:
                 continue
             remove_tree(lock_file.with_suffix(""))
@@ -205,7 +205,9 @@ class Store:
         nobody = not self._use.begun  # no thread of ours is at work yet; and other processes?
         with self._use.alone() as alone:
             for path in self.temporary.iterdir():
-                if path.suffix == ".lock" or path.with_name(f"{path.name}.lock").exists():
+                if not is_own_name("tmp", path.name) or path.suffix == ".lock":
+                    continue
+                if path.with_name(f"{path.name}.lock").exists():
                     continue
                 with contextlib.suppress(OSError):
                     if (alone and nobody) or path.name.startswith("gone-") or path.stat().st_mtime < old:
@@ -230,7 +232,7 @@ class Store:
             old = [
                 Unit(path.name, path)
                 for path in sorted(self.units.iterdir())
-                if days <= 0 or _last_used(path) <= limit
+                if is_own_name("units", path.name) and (days <= 0 or _last_used(path) <= limit)
             ]
             freed = sum(_bytes_in(unit.path) for unit in old)
             if not dry_run:

@@ -18,6 +18,7 @@ from npu_rl.disk import disk_errors, remove_tree, write_atomically
 from npu_rl.errors import HostError
 from npu_rl.git.command import Git
 from npu_rl.store import DAY, Store, Unit, default_root, pack_loose, unit_key
+from npu_rl.store_folder import MARK
 from tests.support import ROOT, clean_env, run_cli
 
 KEY = unit_key("test", ["a"])
@@ -314,9 +315,14 @@ def test_sweep_while_others_begin_and_end(store: Store) -> None:
     assert left(store) == []
 
 
-def test_sweep_of_a_store_that_nobody_uses_removes_every_stray(store: Store) -> None:
-    (store.temporary / ".0123.half-written").write_bytes(b"")
-    (store.temporary / "q-new").mkdir()
+GONE, Q_OLD, Q_NEW = "gone-0123456789abcdef", "q-0123456789abcdef", "q-fedcba9876543210"
+HALF_WRITTEN = f".{'0' * 60}.0123456789ab"
+STRANGERS = ("thesis.txt", "q-new", "gone-1", ".0123.half-written", "mine.lock", "sub/notes.md")
+
+
+def test_sweep_of_a_store_that_nobody_uses_removes_its_strays(store: Store) -> None:
+    (store.temporary / HALF_WRITTEN).write_bytes(b"")
+    (store.temporary / Q_NEW).mkdir()
     assert store.sweep() == 2
     assert left(store) == []
 
@@ -325,13 +331,103 @@ def test_sweep_removes_old_strays_and_spares_new_ones_of_a_store_in_use(store: S
     with store.quarantine():
         pass
     old = time.time() - 2 * DAY
-    for name in ("gone-1", "q-old", "q-new", "old-file", "new-file"):
+    new_file = HALF_WRITTEN.replace("0123456789ab", "ba9876543210")
+    for name in (GONE, Q_OLD, Q_NEW, HALF_WRITTEN, new_file):
         place = store.temporary / name
-        place.write_bytes(b"") if "file" in name else place.mkdir()
-        if "old" in name:
+        place.write_bytes(b"") if name.startswith(".") else place.mkdir()
+        if name in (Q_OLD, HALF_WRITTEN):
             os.utime(place, (old, old))
     assert store.sweep() == 3
-    assert left(store) == ["new-file", "q-new"]
+    assert left(store) == sorted([new_file, Q_NEW])
+
+
+def test_neither_sweep_nor_gc_removes_what_npu_rl_did_not_name(store: Store) -> None:
+    for folder in (store.root, store.temporary, store.units, store.files):
+        for name in STRANGERS:
+            path = folder / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text("mine")
+            os.utime(path, (0, 0))
+    unit = make(store)
+    before = {p for p in store.root.rglob("*") if unit.path not in (p, *p.parents)}
+    Store(store.root).sweep()
+    assert [one.key for one in store.gc(days=0)[0]] == [unit.key]
+    assert set(store.root.rglob("*")) == before
+
+
+# -- whose folder --------------------------------------------------------------------------------------
+
+
+def tree(root: Path) -> dict[str, str]:
+    return {
+        str(p.relative_to(root)): os.readlink(p) if p.is_symlink() else p.read_text() if p.is_file() else ""
+        for p in root.rglob("*")
+    }
+
+
+def test_an_empty_folder_is_marked_and_then_known(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    for _ in range(2):
+        assert tree(Store(tmp_path / "store").root).keys() == {MARK, "in-use.lock", "units", "files", "tmp"}
+
+
+def test_a_store_of_before_the_mark_is_adopted(store: Store) -> None:
+    unit = make(store)
+    store.keep_file(b"patch")
+    (store.temporary / Q_OLD).mkdir()
+    (store.root / MARK).unlink()
+    assert Store(store.root).find(unit.key) == unit
+    assert (store.root / MARK).is_file()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["tmp/thesis.txt", "tmp/q-new/x", "units/data.bin", "files/report.pdf", "mine", ".ssh/key", "tmp.txt"],
+)
+def test_a_folder_with_other_files_is_refused_and_unchanged(tmp_path: Path, name: str) -> None:
+    root = tmp_path / "my data"
+    (root / name).parent.mkdir(parents=True)
+    (root / name).write_text("mine")
+    before = tree(root)
+    for command in (["store", "gc", "--days", "0"], ["store", "gc", "--dry-run"]):
+        done = run_cli(command, {**clean_env(tmp_path), "NPU_RL_STORE": str(root)})
+        assert done.returncode == 3
+        assert "is not a store of npu-rl, and it is not empty" in done.stderr
+        assert f"export NPU_RL_STORE='{root}/npu-rl-store'" in done.stderr
+    assert tree(root) == before
+
+
+@pytest.mark.parametrize("name", ["tmp", "units", "files", "in-use.lock", MARK])
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_link_among_its_own_places_is_refused(tmp_path: Path, name: str, marked: bool) -> None:
+    victim, root = tmp_path / "victim", tmp_path / "store"
+    (victim / "a/b").mkdir(parents=True)
+    (victim / "made").write_text("mine")
+    root.mkdir()
+    if marked and name != MARK:
+        (root / MARK).write_text("")
+    (root / name).symlink_to(victim if name in ("tmp", "units", "files") else victim / "not-there")
+    before = tree(tmp_path)
+    with pytest.raises(HostError, match="A symbolic link stands where the store has a"):
+        Store(root)
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+def test_another_users_store_is_refused_unless_listed(store: Store, tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    env = {**clean_env(tmp_path), "NPU_RL_STORE": str(store.root), "NPU_RL_CONFIG": str(config)}
+    os.chown(store.root, 65534, 65534)
+    (store.temporary / Q_OLD).mkdir()
+    done = run_cli(["store", "gc"], env)
+    assert done.returncode == 3
+    assert "The store belongs to another user" in done.stderr
+    line = f'safe_stores: ["{store.root}"]'
+    assert line in done.stderr
+    assert left(store) == [Q_OLD]
+    config.write_text(line)
+    assert run_cli(["store", "gc"], env).returncode == 0
+    assert left(store) == []
 
 
 # -- garbage -------------------------------------------------------------------------------------------
@@ -368,8 +464,8 @@ def test_gc_of_zero_days_drops_everything_even_if_the_clock_is_behind(store: Sto
     _age(unit, -1)
     (store.units / "stray").write_bytes(b"x")
     gone, _ = store.gc(days=0)
-    assert [u.key for u in gone] == sorted([unit.key, "stray"])
-    assert list(store.units.iterdir()) == []
+    assert [u.key for u in gone] == [unit.key]
+    assert [p.name for p in store.units.iterdir()] == ["stray"]
 
 
 def test_gc_refuses_while_another_process_uses_the_store(

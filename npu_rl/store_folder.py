@@ -1,0 +1,133 @@
+"""The store's folder: made, adopted or refused before anything in it changes.
+
+`NPU_RL_STORE` is a path that a user types, so it may name a folder with files of theirs. Only a folder that bears the
+mark is a store; the mark is written into an empty folder, or into an older store that has nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import re
+import shlex
+import stat
+from pathlib import Path
+
+from npu_rl.environment_variables import STORE
+from npu_rl.errors import HostError
+
+MARK = "npu-rl-store.json"
+LOCK = "in-use.lock"
+FOLDERS = ("units", "files", "tmp")
+_MARK_TEXT = json.dumps(
+    {"npu-rl": "store", "version": 1, "about": "npu-rl removes files in units, files and tmp."}
+)
+_RANDOM = "[0-9a-f]{16}"
+_FORMS = {
+    "units": re.compile("[0-9a-f]{40}"),
+    "files": re.compile("[0-9a-f]{64}"),
+    "tmp": re.compile(rf"q-{_RANDOM}(\.lock)?|(gone|new)-{_RANDOM}|\.[0-9a-f]{{60}}\.[0-9a-f]{{12}}"),
+}
+
+
+def is_own_name(folder: str, name: str) -> bool:
+    """Return whether npu-rl gives names of this form to what it puts into a folder of the store."""
+    return _FORMS[folder].fullmatch(name) is not None
+
+
+def make_store_folder(root: Path) -> None:
+    """Make the folder of a store, or prove that it is one.
+
+    Raises:
+        HostError: If it has other files, or links among its own places, or is another user's and `safe_stores` does
+            not list it. Nothing has changed then.
+        OSError: For errors of the disk.
+    """
+    try:
+        _require_trust(root, root.stat())
+    except FileNotFoundError:
+        root.mkdir(parents=True, exist_ok=True)
+    for name in (MARK, LOCK, *FOLDERS):
+        _require_own_kind(root / name, folder=name in FOLDERS)
+    if not os.path.lexists(root / MARK):
+        _mark(root)
+    for name in FOLDERS:
+        (root / name).mkdir(exist_ok=True)
+
+
+def _require_trust(root: Path, status: os.stat_result) -> None:
+    if status.st_uid == os.geteuid() or not stat.S_ISDIR(status.st_mode):
+        return
+    from npu_rl.config_file import config_path, read_configuration
+
+    safe = read_configuration().safe_stores
+    real = os.path.realpath(root)
+    if "*" in safe or real in map(os.path.realpath, safe):
+        return
+    raise HostError(
+        "The store belongs to another user",
+        where=real,
+        why=f"Its owner is the user with the id {status.st_uid}, and this command runs as {os.geteuid()}.",
+        hint=f"Choose another folder by {STORE.name}. If you trust its owner, add this line to {config_path()}:\n"
+        f"safe_stores: {json.dumps([*safe, real], ensure_ascii=False)}",
+    )
+
+
+def _require_own_kind(path: Path, *, folder: bool) -> None:
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if stat.S_ISDIR(mode) if folder else stat.S_ISREG(mode):
+        return
+    kind = "symbolic link" if stat.S_ISLNK(mode) else "file" if folder else "folder or device"
+    raise HostError(
+        f"A {kind} stands where the store has a {'folder' if folder else 'file'}",
+        where=str(path),
+        why="npu-rl removes files in its store and follows no link to do so.",
+        hint=_another(path.parent),
+    )
+
+
+def _mark(root: Path) -> None:
+    """Mark an empty folder, or an older store without a mark."""
+    foreign = _first_foreign(root)
+    if foreign is not None:
+        raise HostError(
+            "The folder is not a store of npu-rl, and it is not empty",
+            where=str(root),
+            why=f"It has {foreign}. npu-rl removes files in its store, so it takes only a folder that was empty.",
+            hint=_another(root),
+        )
+    try:
+        handle = os.open(root / MARK, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+    except FileExistsError:
+        return  # another process was first
+    except OSError as error:
+        if error.errno in (errno.EROFS, errno.EACCES) and (root / FOLDERS[0]).is_dir():
+            return  # an older store that is only read
+        raise
+    with contextlib.closing(os.fdopen(handle, "w", encoding="utf-8")) as file:
+        file.write(f"{_MARK_TEXT}\n")
+
+
+def _first_foreign(root: Path) -> str | None:
+    """Return the first path in a folder that a store without a mark would not have; None if there is none."""
+    for name in sorted(path.name for path in root.iterdir()):
+        if name == MARK:
+            return None  # another process made it meanwhile
+        if name not in (LOCK, *FOLDERS):
+            return name
+    for folder in FOLDERS:
+        with contextlib.suppress(FileNotFoundError):
+            for name in sorted(path.name for path in (root / folder).iterdir()):
+                if not is_own_name(folder, name):
+                    return f"{folder}/{name}"
+    return None
+
+
+def _another(root: Path) -> str:
+    command = f"export {STORE.name}={shlex.quote(str(root / 'npu-rl-store'))}"
+    return f"Use a folder of its own: {command}"
