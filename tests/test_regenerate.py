@@ -42,6 +42,11 @@ def regenerate(checkout: Path, tmp_path: Path, *words: str) -> subprocess.Comple
 
 PAGES = {
     "docs/environment.md": ("npu_rl/environment_variables.py", "Seconds without data", "Seconds of silence"),
+    "npu_rl/faults/catalogue.json": (
+        "npu_rl/faults/catalogue/dp-engines-never-meet.yaml",
+        "takes itself",
+        "mistakes itself",
+    ),
     "docs/faults.md": ("npu_rl/faults/fault_page.py", "# Known faults", "# All known faults"),
     "patchsets/README.md": ("npu_rl/patches/patch_table.py", "# Patches", "# All patches"),
     "manifests/manifest.schema.json": (

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 from npu_rl.faults.fault import WRONG_RESULT, KnownFault
 from npu_rl.trainer_code.citations import CitedCode
@@ -14,8 +12,7 @@ from npu_rl.trainer_code.citations import CitedCode
 ABSENT, ENDED, OPEN, SWITCHED_OFF = "not in this tree", "ended", "open", "switched off"
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """The state of one fault in a tree.
 
     Attributes:
@@ -75,6 +72,8 @@ def judge_files(read: Callable[[str], bytes | None], faults: Collection[KnownFau
     Args:
         read: Returns a file's content by its path in the code folder; None if the tree does not have it.
     """
+    from tempfile import TemporaryDirectory
+
     with TemporaryDirectory(prefix="npu-rl-faults-") as folder:
         for file in dict.fromkeys(_files(faults)):
             content = read(file)

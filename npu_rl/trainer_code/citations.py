@@ -13,20 +13,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from npu_rl.bundled import runtime_root
 from npu_rl.trainer_code.source_files import is_source, source_files
 
 _RUNTIME = "npu_rl_runtime/"
-_PATCHING_PACKAGE = re.compile(r"\w*(?:patch|plugin|adapt)\w*")
-_DEFINED = re.compile(r"(?:async\s+)?(?:def|class)\s+(\w+)")
+_PATCHING_PACKAGE = r"\w*(?:patch|plugin|adapt)\w*"
+_DEFINED = r"(?:async\s+)?(?:def|class)\s+(\w+)"
 _MOST_FILES = 500  # of a patching package; verl_patches has 34
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """A text in one file.
 
     Attributes:
@@ -43,8 +42,7 @@ class Place:
     absent: bool = False
 
 
-@dataclass(frozen=True)
-class PlaceStatus:
+class PlaceStatus(NamedTuple):
     """Whether a tree has a place.
 
     Attributes:
@@ -185,7 +183,7 @@ class CitedCode:
         imports = "\n".join(self.text(entry) or "" for entry in entries)
         for folder in sorted(self._code.iterdir()):
             name = folder.name
-            if not (_PATCHING_PACKAGE.fullmatch(name) and folder.is_dir() and not folder.is_symlink()):
+            if not (re.fullmatch(_PATCHING_PACKAGE, name) and folder.is_dir() and not folder.is_symlink()):
                 continue
             if name != package and not re.search(rf"^\s*(?:from|import)\s+{name}\b", imports, re.MULTILINE):
                 continue
@@ -208,7 +206,7 @@ def _enclosing_function(text: str, at: int) -> str:
         depth = _indent(line)
         if depth < indent:
             indent = depth
-            defined = _DEFINED.match(stripped)
+            defined = re.match(_DEFINED, stripped)
             if defined:
                 names.insert(0, defined[1])
         if indent == 0:

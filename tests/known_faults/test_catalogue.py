@@ -14,7 +14,8 @@ import pytest
 
 from npu_rl.bundled import data_root
 from npu_rl.errors import NpuRlError
-from npu_rl.faults.fault import CATALOGUE, WITNESSES, known_faults, parse_fault, read_fault
+from npu_rl.faults.catalogue_files import CATALOGUE, catalogue_json, read_catalogue, read_fault
+from npu_rl.faults.fault import WITNESSES, known_faults, parse_fault
 from npu_rl.faults.fault_counts import faults_line
 from npu_rl.faults.fault_page import fault_page
 from npu_rl.faults.verdict import ABSENT, ENDED, OPEN, SWITCHED_OFF, judge_files, judge_tree
@@ -42,6 +43,14 @@ def test_every_file_is_a_fault_with_a_witness() -> None:
         text = one.witness.path.read_text(encoding="utf-8")
         assert ast.get_docstring(ast.parse(text)), one.id
         assert "npu_rl.faults" not in text and "from tests" not in text, one.id
+
+
+def test_commands_read_the_catalogue_that_people_write() -> None:
+    text = (CATALOGUE.parent / "catalogue.json").read_text(encoding="utf-8")
+    assert text == catalogue_json(), (
+        "write it again: .ci/regenerate npu_rl/faults/catalogue.json docs/faults.md"
+    )
+    assert known_faults() == read_catalogue()
 
 
 def test_every_patch_that_ends_a_fault_is_bundled() -> None:
@@ -102,8 +111,7 @@ def test_the_page_is_of_the_catalogue() -> None:
     assert page == fault_page(known_faults()), "write it again: .ci/regenerate docs/faults.md"
 
 
-def test_the_line_takes_20_ms_and_follows_an_edit(tmp_path: Path) -> None:
-    """From the second command on: the first on a tree reads the catalogue and the cited files."""
+def test_the_cached_line_follows_an_edit(tmp_path: Path) -> None:
     fault = known_faults()[0]
     for place in fault.code:
         path = tmp_path / place.file
@@ -114,29 +122,44 @@ def test_the_line_takes_20_ms_and_follows_an_edit(tmp_path: Path) -> None:
     assert "1 open" in line
     time.sleep(2.1)  # a file that has just changed is not cached
     faults_line(tmp_path)
-    took = []
-    for _ in range(5):
-        started = time.perf_counter()
-        assert faults_line(tmp_path) == line
-        took.append(time.perf_counter() - started)
-    assert min(took) < 0.020
+    assert faults_line(tmp_path) == line
     (tmp_path / fault.code[0].file).write_text("another text")
     assert "0 in this code" in faults_line(tmp_path)
 
 
-def test_the_line_imports_no_yaml_once_cached(tmp_path: Path) -> None:
-    code = (
-        "import sys; from pathlib import Path; from npu_rl.faults.fault_counts import faults_line; "
-        f"print(faults_line(Path({str(tmp_path)!r}))); "
-        "print([name for name in ('yaml', 'pydantic', 'torch') if name in sys.modules])"
-    )
-    env = clean_env(tmp_path)
-    runs = [
-        subprocess.run([sys.executable, "-c", code], env=env, cwd=ROOT, capture_output=True, text=True, check=True)
-        for _ in range(2)
-    ]  # fmt: skip
-    assert runs[0].stdout.splitlines()[0] == runs[1].stdout.splitlines()[0] != ""
-    assert runs[1].stdout.splitlines()[1] == "[]"
+FIRST_LINE = """
+import sys, time
+from pathlib import Path
+import npu_rl.cli.setup, npu_rl.errors, dataclasses, hashlib, json, npu_rl.faults.fault_counts as counts
+started = time.process_time()
+print(counts.faults_line(Path(sys.argv[1])))
+print(1000 * (time.process_time() - started))
+print([name for name in ("pydantic", "yaml", "git", "unearth", "rich", "torch") if name in sys.modules])
+"""
+
+
+def test_the_first_line_on_a_tree_takes_20_ms_and_imports_no_yaml(tmp_path: Path) -> None:
+    """Imports and all, with every cited file there; the best of six, the first of which writes byte code."""
+    for file in {file for fault in known_faults() for file in fault.files}:
+        path = tmp_path / "code" / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("some = code(of, a, line)\n" * 1000)
+    env = clean_env(tmp_path) | {
+        "PYTHONPYCACHEPREFIX": str(tmp_path / "byte-code"),
+        "PYTHONDONTWRITEBYTECODE": "",
+    }
+    best = float("inf")
+    for attempt in range(6):
+        home = env | {"XDG_CACHE_HOME": str(tmp_path / f"no-cache-{attempt}")}
+        line, took, modules = subprocess.run(
+            [sys.executable, "-c", FIRST_LINE, str(tmp_path / "code")],
+            env=home, cwd=ROOT, capture_output=True, text=True, check=True,
+        ).stdout.splitlines()  # fmt: skip
+        assert line.startswith("known faults: ") and modules == "[]"
+        best = min(best, float(took))
+        if best < 20:
+            break
+    assert best < 20
 
 
 @pytest.mark.pypi
