@@ -105,6 +105,10 @@ class KnownFault(NamedTuple):
         cited = (*self.code, *(place for ending in self.ended for place in ending.places))
         return tuple(dict.fromkeys(place.file for place in cited))
 
+    def concerns(self, strategy: str | None) -> bool:
+        """Return whether a run with this `actor.strategy` reaches the code; None is unknown, and may be any."""
+        return not self.strategy or strategy in (None, self.strategy)
+
 
 @cache
 def known_faults() -> tuple[KnownFault, ...]:

@@ -49,9 +49,9 @@ def judge_faults(loaded: LoadedRecipe, code: Path | None, environment: Mapping[s
         return FaultJudgement()
     faults = known_faults()
     verdicts = judge_tree(code, faults, switched_off(loaded, environment)) if code is not None else ()
-    strategies = ("", loaded.recipe.actor.strategy)
+    strategy = strategy_of(loaded)
     wrong = {
-        one.fault.id: one for one in verdicts if one.is_open_wrong_result and one.fault.strategy in strategies
+        one.fault.id: one for one in verdicts if one.is_open_wrong_result and one.fault.concerns(strategy)
     }
     known = {fault.id for fault in faults}
     notes = tuple(
@@ -64,6 +64,14 @@ def judge_faults(loaded: LoadedRecipe, code: Path | None, environment: Mapping[s
         tuple(_refusal(loaded, one) for one in refused),
         {name: reason for name, reason in wanted.items() if name in wrong},
     )
+
+
+def strategy_of(loaded: LoadedRecipe) -> str | None:
+    """Return the `actor.strategy` that decides which faults count.
+
+    None if the trainer's keys are its own: which workers it starts is unknown then, so every fault counts.
+    """
+    return None if loaded.recipe.has_own_keys else loaded.recipe.actor.strategy
 
 
 def switched_off(loaded: LoadedRecipe, environment: Mapping[str, str]) -> frozenset[str]:
@@ -108,6 +116,6 @@ def _acceptance(
         message = f"accepted: {name}: {reason} (the fault: {found.fault.title})"
         return Finding("accepted-fault", Severity.NOTE, path, "", message, "", where)
     if judged:
-        message = f"{name} is not open with a wrong result in this tree, so there is nothing to accept"
+        message = f"{name} is not open with a wrong result for this recipe, so there is nothing to accept"
         return Finding("accepted-without-effect", Severity.NOTE, path, "", message, remove, where)
     return None

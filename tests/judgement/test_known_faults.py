@@ -9,7 +9,9 @@ import pytest
 from npu_rl.config.finding import Severity
 from npu_rl.faults.fault import known_faults
 from npu_rl.judgement.judge import AssembledTree, Judgement, judge
+from npu_rl.recipes.load_recipe import load_recipe
 from tests.code_trees import lay
+from tests.own_trainer import TREE, write_recipe
 from tests.plan.helpers import loaded
 
 ID = "attention-scale-ignored"
@@ -17,6 +19,9 @@ ID = "attention-scale-ignored"
 (PATCH,) = FAULT.ended
 FAULTY = {place.file: place.text for place in FAULT.code}
 PATCHED = {name: f"{text}\n{PATCH.places[0].text}" for name, text in FAULTY.items()}
+
+
+OF_MEGATRON = next(fault for fault in known_faults() if fault.strategy == "megatron")
 
 
 def judged(tmp_path: Path, files: dict[str, str], *changes: str) -> Judgement:
@@ -71,3 +76,22 @@ def test_an_acceptance_without_effect_is_a_note(tmp_path: Path) -> None:
     judgement = judged(tmp_path, PATCHED, f"faults.accept.{ID}=x")
     assert rules(judgement) == {"accepted-without-effect": Severity.NOTE}
     assert dict(judgement.accepted_faults) == {}
+
+
+@pytest.mark.parametrize(("strategy", "refused"), [("megatron", True), ("fsdp", False)])
+def test_a_fault_of_one_strategy_is_of_its_recipes(tmp_path: Path, strategy: str, refused: bool) -> None:
+    code = lay(tmp_path / "code", {place.file: place.text for place in OF_MEGATRON.code})
+    judgement = judge(loaded(f"actor.strategy={strategy}"), AssembledTree(code, "deepseek-r1-zero"))
+    assert (rules(judgement).get("known-fault") is Severity.ERROR) is refused
+
+
+def test_every_strategys_faults_count_for_a_trainer_with_keys_of_its_own(tmp_path: Path) -> None:
+    """Its recipe does not name the workers that it starts."""
+    code = lay(tmp_path / "code", {**TREE, **{place.file: place.text for place in OF_MEGATRON.code}})
+
+    def found(*changes: str) -> dict[str, Severity]:
+        recipe = load_recipe(str(write_recipe(tmp_path)), ["device=npu", *changes])
+        return rules(judge(recipe, AssembledTree(code, "quickstart")))
+
+    assert found() == {"known-fault": Severity.ERROR}
+    assert found(f"faults.accept.{OF_MEGATRON.id}=ours") == {"accepted-fault": Severity.NOTE}
