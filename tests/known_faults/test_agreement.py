@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from npu_rl.bundled import bundled_manifests, runtime_root
+from npu_rl.bundled import bundled_manifests, data_root, runtime_root
 from npu_rl.faults.fault import KnownFault, known_faults
 from npu_rl.faults.verdict import ABSENT, judge_tree
 from npu_rl.lock import lock_model
 from npu_rl.manifest.load_manifest import load_manifest
 from npu_rl.training.witness_run import HAS_FAULT, HAS_NONE, run_witness
 from tests.patchsets.flagship_tree import tree
+from tests.support import git
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.rehearsal
 
 FAULTS = {fault.id: fault for fault in known_faults()}
 HF_ROLLOUT = "verl/workers/rollout/hf_rollout.py"
-LIMITED = {
-    "pai-megatron-deepseek-v3",
-    "pai-megatron-deepseek-v3-mcore-250908",
-}  # submodules, which `tree` can't lay
 
 
 def agree(fault: KnownFault, code: Path, *off: str) -> bool:
@@ -90,43 +88,73 @@ def patches_of(manifest: str) -> frozenset[str]:
     return frozenset(patch.file for _, patch in lock.patches())
 
 
+def ending_patches(fault: KnownFault) -> list[str]:
+    names = [
+        name
+        for ending in fault.ended
+        if ending.is_patch
+        for name in ending.by.removeprefix("patch ").split(" or ")
+    ]
+    return [f"{name}.patch" for name in names]
+
+
 def pairs() -> list[tuple[str, str, str]]:
-    """Manifest, fault and its patch there; "" for each fault on the tree with all patches."""
-    found = []
-    for manifest in bundled_manifests():
-        if manifest in LIMITED or manifest == "quickstart":
-            continue
-        for fault in FAULTS.values():
-            found.append((manifest, fault.id, ""))
-            names = [
-                f"{name}.patch"
-                for ending in fault.ended
-                if ending.is_patch
-                for name in ending.by.removeprefix("patch ").split(" or ")
-            ]
-            found += [(manifest, fault.id, name) for name in names if name in patches_of(manifest)]
-    return found
+    """Manifest, fault and its patch there that is left out; "" for each fault on the tree with all patches."""
+    return [
+        (manifest, fault.id, patch)
+        for manifest in bundled_manifests()
+        for fault in FAULTS.values()
+        for patch in ("", *(name for name in ending_patches(fault) if name in patches_of(manifest)))
+    ]
 
 
 @pytest.fixture(scope="module")
-def trees(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> object:
+def trees(
+    upstreams: Path, quickstart: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Path]:
+    """The code of a manifest with all patches, by the manifest's name."""
+
     @cache
-    def lay(manifest: str, without: str) -> Path:
-        lock = lock_model.read(lock_model.lock_path(load_manifest(manifest).path))
-        components = [component for component, locked in lock.components.items() if locked.take]
-        folder = tmp_path_factory.mktemp("tree") / "code"
-        return tree(upstreams, folder, components, without=without or None, manifest=manifest)
+    def lay(manifest: str) -> Path:
+        if manifest == "quickstart":
+            return quickstart
+        return tree(
+            upstreams, tmp_path_factory.mktemp("tree") / "code", components(manifest), manifest=manifest
+        )
 
     return lay
 
 
+def components(manifest: str) -> list[str]:
+    lock = lock_model.read(lock_model.lock_path(load_manifest(manifest).path))
+    return [component for component, locked in lock.components.items() if locked.take]
+
+
 @pytest.mark.upstreams
+@pytest.mark.pypi
 @pytest.mark.parametrize(("manifest", "name", "patch"), pairs())
-def test_both_verdicts_agree(trees: object, manifest: str, name: str, patch: str) -> None:
+def test_both_verdicts_agree(
+    manifest: str, name: str, patch: str, trees: Callable[[str], Path], upstreams: Path, tmp_path: Path
+) -> None:
+    """A tree that a patch for the fault is made for has its code, with the patch and without: that is not skipped."""
     fault = FAULTS[name]
-    code = trees(manifest, patch.rpartition("/")[2])  # type: ignore[operator]
-    if judge_tree(code, [fault])[0].state == ABSENT:
+    if patch:
+        code = without(patch, manifest, trees, upstreams, tmp_path / "code")
+        assert agree(fault, code), f"without {patch}"
+        return
+    code = trees(manifest)
+    patched = [one for one in ending_patches(fault) if one in patches_of(manifest)]
+    if not patched and judge_tree(code, [fault])[0].state == ABSENT:
         pytest.skip(f"{manifest} does not have its code")
     found = agree(fault, code)
-    if patch:
-        assert found, f"without {patch}"
+    assert not (patched and found), f"{patched} is applied"
+
+
+def without(patch: str, manifest: str, trees: Callable[[str], Path], upstreams: Path, folder: Path) -> Path:
+    """The code of a manifest without one of its patches."""
+    if manifest != "quickstart":
+        name = patch.rpartition("/")[2]
+        return tree(upstreams, folder, components(manifest), without=name, manifest=manifest)
+    shutil.copytree(trees(manifest), folder)
+    git("apply", "-R", str(data_root() / "patchsets" / patch), cwd=folder)
+    return folder

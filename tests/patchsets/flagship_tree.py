@@ -2,7 +2,7 @@
 
 From the real upstreams, at the pins of the committed lock, with the patchsets that the manifest names now; nothing
 is resolved or fetched. The runtime is the checkout's own. Other manifests work where what is merged into a component
-is ahead of its pin; what is picked is left out.
+is ahead of its pin; what is picked is left out. Submodules are laid where parts of them are taken.
 """
 
 from __future__ import annotations
@@ -67,11 +67,16 @@ def tree(
             repository = _repository(upstreams, locked.sources)
             merged = [merge.head for merge in locked.merges if merge.how != "pick"]
             commit = merged[-1] if merged else locked.pin
-            _unpack(repository, commit, [take.path for take in locked.take], source)
+            _unpack(repository, commit, _own_paths(locked), source)
+            for module in locked.submodules:
+                inner = [
+                    p.removeprefix(f"{module.path}/") for p in _paths(locked) if _is_below(p, module.path)
+                ]
+                _unpack(_repository(upstreams, [module]), module.pin, inner, source / module.path)
         if patched:
             for entry in loaded.manifest.components[name].patches:
                 if entry.from_ is None:
-                    left_out |= _patch(source, entry.path, without)
+                    left_out |= _patch(source / (entry.directory or "."), entry.path, without)
                 else:
                     assert upstreams
                     _patch_of_component(source, lock, locked, f"{entry.from_}:{entry.path}", upstreams)
@@ -122,7 +127,24 @@ def used(usage: Path, slug: str) -> int:
     return sum(int(number) for number, name in lines if name == slug)
 
 
-def _repository(upstreams: Path, sources: Iterable[lock_model.LockedSource]) -> Path:
+def _paths(locked: lock_model.LockedComponent) -> list[str]:
+    return [take.path for take in locked.take]
+
+
+def _own_paths(locked: lock_model.LockedComponent) -> list[str]:
+    """Paths that are not of a submodule."""
+    return [
+        path for path in _paths(locked) if not any(_is_below(path, one.path) for one in locked.submodules)
+    ]
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path.startswith(f"{folder}/")
+
+
+def _repository(
+    upstreams: Path, sources: Iterable[lock_model.LockedSource | lock_model.LockedSubmodule]
+) -> Path:
     """The bare copy OWNER+NAME/repo of one of the sources: of the same owner, else of the same name."""
     projects = [source.git.removesuffix(".git").split("/")[-2:] for source in sources if source.git]
     known = {path.parent.name: path for path in sorted(upstreams.glob("*+*/repo"))}
@@ -137,6 +159,8 @@ def _repository(upstreams: Path, sources: Iterable[lock_model.LockedSource]) -> 
 
 
 def _unpack(repository: Path, pin: str, paths: list[str], folder: Path) -> None:
+    if not paths:
+        return
     packed = subprocess.run(
         ["git", f"--git-dir={repository}", "archive", "--format=tar", pin, *paths],
         stdout=subprocess.PIPE,

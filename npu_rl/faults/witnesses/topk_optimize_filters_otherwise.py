@@ -11,8 +11,15 @@ import inspect
 import json
 
 import torch
-from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p
-from vllm_ascend.patch.worker.patch_common import patch_sampler
+import torch_npu
+
+# A type that vllm_ascend/utils.py names in a dataclass; the stand-in has no types of graphs.
+torch_npu._C._NPUTaskGroupHandle = object
+import vllm.platforms  # noqa: E402
+
+vllm.platforms.current_platform.device_name  # noqa: B018  finds vllm-ascend's platform, as vLLM's first user does
+from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p  # noqa: E402
+from vllm_ascend.patch.worker.patch_common import patch_sampler  # noqa: E402
 
 ROWS, VOCABULARY, K, P = 8, 129280, 50, 0.9
 own = getattr(patch_sampler, "_apply_top_k_top_p", None) or patch_sampler.apply_top_k_top_p
