@@ -16,6 +16,7 @@ from npu_rl.plan.rules.batch_rules import batch_rules, length_rules
 from npu_rl.plan.rules.checkpoint_rules import Checkpoints, checkpoint_rules, checkpoints_of
 from npu_rl.plan.rules.conflict_rules import conflict_rules
 from npu_rl.plan.rules.dapo_rules import dapo_rules
+from npu_rl.plan.rules.engine_rules import engine_rules
 from npu_rl.plan.rules.memory_rules import memory_rules
 from npu_rl.plan.rules.parallelism_rules import parallelism_rules
 from npu_rl.plan.rules.path_and_port_rules import path_and_port_rules
@@ -114,6 +115,7 @@ def _rules(facts: Facts) -> list[Rule]:
         length_rules(facts),
         conflict_rules(facts),
         adaptation_rules(facts),
+        engine_rules(facts),
         dapo_rules(facts),
         path_and_port_rules(facts),
     )

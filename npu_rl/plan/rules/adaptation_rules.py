@@ -12,7 +12,6 @@ _ADDITIONAL = f"{ROLLOUT}.engine_kwargs.vllm.additional_config"
 _TORCHAIR, _SCHEDULER = f"{_ADDITIONAL}.torchair_graph_config", f"{_ADDITIONAL}.ascend_scheduler_config"
 _MINI, _EPOCHS = f"{ACTOR}.ppo_mini_batch_size", f"{ACTOR}.ppo_epochs"
 _GEMM = f"{TRANSFORMER}.moe_grouped_gemm"
-_TOPK = "VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE"
 _ASCEND_CONFIG = "vllm_ascend/ascend_config.py"
 _ACTOR_FILE = "verl/workers/actor/megatron_actor.py"
 _DIVIDES = (  # our patches
@@ -24,7 +23,7 @@ _ASCEND_VERSIONS = ("v0.9.1rc2", "vllm-ascend==0.9.1", "e1d282d")
 
 
 def adaptation_rules(facts: Facts) -> Iterator[Rule]:
-    """Yield the rules on adaptations, the engine version, grouped experts and sampling."""
+    """Yield the rules on adaptations, the engine version and grouped experts."""
     if facts.recipe.megatron:
         yield from _megatron_rules(facts)
     if facts.vllm:
@@ -120,7 +119,6 @@ def _vllm_rules(facts: Facts) -> Iterator[Rule]:
         )
     yield from _prefill_step_rule(facts)
     yield from _v1_engine_rule(facts)
-    yield from _topk_rule(facts)
 
 
 def _prefill_step_rule(facts: Facts) -> Iterator[Rule]:
@@ -179,19 +177,3 @@ def _v1_engine_rule(facts: Facts) -> Iterator[Rule]:
 
 def _frees_cache(facts: Facts) -> bool:
     return facts.values.value(f"{ROLLOUT}.free_cache_engine") is not False
-
-
-def _topk_rule(facts: Facts) -> Iterator[Rule]:
-    given = facts.env.get(_TOPK, "0")
-    if given in ("0", ""):
-        return
-    top_k, top_p = (facts.values.value(f"{ROLLOUT}.{name}") for name in ("top_k", "top_p"))
-    yield Rule(
-        "topk-optimize-unused",
-        top_k not in (None, -1, 0) or top_p not in (None, 1),
-        f"{_TOPK} {given}, rollout.top_k {top_k}, rollout.top_p {top_p}: with neither, each decode step sorts the "
-        "vocabulary for nothing",
-        f'set env.{_TOPK} to "0"',
-        path=("env", _TOPK),
-        advice=True,
-    )

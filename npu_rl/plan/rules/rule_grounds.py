@@ -21,6 +21,7 @@ _VLLM = ("b6553be", "vllm==0.9.1")
 _VLLM_0_10 = ("3821787",)
 _ASCEND = ("v0.9.1rc2", "vllm-ascend==0.9.1", "1de16ea")
 _ANY_ASCEND = (*_ASCEND, "e1d282d")
+_ASCEND_0_9_1 = ("v0.9.1rc2", "vllm-ascend==0.9.1", "e1d282d")
 _MINDSPEED = ("7ff818c", "1cdd0ab")
 
 _SPMD = "verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py"
@@ -29,6 +30,7 @@ _CONVERTER = "verl/models/mcore/config_converter.py"
 _STATE, _CONFIG = "megatron/core/parallel_state.py", "megatron/core/transformer/transformer_config.py"
 _BLOCK = "megatron/core/transformer/transformer_block.py"
 _ASCEND_CONFIG = "vllm_ascend/ascend_config.py"
+_SAMPLER = "vllm_ascend/patch/worker/patch_common/patch_sampler.py"
 _SWAP = "mindspeed/features_manager/optimizer/swap_optimizer_feature.py"
 _CANN_TRAINING = "verl_patches/train_engine/initialize_training.py"
 
@@ -275,14 +277,11 @@ GROUNDS: Mapping[str, Ground] = {
     ),
     "v1-engine": _ARITHMETIC,
     "topk-optimize-unused": Ground(
-        (
-            _at(
-                "vllm_ascend/patch/worker/patch_common/patch_sampler.py",
-                "probs_sort, _ = probs.sort(dim=-1, descending=False)",
-                ("v0.9.1rc2", "vllm-ascend==0.9.1", "e1d282d"),
-            ),
-        )
+        (_at(_SAMPLER, "probs_sort, _ = probs.sort(dim=-1, descending=False)", _ASCEND_0_9_1),)
     ),
+    # 734eb68129 (#1920) renames the function, and calls an operator of torch_npu where both limits are set.
+    "topk-optimize-swapped": Ground((_at(_SAMPLER, "def _apply_top_k_top_p(", ("e1d282d",)),), True),
+    "topk-optimize-filters-otherwise": Ground((_at(_SAMPLER, "def _apply_top_k_top_p(", ("e1d282d",)),)),
     # DAPO
     "overlong-buffer-within-response": Ground(
         (

@@ -1,0 +1,67 @@
+"""Rules on features of vllm-ascend that compute something else, or wait for ever, at some of its versions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from npu_rl.plan.rules.rule import Rule
+from npu_rl.sizing.plan_inputs import ROLLOUT, Facts
+from npu_rl.trainer_code.citations import Place
+
+_TOPK = "VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE"
+_IN_ORDER = Place(  # our patch
+    "vllm_ascend/patch/worker/patch_common/patch_sampler.py",
+    "sampler_arguments.in_order(k, p)",
+    ("e1d282d",),
+)
+
+
+def engine_rules(facts: Facts) -> Iterator[Rule]:
+    """Yield the rules on vllm-ascend's sampler."""
+    if facts.vllm:
+        yield from _topk_rules(facts)
+
+
+def _topk_rules(facts: Facts) -> Iterator[Rule]:
+    """Yield the rules on the optimised filter: two faults that its effect on a CPU has shown, and its cost.
+
+    The figures are those of the witnesses topk_topp_swapped.py and topk_optimize_filters_otherwise.py.
+    """
+    given = facts.env.get(_TOPK, "0")
+    if given in ("0", ""):
+        return
+    top_k, top_p = (facts.values.value(f"{ROLLOUT}.{name}") for name in ("top_k", "top_p"))
+    limits_k, limits_p = top_k not in (None, -1, 0), top_p not in (None, 1)
+    said = f"{_TOPK} {given}, rollout.top_k {top_k}, rollout.top_p {top_p}"
+    fix, path = f'set env.{_TOPK} to "0"', ("env", _TOPK)
+    yield Rule(
+        "topk-optimize-unused",
+        limits_k or limits_p,
+        f"{said}: with neither, each decode step sorts the vocabulary for nothing",
+        fix,
+        path=path,
+        advice=True,
+    )
+    if not (limits_k or limits_p):
+        return
+    in_order = "sampler-arguments" in facts.switches and facts.upstream.has(_IN_ORDER)
+    off = "sampler-arguments" in facts.off
+    adaptation = "on" if in_order else "off" if off else "not in this tree"
+    yield Rule(
+        "topk-optimize-swapped",
+        in_order,
+        f"{said}, adaptation sampler-arguments {adaptation}: without it "
+        "the filter takes top_k for top_p and top_p for top_k; on a CPU an index is out of bounds then",
+        f"{fix}, or adaptations.sampler-arguments to true" if off else fix,
+        path=path,
+    )
+    if in_order:
+        yield Rule(
+            "topk-optimize-filters-otherwise",
+            not (limits_k and limits_p),
+            f"{said}: the filter takes top_p of the whole distribution, not of what top_k has left, as vLLM does; of "
+            "129,280 normal logits top_k 50 and top_p 0.9 keep 50 tokens so, and 35 to 38 by vLLM",
+            fix,
+            path=path,
+            advice=True,
+        )
