@@ -143,6 +143,8 @@ def engine_of(
 def _decoded_sequences(facts: Facts) -> int | None:
     """Return the sequences that one engine decodes at once, if known: no more than it gets."""
     share = -(-facts.generated // facts.engines) if facts.generated and facts.engines else None
+    if facts.ascend_scheduler_forced:  # cann-recipes-train's rollout takes its share as max_num_seqs
+        return share
     given = facts.whole(f"{ROLLOUT}.max_num_seqs")
     return min(given, share) if given and share else given or share
 

@@ -192,6 +192,8 @@ def _cache_changes(
         share = math.ceil((engine.share + (wanted - engine.free) / memory.die) * 100) / 100
         if engine.share < share <= 1:
             yield MemoryChange({("rollout.memory_share", SHARE): share}), blocks
+    if facts.ascend_scheduler_forced:
+        return  # the trainer computes the sequences itself, whatever rollout.max_sequences says
     tensor = facts.layout.rollout.tensor if facts.layout and facts.layout.rollout else 1
     fewer = (cache.blocks - reserved) // (cache.blocks_of_sequence or 1) // tensor * tensor
     if fewer > 0:

@@ -10,6 +10,9 @@ vllm-ascend's own scheduler, where it is enabled, turns chunking off again after
 a step is dropped without a response (`FINISHED_IGNORED`, vllm_ascend/core/scheduler.py@v0.9.1rc2), and
 `LLM.generate` waits for it indefinitely. That is refused here instead. A sequence that is preempted for want of KV
 cache comes back as such a prompt, with its response so far: `kv_cache_room` prevents that, or refuses the cache.
+
+The rollout of cann-recipes-train always turns that scheduler on (verl_patches/workers/vllm_rollout/
+vllm_rollout_spmd.py:126@bcd3be7), whatever the recipe says; there only what would be dropped is refused.
 """
 
 from __future__ import annotations
@@ -34,13 +37,11 @@ def refuses(config: Any, max_num_batched_tokens: int, max_model_len: int) -> boo
     if not enabled(SLUG):
         return upstream
     whole = _step_of_whole_prompts(config, max_num_batched_tokens)
-    if whole is not None and config.prompt_length > whole:
-        raise ValueError(
-            f"The Ascend scheduler prefills a prompt in one step of at most {whole} tokens, but a prompt may have "
-            f"{config.prompt_length}: a longer one than a step gets no response, and the rollout waits for it "
-            f"indefinitely. Set rollout.max_batched_tokens to {config.prompt_length} or more, shorten "
-            "data.prompt_length, or turn "
-            "rollout.engine_arguments.additional_config.ascend_scheduler_config.enabled off."
+    if whole is not None:
+        _demand_prompts_within(
+            whole,
+            config.prompt_length,
+            "or turn rollout.engine_arguments.additional_config.ascend_scheduler_config.enabled off",
         )
     if upstream:
         count(SLUG)
@@ -56,10 +57,41 @@ def demand_room(config: Any, engine: Any) -> None:
     """
     if not enabled(SLUG) or _step_of_whole_prompts(config, 0) is None:
         return
+    _demand_room(engine)
+
+
+def demand_whole_prompts(config: Any, max_num_batched_tokens: int) -> None:
+    """Refuse prompts that are longer than a step, for a rollout that always turns the Ascend scheduler on.
+
+    config: verl's rollout section (`prompt_length`). Nothing while the adaptation is off. Raises ValueError.
+    """
+    if enabled(SLUG):
+        count(SLUG)
+        _demand_prompts_within(max_num_batched_tokens, config.prompt_length)
+
+
+def demand_room_for_whole_prompts(engine: Any) -> None:
+    """Do as `demand_room`, for a rollout that always turns the Ascend scheduler on and computes max_num_seqs itself."""
+    if enabled(SLUG):
+        _demand_room(engine, fixed_sequences=True)
+
+
+def _demand_room(engine: Any, *, fixed_sequences: bool = False) -> None:
     made = engine.llm_engine.vllm_config
     scheduler, longest = made.scheduler_config, int(made.model_config.max_model_len)
     if not scheduler.enable_chunked_prefill and int(scheduler.max_num_batched_tokens) < longest:
-        kv_cache_room.demand(engine)
+        kv_cache_room.demand(engine, fixed_sequences=fixed_sequences)
+
+
+def _demand_prompts_within(step: int, prompt: int, way: str = "") -> None:
+    if prompt <= step:
+        return
+    raise ValueError(
+        f"The Ascend scheduler prefills a prompt in one step of at most {step} tokens, but a prompt may have "
+        f"{prompt}: a longer one than a step gets no response, and the rollout waits for it indefinitely. Set "
+        f"rollout.max_batched_tokens to {prompt} or more{', ' if way else ' or '}shorten data.prompt_length"
+        f"{', ' + way if way else ''}."
+    )
 
 
 def _step_of_whole_prompts(config: Any, max_num_batched_tokens: int) -> int | None:

@@ -50,11 +50,12 @@ def has_room(scheduler: Any, request: Any) -> bool:
     return False
 
 
-def demand(engine: Any) -> None:
+def demand(engine: Any, *, fixed_sequences: bool = False) -> None:
     """Refuse a KV cache in which a sequence would be preempted and could not come back; warn of one that makes wait.
 
     engine: vLLM's LLM in this process, whose cache has been made and whose scheduler takes whole prompts of less than
-    the longest sequence. Raises ValueError if one sequence alone doesn't fit, or if the scheduler keeps no room.
+    the longest sequence. fixed_sequences: the trainer computes max_num_seqs itself, whatever the recipe says. Raises
+    ValueError if one sequence alone doesn't fit, or if the scheduler keeps no room.
     """
     made = engine.llm_engine.vllm_config
     cache, sequences = made.cache_config, int(made.scheduler_config.max_num_seqs)
@@ -71,10 +72,8 @@ def demand(engine: Any) -> None:
         raise ValueError(
             f"{found}: not even one fits. Raise rollout.memory_share, or shorten data.response_length."
         )
-    ways = (
-        f"Lower rollout.max_sequences to {fitting}, raise rollout.memory_share, or set rollout.max_batched_tokens to "
-        f"{longest} or more."
-    )
+    fewer = "Raise" if fixed_sequences else f"Lower rollout.max_sequences to {fitting}, raise"
+    ways = f"{fewer} rollout.memory_share, or set rollout.max_batched_tokens to {longest} or more."
     if _keeps_room(engine):
         _log.warning(
             "%s. So about %d run at a time and the others wait: slower, and no response is lost. %s",

@@ -40,6 +40,13 @@ _CANN = Place(
 _CANN_EXPERTS = Place(
     "verl_patches/train_engine/initialize_training.py", "config_dict['moe_tp_extend_ep'] = True", ("bcd3be7",)
 )
+# Its rollout turns vllm-ascend's scheduler on, whatever the recipe says, and computes how many sequences it decodes.
+CANN_SCHEDULER = Place(
+    "verl_patches/workers/vllm_rollout/vllm_rollout_spmd.py",
+    '"ascend_scheduler_config": {\n                "enabled": True,',
+    ("bcd3be7",),
+)
+_ADDITIONAL = f"{ROLLOUT}.engine_kwargs.vllm.additional_config"
 _LAYERS = f"{ACTOR}.megatron.pipeline_parallel_num_layer_list"
 _CHECKPOINTING = "actor_rollout_ref.model.enable_gradient_checkpointing"
 _CHECKPOINTING_KWARGS = "actor_rollout_ref.model.gradient_checkpointing_kwargs.activations_checkpoint"
@@ -179,6 +186,25 @@ class Facts:
         return any(self.on(f"{ROLLOUT}.{name}") for name in named) or bool(
             self.layout and self.layout.rollout and self.layout.rollout.data > 1
         )
+
+    @property
+    def ascend_scheduler_forced(self) -> bool:
+        """Whether the trainer turns vllm-ascend's scheduler on itself, as cann-recipes-train's does."""
+        return self.upstream.has(CANN_SCHEDULER)
+
+    @property
+    def whole_prompts(self) -> bool:
+        """Whether the engine takes whole prompts only: by vllm-ascend's scheduler, without its own chunked prefill."""
+        if self.ascend_scheduler_forced:
+            return True
+        return self._scheduler("enabled") is True and self._scheduler("enable_chunked_prefill") is not True
+
+    def _scheduler(self, name: str) -> Any:
+        """Return a value of the Ascend scheduler's section, by its own key or from a section set as a whole."""
+        value = self.values.value(f"{_ADDITIONAL}.ascend_scheduler_config.{name}")
+        section = self.values.value(_ADDITIONAL)
+        scheduler = section.get("ascend_scheduler_config") if isinstance(section, dict) else None
+        return scheduler.get(name) if value is None and isinstance(scheduler, dict) else value
 
     @property
     def rollout_data_key(self) -> str:

@@ -63,3 +63,23 @@ def test_the_tree_decides(tmp_path: Path) -> None:
     changes = ("rollout.top_k=50", "rollout.top_p=0.9", ON)
     assert topk(R1_ZERO, *changes) == topk(R1_ZERO, *changes, code=fused) == []
     assert topk(R1_ZERO, *changes, code=upstream) == ["topk-optimize-swapped"]
+
+
+def test_canns_scheduler_drops_what_is_preempted() -> None:
+    """verl_patches turn it on, whatever the recipe says; rollout.max_sequences is not read there."""
+    tight = broken(CANN, "rollout.memory_share=0.7", "adaptations.kv-cache-room=false")["kv-cache-room"]
+    assert tight.refuses and "which then drops it (vllm_ascend/core/scheduler.py" in tight.figures
+    assert "rollout.max_sequences" not in tight.fix and "rollout.memory_share" in tight.fix
+    waits = broken(CANN, "rollout.memory_share=0.7")["kv-cache-room"]
+    assert waits.advice and "sequences wait for room" in waits.figures
+    fewer = broken(CANN, "rollout.memory_share=0.7", "rollout.max_sequences=8")["kv-cache-room"]
+    assert "for 64 sequences of 4096" in fewer.figures
+    ample = broken(CANN, "rollout.max_batched_tokens=4096", "rollout.memory_share=0.7")["kv-cache-room"]
+    assert ample.advice and "give way and are computed again" in ample.figures
+
+
+def test_a_prompt_longer_than_canns_step(tmp_path: Path) -> None:
+    found = broken(CANN, "rollout.max_batched_tokens=512")["prompt-exceeds-prefill-step"]
+    assert found.refuses and found.fix == "set rollout.max_batched_tokens to 1024 or more"
+    other = lay(tmp_path, {"vllm_ascend/core/scheduler.py": "FINISHED_IGNORED\n"})
+    assert "prompt-exceeds-prefill-step" not in broken(CANN, "rollout.max_batched_tokens=512", code=other)

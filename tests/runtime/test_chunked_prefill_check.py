@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from npu_rl.runtime.chunked_prefill_check import demand_room, refuses
+from npu_rl.runtime.chunked_prefill_check import (
+    demand_room,
+    demand_room_for_whole_prompts,
+    demand_whole_prompts,
+    refuses,
+)
 
 Tokens = some.integers(1, 5000)
 
@@ -91,3 +96,18 @@ def test_who_can_come_back_may_give_way(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_an_engine_that_is_not_asked_needs_no_configuration() -> None:
     demand_room(config(), object())
+
+
+def test_a_rollout_that_always_takes_whole_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """verl_patches' own: no setting of the recipe is asked, and none that it does not read is named."""
+    demand_whole_prompts(config(1024), 1024)
+    with pytest.raises(ValueError, match=r"to 1025 or more or shorten data.prompt_length\.$"):
+        demand_whole_prompts(config(1025), 1024)
+    demand_room_for_whole_prompts(engine(2049))
+    demand_room_for_whole_prompts(engine(1, step=4096))
+    with pytest.raises(ValueError, match="gets no response") as error:
+        demand_room_for_whole_prompts(engine(2048))
+    assert "max_sequences" not in str(error.value)
+    monkeypatch.setenv("NPU_RL_CHUNKED_PREFILL_CHECK", "0")
+    demand_whole_prompts(config(1025), 1024)
+    demand_room_for_whole_prompts(engine(2048))

@@ -124,15 +124,17 @@ def _vllm_rules(facts: Facts) -> Iterator[Rule]:
 def _prefill_step_rule(facts: Facts) -> Iterator[Rule]:
     """Yield the rule on the Ascend scheduler, which prefills whole prompts unless its own chunked prefill is on."""
     value = facts.values.value
-    if value(f"{_SCHEDULER}.enabled") is not True or value(f"{_SCHEDULER}.enable_chunked_prefill") is True:
+    if not facts.whole_prompts:
         return
     own, prompt = f"{_SCHEDULER}.max_num_batched_tokens", facts.whole("data.max_prompt_length")
     key = own if facts.whole(own) else f"{ROLLOUT}.max_num_batched_tokens"
     tokens = facts.whole(key)
     if tokens is None or prompt is None:
         return
-    refused_already = bool(value(f"{ROLLOUT}.enable_chunked_prefill")) and (
-        "chunked-prefill-check" not in facts.switches
+    refused_already = (
+        not facts.ascend_scheduler_forced
+        and bool(value(f"{ROLLOUT}.enable_chunked_prefill"))
+        and ("chunked-prefill-check" not in facts.switches)
     )
     if refused_already and tokens < prompt:
         return  # the rule prefill-budget reports it

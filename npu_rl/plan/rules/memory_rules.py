@@ -16,7 +16,6 @@ from npu_rl.sizing.plan_inputs import ROLLOUT, Facts
 
 _CACHE_ROOM = "kv-cache-room"
 _SEQUENCES = f"{ROLLOUT}.max_num_seqs"
-_ASCEND = f"{ROLLOUT}.engine_kwargs.vllm.additional_config.ascend_scheduler_config"
 
 
 def memory_rules(facts: Facts, memory: Memory, machine: Machine) -> Iterator[Rule]:
@@ -165,7 +164,7 @@ def _cache_rules(facts: Facts, memory: Memory, engine: EngineMemory, follows: st
 
 _DROP_REASON = (
     "a sequence that gives way may be longer than a step of the Ascend scheduler, which then drops it "
-    "(vllm_ascend/core/scheduler.py@v0.9.1rc2)"
+    "(vllm_ascend/core/scheduler.py@v0.9.1rc2, f20869e)"
 )
 
 
@@ -181,20 +180,9 @@ def _cache_fix(facts: Facts, memory: Memory, engine: EngineMemory, wanted: int) 
 
 
 def _drops_preempted(facts: Facts, longest: int | None) -> bool:
-    """Return whether a preempted sequence may be dropped: longer than a step of a scheduler without chunked prefill."""
-    scheduler = (
-        facts.values.value(f"{_ASCEND}.enabled") is True or _scheduler_setting(facts, "enabled") is True
-    )
-    chunked = _scheduler_setting(facts, "enable_chunked_prefill") is True
+    """Return whether a preempted sequence may be dropped: longer than a step of a scheduler of whole prompts."""
     step = facts.whole(f"{ROLLOUT}.max_num_batched_tokens")
-    return scheduler and not chunked and step is not None and longest is not None and step < longest
-
-
-def _scheduler_setting(facts: Facts, name: str) -> object:
-    """Return a value of the Ascend scheduler's section if the recipe sets the section as a whole."""
-    section: object = facts.values.value(f"{ROLLOUT}.engine_kwargs.vllm.additional_config")
-    scheduler = section.get("ascend_scheduler_config") if isinstance(section, dict) else None
-    return scheduler.get(name) if isinstance(scheduler, dict) else None
+    return facts.whole_prompts and step is not None and longest is not None and step < longest
 
 
 def _host_rules(memory: Memory, machine: Machine) -> Iterator[Rule]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from npu_rl.plan.rules.rule import Rule
+from npu_rl.sizing.plan_inputs import CANN_SCHEDULER
 from npu_rl.trainer_code.citations import CitedCode, Place
 
 _R1_ZERO, _CANN, _QUICKSTART, _PLUGIN = "55e3c5b", "54c9b73", "verl==0.5.0", "796871d"  # verl
@@ -184,7 +185,11 @@ GROUNDS: Mapping[str, Ground] = {
         True,
     ),
     "prompt-exceeds-prefill-step": Ground(
-        (_at("vllm_ascend/core/scheduler.py", "FINISHED_IGNORED", _ANY_ASCEND), _ADDITIONAL), True
+        (
+            _at("vllm_ascend/core/scheduler.py", "FINISHED_IGNORED", _ANY_ASCEND),
+            (*_ADDITIONAL, CANN_SCHEDULER),
+        ),
+        True,
     ),
     "attention-mask-size": Ground(
         (
