@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from npu_rl.bounded import read_json
 from npu_rl.disk import alive, disk_errors, remove_tree, take_over
 from npu_rl.errors import UsageError
+
+_PARTIAL, _REPLACED, _LOCK = ".partial", ".replaced", ".lock"
 
 
 @contextlib.contextmanager
@@ -18,8 +22,8 @@ def staged_folder(target: Path, mark: str, *, again: bool) -> Iterator[Path]:
     What an earlier process left there when it was killed is removed.
 
     Args:
-        mark: Name of a file that every folder made like this has.
-        again: Whether to replace a folder that has it.
+        mark: Name of a JSON file that every folder made like this has; its `files` are the others by name.
+        again: Whether to replace a folder that has it, and nothing that it does not name.
 
     Raises:
         UsageError: If the folder has other files, or files at all without `again`.
@@ -28,14 +32,14 @@ def staged_folder(target: Path, mark: str, *, again: bool) -> Iterator[Path]:
     _require_free(target, mark, again)
     with disk_errors(target.parent):
         target.parent.mkdir(parents=True, exist_ok=True)
-    _remove_left_over(target)
-    staging = target.parent / f".{target.name}.{os.urandom(6).hex()}.partial"
-    with disk_errors(target.parent), alive(staging.with_suffix(".lock")):
+    _remove_left_over(target, mark)
+    staging = target.parent / f".{target.name}.{os.urandom(6).hex()}{_PARTIAL}"
+    with disk_errors(target.parent), alive(staging.with_suffix(_LOCK)):
         staging.mkdir()
         try:
             yield staging
             _require_free(target, mark, again)  # another process may have made it meanwhile
-            _take_place(staging, target)
+            _take_place(staging, target, mark)
         finally:
             remove_tree(staging)
 
@@ -58,11 +62,12 @@ def _require_free(target: Path, mark: str, again: bool) -> None:
             ) from None
     if not names:
         return
-    if mark not in names:
+    foreign = sorted(set(names) - _own_names(target, mark)) if mark in names else sorted(names)
+    if foreign:
         raise UsageError(
             "The output folder has files of something else",
             where=str(target),
-            why=", ".join(sorted(names)[:5]) + (f" and {len(names) - 5} more" if names[5:] else ""),
+            why=", ".join(foreign[:5]) + (f" and {len(foreign) - 5} more" if foreign[5:] else ""),
             hint="Choose a new or an empty folder. Nothing was changed.",
         )
     if not again:
@@ -74,35 +79,54 @@ def _require_free(target: Path, mark: str, again: bool) -> None:
         )
 
 
-def _take_place(staging: Path, target: Path) -> None:
+def _own_names(folder: Path, mark: str) -> set[str]:
+    """Return the mark's name and those that the mark lists; of a damaged mark, its own."""
+    try:
+        return {mark, *read_json(folder / mark)["files"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {mark}
+
+
+def _remove_own(folder: Path, mark: str) -> None:
+    """Remove a folder that was replaced; what came into it meanwhile is left, and the folder with it."""
+    with contextlib.suppress(OSError):
+        there = {path.name for path in folder.iterdir() if not folder.is_symlink()}
+        own = there & _own_names(folder, mark)
+        for name in [*sorted(own - {mark}), *sorted(own & {mark})]:  # the mark last: it is the list
+            (folder / name).unlink()
+        folder.rmdir()
+
+
+def _take_place(staging: Path, target: Path, mark: str) -> None:
     """Rename the folder; one that is replaced is put aside first, and put back if that fails."""
     target = Path(os.path.realpath(target))
     if not target.exists() or not os.listdir(target):  # noqa: PTH208
         staging.rename(target)
         return
-    aside = staging.with_suffix(".replaced")
+    aside = staging.with_suffix(_REPLACED)
     target.rename(aside)
     try:
         staging.rename(target)
     except OSError:
         aside.rename(target)
         raise
-    remove_tree(aside)
+    _remove_own(aside, mark)
 
 
-def _remove_left_over(target: Path) -> None:
+def _remove_left_over(target: Path, mark: str) -> None:
     """Remove what killed processes left; a folder that was being replaced then gets its name back."""
-    for lock in target.parent.glob(f".{target.name}.*.lock"):
+    form = re.compile(re.escape(f".{target.name}.") + "[0-9a-f]{12}" + re.escape(_LOCK))
+    for lock in [path for path in target.parent.iterdir() if form.fullmatch(path.name)]:
         handle = take_over(lock)
         if handle is None:
             continue
         try:
-            aside = lock.with_suffix(".replaced")
+            aside = lock.with_suffix(_REPLACED)
             if aside.is_dir() and not target.exists():
                 with disk_errors(target):
                     aside.rename(target)
-            remove_tree(aside)
-            remove_tree(lock.with_suffix(".partial"))
+            _remove_own(aside, mark)
+            remove_tree(lock.with_suffix(_PARTIAL))
             with contextlib.suppress(OSError):
                 lock.unlink()
         finally:

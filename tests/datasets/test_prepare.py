@@ -248,6 +248,32 @@ def test_again_replaces_only_its_own(tmp_path: Path) -> None:
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
+@pytest.mark.parametrize("name", ["my_notes.txt", "checkpoints/step-1/model.pt", "..hidden"])
+def test_again_spares_what_prepare_did_not_make(tmp_path: Path, name: str) -> None:
+    source, out = write(tmp_path / "d.json", deepscaler(50)), tmp_path / "out"
+    prepare("deepscaler", source, out)
+    (out / name).parent.mkdir(parents=True, exist_ok=True)
+    (out / name).write_text("mine")
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    done = cli("prepare", "deepscaler", "--input", source, "--output", out, "--again")
+    assert done.returncode == 2 and name.split("/")[0] in done.stderr
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
+def test_a_folders_name_is_no_pattern_and_only_ones_own_leftovers_go(tmp_path: Path) -> None:
+    source = write(tmp_path / "d.json", deepscaler(50))
+    others = [".ab.0123456789ab.lock", ".ab.0123456789ab.partial/x", ".a*.mine.lock", ".a*.mine.partial/x"]
+    for name in others:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    own = tmp_path / ".a*.0123456789ab.partial"
+    own.mkdir()
+    own.with_suffix(".lock").write_text("")
+    prepare("deepscaler", source, tmp_path / "a*")
+    assert all((tmp_path / name).exists() for name in others)
+    assert not own.exists() and not own.with_suffix(".lock").exists()
+
+
 def test_memory_is_bounded(tmp_path: Path) -> None:
     """60 MB of rows within 400 MB of address space beyond what Python and pyarrow take by themselves."""
     source = tmp_path / "d.json"
