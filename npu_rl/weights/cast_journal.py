@@ -5,16 +5,22 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from npu_rl.bounded import parse_json, read_file
 from npu_rl.disk import disk_errors
 from npu_rl.errors import UsageError, WeightsError
+from npu_rl.weights.output_folder import file_size
 
 NAME = "npu-rl-cast.jsonl"
 CONVERT_NAME = "npu-rl-convert.jsonl"
 _FORMAT = 1
+_LARGEST = 256 << 20  # bytes; a line of 100 for each of 20,000 files is 2 MB
+_UNREADABLE = "The journal of the output folder can't be read"
+_ANOTHER = "Choose another output folder."
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class CastJournal:
@@ -39,13 +45,20 @@ class CastJournal:
             folder.mkdir(parents=True, exist_ok=True)
             if not self._path.is_file():
                 _require_empty(folder, name)
-            self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+            self._handle = os.open(self._path, _FLAGS, 0o666)
         try:
             self._lock()
             self._read(source, digest)
         except BaseException:
             os.close(self._handle)
             raise
+
+    def whole(self, files: Collection[str]) -> set[str]:
+        """Return those of the output's files that are finished, and have the size that they had then."""
+        folder = self._path.parent
+        return {
+            name for name, size in self.shards.items() if name in files and file_size(folder / name) == size
+        }
 
     def add(self, shard: str, size: int) -> None:
         """Note a finished shard, on the disk when this returns."""
@@ -60,6 +73,13 @@ class CastJournal:
     def close(self) -> None:
         """Give up the lock."""
         os.close(self._handle)
+
+    def _content(self) -> bytes:
+        try:
+            with disk_errors(self._path):
+                return read_file(self._path, _LARGEST)
+        except ValueError as error:
+            raise WeightsError(_UNREADABLE, where=str(self._path), why=str(error), hint=_ANOTHER) from error
 
     def _append(self, line: Mapping[str, Any]) -> None:
         with disk_errors(self._path):
@@ -79,7 +99,7 @@ class CastJournal:
             pass  # a file system without locks
 
     def _read(self, source: Path, digest: str) -> None:
-        content = self._path.read_bytes()
+        content = self._content()
         whole = content[: content.rfind(b"\n") + 1]
         if len(whole) < len(content):  # a line that a kill or a full disk cut off
             os.ftruncate(self._handle, len(whole))
@@ -87,19 +107,16 @@ class CastJournal:
             self._append({"format": _FORMAT, "input": str(source), "digest": digest})
             return
         try:
-            first, *lines = map(json.loads, whole.splitlines())
+            first, *lines = map(parse_json, whole.splitlines())
             same = first["format"] == _FORMAT and first["digest"] == digest
             for line in lines:
                 if "finished" in line:
                     self.finished = line["finished"]
                 else:
-                    self.shards[line["shard"]] = line["size"]
-        except (ValueError, KeyError, TypeError) as error:
+                    self.shards[str(line["shard"])] = int(line["size"])
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise WeightsError(
-                "The journal of the output folder can't be read",
-                where=str(self._path),
-                why=f"{type(error).__name__}: {error}",
-                hint="Choose another output folder.",
+                _UNREADABLE, where=str(self._path), why=f"{type(error).__name__}: {error}", hint=_ANOTHER
             ) from error
         if not same:
             raise WeightsError(
@@ -113,8 +130,8 @@ class CastJournal:
 def is_unfinished(folder: Path, name: str = NAME) -> bool:
     """Return whether a folder has the journal of a cast that has not finished; with CONVERT_NAME, of a conversion."""
     try:
-        lines = (folder / name).read_bytes().splitlines()
-    except OSError:
+        lines = read_file(folder / name, _LARGEST).splitlines()
+    except (OSError, ValueError):
         return False
     return not lines or b'"finished"' not in lines[-1]
 
@@ -123,10 +140,10 @@ def finished_sizes(folder: Path, name: str) -> dict[str, int]:
     """Return the size of each file that a journal in a folder calls finished; empty without one that can be read."""
     sizes: dict[str, int] = {}
     try:
-        for line in map(json.loads, (folder / name).read_bytes().splitlines()):
+        for line in map(parse_json, read_file(folder / name, _LARGEST).splitlines()):
             if "shard" in line:
                 sizes[str(line["shard"])] = int(line["size"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return {}
     return sizes
 

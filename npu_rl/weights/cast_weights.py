@@ -19,7 +19,8 @@ from npu_rl.tensors.npu_rl_tensors.hf_checkpoint import CONFIG, INDEX, HfCheckpo
 from npu_rl.tensors.npu_rl_tensors.tensor_error import TensorError
 from npu_rl.weights.cast_journal import CastJournal
 from npu_rl.weights.other_files import OtherFiles, other_files
-from npu_rl.weights.output_folder import file_size, require_apart, require_space, require_unchanged
+from npu_rl.weights.output_folder import require_apart, require_space, require_unchanged
+from npu_rl.weights.unfinished_files import remove_unfinished
 from npu_rl.weights.worker_pool import Task, Workers, as_npu_rl_error
 
 
@@ -124,9 +125,9 @@ def cast_weights(
             last = [name for name in (CONFIG, INDEX) if (source / name).is_file()]
             require_unchanged(target, plan.sizes, "cast", last)
             return CastReport(plan, source, target, len(plan.sizes), 0.0, workers.describe())
-        done = {name for name, size in journal.shards.items() if file_size(target / name) == size}
+        done = journal.whole(plan.sizes)
         left = [name for name in plan.sizes if name not in done]
-        _remove_parts(target)
+        remove_unfinished(target, plan.sizes)
         require_space(target, sum(plan.sizes[name] for name in left) + plan.others.size(source))
         watch.begin(sum(plan.sizes.values()), sum(plan.sizes[name] for name in done))
 
@@ -137,7 +138,7 @@ def cast_weights(
         try:
             workers.run(_tasks(source, target, left, device), finished, watch.advance)
         finally:
-            _remove_parts(target)
+            remove_unfinished(target, plan.sizes)
         _write_others(plan, source, target)
         journal.finish({"npu_rl": npu_rl.__version__, "date": _now(), **plan.to_json()})
     return CastReport(plan, source, target, len(done), time.monotonic() - started, workers.describe())
@@ -193,12 +194,6 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _remove_parts(target: Path) -> None:
-    with disk_errors(target):
-        for path in target.glob("*.part"):
-            path.unlink()
 
 
 def _now() -> str:

@@ -17,7 +17,8 @@ from npu_rl.tensors.npu_rl_tensors.hf_checkpoint import CONFIG
 from npu_rl.weights.cast_journal import CONVERT_NAME, CastJournal
 from npu_rl.weights.cast_weights import CastProgress
 from npu_rl.weights.other_files import other_files
-from npu_rl.weights.output_folder import file_size, require_apart, require_space, require_unchanged
+from npu_rl.weights.output_folder import require_apart, require_space, require_unchanged
+from npu_rl.weights.unfinished_files import remove_unfinished
 from npu_rl.weights.worker_pool import Task, Workers
 
 JOURNAL = CONVERT_NAME
@@ -71,16 +72,17 @@ def convert_weights(
     }
     plan = workers.run_here(Task("plan_conversion", arguments, str(options.source)))
     files: dict[str, int] = plan["files"]
+    own = [*files, *plan["last"]]
     with contextlib.closing(
         CastJournal(options.target, options.source, plan["digest"], name=JOURNAL)
     ) as journal:
-        done = {name for name, size in journal.shards.items() if file_size(options.target / name) == size}
+        done = journal.whole(files)
         if journal.finished is not None:
             # the files that the journal lacks, or that were removed afterwards, have no size
             known = {name: journal.shards.get(name, -1) for name in files}
             require_unchanged(options.target, known, "conversion", plan["last"])
             return ConvertReport(_report(options, plan, journal, len(done), 0.0, workers))
-        _remove_parts(options.target)
+        remove_unfinished(options.target, own)
         left = [name for name in files if name not in done]
         require_space(options.target, sum(files[name] for name in left))
         watch.begin(sum(files.values()), sum(files[name] for name in done))
@@ -95,7 +97,7 @@ def convert_weights(
         try:
             workers.run(tasks, finished, watch.advance)
         finally:
-            _remove_parts(options.target)  # those of a failed task, and of a host that Ray has lost
+            remove_unfinished(options.target, own)  # those of a failed task, and of a host that Ray has lost
         _copy_others(options)
         workers.run_here(Task("finish_conversion", arguments, str(options.target)))
         journal.finish({"npu_rl": npu_rl.__version__, "date": _now(), "format": options.layout.format})
@@ -138,12 +140,6 @@ def _copy_others(options: ConvertOptions) -> None:
     with disk_errors(options.target):
         other_files(model, ()).copy(model, options.target)
         shutil.copyfile(model / CONFIG, options.target / CONFIG)
-
-
-def _remove_parts(target: Path) -> None:
-    with disk_errors(target):
-        for path in (*target.glob("*.part*"), *target.glob("iter_*/*/*.part")):
-            path.unlink()
 
 
 def _now() -> str:
