@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+from npu_rl.bounded import NO_FILE, open_file
 from npu_rl.monitor.log_lines import speaker_and_message
 from npu_rl.monitor.symptoms import SYMPTOMS, Symptom
 
@@ -224,7 +225,13 @@ def _role_of(found: re.Match[str]) -> _Role:
 
 def _read_end(path: Path) -> tuple[int, bytes]:
     """Return the number of the first complete line in the last 4 MiB of a log, and the bytes from there."""
-    with path.open("rb") as file:
+    try:
+        opened = open_file(path)
+    except OSError as error:
+        if error.errno in NO_FILE:
+            return 1, b""  # what stands there is no log
+        raise
+    with opened as file:
         size = file.seek(0, os.SEEK_END)
         skip = max(size - _TAIL, 0)
         file.seek(0)

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from npu_rl.bounded import parse_json
+from npu_rl.bounded import NO_FILE, parse_json, read_file
 from npu_rl.disk import private
 from npu_rl.monitor.log_lines import speaker_and_message
 
+_LARGEST = 1 << 30  # bytes; 100,000 steps of 10 kB
 _STEP = re.compile(r"(?<![\w/.:-])step:([0-9]{1,15}) - (.+)", re.DOTALL)
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|nan|inf(?:inity)?)"
 _VALUE = re.compile(rf"(?:(?:np|numpy|torch)?\.?[A-Za-z]\w*\()?({_NUMBER}|True|False)(?:, dtype=[\w.]+)?\)?")
@@ -109,9 +110,11 @@ class MetricsWriter:
 def read_metrics(path: Path) -> list[Point]:
     """Read the metrics of one attempt in order; partial lines are skipped, a missing file is empty."""
     try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return []
+        data = read_file(path, _LARGEST)
+    except OSError as error:
+        if error.errno in NO_FILE:
+            return []
+        raise
     points = (_point(line) for line in data.split(b"\n"))
     return [point for point in points if point is not None]
 

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from npu_rl.bounded import NO_FILE, open_file
+
 _CHUNK = 1 << 20
 _LONGEST_LINE = 1 << 20  # bytes; a log without line ends must not fill the memory
 _LINE_ENDS = re.compile(rb"\r\n|\n|\r")
@@ -27,9 +29,11 @@ class Tail:
     def lines(self) -> Iterator[str]:
         """Yield the lines completed since the last call, without line ends; empty lines are skipped."""
         try:
-            file = self._path.open("rb")
-        except FileNotFoundError:
-            return
+            file = open_file(self._path)
+        except OSError as error:
+            if error.errno in NO_FILE:
+                return
+            raise
         with file:
             file.seek(self._next)
             while chunk := file.read(_CHUNK):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,13 +12,14 @@ from pathlib import Path
 from signal import Signals
 from typing import Any
 
-from npu_rl.bounded import read_json
+from npu_rl.bounded import NO_FILE, read_json
 from npu_rl.disk import disk_errors, private, write_atomically
 from npu_rl.masking import Secrets
 from npu_rl.monitor.metrics import read_metrics
 from npu_rl.record.record_masking import mask_files
 
 _DRIVER = "driver.json"
+_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 OUTCOMES = ("done", "failed", "stopped", "killed")
 
 
@@ -43,8 +45,8 @@ class Attempt:
     def driver(self) -> int | None:
         """The driver's process id; None if it was not started or not recorded."""
         try:
-            return int(json.loads((self.folder / _DRIVER).read_bytes())["pid"])
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return int(read_json(self.folder / _DRIVER)["pid"])
+        except (OSError, ValueError, KeyError, TypeError, OverflowError):
             return None
 
     def record_driver(self, pid: int) -> None:
@@ -142,14 +144,19 @@ class Attempt:
 
 def attempts_in(folder: Path) -> list[Attempt]:
     """Return the attempts on disk, in order."""
-    numbers = sorted(int(p.name) for p in (folder / "attempts").glob("[0-9]*") if p.name.isdigit())
+    numbers = sorted(int(p.name) for p in (folder / "attempts").glob("[1-9]*") if _NUMBER.fullmatch(p.name))
     return [_attempt(folder / "attempts" / str(number), number) for number in numbers]
 
 
 def _attempt(folder: Path, number: int) -> Attempt:
     attempt = Attempt(folder, number)
-    with contextlib.suppress(FileNotFoundError, ValueError, AttributeError):
-        end = read_json(folder / "end.json")
+    with contextlib.suppress(ValueError, AttributeError):
+        try:
+            end = read_json(folder / "end.json")
+        except OSError as error:
+            if error.errno in NO_FILE:
+                return attempt
+            raise
         attempt.code, attempt.first_step = end.get("code"), end.get("first_step")
         attempt.last_step, attempt.outcome = end.get("last_step"), end.get("outcome")
     return attempt

@@ -30,12 +30,12 @@ from npu_rl.masking import Secrets, masked_argument, masked_data
 from npu_rl.monitor.metrics import Point, curve
 from npu_rl.process import processes_of, stop_remaining
 from npu_rl.record.attempt import Attempt, attempts_in, now, write_json, write_private
+from npu_rl.record.checkpoint_folders import latest_step, recorded_step
 from npu_rl.record.record_masking import recorded_environment
 from npu_rl.record.settle_killed_run import complete_record
 from npu_rl.record.temporary_folders import remaining_folders, remove_remaining
 
 _ID = re.compile(r"[0-9a-f]{32}")
-LATEST = "latest_checkpointed_iteration.txt"
 """verl and Megatron write the step of the newest checkpoint into it."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _LOCK = ".lock"  # locked during an attempt; the kernel releases it however npu-rl ends
@@ -87,29 +87,13 @@ class RunRecord:
 
     @property
     def latest_checkpoint(self) -> int | None:
-        """The step of the newest checkpoint; None without one, or if its folder is missing.
-
-        A crash between opening and writing the note of it leaves that empty: then it is the newest that has data.pt,
-        which verl writes just before.
-
-        The folder is verl's global_step_4, or Megatron's iter_0000004. Without it verl would start from step 0 without
-        a message (find_latest_ckpt_path, checkpoint_manager.py:167@55e3c5b).
-        """
-        step = self.recorded_checkpoint
-        if step is None:
-            saved = self.checkpoints.glob("global_step_*/data.pt")
-            steps = [path.parent.name.removeprefix("global_step_") for path in saved]
-            return max((int(text) for text in steps if re.fullmatch(r"[0-9]{1,9}", text)), default=None)
-        names = (f"global_step_{step}", megatron_folder(step))
-        return step if any((self.checkpoints / name).is_dir() for name in names) else None
+        """The step of the newest checkpoint; None without one, or if its folder is missing."""
+        return latest_step(self.checkpoints)
 
     @property
     def recorded_checkpoint(self) -> int | None:
         """The step that the trainer recorded as that of its newest checkpoint."""
-        try:
-            return int((self.checkpoints / LATEST).read_text(encoding="ascii"))
-        except (OSError, ValueError):
-            return None
+        return recorded_step(self.checkpoints)
 
     @classmethod
     def create(
@@ -341,11 +325,6 @@ class RunRecord:
             + (f" or stop it (`kill -INT {targets}`)" if pids else "")
             + ", or choose another name with name=…",
         )
-
-
-def megatron_folder(step: int) -> str:
-    """Return the name of a checkpoint's folder in Megatron's layout."""
-    return f"iter_{step:07d}"
 
 
 # -- the folder ----------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ a crash cut off lacks it. The ranks' files are looked at as well: a lost host, a
 
 from __future__ import annotations
 
-import json
 import re
 import zipfile
 from collections.abc import Collection, Iterator
@@ -14,10 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from npu_rl.bounded import read_file, read_json
 from npu_rl.tensors.npu_rl_tensors.formats.restricted_pickle import Globals, Ordered, Record, read_pickle
 from npu_rl.tensors.npu_rl_tensors.tensor_error import TensorError
 
 DATA = "data.pt"
+_LARGEST = 1 << 30  # bytes, of a .metadata
 _STEP = re.compile(r"global_step_(\d{1,9})")
 _OTHER_WORLD = re.compile(r"model_world_size_(\d+)_rank_\d+\.pt")
 _AT = "torch.distributed.checkpoint"
@@ -171,13 +172,13 @@ def _dist_fault(folder: Path) -> str:
     name = folder.name
     path = folder / ".metadata"
     try:
-        metadata = read_pickle(path.read_bytes(), str(path), _KNOWN, inert=_INERT)
+        metadata = read_pickle(read_file(path, _LARGEST), str(path), _KNOWN, inert=_INERT)
         ends = _ends(metadata.get("storage_data"))
         for file, end in sorted(ends.items()):
             size = (folder / file).stat().st_size
             if size < end:
                 return f"{name}/{file} is cut off: it has {size} bytes of {end}"
-        json.loads((folder / "metadata.json").read_text(encoding="utf-8"))
+        read_json(folder / "metadata.json")
     except FileNotFoundError as error:
         return f"{name}/{Path(str(error.filename)).name} is missing"
     except (OSError, ValueError, AttributeError, TypeError, TensorError) as error:

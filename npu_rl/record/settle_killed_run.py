@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import socket
 from collections import Counter
 
+from npu_rl.bounded import read_json
 from npu_rl.disk import remove_tree
 from npu_rl.masking import Secrets
 from npu_rl.monitor.metrics import MetricsWriter, parse_line, read_metrics
@@ -71,9 +71,9 @@ def _log_time(attempt: Attempt) -> float | None:
 
 def _remove_unfinished_models(attempt: Attempt) -> None:
     """Remove the folders of unfinished tiny models, which have the process id of their npu-rl in their name."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        launcher = int(json.loads((attempt.folder / "command.json").read_bytes())["launcher"])
-        host = json.loads((attempt.folder / "host.json").read_bytes())["hostname"]
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, OverflowError):
+        launcher = int(read_json(attempt.folder / "command.json")["launcher"])
+        host = read_json(attempt.folder / "host.json")["hostname"]
         place = attempt.folder.parents[2] / ".made"
         if host != socket.gethostname() or _is_alive(launcher) or place.is_symlink():
             return

@@ -10,7 +10,8 @@ from npu_rl.disk import disk_errors
 from npu_rl.errors import NpuRlError
 from npu_rl.recipes.schema import Recipe
 from npu_rl.record.attempt import write_private
-from npu_rl.record.run_record import LATEST, RunRecord
+from npu_rl.record.checkpoint_folders import LATEST
+from npu_rl.record.run_record import RunRecord
 from npu_rl.record.saved_steps import DATA, RoleFiles, SavedLayout, saved_steps
 
 _ALL = ("model", "optimizer", "extra")  # verl/utils/checkpoint/checkpoint_manager.py:57@55e3c5b

@@ -21,7 +21,8 @@ from npu_rl.recipes.own_keys import can_resume
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_command import Command
 from npu_rl.record.attempt import Attempt, write_json, write_private
-from npu_rl.record.run_record import RunRecord, megatron_folder
+from npu_rl.record.checkpoint_folders import megatron_folder
+from npu_rl.record.run_record import RunRecord
 from npu_rl.record.temporary_folders import folder_of, run_folder
 from npu_rl.training import dry_run, host_facts, node_reports, tiny_model
 from npu_rl.training.attempt_runner import AttemptResult, attempt_once, explain_attempt

@@ -16,6 +16,7 @@ from npu_rl.errors import NpuRlError, UsageError
 from npu_rl.monitor.metrics import MetricsWriter
 from npu_rl.process import processes_of, stop
 from npu_rl.record.attempt import Attempt
+from npu_rl.record.checkpoint_folders import LATEST
 from npu_rl.record.run_record import RunRecord
 from tests.support import ROOT
 from tests.training.processes import environment, launch, lives, new_id, wait_for
@@ -311,6 +312,50 @@ def test_a_driver_of_another_run_does_not_hold_this_one(root: Path, tmp_path: Pa
     assert child.poll() is None
     stop(child, other)
     assert child.poll() == 130
+
+
+def test_a_pipe_where_a_file_is_expected_is_not_waited_for(root: Path) -> None:
+    begun = (
+        "import os, sys; from pathlib import Path; from npu_rl.record.run_record import RunRecord\n"
+        "RunRecord.create(Path(sys.argv[1]), 'demo', {}).begin_attempt(['driver'], {}, {}, 'schema: 1')\n"
+        "os._exit(0)\n"
+    )
+    opened = (
+        "import sys; from pathlib import Path; from npu_rl.record.run_record import RunRecord\n"
+        "record = RunRecord.open(Path(sys.argv[1]), 'demo')\n"
+        "print(record.attempts[-1].outcome, record.latest_checkpoint, len(record.curve()))\n"
+    )
+
+    def run(code: str) -> subprocess.CompletedProcess[str]:
+        argv, env = [sys.executable, "-c", code, str(root)], {**environment(None), "PYTHONPATH": str(ROOT)}
+        return subprocess.run(argv, capture_output=True, text=True, timeout=60, env=env)
+
+    root.mkdir()
+    assert run(begun).returncode == 0
+    attempt, checkpoints = root / "demo/attempts/1", root / "demo/checkpoints"
+    names = (
+        "command.json",
+        "driver.json",
+        "driver.log",
+        "metrics.jsonl",
+        "host.json",
+        "end.json",
+        "alarms.jsonl",
+    )
+    checkpoints.mkdir(exist_ok=True)
+    for place in (*(attempt / name for name in names), checkpoints / LATEST):
+        place.unlink(missing_ok=True)
+        os.mkfifo(place)
+    done = run(opened)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["killed", "None", "0"]
+
+
+@pytest.mark.parametrize("name", ["01", "1²", "0", "9" * 12, "2x"])
+def test_what_is_no_attempts_number_is_none(root: Path, name: str) -> None:
+    record = RunRecord.create(root, "demo", {})
+    (record.folder / "attempts" / name).mkdir(parents=True)
+    assert record.attempts == []
 
 
 def test_the_curve_joins_the_attempts(root: Path) -> None:
