@@ -17,6 +17,7 @@ RUNNER = Path(__file__).with_name("run_node_address.py")
 WITNESSES = ROOT / "npu_rl" / "faults" / "witnesses"
 CHECKPOINT = WITNESSES / "dies_after_checkpoint.py"
 COMPILES = WITNESSES / "compiles_into_the_tree.py"
+NOISE = WITNESSES / "same_noise_each_step.py"
 WORKER = ["cann-recipes", "verl", "vllm", "vllm-ascend", "Megatron-LM", "MindSpeed"]
 START = ["cann-recipes", "Megatron-LM", "MindSpeed", "MindSpeed-LLM"]
 VERSION = {"VLLM_VERSION": "0.9.1"}  # vllm-ascend asks for it where vLLM has no _version.py
@@ -95,6 +96,33 @@ def test_switched_off_the_step_after_a_checkpoint_dies(worker: Path) -> None:
         "checkpoint every 5, validation every 5", "checkpoint every 1, validation every 1",
         "checkpoint every -, validation every -, resumed", "checkpoint every -, validation every 5",
     }  # fmt: skip
+
+
+@pytest.mark.rehearsal
+@pytest.mark.upstreams
+def test_each_step_of_each_replica_draws_its_own(worker: Path, tmp_path: Path) -> None:
+    """Three steps and two validations on two replicas; the tensor-parallel ranks of one draw alike."""
+    found = run(NOISE, worker, usage=tmp_path / "usage", **VERSION)
+    assert found == {
+        "fault": False, "generations": 10, "different": 10, "tensor-parallel ranks agree": True,
+        "a resumed step draws the same": True, "training's state is kept": True,
+    }  # fmt: skip
+    # by each of four ranks, and once more as a resumed run
+    assert used(tmp_path / "usage", "noise-for-each-step") == 4 * (3 + 2 + 1)
+
+
+@pytest.mark.rehearsal
+@pytest.mark.upstreams
+def test_switched_off_all_draw_the_same(upstreams: Path, worker: Path, tmp_path: Path) -> None:
+    """As upstream: without the patch it is the same."""
+    found = run(NOISE, worker, NPU_RL_NOISE_FOR_EACH_STEP="0", **VERSION)
+    assert found == {
+        "fault": True, "generations": 10, "different": 1, "tensor-parallel ranks agree": True,
+        "a resumed step draws the same": True, "training's state is kept": False,
+    }  # fmt: skip
+    manifest, slug = "deepseek-v3-cann", "noise-for-each-step"
+    upstream = tree(upstreams, tmp_path / "code", WORKER, manifest=manifest, without=slug)
+    assert run(NOISE, upstream, **VERSION) == found
 
 
 @pytest.mark.rehearsal

@@ -141,6 +141,7 @@ def main() -> dict[str, Any]:
     package.optimizers = apex
     sys.modules |= {"apex": package, "apex.optimizers": apex}
     os.environ["D2D_DATA_TRANSFER"] = "0"
+    os.environ["NPU_RL_NOISE_FOR_EACH_STEP"] = "0"  # asks the engine, which is left out, for its groups
     with tempfile.TemporaryDirectory() as folder:
         torch.distributed.init_process_group(
             "gloo", init_method=f"file://{folder}/meet", rank=0, world_size=1
