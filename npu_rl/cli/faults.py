@@ -171,6 +171,8 @@ def _print(place: str, verdicts: tuple[Verdict, ...], shown: dict[str, Witnessed
             if one.is_open:
                 say(f"    symptom: {one.fault.symptom}")
                 say(f"    effect:  {one.fault.effect}")
+                if one.fault.strategy:
+                    say(f"    only with actor.strategy {one.fault.strategy}")
             found = shown.get(one.fault.id)
             if found is not None:
                 figures = ", ".join(f"{name} {value}" for name, value in found.figures.items())
@@ -180,4 +182,4 @@ def _print(place: str, verdicts: tuple[Verdict, ...], shown: dict[str, Witnessed
     absent = [one.fault.id for one in verdicts if one.state == ABSENT]
     if absent:
         say(f"{ABSENT}: {', '.join(absent)}")
-    say(f"{place}: {count_line((one.state, one.by, one.fault.severity) for one in verdicts)}")
+    say(f"{place}: {count_line(verdicts)}")

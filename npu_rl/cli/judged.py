@@ -82,12 +82,12 @@ def say_faults(loaded: LoadedRecipe, tree: AssembledTree | None) -> None:
 
 
 def faults_of(loaded: LoadedRecipe, code: Path) -> str:
-    """The line on the known faults of a tree under a recipe's switches."""
+    """The line on the known faults of a tree under a recipe's switches and strategy."""
     from npu_rl.faults.fault_counts import faults_line
-    from npu_rl.judgement.fault_findings import switched_off
+    from npu_rl.judgement.fault_findings import strategy_of, switched_off
     from npu_rl.sizing.plan_inputs import run_environment
 
-    return faults_line(code, switched_off(loaded, run_environment(loaded)))
+    return faults_line(code, switched_off(loaded, run_environment(loaded)), strategy_of(loaded))
 
 
 def _problems(error: Any) -> list[dict[str, Any]]:

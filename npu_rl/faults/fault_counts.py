@@ -23,24 +23,26 @@ _SETTLED_NS = 2 * 10**9  # a file changed as long ago cannot change again under 
 _LARGEST = 1 << 20
 
 
-def faults_line(code: Path, off: Collection[str] = ()) -> str:
+def faults_line(code: Path, off: Collection[str] = (), strategy: str | None = "") -> str:
     """Return the line on the known faults in a tree; empty if it can't be read.
 
     Args:
         code: The code folder.
         off: The adaptations that are switched off.
+        strategy: The recipe's `actor.strategy`; "" without a recipe, None if it is unknown.
     """
-    key = hashlib.sha256("\0".join([os.path.realpath(code), *sorted(off)]).encode("utf-8", "surrogateescape"))
+    words = [os.path.realpath(code), "any" if strategy is None else f"={strategy}", *sorted(off)]
+    key = hashlib.sha256("\0".join(words).encode("utf-8", "surrogateescape"))
     folder = place("faults")
     file = None if folder == NOWHERE else Path(folder, f"{key.hexdigest()[:32]}.json")
     catalogue, _ = _state(_catalogue())
     kept = _kept(file)
     if kept.get("catalogue") == catalogue and kept.get("tree") == _state(_paths(code, kept))[0]:
         return str(kept["line"])
-    return _judge(code, off, file, catalogue)
+    return _judge(code, off, strategy, file, catalogue)
 
 
-def _judge(code: Path, off: Collection[str], file: Path | None, catalogue: str) -> str:
+def _judge(code: Path, off: Collection[str], strategy: str | None, file: Path | None, catalogue: str) -> str:
     from npu_rl.errors import NpuRlError
     from npu_rl.faults.fault import known_faults
     from npu_rl.faults.verdict import count_line, judge_tree
@@ -51,8 +53,7 @@ def _judge(code: Path, off: Collection[str], file: Path | None, catalogue: str) 
         return ""
     files = sorted({one for fault in faults for one in fault.files})
     tree, newest = _state([str(code / one) for one in files])
-    verdicts = judge_tree(code, faults, off)
-    line = count_line((one.state, one.by, one.fault.severity) for one in verdicts)
+    line = count_line(judge_tree(code, faults, off), strategy)
     if file is not None and time.time_ns() - newest > _SETTLED_NS:
         text = json.dumps({"catalogue": catalogue, "tree": tree, "files": files, "line": line})
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,6 +52,7 @@ class Verdict(NamedTuple):
             "versions": fault.versions,
             "upstream": fault.upstream,
             "switch": fault.switch,
+            "strategy": fault.strategy,
         }
 
 
@@ -84,24 +85,32 @@ def judge_files(read: Callable[[str], bytes | None], faults: Collection[KnownFau
         return judge_tree(Path(folder), faults)
 
 
-def count_line(states: Iterable[tuple[str, str, str]]) -> str:
+def count_line(verdicts: Iterable[Verdict], strategy: str | None = "") -> str:
     """Return the one line that commands print: how many faults are known, and patched or open in this tree.
 
     Args:
-        states: State, ending and severity of each fault.
+        strategy: The recipe's `actor.strategy`. Faults of another one are counted apart; without a recipe ("") those of
+            each strategy, and none where it is unknown (None).
     """
-    rows = list(states)
-    present = [row for row in rows if row[0] != ABSENT]
-    unsolved = [severity for state, _, severity in present if state in (OPEN, SWITCHED_OFF)]
-    patched = sum(by.startswith("patch ") for state, by, _ in present if state == ENDED)
-    upstream = sum(state == ENDED for state, *_ in present) - patched
-    wrong = unsolved.count(WRONG_RESULT)
-    counts = [
-        f"{patched} patched",
-        *([f"{upstream} ended upstream"] if upstream else []),
-        f"{len(unsolved)} open" + (f" ({wrong} with {WRONG_RESULT})" if wrong else ""),
-    ]
-    return f"known faults: {len(rows)}, {len(present)} in this code: {', '.join(counts)}"
+    found = list(verdicts)
+    present = [one for one in found if one.state != ABSENT]
+    ended = [one for one in present if not one.is_open]
+    patched = sum(one.by.startswith("patch ") for one in ended)
+    unsolved = [one for one in present if one.is_open]
+    counts = [f"{patched} patched"]
+    if len(ended) > patched:
+        counts.append(f"{len(ended) - patched} ended upstream")
+    here = [one for one in unsolved if one.fault.concerns(strategy)]
+    counts.append(f"{len(here)} open{_wrong(here)}")
+    for name in sorted({one.fault.strategy for one in unsolved if one not in here}):
+        others = [one for one in unsolved if one.fault.strategy == name]
+        counts.append(f"{len(others)} more with actor.strategy {name}{_wrong(others)}")
+    return f"known faults: {len(found)}, {len(present)} in this code: {', '.join(counts)}"
+
+
+def _wrong(verdicts: Sequence[Verdict]) -> str:
+    count = sum(one.is_open_wrong_result for one in verdicts)
+    return f" ({count} with {WRONG_RESULT})" if count else ""
 
 
 def _files(faults: Iterable[KnownFault]) -> Iterator[str]:

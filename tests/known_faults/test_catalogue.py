@@ -18,7 +18,7 @@ from npu_rl.faults.catalogue_files import CATALOGUE, catalogue_json, read_catalo
 from npu_rl.faults.fault import WITNESSES, known_faults, parse_fault
 from npu_rl.faults.fault_counts import faults_line
 from npu_rl.faults.fault_page import fault_page
-from npu_rl.faults.verdict import ABSENT, ENDED, OPEN, SWITCHED_OFF, judge_files, judge_tree
+from npu_rl.faults.verdict import ABSENT, ENDED, OPEN, SWITCHED_OFF, count_line, judge_files, judge_tree
 from tests.support import ROOT, clean_env, run_cli
 
 ENTRY: dict[str, Any] = {
@@ -87,6 +87,24 @@ def test_the_verdict_follows_the_texts(
 
 
 @pytest.mark.parametrize(
+    ("strategy", "counts"),
+    [
+        ("megatron", "1 open (1 with wrong result)"),
+        ("fsdp", "0 open, 1 more with actor.strategy megatron (1 with wrong result)"),
+        ("", "0 open, 1 more with actor.strategy megatron (1 with wrong result)"),
+        (None, "1 open (1 with wrong result)"),
+    ],
+)
+def test_the_line_counts_apart_what_another_strategy_reaches(
+    strategy: str | None, counts: str, tmp_path: Path
+) -> None:
+    fault = parse_fault("sums-off", {**ENTRY, "strategy": "megatron"})
+    (tmp_path / "sums.py").write_text("def add: five")
+    line = count_line(judge_tree(tmp_path, [fault]), strategy)
+    assert line == f"known faults: 1, 1 in this code: 0 patched, {counts}"
+
+
+@pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"severity": "bad"}, "severity: unknown 'bad'"),
@@ -119,7 +137,7 @@ def test_the_cached_line_follows_an_edit(tmp_path: Path) -> None:
         with path.open("a") as file:
             file.write(f"{place.text}\n")
     line = faults_line(tmp_path)
-    assert "1 open" in line
+    assert ", 1 in this code" in line
     time.sleep(2.1)  # a file that has just changed is not cached
     faults_line(tmp_path)
     assert faults_line(tmp_path) == line
