@@ -1,0 +1,28 @@
+"""Adaptation cached-kv-bytes: a run's KV cache is not limited to the size that another run's had.
+
+vllm-ascend 0.9.1rc2 writes the size of its KV cache to `.torchair_cache/.kv_cache_bytes` in the worker's current folder
+when it has captured torchair's graphs, and takes that size for the next engine that finds the file, if as much is free
+(vllm_ascend/worker/worker_v1.py:196). A cached graph needs it. Without `use_cached_graph` the graphs are compiled
+anew, and a larger rollout.memory_share is without effect where the folder is the same. vllm-ascend 19c7b3ec67 reads the
+file only where an option of its own asks for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .switches import enabled
+from .used import count
+
+SLUG = "cached-kv-bytes"
+
+
+def are_read(graphs: Any) -> bool:
+    """Whether an engine takes the KV cache's size from the file.
+
+    graphs: vllm-ascend's torchair_graph_config.
+    """
+    if not enabled(SLUG) or graphs.use_cached_graph:
+        return True
+    count(SLUG)
+    return False
