@@ -82,7 +82,7 @@ class KnownFault(NamedTuple):
         code: Where the fault is; a tree without one of these places doesn't have the code.
         ended: Changes that end it, each on its own; none if nothing does yet.
         switch: The adaptation that brings it back when it is off; empty if there is none.
-        strategy: The `actor.strategy` of the runs that reach the code; empty if any does.
+        strategy: The start of `actor.strategy` in runs that reach the code (`fsdp` is fsdp2, too); empty if any does.
     """
 
     id: str
@@ -107,7 +107,7 @@ class KnownFault(NamedTuple):
 
     def concerns(self, strategy: str | None) -> bool:
         """Return whether a run with this `actor.strategy` reaches the code; None is unknown, and may be any."""
-        return not self.strategy or strategy in (None, self.strategy)
+        return strategy is None or strategy.startswith(self.strategy)
 
 
 @cache

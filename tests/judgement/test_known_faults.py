@@ -95,3 +95,11 @@ def test_every_strategys_faults_count_for_a_trainer_with_keys_of_its_own(tmp_pat
 
     assert found() == {"known-fault": Severity.ERROR}
     assert found(f"faults.accept.{OF_MEGATRON.id}=ours") == {"accepted-fault": Severity.NOTE}
+
+
+@pytest.mark.parametrize(("strategy", "refused"), [("fsdp", True), ("fsdp2", True), ("megatron", False)])
+def test_a_fault_of_fsdps_workers_refuses_fsdp_alone(tmp_path: Path, strategy: str, refused: bool) -> None:
+    (fault,) = (fault for fault in known_faults() if fault.id == "host-copies-not-awaited")
+    code = lay(tmp_path / "code", {place.file: place.text for place in fault.code})
+    judgement = judge(loaded(f"actor.strategy={strategy}"), AssembledTree(code, "deepseek-r1-zero"))
+    assert ("known-fault" in rules(judgement)) is refused
