@@ -83,3 +83,53 @@ def test_a_prompt_longer_than_canns_step(tmp_path: Path) -> None:
     assert found.refuses and found.fix == "set rollout.max_batched_tokens to 1024 or more"
     other = lay(tmp_path, {"vllm_ascend/core/scheduler.py": "FINISHED_IGNORED\n"})
     assert "prompt-exceeds-prefill-step" not in broken(CANN, "rollout.max_batched_tokens=512", code=other)
+
+
+OFFLOAD = "adaptations.rollout-offload=false"
+ROLLOUT = "verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py"
+WORKER, RUNNER = "vllm_ascend/worker/worker_v1.py", "vllm_ascend/worker/model_runner_v1.py"
+
+
+def test_sleep_mode_at_level_2_loses_buffers(tmp_path: Path) -> None:
+    """verl 796871d sleeps at level 1; vllm-ascend 01592515b8 saves the buffers."""
+    name, calm = "sleep-mode-loses-buffers", "env.PYTORCH_NPU_ALLOC_CONF=expandable_segments:False"
+    found = broken(R1_ZERO, OFFLOAD, calm)[name]
+    assert found.refuses and found.certain and found.fix == "set adaptations.rollout-offload to true"
+    assert name not in broken(R1_ZERO) and name not in broken(
+        R1_ZERO, OFFLOAD, calm, "rollout.free_cache=false"
+    )
+    sleeps = "allocator.sleep(offload_tags=tuple())\n"
+    trees = {
+        "faulty": {ROLLOUT: "self.inference_engine.sleep(level=2)\n", WORKER: sleeps},
+        "level 1": {ROLLOUT: "self.inference_engine.sleep(level=1)\n", WORKER: sleeps},
+        "fixed": {
+            ROLLOUT: "self.inference_engine.sleep(level=2)\n",
+            WORKER: f"self._sleep_saved_buffers = {{}}\n{sleeps}",
+        },
+    }
+    judged = {
+        kind: name in broken(R1_ZERO, OFFLOAD, calm, code=lay(tmp_path / kind, files))
+        for kind, files in trees.items()
+    }
+    assert judged == {"faulty": True, "level 1": False, "fixed": False}
+
+
+def test_graphs_with_data_parallel_engines_hang(tmp_path: Path) -> None:
+    """vllm-ascend 99bf25af76 has the dummy batch ask as often; 0.9.1rc2 asks once in both."""
+    name, graphs = "data-parallel-graphs", "rollout.eager=false"
+    key = "overrides.actor_rollout_ref.rollout.dp_model_parallel_size"
+    plugin = "verl-npu-grpo-qwen3-235b"
+    found = broken(plugin, graphs)[name]
+    assert found.refuses and found.certain
+    assert f"rollout.eager false, {key} 8" in found.figures
+    assert found.fix == f"set rollout.eager to true, or {key} to 1"
+    assert name not in broken(plugin) and name not in broken(plugin, graphs, f"{key}=1")
+    assert name not in broken(R1_ZERO)
+    asks = "def get_dp_padding(self,\n"
+    fixed = f"{asks}num_pad, num_tokens_across_dp_native = self.get_dp_padding(num_tokens)\n"
+    trees = {"pin": asks, "fixed": fixed, "later": "_sync_metadata_across_dp\n"}
+    judged = {
+        kind: name in broken(plugin, graphs, code=lay(tmp_path / kind, {RUNNER: text}))
+        for kind, text in trees.items()
+    }
+    assert judged == {"pin": True, "fixed": False, "later": False}

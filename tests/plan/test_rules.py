@@ -619,7 +619,7 @@ def test_an_adaptation_of_the_manifest_lifts_a_rule(tmp_path: Path) -> None:
             f"Subject: x\n\nHow: {switch}=0 is upstream.\n---\ndiff --git a/x b/x\n"
         )
     changes = ("rollout.max_batched_tokens=1024", "env.PYTORCH_NPU_ALLOC_CONF=expandable_segments:True")
-    both = ["prefill-budget", "sleep-mode-expandable-segments"]
+    both = ["prefill-budget", "sleep-mode-expandable-segments", "sleep-mode-loses-buffers"]
     assert refused(plan(*changes, f"manifest={tmp_path / 'bare.yaml'}")) == both
     brought = (*changes, f"manifest={tmp_path / 'm.yaml'}")
     assert refused(plan(*brought)) == []

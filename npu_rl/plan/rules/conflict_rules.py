@@ -197,12 +197,10 @@ def _sleep_mode_rule(facts: Facts) -> Iterator[Rule]:
         not (sleep and segments and not manual),
         f"free_cache {str(sleep).lower()}, adaptation rollout-offload {'on' if manual else 'off or absent'}, "
         f"PYTORCH_NPU_ALLOC_CONF {given or 'not set'}: vLLM's sleep mode has a memory pool of its own",
-        (
-            "set adaptations.rollout-offload to true, which needs no sleep mode, or "
-            if "rollout-offload" in facts.off
-            else ""
-        )
-        + "set env.PYTORCH_NPU_ALLOC_CONF to expandable_segments:False",
+        # Not both: verl at 55e3c5b, which has the adaptation, sleeps at level 2 (sleep-mode-loses-buffers).
+        "set adaptations.rollout-offload to true, which needs no sleep mode"
+        if "rollout-offload" in facts.off
+        else "set env.PYTORCH_NPU_ALLOC_CONF to expandable_segments:False",
         (f"{ROLLOUT}.free_cache_engine",),
         ("env", "PYTORCH_NPU_ALLOC_CONF"),
     )

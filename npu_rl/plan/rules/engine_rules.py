@@ -15,11 +15,48 @@ _IN_ORDER = Place(  # our patch
     ("e1d282d",),
 )
 
+_ASKS_TWICE = Place("vllm_ascend/worker/model_runner_v1.py", "def get_dp_padding(self,", ("1de16ea",))
+
 
 def engine_rules(facts: Facts) -> Iterator[Rule]:
-    """Yield the rules on vllm-ascend's sampler."""
+    """Yield the rules on vllm-ascend's sampler, its sleep mode, and its graphs where engines share the experts."""
     if facts.vllm:
         yield from _topk_rules(facts)
+    if facts.vllm and facts.npu:
+        yield from _sleep_level_rule(facts)
+        yield from _data_parallel_graph_rule(facts)
+
+
+def _sleep_level_rule(facts: Facts) -> Iterator[Rule]:
+    """Yield the rule on sleep mode at level 2, which drops the model's buffers (the fault sleep-loses-buffers)."""
+    if facts.values.value(f"{ROLLOUT}.free_cache_engine") is False or "rollout-offload" in facts.switches:
+        return
+    off = "rollout-offload" in facts.off
+    yield Rule(
+        "sleep-mode-loses-buffers",
+        False,
+        f"free_cache true, adaptation rollout-offload {'off' if off else 'not in this tree'}: the engine sleeps at "
+        "level 2, which drops RoPE's caches with the weights, and no weight sync brings them back",
+        "set adaptations.rollout-offload to true" if off else "set rollout.free_cache to false",
+        () if off else (f"{ROLLOUT}.free_cache_engine",),
+        ("adaptations", "rollout-offload") if off else (),
+    )
+
+
+def _data_parallel_graph_rule(facts: Facts) -> Iterator[Rule]:
+    """Yield the rule on graphs with data-parallel engines (the fault data-parallel-graph-hang)."""
+    eager, key = facts.values.value(f"{ROLLOUT}.enforce_eager"), facts.rollout_data_key
+    engines = facts.layout.rollout.data if facts.layout and facts.layout.rollout else 1
+    if engines < 2 or eager is not False or not facts.upstream.has(_ASKS_TWICE):
+        return
+    yield Rule(
+        "data-parallel-graphs",
+        False,
+        f"rollout.eager false, {key} {engines}: an engine without a request left asks the others once before a pass "
+        "and they ask it twice, so all wait for ever",
+        f"set rollout.eager to true, or {key} to 1",
+        (f"{ROLLOUT}.enforce_eager",),
+    )
 
 
 def _topk_rules(facts: Facts) -> Iterator[Rule]:

@@ -31,6 +31,7 @@ _CONVERTER = "verl/models/mcore/config_converter.py"
 _STATE, _CONFIG = "megatron/core/parallel_state.py", "megatron/core/transformer/transformer_config.py"
 _BLOCK = "megatron/core/transformer/transformer_block.py"
 _ASCEND_CONFIG = "vllm_ascend/ascend_config.py"
+_WORKER, _RUNNER = "vllm_ascend/worker/worker_v1.py", "vllm_ascend/worker/model_runner_v1.py"
 _SAMPLER = "vllm_ascend/patch/worker/patch_common/patch_sampler.py"
 _SWAP = "mindspeed/features_manager/optimizer/swap_optimizer_feature.py"
 _CANN_TRAINING = "verl_patches/train_engine/initialize_training.py"
@@ -287,6 +288,29 @@ GROUNDS: Mapping[str, Ground] = {
     # 734eb68129 (#1920) renames the function, and calls an operator of torch_npu where both limits are set.
     "topk-optimize-swapped": Ground((_at(_SAMPLER, "def _apply_top_k_top_p(", ("e1d282d",)),), True),
     "topk-optimize-filters-otherwise": Ground((_at(_SAMPLER, "def _apply_top_k_top_p(", ("e1d282d",)),)),
+    "sleep-mode-loses-buffers": Ground(
+        (
+            _at(_SPMD, "self.inference_engine.sleep(level=2)", (_R1_ZERO,)),
+            _at(_WORKER, "allocator.sleep(offload_tags=", _ANY_ASCEND),
+            (Place(_WORKER, "_sleep_saved_buffers", _ANY_ASCEND, absent=True),),  # 01592515b8
+        ),
+        True,
+    ),
+    "data-parallel-graphs": Ground(
+        (
+            _at(_RUNNER, "def get_dp_padding(self,", ("1de16ea",)),
+            # 99bf25af76
+            (
+                Place(
+                    _RUNNER,
+                    "num_tokens_across_dp_native = self.get_dp_padding(num_tokens)",
+                    ("1de16ea",),
+                    absent=True,
+                ),
+            ),
+        ),
+        True,
+    ),
     # DAPO
     "overlong-buffer-within-response": Ground(
         (
