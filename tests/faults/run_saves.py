@@ -1,21 +1,31 @@
-"""Save with a tree's own checkpoint manager on two gloo ranks, kill a rank at a system call of the save, and go on.
+"""Save with a tree's own checkpoint manager on two gloo ranks, cut the save off, and go on.
 
-    python run_saves.py VERL STRATEGY OLD FOLDER KEEP SEED...
+    python run_saves.py VERL STRATEGY OLD FOLDER SEED...
 
-VERL: the folder of the package verl; Megatron-core is on the path. OLD: 1 for verl 54c9b73. KEEP: the trainer's number
-of checkpoints. For each SEED a run of four saves in FOLDER/SEED, of which the last is cut off: at the system call that
-the seed chooses, of the rank that it chooses; "disk" is a file that can't be written to its end. The processes are
-forks of this one, which traces them (ptrace), so that torch is imported once.
+VERL: the folder of the package verl; Megatron-core is on the path. OLD: 1 for verl 54c9b73. For each SEED a run of four
+saves in FOLDER/SEED, of which the fourth is cut off. The trainer's number of checkpoints is two but where it is named.
+A seed
 
-Then two new ranks load the newest whole step of each run, compare every value, and save the next step over what is
-there. Prints JSON: a list of {seed, rank, killed, call, calls, steps, resumed, next, error}: the step that is resumed
-from, and what is wrong with that and with the next once it is saved anew.
+- "kill...-N" chooses a rank, and one of the calls by which it and its children change FOLDER/SEED in a save: as many as
+  the third save had, and among the N-th fifth of them. Before that call of the fourth the rank ends as by kill -9: with
+  its children and the other rank, or alone, and the others go on for some seconds.
+- "limit" has a rank that can't write a file beyond 1,500 bytes (EFBIG). "limit-one": the number is one.
+- "full-SHARE" has a disk of its own, FOLDER/full, which is filled up before the fourth save, but for this share of what
+  a save takes (ENOSPC). The number is four, so nothing is deleted.
+
+The processes are forks of this one, so that torch is imported once. Then `npu_rl.training.resume_point` chooses the
+step of each run; two new ranks load it where verl's own find_latest_ckpt_path points to, compare every value, and save
+the next step over what is there.
+
+Prints JSON: a list of {seed, steps, resumed, found, next, error, ...}: what is wrong with each step; the step that is
+resumed from and verl's; what is wrong with the next once it is saved anew. Of a kill also {rank, alone, calls, call,
+signal, within}; of a disk {room, free, codes}.
 """
 
 from __future__ import annotations
 
 import ast
-import ctypes
+import contextlib
 import importlib
 import json
 import os
@@ -24,8 +34,8 @@ import resource
 import shutil
 import signal
 import sys
+import time
 import traceback
-import types
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,62 +43,59 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import transformers
-from npu_rl_rehearsal import cpu_cuda
 
+from npu_rl.record.run_record import RunRecord
 from npu_rl.record.saved_steps import RoleFiles, SavedLayout, saved_steps
+from npu_rl.training.resume_point import ResumePoint, go_on_from
+from tests.faults.saved_state import State, imported
+from tests.faults.tracer import Tracer
 
 SAVES = 4  # the third is counted, the fourth is cut off
-_WALL, _SEIZE, _INTERRUPT, _SYSCALL, _LISTEN = 0x40000000, 0x4206, 0x4207, 24, 0x4208
-_FOLLOW = 0x1 | 0x2 | 0x4 | 0x8 | 0x100000  # SYSGOOD, FORK, VFORK, CLONE, EXITKILL
-_LIBC = ctypes.CDLL(None, use_errno=True)
+_LATER = 3.0  # seconds for the ranks that were not killed
 
 
-def main(verl: str, strategy: str, old: str, folder: str, keep: str, *seeds: str) -> list[dict[str, Any]]:
+def main(verl: str, strategy: str, old: str, folder: str, *seeds: str) -> list[dict[str, Any]]:
     imported(Path(verl), strategy)
     expert = 2 if old == "1" else 1
     kind: Any = "fsdp" if strategy == "fsdp" else "legacy" if old == "1" else "torch_dist"
     layout = SavedLayout((RoleFiles("actor", kind, sizes=(1, 1, 1, expert)),), 2, 2)
-    ranks = Ranks(Path(verl), strategy, old == "1", int(keep))
+    ranks = Ranks(Path(verl), strategy, old == "1")
     found = []
     for seed in seeds:
-        run = Path(folder) / seed
+        run = run_of(folder, seed)
         run.mkdir(parents=True)
-        chance = random.Random(seed)
-        one: dict[str, Any] = {"seed": seed}
-        one |= killed_at(ranks, run, chance.randrange(2), None if seed == "disk" else chance.random())
+        ranks.keep = 1 if seed == "limit-one" else SAVES if seed.startswith("full-") else 2
+        how = full_disk if seed.startswith("full-") else limited if seed.startswith("limit") else killed
+        one: dict[str, Any] = {"seed": seed} | how(ranks, run, seed)
+        (run / "store").unlink(missing_ok=True)
         steps = saved_steps(run, layout)
-        whole = [step for step, fault in steps.items() if not fault]
-        one |= {"steps": steps, "resumed": max(whole, default=None)}
-        found.append(one)
-    able = [(Path(folder) / one["seed"], one["resumed"]) for one in found if one["resumed"]]
-    pids = [forked(ranks.go_on, rank, Path(folder), able) for rank in range(2)]
-    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
-    for pid in pids:
-        end(pid)
+        found.append(one | {"steps": steps} | chosen(run, steps))
+    able = [(run_of(folder, one["seed"]), one["resumed"]) for one in found if one["resumed"]]
+    codes = ended([forked(ranks.go_on, rank, Path(folder), able) for rank in range(2)], 300)
     for one in found:
-        after = saved_steps(Path(folder) / one["seed"], layout)
+        after = saved_steps(run_of(folder, one["seed"]), layout)
         one["error"] = "" if codes == [0, 0] else f"the ranks that loaded ended with {codes}"
         if one["resumed"]:
             one["next"] = after.get(one["resumed"] + 1, "is missing")
     return found
 
 
-def imported(verl: Path, strategy: str) -> None:
-    """Import what the ranks need, without verl's __init__, which needs more."""
-    package: Any = types.ModuleType("verl")
-    package.__path__ = [str(verl)]
-    sys.modules["verl"] = package
-    import packaging.version
+def run_of(folder: str, seed: str) -> Path:
+    return Path(folder, "full" if seed.startswith("full-") else "", seed, "checkpoints")
 
-    resources: Any = types.ModuleType("pkg_resources")
-    resources.packaging = packaging  # all that Megatron-core 0.8.0 takes of it
-    kernel: Any = types.ModuleType("verl.utils.kernel.linear_cross_entropy")
-    kernel.linear_cross_entropy = None  # it needs triton
-    sys.modules |= {"pkg_resources": resources, kernel.__name__: kernel}
-    if strategy == "megatron":
-        cpu_cuda.install()
-    importlib.import_module(f"verl.utils.checkpoint.{strategy}_checkpoint_manager")
+
+def chosen(run: Path, steps: dict[int, str]) -> dict[str, Any]:
+    """Do what `--resume` does: the newest whole step becomes the one that the trainer reads."""
+    whole = [step for step, fault in steps.items() if not fault]
+    if not whole:
+        return {"resumed": None, "found": None}
+    newest = max(whole)
+    newer = tuple(f"step {step} is not whole: {fault}" for step, fault in steps.items() if step > newest)
+    go_on_from(
+        RunRecord(run.parent, {"name": "cut", "id": "0" * 32}), ResumePoint(newest, newer), lambda _: None
+    )
+    tracked: Any = importlib.import_module("verl.utils.checkpoint.checkpoint_manager")
+    return {"resumed": newest, "found": Path(tracked.find_latest_ckpt_path(str(run))).name}
 
 
 def forked(function: Callable[..., None], *arguments: Any) -> int:
@@ -105,19 +112,36 @@ def forked(function: Callable[..., None], *arguments: Any) -> int:
     return pid
 
 
-def end(rank: int) -> None:
-    """Kill a rank and its children, also those that are stopped in the middle of a system call."""
-    try:
-        os.killpg(rank, signal.SIGKILL)
-    except ProcessLookupError:
-        return
+def ended(ranks: list[int], seconds: float) -> list[int | None]:
+    """Return how each rank ended by itself within these seconds, and some after a failure; all end."""
+    codes: dict[int, int] = {}
+    deadline = time.monotonic() + seconds
+    while len(codes) < len(ranks) and time.monotonic() < deadline:
+        for pid in set(ranks) - set(codes):
+            try:
+                done, status = os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:  # a tracer has waited for it
+                codes[pid] = 1
+                continue
+            if done:
+                codes[pid] = os.waitstatus_to_exitcode(status)
+                if codes[pid]:
+                    deadline = min(deadline, time.monotonic() + _LATER)
+        time.sleep(0.002)
+    for pid in ranks:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+        if pid not in codes:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+    return [codes.get(pid) for pid in ranks]
 
 
 class Ranks:
     """What the processes of a run do."""
 
-    def __init__(self, verl: Path, strategy: str, old: bool, keep: int) -> None:
-        self.strategy, self.old, self.keep = strategy, old, keep
+    def __init__(self, verl: Path, strategy: str, old: bool) -> None:
+        self.strategy, self.old, self.keep = strategy, old, 2
         self.save_step = of_trainer(verl)
 
     def join(self, rank: int, store: Path) -> None:
@@ -129,22 +153,24 @@ class Ranks:
             mpu.initialize_model_parallel(expert_model_parallel_size=2 if self.old else 1)
             tensor_parallel.model_parallel_cuda_manual_seed(1)
 
-    def save(self, rank: int, run: Path, signals: int, go: int, full: bool) -> None:
-        """Save four times, and say when the last two begin and end."""
+    def save(
+        self, rank: int, run: Path, pipe: Pipe | None = None, before: Callable[[int], None] = lambda _: None
+    ) -> None:
+        """Save four times; say to a tracer when the last two begin and end."""
         self.join(rank, run / "store")
-        state = State(self, rank, run)
+        state = State(self.strategy, self.old, run)
         for step in range(1, SAVES + 1):
             state.train(step)
-            if step == SAVES - 1 and signals >= 0:
-                os.write(signals, b"r")
-                os.read(go, 1)
-            if step == SAVES and full:
-                resource.setrlimit(resource.RLIMIT_FSIZE, (1500, 1500))
-            if step >= SAVES - 1 and signals >= 0:
-                os.write(signals, b"b")
+            if step == SAVES - 1 and pipe:
+                pipe.wait_for_tracer()
+            dist.barrier()
+            before(step)
+            dist.barrier()
+            if pipe and step >= SAVES - 1:
+                pipe.say(b"b")
             self.one_save(state, rank, run, step)
-            if step >= SAVES - 1 and signals >= 0:
-                os.write(signals, b"e")
+            if pipe and step >= SAVES - 1:
+                pipe.say(b"e")
 
     def one_save(self, state: State, rank: int, run: Path, step: int) -> None:
         """A step's save, by the trainer's own function on rank 0; the other rank is a worker only."""
@@ -175,12 +201,10 @@ class Ranks:
         """Load the step of each run, compare, train and save the next one over what is there."""
         self.join(rank, folder / "store")
         for run, step in runs:
-            state = State(self, rank, run)
+            state = State(self.strategy, self.old, run)
             state.train(99)
             state.manager.load_checkpoint(str(run / f"global_step_{step}" / "actor"))
             state.compare(step)
-            if (run / f"global_step_{step + 1}" / "data.pt").exists() and rank == 0:
-                (run / f"global_step_{step + 1}" / "data.pt").unlink()  # as npu_rl.training.resume_point does
             dist.barrier()
             state.train(step + 1)
             self.one_save(state, rank, run, step + 1)
@@ -190,142 +214,6 @@ class Ranks:
 class _Config(dict[str, Any]):
     def __getattr__(self, name: str) -> Any:
         return self[name]
-
-
-class State:
-    """A tiny model and optimizer whose values are those of a step, and the tree's manager for them."""
-
-    def __init__(self, ranks: Ranks, rank: int, run: Path) -> None:
-        self.rank, self.ranks = rank, ranks
-        config = transformers.LlamaConfig(
-            vocab_size=32, hidden_size=8, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2
-        )
-        build = self._fsdp if ranks.strategy == "fsdp" else self._megatron
-        self.model, self.optimizer, self.manager = build(config, run)
-
-    def train(self, step: int) -> None:
-        """Give each value of model and optimizer one that only this step has."""
-        with torch.no_grad():
-            for value in self._values():
-                value.fill_(float(step))
-
-    def compare(self, step: int) -> None:
-        for value in self._values():
-            assert bool((value == step).all()), (step, value.flatten()[:3])
-
-    def _values(self) -> list[torch.Tensor]:
-        if self.ranks.strategy == "megatron":
-            return [self.model.weight, self.optimizer.moment]
-        states = [state["exp_avg"] for state in self.optimizer.state.values()]
-        return [value.data for value in self.model.parameters()] + states
-
-    def _fsdp(self, config: Any, _run: Path) -> tuple[Any, Any, Any]:
-        from torch.distributed.fsdp import FullyShardedDataParallel
-        from verl.utils.checkpoint.fsdp_checkpoint_manager import FSDPCheckpointManager
-
-        module = transformers.LlamaForCausalLM(config)
-        model = FullyShardedDataParallel(module, device_id=torch.device("cpu"), use_orig_params=False)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, foreach=False)
-        for value in model.parameters():
-            value.grad = torch.ones_like(value)
-        optimizer.step()
-        optimizer.zero_grad()
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: 1.0)
-        processing = transformers.GenerationConfig()  # something with save_pretrained
-        manager = FSDPCheckpointManager(model, optimizer, schedule, processing_class=processing)
-        return model, optimizer, manager
-
-    def _megatron(self, config: Any, run: Path) -> tuple[Any, Any, Any]:
-        manager: Any = importlib.import_module("verl.utils.checkpoint.megatron_checkpoint_manager")
-        manager.get_weight_saver = lambda _arch: None  # for the content hf_model alone
-        model, optimizer = _Model(), _Optimizer()
-        given: dict[str, Any] = {
-            "config": SimpleNamespace(model=SimpleNamespace(path=str(run))),
-            "model_config": None,
-            "role": "actor",
-            "model": [model],
-            "arch": "DeepseekV3ForCausalLM",
-            "hf_config": config,
-            "param_dtype": torch.float32,
-            "share_embeddings_and_output_weights": False,
-            "optimizer": optimizer,
-            "use_distributed_optimizer": True,
-        }
-        if self.ranks.old:
-            given |= {"tokenizer": transformers.GenerationConfig()}
-        else:
-            from megatron.core.transformer import TransformerConfig
-            from omegaconf import OmegaConf
-
-            with_newer_torch()
-            contents = {"async_save": False}
-            given |= {
-                "checkpoint_config": OmegaConf.create(contents),
-                "transformer_config": TransformerConfig(num_layers=1, hidden_size=8, num_attention_heads=2),
-                "processing_class": transformers.GenerationConfig(),
-                "optimizer_scheduler": None,
-            }
-        return model, optimizer, manager.MegatronCheckpointManager(**given)
-
-
-class _Model(torch.nn.Module):  # type: ignore[misc, unused-ignore]
-    """Weights of one rank."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.zeros(512))
-
-    def sharded_state_dict(self) -> dict[str, Any]:
-        return {"weight": _sharded("weight", self.weight.data)}
-
-    def load_state_dict(self, state: Any, *_: Any, **__: Any) -> None:
-        with torch.no_grad():
-            self.weight.copy_(state["weight"])
-
-
-class _Optimizer:
-    """An optimizer with one moment, as the managers know Megatron-core's distributed one."""
-
-    def __init__(self) -> None:
-        self.moment = torch.zeros(512)
-        self.optimizer = SimpleNamespace(param_groups=[{"step": 1}])
-
-    def init_state_fn(self, _optimizer: Any) -> None:
-        pass
-
-    def sharded_state_dict(self, _model: Any) -> dict[str, Any]:
-        return {"moment": _sharded("optimizer.moment", self.moment)}
-
-    def load_state_dict(self, state: Any) -> None:
-        self.moment.copy_(state["moment"])
-
-    def save_parameter_state(self, path: str) -> None:
-        every: list[Any] = [None, None]
-        dist.all_gather_object(every, self.moment)
-        if dist.get_rank() == 0:  # DistributedOptimizer.save_parameter_state: the first data-parallel rank
-            torch.save(every, path)
-
-    def load_parameter_state(self, path: str) -> None:
-        every: list[Any] = [torch.load(path) if dist.get_rank() == 0 else None]
-        dist.broadcast_object_list(every, 0)
-        self.moment.copy_(every[0][dist.get_rank()])
-
-
-def _sharded(key: str, value: torch.Tensor) -> Any:
-    from megatron.core.dist_checkpointing import ShardedTensor
-
-    return ShardedTensor.from_rank_offsets(key, value, (0, dist.get_rank(), 2))
-
-
-def with_newer_torch() -> None:
-    """Megatron-core 0.12.1 calls a function of torch's that has one argument more since torch 2.7."""
-    import functools
-
-    writer: Any = importlib.import_module("megatron.core.dist_checkpointing.strategies.filesystem_async")
-    formats: Any = importlib.import_module("torch.distributed.checkpoint.filesystem")
-    if hasattr(formats, "SerializationFormat") and not isinstance(writer._write_item, functools.partial):
-        usual = formats.SerializationFormat.TORCH_SAVE
-        writer._write_item = functools.partial(writer._write_item, serialization_format=usual)
 
 
 def of_trainer(verl: Path) -> Callable[[Any], None]:
@@ -342,100 +230,103 @@ def of_trainer(verl: Path) -> Callable[[Any], None]:
     return save
 
 
-def killed_at(ranks: Ranks, run: Path, rank: int, share: float | None) -> dict[str, Any]:
-    """Run four saves; at this share of the system calls of the third, the rank ends in the fourth as by kill -9.
-
-    None: the rank's fourth save meets a full disk. Both ranks are gone afterwards, as Ray ends the others.
-    """
-    said, signals = os.pipe()
-    go, start = os.pipe()
-    full = share is None
-    traced = forked(ranks.save, rank, run, signals, go, full)
-    other = forked(ranks.save, 1 - rank, run, -1, go, False)
-    os.close(signals)
-    tracer = Tracer(traced, said)
-    assert os.read(said, 1) == b"r", "a rank ended before its third save"
-    tracer.seize()
-    os.write(start, b"g")
+def killed(ranks: Ranks, run: Path, seed: str) -> dict[str, Any]:
+    """Kill a rank in its fourth save."""
+    chance, fifth = random.Random(seed), int(seed.rpartition("-")[2]) % 5
+    rank, share, alone = chance.randrange(2), (fifth + chance.random()) / 5, chance.random() < 0.5
+    pipe = Pipe()
+    pid = forked(ranks.save, rank, run, pipe)
+    other = forked(ranks.save, 1 - rank, run)
+    pipe.close_ends_of_rank()
+    tracer = Tracer(pid, pipe.said, run)
     try:
-        killed = tracer.follow(float("inf") if share is None else share)
+        pipe.wait_for_rank()
+        tracer.seize()
+        pipe.go_on()
+        tracer.follow(share, alone)
     finally:
-        for pid in (traced, other):
-            end(pid)
+        ended([other], _LATER if alone else 0)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
         tracer.reap()
-        for handle in (said, go, start):
-            os.close(handle)
-    (run / "store").unlink(missing_ok=True)
-    return {"rank": rank, "killed": killed, "call": tracer.count // 2, "calls": tracer.total // 2}
+        pipe.close()
+    return {
+        "rank": rank,
+        "alone": alone,
+        "calls": tracer.counted,
+        "call": tracer.count,
+        "before": tracer.last,
+        "signal": tracer.signal,
+        "within": tracer.within,
+    }
 
 
-class Tracer:
-    """Counts the stops at system calls, before and after each, of a process, its threads and its children.
+def limited(ranks: Ranks, run: Path, seed: str) -> dict[str, Any]:
+    """Let a rank write only small files in its fourth save."""
+    rank = random.Random(seed).randrange(2)
 
-    It says on a pipe when a save begins and ends.
-    """
+    def limit(step: int) -> None:
+        if step == SAVES:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1500, 1500))
 
-    def __init__(self, pid: int, said: int) -> None:
-        self.pid, self._said = pid, said
-        self.pids: set[int] = set()
-        self.count = self.total = 0
+    pids = [forked(ranks.save, rank, run, None, limit), forked(ranks.save, 1 - rank, run)]
+    return {"rank": rank, "codes": ended(pids, 200)}
 
-    def seize(self) -> None:
-        for task in Path(f"/proc/{self.pid}/task").iterdir():
-            tid = int(task.name)
-            if _LIBC.ptrace(_SEIZE, tid, 0, _FOLLOW) != 0:
-                raise OSError(ctypes.get_errno(), "ptrace")
-            _LIBC.ptrace(_INTERRUPT, tid, 0, 0)
-            self.pids.add(tid)
-        os.set_blocking(self._said, False)
 
-    def follow(self, share: float) -> bool:
-        """Let it run to its end, or kill it in the second counted save; whether it was killed."""
-        counting, saves = False, 0
-        while True:
-            try:
-                tid, status = os.waitpid(-1, _WALL | 0x20000000)  # __WNOTHREAD: of this thread's own
-            except ChildProcessError:
-                return False
-            if os.WIFEXITED(status) or os.WIFSIGNALED(status):
-                self.pids.discard(tid)
-                if tid == self.pid:
-                    return False
-                continue
-            self.pids.add(tid)
-            number, event = os.WSTOPSIG(status), status >> 16
-            for word in self._words():
-                counting = word == ord("b")
-                saves += counting
-                if word == ord("b"):
-                    self.count = 0
-                elif word == ord("e") and saves == 1:
-                    self.total = self.count
-            if number == signal.SIGTRAP | 0x80:
-                self.count += counting
-                if counting and saves == 2 and self.count > share * self.total:
-                    return True
-            passed = 0 if event or number == signal.SIGTRAP | 0x80 else number
-            if event == 128 and number in (signal.SIGSTOP, signal.SIGTSTP):  # PTRACE_EVENT_STOP of a group
-                _LIBC.ptrace(_LISTEN, tid, 0, 0)
-            else:
-                _LIBC.ptrace(_SYSCALL, tid, 0, passed)
+def full_disk(ranks: Ranks, run: Path, seed: str) -> dict[str, Any]:
+    """Leave the fourth save a share of the room that the third took."""
+    share = float(seed.removeprefix("full-"))
+    free: dict[int, int] = {}
+    filler, note = run.parent / "filler", run.parent / "room"
 
-    def reap(self) -> None:
-        while True:
-            try:
-                os.waitpid(-1, _WALL)
-            except ChildProcessError:
-                return
+    def fill(step: int) -> None:
+        disk = os.statvfs(run)
+        free[step] = disk.f_bavail
+        if step < SAVES:
+            return
+        room = int(share * (free[SAVES - 1] - free[SAVES]))
+        note.write_text(str(room))
+        with filler.open("wb", buffering=0) as file:
+            os.posix_fallocate(file.fileno(), 0, (os.statvfs(run).f_bavail - room) * disk.f_bsize)
 
-    def _words(self) -> bytes:
-        try:
-            return os.read(self._said, 64)
-        except BlockingIOError:
-            return b""
+    pids = [forked(ranks.save, 0, run, None, fill), forked(ranks.save, 1, run)]
+    codes = ended(pids, 200)
+    left = os.statvfs(run).f_bavail
+    filler.unlink()  # someone makes room
+    return {"room": int(note.read_text()), "free": left, "codes": codes}
+
+
+class Pipe:
+    """Two pipes between a rank and its tracer."""
+
+    def __init__(self) -> None:
+        self.said, self._saying = os.pipe()
+        self._waiting, self._going = os.pipe()
+
+    def wait_for_tracer(self) -> None:
+        os.write(self._saying, b"r")
+        os.read(self._waiting, 1)
+
+    def wait_for_rank(self) -> None:
+        assert os.read(self.said, 1) == b"r", "a rank ended before its third save"
+
+    def go_on(self) -> None:
+        os.write(self._going, b"g")
+
+    def say(self, word: bytes) -> None:
+        os.write(self._saying, word)
+
+    def close_ends_of_rank(self) -> None:
+        os.close(self._saying)
+        os.close(self._waiting)
+
+    def close(self) -> None:
+        os.close(self.said)
+        os.close(self._going)
 
 
 if __name__ == "__main__":
     result = main(*sys.argv[1:])
-    shutil.rmtree(sys.argv[4], ignore_errors=True)
+    for name in sys.argv[5:]:
+        shutil.rmtree(run_of(sys.argv[4], name).parent, ignore_errors=True)
     print("\n" + json.dumps(result))

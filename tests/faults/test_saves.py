@@ -1,12 +1,17 @@
-"""A save that is cut off, by verl's own checkpoint managers at all four pins: always resumable, one save lost at most.
+"""Saves that are cut off, by verl's own checkpoint managers: always resumable, one save lost at most.
 
-Forty kills: five seeds for each pin and strategy. A seed chooses the rank and the system call.
+Fifty kills in the third tier: five for each trainer at each of verl's pins (0.5.0 and those of four stacks), before a
+change of the disk that a seed chooses among those of a save. Five of them in the second tier. Besides kills, disks that
+are full and a limit on the size of files. What a killed process has written stays written: no test for a host that
+loses power.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,26 +21,37 @@ import pytest
 
 from npu_rl.standins import INJECTED
 from tests.code_trees import archive
-from tests.patchsets.conftest import Patched, patched  # noqa: F401  a fixture
+from tests.faults.tracer import Tracer
+from tests.patchsets.flagship_tree import tree
 from tests.support import ROOT, byte_code
 
 pytestmark = [pytest.mark.rehearsal]
 
 RUNNER = Path(__file__).with_name("run_saves.py")
-MANAGER = "verl/utils/checkpoint/megatron_checkpoint_manager.py"
-OLD = "54c9b7364c2d188b2ba4107404cfa3c2b446df19"
-PINS = {
-    OLD: "core_r0.8.0",
-    "55e3c5b": "core_v0.12.1",
-    "796871d7d092f7cbc6a64e7f4a3796f7a2217f5e": "core_v0.12.1",
+TREES = {
+    "54c9b73": ("deepseek-v3-cann", ("verl", "Megatron-LM")),
+    "55e3c5b": ("deepseek-r1-zero", ("verl", "Megatron-LM")),
+    "796871d": ("verl-npu-plugin", ("verl", "Megatron-LM")),
 }
+PAI = {  # submodules of Pai-Megatron-Patch 7737a32f: package, commit, repository; no patch of ours is in these
+    "verl": ("cccc2ef2c94e747578b75b58eb69625a0dd2f9bf", "volcengine+verl"),
+    "megatron/core": ("6a6cd478839d90cf09a837adf8c79cbc844bc920", "NVIDIA+Megatron-LM"),
+}
+FULL = ("full-0", "full-0.3", "full-0.6", "full-0.85", "full-0.97")  # from the first file to data.pt
+SOME = FULL[1::3]
+Run = dict[str, Any]
 
 
-def cut_off(code: Path, strategy: str, folder: Path, keep: int, *seeds: str, old: bool = False) -> list[Any]:
+def cut_off(code: Path, strategy: str, folder: Path, *seeds: str, old: bool = False) -> list[Run]:
     """What is left of each run, and what went on from it."""
     for needed in ("torch", "transformers", "omegaconf"):
         pytest.importorskip(needed)
-    words = [str(code / "verl"), strategy, str(int(old)), str(folder / "saved"), str(keep), *seeds]
+    if not Tracer.possible():
+        pytest.skip("system calls are known by their numbers on x86-64 only")
+    disk = folder / "saved" / "full"
+    disk.mkdir(parents=True)
+    in_room = small_disk()
+    wanted = [seed for seed in seeds if in_room or not seed.startswith("full-")]
     env = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(map(str, (INJECTED, code, ROOT))),
@@ -44,59 +60,88 @@ def cut_off(code: Path, strategy: str, folder: Path, keep: int, *seeds: str, old
         "CUDA_VISIBLE_DEVICES": "",
         "GLOO_SOCKET_IFNAME": "lo",
     }
+    runner = [sys.executable, "-W", "ignore", RUNNER, code / "verl", strategy, int(old), disk.parent, *wanted]
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(RUNNER), *words],
-        env=env, capture_output=True, text=True, check=False, timeout=500,
+        [*in_room, *([disk] if in_room else []), *map(str, runner)],
+        env=env, capture_output=True, text=True, check=False, timeout=580,
     )  # fmt: skip
     if "OSError: [Errno 1] ptrace" in done.stderr:
         pytest.skip("processes can't be traced here")
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    found: list[Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    found: list[Run] = json.loads(done.stdout.strip().splitlines()[-1])
+    assert [one["seed"] for one in found] == wanted
+    print(*map(json.dumps, found), sep="\n")  # `pytest -rP` shows each kill
     return found
 
 
-def require_resumable(runs: list[Any]) -> None:
-    # The number of a rank's calls differs between runs, so that a late one may come after its save has ended.
-    kills = [one for one in runs if one["seed"] != "disk"]
-    assert not kills or any(one["killed"] for one in kills), "a save was cut off"
+@functools.cache
+def small_disk() -> tuple[str, ...]:
+    """The words before a command that give it a disk of 3 MB, for it alone; empty where that is not allowed.
+
+    The first argument after these is the disk's folder.
+    """
+    if shutil.which("unshare") is None:
+        return ()
+    mapped = () if os.getuid() == 0 else ("--user", "--map-root-user")
+    words = ("unshare", *mapped, "--mount", "sh", "-c", 'mount -t tmpfs -o size=3m none "$0" && exec "$@"')
+    tried = subprocess.run([*words, "/mnt", "true"], capture_output=True, check=False)
+    return words if tried.returncode == 0 else ()
+
+
+def require_resumable(runs: list[Run]) -> None:
     for one in runs:
-        assert one["killed"] or one["seed"] == "disk" or one["resumed"] == 4, "not cut off, so whole"
-        assert not (one["killed"] and one["seed"] == "disk"), one
-        assert one["resumed"] in (3, 4), one  # the fourth save was cut off
-        assert one["error"] == "", "the step that is whole loads, each value as it was saved"
-        assert one["next"] == "", "and the next is whole, over what the crash had left"
+        kind = one["seed"].partition("-")[0]
+        if kind == "kill":
+            assert (one["signal"], one["within"]) == (9, True), one
+        else:  # a rank of them has failed; a full disk has no block left
+            assert any(code not in (0, None) for code in one["codes"]) and one.get("free", 0) == 0, one
+        assert one["steps"]["3"] == "", "the save before is whole"
+        assert one["resumed"] == (4 if one["steps"]["4"] == "" else 3), one
+        assert one["found"] == f"global_step_{one['resumed']}", "verl's own function finds it"
+        assert one["error"] == "", "it loads, each value as it was saved"
+        assert one["next"] == "", "and the next is whole, over what was left"
+        if kind != "kill" or one["rank"] == 1:
+            assert one["resumed"] == 3, "without all ranks' files the step is not whole"
 
 
-def seeds(strategy: str) -> list[str]:
-    return [f"{strategy}-{number}" for number in range(5)]
+def kills(pin: str, strategy: str) -> list[str]:
+    return [f"kill-{pin}-{strategy}-{number}" for number in range(5)]
 
 
 @pytest.mark.pypi
-@pytest.mark.parametrize("strategy", ["fsdp", "megatron"])
-def test_saves_of_0_5_0(strategy: str, code_tree: Path, tmp_path: Path) -> None:
-    require_resumable(cut_off(code_tree, strategy, tmp_path, 2, *seeds(strategy), "disk"))
+def test_fsdp(code_tree: Path, tmp_path: Path) -> None:
+    runs = cut_off(code_tree, "fsdp", tmp_path, *kills("0.5.0", "fsdp")[::2], *SOME, "limit", "limit-one")
+    (one,) = [one for one in runs if one["seed"] == "limit-one"]
+    require_resumable([other for other in runs if other is not one])
+    # What checkpoint.keep: 1 was before it was rendered as two: verl deletes the only checkpoint, then writes.
+    assert one["resumed"] is None and set(one["steps"]) == {"1", "2", "3", "4"} and all(one["steps"].values())
 
 
 @pytest.mark.pypi
-def test_the_trainers_own_one_leaves_nothing(code_tree: Path, tmp_path: Path) -> None:
-    """What checkpoint.keep: 1 was before: verl deletes the only checkpoint, then writes."""
-    (one,) = cut_off(code_tree, "fsdp", tmp_path, 1, "disk")
-    assert one["resumed"] is None and set(one["steps"]) == {"1", "2", "3", "4"}
-    assert all(one["steps"].values())
+def test_megatron(code_tree: Path, tmp_path: Path) -> None:
+    require_resumable(
+        cut_off(code_tree, "megatron", tmp_path, *kills("0.5.0", "megatron")[1::2], *SOME, "limit")
+    )
+
+
+def test_a_small_disk_can_be_had() -> None:
+    if not small_disk():
+        pytest.skip("a small file system can't be mounted here, so no save has met a full one")
 
 
 @pytest.mark.upstreams
-@pytest.mark.parametrize("pin", PINS)
 @pytest.mark.parametrize("strategy", ["fsdp", "megatron"])
-def test_saves_of_upstreams_pins(
-    pin: str,
-    strategy: str,
-    upstreams: Path,
-    patched: Patched,  # noqa: F811
-    tmp_path: Path,
-) -> None:
-    code = archive(upstreams / "volcengine+verl" / "repo", pin, "verl", tmp_path / "code")
-    archive(upstreams / "NVIDIA+Megatron-LM" / "repo", f"refs/tags/{PINS[pin]}", "megatron/core", code)
-    if pin == OLD:
-        (code / MANAGER).write_bytes(patched("verl/54c9b73", MANAGER, (code / MANAGER).read_bytes()))
-    require_resumable(cut_off(code, strategy, tmp_path, 2, *seeds(strategy), "disk", old=pin == OLD))
+@pytest.mark.parametrize("pin", ["0.5.0", *TREES, "cccc2ef"])
+def test_each_pin(pin: str, strategy: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    upstreams = request.getfixturevalue("upstreams")
+    code = tmp_path / "code"
+    if pin == "0.5.0":
+        code = request.getfixturevalue("code_tree")
+    elif pin in TREES:
+        manifest, components = TREES[pin]
+        tree(upstreams, code, components, manifest=manifest)
+    else:
+        for package, (commit, repository) in PAI.items():
+            archive(upstreams / repository / "repo", commit, package, code)
+    runs = cut_off(code, strategy, tmp_path, *kills(pin, strategy), *FULL, "limit", old=pin == "54c9b73")
+    require_resumable(runs)
