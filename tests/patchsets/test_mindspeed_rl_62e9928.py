@@ -13,7 +13,6 @@ from tests.patchsets.flagship_tree import run, tree
 
 pytestmark = pytest.mark.upstreams
 
-RUNNER = Path(__file__).with_name("run_mindspeed_rl_start.py")
 MANIFEST, COMPONENT = "mindspeed-rl-grpo", "MindSpeed-RL"
 PUBLISHED = ("grpo_qwen25_7b_A3.yaml", "grpo_qwen25_32b_A3.yaml")
 READERS = {
@@ -63,8 +62,8 @@ def test_shuffling_can_be_set(patched: Path, upstream: Path) -> None:
 
 def test_megatron_starts_without_a_compiler(patched: Path, upstream: Path) -> None:
     """The order of the other calls stays; what upstream's call writes into the tree is in megatron/core/datasets."""
-    started = run(RUNNER, patched, str(patched), npu=False)["called"]
-    before = run(RUNNER, upstream, str(upstream), npu=False)["called"]
-    assert before[-1] == "_compile_dependencies"
-    assert started == before[:-1]
-    assert started[-2:] == ["_set_random_seed", "_init_autoresume"]
+    script = WITNESSES / "mindspeed_rl_compiles_into_the_tree.py"
+    started, before = (run(script, code, npu=False) for code in (patched, upstream))
+    assert (started["fault"], before["fault"]) == (False, True)
+    assert before["called"] == [*started["called"], "_compile_dependencies"]
+    assert started["called"][-2:] == ["_set_random_seed", "_init_autoresume"]

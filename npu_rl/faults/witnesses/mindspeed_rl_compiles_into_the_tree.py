@@ -1,4 +1,9 @@
-"""Run `initialize_megatron` of a cli/train_grpo.py with what it imports stood in for, and print what it called."""
+"""Show whether MindSpeed-RL's start has Megatron compile its dataset helpers, which lie in the tree.
+
+Executed is `initialize_megatron` of cli/train_grpo.py, alone, with what it imports stood in for. Printed is what it
+calls, in order. Megatron's `_compile_dependencies` (cli/train_grpo.py:471@62e9928) runs make in megatron/core/datasets
+on rank 0 (megatron/core/datasets/utils.py:21@core_r0.8.0), which leaves helpers.*.so there.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +63,7 @@ stand_in(
     parse_args_decorator=lambda _: lambda *__: ARGUMENTS,
 )
 
-source = (Path(sys.argv[1]) / "cli" / "train_grpo.py").read_text(encoding="utf-8")
+source = Path("cli", "train_grpo.py").read_text(encoding="utf-8")
 (function,) = [
     node
     for node in ast.parse(source).body
@@ -72,4 +77,4 @@ names: dict[str, Any] = {
 }
 exec(compile(ast.Module([function], []), "train_grpo.py", "exec"), names)
 names["initialize_megatron"](config=None)
-print(json.dumps({"called": CALLED}))
+print(json.dumps({"fault": "_compile_dependencies" in CALLED, "called": CALLED}))
