@@ -38,7 +38,6 @@ PAI = {  # submodules of Pai-Megatron-Patch 7737a32f: package, commit, repositor
     "megatron/core": ("6a6cd478839d90cf09a837adf8c79cbc844bc920", "NVIDIA+Megatron-LM"),
 }
 FULL = ("full-0", "full-0.3", "full-0.6", "full-0.85", "full-0.97")  # from the first file to data.pt
-SOME = FULL[1::3]
 Run = dict[str, Any]
 
 
@@ -110,7 +109,7 @@ def kills(pin: str, strategy: str) -> list[str]:
 
 @pytest.mark.pypi
 def test_fsdp(code_tree: Path, tmp_path: Path) -> None:
-    runs = cut_off(code_tree, "fsdp", tmp_path, *kills("0.5.0", "fsdp")[::2], *SOME, "limit", "limit-one")
+    runs = cut_off(code_tree, "fsdp", tmp_path, *kills("0.5.0", "fsdp")[::2], FULL[1], "limit-one")
     (one,) = [one for one in runs if one["seed"] == "limit-one"]
     require_resumable([other for other in runs if other is not one])
     # What checkpoint.keep: 1 was before it was rendered as two: verl deletes the only checkpoint, then writes.
@@ -120,7 +119,7 @@ def test_fsdp(code_tree: Path, tmp_path: Path) -> None:
 @pytest.mark.pypi
 def test_megatron(code_tree: Path, tmp_path: Path) -> None:
     require_resumable(
-        cut_off(code_tree, "megatron", tmp_path, *kills("0.5.0", "megatron")[1::2], *SOME, "limit")
+        cut_off(code_tree, "megatron", tmp_path, *kills("0.5.0", "megatron")[1::2], FULL[3], "limit")
     )
 
 

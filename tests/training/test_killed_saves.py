@@ -25,7 +25,6 @@ from tests.training.test_quickstart_trains import PIP, end_driver
 
 pytest.importorskip("torch")
 pytest.importorskip("ray")
-# The third tier, for its minutes; of the upstreams it needs none.
 pytestmark = [pytest.mark.rehearsal, pytest.mark.pypi, pytest.mark.upstreams]
 
 TRACER = ROOT / "tests" / "faults" / "tracer.py"
@@ -42,6 +41,7 @@ BUSY = (
 )
 
 
+@pytest.mark.usefixtures("upstreams")  # it needs none, but belongs to their tier for its minutes
 def test_four_kills_in_saves(quickstart_workspace: Path, tmp_path: Path) -> None:
     if not Tracer.possible():
         pytest.skip("system calls are known by their numbers on x86-64 only")
