@@ -8,6 +8,7 @@ from npu_rl.memory.memory_parts import Part, Parts, present
 from npu_rl.sizing.parallelism import Parallelism
 from npu_rl.sizing.plan_inputs import Facts
 from npu_rl.sizing.process_groups import rollout_groups, train_groups
+from npu_rl.trainer_code.citations import Place
 
 HCCL_MB = 200
 """Default of HCCL_BUFFSIZE, in 2^20 bytes. Each communicator has two such buffers, one for each direction
@@ -41,31 +42,82 @@ class Overhead:
 
 
 def overhead_of(facts: Facts, layout: Parallelism) -> Overhead:
-    """Return the overhead on a die of a layout; nothing on a CPU.
-
-    A communicator allocates its buffers at its first collective. Counted are those of more than one rank: all ranks,
-    the training's, the engine's and, where it divides experts, vllm-ascend's own for MC2
-    (vllm_ascend/distributed/parallel_state.py:8@v0.9.1rc2).
-    """
-    sizes = train_groups(layout)
-    training = sum(size > 1 for size in sizes.values())
-    engine = 0
-    if layout.rollout is not None:
-        engine = sum(size > 1 for size in rollout_groups(layout.rollout).values())
-        if layout.model.experts and facts.expert_parallel:
-            engine += layout.rollout.tensor * layout.rollout.data > 1
-    if (
-        not layout.megatron
-    ):  # FSDP's group of all ranks is the first; the engine's tensor group is counted above
-        others = {name: size for name, size in sizes.items() if name != "rollout_tensor"}
-        training = sum(1 < size < layout.world for size in others.values())
+    """Return the overhead on a die of a layout; nothing on a CPU or a GPU."""
+    early, late = hccl_groups(facts, layout)
     size = buffer_mb(facts)
     if not facts.npu:
         return Overhead({}, {}, 0, size)
     one = 2 * size * 2**20
-    first = 1 if layout.world > 1 else 0
-    early = present([(Part.HCCL, (first + engine) * one), (Part.CONTEXT, _CONTEXT)])
-    return Overhead(early, present([(Part.HCCL, training * one)]), first + engine + training, size)
+    first = present([(Part.HCCL, len(early) * one), (Part.CONTEXT, _CONTEXT)])
+    return Overhead(first, present([(Part.HCCL, len(late) * one)]), len(early) + len(late), size)
+
+
+def hccl_groups(facts: Facts, layout: Parallelism) -> tuple[list[str], list[str]]:
+    """Return the kinds of HCCL's groups of more than one rank that a die is in: early ones, and late ones.
+
+    A communicator allocates its buffers at its first collective, and no buffer is ever freed. Early are those that have
+    had one when the engine measures the die, at the end of its profiling (determine_available_memory,
+    vllm_ascend/worker/worker_v1.py@v0.9.1rc2): the KV cache gives way to them. A phase's peak has all.
+
+    - `world`, the default group: barriers and objects while the workers start.
+    - Megatron: verl builds the actor before the rollout, and its get_model broadcasts the parameters
+      (verl/utils/megatron_utils.py:160@55e3c5b, :137@54c9b73): dense ones over the data-parallel group with context,
+      experts over the expert-data-parallel one (broadcast_params, megatron/core/distributed/
+      distributed_data_parallel.py:503@core_v0.12.1, :285@core_r0.8.0). Making the optimizer has no collective, and
+      loading a checkpoint needs `world`. The other groups begin with the first pass, or later. A few, counted all the
+      same, may never be used; communicators of two ranks for point-to-point transfers are not counted.
+    - FSDP: sync_module_states broadcasts over the sharded and the replicated group (verl/workers/fsdp_workers.py:384
+      @796871d). FSDP2 loads over `world`.
+    - The engine's profiling has one prefill: all-reduces of the tensor group and, with expert parallelism, all-to-alls
+      over the expert group (get_fused_moe_state, vllm_ascend/ascend_forward_context.py@v0.9.1rc2). Where the tree has
+      a group for MC2, layers of experts ask for its communicator when they are made (ops/fused_moe.py:980@v0.9.1rc2).
+      Engines tell each other their sizes over gloo, but over HCCL at f20869e (patch/platform/patch_common/
+      patch_distributed.py:43, worker/model_runner_v1.py:614).
+
+    tests/plan/test_first_collectives.py executes the part of training.
+    """
+    sizes = train_groups(layout)
+    sizes.pop("rollout_tensor", None)  # the engine's, below
+    if layout.megatron:
+        if not layout.model.experts:
+            sizes = {name: size for name, size in sizes.items() if not name.startswith("expert")}
+        first = EARLY_MEGATRON
+    else:  # a group of all ranks is the default one
+        sizes = {name: size for name, size in sizes.items() if size < layout.world}
+        first = EARLY_FSDP if layout.strategy == "fsdp" else frozenset()
+    early = ["world"] if layout.world > 1 else []
+    early += [name for name, size in sizes.items() if size > 1 and name in first]
+    late = [name for name, size in sizes.items() if size > 1 and name not in first]
+    return early + _engine_groups(facts, layout), late
+
+
+EARLY_MEGATRON, EARLY_FSDP = frozenset({"data_context", "expert_data"}), frozenset({"fsdp", "ddp"})
+"""Kinds of `train_groups` that have had a collective when the rollout's engine is made."""
+
+_MC2 = Place(
+    "vllm_ascend/distributed/parallel_state.py",
+    "_MC2: Optional[GroupCoordinator]",
+    ("v0.9.1rc2", "vllm-ascend==0.9.1", "1de16ea"),
+)
+_DATA_OVER_HCCL = Place(
+    "vllm_ascend/patch/platform/patch_common/patch_distributed.py", 'backend="hccl")', ("e1d282d",)
+)
+
+
+def _engine_groups(facts: Facts, layout: Parallelism) -> list[str]:
+    if layout.rollout is None:
+        return []
+    sizes = rollout_groups(layout.rollout)
+    experts = bool(layout.model.experts) and facts.expert_parallel
+    used = {
+        "rollout_tensor": True,
+        "rollout_data": not experts or facts.upstream.has(_DATA_OVER_HCCL),
+        "rollout_expert": experts,
+    }
+    found = [name for name, size in sizes.items() if size > 1 and used[name]]
+    if experts and sizes["rollout_expert"] > 1 and facts.upstream.has(_MC2):
+        found.append("rollout_mc2")
+    return found
 
 
 def buffer_mb(facts: Facts) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from npu_rl.memory.device_overhead import hccl_groups
 from npu_rl.memory.memory_by_phase import Memory, Phase, PhaseName
 from npu_rl.memory.memory_parts import Part, total
 from npu_rl.plan.plan import plan_of
@@ -17,8 +19,8 @@ from tests.plan.helpers import plan
 WORDS, HIDDEN = 129_280, 7168
 STAGE_7 = 7 * 585_318_400 + HIDDEN + WORDS * HIDDEN  # parameters
 HCCL = 2 * 300 * 2**20  # one communicator's buffers
-GROUPS_OF_ENGINE = 5  # all ranks, tensor 2, data 128, expert 256, MC2
-GROUPS_OF_TRAINING = 5  # pipeline, data, data with context, model, expert
+EARLY = 5  # all ranks, data with context, and the engine's tensor 2, expert 256 and MC2
+LATE = 4  # pipeline, data, model, expert
 
 
 def memory(*changes: str, machine: Machine | None = None) -> Memory:
@@ -41,16 +43,16 @@ def test_generating_takes_the_whole_share() -> None:
     """memory_share of the die, and what is made after the engine's profiling on top of it."""
     made = memory()
     found = phase(made, PhaseName.GENERATE)
-    on_top = GROUPS_OF_TRAINING * HCCL + found.parts[Part.SAMPLING]
+    on_top = LATE * HCCL + found.parts[Part.SAMPLING]
     assert found.total == pytest.approx(0.8 * 64e9 + on_top, abs=128)
-    assert found.parts[Part.HCCL] == (GROUPS_OF_ENGINE + GROUPS_OF_TRAINING) * HCCL
+    assert found.parts[Part.HCCL] == (EARLY + LATE) * HCCL
     assert phase(memory("rollout.max_sequences=8"), PhaseName.GENERATE).total < found.total  # sampling alone
 
 
 def test_the_cache_is_what_is_left_of_the_share() -> None:
     engine = memory().engine
     assert engine is not None and engine.share == 0.8
-    taken = total(engine.own) + engine.profiled[Part.ENGINE_ACTIVATIONS] + GROUPS_OF_ENGINE * HCCL + 10**9
+    taken = total(engine.own) + engine.profiled[Part.ENGINE_ACTIVATIONS] + EARLY * HCCL + 10**9
     assert engine.cache.size == int(0.8 * 64e9) - taken
     assert engine.cache.blocks == engine.cache.size // (128 * 70_272) - 1  # vLLM's null block
     assert engine.cache.wanted == 64 * 4096 // 128
@@ -170,7 +172,7 @@ def test_what_is_not_freed_stays_on_the_die() -> None:
 def test_hccl_buffers_as_set(given: str, mb: int) -> None:
     """A value that is none is refused by a rule of its own; the default is counted meanwhile."""
     found = phase(memory(f"env.HCCL_BUFFSIZE={given!r}"), PhaseName.UPDATE)
-    assert found.parts[Part.HCCL] == 10 * 2 * mb * 2**20
+    assert found.parts[Part.HCCL] == (EARLY + LATE) * 2 * mb * 2**20
 
 
 def test_a_host() -> None:
@@ -288,3 +290,62 @@ def test_sequence_parallel_ranks_divide_the_tokens() -> None:
     assert logits("actor.parallel.sequence=4") == logits() // 4
     chunked = "overrides.actor_rollout_ref.actor.entropy_from_logits_with_chunking=true"
     assert logits(chunked) < logits() / 2
+
+
+def groups(recipe: str, *changes: str) -> tuple[list[str], list[str]]:
+    facts = plan_of(load_recipe(recipe, changes)).facts
+    assert facts.layout is not None
+    return hccl_groups(facts, facts.layout)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "early", "late"),
+    [
+        (
+            "deepseek-r1-zero-256die",
+            "world data_context rollout_tensor rollout_expert rollout_mc2",
+            "pipeline data model expert",
+        ),
+        # vllm-ascend f20869e has no group for MC2, and its engines tell their sizes over HCCL.
+        (
+            "deepseek-v3-cann-256die",
+            "world data_context rollout_tensor rollout_data rollout_expert",
+            "tensor pipeline data model expert",
+        ),
+        (
+            "verl-npu-grpo-qwen3-235b",
+            "world data_context rollout_tensor rollout_expert rollout_mc2",
+            "tensor pipeline data model expert expert_tensor",
+        ),
+        ("verl-npu-dapo-qwen25-32b-4k", "world rollout_tensor", "data sequence"),
+    ],
+)
+def test_groups_that_have_communicated_before_the_engine_measures(recipe: str, early: str, late: str) -> None:
+    assert groups(recipe) == (early.split(), late.split())
+
+
+def test_groups_of_experts() -> None:
+    """Two copies of them are broadcast before the rollout; a dense model has none, though Megatron forms the groups."""
+    two = groups("deepseek-r1-zero-256die", "actor.parallel.expert=16")
+    assert "expert_data" in two[0] and "expert" in two[1]
+    dense = groups("deepseek-r1-zero-256die", "actor.parallel.expert=1", "model.architecture=qwen3-32b")
+    assert not [name for name in chain(*dense) if "expert" in name or "mc2" in name]
+
+
+def test_both_rules_count_the_same_groups() -> None:
+    """The KV cache gives way to the early ones; the others exceed the share while the engine generates."""
+    made = plan_of(load_recipe("deepseek-v3-cann-256die"))
+    assert made.memory is not None and made.memory.engine is not None
+    early, late = groups("deepseek-v3-cann-256die")
+    one = 2 * 300 * 2**20
+    assert made.memory.engine.profiled[Part.HCCL] == len(early) * one
+    assert made.memory.engine.outside[Part.HCCL] == len(late) * one
+    generate = phase(made.memory, PhaseName.GENERATE)
+    assert generate.parts[Part.HCCL] == len(early + late) * one
+
+
+def test_fsdps_groups() -> None:
+    """sync_module_states broadcasts over both dimensions; FSDP2 loads over all ranks."""
+    recipe, parts = "verl-npu-dapo-qwen25-32b-4k", "actor.parallel.shard=4"
+    assert {"ddp", "fsdp"} <= set(groups(recipe, parts, "actor.strategy=fsdp")[0])
+    assert {"ddp", "fsdp"} <= set(groups(recipe, parts, "actor.strategy=fsdp2")[1])

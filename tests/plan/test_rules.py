@@ -61,11 +61,11 @@ FITS = {
     "clean-model-config": "no quantization_config, no num_nextn_predict_layers",
     "checkpoint-on-every-node": "/ckpts/DeepSeek-V3, the same on 16 nodes",
     "hccl-ports": "HCCL_IF_BASE_PORT 64247: 16 dies take 64247 to 64262, the base may be 65520 at most",
-    "memory-weight-sync": "= 43.6 GB, of 64.0 GB",
-    "memory-generate": "= 54.5 GB, of 64.0 GB",
-    "memory-old-log-prob": "= 51.2 GB, of 64.0 GB",
-    "memory-reference": "= 30.0 GB, of 64.0 GB",
-    "memory-update": "= 43.3 GB, of 64.0 GB",
+    "memory-weight-sync": "= 42.9 GB, of 64.0 GB",
+    "memory-generate": "= 53.8 GB, of 64.0 GB",
+    "memory-old-log-prob": "= 50.6 GB, of 64.0 GB",
+    "memory-reference": "= 29.4 GB, of 64.0 GB",
+    "memory-update": "= 42.7 GB, of 64.0 GB",
     "kv-cache-room": "blocks of 128 tokens, of 2048 for 64 sequences of 4096",
 }
 
