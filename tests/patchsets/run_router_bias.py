@@ -16,6 +16,7 @@ been trained for a few steps since and has sent its weights again}.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -24,24 +25,29 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import verl.utils.vllm.patch as loaders
-import verl.workers.sharding_manager.megatron_vllm as managers
-from megatron.core import parallel_state
-from megatron.core.dist_checkpointing import serialization
-from megatron.core.dist_checkpointing.core import CheckpointingConfig, save_config
-from megatron.core.dist_checkpointing.state_dict_utils import save_preprocess
-from megatron.core.dist_checkpointing.strategies import torch as torch_dist
-from megatron.core.transformer.module import MegatronModule
-from megatron.core.transformer.moe.moe_utils import topk_softmax_with_capacity
-from megatron.core.transformer.moe.router import TopKRouter
-from megatron.core.transformer.transformer_config import TransformerConfig
-from torch.distributed import checkpoint
-from verl.models.mcore.weight_converter import McoreToHFWeightConverterDpskv3
-from verl.utils import megatron_utils
-from verl.utils.model import load_mcore_dist_weights
-from vllm.model_executor.layers.fused_moe.fused_moe import grouped_topk
+from npu_rl_rehearsal import missing_kernels
+
+missing_kernels.install(Path.cwd())  # core 0.14 imports triton's at once
+
+import verl.workers.sharding_manager.megatron_vllm as managers  # noqa: E402
+from megatron.core import parallel_state  # noqa: E402
+from megatron.core.dist_checkpointing import serialization  # noqa: E402
+from megatron.core.dist_checkpointing.core import CheckpointingConfig, save_config  # noqa: E402
+from megatron.core.dist_checkpointing.state_dict_utils import save_preprocess  # noqa: E402
+from megatron.core.dist_checkpointing.strategies import torch as torch_dist  # noqa: E402
+from megatron.core.transformer.module import MegatronModule  # noqa: E402
+from megatron.core.transformer.moe import moe_utils  # noqa: E402
+from megatron.core.transformer.moe.moe_utils import topk_softmax_with_capacity  # noqa: E402
+from megatron.core.transformer.moe.router import TopKRouter  # noqa: E402
+from megatron.core.transformer.transformer_config import TransformerConfig  # noqa: E402
+from torch.distributed import checkpoint  # noqa: E402
+from verl.models.mcore.weight_converter import McoreToHFWeightConverterDpskv3  # noqa: E402
+from verl.utils import megatron_utils  # noqa: E402
+from verl.utils.model import load_mcore_dist_weights  # noqa: E402
+from vllm.model_executor.layers.fused_moe.fused_moe import grouped_topk  # noqa: E402
 
 UPDATES, RATE = 5, 0.001  # of the bias, by `moe_router_bias_update_rate`
+GROUPS: dict[str, Any] = {}  # of the router, which core 0.14 does not find itself
 NAME = "model.layers.0.mlp.gate.e_score_correction_bias"
 
 
@@ -52,7 +58,7 @@ class Model(MegatronModule):
         super().__init__(config)
         layer: Any = torch.nn.Module()
         layer.mlp = torch.nn.Module()
-        layer.mlp.router = TopKRouter(config)
+        layer.mlp.router = TopKRouter(config, **GROUPS)
         self.decoder: Any = torch.nn.Module()
         self.decoder.layers = torch.nn.ModuleList([layer])
 
@@ -167,8 +173,15 @@ def manager(actor: Any, config: Any, rollout: Rollout) -> Any:
 def main() -> list[dict[str, Any]]:
     torch.cuda.current_device = lambda: torch.device("cpu")  # where the router computes
     managers.aggressive_empty_cache = lambda **_: None
+    try:
+        loaders: Any = importlib.import_module("verl.utils.vllm.patch")
+    except ModuleNotFoundError:  # before verl 0.5
+        loaders = managers
     loaders.patch_vllm_moe_model_weight_loader = lambda model: None
     parallel_state.initialize_model_parallel(create_gloo_process_groups=False)
+    if hasattr(moe_utils, "get_default_model_comm_pgs"):
+        missing_kernels.without_te_gemm()
+        GROUPS["model_comm_pgs"] = moe_utils.get_default_model_comm_pgs()
     folder, biases = Path(sys.argv[1]), json.loads(sys.argv[2])["biases"]
     return [through(bias, folder / str(number)) for number, bias in enumerate(biases)]
 
