@@ -20,12 +20,20 @@ _INTRODUCTION = """\
 Written by `.ci/regenerate` from `npu_rl/faults/catalogue/`.
 
 What the upstreams of the bundled stacks compute wrongly, or die or hang of without a useful message. Each fault has a
-witness: a short script that executes the tree's own functions on a CPU and shows the fault, or that it is gone. Effects
-are what the witnesses measured, where nothing else is said; none was measured on an NPU.
+witness: a short script that executes functions of the tree on a CPU, with stand-ins for what only an NPU has. It shows
+the fault in those functions; it does not show a training. Figures marked "witness" are those that the script printed
+for one tree. What a fault does to the metrics of a run was not measured unless a figure says so, and nothing was
+measured on an NPU or a GPU.
 
-`npu-rl faults` judges a workspace by the texts of its files, whatever version it claims to be, and `npu-rl faults
---run` executes the witnesses. Without npu-rl, run a witness in the folder that has verl, vLLM and the others:
-`PYTHONPATH=STAND-INS:. python WITNESS`; the stand-ins are folders of `npu_rl/standins/`."""
+`npu-rl faults` judges a workspace by a few texts of its files, whatever version it claims to be: those of the faulty
+code, and those of each known fix. A fix by other words is not seen; `npu-rl faults --run` executes the witnesses, and
+reports where they differ. `pip install 'npu-rl[faults]'` has the packages that they import. Without npu-rl, run a
+witness in the folder that has verl, vLLM and the others, with the variables that its entry names:
+`NPU_RL_STANDINS=cpu PYTHONPATH=STAND-INS:. python WITNESS`; the stand-ins are folders of `npu_rl/standins/`.
+
+One bundled stack has an open fault with a wrong result: the quickstart, actor-ignores-temperature. Its verl 0.5.0 is as
+released but for one patch, and its recipe trains with FSDP, whose actor divides by the temperature; with
+`actor.strategy: megatron` a run on devices is refused."""
 
 
 def fault_page(faults: Sequence[KnownFault]) -> str:
@@ -62,7 +70,8 @@ def _section(fault: KnownFault) -> Iterator[str]:
         yield f"- Brought back by: `adaptations: {{{fault.switch}: false}}`"
     script = Path("npu_rl/faults/witnesses", fault.witness.script)
     standins = "".join(f", `{name}`" for name in fault.witness.standins)
-    yield f"- Witness: [{script.name}](../{script}), with the stand-ins `injected`{standins}"
+    variables = "".join(f", `{name}={value}`" for name, value in fault.witness.environment)
+    yield f"- Witness: [{script.name}](../{script}), with the stand-ins `injected`{standins}{variables}"
 
 
 def _ending(ending: Ending) -> str:

@@ -17,7 +17,7 @@ from npu_rl.lock import lock_model
 from npu_rl.manifest.load_manifest import load_manifest
 from npu_rl.training.witness_run import HAS_FAULT, HAS_NONE, run_witness
 from tests.patchsets.flagship_tree import tree
-from tests.support import git
+from tests.support import byte_code, git
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.rehearsal
@@ -31,7 +31,7 @@ def agree(fault: KnownFault, code: Path, *off: str) -> bool:
     (verdict,) = judge_tree(code, [fault], off)
     assert verdict.state != ABSENT
     variables = {f"NPU_RL_{slug.upper().replace('-', '_')}": "0" for slug in off}
-    shown = run_witness(fault, code, sys.executable, variables)
+    shown = run_witness(fault, code, sys.executable, variables | byte_code())
     wanted = HAS_FAULT if verdict.is_open else HAS_NONE
     assert shown.state == wanted, f"{verdict.state} by the texts; {shown}"
     return verdict.is_open

@@ -19,6 +19,8 @@ from npu_rl.faults.fault import WITNESSES, known_faults, parse_fault
 from npu_rl.faults.fault_counts import faults_line
 from npu_rl.faults.fault_page import fault_page
 from npu_rl.faults.verdict import ABSENT, ENDED, OPEN, SWITCHED_OFF, count_line, judge_files, judge_tree
+from npu_rl.patches.parse_patch import parse_patch
+from npu_rl.patches.patch_header import parse_header
 from tests.support import ROOT, clean_env, run_cli
 
 ENTRY: dict[str, Any] = {
@@ -59,6 +61,17 @@ def test_every_patch_that_ends_a_fault_is_bundled() -> None:
             if ending.is_patch:
                 for name in ending.by.removeprefix("patch ").split(" or "):
                     assert (data_root() / "patchsets" / f"{name}.patch").is_file(), f"{one.id}: {name}"
+
+
+def test_the_tests_of_a_patch_run_its_witness() -> None:
+    """Those that the patch's Verified-By names: one script per fault, in the tests too."""
+    for one in known_faults():
+        for ending in one.ended:
+            for name in ending.by.removeprefix("patch ").split(" or ") if ending.is_patch else ():
+                data = (data_root() / "patchsets" / f"{name}.patch").read_bytes()
+                tests = parse_header(parse_patch(data, name=name).header).tests
+                texts = [(ROOT / test.partition("::")[0]).read_text(encoding="utf-8") for test in tests]
+                assert any(one.witness.path.stem in text for text in texts), f"{name}: {one.witness.script}"
 
 
 @pytest.mark.parametrize(

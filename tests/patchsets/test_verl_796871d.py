@@ -57,6 +57,7 @@ def test_dapo_trains_on_whole_groups(patched_tree: Path, tmp_path: Path) -> None
 
 
 def test_one_response_per_row(patched_tree: Path, tmp_path: Path) -> None:
+    """The witness hf_rollout_repeats_twice.py, as test_verl_0_5_0 runs it."""
     rollout = patched_tree / "verl/workers/rollout"
     files = [(rollout / name).read_bytes() for name in ("hf_rollout.py", "base.py")]
     right = run_hf_rollout(tmp_path / "on", *files, "sample", "torch")

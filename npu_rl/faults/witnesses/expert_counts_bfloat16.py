@@ -31,6 +31,7 @@ if MINDSPEED_LLM:
 from megatron.core import parallel_state  # noqa: E402
 from megatron.core.transformer import TransformerConfig  # noqa: E402
 from megatron.core.transformer.module import MegatronModule  # noqa: E402
+from megatron.core.transformer.moe import moe_utils  # noqa: E402
 from megatron.core.transformer.moe.router import TopKRouter  # noqa: E402
 from verl.utils import megatron_utils  # noqa: E402
 
@@ -47,7 +48,10 @@ class Model(MegatronModule):  # type: ignore[misc]
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
-        self.router = TopKRouter(config)
+        # From core 0.14 on the router takes its process groups, by the one name or the other.
+        of_moe = ("get_default_model_comm_pgs", "get_default_pg_collection")
+        groups = [getattr(moe_utils, name)() for name in of_moe if hasattr(moe_utils, name)]
+        self.router = TopKRouter(config, *groups)
 
 
 def main() -> dict[str, Any]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import sys
+from inspect import signature
 from types import SimpleNamespace
 from typing import Any
 
@@ -68,7 +69,10 @@ def served(prompts: dict[str, int], response: int, blocks: int, step: int = STEP
     for name, length in prompts.items():
         tokens = [sum(map(ord, name)) + place for place in range(length)]
         sampling = SamplingParams(max_tokens=response, temperature=0.0)
-        scheduler.add_request(Request(name, tokens, None, None, None, sampling, eos_token_id=-1))
+        pooling = {"pooling_params": None} if "pooling_params" in signature(Request).parameters else {}
+        scheduler.add_request(
+            Request(name, tokens, None, None, None, sampling_params=sampling, eos_token_id=-1, **pooling)
+        )
     found: dict[str, Any] = {"ended": dict.fromkeys(prompts, "no response"), "preempted": 0, "most": 0}
     requests, idle = dict(scheduler.requests), 0
     while scheduler.requests and idle < 3:
@@ -97,15 +101,18 @@ class Runner:
         from vllm.v1.outputs import ModelRunnerOutput
 
         names = list(step.num_scheduled_tokens)
+        # vLLM 0.9.1 and 0.10 have one of these each.
+        empty = {"spec_token_ids": None, "pooler_output": [None] * len(names)}
+        fields = signature(ModelRunnerOutput).parameters
         return ModelRunnerOutput(
             req_ids=names,
             req_id_to_index={name: place for place, name in enumerate(names)},
             sampled_token_ids=[
                 [self._next(scheduler, name, step.num_scheduled_tokens[name])] for name in names
             ],
-            spec_token_ids=None,
             logprobs=None,
             prompt_logprobs_dict={},
+            **{name: value for name, value in empty.items() if name in fields},
         )
 
     def _next(self, scheduler: Any, name: str, scheduled: int) -> int:
@@ -136,7 +143,7 @@ def make(ascend: Any, blocks: int) -> Any:
         kv_events_config=None,
         kv_transfer_config=None,
         speculative_config=None,
-        parallel_config=SimpleNamespace(data_parallel_rank=0, data_parallel_size=1),
+        parallel_config=SimpleNamespace(data_parallel_rank=0, data_parallel_size=1, pipeline_parallel_size=1),
         model_config=SimpleNamespace(is_multimodal_model=False, is_encoder_decoder=False),
     )
     plain_text = SimpleNamespace(should_advance=lambda request: False)

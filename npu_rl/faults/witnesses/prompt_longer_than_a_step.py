@@ -1,14 +1,18 @@
 """verl accepts prompts that vllm-ascend's scheduler drops, longer than a step; the rollout waits forever.
 
-Made is verl's vLLMRollout (verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py@55e3c5b) up to vLLM's engine, with
-the Ascend scheduler on, prompts of 1025 tokens and steps of 1024; verl's own check only refuses the reverse, steps that
-are shorter than a sequence where chunked prefill makes them legal. "accepts" is whether each of the two is.
+Made is verl's vLLMRollout (verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py@55e3c5b), or verl_patches' in its
+place, up to vLLM's engine, with the Ascend scheduler on, prompts of 1025 tokens and steps of 1024; verl's own check
+only refuses the reverse, steps that are shorter than a sequence where chunked prefill makes them legal. "accepts" is
+whether each of the two is.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import json
 import os
+import sys
 import tempfile
 from types import SimpleNamespace
 from typing import Any
@@ -18,10 +22,24 @@ os.environ |= {
     "VLLM_USE_V1": "1", "VLLM_PLUGINS": "",
 }  # fmt: skip
 
+
 import torch.distributed as dist
-from verl.workers.config import RolloutConfig
+from omegaconf import OmegaConf
 from verl.workers.rollout.vllm_rollout import vllm_rollout_spmd
 from vllm.entrypoints.llm import LLMEngine
+
+PATCHED = importlib.util.find_spec("verl_patches") is not None  # puts its own function in place of verl's
+if PATCHED:
+    import torch_npu
+
+    torch_npu._C._NPUTaskGroupHandle = object  # a type that vllm_ascend names; the stand-in has no graphs
+    from verl_patches.workers.vllm_rollout.vllm_rollout_spmd import __init__ as of_patches
+
+    vllm_rollout_spmd.vLLMRollout.__init__ = of_patches
+
+
+class HasEngine(Exception):
+    """The rollout has made its engine, and needs a real one from here on."""
 
 
 def without_a_device(engine_args: Any, usage_context: Any) -> Any:
@@ -35,24 +53,44 @@ def without_a_device(engine_args: Any, usage_context: Any) -> Any:
         cache_config=SimpleNamespace(num_gpu_blocks=None, block_size=128),
         model_config=SimpleNamespace(max_model_len=engine_args.max_model_len),
     )
+    if PATCHED:
+        raise HasEngine
     core = SimpleNamespace(engine_core=SimpleNamespace(scheduler=SimpleNamespace(keeps_room=True)))
-    return SimpleNamespace(vllm_config=sizes, engine_core=core)
+    return SimpleNamespace(vllm_config=sizes, engine_core=core, get_supported_tasks=lambda: ("generate",))
 
 
 def accepts(prompt: int, ascend: bool, chunked: bool) -> bool:
-    config = RolloutConfig(
-        prompt_length=prompt, response_length=3072, max_num_batched_tokens=1024, max_num_seqs=64,
-        tensor_model_parallel_size=1, dtype="float32", free_cache_engine=False, load_format="dummy",
-        enable_chunked_prefill=chunked,
-        engine_kwargs={"vllm": {"additional_config": {"ascend_scheduler_config": {"enabled": ascend}}}},
-    )  # fmt: skip
+    scheduler = {"vllm": {"additional_config": {"ascend_scheduler_config": {"enabled": ascend}}}}
+    given = {
+        "prompt_length": prompt, "response_length": 3072, "max_num_batched_tokens": 1024, "max_num_seqs": 64,
+        "tensor_model_parallel_size": 1, "dtype": "float32", "free_cache_engine": False, "load_format": "dummy",
+        "enable_chunked_prefill": chunked,
+        "engine_kwargs": {} if PATCHED else scheduler,  # verl_patches always switch it on
+    }  # fmt: skip
+    try:
+        from verl.workers.config import RolloutConfig
+
+        config = RolloutConfig(**given)
+    except ImportError:  # verl 0.5.0 and before has no class for it
+        more = {
+            "enforce_eager": True,
+            "gpu_memory_utilization": 0.5,
+            "disable_log_stats": True,
+            "max_model_len": None,
+        }
+        config = OmegaConf.create(given | more)
     try:
         vllm_rollout_spmd.vLLMRollout(
-            "a-model", config, SimpleNamespace(pad_token_id=0), SimpleNamespace(max_position_embeddings=8192),
+            tempfile.gettempdir(), config, SimpleNamespace(pad_token_id=0),
+            SimpleNamespace(max_position_embeddings=8192, rope_scaling=None),
             device_mesh=None, trust_remote_code=False,
         )  # fmt: skip
-    except ValueError:
+    except ValueError as error:
+        if "chunked prefill" not in str(error).lower() and "Ascend scheduler" not in str(error):
+            raise  # not of the sizes
         return False
+    except HasEngine:
+        pass
     return True
 
 
@@ -66,4 +104,6 @@ def main() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print("\n" + json.dumps(main()))
+    with contextlib.redirect_stdout(sys.stderr):
+        result = main()
+    print("\n" + json.dumps(result))
