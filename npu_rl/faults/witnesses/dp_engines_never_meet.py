@@ -34,7 +34,7 @@ def main() -> dict[str, object]:
             for rank in range(WORLD)
         ]  # fmt: skip
         try:
-            output = [rank.communicate(timeout=240)[0] for rank in ranks]
+            output = [rank.communicate(timeout=500)[0] for rank in ranks]
         finally:
             for rank in ranks:
                 rank.kill()
