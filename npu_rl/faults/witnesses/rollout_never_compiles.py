@@ -75,6 +75,11 @@ class Manager:
     def __enter__(self) -> None: ...
     def __exit__(self, *error: object) -> None: ...
 
+    def preprocess_data(self, data: Any) -> Any:  # verl before 55e3c5b deals prompts to ranks here
+        return data
+
+    postprocess_data = preprocess_data
+
 
 def main() -> dict[str, Any]:
     _rollout_modules()
