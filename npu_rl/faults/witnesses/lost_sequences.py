@@ -11,7 +11,8 @@ JOB is JSON, {"cases": {name: {"prompts": {name: tokens}, "response": tokens, "b
 without it, one case is served that needs more blocks than there are. Prints JSON: {"fault": a response is missing,
 "sizes": what vLLM's own configuration says to a step shorter than the model's length, without chunked prefill, with it,
 and with vllm-ascend's; "cases": {name: {"ended": why each ended, "tokens": each one's response, "preempted": how many
-times, "most": running at once}}}.
+times, "most": running at once}}}; or {"fault": false, "refused": text} where the tree's configuration refuses a step
+that is shorter than a sequence may get.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
             sizes.append(f"{config(STEP, chunked).max_num_batched_tokens} tokens")
         except ValueError as error:
             sizes.append(str(error))
-    whole = of_ascend(STEP)
+    try:
+        whole = of_ascend(STEP)
+    except ValueError as error:  # a step as short is refused, so no sequence gets longer than one
+        return {"fault": False, "refused": str(error)}
     sizes.append(f"{whole.max_num_batched_tokens} tokens, chunked: {whole.chunked_prefill_enabled}")
     cases = {name: served(**case) for name, case in job["cases"].items()}
     lost = sum(end != "length" for case in cases.values() for end in case["ended"].values())
