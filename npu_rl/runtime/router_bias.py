@@ -19,7 +19,8 @@ places round them:
 The actor's counter beside it, `local_tokens_per_expert`, is bfloat16 as well, in Megatron-core up to 0.16.1 and in
 MindSpeed-LLM. It sums tokens over all micro batches of a step, after which `get_updated_expert_bias` adds those of all
 ranks, compares each with the mean and sets it to zero; above 256 bfloat16 can't hold every whole number. Of 256 micro
-batches 21,476 tokens were counted as 22,354, and experts moved the wrong way. Float32 counts exactly up to 2^24.
+batches 20,480 tokens were counted as 20,096, and two biases of eight stepped the wrong way. Float32 counts exactly up
+to 2^24.
 """
 
 from __future__ import annotations

@@ -50,6 +50,8 @@ CANN_TREE = {
     "vllm_ascend/ascend_config.py": '"ACL Graph does not support deepseek"\n',
     "vllm_ascend/device_allocator/camem.py": '"Expandable segments are not compatible"\n',
 }
+# What upstream's own code computes wrongly, as it is without a patch.
+FAULTS = {"known-fault", "megatron-temperature"}
 # Each of these rules refused the published values, and none of them is about this tree.
 NOT_OF_CANN = {
     "mla-tensor-parallel": "not in this tree: mindspeed/",
@@ -161,7 +163,7 @@ class TestUpstreams:
         code = archive(upstreams / "Ascend+MindSpeed/repo", mindspeed, "mindspeed", tmp_path)
         tree = AssembledTree(code, "deepseek-r1-zero")
         judgement = judge(load_recipe(R1_ASCEND, [GEMM]), tree)
-        assert [found.rule for found in judgement.errors] == []
+        assert {found.rule for found in judgement.errors} == {"known-fault"}
         assert "mindspeed/features_manager/moe/gmm.py:22" in str(judgement.findings)
         assert len([rule for rule in judgement.plan.rules if rule.ok and not rule.skipped]) > 35
 
@@ -183,7 +185,7 @@ class TestUpstreams:
             shutil.copy(tmp_path / "verl_patches/trainer" / name, tmp_path / "verl/trainer" / name)
         tree = AssembledTree(tmp_path, "deepseek-v3-cann")
         judgement = judge(load_recipe(CANN), tree)
-        assert judgement.errors == (), "and it needs no exception"
+        assert {found.rule for found in judgement.errors} == FAULTS, "and it needs no exception"
         # Nothing is recomputed as it is published, so it is tight; what helps is in this trainer's own keys.
         (update,) = [found for found in judgement.findings if found.rule == "memory-update-tight"]
         fixes = dict(re.findall(r"(overrides\.\S+) to (\w+)", update.fix))
