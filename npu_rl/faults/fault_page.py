@@ -31,9 +31,9 @@ reports where they differ. `pip install 'npu-rl[faults]'` has the packages that 
 witness in the folder that has verl, vLLM and the others, with the variables that its entry names:
 `NPU_RL_STANDINS=cpu PYTHONPATH=STAND-INS:. python WITNESS`; the stand-ins are folders of `npu_rl/standins/`.
 
-One bundled stack has an open fault with a wrong result: the quickstart, actor-ignores-temperature. Its verl 0.5.0 is as
-released but for one patch, and its recipe trains with FSDP, whose actor divides by the temperature; with
-`actor.strategy: megatron` a run on devices is refused."""
+One bundled stack has open faults with a wrong result: the quickstart, whose packages are as released but for one patch.
+They are actor-ignores-temperature, aux-loss-counts-chosen and weight-decay-by-number, all of Megatron's workers. Its
+recipe trains with FSDP, which does not reach them; with `actor.strategy: megatron` a run on devices is refused."""
 
 
 def fault_page(faults: Sequence[KnownFault]) -> str:

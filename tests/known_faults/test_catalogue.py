@@ -206,5 +206,6 @@ def test_the_command_on_a_workspace(quickstart_workspace: Path, tmp_path: Path) 
     ]
     known = {fault.id: fault for fault in known_faults()}
     assert {known[one].strategy for one in wrong} == {"megatron"}
+    assert all(one in fault_page(()).partition("##")[0] for one in wrong)
     conflict = run_cli(["faults", "quickstart", "--run"], clean_env(tmp_path), tmp_path)
     assert conflict.returncode == 2 and "MANIFEST conflicts with --run" in conflict.stderr
