@@ -27,7 +27,7 @@ measured on an NPU or a GPU.
 
 `npu-rl faults` judges a workspace by a few texts of its files, whatever version it claims to be: those of the faulty
 code, and those of each known fix. A fix by other words is not seen; `npu-rl faults --run` executes the witnesses, and
-reports where they differ. `pip install 'npu-rl[faults]'` has the packages that they import. Without npu-rl, run a
+reports where they differ. the extra `faults` of npu-rl has the packages that they import. Without npu-rl, run a
 witness in the folder that has verl, vLLM and the others, with the variables that its entry names:
 `NPU_RL_STANDINS=cpu PYTHONPATH=STAND-INS:. python WITNESS`; the stand-ins are folders of `npu_rl/standins/`.
 

@@ -19,7 +19,7 @@ from npu_rl.tensors.npu_rl_tensors.tensor_error import TensorError
 
 DATA = "data.pt"
 _LARGEST = 1 << 30  # bytes, of a .metadata
-_STEP = re.compile(r"global_step_(\d{1,9})")
+_STEP = re.compile(r"global_step_(0|[1-9][0-9]{0,8})")
 _OTHER_WORLD = re.compile(r"model_world_size_(\d+)_rank_\d+\.pt")
 _AT = "torch.distributed.checkpoint"
 _KNOWN: Globals = {

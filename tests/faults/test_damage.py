@@ -98,7 +98,6 @@ def test_strangers_in_the_store_are_no_trouble(scene: Scene) -> None:
     (scene.store / "units/README").write_text("hello")
     (scene.store / "units/empty").mkdir()
     (scene.store / "tmp/q-0123456789abcdef").mkdir()
-    (scene.store / "tmp/stray").write_text("")
     scene.check_again("new")
 
 

@@ -178,12 +178,12 @@ def test_a_password_that_no_url_may_have_is_not_shown(target: str, config: Path)
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("- a\n", "two keys"),
-        ("hello", "two keys"),
-        ("rewrite: [a]\n", "two keys"),
-        ("rewrite: {a: 1}\n", "two keys"),
-        ("rewrite: {a: null}\n", "two keys"),
-        ("rewrite: {a: ''}\n", "two keys"),
+        ("- a\n", "three keys"),
+        ("hello", "three keys"),
+        ("rewrite: [a]\n", "three keys"),
+        ("rewrite: {a: 1}\n", "three keys"),
+        ("rewrite: {a: null}\n", "three keys"),
+        ("rewrite: {a: ''}\n", "three keys"),
         ("rewrit: {a: b}\nx: 1\n", "Unknown keys: rewrit, x"),
         ("rewrite: {https://a/: https://me:s3cret@b/\n", "line"),
         ("rewrite:\n  https://a/: 'https://me:s3cret@b/\n", "line"),

@@ -23,6 +23,10 @@ os.environ |= {
 }  # fmt: skip
 
 
+import torch_npu
+
+torch_npu._C._NPUTaskGroupHandle = object  # a type that vllm_ascend names; the stand-in has no graphs
+
 import torch.distributed as dist
 from omegaconf import OmegaConf
 from verl.workers.rollout.vllm_rollout import vllm_rollout_spmd
@@ -30,9 +34,6 @@ from vllm.entrypoints.llm import LLMEngine
 
 PATCHED = importlib.util.find_spec("verl_patches") is not None  # puts its own function in place of verl's
 if PATCHED:
-    import torch_npu
-
-    torch_npu._C._NPUTaskGroupHandle = object  # a type that vllm_ascend names; the stand-in has no graphs
     from verl_patches.workers.vllm_rollout.vllm_rollout_spmd import __init__ as of_patches
 
     vllm_rollout_spmd.vLLMRollout.__init__ = of_patches
@@ -43,6 +44,7 @@ class HasEngine(Exception):
 
 
 def without_a_device(engine_args: Any, usage_context: Any) -> Any:
+    demand_of_ascend(engine_args)
     scheduler = SimpleNamespace(
         enable_chunked_prefill=True,
         max_num_batched_tokens=engine_args.max_num_batched_tokens,
@@ -57,6 +59,20 @@ def without_a_device(engine_args: Any, usage_context: Any) -> Any:
         raise HasEngine
     core = SimpleNamespace(engine_core=SimpleNamespace(scheduler=SimpleNamespace(keeps_room=True)))
     return SimpleNamespace(vllm_config=sizes, engine_core=core, get_supported_tasks=lambda: ("generate",))
+
+
+def demand_of_ascend(engine_args: Any) -> None:
+    """Let vllm-ascend's own configuration judge the sizes, as its platform does when it makes the engine's."""
+    from vllm.config import SchedulerConfig
+    from vllm_ascend.core.schedule_config import AscendSchedulerConfig
+
+    given = (engine_args.additional_config or {}).get("ascend_scheduler_config", {})
+    if given.get("enabled"):
+        sizes = ("max_num_batched_tokens", "max_num_seqs", "max_model_len")
+        usual = SchedulerConfig(
+            enable_chunked_prefill=True, **{name: getattr(engine_args, name) for name in sizes}
+        )
+        AscendSchedulerConfig.initialize_from_config(usual, SimpleNamespace(**given))
 
 
 def accepts(prompt: int, ascend: bool, chunked: bool) -> bool:
