@@ -33,7 +33,7 @@ def catalogue_json() -> str:
 
 
 def _files() -> list[Path]:
-    return sorted(CATALOGUE.glob("*.yaml"))
+    return sorted(CATALOGUE.glob("*.yaml"), key=lambda path: path.stem)
 
 
 def _read(path: Path) -> tuple[KnownFault, Any]:

@@ -1,26 +1,29 @@
-"""Load a router's bias into verl's Megatron actor and send it to a rollout, and print what each of them has.
+"""Load a router's bias into verl's Megatron actor, send it to a rollout, and count tokens that get other experts.
 
-    python run_router_bias.py FOLDER JOB
+Megatron-core makes the bias bfloat16 with the rest of the model and float32 again in the first forward pass only
+(megatron/core/transformer/moe/router.py:131@core_v0.12.1; from core_v0.14.0 on before loading, too); the rollout's
+parameter is bfloat16 for good (vllm/model_executor/models/deepseek_v2.py:118@v0.9.1). Biases are 256 random numbers in
+[offset, offset + 0.1]. Of each offset: "actor apart", the share of tokens that get other experts by the loaded bias
+than by the checkpoint's, "rollout apart" by the rollout's than by the actor's after five updates of 0.001, and errors
+but for an offset of all entries.
 
-On PYTHONPATH: the stand-ins for a CPU, and a tree with verl, vLLM and Megatron. FOLDER is empty. Real: verl's
-`get_model`, its loading of a dist checkpoint, its sharding manager with the converter of names, Megatron-core's
-checkpoints, its TopKRouter, the only part that the model has, and its top-k; and vLLM's `grouped_topk`. The rollout
-takes what is sent into a bfloat16 parameter, as vLLM's and vllm-ascend's models do.
-
-JOB is JSON: {"biases": a list of them, of 256 experts}. Prints JSON: for each bias {"actor": what it routes by, "sent":
-the type, "rollout": its parameter; and the share of tokens that get other experts, all by the same float32 logits:
-"actor apart" of the actor from the checkpoint's own bias, and "rollout apart" of the rollout from the actor, which has
-been trained for a few steps since and has sent its weights again}.
+Real: verl's `get_model`, its loading of a dist checkpoint, its sharding manager with the converter of names,
+Megatron-core's checkpoints, its TopKRouter, the only part that the model has, and its top-k; and vLLM's `grouped_topk`
+where the tree has vLLM (else the rollout routes by Megatron-core's top-k). The rollout takes what is sent into a
+bfloat16 parameter.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import json
+import random
 import sys
+import tempfile
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -28,6 +31,17 @@ import torch.distributed as dist
 from npu_rl_rehearsal import missing_kernels
 
 missing_kernels.install(Path.cwd())  # core 0.14 imports triton's at once
+VLLM = importlib.util.find_spec("vllm") is not None
+if not VLLM:  # Pai's is installed on its devices, not in its tree
+    for name in ("verl.third_party.vllm", "verl.utils.vllm_utils"):
+        module: Any = ModuleType(name)
+        module.LLM = module.parallel_state = module.patch_vllm_moe_model_weight_loader = None
+        sys.modules[name] = module
+kernel: Any = ModuleType(
+    "verl.utils.kernel.linear_cross_entropy"
+)  # a triton kernel that verl 0.5.0 imports at once
+kernel.linear_cross_entropy = None
+sys.modules[kernel.__name__] = kernel
 
 import verl.workers.sharding_manager.megatron_vllm as managers  # noqa: E402
 from megatron.core import parallel_state  # noqa: E402
@@ -37,18 +51,20 @@ from megatron.core.dist_checkpointing.state_dict_utils import save_preprocess  #
 from megatron.core.dist_checkpointing.strategies import torch as torch_dist  # noqa: E402
 from megatron.core.transformer.module import MegatronModule  # noqa: E402
 from megatron.core.transformer.moe import moe_utils  # noqa: E402
-from megatron.core.transformer.moe.moe_utils import topk_softmax_with_capacity  # noqa: E402
 from megatron.core.transformer.moe.router import TopKRouter  # noqa: E402
 from megatron.core.transformer.transformer_config import TransformerConfig  # noqa: E402
 from torch.distributed import checkpoint  # noqa: E402
 from verl.models.mcore.weight_converter import McoreToHFWeightConverterDpskv3  # noqa: E402
 from verl.utils import megatron_utils  # noqa: E402
 from verl.utils.model import load_mcore_dist_weights  # noqa: E402
-from vllm.model_executor.layers.fused_moe.fused_moe import grouped_topk  # noqa: E402
+
+if VLLM:
+    from vllm.model_executor.layers.fused_moe.fused_moe import grouped_topk
 
 UPDATES, RATE = 5, 0.001  # of the bias, by `moe_router_bias_update_rate`
 GROUPS: dict[str, Any] = {}  # of the router, which core 0.14 does not find itself
 NAME = "model.layers.0.mlp.gate.e_score_correction_bias"
+OFFSETS = (0.0, 1.0, 4.0, 14.0)
 
 
 class Model(MegatronModule):
@@ -107,13 +123,22 @@ def through(bias: list[float], folder: Path) -> dict[str, Any]:
         pass
     router = megatron_utils.unwrap_model(actor[0]).router
     router(torch.zeros(1, 1, 8, dtype=torch.bfloat16))
-    found = {"actor": router.expert_bias.tolist(), "sent": rollout.sent, "rollout": rollout.bias.tolist()}
+    found = {
+        "sent": rollout.sent, "actor error": error(router.expert_bias.tolist(), bias),
+        "rollout error": error(rollout.bias.tolist(), bias), "rollout's smallest": float(rollout.bias.min()),
+    }  # fmt: skip
     found["actor apart"] = apart(of_megatron(router.expert_bias), of_megatron(torch.tensor(bias)))
     router.expert_bias += UPDATES * RATE * torch.arange(len(bias)).remainder(2).mul(2).sub(1)
     with manager(actor, config, rollout):
         pass
     found["rollout apart"] = apart(of_vllm(rollout.bias), of_megatron(router.expert_bias))
     return found
+
+
+def error(found: list[float], bias: list[float]) -> float:
+    """Return the largest difference, but for an offset of all entries."""
+    differences = [a - b for a, b in zip(found, bias, strict=True)]
+    return (max(differences) - min(differences)) / 2
 
 
 def save(state: dict[str, Any], folder: Path) -> None:
@@ -136,13 +161,15 @@ def logits() -> torch.Tensor:
 
 def of_megatron(bias: torch.Tensor) -> torch.Tensor:
     """Which experts each token gets: [tokens, experts], bool."""
-    _, chosen, _ = topk_softmax_with_capacity(
-        logits(), 8, num_groups=8, group_topk=4, score_function="sigmoid", expert_bias=bias
-    )
+    route = getattr(moe_utils, "topk_softmax_with_capacity", None)
+    route = route or moe_utils.topk_routing_with_score_function  # its name in Pai's Megatron-LM-250908
+    _, chosen, *_ = route(logits(), 8, num_groups=8, group_topk=4, score_function="sigmoid", expert_bias=bias)
     return chosen  # type: ignore[no-any-return]
 
 
 def of_vllm(bias: torch.Tensor) -> torch.Tensor:
+    if not VLLM:
+        return of_megatron(bias.float())
     _, chosen = grouped_topk.__wrapped__(
         logits(), logits(), 8, True, num_expert_group=8, topk_group=4, scoring_func="sigmoid",
         e_score_correction_bias=bias,
@@ -155,7 +182,7 @@ def apart(one: torch.Tensor, other: torch.Tensor) -> float:
 
 
 def manager(actor: Any, config: Any, rollout: Rollout) -> Any:
-    """verl's sharding manager, made by its parts: its constructor asks for groups of devices."""
+    """Make the sharding manager by its parts: its constructor asks for groups of devices."""
     one = managers.MegatronVLLMShardingManager.__new__(managers.MegatronVLLMShardingManager)
     one.inference_engine, one.model_runner = None, SimpleNamespace(model=rollout)
     one.rollout_config = SimpleNamespace(free_cache_engine=False)
@@ -170,7 +197,7 @@ def manager(actor: Any, config: Any, rollout: Rollout) -> Any:
     return one
 
 
-def main() -> list[dict[str, Any]]:
+def main(folder: Path) -> dict[str, Any]:
     torch.cuda.current_device = lambda: torch.device("cpu")  # where the router computes
     managers.aggressive_empty_cache = lambda **_: None
     try:
@@ -179,16 +206,26 @@ def main() -> list[dict[str, Any]]:
         loaders = managers
     loaders.patch_vllm_moe_model_weight_loader = lambda model: None
     parallel_state.initialize_model_parallel(create_gloo_process_groups=False)
-    if hasattr(moe_utils, "get_default_model_comm_pgs"):
-        missing_kernels.without_te_gemm()
-        GROUPS["model_comm_pgs"] = moe_utils.get_default_model_comm_pgs()
-    folder, biases = Path(sys.argv[1]), json.loads(sys.argv[2])["biases"]
-    return [through(bias, folder / str(number)) for number, bias in enumerate(biases)]
+    # From core 0.14 on the router takes its process groups, by the one name or the other.
+    for made, name in (
+        ("get_default_model_comm_pgs", "model_comm_pgs"),
+        ("get_default_pg_collection", "pg_collection"),
+    ):
+        if hasattr(moe_utils, made):
+            missing_kernels.without_te_gemm()
+            GROUPS[name] = getattr(moe_utils, made)()
+    found = {}
+    for offset in OFFSETS:
+        numbers = random.Random(0)
+        bias = [offset + 0.1 * numbers.random() for _ in range(256)]
+        found[str(offset)] = through(bias, folder / str(offset))
+    wrong = any(one["actor apart"] > 0 or one["rollout apart"] > 0.05 for one in found.values())
+    return {"fault": wrong, "routed by": "vLLM" if VLLM else "Megatron-core", "offsets": found}
 
 
 if __name__ == "__main__":
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    with contextlib.redirect_stdout(sys.stderr):
-        result = main()
+    with contextlib.redirect_stdout(sys.stderr), tempfile.TemporaryDirectory() as scratch:
+        result = main(Path(scratch))
     print("\n" + json.dumps(result))
     dist.destroy_process_group()
