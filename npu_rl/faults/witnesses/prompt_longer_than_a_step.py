@@ -23,15 +23,13 @@ os.environ |= {
 }  # fmt: skip
 
 
-import torch_npu
-
-torch_npu._C._NPUTaskGroupHandle = object  # a type that vllm_ascend names; the stand-in has no graphs
-
 import torch.distributed as dist
+import torch_npu
 from omegaconf import OmegaConf
 from verl.workers.rollout.vllm_rollout import vllm_rollout_spmd
 from vllm.entrypoints.llm import LLMEngine
 
+torch_npu._C._NPUTaskGroupHandle = object  # a type that vllm_ascend names; the stand-in has no graphs
 PATCHED = importlib.util.find_spec("verl_patches") is not None  # puts its own function in place of verl's
 if PATCHED:
     from verl_patches.workers.vllm_rollout.vllm_rollout_spmd import __init__ as of_patches
