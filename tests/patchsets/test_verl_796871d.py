@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 
 RUNNER = Path(__file__).with_name("run_verl_plugin.py")
 DAPO = WITNESSES / "dapo_splits_groups.py"
+STEPS = WITNESSES / "dapo_counts_generations.py"
 MANIFEST = "verl-npu-plugin"
 SEGMENTS = "workers-expandable-segments"
 OFF, ON = "expandable_segments:False", "expandable_segments:True"
@@ -54,6 +55,15 @@ def test_dapo_trains_on_whole_groups(patched_tree: Path, tmp_path: Path) -> None
     assert found == {"fault": False, "kept": "acacac"}
     assert used(tmp_path / "usage", "dapo-whole-groups") == 1
     assert run(DAPO, patched_tree, NPU_RL_DAPO_WHOLE_GROUPS="0") == {"fault": True, "kept": "acdacd"}
+
+
+def test_dapo_counts_its_updates(patched_tree: Path, tmp_path: Path) -> None:
+    """Filtered and resumed runs end with their last step, and step 3 is saved where the data ends after it."""
+    found = run(STEPS, patched_tree, usage=tmp_path / "usage")
+    assert found == {"fault": False, "filtered": [1, 2, 3, 4], "resumed": [5, 6], "saved": [2, 3]}
+    assert used(tmp_path / "usage", "dapo-steps") == 8 + 2 + 3  # one for each generated batch
+    off = run(STEPS, patched_tree, NPU_RL_DAPO_STEPS="0")
+    assert off == {"fault": True, "filtered": [1, 2], "resumed": [5, 6, 7, 8, 9, 10], "saved": [2]}
 
 
 def test_one_response_per_row(patched_tree: Path, tmp_path: Path) -> None:
