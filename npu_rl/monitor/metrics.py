@@ -175,8 +175,8 @@ def seconds(data: Mapping[str, float]) -> float | None:
 def generated_batches(points: Sequence[Point]) -> int:
     """Return the batches that were generated for these steps.
 
-    One a step, but for DAPO's trainer, which generates again where its filter leaves too few groups, and ends after
-    as many batches as it has steps to train (recipe/dapo/dapo_ray_trainer.py:136@796871d).
+    One a step, but for DAPO's trainer, which generates again where its filter leaves too few groups. Upstream's ends
+    after as many batches as it has steps to train (recipe/dapo/dapo_ray_trainer.py:136@796871d).
     """
     return int(sum(point.data.get("train/num_gen_batches", 1.0) for point in points))
 

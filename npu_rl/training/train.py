@@ -12,7 +12,7 @@ from types import MappingProxyType
 from npu_rl.bounded import read_json
 from npu_rl.errors import NpuRlError
 from npu_rl.masking import masked_data
-from npu_rl.monitor.metrics import Point, generated_batches, rewards
+from npu_rl.monitor.metrics import Point, rewards
 from npu_rl.monitor.screen import Screen
 from npu_rl.monitor.step_lines import StepLines
 from npu_rl.monitor.watch import Limits, Watch
@@ -29,6 +29,7 @@ from npu_rl.training.attempt_runner import AttemptResult, attempt_once, explain_
 from npu_rl.training.plain_config import config_text, plain_config
 from npu_rl.training.prepare import Prepared, compose, run_facts, runs_folder
 from npu_rl.training.resume_point import ResumePoint, go_on_from, resume_point
+from npu_rl.training.steps_done import steps_done
 
 _GOAL_WINDOW = 5  # last steps whose mean reward is compared with the goal
 
@@ -317,7 +318,7 @@ def _result(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: Atte
     points = record.curve()
     values = [value for _, value in rewards(points)][-_GOAL_WINDOW:]
     final = sum(values) / len(values) if values else None
-    if not points or max(points[-1].step, generated_batches(points)) < prepared.recipe.steps:
+    if steps_done(prepared.loaded, prepared.layout.code, points) < prepared.recipe.steps:
         raise RunFailed(
             f"The trainer ended by itself after step {points[-1].step if points else 0} of {prepared.recipe.steps}",
             where=str(attempt.driver_log),

@@ -250,7 +250,7 @@ def test_time_and_tokens_per_die_and_per_card() -> None:
 
 
 def test_generated_batches_are_counted_where_the_trainer_counts_them() -> None:
-    """DAPO's trainer ends after as many batches as it has steps to train: 57 steps of 60 in a rehearsal."""
+    """DAPO's trainer, which generates again for its filter."""
     plain = [Point(step, 0.0, {"critic/score/mean": 0.5}) for step in (1, 2, 3)]
     assert generated_batches(plain) == 3
     assert generated_batches([*plain, Point(4, 0.0, {"train/num_gen_batches": 3.0})]) == 6

@@ -55,4 +55,5 @@ def test_it_trains_with_its_own_settings(
     assert all(report["stood_in_for"][name] > 0 for name in used)
     runs = {patch["name"]: patch["runs"] for patch in report["patches"]}
     assert runs["0004-hf-rollout-repeats-once"] > 0
-    assert (runs["0003-dapo-whole-groups"] > 0) == (recipe == DAPO)
+    for patch in ("0003-dapo-whole-groups", "0007-dapo-steps"):
+        assert (runs[patch] > 0) == (recipe == DAPO)
