@@ -166,4 +166,5 @@ def test_its_own_tree_takes_it(code: Path, name: str) -> None:
     }
     advice = {one.rule for one in judgement.findings if one.severity is Severity.ADVICE}
     assert advice == {one.rule for one in judge(load_recipe(name)).findings}
-    assert [rule.id for rule in judgement.plan.rules if rule.skipped] == []
+    # This verl sleeps at level 1.
+    assert {rule.id for rule in judgement.plan.rules if rule.skipped} <= {"sleep-mode-loses-buffers"}
