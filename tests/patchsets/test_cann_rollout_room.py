@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from npu_rl.faults.fault import WITNESSES
 from tests.patchsets.flagship_tree import run, tree, used
 
 for needed in ("torch", "ray", "transformers", "msgspec", "gguf", "blake3", "numba"):  # of verl and vLLM
@@ -60,3 +61,10 @@ def test_what_would_be_dropped_is_refused(code: Path, tmp_path: Path) -> None:
 def test_switched_off_it_is_upstream(code: Path) -> None:
     found = rollouts(code, NPU_RL_CHUNKED_PREFILL_CHECK="0")
     assert [one["error"] + "".join(one["warned"]) for one in found.values()] == [""] * len(JOBS)
+
+
+def test_a_prompt_longer_than_a_step(code: Path) -> None:
+    witness = WITNESSES / "prompt_longer_than_a_step.py"
+    named = {"VLLM_VERSION": "0.9.1", "HF_HUB_OFFLINE": "0"}
+    assert not run(witness, code, **named)["fault"]
+    assert run(witness, code, **named, NPU_RL_CHUNKED_PREFILL_CHECK="0")["fault"]
