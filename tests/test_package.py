@@ -59,6 +59,6 @@ def test_the_extra_for_vllm_is_what_its_rehearsal_requires() -> None:
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     extra = text.partition("rehearsal-vllm = [\n")[2].partition("\n]\n")[0]
     said = [line.partition("  #")[0].strip().strip('",') for line in extra.splitlines()]
-    for_patches = ["numba==0.68.1", "uvicorn==0.54.0"]  # the tests of patches import them, a rehearsal does not
+    for_patches = ["numba==0.68.1", "uvicorn==0.54.0"]  # for the tests of patches, not for a rehearsal
     assert [one for one in said if one not in for_patches] == ["npu-rl[rehearsal]", *REQUIREMENTS]
     assert set(for_patches) <= set(said)
