@@ -47,7 +47,8 @@ def faults(
     """List known silent faults.
 
     What its code computes wrongly, dies or hangs of without a useful message, by the texts of its files; a workspace's,
-    or with MANIFEST a lock's from the store. Exit 1 if a fault with a wrong result is open, or a witness disagrees.
+    or with MANIFEST a lock's from the store. Exit 1 if a fault with a wrong result is open, a file can't be read, or a
+    witness disagrees.
     """
     from npu_rl.errors import UsageError
 
@@ -78,7 +79,7 @@ def faults(
         print_json(_to_json(place, verdicts, shown if run else None))
     else:
         _print(place, verdicts, shown)
-    if any(one.is_open_wrong_result for one in verdicts) or _disagreeing(verdicts, shown):
+    if not _is_well(verdicts, shown):
         raise SystemExit(1)
 
 
@@ -120,7 +121,7 @@ def _prove(layout: Layout) -> None:
 
 def _run(layout: Layout, verdicts: tuple[Verdict, ...], python: str | None) -> dict[str, Witnessed]:
     """Return what the witnesses show, by the ids of the faults whose code the tree has."""
-    from npu_rl.faults.verdict import ABSENT
+    from npu_rl.faults.verdict import ABSENT, UNKNOWN
     from npu_rl.training.interpreter import choose
     from npu_rl.training.witness_run import run_witness
     from npu_rl.workspace.receipt import read_receipt
@@ -128,10 +129,18 @@ def _run(layout: Layout, verdicts: tuple[Verdict, ...], python: str | None) -> d
     interpreter = choose(python, read_receipt(layout).setup)
     shown = {}
     for one in verdicts:
-        if one.state != ABSENT:
+        if one.state not in (ABSENT, UNKNOWN):
             tell(f"executing the witness of {one.fault.id}")
             shown[one.fault.id] = run_witness(one.fault, layout.code, interpreter)
     return shown
+
+
+def _is_well(verdicts: tuple[Verdict, ...], shown: dict[str, Witnessed]) -> bool:
+    """Return whether every verdict is known, none is a wrong result, and no witness disagrees."""
+    from npu_rl.faults.verdict import UNKNOWN
+
+    bad = any(one.is_open_wrong_result or one.state == UNKNOWN for one in verdicts)
+    return not bad and not _disagreeing(verdicts, shown)
 
 
 def _disagreeing(verdicts: tuple[Verdict, ...], shown: dict[str, Witnessed]) -> list[str]:
@@ -151,15 +160,14 @@ def _to_json(place: str, verdicts: tuple[Verdict, ...], shown: dict[str, Witness
             row["witness"] = None if found is None else found.to_json()
         rows.append(row)
     return {
-        "ok": not any(one.is_open_wrong_result for one in verdicts)
-        and not _disagreeing(verdicts, shown or {}),
+        "ok": _is_well(verdicts, shown or {}),
         "tree": place,
         "faults": rows,
     }
 
 
 def _print(place: str, verdicts: tuple[Verdict, ...], shown: dict[str, Witnessed]) -> None:
-    from npu_rl.faults.verdict import ABSENT, ENDED, OPEN, count_line
+    from npu_rl.faults.verdict import ABSENT, ENDED, OPEN, UNKNOWN, count_line
 
     disagreeing = _disagreeing(verdicts, shown)
     for state in (OPEN, ENDED):
@@ -179,6 +187,9 @@ def _print(place: str, verdicts: tuple[Verdict, ...], shown: dict[str, Witnessed
                 detail = found.reason or figures
                 differs = "; this DIFFERS from the texts" if one.fault.id in disagreeing else ""
                 say(f"    witness: {found.state}{f': {detail}' if detail else ''}{differs}")
+    for one in verdicts:
+        if one.state == UNKNOWN:
+            say(f"{UNKNOWN}, since {one.where} can't be read: {one.fault.title} [{one.fault.id}]")
     absent = [one.fault.id for one in verdicts if one.state == ABSENT]
     if absent:
         say(f"{ABSENT}: {', '.join(absent)}")

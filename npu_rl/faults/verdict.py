@@ -10,15 +10,16 @@ from npu_rl.faults.fault import WRONG_RESULT, KnownFault
 from npu_rl.trainer_code.citations import CitedCode
 
 ABSENT, ENDED, OPEN, SWITCHED_OFF = "not in this tree", "ended", "open", "switched off"
+UNKNOWN = "not known"  # a file that the verdict rests on can't be read
 
 
 class Verdict(NamedTuple):
     """The state of one fault in a tree.
 
     Attributes:
-        state: ABSENT, ENDED, OPEN, or SWITCHED_OFF: ended by a patch whose adaptation is off.
+        state: ABSENT, ENDED, OPEN, SWITCHED_OFF (ended by a patch whose adaptation is off), or UNKNOWN.
         by: The change that ended it; empty if none did.
-        where: file:line of what ended it, or of the faulty code; for ABSENT, the place that is missing.
+        where: file:line of what ended it, or of the faulty code; for ABSENT, the missing place; for UNKNOWN, the file.
     """
 
     fault: KnownFault
@@ -93,7 +94,8 @@ def count_line(verdicts: Iterable[Verdict], strategy: str | None = "") -> str:
             each strategy, and none where it is unknown (None).
     """
     found = list(verdicts)
-    present = [one for one in found if one.state != ABSENT]
+    unknown = sum(one.state == UNKNOWN for one in found)
+    present = [one for one in found if one.state not in (ABSENT, UNKNOWN)]
     ended = [one for one in present if not one.is_open]
     patched = sum(one.by.startswith("patch ") for one in ended)
     unsolved = [one for one in present if one.is_open]
@@ -105,6 +107,8 @@ def count_line(verdicts: Iterable[Verdict], strategy: str | None = "") -> str:
     for name in sorted({one.fault.strategy for one in unsolved if one not in here}):
         others = [one for one in unsolved if one.fault.strategy == name]
         counts.append(f"{len(others)} more with actor.strategy {name}{_wrong(others)}")
+    if unknown:
+        counts.append(f"{unknown} not known: files can't be read")
     return f"known faults: {len(found)}, {len(present)} in this code: {', '.join(counts)}"
 
 
@@ -119,6 +123,9 @@ def _files(faults: Iterable[KnownFault]) -> Iterator[str]:
 
 
 def _verdict(fault: KnownFault, cited: CitedCode, off: Collection[str]) -> Verdict:
+    unreadable = next((file for file in fault.files if cited.is_unreadable(file)), "")
+    if unreadable:
+        return Verdict(fault, UNKNOWN, where=unreadable)
     where = ""
     for place in fault.code:
         status = cited.find(place)

@@ -68,6 +68,7 @@ def memory_json(memory: Memory) -> dict[str, Any]:
         "host_estimates": _estimates(memory.host),
         "assumed": list(memory.assumed),
         "missing": list(memory.missing),
+        "range": list(RANGE),
     }
 
 

@@ -11,6 +11,7 @@ Nothing is imported or run. Without a workspace, the manifest's pins are compare
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -85,6 +86,10 @@ class CitedCode:
         """Return whether one of these places holds."""
         return self.find(*places).holds
 
+    def is_unreadable(self, file: str) -> bool:
+        """Return whether something of this name is there whose text can't be had: a pipe, a loop, 30 MB."""
+        return self.text(file) is None and self._code is not None and os.path.lexists(self._code / file)
+
     def text(self, file: str) -> str | None:
         """Return a file of the tree; None if it is missing or unreadable, or there is no workspace."""
         if file not in self._texts:
@@ -98,7 +103,10 @@ class CitedCode:
             path = runtime_root() / file.removeprefix(_RUNTIME)
         else:
             return None
-        return path.read_text(encoding="utf-8", errors="replace") if is_source(path) else None
+        try:
+            return path.read_text(encoding="utf-8", errors="replace") if is_source(path) else None
+        except OSError:  # no permission
+            return None
 
     def _find(self, place: Place) -> PlaceStatus:
         if self._code is None and not place.file.startswith(_RUNTIME):

@@ -33,7 +33,7 @@ TREES = {
     "55e3c5b": ("deepseek-r1-zero", ("verl", "Megatron-LM")),
     "796871d": ("verl-npu-plugin", ("verl", "Megatron-LM")),
 }
-PAI = {  # submodules of Pai-Megatron-Patch 7737a32f: package, commit, repository; no patch of ours is in these
+PAI = {  # submodules of Pai-Megatron-Patch 7737a32f: package, commit, repository; no patch of ours touches their saves
     "verl": ("cccc2ef2c94e747578b75b58eb69625a0dd2f9bf", "volcengine+verl"),
     "megatron/core": ("6a6cd478839d90cf09a837adf8c79cbc844bc920", "NVIDIA+Megatron-LM"),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import subprocess
 import sys
 import time
@@ -18,7 +19,16 @@ from npu_rl.faults.catalogue_files import CATALOGUE, catalogue_json, read_catalo
 from npu_rl.faults.fault import WITNESSES, known_faults, parse_fault
 from npu_rl.faults.fault_counts import faults_line
 from npu_rl.faults.fault_page import fault_page
-from npu_rl.faults.verdict import ABSENT, ENDED, OPEN, SWITCHED_OFF, count_line, judge_files, judge_tree
+from npu_rl.faults.verdict import (
+    ABSENT,
+    ENDED,
+    OPEN,
+    SWITCHED_OFF,
+    UNKNOWN,
+    count_line,
+    judge_files,
+    judge_tree,
+)
 from npu_rl.patches.parse_patch import parse_patch
 from npu_rl.patches.patch_header import parse_header
 from tests.support import ROOT, clean_env, run_cli
@@ -97,6 +107,24 @@ def test_the_verdict_follows_the_texts(
     if not off:
         (of_files,) = judge_files(lambda _: None if text is None else text.encode(), [fault])
         assert of_files == found
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a loop", "17 MB", "a folder"])
+def test_a_file_that_cannot_be_read_gives_no_verdict(kind: str, tmp_path: Path) -> None:
+    """It was "not in this tree" once, which is exit code 0."""
+    cited = tmp_path / "sums.py"
+    if kind == "a pipe":
+        os.mkfifo(cited)
+    elif kind == "a loop":
+        cited.symlink_to(cited)
+    elif kind == "a folder":
+        cited.mkdir()
+    else:
+        with cited.open("wb") as stream:
+            stream.truncate(17 << 20)
+    found = judge_tree(tmp_path, [parse_fault("sums-off", ENTRY)])
+    assert [(one.state, one.where) for one in found] == [(UNKNOWN, "sums.py")]
+    assert count_line(found).endswith("1 not known: files can't be read")
 
 
 @pytest.mark.parametrize(

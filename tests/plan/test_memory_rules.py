@@ -320,6 +320,7 @@ def test_estimates_are_marked_in_text_and_json() -> None:
     made = plan().memory
     assert made is not None
     data = json.loads(json.dumps(memory_json(made)))
+    assert any("evidence: four published runs" in line for line in data["range"])
     assert {one["name"] for one in data["phases"]} == {name.label for name in PhaseName}
     update = next(one for one in data["phases"] if one["rule"] == "memory-update")
     assert {"activations", "hccl-buffers", "cann-context"} == set(update["estimates"])

@@ -225,7 +225,9 @@ def test_a_cast_outlives_a_node(fp8: Path, tmp_path: Path) -> None:
     assert sum(host["tasks"] > 0 for host in report["hosts"]) >= 2
 
 
-def cast_while_a_node_dies(source: Path, target: Path, cluster: RayCluster) -> tuple[dict[str, Any], list[int]]:
+def cast_while_a_node_dies(
+    source: Path, target: Path, cluster: RayCluster
+) -> tuple[dict[str, Any], list[int]]:
     """The cast's report, and the processes of the node marked "lost" that were killed."""
     mark = f"{NODE}=lost".encode()
     killed: list[int] = []
