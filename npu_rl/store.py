@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from npu_rl.bounded import NO_FILE, open_file, parse_json, read_file
 from npu_rl.disk import (
@@ -31,7 +31,7 @@ from npu_rl.disk import (
 from npu_rl.environment_variables import STORE
 from npu_rl.errors import HostError
 from npu_rl.git.command import Git, init_bare
-from npu_rl.store_folder import LOCK, is_own_name, make_store_folder
+from npu_rl.store_folder import LOCK, first_foreign_in_unit, is_own_name, make_store_folder
 from npu_rl.user_path import user_path
 
 DAY = 86400.0
@@ -90,6 +90,20 @@ def unit_key(kind: str, names: Iterable[str]) -> str:
     return digest.hexdigest()[:40]
 
 
+class Dropped(NamedTuple):
+    """What `gc` did.
+
+    Attributes:
+        units: Those that it removed.
+        bytes: What that frees.
+        foreign: A file of somebody else in each unit that it left for it.
+    """
+
+    units: list[Unit]
+    bytes: int
+    foreign: list[Path]
+
+
 class Store:
     """The store in one folder. Methods raise HostError for errors of the disk."""
 
@@ -118,7 +132,18 @@ class Store:
         return unit
 
     def discard(self, unit: Unit) -> None:
-        """Remove a unit; processes that have its files open can continue to read them."""
+        """Remove a unit; processes that have its files open can continue to read them.
+
+        Raises HostError if it has a file of somebody else.
+        """
+        foreign = first_foreign_in_unit(unit.path)
+        if foreign is not None:
+            raise HostError(
+                "A damaged part of the store has a file that npu-rl did not write",
+                where=str(foreign),
+                why="The part has to be removed and fetched again, and that file would go with it.",
+                hint="Move the file to another place, and run the command again.",
+            )
         grave = self.temporary / f"gone-{os.urandom(8).hex()}"
         with contextlib.suppress(FileNotFoundError):
             unit.path.rename(grave)
@@ -215,8 +240,8 @@ class Store:
                         removed += not os.path.lexists(path)
         return removed
 
-    def gc(self, *, days: float, dry_run: bool = False) -> tuple[list[Unit], int]:
-        """Remove units that were unused for `days`; return them and the bytes this frees.
+    def gc(self, *, days: float, dry_run: bool = False) -> Dropped:
+        """Remove units that were unused for `days`, but none with files of somebody else.
 
         Raises:
             HostError: If another process is using the store.
@@ -234,12 +259,14 @@ class Store:
                 for path in sorted(self.units.iterdir())
                 if is_own_name("units", path.name) and (days <= 0 or _last_used(path) <= limit)
             ]
-            freed = sum(_bytes_in(unit.path) for unit in old)
+            foreign = {unit.key: first_foreign_in_unit(unit.path) for unit in old}
+            gone = [unit for unit in old if foreign[unit.key] is None]
+            freed = sum(_bytes_in(unit.path) for unit in gone)
             if not dry_run:
-                for unit in old:
+                for unit in gone:
                     self.discard(unit)
                 self.sweep()
-        return old, freed
+        return Dropped(gone, freed, [path for path in foreign.values() if path is not None])
 
 
 def _last_used(unit: Path) -> float:

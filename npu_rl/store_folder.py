@@ -30,11 +30,21 @@ _FORMS = {
     "files": re.compile("[0-9a-f]{64}"),
     "tmp": re.compile(rf"q-{_RANDOM}(\.lock)?|(gone|new)-{_RANDOM}|\.[0-9a-f]{{60}}\.[0-9a-f]{{12}}"),
 }
+_IN_A_UNIT = re.compile(
+    r"unit\.json|objects(/(info|pack|[0-9a-f]{2}(/[0-9a-f]{38})?))?"
+    r"|objects/pack/(pack-[0-9a-f]{40}\.[a-z]+|multi-pack-index|tmp_\w+)|objects/info/(packs|commit-graph)"
+)
 
 
 def is_own_name(folder: str, name: str) -> bool:
     """Return whether npu-rl gives names of this form to what it puts into a folder of the store."""
     return _FORMS[folder].fullmatch(name) is not None
+
+
+def first_foreign_in_unit(unit: Path) -> Path | None:
+    """Return a path in a unit's folder that is not of npu-rl's or git's own form; None if there is none."""
+    paths = unit.rglob("*") if unit.is_dir() and not unit.is_symlink() else ()
+    return next((path for path in paths if not _IN_A_UNIT.fullmatch(path.relative_to(unit).as_posix())), None)
 
 
 def make_store_folder(root: Path) -> None:

@@ -355,6 +355,24 @@ def test_neither_sweep_nor_gc_removes_what_npu_rl_did_not_name(store: Store) -> 
     assert set(store.root.rglob("*")) == before
 
 
+@pytest.mark.parametrize(
+    "name", ["thesis.txt", "objects/pack/mine.part", "objects/info/notes", "objects/ab/notes"]
+)
+def test_a_unit_with_a_file_of_somebody_else_stays(store: Store, name: str) -> None:
+    unit = make(store)
+    mine = unit.path / name
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_text("mine")
+    assert store.gc(days=0) == ([], 0, [mine])
+    assert store.find(unit.key) == unit
+    (unit.path / "unit.json").write_text("damaged")
+    with pytest.raises(HostError, match="has a file that npu-rl did not write"):
+        store.find(unit.key)
+    assert mine.read_text() == "mine"
+    mine.unlink()
+    assert store.find(unit.key) is None
+
+
 # -- whose folder --------------------------------------------------------------------------------------
 
 
@@ -443,10 +461,10 @@ def test_gc_drops_what_nobody_used_lately(store: Store) -> None:
     _age(old, 31)
     _age(new, 29)
     expected = sum(p.stat().st_size for p in old.path.rglob("*") if p.is_file())
-    assert store.gc(days=30, dry_run=True) == ([old], expected)
+    assert store.gc(days=30, dry_run=True) == ([old], expected, [])
     assert store.find(old.key) is not None
     _age(old, 31)
-    assert store.gc(days=30) == ([old], expected)
+    assert store.gc(days=30) == ([old], expected, [])
     assert store.find(old.key) is None
     assert store.find(new.key) == new
     assert left(store) == []
@@ -456,14 +474,14 @@ def test_to_use_a_unit_keeps_it(store: Store) -> None:
     unit = make(store)
     _age(unit, 31)
     store.find(KEY)
-    assert store.gc(days=30) == ([], 0)
+    assert store.gc(days=30) == ([], 0, [])
 
 
 def test_gc_of_zero_days_drops_everything_even_if_the_clock_is_behind(store: Store) -> None:
     unit = make(store)
     _age(unit, -1)
     (store.units / "stray").write_bytes(b"x")
-    gone, _ = store.gc(days=0)
+    gone = store.gc(days=0).units
     assert [u.key for u in gone] == [unit.key]
     assert [p.name for p in store.units.iterdir()] == ["stray"]
 
@@ -490,7 +508,7 @@ def test_the_command(store: Store, tmp_path: Path) -> None:
     size = sum(p.stat().st_size for p in unit.path.rglob("*") if p.is_file())
     would = run_cli(["store", "gc", "--days", "0", "--dry-run", "--json"], env)
     assert would.returncode == 0, would.stderr
-    expected = {"store": str(store.root), "units": [KEY], "bytes": size, "dry_run": True}
+    expected = {"store": str(store.root), "units": [KEY], "bytes": size, "foreign": [], "dry_run": True}
     assert json.loads(would.stdout) == expected
     # this process has used the store, so the other one must not clear it
     assert run_cli(["store", "gc", "--days", "0"], env).returncode == 3

@@ -37,11 +37,19 @@ def gc(
     from npu_rl.store import Store
 
     store = Store()
-    gone, freed = store.gc(days=days, dry_run=dry_run)
+    gone, freed, foreign = store.gc(days=days, dry_run=dry_run)
     if json:
         print_json(
-            {"store": str(store.root), "units": [u.key for u in gone], "bytes": freed, "dry_run": dry_run}
+            {
+                "store": str(store.root),
+                "units": [u.key for u in gone],
+                "bytes": freed,
+                "foreign": [str(path) for path in foreign],
+                "dry_run": dry_run,
+            }
         )
         return
     verb = "Would drop" if dry_run else "Dropped"
     say(f"{verb} {len(gone)} units, {amount(freed)}, from {store.root}")
+    for path in foreign:
+        say(f"Left a unit, since npu-rl did not write {path}")

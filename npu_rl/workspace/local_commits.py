@@ -28,6 +28,40 @@ _SHARED_WITH_GIT = ("refs", "packed-refs", "index", "reftable", "worktrees")
 
 _REF_CONTENT = re.compile(r"[0-9a-f]{40}|ref: ")
 
+# What git itself, or setup, has in a repository; a stranger's file among it would go with it.
+_OF_A_REPOSITORY = re.compile(
+    r"[A-Z][A-Z_]*|index|config(\.worktree)?|description|packed-refs|shallow|gc\.(log|pid)"
+    r"|(HEAD|index|config|packed-refs|shallow)\.lock|sharedindex\.[0-9a-f]{40}|fsmonitor--daemon.*"
+    r"|info/(attributes|exclude|grafts|refs|sparse-checkout)|hooks/[^/]+\.sample"
+    r"|(logs|refs|reftable|rebase-merge|rebase-apply|sequencer|worktrees|modules|lfs|branches)/.+"
+)
+_OF_AN_OBJECT_FOLDER = re.compile(
+    r"objects/(info/(alternates|packs|commit-graph|commit-graphs/.+)"
+    r"|pack/(pack-[0-9a-f]{40}\.[a-z]+|multi-pack-index.*|tmp_.+)|[0-9a-f]{2}/([0-9a-f]{38}|tmp_obj_\w+))"
+)
+
+
+def own_files(git_home: Path) -> Iterator[str]:
+    """Yield the files below the folder of the repositories that neither git nor setup makes, also a user's hooks."""
+    for folder, _, names in os.walk(git_home) if not git_home.is_symlink() else ():
+        for name in names:
+            path = Path(folder, name).relative_to(git_home).as_posix()
+            repository, _, inner = path.partition("/")
+            if _OF_AN_OBJECT_FOLDER.fullmatch(path if repository == "objects" else inner):
+                continue
+            if _OF_A_REPOSITORY.fullmatch(inner) and not _is_text_among_refs(git_home / path, inner):
+                continue
+            yield path
+
+
+def _is_text_among_refs(path: Path, inner: str) -> bool:
+    """Return whether a file is in the place of a ref and has something else to say."""
+    if not inner.startswith("refs/") or inner.endswith(".lock") or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        content = file.read(64).decode("utf-8", "replace")
+    return content.strip() != "" and not _REF_CONTENT.match(content)
+
 
 def own_history(git_home: Path, root: str, commit: str) -> list[str]:
     """Return the user's work in a root's repository, one line each.

@@ -58,6 +58,8 @@ def find_edits(home: Path, wanted: FilesByRoot) -> Edits:
 
 
 def _files(home: Path, receipt: Receipt, wanted: FilesByRoot) -> Iterator[str]:
+    from npu_rl.workspace.local_commits import own_files
+
     known = file_check.read_stats(Layout(home).stat, receipt.digest)
     yield from laid_files.local_work(home, receipt.files, receipt.setup)
     for root, expected in receipt.files.items():
@@ -71,6 +73,8 @@ def _files(home: Path, receipt: Receipt, wanted: FilesByRoot) -> Iterator[str]:
             if path in coming and _content(home / root / path) == coming[path]:
                 continue
             yield f"{root}/{path}"
+    for path in own_files(Layout(home).git):
+        yield f".npu-rl/git/{path}"
 
 
 def _content(path: Path) -> tuple[str, str] | None:

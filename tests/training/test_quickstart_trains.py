@@ -150,8 +150,17 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(
     assert child.returncode == -signal.SIGKILL, "it ended before it could be killed"
     end_driver(run)
     latest = (run / "checkpoints" / "latest_checkpointed_iteration.txt").read_text()
+    # A step's folder is the trainer's, which removes it whole; all the others are npu-rl's.
+    mine = [
+        path / "thesis.txt"
+        for path in (run, *run.rglob("*"))
+        if path.is_dir() and "/global_step_" not in f"{path}"
+    ]
+    for path in mine:
+        path.write_text("mine")
     resumed = run_cli([*train, "steps=4", "name=cut", *FEW, "--resume", "--json"], env, tmp_path, timeout=600)
     assert resumed.returncode == 0, resumed.stderr
+    assert len(mine) > 5 and [path for path in mine if path.read_text() != "mine"] == []
     assert json.loads((run / "attempts" / "1" / "end.json").read_text())["outcome"] == "killed"
     second = read_metrics(run / "attempts" / "2" / "metrics.jsonl")
     assert [point.step for point in second] == list(range(int(latest) + 1, 5))

@@ -1,0 +1,149 @@
+"""A file of somebody else, in every folder to which a command has written: no command removes or changes it.
+
+Which folders those are is not known by heart: all that commands make lies below one root, which strace confirms, and
+each folder there gets such files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.faults.stage import Scene, build
+from tests.support import run_cli
+from tests.tensors import megatron_checkpoints as tiny
+from tests.weights.tiny_checkpoint import Maker, write_checkpoint
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.rehearsal
+
+Words = Sequence[str | Path]
+NAMES = ("thesis.txt", "mine.part", ".mine.tmp", "mine.partial", "npu-rl-notes.json")
+CALLS = (
+    "open,openat,creat,truncate,rename,renameat,renameat2,mkdir,mkdirat,rmdir,unlink,unlinkat,link,linkat,symlink,"
+    "symlinkat"
+)
+READING = re.compile(r"open(at)?\((?!.*O_(WRONLY|RDWR|CREAT))")
+PATHS = re.compile(r'(?:(?:AT_FDCWD|\d+)<([^>]*)>, )?"((?:[^"\\]|\\.)*)"')
+NOWHERE = re.compile(r"/(dev|proc|sys)/")
+
+
+@dataclass(frozen=True)
+class Life:
+    """What commands write lies in `root`: home, temporary files, store, workspace, and what they are asked for."""
+
+    scene: Scene
+    root: Path
+
+    def commands(self, manifest: str) -> Iterator[Words]:
+        """Each command that writes, in the order of work."""
+        workspace = ("-w", self.scene.layout.root)
+        python = ("--python", sys.executable, "--workers", "1")
+        lock = self.scene.stage.manifest(manifest)
+        prepare = (
+            "data",
+            "prepare",
+            "gsm8k",
+            "--input",
+            self.root / "g.jsonl",
+            "--output",
+            self.root / "data",
+        )
+        yield "lock", "-m", lock
+        yield "setup", "-m", lock, *workspace, "--discard"
+        for words in (("verify", "--deep"), ("status",), ("diff",), ("summary",), ("faults",)):
+            yield *words, *workspace
+        yield "recipes", "copy", "quickstart", self.root / "recipes"
+        yield prepare
+        yield *prepare, "--again"
+        yield "weights", "cast", self.root / "fp8", self.root / "bf16", *python
+        yield "weights", "convert", self.root / "hf", self.root / "dist", "--format", "torch_dist", *python
+        yield "weights", "audit", self.root / "hf", self.root / "dist", *python
+        yield "store", "gc", "--days", "0"
+
+    def run(self, words: Words) -> subprocess.CompletedProcess[str]:
+        return run_cli(words, self.scene.env, self.root, timeout=300)
+
+    def traced(self, words: Words) -> set[Path]:
+        """Run a command that has to succeed; the folders in which it, or a process of its, has changed a name."""
+        log = self.root / "strace"
+        strace = ["strace", "-f", "-qq", "-y", "-s", "4096", "-e", f"trace={CALLS}", "-e", "signal=none"]
+        done = subprocess.run(
+            [*strace, "-o", log, sys.executable, "-m", "npu_rl", *map(str, words)],
+            env=self.scene.env, cwd=self.root, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        changed = set()
+        for line in log.read_text(errors="replace").splitlines():
+            call = line.split(maxsplit=1)[1]
+            if not READING.match(call) and " = -1 " not in call:
+                for folder, name in PATHS.findall(call):
+                    changed.add(Path(os.path.normpath(self.root / folder / name)).parent)
+        log.unlink()
+        return {folder for folder in changed if not NOWHERE.match(f"{folder}/")}
+
+
+@pytest.fixture
+def life(tmp_path: Path) -> Life:
+    scene = Scene(build(tmp_path / "stage"), tmp_path / "scene")
+    scene.reset(old=True)
+    rows = ({"question": f"q{i}", "answer": f"#### {i}"} for i in range(20))
+    (tmp_path / "g.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "recipes").mkdir()
+    tensors = Maker(1).weight("model.layers.0.mlp.experts.1.up_proj.weight", 128, 200)
+    write_checkpoint(tmp_path / "fp8", {"model-00001-of-00001.safetensors": tensors})
+    tiny.write_hf(tmp_path / "hf", tiny.DEEPSEEK, tiny.hf_tensors(tiny.DEEPSEEK))
+    return Life(scene, tmp_path)
+
+
+def plant(root: Path) -> dict[Path, str]:
+    """A stranger's files in each folder below; path and content."""
+    planted = {}
+    for folder in [root, *(path for path in root.rglob("*") if path.is_dir() and not path.is_symlink())]:
+        for path in (folder / name for name in NAMES):
+            planted[path] = f"written by a person: {path}"
+            path.write_text(planted[path])
+    return planted
+
+
+def require_untouched(planted: dict[Path, str], kept: Path, after: Words) -> None:
+    """Each file is where it was, or was put aside by a setup that was told to: --discard."""
+    aside = {path.read_text() for path in kept.rglob("*") if path.is_file() and path.name in NAMES}
+    gone = [path for path, text in planted.items() if not path.is_file() or path.read_text() != text]
+    assert [path for path in gone if planted[path] not in aside] == [], after
+
+
+def test_no_command_takes_a_strangers_file(life: Life) -> None:
+    *making, gc = life.commands("new")
+    for words in making:
+        done = life.run(words)
+        assert done.returncode == 0, done.stderr
+    planted = plant(life.root)
+    for words in (gc, *life.commands("old")):
+        done = life.run(words)
+        assert "bug in npu-rl" not in done.stderr
+        require_untouched(planted, life.scene.layout.kept, words)
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_no_command_writes_elsewhere(life: Life) -> None:
+    written = set()
+    for words in life.commands("new"):
+        folders = life.traced(words)
+        assert {folder for folder in folders if life.root not in (folder, *folder.parents)} == set(), words
+        written |= folders
+    assert {
+        life.scene.store / "tmp",
+        life.scene.layout.hidden,
+        life.root / "bf16",
+        life.root / "dist",
+    } <= written
