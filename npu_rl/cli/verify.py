@@ -65,8 +65,8 @@ def _tell_of_changes(report: Report) -> None:
 
 
 def _print(layout: Layout, report: Report) -> None:
-    for path in report.products:
-        say(f"  harmless, not from the lock  {path}")
+    for path, what in report.ignored.items():
+        say(f"  ignored    {path}  ({what}, not from the lock)")
     _print_byte_code(report)
     for drift in report.drift:
         whose = drift.component or ("no component" if drift.kind == "untracked" else "written by setup")

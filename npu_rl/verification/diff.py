@@ -41,10 +41,10 @@ def patches_of(
             notify(f"not shown: {drift.path} ({drift.kind})")
         else:
             changed.setdefault(place[0], set()).add(place[1])
-    for product in report.products[:20]:
-        notify(f"not shown: {product} (untracked)")
-    if len(report.products) > 20:
-        notify(f"not shown: and {len(report.products) - 20} more untracked files")
+    for path, what in list(report.ignored.items())[:20]:
+        notify(f"not shown: {path} ({what})")
+    if len(report.ignored) > 20:
+        notify(f"not shown: and {len(report.ignored) - 20} more ignored files")
     for root, paths in changed.items():
         if root == "code":
             yield origins_comment(report.lock, paths)

@@ -43,7 +43,7 @@ class Report:
 
     Attributes:
         lock_digest: The digest for `--expect`; it covers the whole lock, its environment included.
-        products, byte_code: As in `file_check.Findings`, with paths in the workspace.
+        ignored, byte_code: As in `file_check.Findings`, with paths in the workspace.
         stats: `stat` results of unchanged files, by root.
         patches: Hunks as {file, line, state} by (component, patch), in stack order.
     """
@@ -53,7 +53,7 @@ class Report:
     receipt: Receipt
     deep: bool
     drift: list[Drift] = field(default_factory=list)
-    products: list[str] = field(default_factory=list)
+    ignored: dict[str, str] = field(default_factory=dict)
     byte_code: list[str] = field(default_factory=list)
     stats: dict[str, dict[str, file_check.Stat]] = field(default_factory=dict)
     patches: dict[tuple[str, str], list[dict[str, Any]]] = field(default_factory=dict)
@@ -86,6 +86,7 @@ class Report:
                 for (component, name), hunks in self.patches.items()
             ],
             "byte_code": self.byte_code,
+            "ignored": list(self.ignored),
         }
 
 
@@ -157,7 +158,7 @@ def _verify(layout: Layout, deep: bool, expect: str | None, progress: Progress |
         report.stats[root] = findings.stats
         changed[root] = {d.path for d in findings.drift}
         report.hashed += findings.hashed
-        report.products += [f"{root}/{p}" for p in findings.products]
+        report.ignored |= {f"{root}/{path}": what for path, what in findings.ignored.items()}
         report.byte_code += [f"{root}/{p}" for p in findings.byte_code]
         report.drift += [
             Drift(f"{root}/{d.path}" if d.path else root, d.kind, owner(lock, root, d.path, d.kind))

@@ -4,8 +4,7 @@ It uses Python instead of git, so that no index bit can hide a change, no user s
 work. Quick: a file whose size, times and inode are as when it was last proven counts as unchanged. Deep: every raw byte
 and mode is read.
 
-A file that is not in the receipt is drift if Python would run or read it (`untracked_files.py`), or if it is a
-repository. Other files are listed.
+A file or folder that is not in the receipt is drift. What `untracked_files.py` allows is listed.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from pathlib import Path
 from npu_rl.bounded import parse_json
 from npu_rl.git.objects import EXECUTABLE, FILE, SYMLINK, object_id
 from npu_rl.workspace.confined_changes import Confined
-from npu_rl.workspace.untracked_files import ExpectedTree, is_byte_code, is_product
+from npu_rl.workspace.untracked_files import ExpectedTree, is_byte_code, why_ignored
 
 # A file changed this shortly before the record was written could change again with the same times:
 # kernels stamp in ticks of up to 10 ms, and some file systems in whole seconds.
@@ -62,14 +61,14 @@ class Findings:
 
     Attributes:
         drift: Differences from the receipt.
-        products: Untracked files that Python neither runs nor reads.
+        ignored: By path, what an untracked file is that is not drift.
         byte_code: Files in `__pycache__` whose source is in this tree; they may be stale.
         stats: `stat` results of unchanged files.
         hashed: How many files had to be read.
     """
 
     drift: list[Difference] = field(default_factory=list)
-    products: list[str] = field(default_factory=list)
+    ignored: dict[str, str] = field(default_factory=dict)
     byte_code: list[str] = field(default_factory=list)
     stats: dict[str, Stat] = field(default_factory=dict)
     hashed: int = 0
@@ -94,7 +93,7 @@ def examine_root(
     """Compare "code" or "src/NAME" under `home` as `examine` does; a symlink in its path is drift of the root."""
     if root.startswith("src/") and (home / "src").is_symlink():
         return Findings(drift=[Difference("", "type")])
-    return examine(home / root, expected, known, deep=deep, on_path=root == "code", advance=advance)
+    return examine(home / root, expected, known, deep=deep, advance=advance)
 
 
 def examine(
@@ -103,25 +102,18 @@ def examine(
     known: Mapping[str, Stat],
     *,
     deep: bool = False,
-    on_path: bool = True,
     advance: Advance = _no_progress,
 ) -> Findings:
     """Compare a folder with the receipt's (mode, blob id) by path. Nothing is written.
 
-    The pointer `.git` at its top is skipped.
-
-    Args:
-        on_path: Whether the folder is on PYTHONPATH.
-
-    Raises:
-        OSError: If a file can't be read.
+    The pointer `.git` at its top is skipped. Raises OSError if a file can't be read.
     """
     found = Findings()
     if root.is_symlink() or (root.exists() and not root.is_dir()):
         found.drift.append(Difference("", "type"))
         return found
     files, empty = _walk(root, found)
-    tree = ExpectedTree(expected, on_path)
+    tree = ExpectedTree(expected)
     read: list[_Unproven] = []
     differing: set[str] = set()
     for entry, path in files:
@@ -149,14 +141,14 @@ def examine(
             differing.add(path)
             found.drift.append(Difference(path, kind))
     for folder in empty:
-        if tree.is_stray_package(folder):
+        if tree.is_untracked(folder):
             found.drift.append(Difference(f"{folder}/", "untracked"))
     if len(found.stats) + len(differing) != len(expected):
         for path in expected:
             if path not in found.stats and path not in differing:
                 found.drift.append(Difference(path, "type" if _is_folder(root / path) else "missing"))
     found.drift.sort(key=lambda d: d.path)
-    found.products.sort()
+    found.ignored = dict(sorted(found.ignored.items()))
     found.byte_code.sort()
     return found
 
@@ -164,8 +156,8 @@ def examine(
 def _untracked(entry: os.DirEntry[str], path: str, tree: ExpectedTree, found: Findings) -> None:
     if is_byte_code(entry, path, tree):
         found.byte_code.append(path)
-    elif is_product(entry, path, tree):
-        found.products.append(path)
+    elif (what := why_ignored(entry, path, tree)) is not None:
+        found.ignored[path] = what
     else:
         found.drift.append(Difference(path, "untracked"))
 

@@ -65,7 +65,7 @@ def _files(home: Path, receipt: Receipt, wanted: FilesByRoot) -> Iterator[str]:
     for root, expected in receipt.files.items():
         findings = file_check.examine_root(home, root, expected, known.get(root, {}))
         coming = wanted.get(root, {})
-        for path in [*(d.path for d in findings.drift if d.kind != "missing"), *findings.products]:
+        for path in [*(d.path for d in findings.drift if d.kind != "missing"), *findings.ignored]:
             if path.endswith(".pyc") and "__pycache__" in path.split("/"):
                 continue
             if path.endswith("/") and not path.endswith(".git/"):

@@ -1,7 +1,9 @@
-"""Which files and empty folders beside the locked ones affect what Python runs or reads.
+"""The untracked files that are not drift.
 
-Drift are modules, extensions, packages (an empty folder is one), what importlib.metadata and pkg_resources find, byte
-code that Python uses without its source, and data next to data files of the tree, which code may select by name.
+What lies beside the locked files can change a run in more ways than can be listed: as a module, a configuration group,
+a header, a makefile that make prefers to the locked one, or a table that code finds by a name it puts together. A new
+folder is a package, even an empty one. So all of it is drift, except for the names below and for byte code that Python
+checks against a source of the tree.
 """
 
 from __future__ import annotations
@@ -9,21 +11,30 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from functools import cached_property
 
-# Of importlib.machinery.all_suffixes() on Linux, macOS and Windows; a tag such as .cpython-311-x stands before.
-_IMPORTABLE = (".py", ".pyc", ".so", ".pyd", ".dylib", ".pth")
-# What importlib.metadata looks for at the top of a path, in any case, and what pkg_resources does besides.
-_METADATA = (".dist-info", ".egg-info", ".egg", ".egg-link")
+# By pattern, what such a file is; docs/trust.md has the reason for each. Only regular files in folders of the tree.
+IGNORED = {
+    "*.log": "log",
+    "nohup.out": "log",
+    "*~": "an editor's backup",
+    "#*#": "an editor's backup",
+    ".*.sw[a-p]": "an editor's backup",
+    ".DS_Store": "a file manager's",
+    f".nfs{'[0-9a-f]' * 24}": "removed, but open on another host",
+}
+# At the top of the tree, with all regular files and folders in them.
+IGNORED_FOLDERS = {".idea": "an editor's settings", ".vscode": "an editor's settings"}
+
 _CACHED = r"(?P<module>[^.]+)\..+\.pyc(?P<unfinished>\.[0-9]+)?"  # between: the interpreter, and how it was optimised
 
 
 class ExpectedTree:
     """Facts about the tree with which untracked files are classified, computed on first use."""
 
-    def __init__(self, expected: Mapping[str, tuple[str, str]], on_path: bool) -> None:
+    def __init__(self, expected: Mapping[str, tuple[str, str]]) -> None:
         self.expected = expected
-        self.on_path = on_path
 
     @cached_property
     def folders(self) -> frozenset[str]:
@@ -34,35 +45,29 @@ class ExpectedTree:
                 found.add(path)
         return frozenset(found)
 
-    @cached_property
-    def kinds(self) -> frozenset[tuple[str, str]]:
-        """(folder, suffix) of each file of the tree."""
-        named = (path.rpartition("/") for path in self.expected)
-        return frozenset((folder, _suffix(name)) for folder, _, name in named)
+    def is_untracked(self, folder: str) -> bool:
+        """Return whether an empty folder is drift.
 
-    def is_stray_package(self, folder: str) -> bool:
-        """Return whether an empty folder can be imported as a namespace package."""
+        It is a namespace package, or in the place of a file that code looks for; transformers takes each folder beside
+        its modules for a module (create_import_structure_from_path in utils/import_utils.py@8365f70).
+        """
+        if folder in self.folders or folder in self.expected:
+            return False  # reported as such
         parent, _, name = folder.rpartition("/")
-        if name == "__pycache__":
-            return parent not in self.folders and self.is_stray_package(parent)
-        if _is_metadata(folder):
-            return True
-        names = folder.split("/")
-        ours = folder in self.folders or folder in self.expected  # reported as such
-        return self.on_path and not ours and all(name.isidentifier() for name in names)
+        cache = name == "__pycache__" and parent in self.folders
+        return not cache and folder.partition("/")[0] not in IGNORED_FOLDERS
 
 
-def is_product(entry: os.DirEntry[str], path: str, tree: ExpectedTree) -> bool:
-    """Return whether an untracked file affects neither what Python finds nor what code selects in this tree."""
-    if _is_metadata(path):
-        return False  # its version and entry points would be found
-    if entry.is_symlink() and not os.path.isfile(entry.path):
-        return False  # to a folder, it is a package; to nothing, it may become one
+def why_ignored(entry: os.DirEntry[str], path: str, tree: ExpectedTree) -> str | None:
+    """Return what an untracked file is, by its name, if it is not drift; else None."""
+    if not entry.is_file(follow_symlinks=False):
+        return None
     folder, _, name = path.rpartition("/")
-    if name.lower().endswith(_IMPORTABLE) or folder.endswith("__pycache__"):
-        return False  # Numba keeps machine code in a cache, too
-    # Hydra's configuration groups, vLLM's tables of tuned kernels: read by a name that is put together.
-    return not (tree.on_path and _suffix(name) and (folder, _suffix(name)) in tree.kinds)
+    if folder.partition("/")[0] in IGNORED_FOLDERS:
+        return IGNORED_FOLDERS[folder.partition("/")[0]]
+    if folder not in tree.folders:
+        return None
+    return next((what for pattern, what in IGNORED.items() if fnmatchcase(name, pattern)), None)
 
 
 def is_byte_code(entry: os.DirEntry[str], path: str, tree: ExpectedTree) -> bool:
@@ -71,12 +76,12 @@ def is_byte_code(entry: os.DirEntry[str], path: str, tree: ExpectedTree) -> bool
     The check is by time and size or by a hash of the source, and does not prove what it was compiled from. Byte code
     with an unchecked hash hides a change of its source.
     """
-    if "__pycache__/" not in path or _is_metadata(path):
-        return False
     folder, _, name = path.rpartition("/")
     package, _, last = folder.rpartition("/")
+    if last != "__pycache__":
+        return False
     match = re.fullmatch(_CACHED, name)
-    if last != "__pycache__" or match is None or not entry.is_file(follow_symlinks=False):
+    if match is None or not entry.is_file(follow_symlinks=False):
         return False
     source = f"{match['module']}.py"
     if (f"{package}/{source}" if package else source) not in tree.expected:
@@ -89,11 +94,3 @@ def is_byte_code(entry: os.DirEntry[str], path: str, tree: ExpectedTree) -> bool
     except OSError:
         return False
     return len(head) == 16 and head[4] in (0, 2, 3) and head[5:8] == b"\0\0\0"
-
-
-def _suffix(name: str) -> str:
-    return name.rpartition(".")[2].lower() if "." in name[1:] else ""
-
-
-def _is_metadata(path: str) -> bool:
-    return path.partition("/")[0].lower().endswith(_METADATA)

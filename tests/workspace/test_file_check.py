@@ -56,7 +56,7 @@ def drift(root: Path, expected: Expected) -> list[tuple[str, str]]:
 
 def test_nothing_is_found_in_an_untouched_folder(root: Path, expected: Expected) -> None:
     findings = examine(root, expected, {})
-    assert (findings.drift, findings.products) == ([], [])
+    assert (findings.drift, findings.ignored) == ([], {})
     assert findings.hashed == len(expected) == len(findings.stats)
 
 
@@ -172,33 +172,28 @@ def test_what_python_would_find_is_drift(root: Path, expected: Expected, name: s
     (root / name).write_text("")
     findings = examine(root, expected, {})
     assert findings.drift == [Difference(name, "untracked")]
-    assert findings.products == []
+    assert findings.ignored == {}
 
 
-@pytest.mark.parametrize(
-    "name", ["notes.txt", "pkg/out.json", "outputs/step_1/model.safetensors", "pkg/mod.pyi", "pkg/x.dist-info/RECORD",
-             "lib.so.1", "pkg/py", ".gitignore"],
-)  # fmt: skip
-def test_what_python_would_not_find_is_a_product(root: Path, expected: Expected, name: str) -> None:
+@pytest.mark.parametrize("name", ["pkg/out.log", "nohup.out", "pkg/.mod.py.swp", ".idea/misc.xml"])
+def test_what_nothing_reads_is_ignored(root: Path, expected: Expected, name: str) -> None:
     (root / name).parent.mkdir(parents=True, exist_ok=True)
     (root / name).write_text("")
     findings = examine(root, expected, {})
-    assert (findings.drift, findings.products) == ([], [name])
+    assert (findings.drift, list(findings.ignored)) == ([], [name])
 
 
-def test_links_to_folders_are_packages_and_links_to_files_go_by_name(
-    root: Path, expected: Expected, tmp_path: Path
-) -> None:
+def test_no_link_is_ignored(root: Path, expected: Expected, tmp_path: Path) -> None:
     (tmp_path / "package").mkdir()
     (tmp_path / "file").write_text("")
     (root / "random").symlink_to(tmp_path / "package")
-    (root / "later").symlink_to(tmp_path / "not-there-yet")
+    (root / "later.log").symlink_to(tmp_path / "not-there-yet")
     (root / "self").symlink_to("self")
-    (root / "evil.py").symlink_to(tmp_path / "file")
-    (root / "notes").symlink_to(tmp_path / "file")
+    (root / "notes.log").symlink_to(tmp_path / "file")
+    (root / ".vscode").symlink_to(tmp_path / "package")
     findings = examine(root, expected, {})
-    assert [d.path for d in findings.drift] == ["evil.py", "later", "random", "self"]
-    assert findings.products == ["notes"]
+    assert [d.path for d in findings.drift] == [".vscode", "later.log", "notes.log", "random", "self"]
+    assert findings.ignored == {}
 
 
 def test_a_repository_inside_is_drift_and_is_not_searched(root: Path, expected: Expected) -> None:
@@ -212,8 +207,7 @@ def test_a_pipe_beside_the_files_stops_nothing(root: Path, expected: Expected) -
     os.mkfifo(root / "pkg/__pycache__/mod.cpython-311.pyc")
     os.mkfifo(root / "pipe")
     findings = examine(root, expected, {})
-    assert [d.path for d in findings.drift] == ["pkg/__pycache__/mod.cpython-311.pyc"]
-    assert findings.products == ["pipe"]
+    assert [d.path for d in findings.drift] == ["pipe", "pkg/__pycache__/mod.cpython-311.pyc"]
 
 
 def compiled(root: Path, source: str, mode: py_compile.PycInvalidationMode) -> Path:
@@ -226,7 +220,7 @@ def test_byte_code_that_python_holds_against_a_source_is_listed(
 ) -> None:
     made = compiled(root, "pkg/mod.py", py_compile.PycInvalidationMode[mode])
     findings = examine(root, expected, {})
-    assert (findings.drift, findings.products) == ([], [])
+    assert (findings.drift, findings.ignored) == ([], {})
     assert findings.byte_code == [str(made.relative_to(root))]
 
 

@@ -427,10 +427,10 @@ def test_diff_shows_what_apply_would_redo(stack: Stack, layout: Layout, tmp_path
     (layout.code / "beta/new größe.py").write_text("N = 1\n")
     (layout.code / "alpha/run.sh").chmod(0o644)
     (layout.code / "beta/__init__.py").unlink()
-    (layout.code / "notes.txt").write_text("a product")
+    (layout.code / "out.log").write_text("ignored")
     done = stack.run("diff", "-w", layout.root)
     assert done.returncode == 0, done.stderr
-    assert "not shown: code/notes.txt (untracked)" in done.stderr
+    assert "not shown: code/out.log (log)" in done.stderr
     other = stack.make(tmp_path / "other")
     (tmp_path / "mine.patch").write_text(done.stdout)
     git_in(other.code, stack, "apply", str(tmp_path / "mine.patch"))

@@ -81,6 +81,7 @@ def test_the_documented_json_of_a_clean_workspace(stack: Stack, layout: Layout) 
                 },
             ],
             "byte_code": [],
+            "ignored": [],
         }
 
 
@@ -89,7 +90,7 @@ def test_the_documented_json_of_drift(stack: Stack, layout: Layout) -> None:
     edit(layout.code / "beta/b.py", "B = 1", "B = 2")
     code, document = verify_json(stack, layout.root)
     assert code == 3
-    assert list(document) == ["ok", "commit", "tree", "lock", "drift", "patches", "byte_code"]
+    assert list(document) == ["ok", "commit", "tree", "lock", "drift", "patches", "byte_code", "ignored"]
     assert document["ok"] is False
     assert document["drift"] == [
         {
@@ -106,12 +107,12 @@ def test_the_documented_json_of_drift(stack: Stack, layout: Layout) -> None:
 
 def test_people_read_the_same(stack: Stack, layout: Layout) -> None:
     edit(layout.code / "alpha/core.py", "line_10 = 11\n", "line_10 = 10\n")
-    (layout.code / "notes.txt").write_text("")
+    (layout.code / "train.log").write_text("")
     done = stack.run("verify", "-w", layout.root)
     assert done.returncode == 3
     assert "modified   code/alpha/core.py  (alpha, 0001-ten hunk 1)" in done.stdout
     assert "missing  alpha/core.py:10" in done.stdout
-    assert "harmless, not from the lock  code/notes.txt" in done.stdout
+    assert "  ignored    code/train.log  (log, not from the lock)\n" in done.stdout
     assert "1 of " in done.stdout
     clean = stack.run("verify", "-w", stack.make(layout.root.parent / "other").root)
     assert clean.returncode == 0
@@ -134,7 +135,7 @@ def test_each_kind_with_its_component(layout: Layout) -> None:
     (code / "alpha/extra").mkdir()
     (code / "alpha/extra/__init__.py").write_text("")
     (code / "alpha-1.0.dist-info/METADATA").write_text("Name: other\n")
-    (code / "alpha/out.log").write_text("a product\n")
+    (code / "alpha/out.log").write_text("a log\n")
     edit(layout.root / "src/gamma/csrc/k.cpp", "int k;", "int j;")
     report = look(layout)
     assert [(d.path, d.kind, d.component) for d in report.drift] == [
@@ -148,7 +149,7 @@ def test_each_kind_with_its_component(layout: Layout) -> None:
         ("code/random.py", "untracked", None),
         ("src/gamma/csrc/k.cpp", "modified", "gamma"),
     ]
-    assert report.products == ["code/alpha/out.log"]
+    assert report.ignored == {"code/alpha/out.log": "log"}
 
 
 def test_the_runtime_is_proven_too(layout: Layout) -> None:
@@ -259,7 +260,7 @@ def test_ignore_rules_and_attributes_hide_nothing(layout: Layout) -> None:
     (layout.git / "code/info/attributes").write_text("* text eol=crlf\n")
     (layout.code / ".gitignore").write_text("*\n")
     (layout.code / "random.py").write_text("")
-    assert found(layout) == [("code/random.py", "untracked")]
+    assert found(layout) == [("code/.gitignore", "untracked"), ("code/random.py", "untracked")]
 
 
 def test_deep_trusts_no_record(layout: Layout) -> None:
