@@ -13,7 +13,7 @@ from npu_rl.compose.assemble import code_paths
 from npu_rl.errors import UsageError
 from npu_rl.lock.lock_model import Lock, LockedComponent
 from npu_rl.sources.progress import Notify
-from npu_rl.verification.diff import patch_of
+from npu_rl.verification.diff import fit_for_patch, patch_of
 from npu_rl.verification.file_origin import upstream_path
 from npu_rl.verification.verify import verify
 from npu_rl.workspace.layout import Layout
@@ -32,7 +32,7 @@ def component_changes(layout: Layout, name: str, notify: Notify) -> bytes:
         UsageError: For an unknown component.
         WorkspaceError: Without the git folder.
     """
-    report = verify(layout, notify)
+    report = fit_for_patch(layout, verify(layout, notify), notify)
     component = report.lock.components.get(name)
     if component is None:
         raise UsageError(

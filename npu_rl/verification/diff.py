@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import stat
+import sys
 import tempfile
 from collections.abc import Container, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from npu_rl.errors import WorkspaceError
@@ -16,14 +19,16 @@ from npu_rl.workspace.confined_changes import Confined, LinkOnTheWay
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.local_commits import unsupported_file
 
+_LARGEST_NEW = 64 << 20  # bytes of an untracked file in a patch, which is made in memory
+
 
 def local_changes(layout: Layout, notify: Notify) -> Iterator[bytes]:
     """Yield a patch in git's format for each root with changes. Raises WorkspaceError without the git folder.
 
     `notify` gets the changes that a patch can't express (a root that was replaced, a git repository in it, the files
-    that setup creates besides the trees), and untracked files that are not drift.
+    that setup creates besides the trees), and untracked files that are not drift or not for a patch.
     """
-    yield from patches_of(layout, verify(layout, notify), notify)
+    yield from patches_of(layout, fit_for_patch(layout, verify(layout, notify), notify), notify)
 
 
 def patches_of(
@@ -49,6 +54,32 @@ def patches_of(
         if root == "code":
             yield origins_comment(report.lock, paths)
         yield patch_of(layout, root, report.receipt.trees[root], sorted(paths))
+
+
+def fit_for_patch(layout: Layout, report: Report, notify: Notify) -> Report:
+    """Return the report without large untracked files, such as checkpoints, and without this process's output."""
+    try:
+        output = os.fstat(sys.stdout.fileno())
+    except (OSError, ValueError, AttributeError):  # closed
+        output = None
+
+    def why_not(drift: Drift) -> str | None:
+        try:
+            status = (layout.root / drift.path).lstat()
+        except OSError:
+            return None
+        if output is not None and os.path.samestat(status, output):
+            return "the output of this command"
+        return f"untracked, {status.st_size >> 20} MiB" if status.st_size > _LARGEST_NEW else None
+
+    kept = []
+    for drift in report.drift:
+        reason = why_not(drift) if drift.kind == "untracked" else None
+        if reason is None:
+            kept.append(drift)
+        else:
+            notify(f"not shown: {drift.path} ({reason})")
+    return replace(report, drift=kept)
 
 
 def place_in_tree(drift: Drift, report: Report) -> tuple[str, str] | None:

@@ -8,12 +8,15 @@ import os
 import re
 import shutil
 import socket
+import subprocess
+import sys
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from npu_rl.verification.diff import local_changes
 from npu_rl.workspace import file_check
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.local_edits import find_edits
@@ -21,7 +24,7 @@ from npu_rl.workspace.receipt import Receipt, read_receipt
 from npu_rl.workspace.untracked_files import IGNORED, IGNORED_FOLDERS
 from npu_rl.workspace.up_to_date import untouched
 from tests.support import ROOT
-from tests.workspace.stack import look
+from tests.workspace.stack import Stack, look
 
 HEX = "0123456789abcdef01234567"
 
@@ -201,3 +204,26 @@ def test_the_page_has_the_list() -> None:
     patterns = {pattern.replace("[0-9a-f]" * 24, "…") for pattern in IGNORED}
     assert {*names} == patterns | {f"{folder}/" for folder in IGNORED_FOLDERS}
     assert len(names) == len({*names})
+
+
+def test_a_patch_lacks_its_own_file_and_large_ones(stack: Stack, layout: Layout) -> None:
+    (layout.code / "alpha/notes.txt").write_text("mine\n")
+    with open(layout.code / "alpha/model.safetensors", "wb") as file:
+        file.truncate((64 << 20) + 1)
+    large = "not shown: code/alpha/model.safetensors (untracked, 64 MiB)"
+    told: list[str] = []
+    assert re.findall(rb"^\+\+\+ b/(.*)", b"".join(local_changes(layout, told.append)), re.M) == [
+        b"alpha/notes.txt"
+    ]
+    assert told == [large]
+    mine = layout.code / "alpha/mine.patch"
+    words = [sys.executable, "-m", "npu_rl", "diff", "-w", str(layout.root), "--component", "alpha"]
+    with mine.open("wb") as output:
+        done = subprocess.run(
+            words, env=dict(stack.env), stdout=output, stderr=subprocess.PIPE, text=True, check=True
+        )
+    assert re.findall(r"^\+\+\+ b/(.*)", mine.read_text(), re.M) == ["alpha/notes.txt"]
+    assert done.stderr.splitlines() == [
+        "not shown: code/alpha/mine.patch (the output of this command)",
+        large,
+    ]
