@@ -101,7 +101,7 @@ def _print_byte_code(report: Report) -> None:
         read = (
             "read in a shell that sourced this older `activate`"
             if older
-            else "not read by train or in an activated shell"
+            else "not read by npu-rl or in an activated shell"
         )
         say(f"  byte code, {read}  {path}")
     if len(report.byte_code) > _SHOWN:

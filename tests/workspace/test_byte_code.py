@@ -90,6 +90,11 @@ def test_no_byte_code_of_the_workspace_is_read(layout: Layout) -> None:
     assert python(layout, code) == "11\n"
     assert in_a_run(layout, code) == "11\n"
     assert in_a_run(layout, code, PYTHONPYCACHEPREFIX=str(layout.hidden / "pycache")) == "11\n"
+    # What judges a recipe has no folder of its own, and lays the tree on the path itself, perhaps.
+    assert in_a_run(layout, code, NPU_RL_BYTE_CODE="") == "11\n"
+    late = f"import sys; sys.dont_write_bytecode = False; sys.path.insert(0, {str(layout.code)!r}); {code}; import json"
+    late += "; print(json.__cached__ is not None, alpha.core.__spec__.origin)"
+    assert in_a_run(layout, late, NPU_RL_BYTE_CODE="", PYTHONPATH=str(INJECTED)) == f"11\nTrue {core}\n"
     report = look(layout)
     assert (report.ok, report.byte_code) == (True, [str(cached(core).relative_to(layout.root))])
 
@@ -274,12 +279,12 @@ def test_byte_code_is_told_of_in_both_forms(stack: Stack, layout: Layout) -> Non
     told = str(cached(core).relative_to(layout.root))
     done = stack.run("verify", "-w", layout.root)
     assert done.returncode == 0
-    assert f"byte code, not read by train or in an activated shell  {told}" in done.stdout
+    assert f"byte code, not read by npu-rl or in an activated shell  {told}" in done.stdout
     assert json.loads(stack.run("verify", "-w", layout.root, "--json").stdout)["byte_code"] == [told]
     for number in range(30):
         shutil.copy(cached(core), cached(core).with_name(f"core.cpython-{number}.pyc"))
     shown = stack.run("verify", "-w", layout.root).stdout
-    assert shown.count("not read by train") == 20
+    assert shown.count("not read by npu-rl") == 20
     assert "11 more files" in shown
 
 

@@ -1,8 +1,9 @@
 """Set up every process of a run, Ray's workers included.
 
 That is the run's variables, this host's folder for the run's byte code (NPU_RL_BYTE_CODE), and the stand-ins that
-NPU_RL_STANDINS names. Python imports `sitecustomize` at start-up from the first folder of sys.path that has one. This
-folder is first in a run's PYTHONPATH and in no other; a `sitecustomize` that would have run is run afterwards.
+NPU_RL_STANDINS names. A process without such a folder, which judges a recipe, reads no byte code of a workspace.
+Python imports `sitecustomize` at start-up from the first folder of sys.path that has one. This folder is first in a
+run's PYTHONPATH and in no other; a `sitecustomize` that would have run is run afterwards.
 """
 
 import importlib
@@ -25,6 +26,32 @@ def _set_byte_code_folder() -> None:
     rule = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(rule)
     rule.adopt(key)
+
+
+class _WorkspaceSources(importlib.machinery.SourceFileLoader):
+    """Loader of a workspace's modules: byte code beside a source could be of another text."""
+
+    def path_stats(self, path):  # type: ignore[no-untyped-def]
+        """Without these Python neither reads nor writes byte code (importlib's SourceLoader.get_code)."""
+        if sys.pycache_prefix is None:
+            raise OSError("byte code of a workspace is not read")
+        return super().path_stats(path)
+
+
+def _workspace_finder(folder: str) -> importlib.machinery.FileFinder:
+    """Hook of sys.path: find modules in the code of a workspace; raises ImportError for other folders."""
+    code = os.path.abspath(folder)  # noqa: PTH100
+    while os.path.basename(code) != "code" or not os.path.isdir(f"{code}/../.npu-rl"):  # noqa: PTH119, PTH112
+        code, below = os.path.dirname(code), code  # noqa: PTH120
+        if code == below:
+            raise ImportError("not the code of a workspace", path=folder)
+    if not os.path.isdir(folder):  # noqa: PTH112
+        raise ImportError("not a folder", path=folder)
+    return importlib.machinery.FileFinder(
+        folder,
+        (importlib.machinery.ExtensionFileLoader, importlib.machinery.EXTENSION_SUFFIXES),
+        (_WorkspaceSources, importlib.machinery.SOURCE_SUFFIXES),
+    )
 
 
 def _apply_run_variables() -> None:
@@ -83,5 +110,8 @@ def _run_next_sitecustomize() -> None:
 
 _apply_run_variables()
 _set_byte_code_folder()
+if sys.pycache_prefix is None:
+    sys.path_hooks.insert(0, _workspace_finder)
+    sys.path_importer_cache.clear()  # of folders that were looked at for `sitecustomize`
 _install_standins()
 _run_next_sitecustomize()
