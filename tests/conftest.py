@@ -6,12 +6,13 @@ import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 
-from tests.support import BYTE_CODE, ROOT, clean_env, run_cli
+from tests.support import BYTE_CODE, ROOT, clean_env, require_untouched, run_cli
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell without job control ignores it for what it starts in the background, and children would inherit that.
@@ -46,23 +47,23 @@ PIP = [name for name in os.environ if name.startswith("PIP_")]
 
 
 @pytest.fixture(scope="session")
-def quickstart_workspace(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """A workspace of the bundled quickstart, set up once for all test processes. Nobody writes into it."""
+def quickstart_workspace(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[Path]:
+    """A workspace of the bundled quickstart, set up once for all test processes. Nobody leaves anything in it."""
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if worker_id != "master" else base) / "quickstart-for-all"
     with FileLock(f"{folder}.lock"):
-        if (folder / "ws" / "code").is_dir():
-            return folder / "ws"
-        folder.mkdir(exist_ok=True)
-        env = clean_env(folder, keep=PIP)
-        env["HOME"] = os.environ.get("HOME", env["HOME"])  # the user's pip configuration names the mirror
-        done = run_cli(
-            ["setup", "--manifest", "quickstart", "--workspace", folder / "ws"], env, folder, timeout=300
-        )
-        if done.returncode and "index" in done.stderr and not os.environ.get("NPU_RL_REQUIRE_PYPI"):
-            pytest.skip(f"no PyPI index can be reached: {done.stderr.strip().splitlines()[-1]}")
-        assert done.returncode == 0, done.stderr
-    return folder / "ws"
+        if not (folder / "ws" / "code").is_dir():
+            folder.mkdir(exist_ok=True)
+            env = clean_env(folder, keep=PIP)
+            env["HOME"] = os.environ.get("HOME", env["HOME"])  # the user's pip configuration names the mirror
+            done = run_cli(
+                ["setup", "--manifest", "quickstart", "--workspace", folder / "ws"], env, folder, timeout=300
+            )
+            if done.returncode and "index" in done.stderr and not os.environ.get("NPU_RL_REQUIRE_PYPI"):
+                pytest.skip(f"no PyPI index can be reached: {done.stderr.strip().splitlines()[-1]}")
+            assert done.returncode == 0, done.stderr
+    yield folder / "ws"
+    require_untouched(folder / "ws")
 
 
 @pytest.fixture(scope="session")

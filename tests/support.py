@@ -61,6 +61,15 @@ def byte_code() -> dict[str, str]:
     return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": os.environ[BYTE_CODE]}
 
 
+def require_untouched(workspace: Path) -> None:
+    """Hold a workspace against its lock after everything that tests ran in it: nothing may have been left there."""
+    from npu_rl.verification.verify import verify
+    from npu_rl.workspace.layout import Layout
+
+    report = verify(Layout(workspace), print, deep=True)
+    assert ([drift.path for drift in report.drift], report.ignored, report.byte_code) == ([], {}, [])
+
+
 def rewrites(upstreams: Path, manifest: str) -> str:
     """NPU_RL_REWRITE that leads every git URL of a manifest to its copy OWNER+NAME/repo, where there is one."""
     from npu_rl.manifest.load_manifest import load_manifest

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support import clean_env, rewrites, run_cli
+from tests.support import clean_env, require_untouched, rewrites, run_cli
 
 PIP = [name for name in os.environ if name.startswith("PIP_")]
 
@@ -27,8 +28,9 @@ def env(
 @pytest.fixture(scope="module")
 def workspace(
     request: pytest.FixtureRequest, env: dict[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("workspace") / "ws"
     done = run_cli(["setup", "--manifest", request.module.MANIFEST, "--workspace", folder], env, timeout=600)
     assert done.returncode == 0, done.stderr
-    return folder
+    yield folder
+    require_untouched(folder)

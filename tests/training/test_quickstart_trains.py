@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,7 +17,9 @@ from npu_rl.monitor.metrics import curve, read_metrics, rewards
 from npu_rl.process import processes_of
 from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.record.temporary_folders import remaining_folders
-from tests.support import ROOT, byte_code, clean_env, run_cli
+from npu_rl.standins import INJECTED, NPU, VLLM
+from npu_rl.training.vllm_environment import ENVIRONMENT
+from tests.support import ROOT, byte_code, clean_env, require_untouched, run_cli
 
 pytest.importorskip("torch")
 pytest.importorskip("ray")
@@ -257,3 +260,26 @@ def test_a_level_that_the_recipe_has_nothing_for(
     for part in report["rollout"].values():
         assert "this recipe asks for others" in part["failure"] and "--rehearse=train" in part["failure"]
         assert part["curve"] == []
+
+
+def test_importing_the_stack_in_its_own_folder_leaves_nothing_there(
+    quickstart_workspace: Path, env: dict[str, str], tmp_path: Path
+) -> None:
+    """As people do to look around. Byte code is not among it: `activate` has a place for that."""
+    pytest.importorskip("msgspec")  # of the extra `rehearsal-vllm`
+    on_cpu = {"PYTHONPATH": os.pathsep.join(map(str, (INJECTED, NPU, VLLM))), "NPU_RL_STANDINS": "cpu"}
+    look = 'import verl, megatron, vllm; print(verl.__file__, list(megatron.__path__)[0], vllm.__file__, sep="\\n")'
+    script = f"source {shlex.quote(str(quickstart_workspace))}/activate; cd $NPU_RL_WORKSPACE/code; python -c '{look}'"
+    done = subprocess.run(
+        ["bash", "-euc", script],
+        env={**env, **on_cpu, **ENVIRONMENT, "HOME": str(tmp_path), "PYTHONDONTWRITEBYTECODE": ""},
+        capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = done.stdout.splitlines()[-3:]
+    assert found == [
+        str(quickstart_workspace / "code" / name)
+        for name in ("verl/__init__.py", "megatron", "vllm/__init__.py")
+    ]
+    assert list((tmp_path / ".cache/npu-rl/byte-code").rglob("protocol.*.pyc"))
+    require_untouched(quickstart_workspace)
