@@ -39,12 +39,16 @@ def judge_in(
     workspace: Path | None, loaded: LoadedRecipe, machine: Machine | None = None
 ) -> tuple[Judgement, AssembledTree | None]:
     """Judge a recipe by the tree of the workspace named, or of the one that is found, if there is one."""
+    from npu_rl.bundled import bundled_manifests
     from npu_rl.judgement.judge import AssembledTree, judge
     from npu_rl.workspace.discovery import open_workspace_if_any
     from npu_rl.workspace.locked_manifest import manifest_of
 
     layout = open_workspace_if_any(workspace, tell)
-    tree = None if layout is None else AssembledTree(layout.code, manifest_of(layout))
+    tree = None
+    if layout is not None:
+        manifest = manifest_of(layout)
+        tree = AssembledTree(layout.code, manifest, manifest if manifest in bundled_manifests() else None)
     judgement = judge(loaded, tree, machine)
     if layout is not None and loaded.recipe.trainer.validate_ is not None:
         from npu_rl.training.interpreter import choose

@@ -54,12 +54,12 @@ class AssembledTree:
 
     Attributes:
         manifest: Name of the manifest that it was set up from.
-        manifest_reference: That manifest as a recipe names it: the name of a bundled one, or a path.
+        bundled_manifest: Its name in a recipe, if it is a bundled one.
     """
 
     code: Path
     manifest: str
-    manifest_reference: str = ""
+    bundled_manifest: str | None = None
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,7 @@ def _manifest_mismatch(loaded: LoadedRecipe, tree: AssembledTree | None) -> list
             "",
             f"the recipe is for {wanted}, and the workspace {tree.code.parent} is {tree.manifest}",
             f"name a workspace of {wanted} (npu-rl setup --manifest {loaded.recipe.manifest} --workspace DIR), "
-            f"or set manifest to {tree.manifest_reference or tree.manifest}",
+            f"or set manifest to {tree.bundled_manifest or 'the one that the workspace was set up from'}",
             loaded.where(*path),
         )
     ]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npu_rl import byte_code, standins
-from npu_rl.bundled import bundled_manifests
 from npu_rl.config.finding import Finding, Severity
 from npu_rl.environment_variables import RUNS
 from npu_rl.errors import HostError, NpuRlError, RecipeError, UsageError
@@ -35,6 +33,7 @@ from npu_rl.verification.verify import Progress, Report, verify
 from npu_rl.weights.recipe_weights import with_weights, without_missing_files
 from npu_rl.workspace.confined_changes import LinkOnTheWay, first_link
 from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.receipt import bundled_manifest
 from npu_rl.workspace.workspace_path import check_path
 
 if TYPE_CHECKING:
@@ -296,13 +295,6 @@ def _require_no_links(layout: Layout, name: str) -> None:
                 raise LinkOnTheWay(link)
 
 
-def _manifest_of(report: Report) -> str:
-    """Return the workspace's manifest as a recipe names it: the name of a bundled one, or a path."""
-    path = str(report.receipt.setup.get("manifest", ""))
-    bundled = bundled_manifests().get(report.lock.manifest)
-    return shlex.quote(path) if path and Path(path) != bundled else report.lock.manifest
-
-
 class RefusedRecipe(RecipeError):
     """A recipe that can't be run as it is; `findings` has all findings, errors first."""
 
@@ -333,7 +325,7 @@ def _judge_recipe(
         rehearse: Whether the sizes will be scaled down, so that findings of `plan` are reported but don't refuse.
         machine: This machine, if it will run the recipe.
     """
-    tree = AssembledTree(layout.code, report.lock.manifest, _manifest_of(report))
+    tree = AssembledTree(layout.code, report.lock.manifest, bundled_manifest(report.receipt.setup))
     judgement = judge(loaded, tree, machine, here=machine is not None)
     # A rehearsal makes tiny weights and data.
     judgement = without_missing_files(judgement) if rehearse else with_weights(judgement, loaded)

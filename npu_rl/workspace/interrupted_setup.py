@@ -47,29 +47,23 @@ def interrupted_error(layout: Layout) -> WorkspaceError:
     """Return the error of a read-only command for a workspace whose swap is not finished."""
     journal = swap.read_journal(layout)
     manifest = _manifest(layout, journal) if journal else None
+    command = f"npu-rl setup --manifest {manifest or 'NAME'} --workspace {shlex.quote(str(layout.root))}"
+    others = "" if manifest else "\nNAME is the manifest that you set it up from."
     return WorkspaceError(
         "The setup of this workspace was interrupted",
         where=str(layout.journal),
         why="It may contain parts of the old workspace and of the new one; only `setup` can finish it.",
-        hint=f"Finish it: npu-rl setup --manifest {manifest or 'NAME'} --workspace {shlex.quote(str(layout.root))}",
+        hint=f"Finish it: {command}{others}",
     )
 
 
 def _manifest(layout: Layout, journal: swap.Journal) -> str | None:
-    """Return the manifest of the interrupted setup, quoted for a command line; None if it is unknown.
-
-    The workspace is untrusted, so only a bundled manifest or a file outside the workspace is returned.
-    """
-    from npu_rl.bundled import bundled_manifests
-    from npu_rl.workspace.receipt import read_receipt
+    """Return the name of the bundled manifest of the interrupted setup; None if it is another, or unknown."""
+    from npu_rl.workspace.receipt import bundled_manifest, read_receipt
 
     for home in (journal.staging, layout.root):
         try:
-            named = Path(read_receipt(Layout(home)).setup.get("manifest", ""))
+            return bundled_manifest(read_receipt(Layout(home)).setup)
         except WorkspaceError:
             continue
-        if bundled_manifests().get(named.stem) == named:
-            return named.stem
-        if named.is_file() and str(named).isprintable() and layout.root not in named.parents:
-            return shlex.quote(str(named))
     return None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from npu_rl.bounded import parse_json
@@ -60,6 +62,18 @@ class Receipt:
 def digest_of(text: str) -> str:
     """Return the digest in the text of a receipt."""
     return text[len(_HEAD) : _DIGEST_END]
+
+
+def bundled_manifest(setup: Mapping[str, Any]) -> str | None:
+    """Return the name of the bundled manifest that a receipt names in `setup`; None for any other.
+
+    A path from a receipt is not repeated in a command line that the user may copy: a manifest is trusted, and whoever
+    wrote the workspace chose the path.
+    """
+    from npu_rl.bundled import bundled_manifests
+
+    named = Path(str(setup.get("manifest", "")))
+    return named.stem if bundled_manifests().get(named.stem) == named else None
 
 
 def read_receipt(layout: Layout) -> Receipt:

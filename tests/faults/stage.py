@@ -16,7 +16,9 @@ from pathlib import Path
 
 from npu_rl.lock import lock_model
 from npu_rl.lock.lock_model import Lock
+from npu_rl.workspace import swap
 from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.receipt import read_receipt
 from tests.support import Repo, clean_env, git, run_cli
 from tests.workspace.stack import snapshot
 
@@ -125,10 +127,18 @@ class Scene:
         assert told.returncode == 3
         assert "was interrupted" in told.stderr
         assert snapshot(self.layout.root) == before
-        hint = told.stderr.rpartition("Finish it: npu-rl ")[2]
-        done = run_cli(shlex.split(hint), self.env)
+        hint = told.stderr.rpartition("Finish it: npu-rl ")[2].splitlines()[0]
+        words = [self._interrupted_manifest() if word == "NAME" else word for word in shlex.split(hint)]
+        done = run_cli(words, self.env)
         assert done.returncode == 0, done.stderr
         assert "Finished an interrupted setup." in done.stderr
+
+    def _interrupted_manifest(self) -> str:
+        """The manifest of the setup that was killed, which its user knows."""
+        journal = swap.read_journal(self.layout)
+        assert journal is not None
+        staged = Layout(journal.staging)
+        return str(read_receipt(staged if staged.receipt.is_file() else self.layout).setup["manifest"])
 
     def check(self, *names: str) -> None:
         """There is a whole workspace of one of these locks, perhaps once its setup is finished, or none yet."""

@@ -15,9 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.bundled import bundled_manifests
 from npu_rl.errors import WorkspaceError
 from npu_rl.workspace import local_edits, swap
 from npu_rl.workspace.confined_changes import Confined
+from npu_rl.workspace.interrupted_setup import interrupted_error
 from npu_rl.workspace.layout import MOVED, Layout
 from npu_rl.workspace.workspace_lock import exclusive
 from tests.faults.killer import watch
@@ -248,19 +250,25 @@ def test_a_command_that_looks_says_that_a_swap_is_pending(
     done = stack.run(*command, "-w", interrupted.root)
     assert done.returncode == 3
     assert "The setup of this workspace was interrupted" in done.stderr
-    assert f"npu-rl setup --manifest {stack.new} --workspace {interrupted.root}" in done.stderr
+    assert f"npu-rl setup --manifest NAME --workspace {interrupted.root}" in done.stderr
     assert snapshot(interrupted.root) == before
 
 
-def test_the_hint_names_no_manifest_that_only_the_workspace_has(stack: Stack, interrupted: Layout) -> None:
-    """A command that is to be copied repeats nothing that somebody else could have written into it."""
+@pytest.mark.parametrize("named", ["outside", "bundled"])
+def test_the_hint_repeats_no_path_that_the_workspace_chose(
+    stack: Stack, interrupted: Layout, tmp_path: Path, named: str
+) -> None:
+    """What is to be copied has nothing that somebody else could have written: a bundled manifest's name at most."""
+    other = tmp_path / "other.yaml"
+    other.write_text(stack.new.read_text())
+    chosen = other if named == "outside" else bundled_manifests()["quickstart"]
     for home in (interrupted.root, interrupted.hidden / STAGING):
-        receipt_with(
-            Layout(home), lambda body: body["setup"].update(manifest=str(interrupted.root / "code/beta/b.py"))
-        )
-    done = stack.run("verify", "-w", interrupted.root)
-    assert done.returncode == 3
-    assert f"npu-rl setup --manifest NAME --workspace {interrupted.root}" in done.stderr
+        if Layout(home).receipt.is_file():
+            receipt_with(Layout(home), lambda body: body["setup"].update(manifest=str(chosen)))
+    error = str(interrupted_error(interrupted))
+    name = "NAME" if named == "outside" else "quickstart"
+    assert f"npu-rl setup --manifest {name} --workspace {interrupted.root}" in error
+    assert str(other) not in error
 
 
 def test_a_swap_that_goes_on_is_waited_for(stack: Stack, interrupted: Layout) -> None:
