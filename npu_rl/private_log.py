@@ -60,7 +60,7 @@ class PrivateLog:
     def _open(self, size: int) -> int:
         """The file, with room for `size` bytes: what another process rotated away is left."""
         if self._folder is None:
-            self._folder = _own_folder(self.path.parent)
+            self._folder = own_folder(self.path.parent)
         if self._file is not None and self._is_current(self._file) and _room(self._file, size):
             return self._file
         fcntl.flock(self._folder, fcntl.LOCK_EX)
@@ -106,7 +106,7 @@ def _room(handle: int, size: int) -> bool:
     return os.fstat(handle).st_size + size <= LARGEST
 
 
-def _own_folder(folder: Path) -> int:
+def own_folder(folder: Path) -> int:
     """Open the folder, made if its nearest parent is this user's. Raises OSError for one that is not ours alone."""
     if not os.path.lexists(folder):
         above = folder.parent

@@ -175,11 +175,10 @@ def _converter(
     from npu_rl.data_check.mindspeed_rl_files import preprocess, template_of
     from npu_rl.data_check.prompt_lengths import require_tokenizer
     from npu_rl.errors import UsageError
-    from npu_rl.training.interpreter import choose
     from npu_rl.user_path import user_path
     from npu_rl.verification.require_locked import require_locked
+    from npu_rl.workspace.chosen_interpreter import choose
     from npu_rl.workspace.discovery import open_workspace
-    from npu_rl.workspace.receipt import read_receipt
 
     for option, given in (("--template", template), ("--max-prompt-length", limit)):
         if given:
@@ -198,7 +197,7 @@ def _converter(
     with proving.shown() as progress:
         require_locked(layout, tell, "its preprocessor may make other files", progress)
     tell(f"prompts by the template {template_of(layout.code)} of the tree")
-    chosen = choose(python, read_receipt(layout).setup)
+    chosen = choose(python, layout)
     return lambda files: preprocess(layout.code, chosen, folder, files)
 
 

@@ -122,11 +122,10 @@ def _prove(layout: Layout) -> None:
 def _run(layout: Layout, verdicts: tuple[Verdict, ...], python: str | None) -> dict[str, Witnessed]:
     """Return what the witnesses show, by the ids of the faults whose code the tree has."""
     from npu_rl.faults.verdict import ABSENT, UNKNOWN
-    from npu_rl.training.interpreter import choose
     from npu_rl.training.witness_run import run_witness
-    from npu_rl.workspace.receipt import read_receipt
+    from npu_rl.workspace.chosen_interpreter import choose
 
-    interpreter = choose(python, read_receipt(layout).setup)
+    interpreter = choose(python, layout)
     shown = {}
     for one in verdicts:
         if one.state not in (ABSENT, UNKNOWN):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from npu_rl.judgement.judge import AssembledTree, Judgement
     from npu_rl.recipes.load_recipe import LoadedRecipe
     from npu_rl.sizing.machine import Machine
+    from npu_rl.workspace.layout import Layout
 
 
 def load(name: str, overrides: Sequence[str], as_json: bool) -> LoadedRecipe:
@@ -50,13 +51,27 @@ def judge_in(
         manifest = manifest_of(layout)
         tree = AssembledTree(layout.code, manifest, manifest if manifest in bundled_manifests() else None)
     judgement = judge(loaded, tree, machine)
-    if layout is not None and loaded.recipe.trainer.validate_ is not None:
-        from npu_rl.training.interpreter import choose
-        from npu_rl.training.trainer_validation import validated
-        from npu_rl.workspace.receipt import read_receipt
-
-        judgement = validated(judgement, loaded, layout.code, choose(None, read_receipt(layout).setup))
+    if layout is not None and loaded.recipe.trainer.validate_ is not None and judgement.ok:
+        judgement = _validated(judgement, loaded, layout)
     return judgement, tree
+
+
+def _validated(judgement: Judgement, loaded: LoadedRecipe, layout: Layout) -> Judgement:
+    """Have the trainer's own function validate the recipe, if the workspace equals its lock; else note why not."""
+    from npu_rl.errors import NpuRlError
+    from npu_rl.training.trainer_validation import not_validated, validated
+    from npu_rl.verification.require_locked import require_locked
+    from npu_rl.workspace.chosen_interpreter import choose
+
+    try:
+        require_locked(layout, tell, "its validation may be that of other code", None)
+        python = choose(None, layout)
+    except NpuRlError as error:
+        reason = f": {'; '.join(error.why.splitlines())}" if error.why else ""
+        return not_validated(
+            judgement, loaded, f"{error.what}{reason}", (error.hint or "").partition("\n")[0]
+        )
+    return validated(judgement, loaded, layout.code, python)
 
 
 def rows(findings: Iterable[Finding]) -> list[dict[str, Any]]:

@@ -100,7 +100,7 @@ Python = Annotated[
     typer.Option(
         "--python",
         metavar="PYTHON",
-        help="The interpreter to train in.  [default: the one chosen at setup, else npu-rl's own]",
+        help="The interpreter to train in.  [default: the one you chose with setup --python, else npu-rl's own]",
         callback=_program,
         show_default=False,
     ),
@@ -154,7 +154,8 @@ Ray = Annotated[
     typer.Option(
         "--ray",
         metavar="HOST:PORT",
-        help="Use all hosts of the Ray cluster with this head, or of this host's: auto. --workers is for each host.",
+        help="Use all hosts of the Ray cluster with this head, or of this host's: auto. The head is trusted: it can "
+        "run code here. --workers is for each host.",
         show_default=False,
     ),
 ]

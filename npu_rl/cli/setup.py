@@ -72,6 +72,8 @@ def setup(
     else:
         outcome = _set_up(found, layout, path, jobs, offline, rewrite or [], discard, python)
         digest = lock_model.digest_of(found)  # as it was laid: one written by hand may spell it otherwise
+    if python is not None:
+        _keep_choice(layout, python)
     if json:
         print_json(setup_json(found, digest, layout, outcome))
     else:
@@ -94,6 +96,20 @@ def _absolute(python: str | None) -> str | None:
             f"There is no program {python!r}", hint="--python takes the path or name of an interpreter"
         )
     return os.path.abspath(found)  # noqa: PTH100  Path.resolve would follow the link
+
+
+def _keep_choice(layout: Layout, python: str) -> None:
+    from npu_rl.cli.show import tell
+    from npu_rl.workspace.chosen_interpreter import keep_choice
+
+    try:
+        keep_choice(layout, python)
+    except (OSError, ValueError) as error:
+        tell(
+            f"note: the choice of {python} can't be kept in your state folder ({error}): pass --python to each command"
+        )
+    else:
+        tell(f"Your commands in this workspace use {python}")
 
 
 def _set_up(

@@ -78,16 +78,12 @@ def cast(
 
 
 def interpreter(python: str | None, workspace: Path | None) -> str:
-    """Return the given interpreter, else the workspace's, else the one that runs npu-rl."""
+    """Return the given interpreter, else the one chosen for the workspace, else the one that runs npu-rl."""
     from npu_rl.cli.show import tell
-    from npu_rl.training.interpreter import choose
+    from npu_rl.workspace.chosen_interpreter import choose
     from npu_rl.workspace.discovery import open_workspace_if_any
-    from npu_rl.workspace.receipt import read_receipt
 
-    if python is not None:
-        return python
-    layout = open_workspace_if_any(workspace, tell)
-    return choose(None, {} if layout is None else read_receipt(layout).setup)
+    return choose(python, None if python is not None else open_workspace_if_any(workspace, tell))
 
 
 def _cast_text(report: CastReport) -> str:

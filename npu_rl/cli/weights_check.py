@@ -65,8 +65,8 @@ def check(
         )
     place = user_path(checkpoint, "DIR").absolute()
     loaded = None if recipe is None else judged.load(recipe, overrides or [], json)
-    pool = pool_of(interpreter(python, workspace), workers)
     only_hashes = verify or (write and loaded is None and not is_checkpoint(place))
+    pool = pool_of(None if only_hashes else interpreter(python, workspace), workers)
     report = None if only_hashes else check_weights(place, pool, loaded)
     hashes = None
     if verify or (write and (report is None or report.ok)):

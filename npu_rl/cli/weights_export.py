@@ -56,6 +56,7 @@ def export(
     from npu_rl.weights.run_checkpoint import run_checkpoint, run_record
     from npu_rl.weights.worker_pool import pool_of
 
+    chosen = interpreter(python, workspace)
     record = run_record(run, _runs(workspace))
     options = ExportOptions(
         run_checkpoint(record, step, None if config is None else user_path(config).absolute()),
@@ -64,7 +65,7 @@ def export(
         shlex.join(["npu-rl", *sys.argv[1:]]),
     )
     with watching("exporting") as watch:
-        report = export_run(options, pool_of(interpreter(python, workspace), workers), watch)
+        report = export_run(options, pool_of(chosen, workers), watch)
     if json:
         print_json(report.content)
     else:

@@ -14,9 +14,9 @@ from npu_rl.errors import DataError, HostError, UsageError
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe_paths import absolute, is_outside
 from npu_rl.recipes.trainer_settings import flatten_mappings, last_settings, list_settings
-from npu_rl.training import interpreter
+from npu_rl.workspace.chosen_interpreter import choose
 from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.receipt import read_lock, read_receipt
+from npu_rl.workspace.receipt import read_lock
 
 
 def gather(
@@ -31,7 +31,7 @@ def gather(
 
     Args:
         layout: The workspace; None leaves the reward out.
-        python: The training interpreter; None chooses the receipt's or npu-rl's.
+        python: The training interpreter; None for the one chosen for the workspace, else npu-rl's own.
         tokenizer: A tokenizer's folder; None takes the recipe's model, if it is on this machine.
 
     Raises:
@@ -50,10 +50,10 @@ def gather(
         [_read(path, prompt_key, source_key, notify) for path in paths] for paths in _paths(loaded, folder)
     )
     checked = Checked(train, test)
-    chosen = interpreter.choose(python, read_receipt(layout).setup if layout else {})
     if any(file.faults for file in checked.files):
         checked.unchecked["reward"] = checked.unchecked["lengths"] = "columns are missing"
         return checked
+    chosen = choose(python, layout)
     if layout is None:
         checked.unchecked["reward"] = "no workspace"
     else:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from npu_rl import standins
 from npu_rl.bounded import open_file
+from npu_rl.callers_path import callers_path
 from npu_rl.disk import disk_errors, remove_tree
 from npu_rl.errors import DataError, HostError, WorkspaceError
 from npu_rl.process import run_quietly
@@ -98,7 +99,7 @@ def _run(code: Path, python: str, tokenizer: Path, file: Path, prefix: str, work
     with disk_errors(work):
         work.mkdir()
     finished = run_quietly(
-        [python, str(script), str(code), CONFIG, *arguments], _environment(work), work, _TIMEOUT
+        [python, str(script), str(code), CONFIG, *arguments], _environment(code, work), work, _TIMEOUT
     )
     if finished.code != 0:
         raise HostError(
@@ -110,13 +111,12 @@ def _run(code: Path, python: str, tokenizer: Path, file: Path, prefix: str, work
         )
 
 
-def _environment(work: Path) -> dict[str, str]:
+def _environment(code: Path, work: Path) -> dict[str, str]:
     """Return an environment without a network, and with the stand-in for torch_npu where there is no NPU."""
     roots = [standins.INJECTED, *([] if host_facts.devices("npu") else [standins.NPU])]
-    given = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     return {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join([*map(str, roots), *given]),
+        "PYTHONPATH": os.pathsep.join([*map(str, roots), *callers_path([code])]),
         "PYTHONDONTWRITEBYTECODE": "1",
         "HF_HUB_OFFLINE": "1",
         "HF_DATASETS_CACHE": str(work / "cache"),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_rl import standins
+from npu_rl.callers_path import callers_path
 from npu_rl.datasets.prompt_templates import BOXED, HASHES
 from npu_rl.errors import HostError
 from npu_rl.process import run_quietly
@@ -123,13 +124,12 @@ def try_reward(
 def _environment(loaded: LoadedRecipe, code: Path, manifest_env: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a run as far as a reward needs it; nothing is written beside the locked sources."""
     roots = [str(standins.INJECTED), str(code)]
-    given = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     return {
         **os.environ,
         **manifest_env,
         **loaded.recipe.env,
         **{switch(slug): "1" if on else "0" for slug, on in loaded.recipe.adaptations.items()},
-        "PYTHONPATH": os.pathsep.join([*roots, *given]),
+        "PYTHONPATH": os.pathsep.join([*roots, *callers_path([code])]),
         "PYTHONDONTWRITEBYTECODE": "1",
         "HF_HUB_OFFLINE": "1",
         "NPU_RL_STANDINS": "",

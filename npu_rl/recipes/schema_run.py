@@ -25,7 +25,8 @@ class Cluster(Strict):
         description="Memory of a die, in 10^9 bytes, by which the recipe is judged; has to be given for cuda.",
     )
     address: f.Address | None = Field(
-        default=None, description="HOST:PORT of a running Ray head; left out, one machine starts its own."
+        default=None,
+        description="HOST:PORT of a running Ray head, which is trusted; left out, one machine starts its own.",
     )
     interface: f.Text | None = Field(
         default=None, description="Network interface of HCCL or NCCL, Gloo and Ray, such as enp67s0f5."

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from npu_rl import byte_code
+from npu_rl.callers_path import callers_path
 from npu_rl.recipes.own_keys import run_settings
 from npu_rl.recipes.recipe_paths import absolute, function_file, split_function
 from npu_rl.recipes.schema import Recipe
@@ -120,7 +121,8 @@ class Command:
     @property
     def environment(self) -> dict[str, str]:
         """The variables that npu-rl sets for the driver."""
-        path = _prepend_paths(self.paths, _callers_pythonpath())
+        given = [entry for entry in callers_path(self.paths) if entry not in self.paths]
+        path = os.pathsep.join([*self.paths, *given])
         return {**self.shared, **self.own, **self.driver, "PYTHONPATH": path}
 
 
@@ -289,19 +291,6 @@ def _attempt_environment(
         "NPU_RL_USAGE": str(folders.attempt / "usage"),
         "NPU_RL_SEED": str(recipe.seed),
     }
-
-
-def _callers_pythonpath() -> str:
-    """Return the PYTHONPATH that npu-rl was started with; CANN's set_env.sh adds its packages to it."""
-    return os.environ.get("PYTHONPATH", "")
-
-
-def _prepend_paths(paths: Sequence[str], given: str) -> str:
-    """Return a PYTHONPATH of `paths` and then the given ones.
-
-    Empty entries are dropped: they mean the working folder.
-    """
-    return os.pathsep.join([*paths, *(p for p in given.split(os.pathsep) if p and p not in paths)])
 
 
 def _cpu_environment() -> dict[str, str]:

@@ -61,14 +61,6 @@ class Interpreter:
         return f"{self.path} (Python {'.'.join(map(str, self.version))})"
 
 
-def choose(given: str | None, receipt: Mapping[str, object]) -> str:
-    """Return the path of the interpreter: the given one, else the receipt's, else the one that runs npu-rl."""
-    if given is not None:
-        return given
-    named = receipt.get("python")
-    return named if isinstance(named, str) and Path(named).is_file() else sys.executable
-
-
 def probe(python: str, requirements: Sequence[str]) -> Interpreter:
     """Run an interpreter to find its version and the packages of the requirements. Raises HostError if it can't be run.
 

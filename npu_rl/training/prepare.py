@@ -31,6 +31,7 @@ from npu_rl.user_path import user_path
 from npu_rl.verification.require_locked import drift_error
 from npu_rl.verification.verify import Progress, Report, verify
 from npu_rl.weights.recipe_weights import with_weights, without_missing_files
+from npu_rl.workspace.chosen_interpreter import choose
 from npu_rl.workspace.confined_changes import LinkOnTheWay, first_link
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.receipt import bundled_manifest
@@ -174,7 +175,7 @@ def prepare(
     """Check everything that can be checked without running code of the stack.
 
     Args:
-        python: The training interpreter; None chooses the receipt's or npu-rl's.
+        python: The training interpreter; None for the one chosen for the workspace, else npu-rl's own.
         rehearse: Whether this is for a rehearsal, which needs no NPUs and one machine only.
         dry_run: Whether this is for a dry run, which needs no NPUs.
         benchmark: Whether a recipe that only measures time may be run.
@@ -202,7 +203,7 @@ def prepare(
     drift = None if report.ok or reason is None else allowed_drift(layout, report, reason, notify)
     machine = None if rehearse or dry_run else _this_machine(layout, root)
     judgement = _judge_recipe(loaded, layout, report, notify, rehearse, machine)
-    path = interpreter.choose(python, report.receipt.setup)
+    path = choose(python, layout, report.receipt.setup)
     required = _requirements(report.lock, rehearse or dry_run, root)
     found = interpreter.probe(path, required)
     device = recipe.device if required is report.lock.requirements else "cpu"  # what the packages are for

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_rl import standins
+from npu_rl.callers_path import callers_path
 from npu_rl.config.finding import Finding, Severity
 from npu_rl.errors import NpuRlError
 from npu_rl.judgement.judge import Judgement
@@ -26,6 +27,7 @@ from npu_rl.training.plain_config import plain_config
 _CHILD = standins.INJECTED / "npu_rl_validate.py"
 _MARK = "npu-rl-validated:"
 _SECONDS = 180.0
+_PATH = ("trainer", "validate")
 _CHECKPOINTS = Path("/checkpoints")  # a run's folder, which no validation needs to exist
 
 
@@ -45,19 +47,25 @@ def validated(
     answer = _answer(judgement, loaded, function, code, python, root)
     if answer.get("ok"):
         return judgement
-    path = ("trainer", "validate")
-    where = loaded.where(*path)
-    known = Secrets.of(os.environ, loaded.data)
-    name = function.rpartition(".")[2]
     if "unrun" in answer:
-        message = f"the trainer's own {name} was not run by {python}: {known.mask(str(answer['unrun']))}"
         packages = "set the workspace up with an interpreter that has the trainer's packages"
         fix = f"{packages}: npu-rl setup --manifest NAME --python PATH"
-        found = Finding(NOT_VALIDATED, Severity.NOTE, path, "", message, fix, where)
-    else:
-        place = f" ({answer['where']})" if answer["where"] else ""
-        message = f"the trainer's own {name} refuses the recipe: {known.mask(str(answer['message']))}{place}"
-        found = Finding(VALIDATION, Severity.ERROR, path, "", message, "", where)
+        return not_validated(judgement, loaded, str(answer["unrun"]), fix, f" by {python}")
+    known = Secrets.of(os.environ, loaded.data)
+    place = f" ({answer['where']})" if answer["where"] else ""
+    name = function.rpartition(".")[2]
+    message = f"the trainer's own {name} refuses the recipe: {known.mask(str(answer['message']))}{place}"
+    found = Finding(VALIDATION, Severity.ERROR, _PATH, "", message, "", loaded.where(*_PATH))
+    return replace(judgement, key_findings=(*judgement.key_findings, found))
+
+
+def not_validated(
+    judgement: Judgement, loaded: LoadedRecipe, reason: str, fix: str, by: str = ""
+) -> Judgement:
+    """Return the judgement with a note why the trainer's own function was not run."""
+    name = str(loaded.recipe.trainer.validate_).rpartition(".")[2]
+    message = f"the trainer's own {name} was not run{by}: {Secrets.of(os.environ, loaded.data).mask(reason)}"
+    found = Finding(NOT_VALIDATED, Severity.NOTE, _PATH, "", message, fix, loaded.where(*_PATH))
     return replace(judgement, key_findings=(*judgement.key_findings, found))
 
 
@@ -83,8 +91,7 @@ def _answer(
     if not host_facts.devices("npu", root):
         paths[1:1] = [standins.NPU, standins.APEX]
         environment["NPU_RL_STANDINS"] = "cpu"
-    before = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    environment["PYTHONPATH"] = os.pathsep.join([*map(str, paths), *before])
+    environment["PYTHONPATH"] = os.pathsep.join([*map(str, paths), *callers_path([code])])
     try:
         done = run_quietly([python, str(_CHILD), json.dumps(request)], environment, Path(os.sep), _SECONDS)
     except NpuRlError as error:

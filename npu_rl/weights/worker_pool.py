@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from npu_rl import tensors
+from npu_rl.callers_path import callers_path
 from npu_rl.disk import disk_errors
 from npu_rl.errors import HostError, NpuRlError, WeightsError
 from npu_rl.process import WorkerProcess
@@ -85,8 +86,8 @@ class Workers:
         """Return the environment of a worker."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         path = [str(tensors.ROOT)]
-        if self.inherit_path and os.environ.get("PYTHONPATH"):
-            path.append(os.environ["PYTHONPATH"])
+        if self.inherit_path:
+            path += callers_path()
         threads = str(self.threads)
         return {
             **kept,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,8 +16,9 @@ from npu_rl.errors import WorkspaceError
 from npu_rl.git.command import git_version
 from npu_rl.lock import lock_model
 from npu_rl.lock.lock_model import Lock
+from npu_rl.printable import one_line
 from npu_rl.store import Store, Unit
-from npu_rl.workspace import file_check, laid_files, local_edits, materialise, swap
+from npu_rl.workspace import chosen_interpreter, file_check, laid_files, local_edits, materialise, swap
 from npu_rl.workspace.confined_changes import LinkOnTheWay
 from npu_rl.workspace.interrupted_setup import edit_keeper, recover_interrupted
 from npu_rl.workspace.layout import Layout, repository_name
@@ -39,7 +39,7 @@ class Request:
 
     Attributes:
         manifest: Its file; "./" paths of the lock are relative to its folder.
-        python: The training interpreter; None keeps the receipt's, or uses the one that runs npu-rl.
+        python: The training interpreter; None for the one that the user has chosen for this workspace, if any.
     """
 
     lock: Lock
@@ -91,6 +91,8 @@ def run(request: Request, notify: Callable[[str], None]) -> Outcome:
             )  # with --discard too: what can't be read stops it here
             if found and not request.discard:
                 raise _local_changes_error(layout, found)
+            if not (request.python or chosen_interpreter.chosen_for(layout)):
+                _tell_of_interpreter(layout, notify)
         staging = layout.hidden / f"staging-{os.urandom(6).hex()}"
         try:
             _stage(staging, request, delivered, files, text)
@@ -129,13 +131,17 @@ def deliver(lock: Lock, manifest: Path, network: Network, watcher: Watcher, *, j
     )
 
 
-def _interpreter_before(layout: Layout) -> str | None:
-    """Return the interpreter in the receipt of the workspace that is being replaced."""
+def _tell_of_interpreter(layout: Layout, notify: Callable[[str], None]) -> None:
+    """Tell of an interpreter in the receipt that is being replaced: the new one has it only if the user chose it."""
     try:
-        named = read_receipt(layout).setup.get("python")
+        named = chosen_interpreter.other_interpreter(read_receipt(layout).setup)
     except WorkspaceError:
-        return None
-    return named if isinstance(named, str) and Path(named).is_file() else None
+        return
+    if named is not None:
+        notify(
+            f"note: the workspace named the interpreter {one_line(named)}, which you have not chosen and which is not "
+            "kept. If you trust it, set the workspace up with --python"
+        )
 
 
 def _check_target(layout: Layout) -> None:
@@ -177,6 +183,7 @@ def _stage(
     staging: Path, request: Request, delivered: Delivered, files: local_edits.FilesByRoot, text: str
 ) -> None:
     lock = request.lock
+    python = request.python or chosen_interpreter.chosen_for(request.layout)
     composed = delivered.composed
     units = [*delivered.units, composed.unit]
     packed = sum(unit.size() for unit in units)
@@ -196,7 +203,7 @@ def _stage(
             "npu_rl": npu_rl.__version__,
             "made": int(time.time()),
             "manifest": str(request.manifest),
-            "python": request.python or _interpreter_before(request.layout) or sys.executable,
+            **({"python": python} if python else {}),
             "lock": lock_model.digest_of(lock),
             **laid_files.record(staging, script),
         },

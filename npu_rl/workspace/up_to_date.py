@@ -32,7 +32,7 @@ def up_to_date(layout: Layout, text: str, python: str | None = None) -> bool:
     """Return whether the workspace was set up from exactly this lock and is unchanged.
 
     Args:
-        python: The requested training interpreter; None accepts the receipt's.
+        python: The requested training interpreter; None accepts whatever the receipt has.
     """
     if layout.is_swapping or not layout.is_workspace:
         return False

@@ -7,22 +7,13 @@ from pathlib import Path
 import pytest
 
 from npu_rl.errors import HostError
-from npu_rl.training.interpreter import Interpreter, choose, probe, require
+from npu_rl.training.interpreter import Interpreter, probe, require
 
 
 def interpreter(
     version: tuple[int, int, int] = (3, 11, 7), torch_npu: str | None = None, **packages: str | None
 ) -> Interpreter:
     return Interpreter("/opt/python", version, packages, torch_npu)
-
-
-def test_the_one_given_wins_then_the_receipts_then_ours(tmp_path: Path) -> None:
-    python = tmp_path / "python"
-    python.touch()
-    assert choose("mine", {"python": str(python)}) == "mine"
-    assert choose(None, {"python": str(python)}) == str(python)
-    assert choose(None, {"python": str(tmp_path / "gone")}) == sys.executable
-    assert choose(None, {}) == sys.executable
 
 
 def test_a_real_interpreter_tells_its_packages() -> None:

@@ -24,6 +24,7 @@ from npu_rl.workspace.layout import MOVED, Layout
 from npu_rl.workspace.workspace_lock import exclusive
 from tests.faults.killer import watch
 from tests.workspace.stack import Stack, found, look, receipt_with, snapshot, without_privileges
+from tests.workspace.test_hostile_workspace import said
 
 # The test runner may have threads of its own; the child only ever runs Python of ours, and dies.
 pytestmark = pytest.mark.filterwarnings("ignore:This process.*multi-threaded:DeprecationWarning")
@@ -244,13 +245,13 @@ LOOKING = (
 
 @pytest.mark.parametrize("command", LOOKING, ids=" ".join)
 def test_a_command_that_looks_says_that_a_swap_is_pending(
-    stack: Stack, interrupted: Layout, command: tuple[str, ...]
+    stack: Stack, interrupted: Layout, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
 ) -> None:
     before = snapshot(interrupted.root)
-    done = stack.run(*command, "-w", interrupted.root)
-    assert done.returncode == 3
-    assert "The setup of this workspace was interrupted" in done.stderr
-    assert f"npu-rl setup --manifest NAME --workspace {interrupted.root}" in done.stderr
+    code, error = said(stack, capsys, *command, "-w", interrupted.root)
+    assert code == 3
+    assert "The setup of this workspace was interrupted" in error
+    assert f"npu-rl setup --manifest NAME --workspace {interrupted.root}" in error
     assert snapshot(interrupted.root) == before
 
 

@@ -1,0 +1,130 @@
+"""The training interpreter that a user has chosen for a workspace, kept in the user's state folder.
+
+A workspace is not trusted, so its receipt chooses no program that a command starts: it repeats the choice for other
+users and hosts, who are told of it. The file is found by the workspace's path, so a copy starts without a choice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shlex
+import stat
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from npu_rl.bounded import parse_json
+from npu_rl.disk import write_atomically
+from npu_rl.errors import HostError, WorkspaceError
+from npu_rl.printable import one_line
+from npu_rl.private_log import own_folder, state_folder
+from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.receipt import bundled_manifest, read_receipt
+
+_LARGEST = 64 * 1024  # bytes; two paths
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def choose(given: str | None, layout: Layout | None, setup: Mapping[str, Any] | None = None) -> str:
+    """Return the interpreter that a command starts.
+
+    Args:
+        given: `--python`.
+        layout: The workspace, if there is one.
+        setup: That of its receipt, if it has been read.
+
+    Returns:
+        The given one, else the one chosen for the workspace, else the one that runs npu-rl.
+
+    Raises:
+        HostError: If the chosen one does not exist on this host.
+        WorkspaceError: If the receipt names another that this user has not chosen.
+    """
+    if given is not None or layout is None:
+        return given or sys.executable
+    chosen = chosen_for(layout)
+    if chosen is not None:
+        if not Path(chosen).is_file():
+            raise HostError(
+                "The interpreter that was chosen for this workspace does not exist here",
+                where=chosen,
+                hint="Name one for this command: --python PATH\n"
+                "or choose another: npu-rl setup --manifest NAME --python PATH",
+            )
+        return chosen
+    setup = read_receipt(layout).setup if setup is None else setup
+    named = other_interpreter(setup)
+    if named is not None:
+        raise _not_chosen(layout, named, bundled_manifest(setup) or "NAME")
+    return sys.executable
+
+
+def other_interpreter(setup: Mapping[str, Any]) -> str | None:
+    """Return the existing interpreter that a receipt names in `setup`, unless it is the one that runs npu-rl."""
+    named = str(setup.get("python") or "")
+    with contextlib.suppress(OSError, ValueError):
+        if not Path(named).is_absolute() or not Path(named).is_file():
+            return None
+        ours = Path(sys.executable)
+        # By folder: the interpreter of a virtual environment is a link to one that has other packages.
+        if ours.parent.samefile(Path(named).parent) and ours.samefile(named):
+            return None
+        return named
+    return None
+
+
+def chosen_for(layout: Layout) -> str | None:
+    """Return the interpreter that this user has chosen for a workspace; None without a choice that can be read."""
+    root = os.path.realpath(layout.root)
+    try:
+        place = _file(root)
+        if not place.parent.is_dir():
+            return None
+        folder = own_folder(place.parent)
+        try:
+            handle = os.open(place.name, _READ, dir_fd=folder)
+        finally:
+            os.close(folder)
+        with os.fdopen(handle, "rb") as file:
+            found = os.fstat(handle)
+            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+                return None
+            kept = parse_json(file.read(_LARGEST))
+        python = kept["python"]
+        return python if kept["workspace"] == root and isinstance(python, str) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def keep_choice(layout: Layout, python: str) -> None:
+    """Keep the user's choice for a workspace. Raises OSError, or ValueError for a path with a NUL."""
+    root = os.path.realpath(layout.root)
+    place = _file(root)
+    os.close(own_folder(place.parent))
+    write_atomically(place, json.dumps({"workspace": root, "python": python}).encode(), sync=True)
+
+
+def _file(root: str) -> Path:
+    """Return the file of a workspace's choice. Raises OSError without a state folder outside the workspace."""
+    state = state_folder()
+    if state is None:
+        raise FileNotFoundError("there is no HOME and no XDG_STATE_HOME")
+    if f"{os.path.realpath(state)}/".startswith(f"{root.rstrip('/')}/"):
+        raise PermissionError(f"{state} is inside the workspace")
+    return state / f"interpreter-{hashlib.sha256(os.fsencode(root)).hexdigest()[:32]}.json"
+
+
+def _not_chosen(layout: Layout, named: str, manifest: str) -> WorkspaceError:
+    python = shlex.quote(named) if named.isprintable() else "PATH"
+    root = shlex.quote(str(layout.root))
+    return WorkspaceError(
+        "The workspace names an interpreter that you have not chosen",
+        where=str(layout.receipt),
+        why=f"It names {one_line(named)}. Whoever wrote the workspace chose that, so no command starts it by itself.",
+        hint=f"If you trust it: npu-rl setup --manifest {manifest} --workspace {root} --python {python}\n"
+        f"For one command, add --python {python}; npu-rl's own is {shlex.quote(sys.executable)}.",
+    )

@@ -1,0 +1,344 @@
+"""Which program a command starts: every command runs on a workspace whose receipt names another interpreter."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from npu_rl.callers_path import callers_path
+from npu_rl.cli import app
+from npu_rl.cli.command_group import LazyGroup
+from npu_rl.errors import NpuRlError
+from npu_rl.weights.worker_pool import Workers
+from npu_rl.workspace import chosen_interpreter
+from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.receipt import read_receipt
+from tests.own_trainer import TREE, write_recipe
+from tests.support import ROOT, Repo, clean_env
+from tests.workspace.stack import receipt_with
+
+CODE = {
+    **TREE,
+    "configs/own.yaml": TREE["configs/own.yaml"].replace("shuffle_minibatch", "shuffle_mini_batch"),
+    "configs/datasets/deepscaler.yaml": "prompt_type: empty\n",
+    "cli/preprocess_data.py": "",
+}
+MANIFEST = """\
+schema: 1
+name: own
+title: a trainer with keys of its own
+device: cpu
+components:
+  own:
+    sources: [{{git: "{url}"}}]
+    ref: refs/heads/main
+    take: [{{from: own, to: own}}, {{from: configs, to: configs}}, {{from: cli, to: cli}}]
+"""
+PAGE = ROOT / "docs" / "trust.md"
+
+# {w}: the workspace. {m}: its manifest. {r}: a recipe for it, validated by the tree's own function. {d}: prepared data.
+# {t}: a tokenizer. {g}: downloaded rows. {o}: a new path.
+STARTS: Mapping[str, Sequence[str]] = {
+    "train": (
+        "train {r} -w {w} overrides.actor.load={d} overrides.training.data_path={d}",
+        "train {r} -w {w} overrides.actor.load={d} overrides.training.data_path={d} --resume",
+        "train {r} -w {w} --dry-run",
+        "train {r} -w {w} --rehearse imports",
+    ),
+    "data check": ("data check {d} --recipe quickstart manifest={m} -w {w}",),
+    "data prepare": (
+        "data prepare deepscaler --input {g} --output {o} --for mindspeed-rl --tokenizer {t} -w {w}",
+    ),
+    "faults": ("faults -w {w} --run",),
+    "weights cast": ("weights cast {d} {o} -w {w}", "weights cast {d} {o} -w {w} --ray 127.0.0.1:1"),
+    "weights check": ("weights check {d} -w {w}",),
+    "weights audit": ("weights audit {d} {d} -w {w}",),
+    "weights convert": ("weights convert {d} {o} --format hf -w {w}",),
+    "weights export": ("weights export own {o} -w {w}",),
+}
+NOTES = {"recipes check": ("recipes check {r} -w {w}",), "plan": ("plan {r} -w {w}",)}
+NONE = {
+    "verify": ("verify -w {w}", "verify -w {w} --deep"),
+    "status": ("status -w {w}",),
+    "diff": ("diff -w {w}",),
+    "summary": ("summary -m {m} --offline",),
+    "lock": ("lock -m {m} --check",),
+    "weights get": ("weights get deepseek-v3",),
+    "manifests list": ("manifests list",),
+    "manifests show": ("manifests show {m}",),
+    "manifests check": ("manifests check {m}",),
+    "manifests schema": ("manifests schema",),
+    "recipes list": ("recipes list",),
+    "recipes show": ("recipes show {r}",),
+    "recipes copy": ("recipes copy quickstart {o}.yaml",),
+    "recipes schema": ("recipes schema",),
+    "data get": ("data get gsm8k",),
+    "patches list": ("patches list",),
+    "patches show": ("patches show attention-scale",),
+    "store gc": ("store gc --dry-run",),
+    "list": ("list",),
+    "schema": ("schema",),
+    "faults": ("faults -w {w}",),
+    "data prepare": ("data prepare deepscaler --input {g} --output {o}",),
+    "weights check": ("weights check {d} -w {w} --write-hashes",),
+    "setup": ("setup -m {m} -w {w}",),
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A workspace of `own`, whose receipt names `marker`: a program that writes down that it ran, and its path."""
+
+    layout: Layout
+    marker: Path
+    words: Mapping[str, str]
+
+    @property
+    def log(self) -> Path:
+        return self.marker.with_name("started")
+
+    def ran(self, line: str, *more: str) -> tuple[int, str]:
+        """Exit code and error of a command in this process."""
+        words = {**self.words, "o": str(self.marker.with_name(os.urandom(6).hex()))}
+        try:
+            app.app([*(word.format(**words) for word in line.split()), *more], standalone_mode=False)
+        except NpuRlError as error:
+            return error.exit_code, str(error)
+        except SystemExit as ended:
+            return int(ended.code or 0), ""
+        return 0, ""
+
+    def started(self) -> list[str]:
+        """The paths of the programs that were started since the last call."""
+        found = self.log.read_text().splitlines() if self.log.exists() else []
+        self.log.unlink(missing_ok=True)
+        return found
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """One for all tests: each leaves it as it was."""
+    home = tmp_path_factory.mktemp("own")
+    repo = Repo(home / "own.git")
+    repo.commit(CODE, "own")
+    manifest = home / "own.yaml"
+    manifest.write_text(MANIFEST.format(url=repo.url))
+    recipe = write_recipe(home)
+    recipe.write_text(recipe.read_text().replace("manifest: quickstart", f"manifest: {manifest}"))
+    rows = [{"problem": f"What is ${n}+{n}$?", "answer": str(2 * n), "solution": ""} for n in range(40)]
+    (home / "rows.json").write_text(json.dumps(rows))
+    (home / "tokenizer").mkdir()
+    (home / "tokenizer/tokenizer.json").write_text("{}")
+    marker = home / "evil" / "python"
+    marker.parent.mkdir()
+    marker.write_text(f'#!/bin/sh\necho "$PYTHONPATH" >> {marker.with_name("started")}\nexit 1\n')
+    marker.chmod(0o755)
+    names = {"w": "w", "m": "own.yaml", "r": recipe.name, "d": "d", "t": "tokenizer", "g": "rows.json"}
+    made = Place(Layout(home / "w"), marker, {name: str(home / path) for name, path in names.items()})
+    with pytest.MonkeyPatch.context() as patched:
+        enter(patched, marker.parent, home)
+        for line in (
+            "lock -m {m}",
+            "setup -m {m} -w {w}",
+            "data prepare deepscaler --input {g} --output {d}",
+        ):
+            assert made.ran(line) == (0, ""), line
+    assert "python" not in read_receipt(made.layout).setup
+    receipt_with(made.layout, lambda body: body["setup"].update(python=str(marker)))
+    return made
+
+
+@pytest.fixture(autouse=True)
+def state(place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A state folder for each test."""
+    enter(monkeypatch, place.marker.parent, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "npu-rl"
+
+
+def enter(patched: pytest.MonkeyPatch, machine: Path, state: Path) -> None:
+    for name, value in clean_env(machine).items():
+        patched.setenv(name, value)
+    patched.delenv("PYTHONPATH")
+    patched.setenv("XDG_STATE_HOME", str(state))
+
+
+@pytest.fixture
+def copy(place: Place, tmp_path: Path) -> Place:
+    """A workspace that may be changed."""
+    shutil.copytree(place.layout.root, tmp_path / "w", symlinks=True)
+    return replace(place, layout=Layout(tmp_path / "w"), words={**place.words, "w": str(tmp_path / "w")})
+
+
+def commands(group: Any, before: tuple[str, ...] = ()) -> Iterator[str]:
+    """Every command, those that are not listed in the help, too."""
+    for name in group.table:
+        command = group.get_command(None, name)
+        if isinstance(command, LazyGroup):
+            yield from commands(command, (*before, name))
+        else:
+            yield " ".join((*before, name))
+
+
+def test_the_page_and_this_file_have_every_command_once() -> None:
+    every = sorted(commands(typer.main.get_command(app.app)))
+    table = PAGE.read_text().partition("| command | what it starts")[2].partition("\n\n")[0].splitlines()[2:]
+    rows = [(re.findall(r"`([a-z -]+)`", row.split("|")[1]), row.split("|")[2].strip()) for row in table]
+    assert sorted(name for names, _ in rows for name in names) == every
+    assert {name for names, what in rows if what != "nothing" for name in names} == {*STARTS, *NOTES}
+    assert {*STARTS, *NOTES, *NONE} == set(every)
+
+
+@pytest.mark.parametrize("command", sorted({*STARTS, *NOTES, *NONE}))
+def test_no_command_starts_what_only_the_receipt_names(
+    place: Place, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    told = f"--python {place.marker}"
+    for line in STARTS.get(command, ()):
+        code, error = place.ran(line)
+        assert code == 3 and "names an interpreter that you have not chosen" in error and told in error, line
+    for line in NOTES.get(command, ()):
+        assert place.ran(line)[0] == 0
+        assert "was not run: The workspace names an interpreter that you have" in capsys.readouterr().out
+    for line in NONE.get(command, ()):
+        assert place.ran(line) == (0, ""), line
+    assert place.started() == []
+
+
+ON_PATH = (
+    STARTS["train"][:1],
+    STARTS["data check"],
+    STARTS["data prepare"],
+    *NOTES.values(),
+    STARTS["faults"],
+)
+
+
+@pytest.mark.parametrize("line", [line for lines in ON_PATH for line in lines])
+def test_code_is_on_the_path_of_what_the_user_chose_once_it_is_proven(
+    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str
+) -> None:
+    """In a shell that has sourced `activate` of two workspaces, and CANN's set_env.sh."""
+    other, code = tmp_path / "other", place.layout.code
+    for folder in ("code", ".npu-rl"):
+        (other / folder).mkdir(parents=True)
+    (other / ".npu-rl/receipt.json").touch()
+    monkeypatch.setenv("PYTHONPATH", f"{other}/code:/cann/python::{code}")
+    chosen_interpreter.keep_choice(place.layout, str(place.marker))
+    place.ran(line)
+    paths = [path.split(":") for path in place.started()]
+    if "train" in line:
+        assert paths == [[""]]  # the probe
+    elif "faults" not in line:  # whose code the tree has not
+        assert paths and all(str(code) in path and "/cann/python" in path for path in paths)
+    assert not any(f"{other}/code" in path for path in paths)
+    added = code / "own/utils/added.py"
+    added.touch()
+    try:
+        place.ran(line)
+    finally:
+        added.unlink()
+    assert place.started() == []
+
+
+def test_other_workspaces_code_is_on_nobodys_path(
+    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    code, root, link = place.layout.code, place.layout.root, tmp_path / "link"
+    link.symlink_to(code)
+    monkeypatch.setenv("PYTHONPATH", f"{code}:{link}/own:/cann:{root}/tools:")
+    rest = ["/cann", f"{root}/tools"]
+    assert callers_path() == rest
+    assert callers_path([code]) == [str(code), f"{link}/own", *rest]
+    path = Workers(sys.executable, 1, inherit_path=True).environment()["PYTHONPATH"]
+    assert path.split(":")[1:] == rest
+
+
+# -- the choice ------------------------------------------------------------------------------------------
+
+
+def test_setup_keeps_the_choice_of_this_user_for_this_path(copy: Place, tmp_path: Path) -> None:
+    layout, line = copy.layout, "setup -m {m} -w {w} --python"
+    assert copy.ran(line, str(copy.marker)) == (0, "")
+    assert chosen_interpreter.choose(None, layout) == str(copy.marker)
+    assert chosen_interpreter.choose("mine", layout) == "mine"
+    assert copy.ran(line, sys.executable) == (0, "")
+    assert chosen_interpreter.choose(None, layout) == sys.executable
+    assert read_receipt(layout).setup["python"] == sys.executable
+    (tmp_path / "link").symlink_to(layout.root)
+    assert chosen_interpreter.choose(None, Layout(tmp_path / "link")) == sys.executable
+    layout.root.rename(tmp_path / "moved")
+    assert chosen_interpreter.chosen_for(Layout(tmp_path / "moved")) is None
+
+
+def test_a_setup_without_python_records_none(copy: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    (copy.layout.code / "own/train.py").write_text("mine\n")
+    assert copy.ran("setup -m {m} -w {w} --discard") == (0, "")
+    assert f"note: the workspace named the interpreter {copy.marker}" in capsys.readouterr().err
+    assert "python" not in read_receipt(copy.layout).setup
+    assert chosen_interpreter.choose(None, copy.layout) == sys.executable
+
+
+def test_what_a_link_to_npu_rls_own_interpreter_has_beside_it_is_another(
+    place: Place, tmp_path: Path
+) -> None:
+    """As in a virtual environment."""
+    (tmp_path / "python").symlink_to(sys.executable)
+    with pytest.raises(NpuRlError, match="have not chosen"):
+        chosen_interpreter.choose(None, place.layout, {"python": str(tmp_path / "python")})
+
+
+@pytest.mark.parametrize("name", ["", "python", "/nowhere/python", "/nul\0/python", sys.executable])
+def test_a_receipt_with_npu_rls_own_or_none_that_is_there_changes_nothing(place: Place, name: str) -> None:
+    """Older versions wrote their own interpreter into it."""
+    assert chosen_interpreter.choose(None, place.layout, {"python": name}) == sys.executable
+
+
+def test_one_that_is_gone_is_told(place: Place) -> None:
+    chosen_interpreter.keep_choice(place.layout, "/nowhere/python")
+    with pytest.raises(NpuRlError, match="does not exist here"):
+        chosen_interpreter.choose(None, place.layout)
+
+
+@pytest.mark.parametrize("damage", ["writable", "link", "fifo", "text", "list", "other", "inside"])
+def test_no_choice_is_read_that_others_could_have_written(
+    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, state: Path, damage: str
+) -> None:
+    chosen_interpreter.keep_choice(place.layout, "/mine")
+    (kept,) = state.glob("interpreter-*.json")
+    text = kept.read_text()
+    assert chosen_interpreter.chosen_for(place.layout) == "/mine"
+    if damage == "writable":
+        kept.parent.chmod(0o777)
+    elif damage == "inside":
+        place = replace(place, layout=Layout(tmp_path))
+        with pytest.raises(OSError, match="inside the workspace"):
+            chosen_interpreter.keep_choice(place.layout, "/mine")
+    else:
+        kept.unlink()
+        if damage == "link":
+            kept.with_name("there").write_text(text)
+            kept.symlink_to("there")
+        elif damage == "fifo":
+            os.mkfifo(kept)
+        else:
+            kept.write_text({"text": "{", "list": "[]", "other": text.replace("/w", "/v")}[damage])
+    assert chosen_interpreter.chosen_for(place.layout) is None
+
+
+def test_a_choice_that_cant_be_kept_is_told(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/dev/null")
+    assert place.ran("setup -m {m} -w {w} --python", str(place.marker)) == (0, "")
+    assert "can't be kept in your state folder" in capsys.readouterr().err
