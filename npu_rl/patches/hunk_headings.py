@@ -3,7 +3,8 @@
 git and GNU diff write a heading after a hunk's second `@@`: the last line above the hunk that their pattern for
 functions matches. Lines alone can't tell twins apart: a hunk of `one` fits `two` as well if both have the same lines.
 So the heading that git would write at the place found is compared with the hunk's own; and of several Python
-functions of one name, the one nearest to the stated line is the one that is meant.
+functions of one name, the one nearest to the stated line is the one that is meant. The same holds for the sections of
+configuration files (`key_headings.py`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from npu_rl.patches.key_headings import in_other_section, moved_to_other_section
+from npu_rl.patches.key_paths import SUFFIXES
 from npu_rl.patches.patch_model import Hunk
 
 if TYPE_CHECKING:
@@ -26,7 +29,7 @@ _DEFINITION = re.compile(r"(?:async[ \t]+)?(?P<kind>class|def)[ \t]+(?P<name>\w+
 _SIGNATURE = re.compile(  # `int two(`, of most languages; not a command of a shell that looks like it
     r"(?!(?:if|elif|else|while|until|for|done|case|switch|return|function)\b)[A-Za-z_][\w\s*&:<>,~]*\("
 )
-_PROSE = (".md", ".rst", ".txt", ".html", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini")  # no functions
+_PROSE = (".md", ".rst", ".txt", ".html")  # no functions
 _SHORTEST_CUT = 39  # letters of the shortest heading that was cut off: GNU diff keeps 40, git 80
 
 
@@ -56,10 +59,12 @@ class _Definition(NamedTuple):
 
 
 def misplaced(content: bytes, hunk: Hunk, line: int, path: str) -> str | None:
-    """Return why a hunk that fits at a line belongs into another function by its heading, or None.
+    """Return why a hunk that fits at a line belongs into another function or section by its heading, or None.
 
     A heading that is no longer in the file shows nothing, unless it names a Python function.
     """
+    if path.endswith(SUFFIXES):
+        return in_other_section(content, hunk, line, path)
     heading = hunk.section.strip().rstrip("\N{REPLACEMENT CHARACTER}")
     if not heading or path.endswith(_PROSE):
         return None
@@ -101,7 +106,9 @@ def _between_functions(content: bytes, hunk: Hunk, line: int, name: str) -> bool
 
 
 def moved_to_twin(content: bytes, hunk: Hunk, offset: int, path: str) -> str | None:
-    """Return why a moved hunk may be in a twin of its function, with another one nearer to its line; or None."""
+    """Return why a moved hunk may be in a twin of its function or section, with one nearer to its line; or None."""
+    if path.endswith(SUFFIXES):
+        return moved_to_other_section(content, hunk, offset, path)
     definitions = _definitions(content) if path.endswith(_PYTHON) else None
     if not definitions:
         return None

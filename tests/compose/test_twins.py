@@ -161,3 +161,38 @@ def test_other_languages(world: World, heading: str, fits: bool) -> None:
     else:
         with pytest.raises(PatchError, match=r"below `int two\(void\)`"):
             locked(world, content, text, path="pkg/a.c")
+
+
+SECTION = "{}:\n  optim:\n    clip: 1\n    lr: 1\n    decay: 1\n"
+KEYS = "".join(f"key{n}: 1\n" for n in range(50))
+ACTOR = patch(
+    "@@ -3,3 +3,3 @@ actor:\n     clip: 1\n-    lr: 1\n+    lr: 2\n     decay: 1\n", path="pkg/ppo.yaml"
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "offset", "reason"),
+    [
+        (
+            "critic actor",
+            "refuse",
+            "It fits at line 3, in critic.optim (line 2); its heading is `actor:` (line 56).",
+        ),
+        (  # actor was changed upstream, so that the hunk fits critic only
+            "actor critic",
+            "allow",
+            "It fits at line 58, in critic.optim (line 57); its heading is `actor:` (line 1).",
+        ),
+    ],
+)
+def test_sections_of_a_configuration_are_twins(world: World, content: str, offset: Any, reason: str) -> None:
+    first, second = content.split()
+    text = SECTION.format(first) + KEYS + SECTION.format(second)
+    if offset == "allow":
+        text = text.replace("decay: 1", "decay: 2", 1)
+    with pytest.raises(PatchError) as error:
+        locked(world, text, ACTOR, path="pkg/ppo.yaml", offset=offset)
+    assert reason in str(error.value)
+    text = SECTION.format("actor") + KEYS + SECTION.format("critic")
+    done = world.compose(locked(world, text, ACTOR, path="pkg/ppo.yaml")).code["pkg/ppo.yaml"].decode()
+    assert done == text.replace("lr: 1", "lr: 2", 1)
