@@ -10,6 +10,8 @@ from pathlib import Path
 
 from npu_rl.config.finding import Finding, Severity
 from npu_rl.config.problems import KeyPath
+from npu_rl.judgement.adaptation_check import RULE as ADAPTATION_RULE
+from npu_rl.judgement.adaptation_check import adaptation_findings
 from npu_rl.judgement.environment_check import RULES as ENVIRONMENT_RULES
 from npu_rl.judgement.environment_check import environment_findings
 from npu_rl.judgement.fault_findings import RULE as FAULT_RULE
@@ -142,6 +144,7 @@ def _judge(
         *mismatch,
         *check_keys(loaded, trainer, code),
         *environment_findings(loaded, plan.facts.env, code, answers),
+        *adaptation_findings(loaded, plan.facts.env, code, answers),
         *named_file_findings(loaded, code, here),
         *prepared_data_findings(loaded, code),
         *(_missing_cluster_address(loaded) if here else ()),
@@ -162,6 +165,7 @@ def _judge(
         *DATA_RULES,
         _CLUSTER_ADDRESS,
         FAULT_RULE,
+        ADAPTATION_RULE,
         *(rule.id for rule in plan.rules),
         *(one.rule for one in found),
     }
@@ -200,6 +204,7 @@ def _judge_own_keys(
         *faults.key_findings,
         *own_keys_check.check_own_keys(loaded, trainer, code),
         *environment_findings(loaded, environment, code, answers),
+        *adaptation_findings(loaded, environment, code, answers),
         *own_keys_check.path_findings(loaded, own.tree if own else None, here),
         *(_missing_cluster_address(loaded) if here else ()),
     ]
@@ -210,6 +215,7 @@ def _judge_own_keys(
         *ENVIRONMENT_RULES,
         _CLUSTER_ADDRESS,
         FAULT_RULE,
+        ADAPTATION_RULE,
         *(one.rule for one in found),
     }
     exceptions = overrule(loaded, [*found, *faults.tree_findings], ids)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from npu_rl.bundled import data_root, runtime_root
 from npu_rl.patches.patch_header import HOW, Header, parse_header
-from npu_rl.trainer_code.source_files import source_files
+from npu_rl.trainer_code.source_files import is_source, source_files
 
 _SWITCH_READ = re.compile(r"\benabled\(\s*['\"]([a-z0-9-]+)['\"]")
+_CHANGED = re.compile(r"^\+\+\+ b/(\S+\.py)$", re.M)
 _RUNTIME = "npu_rl_runtime"
 
 
@@ -29,6 +30,48 @@ def known_switches(code: Path | None) -> dict[str, str]:
 def switches_in_code(code: Path) -> dict[str, str]:
     """Return where patched files read switches, by slug. Reads the whole tree: about 0.2 s."""
     return dict(_switches_in_files(source_files(code.rglob("*.py")), code))
+
+
+def switches_without_patch(code: Path, slugs: Collection[str]) -> set[str]:
+    """Return those of some adaptations that no file of a tree calls, so that their switches have no effect.
+
+    Files that bundled patches change are read first, the whole tree only for what they don't show.
+    """
+    called = {slug: _calls_of(slug, code / _RUNTIME) for slug in slugs}
+
+    def remaining(paths: Iterable[Path], missing: Collection[str]) -> set[str]:
+        missing = set(missing)
+        for path in paths:
+            content = path.read_bytes() if missing and is_source(path) else b""
+            if _RUNTIME.encode() in content or b"enabled(" in content or b"NPU_RL_" in content:
+                text = content.decode("utf-8", "replace")
+                missing -= {slug for slug in missing if called[slug].search(text)}
+        return missing
+
+    missing = remaining((code / name for slug in slugs for name in _changed_files(slug)), slugs)
+    own = (path for path in code.rglob("*.py") if path.relative_to(code).parts[0] != _RUNTIME)
+    return remaining(own, missing) if missing else missing
+
+
+def _calls_of(slug: str, runtime: Path) -> re.Pattern[str]:
+    """Return a pattern for what uses an adaptation: an import of its module in the runtime, or a read of its switch."""
+    modules = {
+        path.relative_to(runtime).parts[0].removesuffix(".py")
+        for path in source_files(runtime.rglob("*.py"))
+        if re.search(
+            rf"(?:^SLUG = |\benabled\(\s*)['\"]{slug}['\"]", path.read_text("utf-8", "replace"), re.M
+        )
+    }
+    imports = [rf"\b{_RUNTIME}(?:\.| +import +(?:[\w ,]*\b|\([\w\s,]*\b)){name}\b" for name in modules]
+    variable = "NPU_RL_" + slug.upper().replace("-", "_")
+    return re.compile("|".join([*imports, rf"\benabled\(\s*['\"]{slug}['\"]", rf"\b{variable}\b"]))
+
+
+def _changed_files(slug: str) -> list[str]:
+    """Return the files that bundled patches with an adaptation's switch change."""
+    root = data_root()
+    patches = [root / place for found, place in _switches_in_headers(root / "patchsets") if found == slug]
+    return [name for patch in patches for name in _CHANGED.findall(patch.read_text("utf-8", "replace"))]
 
 
 def patched_switches(place: Path) -> dict[str, bool]:
