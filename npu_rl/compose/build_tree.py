@@ -10,6 +10,7 @@ from typing import Any
 from npu_rl.compose import assemble
 from npu_rl.compose.apply_patch import AS_LOCKED, Applied, Tolerance, apply_patch
 from npu_rl.compose.git_trees import Trees, check_links, taken_tree
+from npu_rl.compose.portable_tree import check_collisions, check_pointers, check_started_by_python
 from npu_rl.compose.replay_merge import content_allowance, replay
 from npu_rl.compose.runtime_tree import write_runtime
 from npu_rl.errors import ComposeError
@@ -88,11 +89,27 @@ def list_files(trees: Trees, lock: Lock, composition: Composition) -> dict[str, 
         files = list(trees.files(tree))
         what = "The code tree" if root == "code" else root.removeprefix("src/")
         _check_names(files, what)
+        check_collisions((path for path, _ in files), what)
         check_links(files, trees, what)
         _check_modes(files, tree, what)
         _check_blobs(files, trees, what)
         listing[root] = [(path, entry.mode, entry.oid) for path, entry in files]
     return listing
+
+
+def check_new_tree(
+    trees: Trees, listing: dict[str, list[tuple[str, str, str]]], notify: Callable[[str], None]
+) -> None:
+    """Raise ComposeError for files that a new lock must not have; a lock made before stays as it is.
+
+    Pointers in a whole checkout under `src/` are only reported: not every build needs every file.
+    """
+    for root, files in listing.items():
+        if root == "code":
+            check_started_by_python(path for path, _, _ in files)
+            check_pointers(trees, files, "The code tree")
+        else:
+            check_pointers(trees, files, root, notify)
 
 
 def _check_names(files: list[tuple[str, Entry]], what: str) -> None:

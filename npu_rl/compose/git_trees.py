@@ -75,6 +75,13 @@ class Trees:
         lines = (line.split(" ", 1) for line in result.text().splitlines())
         return {oid: kind for oid, kind in lines if kind != "blob"}
 
+    def sizes(self, oids: Collection[str]) -> dict[str, int]:
+        """Return the size of each object in bytes."""
+        ids = "".join(f"{oid}\n" for oid in sorted(oids)).encode()
+        result = self.repository.run("cat-file", "--batch-check=%(objectname) %(objectsize)", input=ids)
+        lines = (line.split(" ", 1) for line in result.text().splitlines())
+        return {oid: int(size) for oid, size in lines}
+
     def adopt(self, root: str) -> None:
         """Copy a borrowed tree with all its objects into this repository."""
         folders = [root]

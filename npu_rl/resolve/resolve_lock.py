@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from npu_rl.compose import assemble
-from npu_rl.compose.build_tree import compose, list_files
+from npu_rl.compose.build_tree import check_new_tree, compose, list_files
 from npu_rl.compose.git_trees import Trees
 from npu_rl.compose.patch_texts import locked_text
 from npu_rl.compose.runtime_tree import write_runtime
@@ -116,7 +116,8 @@ def _compose(context: Context, loaded: LoadedManifest, unpatched: Lock, units: l
             patched = _patch(context, loaded, unpatched, trees)
             tree, commit = assemble.assemble(trees, patched)
             complete = replace(patched, tree=tree, commit=commit)
-            list_files(trees, complete, compose(trees, complete, text_of))
+            listing = list_files(trees, complete, compose(trees, complete, text_of))
+            check_new_tree(trees, listing, context.notify)
         finally:
             trees.close()
     return complete
