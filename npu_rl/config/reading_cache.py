@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import sys
 from functools import cache
 from pathlib import Path
@@ -17,11 +18,12 @@ from typing import Any
 
 from npu_rl.bounded import read_json
 from npu_rl.byte_code import NOWHERE, place
-from npu_rl.disk import write_atomically
+from npu_rl.disk import remove_tree, write_atomically
 
 _ROOMS = ("config", "manifest", "lock")
 _MOST = 64  # files
 _LARGEST = 8 * 1024 * 1024
+_OWN = re.compile(r"[a-z]+-[0-9a-f]+\.json")
 
 
 def recall(kind: str, key: str) -> Any:
@@ -45,9 +47,9 @@ def keep(kind: str, key: str, value: Any) -> None:
         return
     with contextlib.suppress(OSError, ValueError):
         write_atomically(path, json.dumps({"readers": _readers(), "value": value}).encode())
-        by_age = sorted(path.parent.glob("*.json"), key=lambda one: one.stat().st_mtime_ns, reverse=True)
-        for old in by_age[_MOST:]:
-            old.unlink()
+        own = [one for one in path.parent.iterdir() if _OWN.fullmatch(one.name)]
+        for old in sorted(own, key=lambda one: one.stat().st_mtime_ns, reverse=True)[_MOST:]:
+            remove_tree(old)
 
 
 def _file(kind: str, key: str) -> Path | None:

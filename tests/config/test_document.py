@@ -140,9 +140,14 @@ def test_another_version_parses_again(cache: Path, monkeypatch: pytest.MonkeyPat
 
 def test_only_so_many_are_kept(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading_cache, "_MOST", 3)
-    for number in range(5):
+    read(b"name: 0\n")
+    (place,) = {path.parent for path in cache.rglob("*.json")}
+    (place / "mine.json").write_text("{}")  # no name of npu-rl's
+    os.utime(place / "mine.json", (1, 1))
+    for number in range(1, 5):
         read(b"name: %d\n" % number)
-    assert len(list(cache.rglob("*.json"))) == 3
+    assert len(list(place.glob("document-*.json"))) == 3
+    assert (place / "mine.json").exists()
 
 
 def test_without_a_place_it_is_parsed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
