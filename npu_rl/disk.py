@@ -80,6 +80,11 @@ def remove_tree(path: Path) -> None:
         os.close(folder)
 
 
+def put_in_place(staged: Path, target: Path) -> None:
+    """Give a finished folder its name. Raises OSError where anything but an empty folder has it."""
+    staged.rename(target)
+
+
 def remove_in(folder: int, name: str) -> None:
     """Remove a name in an opened folder, as `remove_tree` does.
 

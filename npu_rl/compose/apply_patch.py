@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from npu_rl.compose.git_trees import Trees
+from npu_rl.disk import remove_tree
 from npu_rl.errors import PatchError
 from npu_rl.git.command import Git
 from npu_rl.git.messages import GitError
@@ -249,4 +250,4 @@ def _git_apply(
             hint=_REFRESH,
         ) from error
     finally:
-        index.unlink(missing_ok=True)
+        remove_tree(index)

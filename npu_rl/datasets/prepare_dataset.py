@@ -19,7 +19,7 @@ from npu_rl.datasets.known_datasets import Dataset, dataset_like, text_of
 from npu_rl.datasets.plain_rows import PlainRows
 from npu_rl.datasets.prompt_templates import Template
 from npu_rl.datasets.trainer_parquet import TrainerParquet
-from npu_rl.disk import disk_errors
+from npu_rl.disk import disk_errors, remove_tree
 from npu_rl.errors import DataError
 
 TRAIN, TEST, REPORT = "train.parquet", "test.parquet", "prepared.json"
@@ -124,7 +124,7 @@ def prepare_dataset(
     if convert is not None:
         made = convert(paths)
         for path in paths:
-            path.unlink()
+            remove_tree(path)
     prepared.files = {name: _file_facts(folder / name, rows) for name, rows in made.items()}
     if count_tokens is not None:
         prepared.lengths = count_tokens(paths)

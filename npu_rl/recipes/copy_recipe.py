@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
 from npu_rl.bundled import data_root
 from npu_rl.config.find_file import find_bundled
-from npu_rl.disk import disk_errors
+from npu_rl.disk import disk_errors, remove_tree
 from npu_rl.errors import UsageError
 from npu_rl.recipes.recipe_kind import RECIPE
 
@@ -50,7 +49,7 @@ def copy_recipe(name: str, target: Path | None = None) -> CopiedRecipe:
                 _refuse(path)
         except BaseException:
             if written:
-                beside.unlink()
+                remove_tree(beside)
             raise
         if written:
             return CopiedRecipe(path, schema=beside)
@@ -87,7 +86,6 @@ def _write_new(path: Path, raw: bytes) -> bool:
         with stream:
             stream.write(raw)
     except BaseException:
-        with contextlib.suppress(OSError):
-            path.unlink()
+        remove_tree(path)
         raise
     return True

@@ -15,7 +15,6 @@ import contextlib
 import fcntl
 import os
 import re
-import shutil
 import stat
 import uuid
 from collections.abc import Iterator, Mapping
@@ -24,7 +23,7 @@ from typing import Any
 
 from npu_rl.bounded import read_json
 from npu_rl.config.suggest import nearest_names
-from npu_rl.disk import disk_errors
+from npu_rl.disk import disk_errors, put_in_place, remove_tree
 from npu_rl.errors import NpuRlError, UsageError, WorkspaceError
 from npu_rl.masking import Secrets, masked_argument, masked_data
 from npu_rl.monitor.metrics import Point, curve
@@ -143,13 +142,13 @@ class RunRecord:
                 if lock is not None:
                     write_private(staged / "lock.json", lock)
                 try:
-                    staged.rename(folder)  # fails on a folder with anything in it, and on a file
+                    put_in_place(staged, folder)  # fails on a folder with anything in it, and on a file
                 except OSError as error:
                     if not os.path.lexists(folder):
                         raise
                     raise _name_taken_error(folder, name) from error
             finally:
-                shutil.rmtree(staged, ignore_errors=True)
+                remove_tree(staged)
         return cls(folder, body)
 
     @classmethod

@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 from pathlib import Path
 
 from npu_rl import tensors
-from npu_rl.disk import disk_errors
+from npu_rl.disk import disk_errors, put_in_place, remove_tree
 from npu_rl.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from npu_rl.training.prepare import Prepared
 from npu_rl.weights.convert_weights import ConvertOptions, convert_weights
@@ -33,9 +32,9 @@ def convert_tiny_model(prepared: Prepared, model_folder: Path) -> Path:
     try:
         convert_weights(options, Workers(prepared.interpreter.path, 1))
         with disk_errors(folder):
-            staging.rename(folder)
+            put_in_place(staging, folder)
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        remove_tree(staging)
     return folder
 
 

@@ -164,9 +164,8 @@ def _find_kept_archive(
     if hashlib.sha256(data).hexdigest() != wanted:
         store.discard(unit)
         return None
-    path = folder / "archive"
+    path = folder / facts["filename"]
     path.write_bytes(data)
-    path = path.rename(folder / facts["filename"])
     return DownloadedSdist(path, facts["filename"], wanted, len(data), "", "the local store", notes)
 
 

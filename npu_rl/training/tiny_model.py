@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from npu_rl.disk import disk_errors
+from npu_rl.disk import disk_errors, put_in_place, remove_tree
 from npu_rl.errors import HostError
 from npu_rl.process import run_quietly
 from npu_rl.recipes.schema import Recipe
@@ -78,9 +77,9 @@ def make(folder: Path, recipe: Recipe, interpreter: Interpreter, environment: Ma
             )
         with disk_errors(folder):
             try:
-                staging.rename(folder)
+                put_in_place(staging, folder)
             except OSError:
                 if not folder.is_dir():  # else another run has made the same
                     raise
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        remove_tree(staging)

@@ -12,7 +12,7 @@ from typing import Any
 
 import npu_rl
 from npu_rl.bounded import read_json
-from npu_rl.disk import disk_errors, remove_tree, write_atomically
+from npu_rl.disk import disk_errors, put_in_place, remove_tree, write_atomically
 from npu_rl.errors import UsageError, WeightsError
 from npu_rl.tensors.npu_rl_tensors.hf_checkpoint import CONFIG
 from npu_rl.weights.audit_weights import AuditOptions, audit_weights
@@ -233,7 +233,7 @@ def _put_in_place(staged: Path, target: Path) -> None:
     with disk_errors(target):
         _sync_folder(staged)
         try:
-            staged.rename(target)  # fails on a folder with anything in it, and on a file
+            put_in_place(staged, target)  # fails on a folder with anything in it, and on a file
         except OSError as error:
             if not os.path.lexists(target):
                 raise

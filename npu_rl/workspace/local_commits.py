@@ -133,7 +133,7 @@ def _view(git_home: Path, repository: Path) -> Iterator[Path]:
     view = git_home.parent / f"staging-{os.urandom(6).hex()}"
     try:
         init_bare(view, bare=False)
-        (view / "refs").rmdir()
+        remove_tree(view / "refs")
         for name in _SHARED_WITH_GIT:
             if (repository / name).exists():
                 (view / name).symlink_to(repository.absolute() / name)
