@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import IO, Any
 
 from npu_rl.bounded import open_file
+from npu_rl.datasets.bounded_parquet import BoundedParquet, too_long
 from npu_rl.datasets.json_rows import LONGEST_ROW, array_rows, line_rows
+from npu_rl.datasets.parquet_pages import InvalidPage
 from npu_rl.datasets.parquet_support import pyarrow
 from npu_rl.disk import disk_errors
 from npu_rl.errors import DataError
@@ -46,9 +49,15 @@ class InputRows:
         sha256: Of the whole file; known after the last row.
     """
 
-    def __init__(self, path: Path, progress: Progress) -> None:
+    def __init__(self, path: Path, progress: Progress, fields: Collection[str] | None = None) -> None:
+        """Read nothing yet.
+
+        Args:
+            fields: Names of the columns of a Parquet file whose values are needed; None for all.
+        """
         self.path = path
         self.sha256 = ""
+        self._fields = fields
         self._progress = progress
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -71,23 +80,25 @@ class InputRows:
             self.sha256 = counted.digest.hexdigest()
 
     def _parquet(self, file: IO[bytes]) -> Iterator[dict[str, Any]]:
-        arrow, parquet = pyarrow()
+        arrow, _ = pyarrow()
         try:
-            table = parquet.ParquetFile(file)
-            names = table.schema_arrow.names
+            table = BoundedParquet(file, self.path)
+            names = table.schema.names
             _require_once(self.path, names)
-            plain = [field.name for field in table.schema_arrow if _is_plain(arrow, field.type)]
-            others = dict.fromkeys(name for name in names if name not in plain)
-            total, done = table.metadata.num_rows, 0
-            if not plain:
-                yield from (dict(others) for _ in range(total))
-            for batch in table.iter_batches(batch_size=BATCH, columns=plain) if plain else ():
-                for row in batch.to_pylist():
+            plain = [
+                field.name
+                for field in table.schema
+                if (self._fields is None or field.name in self._fields) and _is_plain(arrow, field.type)
+            ]
+            others = {name: None for name in names if name not in plain}
+            done = 0
+            for batch in table.batches(plain, BATCH):
+                for row in batch.to_pylist() if plain else ({} for _ in range(batch.num_rows)):
                     _require_bounded(self.path, done, row)
                     yield {**others, **row}
                     done += 1
-                self._progress(done / total if total else 1.0)
-        except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
+                self._progress(done / table.rows if table.rows else 1.0)
+        except (arrow.ArrowException, InvalidPage, OSError, UnicodeDecodeError) as error:
             raise DataError(
                 "The Parquet file is damaged",
                 where=str(self.path),
@@ -115,7 +126,7 @@ def _is_plain(arrow: Any, kind: Any) -> bool:
 
 
 def _require_once(path: Path, names: list[str]) -> None:
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
         raise DataError(
             f"The Parquet file has the column {twice[0]} twice",
@@ -126,11 +137,7 @@ def _require_once(path: Path, names: list[str]) -> None:
 
 def _require_bounded(path: Path, number: int, row: dict[str, Any]) -> None:
     if any(isinstance(value, str) and len(value) > LONGEST_ROW for value in row.values()):
-        raise DataError(
-            f"Row {number} has a text of more than {LONGEST_ROW:,} characters",
-            where=str(path),
-            hint="Pass the dataset's own file. Nothing was written.",
-        )
+        raise too_long(path, number)
 
 
 def _opened(path: Path) -> IO[bytes]:

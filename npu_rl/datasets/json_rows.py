@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -17,6 +18,7 @@ from npu_rl.errors import DataError
 CHUNK = 1 << 20  # bytes read at once
 LONGEST_ROW = 1 << 24  # characters; a row of deepscaler has about a thousand
 _SPACE = " \t\n\r"
+_spaces: Any = re.compile(f"[{_SPACE}]*").match
 
 
 def _missing(_constant: str) -> None:
@@ -79,8 +81,7 @@ class _Text:
     def skip_space(self, row: int) -> str:
         """Return the next character that is not white space, "" at the end; it is not consumed."""
         while True:
-            while self.at < len(self.text) and self.text[self.at] in _SPACE:
-                self.at += 1
+            self.at = _spaces(self.text, self.at).end()
             if self.at < len(self.text):
                 return self.text[self.at]
             if not self.more(row):

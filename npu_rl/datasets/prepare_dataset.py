@@ -171,7 +171,10 @@ def _usable_rows(
     Args:
         seen: Keys of the problems so far; a checksum of the answer each.
     """
-    dataset, rows = wanted.dataset, InputRows(path, progress)
+    dataset, rows = (
+        wanted.dataset,
+        InputRows(path, progress, {*wanted.dataset.fields, wanted.dataset.solution}),
+    )
     index = -1
     for index, raw in enumerate(rows):
         if index == 0:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_rl.bounded import open_file
+from npu_rl.datasets.bounded_parquet import BoundedParquet
 from npu_rl.datasets.parquet_support import pyarrow
 from npu_rl.datasets.prepare_dataset import problem_key
 from npu_rl.datasets.prompt_templates import asked_for
@@ -49,16 +50,16 @@ class TrainerFile:
 
 def read_trainer_file(path: Path, prompt_key: str, source_key: str) -> TrainerFile:
     """Read a file. Raises DataError if it is no Parquet file, HostError for the disk and without pyarrow."""
-    arrow, parquet = pyarrow()
+    arrow, _ = pyarrow()
     found = TrainerFile(path)
     try:
         with disk_errors(path), open_file(path) as file:
-            table = parquet.ParquetFile(file)
-            found.rows = table.metadata.num_rows
-            found.faults = list(_faults(arrow, table.schema_arrow, prompt_key, source_key))
+            table = BoundedParquet(file, path)
+            found.rows = table.rows
+            found.faults = list(_faults(arrow, table.schema, prompt_key, source_key))
             if found.faults:
                 return found
-            names = table.schema_arrow.names
+            names = table.schema.names
             wanted = [
                 prompt_key,
                 source_key,
@@ -66,7 +67,7 @@ def read_trainer_file(path: Path, prompt_key: str, source_key: str) -> TrainerFi
                 *(["extra_info"] if "extra_info" in names else []),
             ]
             index = 0
-            for batch in table.iter_batches(batch_size=_BATCH, columns=wanted):
+            for batch in table.batches(wanted, _BATCH):
                 for row in batch.to_pylist():
                     _add(found, index, row, prompt_key, source_key)
                     index += 1
