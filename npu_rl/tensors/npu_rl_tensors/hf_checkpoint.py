@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from .safetensors_file import HEADER_LIMIT, Header, TensorEntry, parse_json, read_header
+from .safetensors_file import HEADER_LIMIT, MOST_TENSORS, Header, TensorEntry, parse_json, read_header
 from .tensor_error import TensorError
 from .untrusted_values import odd_name
 
@@ -124,6 +124,9 @@ class HfCheckpoint:
                 where=str(path),
                 why="Its `weight_map` does not map each tensor to a file of this folder.",
             )
+        if len(weight_map) > MOST_TENSORS:
+            why = f"It names {len(weight_map):,} tensors, more than {MOST_TENSORS:,}."
+            raise TensorError("Invalid index of shards", where=str(path), why=why)
         odd = odd_name(weight_map)
         if odd is not None:
             raise TensorError("Invalid index of shards", where=str(path), why=f"It names a tensor {odd}.")

@@ -19,6 +19,7 @@ from .tensor_error import TensorError
 from .untrusted_values import is_shape, is_size, odd_name, shown
 
 HEADER_LIMIT = 100_000_000  # bytes; the library's own
+MOST_TENSORS = 300_000  # of a checkpoint; DeepSeek-V3 has 91,991
 ITEM_SIZES = {
     **{"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1},
     **{"I64": 8, "I32": 4, "I16": 2, "I8": 1, "U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1},
@@ -142,6 +143,8 @@ def _parse(path: Path, stream: BinaryIO, size: int) -> Header:
     if not isinstance(header, dict):
         raise _Invalid("Its header is no JSON object.")
     metadata = header.pop("__metadata__", {})
+    if len(header) > MOST_TENSORS:
+        raise _Invalid(f"Its header names {len(header):,} tensors, more than {MOST_TENSORS:,}.")
     odd = odd_name(header)
     if odd is not None:
         raise _Invalid(f"Its header names a tensor {odd}.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +25,14 @@ def is_shape(value: object) -> TypeGuard[tuple[int, ...] | list[int]]:
 
     Sizes beside a 0 count, too: torch refuses [0, 2**62, 2**62].
     """
-    return (
-        isinstance(value, (tuple, list))
-        and len(value) <= _MOST_AXES
-        and all(map(is_size, value))
-        and math.prod(max(size, 1) for size in value) <= _MOST_VALUES
-    )
+    if not isinstance(value, (tuple, list)) or len(value) > _MOST_AXES:
+        return False
+    product = 1
+    for size in value:
+        if type(size) is not int or not 0 <= size < _MOST_VALUES:
+            return False
+        product *= size or 1
+    return product <= _MOST_VALUES
 
 
 def too_many_layers(layers: int, experts: int) -> str:

@@ -27,14 +27,28 @@ _REFUSED = {"INST", "OBJ", "EXT1", "EXT2", "EXT4", "PERSID", "BYTEARRAY8", "NEXT
 _SMALL = 1024  # bytes of a pickle, and number of them, that are screened once
 _screened: set[bytes] = set()
 _SIZED = {"LONG_BINPUT", "PUT"}
-_HEAVIEST = (
-    1 << 16
-)  # values of a tuple and of the tuples in it: as a key each is hashed, a value named twice twice
+_HEAVIEST = 1 << 16  # values of a tuple and of the tuples in it: the hash of one in another is a recursion
+_FREE_WORK, _WORK_PER_BYTE = (
+    50_000_000,
+    20,
+)  # values that are hashed or copied; .metadata has 0.9 for each byte
+_FREE_MEMORY, _MEMORY_PER_BYTE = 400_000_000, 30  # bytes of all objects; .metadata has 20 for each byte
+_VALUE, _SET = 64, 216  # bytes of an empty dict or an object, and of a set
 
 _PUTS = {"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}
 _GETS = {"GET", "BINGET", "LONG_BINGET"}
 _TO_MARK = {"APPENDS", "SETITEMS", "ADDITEMS", "POP_MARK"}
 _MADE_TO_MARK = {"TUPLE", "LIST", "DICT", "FROZENSET"}
+_CALLS = {"REDUCE", "NEWOBJ", "NEWOBJ_EX", "BINPERSID"}
+_KEYED = {"DICT", "FROZENSET"}
+_GROWING = {"LIST", "DICT"}
+_EMPTY = {"EMPTY_LIST", "EMPTY_DICT", "EMPTY_SET"}
+_INTO = {"APPEND", "APPENDS", "SETITEM", "SETITEMS", "ADDITEMS"}
+_COSTLY = _INTO | _CALLS | _KEYED | _EMPTY | {"BUILD"}
+_PAIRS = {"SETITEM", "SETITEMS"}
+_ONE = [1]  # of all that is small and never grows
+_TEXTS = (str, bytes)
+_COMPARED = 1024  # bytes of text that take as long as a value to be compared; of an int 64 to be hashed
 _TAKEN = {"APPEND": 1, "BUILD": 1, "SETITEM": 2, "PROTO": 0, "FRAME": 0, "STOP": 0}
 _MADE = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "REDUCE": 2, "NEWOBJ": 2, "NEWOBJ_EX": 3}
 _MADE |= {"BINPERSID": 1, "STACK_GLOBAL": 2}
@@ -86,6 +100,9 @@ class Record:
 
 class Ordered(OrderedDict[Any, Any]):
     """An OrderedDict without what a file sets on it: a `_metadata` of torch, or an attribute named `get`."""
+
+    def __init__(self) -> None:
+        super().__init__()
 
     def __setstate__(self, state: Any) -> None:
         pass
@@ -195,65 +212,182 @@ class _Reader(pickle.Unpickler):
 
 
 def _screen(data: bytes, where: str) -> None:
-    """Refuse what makes an unpickler take memory or time beyond the file's size: a memo index or a length, nested keys.
+    """Refuse what makes an unpickler take memory or time beyond the file's size: a memo index or a length, heavy keys.
 
     Tuples that hold one another twice, forty times over, are a hundred bytes, and the hash of the last visits 2**40
-    values.
+    values. A tuple of 32,768 values is named in three bytes, and hashed again for each key that it is.
     """
     weights = _Weights()
+    most_work = _FREE_WORK + _WORK_PER_BYTE * len(data)
+    most_memory = _FREE_MEMORY + _MEMORY_PER_BYTE * len(data)
+    follow, push = weights.handlers.get, weights.push
     try:
         for opcode, argument, position in pickletools.genops(data):
             name = opcode.name
-            weight = weights.follow(name, argument)
+            weight = follow(name, push)(name, argument)
             if name in _REFUSED or (name in _SIZED and int(argument or 0) > len(data)) or weight > _HEAVIEST:
                 raise TensorError(
                     "A pickle uses an opcode that has no place in a checkpoint",
                     where=where,
                     why=f"{name} at byte {position}. Nothing of the file was run.",
                 )
+            if name in _COSTLY and (weights.work > most_work or weights.memory > most_memory):
+                raise _costly(weights, position or 0, data, where)
+        if weights.memory > most_memory:
+            raise _costly(weights, len(data), data, where)
     except TensorError:
         raise
     except Exception as error:
         raise TensorError("Invalid pickle", where=where, why=f"{type(error).__name__}: {error}") from error
 
 
+def _costly(weights: _Weights, position: int, data: bytes, where: str) -> TensorError:
+    return TensorError(
+        "A pickle takes too much time or memory",
+        where=where,
+        why=f"Its first {position} of {len(data)} bytes hash or copy {weights.work} values, and make "
+        f"objects of {weights.memory} bytes. Nothing of the file was run.",
+    )
+
+
+class _Growing(list[int]):
+    """The weight of an object that more values can be put into."""
+
+
 class _Weights:
-    """The unpickler's stack and memo, with the number of values of each tuple in place of what is there."""
+    """The unpickler's stack and memo, with the number of values of each object in place of what is there.
+
+    A number is in a list, since an object that is in the memo, too, may still grow.
+
+    Attributes:
+        handlers: By opcode, what does to the stack what it does and returns the weight of what it makes.
+        work: Number of values that are hashed as keys, or copied by a call or as an object's state.
+        memory: Bytes of the objects.
+    """
 
     def __init__(self) -> None:
-        self._stack: list[int] = []
+        self.work = 0
+        self.memory = 0
+        self._stack: list[list[int]] = []
         self._marks: list[int] = []
-        self._memo: dict[int, int] = {}
+        self._memo: dict[int, list[int]] = {}
+        self._shared: set[int] = set()
+        self._late = 0  # values put into what others may have counted before: any call may copy them
+        self.handlers: dict[str, Callable[[str, Any], int]] = {
+            **dict.fromkeys(_PUTS, self._put),
+            **dict.fromkeys(_GETS, self._get),
+            **dict.fromkeys(_MADE, self._make_some),
+            **dict.fromkeys(_MADE_TO_MARK, self._make_to_mark),
+            **dict.fromkeys(_TAKEN, self._take_some),
+            **dict.fromkeys(_TO_MARK, self._take_to_mark),
+            **dict.fromkeys(_EMPTY, self._push_container),
+            "BUILD": self._build,
+            "MARK": self._mark,
+            "POP": self._pop,
+            "DUP": self._double,
+        }
 
-    def follow(self, name: str, argument: Any) -> int:
-        """Do what an opcode does, and return the weight of what it makes."""
-        stack = self._stack
-        if name in _PUTS:
-            self._memo[len(self._memo) if name == "MEMOIZE" else int(argument)] = stack[-1]
-        elif name in _GETS:
-            stack.append(self._memo.get(int(argument), 1))
-        elif name in _MADE:
-            return self._make(len(stack) - _MADE[name])
-        elif name in _TAKEN:
-            if _TAKEN[name]:
-                del stack[-_TAKEN[name] :]
-        elif name == "MARK":
-            self._marks.append(len(stack))
-        elif name in _MADE_TO_MARK:
-            return self._make(self._marks.pop(), hashed=name == "TUPLE")
-        elif name in _TO_MARK:
-            del stack[self._marks.pop() :]
-        elif name == "POP":
-            if self._marks and self._marks[-1] == len(stack):
-                self._marks.pop()
-            else:
-                stack.pop()
-        else:
-            stack.append(stack[-1] if name == "DUP" else 1)
+    def _put(self, name: str, argument: Any) -> int:
+        self._memo[len(self._memo) if name == "MEMOIZE" else int(argument)] = self._stack[-1]
         return 0
 
-    def _make(self, start: int, *, hashed: bool = True) -> int:
-        """Put one value in place of those from `start` on; what a call makes may be a tuple of its arguments."""
-        weight = 1 + sum(self._stack[start:]) if hashed else 1
-        self._stack[start:] = [weight]
-        return weight
+    def _get(self, _name: str, argument: Any) -> int:
+        self._push_again(self._memo.get(int(argument), _ONE))
+        return 0
+
+    def _mark(self, _name: str, _argument: Any) -> int:
+        self._marks.append(len(self._stack))
+        return 0
+
+    def _pop(self, _name: str, _argument: Any) -> int:
+        if self._marks and self._marks[-1] == len(self._stack):
+            self._marks.pop()
+        else:
+            self._stack.pop()
+        return 0
+
+    def _double(self, _name: str, _argument: Any) -> int:
+        self._push_again(self._stack[-1])
+        return 0
+
+    def _push_again(self, value: list[int]) -> None:
+        if value.__class__ is _Growing:
+            self._shared.add(id(value))
+        self._stack.append(value)
+
+    def push(self, _name: str, argument: Any) -> int:
+        self.memory += _VALUE
+        size = 0
+        if argument.__class__ in _TEXTS:
+            size = len(argument)
+        elif argument.__class__ is int:  # the hash of an int is not kept, as that of a text is
+            size = argument.bit_length() << 1
+        self._stack.append(_ONE if size < _COMPARED else [1 + size // _COMPARED])
+        return 0
+
+    def _push_container(self, name: str, _argument: Any) -> int:
+        self.memory += _SET if name == "EMPTY_SET" else _VALUE
+        self._stack.append(_Growing([1]))
+        return 0
+
+    def _make_some(self, name: str, _argument: Any) -> int:
+        """Put one value in place of some; what a call makes may be a tuple of its arguments."""
+        stack = self._stack
+        count = _MADE[name]
+        inside = 0
+        for _ in range(count):
+            inside += stack.pop()[0]
+        self.memory += _VALUE + 8 * count
+        if name in _CALLS:
+            self.work += inside + self._late
+            stack.append(_Growing([1 + inside]))
+        else:
+            stack.append([1 + inside])
+        return 1 + inside
+
+    def _make_to_mark(self, name: str, _argument: Any) -> int:
+        start, stack = self._marks.pop(), self._stack
+        inside = sum([value[0] for value in stack[start:]])
+        self.memory += _VALUE + 8 * (len(stack) - start)
+        if name in _KEYED:
+            self.work += inside
+        stack[start:] = [_Growing([1 + inside]) if name in _GROWING else [1 + inside]]
+        return 1 + inside
+
+    def _build(self, _name: str, _argument: Any) -> int:
+        inside = self._stack.pop()[0]
+        self.work += inside + self._late
+        self._grow(inside)
+        return 0
+
+    def _take_some(self, name: str, _argument: Any) -> int:
+        if _TAKEN[name]:
+            self._take(name, len(self._stack) - _TAKEN[name])
+        return 0
+
+    def _take_to_mark(self, name: str, _argument: Any) -> int:
+        self._take(name, self._marks.pop())
+        return 0
+
+    def _take(self, name: str, start: int) -> None:
+        """Take values from the stack, and put them into the object below them."""
+        stack = self._stack
+        taken = [value[0] for value in stack[start:]]
+        del stack[start:]
+        if name not in _INTO or not stack:
+            return
+        inside = sum(taken)
+        if name in _PAIRS:
+            self.work += sum(taken[::2])
+            self.memory += 100 * len(taken)
+        else:
+            self.work += inside if name == "ADDITEMS" else 0
+            self.memory += 8 * len(taken)
+        self._grow(inside)
+
+    def _grow(self, inside: int) -> None:
+        grown = self._stack[-1]
+        if grown.__class__ is _Growing:
+            grown[0] += inside
+            if id(grown) in self._shared:
+                self._late += inside
