@@ -1,4 +1,4 @@
-"""Bounded reading of untrusted files and JSON.
+"""Bounded reading of untrusted files, JSON and YAML.
 
 A FIFO or device is an error, not waited for. Every kind of damage raises OSError or ValueError: json itself raises
 RecursionError for deep nesting, and MemoryError for a million empty lists.
@@ -10,6 +10,7 @@ import errno
 import gc
 import json
 import os
+import re
 import stat
 from pathlib import Path
 from typing import IO, Any
@@ -60,3 +61,85 @@ def parse_json(text: str | bytes) -> Any:
     finally:
         if collecting:
             gc.enable()
+
+
+YAML_DEPTH = 32  # levels
+YAML_VALUES = 20_000  # once aliases are expanded
+_NUMBER = re.compile(r"[-+.]*[0-9][0-9_:.eExXa-fA-F+-]*")
+_LONGEST_NUMBER = 1000  # characters; in base 60, which YAML 1.1 has, the time grows with their square
+
+
+class UnboundedYaml(ValueError):
+    """YAML that is nested too deeply, too large, or has a number that is too long; with its line, from 1."""
+
+    def __init__(self, line: int, why: str) -> None:
+        super().__init__(why)
+        self.line = line
+
+
+def require_bounded_yaml(text: str | bytes, loader: Any) -> None:
+    """Raise UnboundedYaml for text that a composer would take too much memory, time or stack for.
+
+    Only its events are read, which takes neither. Raises yaml.YAMLError for text that is not YAML.
+    """
+    import yaml
+
+    anchors: dict[str | None, tuple[int, int]] = {}  # to the values and levels of what it names
+    opened: list[tuple[str | None, int]] = []  # anchor of each collection, and the values before it
+    levels = [0]  # below each of them, so far
+    count = 0
+    for event in yaml.parse(text, Loader=loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            opened.append((event.anchor, count))
+            levels.append(0)
+            count, height = count + 1, 0
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = opened.pop()
+            height = levels.pop() + 1
+            anchors[anchor] = count - before, height
+        elif isinstance(event, yaml.ScalarEvent):
+            count, height = count + 1, 1
+            anchors[event.anchor] = 1, 1
+        elif isinstance(event, yaml.AliasEvent):
+            size, height = anchors.get(event.anchor, (1, 1))
+            count += size
+        else:
+            continue
+        levels[-1] = max(levels[-1], height)
+        fault = (
+            f"it is nested deeper than {YAML_DEPTH} levels"
+            if len(opened) + height > YAML_DEPTH
+            else f"it contains more than {YAML_VALUES} values once aliases are expanded"
+            if count > YAML_VALUES
+            else _fault_alone(yaml, event, opened)
+        )
+        if fault:
+            raise UnboundedYaml(event.start_mark.line + 1 if event.start_mark else 1, fault)
+
+
+def _fault_alone(yaml: Any, event: Any, opened: list[tuple[str | None, int]]) -> str:
+    if isinstance(event, yaml.AliasEvent) and any(anchor == event.anchor for anchor, _ in opened):
+        return f"the alias *{event.anchor} refers to a value that contains it"
+    long = isinstance(event, yaml.ScalarEvent) and len(event.value) > _LONGEST_NUMBER
+    if long and (event.tag or (not event.style and _NUMBER.fullmatch(event.value))):
+        return f"a number has more than {_LONGEST_NUMBER} characters"
+    return ""
+
+
+def parse_yaml(text: str | bytes) -> Any:
+    """Parse one YAML document. Raises ValueError for any invalid text."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        require_bounded_yaml(text, loader)
+        return yaml.load(text, Loader=loader)  # noqa: S506  both are safe
+    except yaml.MarkedYAMLError as error:  # its text quotes the line, which may contain a token
+        line = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise ValueError(f"{error.problem}{line}") from None
+    except yaml.YAMLError:
+        raise ValueError("it contains characters that are not text") from None
+    except UnboundedYaml as error:
+        raise ValueError(f"{error} (line {error.line})") from None
+    except (TypeError, KeyError, AttributeError, IndexError, OverflowError):
+        raise ValueError("it has a value that its tag does not allow") from None

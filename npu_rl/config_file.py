@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from npu_rl.bounded import read_file
+from npu_rl.bounded import parse_yaml, read_file
 from npu_rl.environment_variables import CONFIG
 from npu_rl.errors import UsageError
 from npu_rl.user_path import user_path
@@ -69,17 +69,8 @@ def _is_absolute_path(entry: object) -> bool:
 
 
 def _parsed(path: Path) -> dict[Any, Any]:
-    import yaml
-
     try:
-        data = yaml.safe_load(read_file(path, _MAXIMUM_SIZE))
-    except yaml.MarkedYAMLError as error:  # its text quotes the line, which may contain a token
-        line = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise _error(path, "is not valid YAML", f"{error.problem}{line}") from None
-    except (yaml.YAMLError, UnicodeDecodeError):
-        raise _error(path, "is not valid YAML", "It contains characters that are not text.") from None
-    except RecursionError:
-        raise _error(path, "is not valid YAML", "It is nested too deeply.") from None
+        data = parse_yaml(read_file(path, _MAXIMUM_SIZE))
     except ValueError as error:
         raise _error(path, "is not valid YAML", str(error)) from None
     except OSError as error:

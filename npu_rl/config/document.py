@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Union
 
+from npu_rl.bounded import YAML_DEPTH
 from npu_rl.config.problems import KeyPath
 
-DEPTH_LIMIT = 32
+DEPTH_LIMIT = YAML_DEPTH
 
 Plain = Union[str, None, "list[Plain]", "dict[str, Plain]"]
 

@@ -14,13 +14,14 @@ from typing import NoReturn
 
 import yaml
 
+from npu_rl.bounded import YAML_VALUES
 from npu_rl.config.document import DEPTH_LIMIT, Document, Plain
 from npu_rl.config.document_kind import DocumentKind
 from npu_rl.config.file_digests import SIZE_LIMIT
 from npu_rl.config.problems import KeyPath, shown
 from npu_rl.config.quoted_text import Quoted
 
-NODE_LIMIT = 20_000
+NODE_LIMIT = YAML_VALUES
 
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")

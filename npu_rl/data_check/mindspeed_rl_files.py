@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from npu_rl import standins
-from npu_rl.bounded import open_file
+from npu_rl.bounded import open_file, parse_yaml, read_file
 from npu_rl.callers_path import callers_path
 from npu_rl.disk import disk_errors, remove_tree
 from npu_rl.errors import DataError, HostError, WorkspaceError
@@ -28,8 +28,6 @@ _SCRIPT = "cli/preprocess_data.py"
 
 def template_of(code: Path) -> str:
     """Return the prompt template of the tree's configuration. Raises WorkspaceError in a tree without MindSpeed-RL."""
-    import yaml
-
     file = code / "configs" / "datasets" / f"{CONFIG}.yaml"
     if not (file.is_file() and (code / _SCRIPT).is_file()):
         raise WorkspaceError(
@@ -38,7 +36,11 @@ def template_of(code: Path) -> str:
             why=f"It has no {_SCRIPT} with configs/datasets/{CONFIG}.yaml.",
             hint="Name one that has: --workspace DIR, set up with --manifest mindspeed-rl-grpo",
         )
-    return str(yaml.safe_load(file.read_text(encoding="utf-8")).get("prompt_type"))
+    try:
+        return str(parse_yaml(read_file(file)).get("prompt_type"))
+    except (ValueError, AttributeError) as error:
+        why = str(error) if isinstance(error, ValueError) else "It is not a mapping."
+        raise WorkspaceError("A configuration file can't be read", where=str(file), why=why) from None
 
 
 def preprocess(code: Path, python: str, tokenizer: Path, files: Sequence[Path]) -> dict[str, int]:

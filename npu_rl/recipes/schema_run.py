@@ -12,6 +12,7 @@ from npu_rl.recipes import recipe_fields as f
 from npu_rl.recipes.recipe_fields import key
 
 _DIES_PER_CARD = 2  # an Atlas A3 card; the older ones have one
+_MOST_DIES = 100_000  # of all machines: process groups and layouts are counted rank by rank
 
 
 class Cluster(Strict):
@@ -34,8 +35,11 @@ class Cluster(Strict):
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Fault]:
-        """Yield errors of dies that aren't whole cards."""
-        dies, per_card = (_whole(data.get(name)) for name in ("dies", "dies_per_card"))
+        """Yield errors of dies that aren't whole cards, and of too many."""
+        dies, per_card, nodes = (_whole(data.get(name)) for name in ("dies", "dies_per_card", "nodes"))
+        if dies and dies * (nodes or 1) > _MOST_DIES:
+            name = "nodes" if dies <= _MOST_DIES else "dies"
+            yield (name,), f"makes {dies * (nodes or 1):,} dies in all, more than {_MOST_DIES:,}"
         if per_card and per_card > _DIES_PER_CARD:
             yield ("dies_per_card",), f"must be 1 or {_DIES_PER_CARD}: no Ascend card has {per_card} dies"
         elif dies and per_card and dies > per_card and dies % per_card:

@@ -13,6 +13,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from npu_rl.bounded import parse_yaml
 from npu_rl.errors import NpuRlError
 from npu_rl.rehearsal.child_process import run_child
 from npu_rl.rehearsal.tree_modules import modules_of
@@ -275,11 +276,9 @@ def read_expected(text: str, where: str) -> dict[str, tuple[str, ...]]:
     Raises:
         NpuRlError: If it is malformed or has a module twice.
     """
-    import yaml
-
     try:
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as problem:
+        data = parse_yaml(text)
+    except ValueError as problem:
         raise NpuRlError(
             "A list of expected imports can't be read", where=where, why=str(problem)
         ) from problem

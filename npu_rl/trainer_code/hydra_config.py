@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from npu_rl.bounded import YAML_DEPTH
 from npu_rl.trainer_code.config_tree import ConfigEntry, ConfigFault, ConfigTree
 from npu_rl.trainer_code.hydra_yaml import ConfigFile, ConfigNode, ConfigSection, ConfigValue, read_config
 from npu_rl.trainer_code.source_files import is_source
 
 _GLOBAL = "_global_"
+_MOST_FILES = 200  # of one configuration, each time it is taken; those of verl have 30
 
 
 def compose_files(folder: Path, config: str, code: Path) -> ConfigTree:
@@ -91,6 +93,7 @@ class _Composer:
         self._root = ConfigSection("", 1)
         self._files: dict[str, ConfigFile] = {}
         self._overrides: dict[str, str | None] = {}
+        self._added = 0
 
     def compose(self, config: str) -> ConfigTree:
         search_path = self._search_path(config)
@@ -101,6 +104,9 @@ class _Composer:
         return ConfigTree(dict(_flatten(self._root, "")), tuple(self._files), search_path)
 
     def _add(self, wanted: _Default, above: tuple[str, ...]) -> None:
+        self._added += 1
+        if self._added > _MOST_FILES:
+            raise ConfigFault(f"its defaults take more than {_MOST_FILES} files", wanted.where)
         if wanted.full in above:
             raise ConfigFault(f"its defaults come back to {wanted.full}", wanted.where)
         file = self._read(wanted)
@@ -143,17 +149,17 @@ class _Composer:
                 yield None
             elif isinstance(item, str):
                 path, _, given = item.partition("@")
-                words = path.split()
+                words = path.split() or [""]
                 optional = "optional" in words[:-1]
                 yield _Default(words[-1], _package_of(given), base, package, where, None, optional)
             elif isinstance(item, dict) and len(item) == 1:
                 ((name, options),) = item.items()
                 yield from self._group(str(name), options, base, package, where)
             else:
-                raise ConfigFault(f"its defaults hold {item!r}, which is not a default", where)
+                raise ConfigFault(f"its defaults hold {item!r:.100}, which is not a default", where)
 
     def _group(self, name: str, options: Any, base: str, package: str, where: str) -> Iterator[_Default]:
-        *words, name = name.split()
+        *words, name = name.split() or [""]
         group, _, given = name.partition("@")
         several = isinstance(options, list)
         for option in options if several else [options]:
@@ -197,7 +203,10 @@ class _Composer:
 
     def _merge(self, body: ConfigSection, package: str) -> None:
         target = self._root
-        for part in package.split(".") if package else []:
+        parts = package.split(".") if package else []
+        if len(parts) > YAML_DEPTH:
+            raise ConfigFault(f"its package has more than {YAML_DEPTH} levels", f"{body.file}:{body.line}")
+        for part in parts:
             child = target.items.get(part)
             if not isinstance(child, ConfigSection):
                 child = target.items[part] = ConfigSection(body.file, body.line)

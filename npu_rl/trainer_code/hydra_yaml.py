@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from npu_rl.bounded import UnboundedYaml, read_file, require_bounded_yaml
 from npu_rl.trainer_code.config_tree import ConfigFault
 
 _FLOAT = re.compile(
@@ -24,6 +25,7 @@ _FLOAT = re.compile(
     re.X,
 )
 _PACKAGE = re.compile(r"#\s*@package\s+(\S*)\s*$")
+_LARGEST = 1 << 20  # bytes; the largest of the pinned trees has 19 kB
 _TAG = "tag:yaml.org,2002:"
 
 
@@ -71,17 +73,26 @@ def read_config(path: Path, name: str) -> ConfigFile:
     """Read one file.
 
     Raises:
-        ConfigFault: If it is not a YAML mapping.
+        ConfigFault: If it is not a YAML mapping, or too large or too deep.
         OSError: If it can't be read.
     """
-    text = path.read_text(encoding="utf-8", errors="replace")
     try:
+        text = read_file(path, _LARGEST).decode("utf-8", errors="replace")
+        require_bounded_yaml(text, _loader())
         root = yaml.compose(text, Loader=_loader())
         body = ConfigSection(name, 1) if root is None else _node(root, name)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{name}:{mark.line + 1 if mark else 1}"
         raise ConfigFault(f"it is not valid YAML ({error.problem})", where) from None
+    except yaml.YAMLError:
+        raise ConfigFault("it has characters that YAML does not allow", f"{name}:1") from None
+    except UnboundedYaml as error:
+        raise ConfigFault(str(error), f"{name}:{error.line}") from None
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError) as error:
+        # of PyYAML's constructors: `!!bool x`, `!!int ''`, a list as a key
+        why = f"it has a value that can't be read ({type(error).__name__}: {error})"
+        raise ConfigFault(why[:200], f"{name}:1") from None
     if not isinstance(body, ConfigSection):
         raise ConfigFault("it holds no mapping", f"{name}:1")
     defaults = body.items.pop("defaults", None)

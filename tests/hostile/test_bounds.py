@@ -18,7 +18,8 @@ from npu_rl.errors import PatchError
 from npu_rl.git.command import Git, init_bare
 from npu_rl.git.objects import EMPTY_TREE, FILE, Entry, MalformedObject, nested
 from npu_rl.lock import lock_model
-from tests.hostile.limits import assert_told, limited_cli
+from npu_rl.recipes.schema_run import Cluster
+from tests.hostile.limits import assert_told, limited_cli, measured_cli
 from tests.resolve.world import World
 from tests.support import clean_env, cpu_seconds
 
@@ -157,6 +158,22 @@ def test_a_model_of_two_billion_layers_is_not_counted(tmp_path: Path) -> None:
     )
     assert done.returncode == 1 and "[model-config]" in done.stdout, done.stderr
     assert "layers is 2147483648" in done.stdout
+
+
+def test_a_cluster_of_a_billion_dies_is_refused() -> None:
+    """`plan` counted rank by rank, without end, for a slip of the finger in `cluster.nodes`."""
+    for given in ({"nodes": 10**8, "dies": 1}, {"nodes": 7000, "dies": 16}, {"dies": 10**12}):
+        assert any("more than 100,000" in why for _, why in Cluster.rules(given)), given
+    assert not list(Cluster.rules({"nodes": 6250, "dies": 16}))
+
+
+@pytest.mark.rehearsal
+@pytest.mark.parametrize("command", [["recipes", "check"], ["plan"]])
+def test_counts_of_any_size_are_judged_in_time(command: list[str], tmp_path: Path) -> None:
+    values = ["cluster.nodes=100000000", "steps=1e15", "rollout.answers=1000000000", "data.batch=1e15"]
+    for value in (*values, "cluster.nodes=6250", "rollout.tensor_parallel=6250"):
+        cost = measured_cli([*command, "deepseek-r1-zero-256die", value], clean_env(tmp_path))
+        assert cost.code in (0, 1, 2), cost
 
 
 @pytest.mark.parametrize("piece", ["[],", '{"a":[]},'])
