@@ -13,7 +13,10 @@ import os
 import re
 import stat
 from pathlib import Path
-from typing import IO, Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from io import BufferedReader
 
 LARGEST = 64 * 1024 * 1024  # bytes; the receipt of 5,000 files has 0.7 MB
 
@@ -22,7 +25,7 @@ LARGEST = 64 * 1024 * 1024  # bytes; the receipt of 5,000 files has 0.7 MB
 NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.ELOOP, errno.ENXIO)
 
 
-def open_file(path: Path) -> IO[bytes]:
+def open_file(path: Path) -> BufferedReader:
     """Open a regular file for reading. Raises OSError, with an errno in NO_FILE if it is not a regular file."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     kind = os.fstat(handle).st_mode
@@ -37,8 +40,8 @@ def read_file(path: Path, most: int = LARGEST) -> bytes:
     """Return the bytes of a regular file. Raises OSError; ValueError for more than `most` bytes."""
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
-        data = file.read(min(size, most) + 1)  # a read allocates all it requests
-    if len(data) > most:
+        data = file.read(size + 1) if size <= most else b""  # a read allocates all it requests
+    if max(size, len(data)) > most:
         raise ValueError(f"it is larger than {most} bytes")
     return data
 

@@ -193,7 +193,7 @@ VARIABLES: tuple[Variable, ...] = (
              "1 fails the tests of patches that skip for want of a package, instead of skipping them."),
     Variable("NPU_RL_FAULTS", TESTS, "50", "How many times tests/faults kills a command."),
     Variable("NPU_RL_SHOTS", TESTS, "8", "How many signals tests/cli sends to a command, each at a random moment."),
-    Variable("NPU_RL_MUTATIONS", TESTS, "300", "How many mutated inputs tests/hostile tries."),
+    Variable("NPU_RL_MUTATIONS", TESTS, "40", "How many mutated inputs of each kind tests/hostile tries."),
     Variable("NPU_RL_MUTATION_SEED", TESTS, "0", "Which mutated inputs these are."),
     Variable("NPU_RL_MUTATION_TRACE", TESTS, "unset", "Set: print the traceback of each that fails."),
     Variable("NPU_RL_HEADINGS", TESTS, "25", "How many generated files the tests of hunk headings compare with git."),

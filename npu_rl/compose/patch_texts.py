@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from npu_rl.bounded import NO_FILE, read_file
 from npu_rl.bundled import data_root
 from npu_rl.compose.git_trees import Trees
 from npu_rl.config.text_checks import is_local
@@ -50,6 +51,11 @@ def _read(file: str, manifest_folder: Path, trees: Trees, results: dict[str, str
         entry = trees.find(results[component], path)
         return trees.blob(entry.oid) if entry is not None and not entry.is_tree else None
     place = manifest_folder / file if is_local(file) else data_root() / "patchsets" / file
-    if not place.is_file() or place.stat().st_size > MAXIMUM_SIZE:
+    try:
+        return read_file(place, MAXIMUM_SIZE)
+    except ValueError:
         return None
-    return place.read_bytes()
+    except OSError as error:
+        if error.errno in NO_FILE:
+            return None
+        raise

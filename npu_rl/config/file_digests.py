@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
+from npu_rl.bounded import open_file
 from npu_rl.bundled import data_root
 
 SIZE_LIMIT = 256 * 1024
@@ -21,9 +22,7 @@ def read_bounded(path: Path) -> bytes:
 
     Raises OSError; a device or a pipe is refused, because reading it might never end.
     """
-    if path.exists() and not path.is_file():
-        raise OSError("not a regular file")
-    with path.open("rb") as stream:
+    with open_file(path) as stream:
         return stream.read(SIZE_LIMIT + 1)
 
 

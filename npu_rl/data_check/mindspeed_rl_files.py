@@ -60,7 +60,8 @@ def preprocess(code: Path, python: str, tokenizer: Path, files: Sequence[Path]) 
             _run(code, python, tokenizer, file, prefix, work)
         finally:
             remove_tree(work)
-        rows = sum(1 for _ in file.open("rb"))
+        with open_file(file) as lines:
+            rows = sum(1 for _ in lines)
         for index in sorted(file.parent.glob(f"{prefix}_packed_*_document.idx")):
             kept = sequences(index)
             if kept != rows:

@@ -23,7 +23,7 @@ from npu_rl.judgement.environment_values import (
     one_of,
     whole_number,
 )
-from npu_rl.trainer_code.source_files import source_files
+from npu_rl.trainer_code.source_files import source_texts
 from npu_rl.trainer_code.source_index import parse
 
 _READ = re.compile(rb"\benviron\b|\bgetenv\b")
@@ -82,13 +82,13 @@ class EnvironmentReads:
     def _envs_reads(self) -> list[VariableRead]:
         return [
             read
-            for path in source_files(self._code.glob("*/envs.py"))
-            for read in self._reads_in(path.read_bytes(), path)
+            for path, text in source_texts(self._code.glob("*/envs.py")).items()
+            for read in self._reads_in(text, path)
         ]
 
     @cached_property
     def _files(self) -> dict[Path, bytes]:
-        return {path: path.read_bytes() for path in source_files(self._code.rglob("*.py"))}
+        return source_texts(self._code.rglob("*.py"))
 
     def _reads_mentioning(self, name: str) -> Iterator[VariableRead]:
         for path, text in self._files.items():

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.trainer_code.source_files import is_source, source_files
+from npu_rl.trainer_code.source_files import read_source, source_texts
 from npu_rl.trainer_code.source_index import Module, SourceIndex, parse
 
 _MANAGERS = "verl/workers/reward_manager"
@@ -53,7 +53,8 @@ class ManagerCall:
 
 def definitions_in(path: Path) -> ModuleDefinitions | None:
     """Return the definitions of a Python file, or None if it can't be read as Python."""
-    tree = parse(path.read_bytes()) if is_source(path) else None
+    content = read_source(path)
+    tree = None if content is None else parse(content)
     if tree is None:
         return None
     bound: list[str] = []
@@ -93,7 +94,8 @@ def imported_function(path: Path, code: Path, name: str) -> tuple[Module, ast.Fu
         code: The code folder that the file lies in.
         name: The assigned name.
     """
-    tree = parse(path.read_bytes()) if is_source(path) and path.is_relative_to(code) else None
+    content = read_source(path) if path.is_relative_to(code) else None
+    tree = None if content is None else parse(content)
     given = _assigned_once(tree) if tree else {}
     target = given.get(name)
     if not isinstance(target, ast.Attribute) or not isinstance(target.value, ast.Name):
@@ -147,8 +149,7 @@ def _modules(name: ast.expr, own: Path) -> list[str]:
 def manager_calls(code: Path, manager: str | None = None) -> list[ManagerCall]:
     """Return the calls of `compute_score` in the reward managers of a tree, or in one manager if it is named."""
     found = []
-    for path in source_files((code / _MANAGERS).glob("*.py")):
-        text = path.read_bytes()
+    for path, text in source_texts((code / _MANAGERS).glob("*.py")).items():
         names = [match.decode() for match in _REGISTERED.findall(text)] or [path.stem]
         tree = parse(text) if b"compute_score" in text and (manager is None or manager in names) else None
         where = path.relative_to(code).as_posix()

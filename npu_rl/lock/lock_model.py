@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from npu_rl.bounded import parse_json
+from npu_rl.bounded import NO_FILE, open_file, parse_json
 from npu_rl.errors import LockError
 from npu_rl.git.objects import GITLINK, Entry
 from npu_rl.lock import lock_fields as t
@@ -311,9 +311,7 @@ def read(path: Path) -> Lock:
 def read_text(path: Path) -> str:
     """Return the text of a lock file. Raises LockError if it does not exist or can't be read."""
     try:
-        if path.exists() and not path.is_file():  # reading a device might never end
-            raise LockError("The lock is not a regular file", where=str(path))
-        with path.open("rb") as file:
+        with open_file(path) as file:
             data = file.read(MAXIMUM_SIZE + 1)
         if len(data) > MAXIMUM_SIZE:
             raise LockError("The lock file is too large", where=str(path), why="It is larger than 32 MiB.")
@@ -323,6 +321,8 @@ def read_text(path: Path) -> str:
             "This manifest has no lock", where=str(path), hint="Make one: npu-rl lock --manifest M"
         ) from error
     except (UnicodeDecodeError, OSError) as error:
+        if isinstance(error, OSError) and error.errno in NO_FILE:
+            raise LockError("The lock is not a regular file", where=str(path)) from error
         raise LockError("The lock can't be read", where=str(path), why=str(error), hint=_RESTORE) from error
 
 

@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from npu_rl.bounded import NO_FILE, parse_json, read_file
+from npu_rl.bounded import NO_FILE, open_file, parse_json
 from npu_rl.disk import private
+from npu_rl.errors import NpuRlError
 from npu_rl.monitor.log_lines import speaker_and_message
 
-_LARGEST = 1 << 30  # bytes; 100,000 steps of 10 kB
+_LARGEST = 1 << 28  # bytes; 26,000 steps of 10 kB, which take as much memory
+_LONGEST_LINE = 1 << 20  # bytes
 _STEP = re.compile(r"(?<![\w/.:-])step:([0-9]{1,15}) - (.+)", re.DOTALL)
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|nan|inf(?:inity)?)"
 _VALUE = re.compile(rf"(?:(?:np|numpy|torch)?\.?[A-Za-z]\w*\()?({_NUMBER}|True|False)(?:, dtype=[\w.]+)?\)?")
@@ -108,15 +110,28 @@ class MetricsWriter:
 
 
 def read_metrics(path: Path) -> list[Point]:
-    """Read the metrics of one attempt in order; partial lines are skipped, a missing file is empty."""
+    """Read the metrics of one attempt in order; partial lines are skipped, a missing file is empty.
+
+    Raises:
+        NpuRlError: If the file is larger than any run's.
+    """
     try:
-        data = read_file(path, _LARGEST)
+        file = open_file(path)
     except OSError as error:
         if error.errno in NO_FILE:
             return []
         raise
-    points = (_point(line) for line in data.split(b"\n"))
-    return [point for point in points if point is not None]
+    with file:
+        size = os.fstat(file.fileno()).st_size
+        if size > _LARGEST:
+            raise NpuRlError(
+                "The metrics of a run are too large",
+                where=str(path),
+                why=f"The file has {size} bytes of at most {_LARGEST}.",
+                hint="Move it away: the run then has no metrics of that attempt.",
+            )
+        points = (_point(line) for line in iter(lambda: file.readline(_LONGEST_LINE), b""))
+        return [point for point in points if point is not None]
 
 
 def _point(line: bytes) -> Point | None:
@@ -124,7 +139,7 @@ def _point(line: bytes) -> Point | None:
         record = parse_json(line)
         data = {str(key): float(value) for key, value in record["data"].items()}
         return Point(int(record["step"]), float(record["time"]), data)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None
 
 

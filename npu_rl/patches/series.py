@@ -14,6 +14,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from npu_rl.bounded import read_file
+from npu_rl.disk import disk_errors
 from npu_rl.errors import PatchError
 
 SERIES = "series"
@@ -64,7 +66,7 @@ def read_patchset(folder: Path, *, lint: bool = False) -> tuple[PatchSource, ...
             hint=f"Write `{SERIES}`: one patch name per line, in the order to apply.",
         )
     _check_inside(series, folder)
-    names = _read_series(series.read_bytes(), str(series))
+    names = _read_series(_content(series), str(series))
     for line, name in names.items():
         if not _NAME.fullmatch(name):
             raise PatchError(
@@ -228,7 +230,20 @@ def _check_inside(path: Path, folder: Path) -> None:
 def _read(folder: Path, name: str) -> PatchSource:
     path = folder / name
     _check_inside(path, folder)
-    return PatchSource(name, path, path.read_bytes())
+    return PatchSource(name, path, _content(path))
+
+
+def read_patch(place: Path) -> PatchSource | None:
+    """Return a patch by its path; None if there is no file. Raises PatchError if it is too large."""
+    return PatchSource(place.name, place, _content(place)) if place.is_file() else None
+
+
+def _content(path: Path) -> bytes:
+    try:
+        with disk_errors(path):
+            return read_file(path)
+    except (OSError, ValueError) as error:
+        raise PatchError(f"{path.name} can't be read", where=str(path), why=str(error)) from None
 
 
 def _lint(source: PatchSource) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from npu_rl.bounded import NO_FILE, read_file
 from npu_rl.bundled import data_root
 from npu_rl.config.find_file import find_bundled
 from npu_rl.disk import disk_errors, remove_tree
@@ -53,7 +54,19 @@ def copy_recipe(name: str, target: Path | None = None) -> CopiedRecipe:
             raise
         if written:
             return CopiedRecipe(path, schema=beside)
-        return CopiedRecipe(path, stale=None if beside.read_bytes() == schema_raw else beside)
+        return CopiedRecipe(path, stale=None if _has(beside, schema_raw) else beside)
+
+
+def _has(path: Path, content: bytes) -> bool:
+    """Return whether a file has just this content."""
+    try:
+        return read_file(path) == content
+    except ValueError:
+        return False
+    except OSError as error:
+        if error.errno in NO_FILE:
+            return False
+        raise
 
 
 def _place(target: Path | None, name: str) -> Path:

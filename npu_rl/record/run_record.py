@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from npu_rl.bounded import read_json
+from npu_rl.bounded import NO_FILE, read_json
 from npu_rl.config.suggest import nearest_names
 from npu_rl.disk import disk_errors, put_in_place, remove_tree
 from npu_rl.errors import NpuRlError, UsageError, WorkspaceError
@@ -178,7 +178,9 @@ class RunRecord:
             return cls(folder, facts)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise _no_such_run(root, name) from error
-        except (ValueError, TypeError, KeyError) as error:
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            if isinstance(error, OSError) and error.errno not in NO_FILE:
+                raise
             raise NpuRlError(
                 f"The record of run {name} can't be read",
                 where=str(folder / "run.json"),

@@ -6,14 +6,16 @@ a crash cut off lacks it. The ranks' files are looked at as well: a lost host, a
 
 from __future__ import annotations
 
+import os
 import re
 import zipfile
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal, cast
 
-from npu_rl.bounded import read_file, read_json
+from npu_rl.bounded import LARGEST, open_file, read_file, read_json
 from npu_rl.tensors.npu_rl_tensors.formats.restricted_pickle import Globals, Ordered, Record, read_pickle
 from npu_rl.tensors.npu_rl_tensors.tensor_error import TensorError
 
@@ -152,7 +154,7 @@ def _other_world(there: Collection[str], world: int) -> str:
 def _zip_fault(folder: Path, name: str) -> str:
     """Return why a file of torch.save is not whole: its directory is at its end."""
     try:
-        with zipfile.ZipFile(folder / name):
+        with open_file(folder / name) as file, zipfile.ZipFile(cast("IO[bytes]", _Bounded(file))):
             return ""
     except FileNotFoundError:
         return f"{name} is missing"
@@ -165,6 +167,21 @@ def _zip_fault(folder: Path, name: str) -> str:
         )
     except (OSError, ValueError, NotImplementedError) as error:
         return f"{name} can't be read: {error}"
+
+
+class _Bounded:
+    """A file that zipfile, which trusts the size that an archive states, can't read as a whole."""
+
+    def __init__(self, file: BufferedReader) -> None:
+        self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
+        self._file = file
+
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= LARGEST:
+            left = os.fstat(self._file.fileno()).st_size - self.tell()
+            if left > LARGEST:
+                raise ValueError(f"its list of entries would have {max(size, left)} bytes")
+        return self._file.read(size)
 
 
 def _dist_fault(folder: Path) -> str:

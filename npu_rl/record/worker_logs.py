@@ -6,6 +6,7 @@ import contextlib
 import shutil
 from pathlib import Path
 
+from npu_rl.bounded import open_file
 from npu_rl.disk import private
 
 _LOG_LIMIT = 32 << 20  # bytes kept of one worker's log
@@ -21,6 +22,6 @@ def keep_worker_logs(ray: Path, target: Path) -> None:
         with contextlib.suppress(OSError):
             if path.stat().st_size == 0:
                 continue
-            with path.open("rb") as source, open(target / path.name, "wb", opener=private) as copy:
+            with open_file(path) as source, open(target / path.name, "wb", opener=private) as copy:
                 source.seek(max(path.stat().st_size - _LOG_LIMIT, 0))
                 shutil.copyfileobj(source, copy)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from npu_rl.bounded import read_file
 from npu_rl.verification.verify import Report
 
 
@@ -103,7 +104,11 @@ def read_usage(folder: Path) -> tuple[Counter[str], Counter[str]]:
         if not found:
             continue
         counts = hooks if found[1] == "npu_rl_runtime" else standins
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            text = read_file(path).decode("utf-8", "replace")
+        except (OSError, ValueError):
+            continue  # no file of ours
+        for line in text.splitlines():
             entry = _LINE.fullmatch(line)
             if entry:  # the last line of a killed process may be incomplete
                 counts[entry[2]] += int(entry[1])

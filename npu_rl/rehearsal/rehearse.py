@@ -11,6 +11,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
+from npu_rl.bounded import read_file
 from npu_rl.bundled import data_root
 from npu_rl.config.suggest import did_you_mean
 from npu_rl.disk import write_atomically
@@ -36,11 +37,14 @@ from npu_rl.sources.progress import Notify
 from npu_rl.standins import APEX, INJECTED, NPU, VLLM
 from npu_rl.trainer_code.answer_cache import AnswerCache
 from npu_rl.trainer_code.load_configuration import load_configuration
+from npu_rl.trainer_code.source_files import read_source
+from npu_rl.trainer_code.source_index import parse
 from npu_rl.training.prepare import Prepared, run_facts, runs_folder
 from npu_rl.training.train import new_record
 
 LEVELS = ("imports", "layout", "train", "rollout")
 RUNTIME = "npu_rl_runtime"
+_LARGEST_LIST = 1 << 20  # bytes
 
 
 def rehearse(prepared: Prepared, level: str, screen: Screen, notify: Notify) -> RehearsalReport:
@@ -188,11 +192,8 @@ def _script_and_imports(code: Path, module: str) -> set[str]:
     script = (code / module.replace(".", "/")).with_suffix(".py")
     if any((folder / "__init__.py").is_file() for folder in script.parents) or not script.is_file():
         return set()
-    imported = {
-        name.partition(".")[0]
-        for node in ast.walk(ast.parse(script.read_bytes()))
-        for name in _imported_names(node)
-    }
+    tree = parse(read_source(script) or b"") or ast.Module([], [])
+    imported = {name.partition(".")[0] for node in ast.walk(tree) for name in _imported_names(node)}
     return {module, *(name for name in imported if (code / name).is_dir())}
 
 
@@ -219,7 +220,9 @@ def _expected_failures(prepared: Prepared) -> dict[str, tuple[str, ...]] | None:
     beside = Path(str(prepared.report.receipt.setup.get("manifest", ""))).with_suffix(".imports.yaml")
     bundled = data_root() / "manifests" / f"{prepared.lock.manifest}.imports.yaml"
     place = beside if beside.is_file() else bundled
-    return read_expected(place.read_text(encoding="utf-8"), str(place)) if place.is_file() else None
+    if not place.is_file():
+        return None
+    return read_expected(read_file(place, _LARGEST_LIST).decode("utf-8", "replace"), str(place))
 
 
 def _run_layout(prepared: Prepared, record: RunRecord, notify: Notify) -> LayoutReport:

@@ -19,7 +19,7 @@ from npu_rl.git.objects import EXECUTABLE, FILE
 from npu_rl.lock import lock_model
 from npu_rl.patches.patch_model import Patch as ParsedPatch
 from npu_rl.patches.scan_hunks import CrlfPatchError, Scanner
-from npu_rl.patches.series import PatchSource, read_patchset, read_patchset_text
+from npu_rl.patches.series import PatchSource, read_patch, read_patchset, read_patchset_text
 from npu_rl.sources.progress import Notify
 from npu_rl.store import Store
 
@@ -260,8 +260,8 @@ def _find_patches(context: Patching, entry: PatchEntry, component: str) -> list[
     if place.is_dir():
         found = read_patchset(place, lint=not own)
         return [(p, f"{entry.path.rstrip('/')}/{p.name}") for p in found]
-    if place.is_file():
-        return [(PatchSource(place.name, place, place.read_bytes()), entry.path)]
+    if source := read_patch(place):
+        return [(source, entry.path)]
     raise LockError(
         f"The patch {entry.path} does not exist",
         where=component,

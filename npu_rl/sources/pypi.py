@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from npu_rl.bounded import open_file
 from npu_rl.errors import HostError, SourceError
 from npu_rl.sources.pip_config import PipSettings
 from npu_rl.sources.sdist_search import (
@@ -181,7 +182,7 @@ class _Fetch:
 
     def _copy(self, source: Path, part: Path) -> tuple[str, int]:
         try:
-            with source.open("rb") as file:
+            with open_file(source) as file:
                 return self._write(iter(lambda: file.read(_CHUNK), b""), part, source.stat().st_size)
         except OSError as error:
             raise Undelivered(f"it can't be copied: {error.strerror}") from None

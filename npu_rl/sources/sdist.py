@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from npu_rl.bounded import open_file
 from npu_rl.errors import SourceError
 from npu_rl.sources.member_path import PathLedger, shown
 
@@ -264,7 +265,7 @@ def _read_tar(path: Path, limits: SdistLimits, keep: frozenset[str]) -> Iterator
     budget = _Budget(limits, path.stat().st_size)
     ledger = PathLedger()
     found = False
-    with gzip.open(path, "rb") as stream:
+    with open_file(path) as raw, gzip.open(raw, "rb") as stream:
         budgeted: Any = _BudgetedStream(stream, budget)
         with tarfile.open(
             fileobj=budgeted, mode="r|", tarinfo=_StrictMember, encoding="utf-8", errors="surrogateescape"

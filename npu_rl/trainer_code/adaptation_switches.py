@@ -8,7 +8,7 @@ from pathlib import Path
 
 from npu_rl.bundled import data_root, runtime_root
 from npu_rl.patches.patch_header import HOW, Header, parse_header
-from npu_rl.trainer_code.source_files import is_source, source_files
+from npu_rl.trainer_code.source_files import read_source, read_source_text, source_texts
 
 _SWITCH_READ = re.compile(r"\benabled\(\s*['\"]([a-z0-9-]+)['\"]")
 _CHANGED = re.compile(r"^\+\+\+ b/(\S+\.py)$", re.M)
@@ -23,13 +23,13 @@ def known_switches(code: Path | None) -> dict[str, str]:
     """
     runtime = code / _RUNTIME if code else runtime_root()
     result = dict(_switches_in_headers(data_root() / "patchsets"))
-    result.update(_switches_in_files(sorted(runtime.rglob("*.py")), runtime.parent))
+    result.update(_switches_in_files(runtime.rglob("*.py"), runtime.parent))
     return result
 
 
 def switches_in_code(code: Path) -> dict[str, str]:
     """Return where patched files read switches, by slug. Reads the whole tree: about 0.2 s."""
-    return dict(_switches_in_files(source_files(code.rglob("*.py")), code))
+    return dict(_switches_in_files(code.rglob("*.py"), code))
 
 
 def switches_without_patch(code: Path, slugs: Collection[str]) -> set[str]:
@@ -42,7 +42,7 @@ def switches_without_patch(code: Path, slugs: Collection[str]) -> set[str]:
     def remaining(paths: Iterable[Path], missing: Collection[str]) -> set[str]:
         missing = set(missing)
         for path in paths:
-            content = path.read_bytes() if missing and is_source(path) else b""
+            content = (read_source(path) or b"") if missing else b""
             if _RUNTIME.encode() in content or b"enabled(" in content or b"NPU_RL_" in content:
                 text = content.decode("utf-8", "replace")
                 missing -= {slug for slug in missing if called[slug].search(text)}
@@ -57,9 +57,9 @@ def _calls_of(slug: str, runtime: Path) -> re.Pattern[str]:
     """Return a pattern for what uses an adaptation: an import of its module in the runtime, or a read of its switch."""
     modules = {
         path.relative_to(runtime).parts[0].removesuffix(".py")
-        for path in source_files(runtime.rglob("*.py"))
+        for path, content in source_texts(runtime.rglob("*.py")).items()
         if re.search(
-            rf"(?:^SLUG = |\benabled\(\s*)['\"]{slug}['\"]", path.read_text("utf-8", "replace"), re.M
+            rf"(?:^SLUG = |\benabled\(\s*)['\"]{slug}['\"]", content.decode("utf-8", "replace"), re.M
         )
     }
     imports = [rf"\b{_RUNTIME}(?:\.| +import +(?:[\w ,]*\b|\([\w\s,]*\b)){name}\b" for name in modules]
@@ -71,7 +71,7 @@ def _changed_files(slug: str) -> list[str]:
     """Return the files that bundled patches with an adaptation's switch change."""
     root = data_root()
     patches = [root / place for found, place in _switches_in_headers(root / "patchsets") if found == slug]
-    return [name for patch in patches for name in _CHANGED.findall(patch.read_text("utf-8", "replace"))]
+    return [name for patch in patches for name in _CHANGED.findall(read_source_text(patch) or "")]
 
 
 def patched_switches(place: Path) -> dict[str, bool]:
@@ -87,10 +87,10 @@ def patched_switches(place: Path) -> dict[str, bool]:
     return found
 
 
-def _switches_in_files(paths: list[Path], root: Path) -> list[tuple[str, str]]:
+def _switches_in_files(paths: Iterable[Path], root: Path) -> list[tuple[str, str]]:
     found = []
-    for path in paths:
-        content = path.read_bytes()
+    for path in sorted(paths):
+        content = read_source(path) or b""
         if b"enabled(" in content:
             text = content.decode("utf-8", "replace")
             for match in _SWITCH_READ.finditer(text):
@@ -105,5 +105,5 @@ def _switches_in_headers(folder: Path) -> list[tuple[str, str]]:
 
 def _headers(folder: Path) -> Iterator[tuple[Header, str]]:
     for path in [folder] if folder.is_file() else sorted(folder.rglob("*.patch")):
-        header = path.read_text(encoding="utf-8", errors="replace").partition("\ndiff --git")[0]
+        header = (read_source_text(path) or "").partition("\ndiff --git")[0]
         yield parse_header(header), path.relative_to(folder.parent).as_posix()

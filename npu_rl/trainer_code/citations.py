@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from npu_rl.bundled import runtime_root
-from npu_rl.trainer_code.source_files import is_source, source_files
+from npu_rl.trainer_code.source_files import read_source_text, source_files
 
 _RUNTIME = "npu_rl_runtime/"
 _PATCHING_PACKAGE = r"\w*(?:patch|plugin|adapt)\w*"
@@ -104,7 +104,7 @@ class CitedCode:
         else:
             return None
         try:
-            return path.read_text(encoding="utf-8", errors="replace") if is_source(path) else None
+            return read_source_text(path)
         except OSError:  # no permission
             return None
 

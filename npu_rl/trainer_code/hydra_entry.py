@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npu_rl.trainer_code.config_tree import ModuleFault
-from npu_rl.trainer_code.source_files import is_source
+from npu_rl.trainer_code.source_files import read_source
 from npu_rl.trainer_code.source_index import parse
 
 
@@ -47,7 +47,8 @@ def require_module(code: Path, module: str) -> tuple[Path, ast.Module]:
     if not all(part.isidentifier() for part in parts):
         raise ModuleFault(f"{module!a} is not the name of a module", "trainer.module")
     path = code.joinpath(*parts).with_suffix(".py")
-    tree = parse(path.read_bytes()) if is_source(path) else None
+    content = read_source(path)
+    tree = None if content is None else parse(content)
     if tree is None:
         raise ModuleFault(f"the code has no module {module}", path.relative_to(code).as_posix())
     return path, tree

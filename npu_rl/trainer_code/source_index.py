@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.trainer_code.source_files import is_source, source_files
+from npu_rl.trainer_code.source_files import read_source, source_texts
 
 _MAX_DEPTH = 12
 
@@ -70,9 +70,9 @@ class SourceIndex:
     def texts(self, folder: str) -> Mapping[str, bytes]:
         """Return every Python file below a folder of the code, by its path relative to the code."""
         if folder not in self._texts:
-            paths = source_files((self.code / folder).rglob("*.py"))
+            texts = source_texts((self.code / folder).rglob("*.py"))
             self._texts[folder] = {
-                path.relative_to(self.code).as_posix(): path.read_bytes() for path in paths
+                path.relative_to(self.code).as_posix(): text for path, text in texts.items()
             }
         return self._texts[folder]
 
@@ -80,10 +80,13 @@ class SourceIndex:
         """Return the syntax tree of a file named relative to the code, or None if it is no Python file."""
         if file not in self._trees:
             known = next((texts[file] for texts in self._texts.values() if file in texts), None)
-            path = self.code / file
-            content = known if known is not None else path.read_bytes() if is_source(path) else None
+            content = known if known is not None else read_source(self.code / file)
             self._trees[file] = parse(content) if content is not None else None
         return self._trees[file]
+
+    def content(self, module: Module) -> bytes:
+        """Return the bytes of a module's file; none if it is gone."""
+        return read_source(self.code / module.file) or b""
 
     def module(self, dotted: str) -> Module | None:
         """Return the module, or None if the folder has no such readable file."""

@@ -86,7 +86,7 @@ class AcceptedValues:
         """Return why a number is refused by a class as soon as it is built with it, or None."""
         compared = re.compile(_COMPARED.replace("NAME", re.escape(name)).encode())
         for module, owner in classes:
-            if not compared.search((self._sources.code / module.file).read_bytes()):
+            if not compared.search(self._sources.content(module)):
                 continue
             for _, function in self._flow.in_class(module, owner, name, _NUMBERS_AT):
                 refusal = function.find_refusal(value)

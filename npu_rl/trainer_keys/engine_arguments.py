@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from npu_rl.config.suggest import nearest
-from npu_rl.trainer_code.source_files import source_files
+from npu_rl.trainer_code.source_files import source_texts
 from npu_rl.trainer_code.source_index import SourceField, SourceIndex, parse
 from npu_rl.trainer_keys.engine_call import ADAPTATION, EngineCall, find_engine_call
 from npu_rl.trainer_keys.resolution import KeyResolution, unknown
@@ -128,8 +128,7 @@ class EngineArguments:
         """The mappings that vllm-ascend reads options from, by name."""
         keys: dict[str, dict[str, str]] = {}
         read_whole: set[str] = set()
-        for path in source_files((self._code / "vllm_ascend").rglob("*.py")):
-            content = path.read_bytes()
+        for path, content in source_texts((self._code / "vllm_ascend").rglob("*.py")).items():
             if _ADDITIONAL.encode() not in content:
                 continue
             file = path.relative_to(self._code).as_posix()

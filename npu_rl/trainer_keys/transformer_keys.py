@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from npu_rl.config.suggest import alike, nearest
-from npu_rl.trainer_code.source_files import is_source
+from npu_rl.trainer_code.source_files import read_source, read_source_text
 from npu_rl.trainer_code.source_index import SourceField, SourceIndex
 from npu_rl.trainer_keys.mindspeed_arguments import MindSpeedArguments
 from npu_rl.trainer_keys.resolution import KeyResolution, unknown
@@ -147,8 +147,7 @@ class TransformerKeys:
     @cached_property
     def _passes_whole_mapping(self) -> bool:
         """Whether verl passes all keys to MindSpeed before it builds a model, and only known ones to Megatron-core."""
-        path = self._code / _WORKERS
-        text = path.read_bytes() if is_source(path) else b""
+        text = read_source(self._code / _WORKERS) or b""
         return "will be removed" in self._converter and _REPATCH.search(text) is not None
 
     @cached_property
@@ -158,5 +157,4 @@ class TransformerKeys:
 
     @cached_property
     def _converter(self) -> str:
-        path = self._code / _CONVERTER
-        return path.read_text(encoding="utf-8", errors="replace") if is_source(path) else ""
+        return read_source_text(self._code / _CONVERTER) or ""

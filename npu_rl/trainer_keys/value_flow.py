@@ -138,7 +138,7 @@ class ValueFlow:
 
     def _is_mutated(self, module: Module, name: str) -> bool:
         """Return whether a module changes a collection of its own after its definition."""
-        text = (self._sources.code / module.file).read_bytes()
+        text = self._sources.content(module)
         word = re.escape(name)
         change = rf"\b{word}\s*(?:\[[^\]\n]*\]\s*=[^=]|[+|-]=|\.(?:{'|'.join(_MUTATORS)})\()"
         return re.search(change.encode(), text) is not None

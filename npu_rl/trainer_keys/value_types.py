@@ -155,7 +155,7 @@ def _constant(
     elif isinstance(node.value, str) and depth < _DEPTH:
         try:
             inner = ast.parse(node.value, mode="eval").body
-        except SyntaxError:
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
             yield None
         else:
             yield from _alternatives(inner, module, sources, depth + 1)

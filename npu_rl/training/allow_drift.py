@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from npu_rl.bounded import open_file
 from npu_rl.errors import UsageError, WorkspaceError
 from npu_rl.record.attempt import write_json, write_private
 from npu_rl.verification.diff import patches_of, place_in_tree
@@ -108,14 +108,11 @@ def _describe(root: Path, drift: Drift) -> DriftedFile:
     path = root / drift.path
     size, digest = None, None
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        if not path.is_symlink():
+            with open_file(path) as file:
+                size, digest = os.fstat(file.fileno()).st_size, _sha256(file.read)
     except OSError:
-        pass  # missing, a link, or unreadable
-    else:
-        with os.fdopen(handle, "rb") as file:
-            status = os.fstat(file.fileno())
-            if stat.S_ISREG(status.st_mode):
-                size, digest = status.st_size, _sha256(file.read)
+        pass  # missing, no file, or unreadable
     return DriftedFile(drift.path, drift.kind, drift.component, size, digest, in_patch=False)
 
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from npu_rl.bounded import read_json
 from npu_rl.errors import HostError
 from npu_rl.printable import printable
 from npu_rl.process import run_quietly
@@ -60,7 +61,7 @@ def _cluster_address(environment: Mapping[str, str]) -> str | None:
 
 def _read_report(attempt: Attempt) -> dict[str, Any]:
     try:
-        refused = json.loads(attempt.nodes.read_bytes())
+        refused = read_json(attempt.nodes)
     except (OSError, ValueError):
         return {}
     return refused if isinstance(refused, dict) else {}

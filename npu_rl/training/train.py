@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from npu_rl.bounded import read_json
+from npu_rl.bounded import read_file, read_json
 from npu_rl.errors import NpuRlError
 from npu_rl.masking import masked_data
 from npu_rl.monitor.metrics import Point, rewards
@@ -264,7 +264,7 @@ def new_record(prepared: Prepared, runs: Path, name: str, facts: Mapping[str, ob
         runs,
         name,
         facts,
-        lock=prepared.layout.lock.read_bytes(),
+        lock=read_file(prepared.layout.lock),
         secrets=prepared.secrets(os.environ),
         resume_below=prepared.recipe.steps if can_resume(prepared.recipe) else 0,
     )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_rl import byte_code
+from npu_rl.bounded import read_file
 from npu_rl.disk import disk_errors
 from npu_rl.errors import NpuRlError, WorkspaceError
 from npu_rl.git.objects import Entry, MalformedObject, nested
@@ -306,7 +307,9 @@ def _state(record: Mapping[str, Any], path: Path) -> tuple[str, int]:
 
     plain = {k: v for k, v in record.items() if k != "root"}
     try:
-        current = path.read_bytes() if path.is_file() and not path.is_symlink() else None
+        current = None if path.is_symlink() else read_file(path)
+    except ValueError:
+        current = b""  # none of its lines is there, and 64 MB of others are
     except OSError:
         current = None
     found = hunk_state(HunkRecord.from_json(plain), current)

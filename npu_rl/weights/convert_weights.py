@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from npu_rl.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from npu_rl.tensors.npu_rl_tensors.hf_checkpoint import CONFIG
 from npu_rl.weights.cast_journal import CONVERT_NAME, CastJournal
 from npu_rl.weights.cast_weights import CastProgress
-from npu_rl.weights.other_files import other_files
+from npu_rl.weights.other_files import OtherFiles, other_files
 from npu_rl.weights.output_folder import require_apart, require_space, require_unchanged
 from npu_rl.weights.unfinished_files import remove_unfinished
 from npu_rl.weights.worker_pool import Task, Workers
@@ -138,8 +137,8 @@ def _copy_others(options: ConvertOptions) -> None:
     if options.layout.format != "hf" or not (model / CONFIG).is_file():
         return
     with disk_errors(options.target):
-        other_files(model, ()).copy(model, options.target)
-        shutil.copyfile(model / CONFIG, options.target / CONFIG)
+        others = other_files(model, ())
+        OtherFiles((*others.copied, CONFIG), ()).copy(model, options.target)
 
 
 def _now() -> str:

@@ -13,7 +13,8 @@ from typing import Any
 import npu_rl
 from npu_rl.bounded import read_json
 from npu_rl.disk import disk_errors, put_in_place, remove_tree, write_atomically
-from npu_rl.errors import UsageError, WeightsError
+from npu_rl.errors import NpuRlError, UsageError, WeightsError
+from npu_rl.record.run_record import RunRecord
 from npu_rl.tensors.npu_rl_tensors.hf_checkpoint import CONFIG
 from npu_rl.weights.audit_weights import AuditOptions, audit_weights
 from npu_rl.weights.cast_weights import CastProgress
@@ -136,11 +137,23 @@ def _require_new(options: ExportOptions) -> None:
         )
 
 
+def lock_digest(record: RunRecord) -> str | None:
+    """Return the digest of the lock in a run's record; None without a lock. Raises NpuRlError if it is damaged."""
+    lock = record.folder / "lock.json"
+    try:
+        return str(read_json(lock)["digest"]) if lock.is_file() else None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise NpuRlError(
+            "The lock in the run's record can't be read",
+            where=str(lock),
+            why=str(error),
+            hint="Restore it, or move it away: the export then names no lock.",
+        ) from error
+
+
 def _origin(options: ExportOptions) -> dict[str, Any]:
     """Return what names where the weights come from."""
     record = options.checkpoint.record
-    lock = record.folder / "lock.json"
-    digest = read_json(lock).get("digest") if lock.is_file() else None
     return {
         "npu_rl": npu_rl.__version__,
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
@@ -153,7 +166,7 @@ def _origin(options: ExportOptions) -> dict[str, Any]:
         "recipe_digest": record.facts.get("recipe_digest"),
         "overrides": record.facts.get("overrides", []),
         "manifest": record.facts.get("manifest"),
-        "lock": digest,
+        "lock": lock_digest(record),
         "tree": record.facts.get("tree"),
         "commit": record.facts.get("commit"),
         "proven": record.unproven is None,

@@ -7,6 +7,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from npu_rl.bounded import open_file
 from npu_rl.disk import disk_errors
 from npu_rl.tensors.npu_rl_tensors.hf_checkpoint import CONFIG, INDEX
 from npu_rl.weights.cast_journal import CONVERT_NAME, NAME
@@ -31,7 +32,7 @@ class OtherFiles:
         """Copy the files, atomically and on the disk when this returns."""
         for name in self.copied:
             part = target / f"{name}.part"
-            with disk_errors(part), (source / name).open("rb") as reader, part.open("wb") as writer:
+            with disk_errors(part), open_file(source / name) as reader, part.open("wb") as writer:
                 shutil.copyfileobj(reader, writer)
                 writer.flush()
                 os.fsync(writer.fileno())

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from npu_rl.bounded import open_file
 from npu_rl.workspace.file_check import OPEN_FLAGS, Difference, Stat, stat_of
 from npu_rl.workspace.layout import repository_name
 
@@ -293,7 +294,7 @@ def _slash(path: Path) -> str:
 
 
 def _seal(path: Path) -> bytes:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         file.seek(-_SEAL, os.SEEK_END)
         return file.read()
 

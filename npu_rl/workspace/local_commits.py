@@ -170,7 +170,8 @@ def _refs(repository: Path) -> Iterator[tuple[str, str]]:
     refs = {name: oid for oid, _, name in (line.partition(" ") for line in lines if line[:1] not in "#^")}
     for path in (repository / "refs").rglob("*"):
         if path.is_file() and not path.name.endswith(".lock"):
-            refs[path.relative_to(repository).as_posix()] = path.read_text(errors="surrogateescape").strip()
+            text = Confined(repository).read(path, _MAXIMUM_SIZE).decode("utf-8", "surrogateescape")
+            refs[path.relative_to(repository).as_posix()] = text.strip()
     yield from sorted(refs.items())
 
 

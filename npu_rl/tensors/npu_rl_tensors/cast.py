@@ -17,6 +17,7 @@ from .fp8 import Fp8Cast, first_nan, invalid_scale
 from .hf_checkpoint import HfCheckpoint
 from .not_finite import all_finite, require_finite
 from .part_file import part_of
+from .regular_file import open_regular
 from .safetensors_file import TensorEntry
 from .tensor_error import TensorError
 
@@ -39,7 +40,7 @@ def cast_shard(arguments: dict[str, Any], progress: Callable[[int], None]) -> di
     cast = _cast_on(arguments["device"])
     target = Path(arguments["output"], plan.name)
     part = part_of(target)
-    with part.open("wb", buffering=0) as out, header.path.open("rb", buffering=0) as source:
+    with part.open("wb", buffering=0) as out, open_regular(header.path, 0) as source:
         _write(out, plan.begin(header))
         for tensor in plan.tensors:
             if tensor.scale is None:
@@ -123,7 +124,7 @@ def _scales(checkpoint: HfCheckpoint, name: str, weight: TensorEntry) -> torch.T
     entry = checkpoint.entry(name)
     path = checkpoint.folder / checkpoint.weight_map[name]
     data = bytearray(entry.size)
-    with path.open("rb", buffering=0) as source:
+    with open_regular(path, 0) as source:
         source.seek(entry.start)
         _read(source, memoryview(data), entry)
     scales = (

@@ -120,7 +120,8 @@ def open_checkpoint(
     model = model_sizes(config, config_path)
     if kind == "torch_dist":
         mapped = map_dist_checkpoint(folder, model, files)
-        digest = hashlib.sha256((folder / METADATA).read_bytes()).hexdigest()
+        content = files.read(folder / METADATA, 0, files.size(folder / METADATA))
+        digest = hashlib.sha256(content).hexdigest()
     else:
         mapped = map_legacy_checkpoint(folder, model, None, experts_over_tensor, files)
         digest = _rank_digest(folder)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import stat
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from .regular_file import open_regular, read_regular
 from .safetensors_file import HEADER_LIMIT, MOST_TENSORS, Header, TensorEntry, parse_json, read_header
 from .tensor_error import TensorError
 from .untrusted_values import odd_name
@@ -85,17 +84,23 @@ class HfCheckpoint:
         sums = hashlib.sha256()
         for name in (INDEX, CONFIG):
             path = self.folder / name
-            sums.update(_framed(path.read_bytes() if path.is_file() else b""))
+            sums.update(_framed(self._content(path)))
         for shard in self.shards:
             header = self.header(shard)
             sums.update(_framed(f"{shard} {header.size}".encode()))
             sums.update(_framed(header.raw))
             begin = 8 + len(header.raw)
-            with header.path.open("rb", buffering=0) as stream:
+            with open_regular(header.path, 0) as stream:
                 for at in (begin, (begin + header.size) // 2, max(begin, header.size - _SAMPLE)):
                     stream.seek(at)
                     sums.update(_framed(stream.read(_SAMPLE)))
         return sums.hexdigest()
+
+    def _content(self, path: Path) -> bytes:
+        try:
+            return read_regular(path, HEADER_LIMIT) if path.is_file() else b""
+        except ValueError as error:
+            raise TensorError(f"Invalid {path.name}", where=str(path), why=str(error)) from None
 
     def _read_weight_map(self) -> dict[str, str]:
         if not self.folder.is_dir():
@@ -168,7 +173,7 @@ class HfCheckpoint:
 def read_object(path: Path) -> dict[str, Any]:
     """Read a file with a JSON object. Raises TensorError for any other content, or a key that stands twice."""
     try:
-        found = parse_json(_read_text(path))
+        found = parse_json(read_regular(path, HEADER_LIMIT))
     except FileNotFoundError:
         raise TensorError(f"There is no {path.name}", where=str(path.parent)) from None
     except ValueError as error:
@@ -176,18 +181,6 @@ def read_object(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise TensorError(f"Invalid {path.name}", where=str(path), why="It is no JSON object.")
     return found
-
-
-def _read_text(path: Path) -> bytes:
-    """Return the bytes of a regular file. Raises ValueError for a pipe, a device, and a file that is too large."""
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    with os.fdopen(handle, "rb") as file:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode):
-            raise ValueError("It is no file.")
-        if status.st_size > HEADER_LIMIT:
-            raise ValueError(f"It has {status.st_size} bytes of at most {HEADER_LIMIT}.")
-        return file.read()
 
 
 def listed(names: list[str]) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from .regular_file import open_regular
 from .tensor_error import TensorError
 from .untrusted_values import is_shape, is_size, odd_name, shown
 
@@ -72,7 +73,7 @@ def read_header(path: Path) -> Header:
         TensorError: For a file that is truncated, longer than its header says, or no safetensors file.
     """
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             size = stream.seek(0, 2)
             stream.seek(0)
             return _parse(path, stream, size)

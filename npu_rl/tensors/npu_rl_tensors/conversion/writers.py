@@ -19,7 +19,9 @@ from ..hf_checkpoint import CONFIG, INDEX
 from ..layouts.mapped_checkpoint import stored_box
 from ..layouts.placements import Layout
 from ..not_finite import require_finite
-from ..safetensors_file import header_bytes
+from ..regular_file import read_regular
+from ..safetensors_file import HEADER_LIMIT, header_bytes, parse_json
+from ..tensor_error import TensorError
 from .units import CHUNK, Unit
 
 Progress = Callable[[int], None]
@@ -99,6 +101,13 @@ def write_hf_file(
         _synced(out)
 
 
+def _read_places(path: Path) -> Any:
+    try:
+        return parse_json(read_regular(path, HEADER_LIMIT))
+    except ValueError as error:
+        raise TensorError("A file's list of tensors can't be read", where=str(path), why=str(error)) from None
+
+
 def write_dist_metadata(
     folder: Path, files: list[str], layout: Layout, dtypes: Dtypes, states: list[tuple[str, Any, Any]]
 ) -> None:
@@ -124,7 +133,7 @@ def write_dist_metadata(
     }
     storage: dict[Any, Any] = {}
     for file in files:
-        for key, at, start, length in json.loads((folder / (file + PLACES)).read_bytes()):
+        for key, at, start, length in _read_places(folder / (file + PLACES)):
             offsets, sizes = torch.Size(a for a, _ in at), torch.Size(b - a for a, b in at)
             described[key].chunks.append(ChunkStorageMetadata(offsets, sizes))
             storage[MetadataIndex(key, offsets)] = _StorageInfo(file, start, length)

@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from ..layouts.placements import RANK_FILE
+from ..regular_file import read_regular
 from ..tensor_error import TensorError
 from ..untrusted_values import odd_name
 from .tensor_views import OpenFiles, TensorView
 from .torch_files import SavedTensor, read_saved
 
 TRACKER = "latest_checkpointed_iteration.txt"
+_LONGEST = 64  # bytes of the tracker
 _FILES = (RANK_FILE, "model.pt")
 _FOLDER = re.compile(r"mp_rank_(\d{2,})(?:_(\d{3}))?(?:_(\d{3}))?")
 
@@ -47,7 +49,10 @@ def iteration_folder(folder: Path) -> Path:
     tracker = folder / TRACKER
     if not tracker.is_file():
         return folder
-    text = tracker.read_text(encoding="utf-8", errors="replace").strip()
+    try:
+        text = read_regular(tracker, _LONGEST).decode("utf-8", "replace").strip()
+    except ValueError as error:
+        raise _invalid(tracker, str(error)) from None
     if text != "release" and not (text.isdigit() and len(text) < 10):
         raise _invalid(tracker, f"It has {text[:40]!r}, which is no iteration.")
     found = folder / ("release" if text == "release" else f"iter_{int(text):07d}")

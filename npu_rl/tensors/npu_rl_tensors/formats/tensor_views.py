@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from ..regular_file import open_handle
 from ..tensor_error import TensorError
 from .boxes import Box, extent, row_major
 
@@ -87,7 +88,7 @@ class OpenFiles:
         else:
             if len(self._handles) >= _OPEN:
                 os.close(self._handles.popitem(last=False)[1])
-            self._handles[name] = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+            self._handles[name] = open_handle(name)
         return self._handles[name]
 
 

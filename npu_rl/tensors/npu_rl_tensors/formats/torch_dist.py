@@ -7,7 +7,6 @@ filesystem.py, `_write_item`).
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator
@@ -17,6 +16,8 @@ from typing import Any
 
 import torch
 
+from ..regular_file import read_regular
+from ..safetensors_file import parse_json
 from ..tensor_error import TensorError
 from ..untrusted_values import is_shape, is_size, odd_name, shown
 from .boxes import Box, any_overlap, extent, overlap, shifted, slices
@@ -27,6 +28,7 @@ from .torch_files import SavedTensor, read_saved, torch_globals
 METADATA = ".metadata"
 CONFIG = "metadata.json"
 _LIMIT = 1 << 30  # bytes of .metadata
+_LARGEST_CONFIG = 1 << 20  # bytes; Megatron-core writes 100
 # Megatron-core keeps the plan of each rank in it, as `all_local_plans` (dist_checkpointing/strategies/
 # state_dict_saver.py:144@core_v0.12.1); torch the folder, as a path.
 _INERT = ("megatron", "pathlib", "torch.distributed.checkpoint.planner")
@@ -117,7 +119,7 @@ def _check_config(folder: Path) -> None:
     if not path.is_file():
         return  # a checkpoint of torch alone
     try:
-        backend = json.loads(path.read_text(encoding="utf-8")).get("sharded_backend")
+        backend = parse_json(read_regular(path, _LARGEST_CONFIG)).get("sharded_backend")
     except (ValueError, AttributeError) as error:
         raise _invalid(path, str(error)) from error
     if backend != "torch_dist":

@@ -1,0 +1,35 @@
+"""Bounded opening of files that anybody may have written, as npu_rl/bounded.py does it where npu-rl is."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+from .tensor_error import TensorError
+
+
+def open_handle(path: Path | str) -> int:
+    """Open a regular file for reading. Raises OSError; TensorError for a pipe, which is not waited for, or a device."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    kind = os.fstat(handle).st_mode
+    if stat.S_ISREG(kind):
+        return handle
+    os.close(handle)
+    what = "folder" if stat.S_ISDIR(kind) else "pipe or device"
+    raise TensorError("Not a regular file", where=str(path), why=f"It is a {what}.")
+
+
+def open_regular(path: Path, buffering: int = -1) -> BinaryIO:
+    """Open a regular file for reading. Raises OSError, TensorError."""
+    return os.fdopen(open_handle(path), "rb", buffering)
+
+
+def read_regular(path: Path, most: int) -> bytes:
+    """Return the bytes of a regular file. Raises OSError, TensorError; ValueError for more than `most` bytes."""
+    with os.fdopen(open_handle(path), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise ValueError(f"It has {size} bytes of at most {most}.")
+        return file.read(most + 1 if size == 0 else size)
