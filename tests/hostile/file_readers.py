@@ -1,0 +1,221 @@
+"""Every module of npu_rl that opens, reads or parses a file: which, who wrote it, and what bounds that.
+
+A stranger's file comes with a download, a checkpoint, a workspace, a record or a manifest of somebody else. Its reader
+names the kind of the mutator (test_mutations.py, test_file_mutations.py) that breaks such files. A call that is none of
+npu_rl/bounded.py and its like (`file_calls.BOUNDED`) has a reason.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+OWN, USER, STRANGER = "npu-rl's own", "the user's", "a stranger's"
+
+RUN = "runs in the training interpreter, over a tree that was proven: starting it is the act of trust"
+PRINTED = "parses what a process that npu-rl started was given or printed"
+PACKAGED = "lies in the installed package"
+WRITES = "opens it to write, to lock or to sync it, never through a link"
+SCREENED = "parses text of a bounded size, and catches what deep nesting raises"
+
+
+class Reader(NamedTuple):
+    """What a module reads.
+
+    Attributes:
+        file: The kind of file.
+        by: Who may have written it.
+        kind: The kind of mutated input that reaches it; of strangers' files always.
+        why: Of calls that are not bounded by themselves.
+    """
+
+    file: str
+    by: str
+    kind: str = ""
+    why: str = ""
+
+
+R = Reader
+READERS = {
+    "bounded.py": R("any", STRANGER, "a_killed_record", "is what bounds the others"),
+    "byte_code.py": R(
+        "the mark of a folder of byte code", OWN, "", "in a cache that only its user can write"
+    ),
+    "cli/patches.py": R("a bundled patch", OWN, "", PACKAGED),
+    "cli/streams.py": R("standard input and output", OWN, "", "opens the three streams again, in UTF-8"),
+    "compose/patch_texts.py": R("a patch beside a manifest", STRANGER, "a_patch"),
+    "compose/runtime_tree.py": R("the runtime's modules", OWN, "", PACKAGED),
+    "config/extends_chain.py": R("a manifest or recipe", STRANGER, "a_manifest"),
+    "config/file_digests.py": R("a manifest or recipe", STRANGER, "a_manifest"),
+    "config/reading_cache.py": R("parsed texts of bundled recipes", OWN),
+    "config/yaml_reader.py": R(
+        "YAML", STRANGER, "a_manifest", "takes events, whose number and depth it bounds"
+    ),
+    "config_file.py": R(
+        "config.yaml", USER, "a_configuration", "parses at most 1 MB, and catches RecursionError"
+    ),
+    "data_check/mindspeed_rl_files.py": R("an index of tokens", STRANGER, "packed_files"),
+    "data_check/packed_files.py": R("an index of tokens", STRANGER, "packed_files"),
+    "data_check/prompt_lengths.py": R("a worker's answer", OWN, "", PRINTED),
+    "data_check/reward_trial.py": R("a worker's answer", OWN, "", PRINTED),
+    "datasets/input_rows.py": R(
+        "Parquet", STRANGER, "parquet_rows", "pyarrow reads the file that was opened"
+    ),
+    "datasets/json_rows.py": R(
+        "JSON rows", STRANGER, "json_rows", "bounds each row, and catches RecursionError"
+    ),
+    "datasets/prepare_dataset.py": R("the files it has just written", OWN, "", "hashes them in blocks"),
+    "datasets/staged_folder.py": R("prepared.json", STRANGER, "a_prepared_folder"),
+    "datasets/trainer_files.py": R(
+        "Parquet", STRANGER, "a_trainers_parquet", "pyarrow reads the file that was opened"
+    ),
+    "disk.py": R("locks and temporary files", OWN, "", WRITES),
+    "downloads/verify_download.py": R(
+        "a download", STRANGER, "a_download", "100 MB at most, RecursionError caught"
+    ),
+    "faults/catalogue_files.py": R("the catalogue of faults", OWN, "", PACKAGED),
+    "faults/fault.py": R("catalogue.json", OWN),
+    "faults/fault_counts.py": R("counts of faults in the cache", OWN),
+    "judgement/environment_reads.py": R("Python of a tree", STRANGER, "a_source_tree"),
+    "judgement/prepared_data.py": R("prepared.json", STRANGER, "a_trainers_parquet"),
+    "judgement/reward_function.py": R("Python of a tree", STRANGER, "a_source_tree"),
+    "lock/lock_model.py": R("a lock", STRANGER, "a_locks_bytes"),
+    "lock/verification_record.py": R("NAME.verified.json", STRANGER, "a_verification_record"),
+    "monitor/explain_failure.py": R("the logs of a run", STRANGER, "a_killed_record"),
+    "monitor/metrics.py": R(
+        "metrics.jsonl", STRANGER, "a_killed_record", "appends to that of the attempt it began"
+    ),
+    "monitor/tail.py": R("driver.log", STRANGER, "a_killed_record"),
+    "patches/hunk_headings.py": R("Python of a component", STRANGER, "", SCREENED),
+    "patches/series.py": R("a patchset", STRANGER, "a_series"),
+    "private_log.py": R("npu-rl's own log", OWN, "", WRITES),
+    "recipes/copy_recipe.py": R("a schema beside the new recipe", USER, "", "else reads what is bundled"),
+    "record/attempt.py": R("driver.json, end.json", STRANGER, "a_killed_record"),
+    "record/checkpoint_folders.py": R("the tracker of checkpoints", STRANGER, "checkpoint_folders"),
+    "record/record_masking.py": R(
+        "the logs of a run", STRANGER, "a_killed_record", "reads regular files in blocks"
+    ),
+    "record/run_record.py": R("run.json, command.json", STRANGER, "a_killed_record", WRITES),
+    "record/saved_steps.py": R(
+        "files of torch.save, .metadata",
+        STRANGER,
+        "checkpoint_folders",
+        "the archive's list of entries is bounded",
+    ),
+    "record/settle_killed_run.py": R("command.json, host.json", STRANGER, "a_killed_record"),
+    "record/temporary_folders.py": R(
+        "the mark of a folder in /tmp", OWN, "", "64 bytes without waiting, in a folder of this user's"
+    ),
+    "record/worker_logs.py": R("logs of Ray in that folder", OWN),
+    "rehearsal/child_process.py": R("a child's answers", OWN, "", PRINTED),
+    "rehearsal/dist_checkpoint.py": R("the package's modules", OWN, "", PACKAGED),
+    "rehearsal/level_imports.py": R("NAME.imports.yaml", USER, "", "1 MB at most, RecursionError caught"),
+    "rehearsal/patch_hooks.py": R("counts of used patches", OWN),
+    "rehearsal/rehearse.py": R("a trainer's script; NAME.imports.yaml", USER),
+    "runtime/deepscaler/pool.py": R("a worker's answer", OWN, "", PRINTED),
+    "runtime/deepscaler/workers.py": R("a worker's task", OWN, "", PRINTED),
+    "runtime/optimizer_resume.py": R("a checkpoint's steps", USER, "", RUN),
+    "runtime/rollout_dp_groups/address.py": R("/proc", OWN, "", "the kernel's"),
+    "runtime/used.py": R("counts of used patches", OWN, "", WRITES),
+    "sizing/model_config.py": R("a model's config.json", STRANGER, "a_model_configuration"),
+    "sources/git_fetch.py": R("a bundle", STRANGER, "a_bundle"),
+    "sources/index_session.py": R("a page of a package index", STRANGER, "an_index_page"),
+    "sources/pip_config.py": R(
+        "pip.conf", USER, "a_pip_configuration", "parses the text that pip itself would"
+    ),
+    "sources/pypi.py": R("an sdist of a file:// index", USER),
+    "sources/sdist.py": R(
+        "an sdist", STRANGER, "an_sdist", "budgets on bytes, members and headers (SdistLimits)"
+    ),
+    "standins/injected/npu_rl_driver.py": R("what the run is told", OWN, "", RUN),
+    "standins/injected/npu_rl_make_tiny.py": R("the model that it makes", OWN, "", RUN),
+    "standins/injected/npu_rl_mindspeed_rl_data.py": R("Python of the tree", STRANGER, "", RUN),
+    "standins/injected/npu_rl_node.py": R("packages and logs of a node", OWN, "", RUN),
+    "standins/injected/npu_rl_nodes.py": R("nodes.json of this attempt", OWN, "", RUN),
+    "standins/injected/npu_rl_prompt_lengths.py": R("prepared Parquet", USER, "", RUN),
+    "standins/injected/npu_rl_rehearsal/__main__.py": R("its task", OWN, "", RUN),
+    "standins/injected/npu_rl_rehearsal/forks.py": R("a child's answer", OWN, "", RUN),
+    "standins/injected/npu_rl_rehearsal/mindspeed_rl_arguments.py": R("Hydra files", STRANGER, "", RUN),
+    "standins/injected/npu_rl_rehearsal/trainer_arguments.py": R("Hydra files", STRANGER, "", RUN),
+    "standins/injected/npu_rl_rehearsal_compose.py": R("its task", OWN, "", RUN),
+    "standins/injected/npu_rl_standins/used.py": R("counts of used stand-ins", OWN, "", WRITES),
+    "standins/injected/npu_rl_try_reward.py": R("its task", OWN, "", RUN),
+    "standins/injected/npu_rl_validate.py": R("Python of the tree", STRANGER, "", RUN),
+    "standins/injected/sitecustomize.py": R("an environment variable", OWN, "", RUN),
+    "standins/npu/torch_npu/memory.py": R("/proc", OWN, "", RUN),
+    "store.py": R("units of the store", OWN),
+    "tensors/npu_rl_tensors/cast.py": R("safetensors shards", STRANGER, "a_cast_shard"),
+    "tensors/npu_rl_tensors/conversion/tasks.py": R("its task", OWN, "", PRINTED),
+    "tensors/npu_rl_tensors/conversion/writers.py": R("lists of tensors that it has written", OWN),
+    "tensors/npu_rl_tensors/formats/legacy_checkpoint.py": R("a tracker", STRANGER, "legacy_trackers"),
+    "tensors/npu_rl_tensors/formats/restricted_pickle.py": R(
+        "pickles", STRANGER, "dist_metadata_files", "every opcode is looked at before"
+    ),
+    "tensors/npu_rl_tensors/formats/tensor_views.py": R("tensors", STRANGER, "dist_metadata_files"),
+    "tensors/npu_rl_tensors/formats/torch_dist.py": R(".metadata", STRANGER, "dist_metadata_files"),
+    "tensors/npu_rl_tensors/formats/torch_files.py": R(
+        "files of torch.save", STRANGER, "dist_metadata_files", "each read of the archive's list is bounded"
+    ),
+    "tensors/npu_rl_tensors/hf_checkpoint.py": R("config.json, an index", STRANGER, "safetensors_headers"),
+    "tensors/npu_rl_tensors/ray_driver.py": R("its task; a host's probe", OWN, "", PRINTED),
+    "tensors/npu_rl_tensors/ray_host.py": R("the driver's probe", OWN, "", PRINTED),
+    "tensors/npu_rl_tensors/regular_file.py": R(
+        "any", STRANGER, "safetensors_headers", "is what bounds the others"
+    ),
+    "tensors/npu_rl_tensors/safetensors_file.py": R("a header", STRANGER, "safetensors_headers", SCREENED),
+    "tensors/npu_rl_tensors/worker.py": R("its task", OWN, "", PRINTED),
+    "trainer_code/adaptation_switches.py": R("Python of a tree, patches", STRANGER, "a_source_tree"),
+    "trainer_code/answer_cache.py": R("answers in the cache", OWN, "", "parses what it has just written"),
+    "trainer_code/citations.py": R("Python of a tree", STRANGER, "a_source_tree"),
+    "trainer_code/hydra_entry.py": R("Python of a tree", STRANGER, "a_hydra_file"),
+    "trainer_code/hydra_yaml.py": R("Hydra files of a tree", STRANGER, "a_hydra_file", SCREENED),
+    "trainer_code/source_files.py": R("files of a tree", STRANGER, "a_source_tree"),
+    "trainer_code/source_index.py": R("Python of a tree", STRANGER, "a_source_tree", SCREENED),
+    "trainer_keys/engine_arguments.py": R("Python of a tree", STRANGER, "a_source_tree"),
+    "trainer_keys/transformer_keys.py": R("Python of a tree", STRANGER, "a_source_tree"),
+    "trainer_keys/value_types.py": R("an annotation in a tree", STRANGER, "a_source_tree", SCREENED),
+    "training/allow_drift.py": R("a changed file of a workspace", STRANGER, "a_drifted_file"),
+    "training/host_facts.py": R("/etc, /proc, the driver's version", OWN, "", "the machine's own"),
+    "training/hydra_compose.py": R("a worker's answer", OWN, "", PRINTED),
+    "training/interpreter.py": R("a worker's answer", OWN, "", PRINTED),
+    "training/node_reports.py": R("nodes.json", STRANGER, "a_killed_record", "else parses its own variable"),
+    "training/tiny_model.py": R("the package's modules", OWN, "", PACKAGED),
+    "training/train.py": R("the proven lock, the model it made", OWN),
+    "training/trainer_validation.py": R("a worker's answer", OWN, "", PRINTED),
+    "training/witness_run.py": R("a worker's answer", OWN, "", PRINTED),
+    "verification/verify.py": R("a changed file of a workspace", STRANGER, "a_receipt"),
+    "weights/cast_journal.py": R("a journal", STRANGER, "a_cast_journal", WRITES),
+    "weights/cast_weights.py": R("the output folder", OWN, "", WRITES),
+    "weights/export_run.py": R("lock.json of a record", STRANGER, "a_killed_record", WRITES),
+    "weights/hash_list.py": R("a list of hashes, and what it lists", STRANGER, "a_hash_list"),
+    "weights/other_files.py": R("files beside the weights", STRANGER, "safetensors_headers"),
+    "weights/ray_workers.py": R("a worker's answer", OWN, "", PRINTED),
+    "weights/weight_commands.py": R("config.json", STRANGER, "safetensors_headers"),
+    "weights/worker_pool.py": R("a worker's answer", OWN, "", PRINTED),
+    "workspace/confined_changes.py": R(
+        "files of a workspace", STRANGER, "a_journal", "is what bounds the others"
+    ),
+    "workspace/file_check.py": R(
+        "files of a workspace",
+        STRANGER,
+        "a_record_of_stats",
+        "hashes regular files in blocks, follows no link",
+    ),
+    "workspace/laid_files.py": R("packs of a workspace", STRANGER, "a_receipt", "as file_check.py does"),
+    "workspace/layout.py": R("files of a workspace", STRANGER, "a_receipt"),
+    "workspace/local_commits.py": R(
+        "refs and reflogs of a workspace", STRANGER, "a_receipt", "each file of the copy is bounded"
+    ),
+    "workspace/materialise.py": R("the repository it has just made", OWN, "", "copies it in blocks"),
+    "workspace/receipt.py": R("receipt.json", STRANGER, "a_receipt"),
+    "workspace/setup.py": R("files it has just written", OWN, "", WRITES),
+    "workspace/swap.py": R("a journal of setup", STRANGER, "a_journal"),
+    "workspace/untracked_files.py": R(
+        "byte code in a workspace", STRANGER, "a_receipt", "16 bytes of a regular file, no link"
+    ),
+}
+WITNESSES = "faults/witnesses/"  # scripts over a tree that was proven, each with what it made itself
+
+
+def readers_of(kind: str) -> set[str]:
+    """The modules whose files a kind of the mutator breaks."""
+    return {module for module, reader in READERS.items() if reader.kind == kind}

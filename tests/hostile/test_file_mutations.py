@@ -1,0 +1,528 @@
+"""Mutated files of strangers: datasets, checkpoints, records, code trees. As test_mutations.py, without a workspace."""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npu_rl.disk import disk_errors
+from tests.hostile.file_readers import readers_of
+from tests.hostile.mutate import Mutator
+from tests.hostile.mutation_runs import run_cases
+from tests.hostile.pickles import dist_metadata, pickled
+from tests.support import ROOT
+
+_VERIFIED = ROOT / "manifests" / "quickstart.verified.json"
+TRAINER = """
+import hydra
+
+@hydra.main(config_path="config", config_name="main", version_base=None)
+def main(config):
+    print(config.data.get("seed", 1))
+
+if __name__ == "__main__":
+    main()
+"""
+HYDRA = b"""# @package _global_
+defaults:
+  - actor@part.actor: small
+  - optional extra: none
+  - _self_
+data: &data {train_files: a.parquet, train_batch_size: 1024, lengths: [1, 2]}
+copy: {<<: *data, seed: 1}
+trainer:
+  total_epochs: 3
+  name: ${data.train_files}
+"""
+
+
+def fresh(folder: Path) -> Path:
+    """The empty folder of a case."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def encoded(m: Mutator, tree: Any) -> bytes:
+    """JSON of the mutated tree, or mutated bytes of the JSON."""
+    if m.random.random() < 0.7:
+        return m.text(m.value(tree)).encode("utf-8", "surrogatepass")
+    return m.bytes(json.dumps(tree).encode())
+
+
+# -- datasets ----------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=1)
+def _parquet() -> bytes:
+    import pyarrow
+    from pyarrow import parquet
+
+    row = {
+        "question": "How many?",
+        "answer": "They are #### 4",
+        "data_source": "openai/gsm8k",
+        "prompt": [{"role": "user", "content": "How many?"}],
+        "reward_model": {"style": "rule", "ground_truth": "4"},
+        "extra_info": {"index": 0, "split": "train"},
+    }
+    memory = io.BytesIO()
+    parquet.write_table(pyarrow.Table.from_pylist([row] * 20), memory)
+    return memory.getvalue()
+
+
+def parquet_rows(folder: Path, m: Mutator) -> None:
+    from npu_rl.datasets.input_rows import InputRows
+
+    place = fresh(folder) / "rows.parquet"
+    place.write_bytes(m.bytes(_parquet()))
+    m.file(place)
+    assert list(InputRows(place, lambda _: None))
+
+
+def a_trainers_parquet(folder: Path, m: Mutator) -> None:
+    from npu_rl.datasets.trainer_files import read_trainer_file
+    from npu_rl.judgement.prepared_data import prepared_data_findings
+    from npu_rl.recipes.load_recipe import load_recipe
+
+    place = fresh(folder) / "train.parquet"
+    place.write_bytes(m.bytes(_parquet()))
+    report = {"data_source": "openai/gsm8k", "dataset": "gsm8k", "asks_for": "x", "lengths": {"max": 9}}
+    (folder / "prepared.json").write_bytes(encoded(m, {**report, "files": {"train.parquet": {"rows": 20}}}))
+    m.file(folder / "prepared.json")
+    m.file(place)
+    parts = ("make=null", f"train=[{place}]", f"test=[{place}]")
+    list(prepared_data_findings(load_recipe("quickstart", [f"data.{part}" for part in parts]), folder))
+    read_trainer_file(place, "prompt", "data_source")
+
+
+def json_rows(folder: Path, m: Mutator) -> None:
+    from npu_rl.datasets.input_rows import InputRows
+
+    row = {"question": "How many?", "answer": "They are #### 4", "n": [1, {"a": None}], "x": 0.5}
+    lines = m.random.random() < 0.5
+    place = fresh(folder) / ("rows.jsonl" if lines else "rows.json")
+    text = b"\n".join(encoded(m, row) for _ in range(4)) if lines else encoded(m, [row] * 4)
+    place.write_bytes(m.bytes(text) if m.random.random() < 0.3 else text)
+    m.file(place)
+    assert list(InputRows(place, lambda _: None))
+
+
+def a_prepared_folder(folder: Path, m: Mutator) -> None:
+    from npu_rl.datasets.staged_folder import staged_folder
+
+    fresh(folder)
+    target = folder / "out"
+    target.mkdir()
+    (target / "train.parquet").write_bytes(b"x")
+    (target / "prepared.json").write_bytes(encoded(m, {"files": {"train.parquet": {"rows": 1}}}))
+    m.file(target / "prepared.json", 0.3)
+    with staged_folder(target, "prepared.json", again=True) as staged:
+        (staged / "prepared.json").write_text("{}")
+
+
+def packed_files(folder: Path, m: Mutator) -> None:
+    import struct
+
+    from npu_rl.data_check.mindspeed_rl_files import MAGIC, sequences, template_of
+    from npu_rl.data_check.packed_files import _read
+
+    fresh(folder)
+    head = MAGIC + struct.pack("<QBQQ", 1, 4, 2, 3) + struct.pack("<iiqqqqq", 3, 4, 0, 12, 0, 1, 2)
+    index = folder / "data_packed_input_ids_document.idx"
+    index.write_bytes(m.bytes(head))
+    index.with_suffix(".bin").write_bytes(bytes(28))
+    m.file(index)
+    m.file(index.with_suffix(".bin"))
+    (folder / "cli").mkdir()
+    (folder / "cli" / "preprocess_data.py").write_text("")
+    config = folder / "configs" / "datasets" / "deepscaler.yaml"
+    config.parent.mkdir(parents=True)
+    config.write_bytes(m.bytes(b"prompt_type: qwen\nhandler_name: [a, b]\n"))
+    assert template_of(folder)
+    _read(index)
+    sequences(index)
+
+
+def a_verification_record(folder: Path, m: Mutator) -> None:
+    from npu_rl.lock.verification_record import read_record
+
+    place = fresh(folder) / "m.verified.json"
+    place.write_bytes(encoded(m, json.loads(_VERIFIED.read_text())))
+    m.file(place)
+    assert read_record(place)
+
+
+def a_download(folder: Path, m: Mutator) -> None:
+    from npu_rl.downloads.verify_download import verify_download
+
+    _hf_folder(fresh(folder), m)
+    notes = folder / ".cache" / "huggingface" / "download"
+    notes.mkdir(parents=True)
+    name = m.random.choice(("config.json", "model-1.safetensors"))
+    (notes / f"{name}.metadata").write_bytes(m.bytes(b"a" * 40 + b"\n" + b"b" * 40 + b"\n1.0\n"))
+    (folder / "rows.parquet").write_bytes(m.bytes(_parquet()))
+    m.file(notes / f"{name}.metadata")
+    verify_download(folder, ["config.json"], None, lambda *_: None)
+
+
+# -- checkpoints -------------------------------------------------------------------------------------------
+
+
+def _hf_folder(folder: Path, m: Mutator) -> None:
+    """config.json, an index and two shards of a model; what is chosen of them is mutated."""
+    chosen = m.random.choice(("config.json", "index", "header", "header", "header", "file"))
+    weight_map = {}
+    for number in (1, 2):
+        header = {
+            "__metadata__": {"format": "pt"},
+            f"a{number}": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
+            f"b{number}": {"dtype": "BF16", "shape": [4], "data_offsets": [24, 32]},
+        }
+        shard = f"model-{number}.safetensors"
+        weight_map |= {f"a{number}": shard, f"b{number}": shard}
+        raw = encoded(m, header) if chosen == "header" else json.dumps(header).encode()
+        data = len(raw).to_bytes(8, "little") + raw + bytes(32)
+        (folder / shard).write_bytes(m.bytes(data) if chosen == "file" else data)
+        m.file(folder / shard, 0.05)
+    index = {"metadata": {"total_size": 64}, "weight_map": weight_map}
+    name = "model.safetensors.index.json"
+    (folder / name).write_bytes(encoded(m, index) if chosen == "index" else json.dumps(index).encode())
+    config = {"model_type": "qwen2", "torch_dtype": "bfloat16", "hidden_size": 64, "num_hidden_layers": 2}
+    text = encoded(m, config) if chosen == "config.json" else json.dumps(config).encode()
+    (folder / "config.json").write_bytes(text)
+    for other in (name, "config.json"):
+        m.file(folder / other, 0.05)
+
+
+def safetensors_headers(folder: Path, m: Mutator) -> None:
+    from npu_rl.tensors.npu_rl_tensors.hf_checkpoint import HfCheckpoint
+    from npu_rl.weights.other_files import other_files
+    from npu_rl.weights.weight_commands import _is_fp8
+
+    _hf_folder(fresh(folder), m)
+    (folder / "tokenizer.json").write_bytes(b"{}")
+    m.file(folder / "tokenizer.json", 0.05)
+    target = folder / "copy"
+    target.mkdir()
+    with disk_errors(folder):
+        checkpoint = HfCheckpoint(folder)
+        list(checkpoint.entries())
+        str(checkpoint.config)
+        checkpoint.digest()
+        _is_fp8(folder)
+        if (folder / "tokenizer.json").stat().st_size < 100:
+            other_files(folder, checkpoint.shards).copy(folder, target)
+
+
+def a_cast_journal(folder: Path, m: Mutator) -> None:
+    from npu_rl.weights.cast_journal import NAME, CastJournal, finished_sizes, is_unfinished
+
+    fresh(folder)
+    (folder / "a.safetensors").write_bytes(bytes(8))
+    lines: list[Any] = [{"format": 1, "input": "/x", "digest": "d"}, {"shard": "a.safetensors", "size": 8}]
+    if m.random.random() < 0.5:
+        lines.append({"finished": {"files": 1}})
+    chosen = m.random.randrange(len(lines))
+    texts = [encoded(m, line) if i == chosen else json.dumps(line).encode() for i, line in enumerate(lines)]
+    (folder / NAME).write_bytes(b"\n".join(texts) + b"\n")
+    m.file(folder / NAME)
+    is_unfinished(folder)
+    finished_sizes(folder, NAME)
+    journal = CastJournal(folder, Path("/x"), "d")
+    journal.whole({"a.safetensors"})
+    journal.close()
+
+
+def a_hash_list(folder: Path, m: Mutator) -> None:
+    from npu_rl.weights.hash_list import NAME, verify_hashes, write_hashes
+
+    fresh(folder)
+    (folder / "a.safetensors").write_bytes(bytes(8))
+    (folder / "b.json").write_bytes(b"{}")
+    write_hashes(folder, 1, lambda _: None)
+    (folder / NAME).write_bytes(m.bytes((folder / NAME).read_bytes()))
+    m.file(folder / NAME, 0.2)
+    verify_hashes(folder, 2, lambda _: None)
+
+
+@functools.lru_cache(maxsize=1)
+def _archive() -> bytes:
+    memory = io.BytesIO()
+    with zipfile.ZipFile(memory, "w") as archive:
+        archive.writestr("archive/data.pkl", pickled({"a": 1}))
+        archive.writestr("archive/data/0", bytes(64))
+    return memory.getvalue()
+
+
+def a_cast_shard(folder: Path, m: Mutator) -> None:
+    pytest.importorskip("torch")
+    from npu_rl.tensors.npu_rl_tensors.cast import cast_shard
+
+    _hf_folder(fresh(folder), m)
+    (folder / "out").mkdir()
+    task = {
+        "input": str(folder),
+        "output": str(folder / "out"),
+        "shard": "model-1.safetensors",
+        "device": "cpu",
+    }
+    with disk_errors(folder):
+        cast_shard(task, lambda _: None)
+
+
+def _dist_folder(folder: Path, m: Mutator, saved: bytes) -> None:
+    """A checkpoint of torch_dist, with a mutated `.metadata` or metadata.json, or something else for a file."""
+    folder.mkdir(parents=True)
+    tree = dist_metadata({"a": (2, 3), "b": (4,)}, {"a": len(saved), "b": len(saved)})
+    data = pickled(m.value(tree)) if m.random.random() < 0.6 else m.bytes(pickled(tree))
+    (folder / ".metadata").write_bytes(data)
+    config = {"sharded_backend": "torch_dist", "sharded_backend_version": 1}
+    (folder / "metadata.json").write_bytes(encoded(m, config))
+    for name in ("a.distcp", "b.distcp", "common.pt"):
+        (folder / name).write_bytes(saved)
+    for name in (".metadata", "metadata.json", "a.distcp", "common.pt"):
+        m.file(folder / name, 0.05)
+
+
+def checkpoint_folders(folder: Path, m: Mutator) -> None:
+    """The folder of a run's checkpoints: its tracker, verl's steps with files of FSDP, of Megatron, of torch_dist."""
+    from npu_rl.record.checkpoint_folders import latest_step, recorded_step
+    from npu_rl.record.saved_steps import RoleFiles, SavedLayout, saved_steps
+
+    fresh(folder)
+    (folder / "latest_checkpointed_iteration.txt").write_bytes(m.bytes(b"4"))
+    m.file(folder / "latest_checkpointed_iteration.txt")
+    for step in (f"global_step_{text}" for text in ("2", "4", "²", "9" * 12, "04", "-1")):
+        (folder / step).mkdir()
+    ranks, dist = folder / "global_step_2" / "actor", folder / "global_step_4" / "actor"
+    ranks.mkdir()
+    dist.mkdir()
+    names = [ranks / f"{name}_world_size_1_rank_0.pt" for name in ("model", "optim", "extra_state")]
+    names += [folder / "global_step_2" / "data.pt", folder / "global_step_4" / "data.pt"]
+    for path in names:
+        path.write_bytes(m.bytes(_archive()) if m.random.random() < 0.5 else _archive())
+        m.file(path)
+    _dist_folder(dist / "dist_ckpt", m, _archive())
+    latest_step(folder)
+    recorded_step(folder)
+    for kind in ("fsdp", "torch_dist", "legacy"):
+        str(saved_steps(folder, SavedLayout((RoleFiles("actor", kind),), 1, 1)))
+
+
+def legacy_trackers(folder: Path, m: Mutator) -> None:
+    pytest.importorskip("torch")
+    from npu_rl.tensors.npu_rl_tensors.formats.legacy_checkpoint import iteration_folder, rank_numbers
+
+    fresh(folder)
+    (folder / "iter_0000004" / "mp_rank_00").mkdir(parents=True)
+    (folder / "iter_0000004" / "mp_rank_00" / "model_optim_rng.pt").write_bytes(_archive())
+    tracker = folder / "latest_checkpointed_iteration.txt"
+    tracker.write_bytes(m.bytes(b"4\n"))
+    m.file(tracker)
+    with disk_errors(folder):
+        rank_numbers(iteration_folder(folder))
+
+
+def dist_metadata_files(folder: Path, m: Mutator) -> None:
+    torch = pytest.importorskip("torch")
+    from npu_rl.tensors.npu_rl_tensors.formats.tensor_views import OpenFiles
+    from npu_rl.tensors.npu_rl_tensors.formats.torch_dist import read_dist_checkpoint, require_whole_files
+
+    memory = io.BytesIO()
+    torch.save(torch.zeros(2, 3), memory)
+    fresh(folder)
+    _dist_folder(folder / "dist", m, memory.getvalue())
+    files = OpenFiles()
+    try:
+        require_whole_files(folder / "dist", files)
+        for view in read_dist_checkpoint(folder / "dist", files).tensors.values():
+            if view.name == "a":
+                view.read(tuple((0, size) for size in view.shape))
+    finally:
+        files.close()
+
+
+# -- records and trees -------------------------------------------------------------------------------------
+
+
+def a_killed_record(folder: Path, m: Mutator) -> None:
+    """A record whose npu-rl was killed: the next command completes it from its files."""
+    from npu_rl.monitor.explain_failure import explain
+    from npu_rl.record.run_record import RunRecord
+    from npu_rl.training.node_reports import _read_report
+    from npu_rl.weights.export_run import lock_digest
+    from npu_rl.weights.run_checkpoint import run_checkpoint, run_record
+
+    run = fresh(folder) / "r"
+    attempt = run / "attempts" / "1"
+    (attempt / "workers").mkdir(parents=True)
+    model = run / "checkpoints" / "global_step_4" / "actor" / "huggingface"
+    model.mkdir(parents=True)
+    (model / "config.json").write_text("{}")
+    (model / "model.safetensors").write_bytes(b"")
+    (run / "checkpoints" / "latest_checkpointed_iteration.txt").write_bytes(b"4")
+    files: dict[str, Any] = {
+        "run.json": {"name": "r", "id": "0" * 32, "tree": "0" * 40, "overrides": ["a=1"], "steps": 6},
+        "attempts/1/command.json": {"launcher": 1, "command": ["a"], "started": "x"},
+        "lock.json": {"digest": "0" * 64},
+        "attempts/1/host.json": {"hostname": "h"},
+        "attempts/1/driver.json": {"pid": 4194304 - 1},
+        "attempts/1/nodes.json": {"nodes": [], "refused": {"a": 1}},
+        "attempts/1/metrics.jsonl": {"step": 1, "time": 1.0, "data": {"a": 1.0}},
+    }
+    chosen = m.random.choice(list(files))
+    for name, body in files.items():
+        (run / name).write_bytes((encoded(m, body) if name == chosen else json.dumps(body).encode()) + b"\n")
+    log = b'step:1 - loss:0.5\nTraceback (most recent call last):\n  File "a", line 1\nValueError: x\n'
+    (attempt / "driver.log").write_bytes(m.bytes(log * 3))
+    for name in m.random.sample(("01", "1\u00b2", "2", "0", "x", "-1", "9" * 12), 2):
+        (run / "attempts" / name).mkdir(exist_ok=True)
+    for name in (*files, "attempts/1/workers"):
+        if (run / name).exists():
+            m.file(run / name, 0.05)
+    m.file(attempt / "driver.log", hole=1 << 20)  # a log may be long
+    record = RunRecord.load(folder, "r")
+    found = RunRecord.open(folder, "r")
+    for one in found.attempts:
+        _read_report(one)
+        explain([one.driver_log])
+    lock_digest(record)
+    record.curve()
+    run_checkpoint(run_record(str(run), None), None)
+
+
+def a_hydra_file(folder: Path, m: Mutator) -> None:
+    """A tree's own Hydra files."""
+    from npu_rl.errors import UsageError
+    from npu_rl.trainer_code.config_tree import ConfigFault
+    from npu_rl.trainer_code.hydra_config import compose_files
+    from npu_rl.trainer_code.hydra_entry import entry_point
+
+    config = fresh(folder) / "pkg" / "config"
+    (config / "actor").mkdir(parents=True)
+    files = {
+        folder / "pkg" / "main.py": TRAINER.encode(),
+        config / "main.yaml": HYDRA,
+        config / "actor" / "small.yaml": b"lr: 1e-6\nbetas: [0.9, 0.99]\n",
+    }
+    chosen = m.random.choice([*files, config / "main.yaml"])
+    for path, text in files.items():
+        path.write_bytes(m.bytes(text) if path == chosen else text)
+        m.file(path, 0.05)
+    try:
+        found = entry_point(folder, "pkg.main")
+        compose_files(found.folder, "main", folder)
+    except ConfigFault as fault:
+        raise UsageError(str(fault) or "no text") from fault
+
+
+def a_source_tree(folder: Path, m: Mutator) -> None:
+    """The Python files of a tree, which are read as text and never run."""
+    from npu_rl.judgement.environment_reads import EnvironmentReads
+    from npu_rl.judgement.reward_function import definitions_in, manager_calls
+    from npu_rl.trainer_code.adaptation_switches import known_switches, patched_switches, switches_in_code
+    from npu_rl.trainer_code.citations import CitedCode
+    from npu_rl.trainer_code.source_index import SourceIndex
+    from npu_rl.trainer_keys.engine_arguments import EngineArguments
+    from npu_rl.trainer_keys.transformer_keys import TransformerKeys
+    from npu_rl.trainer_keys.value_types import field_type
+
+    managers = fresh(folder) / "verl" / "workers" / "reward_manager"
+    managers.mkdir(parents=True)
+    (folder / "npu_rl_runtime").mkdir()
+    (folder / "vllm_ascend").mkdir()
+    annotations = m.random.choice(("int | None", "(" * 300, "a\\0b", "x." * 5000 + "y", "a" * 20_000))
+    source = f'class B:\n    x: "{annotations}" = 1\n    y: Optional["B"] = None\n'.encode()
+    source += b'import os\nX = {"a": 1}\n@register("naive")\nclass A:\n    def f(self, x=1):\n'
+    source += b'        enabled("used")\n        return compute_score(x, **os.environ.get("VERL_X"))\n'
+    paths = [managers / "naive.py", folder / "npu_rl_runtime" / "used.py", folder / "verl" / "envs.py"]
+    paths.append(folder / "vllm_ascend" / "config.py")
+    for path in paths:
+        path.write_bytes(m.bytes(source) if m.random.random() < 0.7 else source)
+        m.file(path)
+    patch = folder / "patchset" / "0001-a.patch"
+    patch.parent.mkdir()
+    patch.write_bytes(m.bytes(b"Subject: a\n\nSwitch: NPU_RL_USED\n\ndiff --git a/x b/x\n"))
+    m.file(patch)
+    known_switches(folder)
+    switches_in_code(folder)
+    patched_switches(patch.parent)
+    definitions_in(paths[0])
+    list(manager_calls(folder))
+    index = SourceIndex(folder)
+    index.find("verl.workers.reward_manager.naive.A")
+    dict(index.texts("verl"))
+    CitedCode(folder).text("verl/envs.py")
+    EngineArguments(folder, index).resolve("engine_kwargs", ("additional_config", "x"), "async")
+    TransformerKeys(folder, index).resolve("override_transformer_config", "x", ())
+    if found := index.find("verl.workers.reward_manager.naive.B"):
+        for field in index.fields_of_class(*found).values():
+            field_type(field, index)
+    reads = EnvironmentReads(folder)
+    str(reads.reads_of("VERL_X"))
+    str(reads.names)
+
+
+def a_drifted_file(folder: Path, m: Mutator) -> None:
+    from npu_rl.training.allow_drift import _describe
+    from npu_rl.verification.verify import Drift
+
+    place = fresh(folder) / "code" / "a.py"
+    place.parent.mkdir()
+    place.write_bytes(m.bytes(b"x = 1\n"))
+    m.file(place, 0.9, hole=1 << 20)
+    assert _describe(folder, Drift("code/a.py", "modified", None))
+
+
+KINDS: tuple[Callable[[Path, Mutator], None], ...] = (
+    parquet_rows,
+    a_trainers_parquet,
+    json_rows,
+    a_prepared_folder,
+    packed_files,
+    a_verification_record,
+    a_download,
+    safetensors_headers,
+    a_cast_journal,
+    a_hash_list,
+    checkpoint_folders,
+    a_killed_record,
+    a_hydra_file,
+    a_source_tree,
+    a_drifted_file,
+)
+NEVER_REFUSED = (
+    a_download,
+    a_drifted_file,
+    a_source_tree,
+    checkpoint_folders,
+)  # what is wrong is a finding, or as none
+TORCH_KINDS = (a_cast_shard, legacy_trackers, dist_metadata_files)
+
+
+def check(kind: Callable[[Path, Mutator], None], folder: Path) -> None:
+    outcome = run_cases(kind.__name__, lambda mutator: kind(folder / "case", mutator), accepted=True)
+    assert not outcome.failures, "\n".join(outcome.failures)
+    assert outcome.refused or kind in NEVER_REFUSED, "it hits nothing"
+    assert readers_of(kind.__name__) <= outcome.reached
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_mutated_file(kind: Callable[[Path, Mutator], None], tmp_path: Path) -> None:
+    check(kind, tmp_path)
+
+
+@pytest.mark.rehearsal
+@pytest.mark.parametrize("kind", TORCH_KINDS, ids=lambda kind: kind.__name__)
+def test_mutated_tensors(kind: Callable[[Path, Mutator], None], tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    check(kind, tmp_path)

@@ -1,0 +1,209 @@
+"""A pipe, a device, a folder or a hole of gigabytes where a file is read: told at once, and not waited for or read."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from npu_rl.compose.patch_texts import locked_text
+from npu_rl.errors import LockError, NpuRlError, PatchError, SourceError, WorkspaceError
+from npu_rl.lock.lock_model import LockedPatch, read_text
+from npu_rl.monitor.metrics import read_metrics
+from npu_rl.patches.series import read_patchset
+from npu_rl.record.run_record import RunRecord
+from npu_rl.record.saved_steps import RoleFiles, SavedLayout, fault_of
+from npu_rl.rehearsal.patch_hooks import read_usage
+from npu_rl.sources.sdist import read_sdist
+from npu_rl.trainer_code.adaptation_switches import known_switches, patched_switches
+from npu_rl.trainer_code.source_files import read_source
+from npu_rl.trainer_code.source_index import SourceIndex
+from npu_rl.trainer_keys.value_types import field_type
+from npu_rl.training.allow_drift import _describe
+from npu_rl.verification.verify import Drift
+from npu_rl.weights.export_run import lock_digest
+from npu_rl.workspace.local_commits import _refs
+from tests.hostile.mutation_runs import bounded
+
+LAYOUT = SavedLayout((RoleFiles("actor", "fsdp", ("model",)),), 1, 1)
+
+
+def hole(path: Path) -> None:
+    """3 GB that take no room on the disk."""
+    path.write_bytes(b"")
+    os.truncate(path, 3 << 30)
+
+
+def zeros(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+ODD = pytest.mark.parametrize("odd", [os.mkfifo, Path.mkdir, zeros, hole], ids=lambda odd: odd.__name__)
+
+
+@ODD
+def test_a_patch_of_a_series(odd: Callable[[Path], None], tmp_path: Path) -> None:
+    odd(tmp_path / "0001-a.patch")
+    (tmp_path / "series").write_text("0001-a.patch\n")
+    with bounded(), pytest.raises(PatchError):
+        read_patchset(tmp_path, lint=False)
+
+
+@ODD
+def test_a_locked_patch(odd: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from npu_rl.store import Store
+
+    odd(tmp_path / "a.patch")
+    patch = LockedPatch("a", "./a.patch", "0" * 64, "", 0, ())
+    with bounded(), pytest.raises(PatchError, match="not available"):
+        locked_text(patch, tmp_path, Store(tmp_path / "store"), None, {})  # type: ignore[arg-type]
+
+
+@ODD
+def test_a_lock(odd: Callable[[Path], None], tmp_path: Path) -> None:
+    odd(tmp_path / "m.lock.json")
+    with bounded(), pytest.raises(LockError):
+        read_text(tmp_path / "m.lock.json")
+
+
+@ODD
+def test_a_file_of_a_tree(odd: Callable[[Path], None], tmp_path: Path) -> None:
+    (tmp_path / "npu_rl_runtime").mkdir()
+    odd(tmp_path / "npu_rl_runtime" / "used.py")
+    odd(tmp_path / "0001-a.patch")
+    with bounded():
+        assert read_source(tmp_path / "npu_rl_runtime" / "used.py") is None
+        assert known_switches(tmp_path) and patched_switches(tmp_path) == {}
+        assert SourceIndex(tmp_path).module("npu_rl_runtime.used") is None
+
+
+@ODD
+def test_a_ranks_file(odd: Callable[[Path], None], tmp_path: Path) -> None:
+    (tmp_path / "actor").mkdir()
+    odd(tmp_path / "actor" / "model_world_size_1_rank_0.pt")
+    with bounded():
+        assert "rank_0.pt" in fault_of(tmp_path, LAYOUT)
+
+
+def test_an_archive_with_a_list_of_gigabytes(tmp_path: Path) -> None:
+    """zipfile reads as many bytes at once as the archive's end says that its list has."""
+    path = tmp_path / "data.pt"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a", b"")
+    end = path.read_bytes()[-22:]
+    os.truncate(path, 2 << 30)
+    with path.open("ab") as file:
+        file.write(end[:12] + (2 << 30).to_bytes(4, "little") + (0).to_bytes(4, "little") + b"\0\0")
+    with bounded():
+        assert "list of entries" in fault_of(tmp_path, SavedLayout((), 1, 1))
+
+
+@ODD
+def test_the_metrics_of_a_run(odd: Callable[[Path], None], tmp_path: Path) -> None:
+    odd(tmp_path / "metrics.jsonl")
+    with bounded():
+        if odd is hole:
+            with pytest.raises(NpuRlError, match="too large"):
+                read_metrics(tmp_path / "metrics.jsonl")
+        else:
+            assert read_metrics(tmp_path / "metrics.jsonl") == []
+
+
+def test_metrics_of_numbers_that_are_none(tmp_path: Path) -> None:
+    lines = ['{"step": Infinity, "time": 1, "data": {}}', f'{{"step": 1, "time": {10**400}, "data": {{}}}}']
+    (tmp_path / "metrics.jsonl").write_text("\n".join([*lines, '{"step": 1, "time": 1, "data": {}}\n']))
+    assert [point.step for point in read_metrics(tmp_path / "metrics.jsonl")] == [1]
+
+
+@ODD
+def test_the_record_of_a_run(odd: Callable[[Path], None], tmp_path: Path) -> None:
+    (tmp_path / "r").mkdir()
+    odd(tmp_path / "r" / "run.json")
+    with bounded(), pytest.raises(NpuRlError, match="can't be read"):
+        RunRecord.load(tmp_path, "r")
+
+
+def test_the_lock_of_a_record(tmp_path: Path) -> None:
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "run.json").write_text(json.dumps({"name": "r", "id": "0" * 32}))
+    record = RunRecord.load(tmp_path, "r")
+    assert lock_digest(record) is None
+    for text in ("[" * 200_000, "[]", "{}", "x"):
+        (record.folder / "lock.json").write_text(text)
+        with pytest.raises(NpuRlError, match="record can't be read"):
+            lock_digest(record)
+
+
+@ODD
+def test_counts_of_used_patches(odd: Callable[[Path], None], tmp_path: Path) -> None:
+    odd(tmp_path / "npu_rl_runtime.1.txt")
+    with bounded():
+        assert read_usage(tmp_path) == ({}, {})
+
+
+@ODD
+def test_a_changed_file(odd: Callable[[Path], None], tmp_path: Path) -> None:
+    if odd is hole:
+        pytest.skip("its hash is part of what drift.json says")
+    odd(tmp_path / "a.py")
+    with bounded():
+        assert _describe(tmp_path, Drift("a.py", "type", None)).size is None
+
+
+def test_a_ref_of_gigabytes(tmp_path: Path) -> None:
+    (tmp_path / "refs" / "heads").mkdir(parents=True)
+    hole(tmp_path / "refs" / "heads" / "main")
+    with bounded(), pytest.raises(OSError, match="larger than"):
+        list(_refs(tmp_path))
+
+
+@pytest.mark.parametrize("odd", [os.mkfifo, zeros], ids=lambda odd: odd.__name__)
+def test_an_sdist(odd: Callable[[Path], None], tmp_path: Path) -> None:
+    odd(tmp_path / "a-1.tar.gz")
+    with bounded(), pytest.raises((SourceError, OSError)):
+        list(read_sdist(tmp_path / "a-1.tar.gz"))
+
+
+@pytest.mark.parametrize("annotation", ["a\\0b", "(" * 400, "x." * 20_000 + "y"])
+def test_an_annotation_that_is_no_python(annotation: str, tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(f'class A:\n    x: "{annotation}" = 1\n')
+    index = SourceIndex(tmp_path)
+    found = index.find("a.A")
+    assert found is not None
+    for field in index.fields_of_class(*found).values():
+        field_type(field, index)
+
+
+def test_a_configuration_of_datasets_that_is_none(tmp_path: Path) -> None:
+    from npu_rl.data_check.mindspeed_rl_files import template_of
+
+    config = tmp_path / "configs" / "datasets" / "deepscaler.yaml"
+    config.parent.mkdir(parents=True)
+    (tmp_path / "cli").mkdir()
+    (tmp_path / "cli" / "preprocess_data.py").write_text("")
+    for text in ("prompt_type: [", "[a]", "a: *b"):
+        config.write_text(text)
+        with pytest.raises(WorkspaceError, match="can't be read"):
+            template_of(tmp_path)
+
+
+@pytest.mark.rehearsal
+@ODD
+def test_a_file_of_torch_dist(odd: Callable[[Path], None], tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from npu_rl.tensors.npu_rl_tensors.formats.tensor_views import OpenFiles
+    from npu_rl.tensors.npu_rl_tensors.formats.torch_dist import read_dist_checkpoint
+    from npu_rl.tensors.npu_rl_tensors.tensor_error import TensorError
+
+    odd(tmp_path / "a.distcp")
+    if odd is not hole:
+        with bounded(), pytest.raises(TensorError, match="Not a regular file"):
+            OpenFiles().size(tmp_path / "a.distcp")
+    (tmp_path / ".metadata").write_bytes(b"")
+    (tmp_path / "metadata.json").write_bytes(b"[" * 300_000)
+    with bounded(), pytest.raises(TensorError, match="nested too deeply"):
+        read_dist_checkpoint(tmp_path, OpenFiles())
