@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
+
+_LIMIT = "It ran into a limit of this process (`ulimit -v`) or of this machine."
 
 
 def program() -> None:
@@ -77,8 +80,7 @@ def _run() -> int:
     except MemoryError:
         from npu_rl.errors import HostError
 
-        why = "It ran into a limit of this process (`ulimit -v`) or of this machine."
-        streams.complain(str(HostError("There is not enough memory", why=why)))
+        streams.complain(str(HostError("There is not enough memory", why=_LIMIT)))
         return HostError.exit_code
     except OSError as error:
         if streams.flush():  # else it was that, and is told
@@ -135,9 +137,19 @@ def _with_level(words: list[str]) -> list[str]:
     ]
 
 
+def _is_of_memory(error: BaseException) -> bool:
+    unmapped = isinstance(error, ImportError) and "failed to map segment" in str(error)
+    return unmapped or isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM
+
+
 def _unexpected(kind: type[BaseException], error: BaseException, trace: object) -> None:
     from npu_rl.cli import streams
 
+    if _is_of_memory(error):
+        streams.complain(
+            f"There is not enough memory\n  why:   {_LIMIT}"
+        )  # while errors.py can't be imported
+        return
     sys.__excepthook__(kind, error, trace)  # type: ignore[arg-type]
     message = "this is a bug in npu-rl. Please report it with the lines above"
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import json
 import zlib
@@ -204,3 +205,16 @@ def test_a_patch_of_many_hunks_that_fit_nowhere(tmp_path: Path) -> None:
         run_patch(trees, root, patch, data, "c", (".",), Tolerance())
     assert cpu_seconds() - started < 20
     trees.close()
+
+
+NO_MEMORY = [MemoryError(), OSError(errno.ENOMEM, "x"), ImportError("a.so: failed to map segment from x")]
+
+
+@pytest.mark.parametrize("error", NO_MEMORY)
+def test_too_little_memory_to_import_npu_rl(error: Exception, capfd: pytest.CaptureFixture[str]) -> None:
+    """As with `ulimit -v 20000`, where an import fails before a command begins."""
+    from npu_rl.cli import _unexpected
+
+    _unexpected(type(error), error, None)
+    told = capfd.readouterr().err
+    assert "There is not enough memory" in told and "Traceback" not in told
