@@ -40,16 +40,17 @@ def adaptation_findings(
     switched_on = _switched_on(loaded, environment, shell)
     if code is None or not switched_on:
         return []
-    places = known_switches(code)
-    slugs = sorted(places.keys() & switched_on.keys())  # unknown names are reported elsewhere
 
     def find() -> list[str]:
-        return sorted(switches_without_patch(code, slugs))
+        known = known_switches(code).keys() & switched_on.keys()  # unknown names are reported elsewhere
+        return sorted(switches_without_patch(code, known))
 
     def from_json(data: Any) -> list[str]:
         return [str(slug) for slug in data]
 
-    missing = find() if answers is None else answers.answer([RULE, slugs], find, from_json, from_json)
+    missing = (
+        find() if answers is None else answers.answer([RULE, sorted(switched_on)], find, from_json, from_json)
+    )
     return [_finding(loaded, slug, switched_on[slug]) for slug in missing]
 
 
