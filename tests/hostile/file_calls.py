@@ -9,7 +9,14 @@ from tests.support import ROOT
 PACKAGE = ROOT / "npu_rl"
 
 BOUNDED = {
-    *("open_file", "read_file", "read_json", "parse_json"),  # npu_rl/bounded.py
+    *(
+        "open_file",
+        "read_file",
+        "read_json",
+        "parse_json",
+        "parse_yaml",
+        "require_bounded_yaml",
+    ),  # npu_rl/bounded.py
     *("open_handle", "open_regular", "read_regular"),  # tensors/npu_rl_tensors/regular_file.py
     *("read_source", "read_source_text", "source_texts"),  # trainer_code/source_files.py
     *("read_bounded", "read_pickle", "Confined"),

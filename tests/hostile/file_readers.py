@@ -50,23 +50,22 @@ READERS = {
     "config/yaml_reader.py": R(
         "YAML", STRANGER, "a_manifest", "takes events, whose number and depth it bounds"
     ),
-    "config_file.py": R(
-        "config.yaml", USER, "a_configuration", "parses at most 1 MB, and catches RecursionError"
-    ),
+    "config_file.py": R("config.yaml", USER, "a_configuration"),
     "data_check/mindspeed_rl_files.py": R("an index of tokens", STRANGER, "packed_files"),
     "data_check/packed_files.py": R("an index of tokens", STRANGER, "packed_files"),
     "data_check/prompt_lengths.py": R("a worker's answer", OWN, "", PRINTED),
     "data_check/reward_trial.py": R("a worker's answer", OWN, "", PRINTED),
-    "datasets/input_rows.py": R(
-        "Parquet", STRANGER, "parquet_rows", "pyarrow reads the file that was opened"
+    "datasets/bounded_parquet.py": R(
+        "Parquet", STRANGER, "parquet_rows", "bounds what a file unpacks to before it is unpacked"
     ),
+    "datasets/input_rows.py": R("rows", STRANGER, "parquet_rows"),
     "datasets/json_rows.py": R(
         "JSON rows", STRANGER, "json_rows", "bounds each row, and catches RecursionError"
     ),
     "datasets/prepare_dataset.py": R("the files it has just written", OWN, "", "hashes them in blocks"),
     "datasets/staged_folder.py": R("prepared.json", STRANGER, "a_prepared_folder"),
     "datasets/trainer_files.py": R(
-        "Parquet", STRANGER, "a_trainers_parquet", "pyarrow reads the file that was opened"
+        "Parquet", STRANGER, "a_trainers_parquet", "parses JSON that it has just written"
     ),
     "disk.py": R("locks and temporary files", OWN, "", WRITES),
     "downloads/verify_download.py": R(
@@ -86,6 +85,7 @@ READERS = {
     ),
     "monitor/tail.py": R("driver.log", STRANGER, "a_killed_record"),
     "patches/hunk_headings.py": R("Python of a component", STRANGER, "", SCREENED),
+    "patches/key_paths.py": R("YAML of a component", STRANGER, "", "takes events, which need no recursion"),
     "patches/series.py": R("a patchset", STRANGER, "a_series"),
     "private_log.py": R("npu-rl's own log", OWN, "", WRITES),
     "recipes/copy_recipe.py": R("a schema beside the new recipe", USER, "", "else reads what is bundled"),
@@ -108,7 +108,7 @@ READERS = {
     "record/worker_logs.py": R("logs of Ray in that folder", OWN),
     "rehearsal/child_process.py": R("a child's answers", OWN, "", PRINTED),
     "rehearsal/dist_checkpoint.py": R("the package's modules", OWN, "", PACKAGED),
-    "rehearsal/level_imports.py": R("NAME.imports.yaml", USER, "", "1 MB at most, RecursionError caught"),
+    "rehearsal/level_imports.py": R("NAME.imports.yaml", USER),
     "rehearsal/patch_hooks.py": R("counts of used patches", OWN),
     "rehearsal/rehearse.py": R("a trainer's script; NAME.imports.yaml", USER),
     "runtime/deepscaler/pool.py": R("a worker's answer", OWN, "", PRINTED),
@@ -191,6 +191,9 @@ READERS = {
     "weights/ray_workers.py": R("a worker's answer", OWN, "", PRINTED),
     "weights/weight_commands.py": R("config.json", STRANGER, "safetensors_headers"),
     "weights/worker_pool.py": R("a worker's answer", OWN, "", PRINTED),
+    "workspace/chosen_interpreter.py": R(
+        "this user's choice", OWN, "", "64 KB of a regular file, in a folder that only its user can write"
+    ),
     "workspace/confined_changes.py": R(
         "files of a workspace", STRANGER, "a_journal", "is what bounds the others"
     ),

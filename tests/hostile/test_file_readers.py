@@ -8,7 +8,12 @@ from tests.hostile import test_file_mutations, test_mutations
 from tests.hostile.file_calls import calls_in, file_calls
 from tests.hostile.file_readers import READERS, RUN, STRANGER, WITNESSES
 
-PARSERS = {"ast.parse", "json.loads", "pickletools.genops"}  # of text that another module has read
+PARSERS = {
+    "ast.parse",
+    "json.loads",
+    "pickletools.genops",
+    "yaml.parse",
+}  # of text that another module has read
 CALLS = {module: calls for module, calls in file_calls().items() if not module.startswith(WITNESSES)}
 
 
