@@ -90,7 +90,7 @@ def unit_key(kind: str, names: Iterable[str]) -> str:
     return digest.hexdigest()[:40]
 
 
-class Dropped(NamedTuple):
+class Freed(NamedTuple):
     """What `gc` did.
 
     Attributes:
@@ -240,7 +240,7 @@ class Store:
                         removed += not os.path.lexists(path)
         return removed
 
-    def gc(self, *, days: float, dry_run: bool = False) -> Dropped:
+    def gc(self, *, days: float, dry_run: bool = False) -> Freed:
         """Remove units that were unused for `days`, but none with files of somebody else.
 
         Raises:
@@ -266,7 +266,7 @@ class Store:
                 for unit in gone:
                     self.discard(unit)
                 self.sweep()
-        return Dropped(gone, freed, [path for path in foreign.values() if path is not None])
+        return Freed(gone, freed, [path for path in foreign.values() if path is not None])
 
 
 def _last_used(unit: Path) -> float:
