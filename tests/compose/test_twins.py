@@ -193,6 +193,9 @@ def test_sections_of_a_configuration_are_twins(world: World, content: str, offse
     with pytest.raises(PatchError) as error:
         locked(world, text, ACTOR, path="pkg/ppo.yaml", offset=offset)
     assert reason in str(error.value)
+
+
+def test_a_section_that_is_the_right_one(world: World) -> None:
     text = SECTION.format("actor") + KEYS + SECTION.format("critic")
     done = world.compose(locked(world, text, ACTOR, path="pkg/ppo.yaml")).code["pkg/ppo.yaml"].decode()
     assert done == text.replace("lr: 1", "lr: 2", 1)

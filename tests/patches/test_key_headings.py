@@ -110,7 +110,7 @@ def test_the_keys_of_ini() -> None:
 SUFFIXES = st.sampled_from(["a.yaml", "a.json", "a.toml", "a.ini"])
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES // 2, deadline=None)
 @given(
     content=st.binary(max_size=80)
     | st.text("ab:[]{}\"'=-#|>&*!%,?.\\ \t\n", max_size=60).map(lambda text: text.encode()),
@@ -154,7 +154,7 @@ def configuration(order: list[str], kind: str, lead: int) -> str:
     return "# x\n" * lead + "".join(f'[{name}]\nname = "{name}"\n{body}\n' for name in order)
 
 
-@settings(max_examples=max(EXAMPLES // 5, 4), deadline=None)
+@settings(max_examples=max(EXAMPLES // 8, 3), deadline=None)
 @given(
     order=st.permutations(["actor", "ref", "critic"]),
     kind=st.sampled_from(["yaml", "toml", "ini", "json"]),
