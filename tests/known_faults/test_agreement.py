@@ -155,6 +155,6 @@ def without(patch: str, manifest: str, trees: Callable[[str], Path], upstreams: 
     if manifest != "quickstart":
         name = patch.rpartition("/")[2]
         return tree(upstreams, folder, components(manifest), without=name, manifest=manifest)
-    shutil.copytree(trees(manifest), folder)
-    git("apply", "-R", str(data_root() / "patchsets" / patch), cwd=folder)
+    shutil.copytree(trees(manifest), folder, ignore=shutil.ignore_patterns(".git"))
+    git("-C", str(folder), "apply", "-R", str(data_root() / "patchsets" / patch))
     return folder
