@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from npu_rl.cli.show import tell
@@ -60,6 +60,11 @@ class _Lines(CastProgress):
     def begin(self, total: int, done: int) -> None:
         there = f", {done / 1e9:.1f} GB of them from before" if done else ""
         tell(f"{total / 1e9:.1f} GB {self._goal}{there}")
+
+    def damaged(self, names: Sequence[str]) -> None:
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            tell(f"Written again, since they changed or have no checksum: {', '.join(names[:3])}{more}")
 
     def shard(self, name: str, done: int, total: int) -> None:
         tell(f"[{done}/{total}] {name}")

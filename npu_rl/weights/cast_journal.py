@@ -6,17 +6,21 @@ import fcntl
 import json
 import os
 from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from npu_rl.bounded import parse_json, read_file
 from npu_rl.disk import disk_errors
 from npu_rl.errors import UsageError, WeightsError
-from npu_rl.weights.output_folder import file_size
+from npu_rl.weights.output_folder import PLACES, file_size, sampled_crc32_of
 
 NAME = "npu-rl-cast.jsonl"
 CONVERT_NAME = "npu-rl-convert.jsonl"
 _FORMAT = 1
+_LAST_OF_DIST = "metadata.json"
+_READERS = 4  # threads that read finished files; zlib lets them run side by side
 _LARGEST = 256 << 20  # bytes; a line of 100 for each of 20,000 files is 2 MB
 _UNREADABLE = "The journal of the output folder can't be read"
 _ANOTHER = "Choose another output folder."
@@ -28,6 +32,7 @@ class CastJournal:
 
     Attributes:
         shards: Size of each finished shard, by file name.
+        damaged: Finished shards that are no longer what was written, once `whole` was asked.
         finished: The last line's content; None while the cast is unfinished.
     """
 
@@ -40,6 +45,8 @@ class CastJournal:
         """
         self._path = folder / name
         self.shards: dict[str, int] = {}
+        self.damaged: list[str] = []
+        self._sums: dict[str, dict[str, Any]] = {}
         self.finished: Mapping[str, Any] | None = None
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -54,16 +61,42 @@ class CastJournal:
             raise
 
     def whole(self, files: Collection[str]) -> set[str]:
-        """Return those of the output's files that are finished, and have the size that they had then."""
-        folder = self._path.parent
-        return {
-            name for name, size in self.shards.items() if name in files and file_size(folder / name) == size
-        }
+        """Return those of the output's files that are finished, and have what was written, by samples of each sector.
 
-    def add(self, shard: str, size: int) -> None:
-        """Note a finished shard, on the disk when this returns."""
-        self._append({"shard": shard, "size": size})
-        self.shards[shard] = size
+        Each is read. What a journal of an older npu-rl has no checksum of is not whole.
+        """
+        named = [name for name in self.shards if name in files]
+        with ThreadPoolExecutor(_READERS) as pool:
+            found = dict(zip(named, pool.map(self._is_whole, named), strict=True))
+        self.damaged = sorted(name for name in named if not found[name])
+        return {name for name in named if found[name]}
+
+    def add(self, written: Mapping[str, Any]) -> None:
+        """Note a finished shard, on the disk when this returns.
+
+        Args:
+            written: `shard`, its file name; `size`; `sampled_crc32`; `places`, the CRC-32 of a file of places beside
+                it, if there is one.
+        """
+        line = {key: written[key] for key in ("shard", "size", "sampled_crc32", "places") if key in written}
+        self._append(line)
+        self._note(line)
+
+    def _note(self, line: Mapping[str, Any]) -> None:
+        name = str(line["shard"])
+        self.shards[name] = int(line["size"])
+        self._sums[name] = dict(line)
+
+    def _is_whole(self, name: str) -> bool:
+        path, sums = self._path.parent / name, self._sums[name]
+        if file_size(path) != self.shards[name] or sampled_crc32_of(path) != sums.get("sampled_crc32"):
+            return False
+        if "places" not in sums or (self._path.parent / _LAST_OF_DIST).is_file():
+            return True  # they are removed once .metadata has them
+        try:
+            return crc32(read_file(path.with_name(path.name + PLACES), _LARGEST)) == int(sums["places"])
+        except (OSError, ValueError, TypeError):
+            return False
 
     def finish(self, facts: Mapping[str, Any]) -> None:
         """Note the end of the cast."""
@@ -113,7 +146,7 @@ class CastJournal:
                 if "finished" in line:
                     self.finished = line["finished"]
                 else:
-                    self.shards[str(line["shard"])] = int(line["size"])
+                    self._note(line)
         except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise WeightsError(
                 _UNREADABLE, where=str(self._path), why=f"{type(error).__name__}: {error}", hint=_ANOTHER

@@ -17,7 +17,7 @@ from npu_rl.disk import disk_errors, write_atomically
 from npu_rl.tensors.npu_rl_tensors.cast_plan import PlannedShard, cast_config, cast_rules
 from npu_rl.tensors.npu_rl_tensors.hf_checkpoint import CONFIG, INDEX, HfCheckpoint
 from npu_rl.tensors.npu_rl_tensors.tensor_error import TensorError
-from npu_rl.weights.cast_journal import CastJournal
+from npu_rl.weights.cast_journal import NAME, CastJournal
 from npu_rl.weights.other_files import OtherFiles, other_files
 from npu_rl.weights.output_folder import require_apart, require_space, require_unchanged
 from npu_rl.weights.unfinished_files import remove_unfinished
@@ -97,6 +97,9 @@ class CastProgress:
     def begin(self, total: int, done: int) -> None:
         """Say how many bytes will be written, and how many of them are there."""
 
+    def damaged(self, names: Sequence[str]) -> None:
+        """Say which finished files are written again, since they are not what was written."""
+
     def advance(self, count: int) -> None:
         """Say that so many more bytes are written."""
 
@@ -120,19 +123,22 @@ def cast_weights(
     require_apart(source, target)
     started = time.monotonic()
     plan = plan_cast(source)
+    if not (target / NAME).is_file():
+        require_space(target, sum(plan.sizes.values()) + plan.others.size(source))
     with contextlib.closing(CastJournal(target, source, plan.digest)) as journal:
         if journal.finished is not None:
             last = [name for name in (CONFIG, INDEX) if (source / name).is_file()]
             require_unchanged(target, plan.sizes, "cast", last)
             return CastReport(plan, source, target, len(plan.sizes), 0.0, workers.describe())
         done = journal.whole(plan.sizes)
+        watch.damaged(journal.damaged)
         left = [name for name in plan.sizes if name not in done]
         remove_unfinished(target, plan.sizes)
         require_space(target, sum(plan.sizes[name] for name in left) + plan.others.size(source))
         watch.begin(sum(plan.sizes.values()), sum(plan.sizes[name] for name in done))
 
         def finished(value: Any) -> None:
-            journal.add(value["shard"], value["size"])
+            journal.add(value)
             watch.shard(value["shard"], len(journal.shards), len(plan.sizes))
 
         try:

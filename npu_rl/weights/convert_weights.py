@@ -72,22 +72,25 @@ def convert_weights(
     plan = workers.run_here(Task("plan_conversion", arguments, str(options.source)))
     files: dict[str, int] = plan["files"]
     own = [*files, *plan["last"]]
+    if not (options.target / JOURNAL).is_file():
+        require_space(options.target, sum(files.values()))
     with contextlib.closing(
         CastJournal(options.target, options.source, plan["digest"], name=JOURNAL)
     ) as journal:
-        done = journal.whole(files)
         if journal.finished is not None:
             # the files that the journal lacks, or that were removed afterwards, have no size
             known = {name: journal.shards.get(name, -1) for name in files}
             require_unchanged(options.target, known, "conversion", plan["last"])
-            return ConvertReport(_report(options, plan, journal, len(done), 0.0, workers))
+            return ConvertReport(_report(options, plan, journal, len(files), 0.0, workers))
+        done = journal.whole(files)
+        watch.damaged(journal.damaged)
         remove_unfinished(options.target, own)
         left = [name for name in files if name not in done]
         require_space(options.target, sum(files[name] for name in left))
         watch.begin(sum(files.values()), sum(files[name] for name in done))
 
         def finished(value: Any) -> None:
-            journal.add(value["shard"], value["size"])
+            journal.add(value)
             watch.shard(value["shard"], len(journal.shards), len(files))
 
         tasks = [

@@ -6,9 +6,13 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from npu_rl.bounded import open_file
 from npu_rl.disk import disk_errors
 from npu_rl.errors import HostError, UsageError
+from npu_rl.tensors.npu_rl_tensors.part_file import SampledSum
 
+PLACES = ".places.json"  # of npu_rl_tensors: beside a file of torch_dist until .metadata has what is in it
+_CHUNK = 4 * 1024 * 1024  # bytes that are read at once
 _MARGIN = 256 * 1024 * 1024  # bytes for headers, index, metadata, the journal and the file system's own
 
 
@@ -43,17 +47,35 @@ def require_unchanged(target: Path, sizes: Mapping[str, int], what: str, last: S
 
 
 def require_space(target: Path, needed: int) -> None:
-    """Raise HostError if the disk of a folder, or of its parent if it doesn't exist, is too small for so many bytes."""
+    """Raise HostError if the disk of a folder, or of the nearest above it that exists, is too small for so much."""
     with disk_errors(target):
-        found = os.statvfs(target if target.exists() else target.parent)
+        place = next(path for path in (target, *target.absolute().parents) if path.exists())
+        found = os.statvfs(place)
     free = found.f_bavail * found.f_frsize
-    if needed + _MARGIN > free:
+    needed += _MARGIN
+    if needed > free:
+        digits = next(
+            digits for digits in (1, 3, 9) if f"{needed / 1e9:.{digits}f}" != f"{free / 1e9:.{digits}f}"
+        )
         raise HostError(
             "The disk is too small for the output",
             where=str(target),
-            why=f"It needs {(needed + _MARGIN) / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free.",
+            why=f"It needs {needed / 1e9:.{digits}f} GB, and {free / 1e9:.{digits}f} GB are free.",
             hint="Choose a folder on another disk, or free some space.",
         )
+
+
+def sampled_crc32_of(path: Path) -> int | None:
+    """Return the sum of a file; None if it can't be read."""
+    memory = memoryview(bytearray(_CHUNK))
+    found = SampledSum()
+    try:
+        with open_file(path) as file:
+            while count := file.readinto(memory):
+                found.update(memory[:count])
+    except OSError:
+        return None
+    return found.crc32
 
 
 def file_size(path: Path) -> int | None:

@@ -171,7 +171,7 @@ def test_a_small_disk_is_found_before_anything_starts(tmp_path: Path) -> None:
     source = tiny_fp8(tmp_path / "in")
     with pytest.raises(HostError, match="The disk is too small for the output"):
         cast_weights(source, tmp_path / "out", Workers("none", 1))
-    assert not list((tmp_path / "out").glob("*.safetensors"))
+    assert not (tmp_path / "out").exists()
 
 
 def test_another_cast_into_the_folder_is_refused(tmp_path: Path) -> None:

@@ -7,11 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.errors import NpuRlError, WeightsError
+from npu_rl.errors import HostError, NpuRlError, WeightsError
+from npu_rl.tensors.npu_rl_tensors.part_file import SampledSum
 from npu_rl.weights.cast_journal import NAME, CastJournal, finished_sizes, is_unfinished
+from npu_rl.weights.output_folder import require_space
 from npu_rl.weights.unfinished_files import remove_unfinished
 
 FIRST = '{"format": 1, "input": "/in", "digest": "d"}\n'
+
+
+def crc32(data: bytes) -> int:
+    found = SampledSum()
+    found.update(data)
+    return found.crc32
 
 
 def opened(folder: Path) -> CastJournal:
@@ -41,12 +49,58 @@ def test_a_shard_that_is_not_the_outputs_counts_for_nothing(tmp_path: Path) -> N
     out = tmp_path / "out"
     out.mkdir()
     (out / "a").write_bytes(b"1234")
-    (out / NAME).write_text(
-        f'{FIRST}{{"shard": "../x", "size": 8}}\n{{"shard": "a", "size": 4}}\n{{"shard": "b", "size": 4}}\n'
-    )
+    line = '{{"shard": "{}", "size": {}, "sampled_crc32": {}}}\n'.format
+    sums = line("../x", 8, crc32(b"12345678")), line("a", 4, crc32(b"1234")), line("b", 4, 0)
+    (out / NAME).write_text(FIRST + "".join(sums))
     journal = opened(out)
     assert journal.whole({"a", "b"}) == {"a"}
     journal.close()
+
+
+def test_a_finished_shard_is_proven_by_its_bytes(tmp_path: Path) -> None:
+    """The journal had its size alone: zeros in place of its second half were taken for whole."""
+    journal = opened(tmp_path)
+    for name in ("good", "zeros", "gone", "fifo", "old"):
+        (tmp_path / name).write_bytes(b"12345678")
+        journal.add(
+            {"shard": name, "size": 8} | ({} if name == "old" else {"sampled_crc32": crc32(b"12345678")})
+        )
+    journal.close()
+    (tmp_path / "zeros").write_bytes(b"1234\0\0\0\0")
+    (tmp_path / "gone").unlink()
+    (tmp_path / "fifo").unlink()
+    os.mkfifo(tmp_path / "fifo")
+    journal = opened(tmp_path)
+    assert journal.whole({"good", "zeros", "gone", "fifo", "old"}) == {"good"}
+    assert journal.damaged == ["fifo", "gone", "old", "zeros"]
+    assert journal.whole({"good"}) == {"good"} and not journal.damaged
+    journal.close()
+
+
+def test_the_sum_is_of_the_bytes_and_not_of_the_writes() -> None:
+    data, at = bytes(range(1, 254)) * 40, 0
+    found = SampledSum()
+    for length in (0, 3, 4, 1, 247, 1, 1, 300, 7, 8, 9, 255, 256, 257, 2000, 5000, 9999):
+        found.update(data[at : at + length])
+        at += length
+    assert found.crc32 == crc32(data)
+    for sector in range(0, len(data), 512):
+        changed = data[:sector] + bytes(512) + data[sector + 512 :]
+        assert crc32(changed) != crc32(data)
+
+
+def test_what_is_missing_of_a_disk_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ "It needs 0.3 GB, and 0.3 GB are free."."""
+    found = list(os.statvfs(tmp_path))
+    for blocks, words in (
+        (81_000, "needs 0.4 GB, and 0.3 GB"),
+        (97_600, "needs 0.400000001 GB, and 0.400000000 GB"),
+    ):
+        found[1], found[4] = 4096 if blocks == 81_000 else 4000, blocks if blocks == 81_000 else 100_000
+        monkeypatch.setattr(os, "statvfs", lambda _path, found=tuple(found): os.statvfs_result(found))
+        with pytest.raises(HostError) as raised:
+            require_space(tmp_path / "a" / "b", 400_000_001 - (256 << 20))
+        assert words in str(raised.value)
 
 
 @pytest.mark.parametrize("kind", ["link", "fifo"])

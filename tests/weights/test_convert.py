@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from npu_rl.tensors.npu_rl_tensors.conversion import units
 from npu_rl.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from npu_rl.tensors.npu_rl_tensors.layouts.placements import LegacyRanks
 from npu_rl.weights.audit_weights import AuditOptions, audit_weights
+from npu_rl.weights.cast_journal import finished_sizes
 from npu_rl.weights.convert_weights import JOURNAL, ConvertOptions, ConvertReport, convert_weights
 from npu_rl.weights.worker_pool import Task
 from tests.tensors import megatron_checkpoints as tiny
@@ -210,6 +212,31 @@ def test_it_goes_on_where_it_was_interrupted(
 
 
 @pytest.mark.parametrize("kind", ["torch_dist", "hf"])
+def test_finished_files_that_lost_pages_are_written_again(
+    kind: Any, deepseek: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """4 KiB of zeros in a finished file of the same size: exit 0, and `audit` found other values."""
+    monkeypatch.setattr(units, "UNIT", 4000)
+    hf, out, layout = deepseek[0], tmp_path / "out", OutputLayout(kind)
+    with pytest.raises(KeyboardInterrupt):
+        convert(hf, out, layout, workers=Interrupted(3))
+    sizes = finished_sizes(out, JOURNAL)
+    damaged, other, _ = sizes
+    os.truncate(out / damaged, sizes[damaged] // 2)
+    os.truncate(out / damaged, sizes[damaged])
+    if kind == "torch_dist":
+        (out / f"{other}.places.json").write_text("[]\n")
+    assert convert(hf, out, layout).content["files_kept"] == (1 if kind == "torch_dist" else 2)
+    assert equal(hf, out)
+    lines = [json.loads(line) for line in (out / JOURNAL).read_text().splitlines()[:-1]]
+    for line in lines:
+        line.pop("sampled_crc32", None)  # a journal of an older npu-rl
+    (out / JOURNAL).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    assert convert(hf, out, layout).content["files_kept"] == 0
+    assert equal(hf, out)
+
+
+@pytest.mark.parametrize("kind", ["torch_dist", "hf"])
 def test_a_kill_between_the_last_file_and_the_journal(
     kind: Any, deepseek: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -292,7 +319,7 @@ def test_a_full_disk_is_seen_before_anything_is_written(
     monkeypatch.setattr(output_folder, "_MARGIN", 1 << 60)
     with pytest.raises(NpuRlError, match="The disk is too small"):
         convert(deepseek[0], tmp_path / "out")
-    assert [path.name for path in (tmp_path / "out").iterdir()] == [JOURNAL]
+    assert not (tmp_path / "out").exists()
 
 
 def test_workers_in_processes_take_little_memory(tmp_path: Path) -> None:

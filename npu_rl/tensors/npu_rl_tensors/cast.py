@@ -16,7 +16,7 @@ from .formats.tensor_views import OpenFiles
 from .fp8 import Fp8Cast, first_nan, invalid_scale
 from .hf_checkpoint import HfCheckpoint
 from .not_finite import all_finite, require_finite
-from .part_file import part_of
+from .part_file import SummedFile, part_of
 from .regular_file import open_regular
 from .safetensors_file import TensorEntry
 from .tensor_error import TensorError
@@ -40,7 +40,7 @@ def cast_shard(arguments: dict[str, Any], progress: Callable[[int], None]) -> di
     cast = _cast_on(arguments["device"])
     target = Path(arguments["output"], plan.name)
     part = part_of(target)
-    with part.open("wb", buffering=0) as out, open_regular(header.path, 0) as source:
+    with SummedFile(part, buffering=0) as out, open_regular(header.path, 0) as source:
         _write(out, plan.begin(header))
         for tensor in plan.tensors:
             if tensor.scale is None:
@@ -50,7 +50,7 @@ def cast_shard(arguments: dict[str, Any], progress: Callable[[int], None]) -> di
         _sync(out)
         size = out.tell()
     part.replace(target)
-    return {"shard": plan.name, "size": size}
+    return {"shard": plan.name, "size": size, "sampled_crc32": out.sum.crc32}
 
 
 def _opened(folder: str) -> tuple[HfCheckpoint, CastRules]:
@@ -66,7 +66,7 @@ def _cast_on(device: str) -> Fp8Cast:
     return _casts[device]
 
 
-def _copy(source: BinaryIO, entry: TensorEntry, out: BinaryIO, progress: Callable[[int], None]) -> None:
+def _copy(source: BinaryIO, entry: TensorEntry, out: SummedFile, progress: Callable[[int], None]) -> None:
     """Copy a tensor as it is. Raises TensorError for one with NaN or infinity."""
     source.seek(entry.start)
     dtype = FLOATS.get(entry.dtype)
@@ -90,7 +90,7 @@ def _cast(
     checkpoint: HfCheckpoint,
     rules: CastRules,
     cast: Fp8Cast,
-    out: BinaryIO,
+    out: SummedFile,
     progress: Callable[[int], None],
 ) -> None:
     entry = tensor.source
@@ -150,20 +150,20 @@ def _read(source: BinaryIO, into: memoryview, entry: TensorEntry) -> None:
         into = into[count:]
 
 
-def _write(out: BinaryIO, data: bytes | memoryview) -> None:
+def _write(out: SummedFile, data: bytes | memoryview) -> None:
     left = memoryview(data)
     with _named(out):
         while left:
             left = left[out.write(left) :]
 
 
-def _sync(out: BinaryIO) -> None:
+def _sync(out: SummedFile) -> None:
     with _named(out):
         os.fsync(out.fileno())
 
 
 @contextlib.contextmanager
-def _named(out: BinaryIO) -> Iterator[None]:
+def _named(out: SummedFile) -> Iterator[None]:
     """Name the file in the system's errors, which know a handle only: of a full disk the input was named."""
     try:
         yield

@@ -78,15 +78,15 @@ def convert_file(arguments: dict[str, Any], progress: Callable[[int], None]) -> 
     part = part_of(target)
     views, dtypes = found.source.tensors, found.dtypes
     if found.output.format == "torch_dist":
-        writers.write_dist_file(part, unit, views, dtypes, progress)
+        sums = writers.write_dist_file(part, unit, views, dtypes, progress)
         part.with_name(part.name + writers.PLACES).replace(target.with_name(target.name + writers.PLACES))
     elif found.output.format == "legacy":
-        writers.write_rank_file(part, unit, found.layout, views, dtypes, progress)
+        sums = writers.write_rank_file(part, unit, found.layout, views, dtypes, progress)
     else:
-        writers.write_hf_file(part, unit, views, dtypes, progress)
+        sums = writers.write_hf_file(part, unit, views, dtypes, progress)
     size = part.stat().st_size
     part.replace(target)
-    return {"shard": unit.file, "size": size}
+    return {"shard": unit.file, "size": size, **sums}
 
 
 def finish_conversion(arguments: dict[str, Any], _progress: Callable[[int], None]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pickle
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -19,6 +20,7 @@ from ..hf_checkpoint import CONFIG, INDEX
 from ..layouts.mapped_checkpoint import stored_box
 from ..layouts.placements import Layout
 from ..not_finite import require_finite
+from ..part_file import SummedFile
 from ..regular_file import read_regular
 from ..safetensors_file import HEADER_LIMIT, header_bytes, parse_json
 from ..tensor_error import TensorError
@@ -39,10 +41,10 @@ PLACES = ".places.json"  # beside a file of torch_dist until .metadata has what 
 
 def write_dist_file(
     path: Path, unit: Unit, views: Mapping[str, TensorView], dtypes: Dtypes, progress: Progress
-) -> None:
-    """Write chunks one after the other, each as torch.save has it, and their places beside the file."""
+) -> dict[str, int]:
+    """Write chunks one after the other, each as torch.save has it, and their places beside it; return both's sums."""
     places = []
-    with path.open("wb") as out:
+    with SummedFile(path) as out:
         for chunk in unit.chunks:
             place = chunk.placement
             data = _read(views[place.name], chunk.box, dtypes[place.name])
@@ -52,7 +54,9 @@ def write_dist_file(
             places.append([place.stored, list(at), start, out.tell() - start])
             progress(data.numel() * data.element_size())
         _synced(out)
-    _write_json(path.with_name(path.name + PLACES), places)
+    content = _json(places)
+    _write_bytes(path.with_name(path.name + PLACES), content)
+    return {"sampled_crc32": out.sum.crc32, "places": zlib.crc32(content)}
 
 
 def write_rank_file(
@@ -62,8 +66,8 @@ def write_rank_file(
     views: Mapping[str, TensorView],
     dtypes: Dtypes,
     progress: Progress,
-) -> None:
-    """Write a rank's file as Megatron's legacy loader reads it: the model's tensors under "model"."""
+) -> dict[str, int]:
+    """Write a rank's file as Megatron's legacy loader reads it, the tensors under "model"; return its sum."""
     fill = layout.by_stored()
     model: dict[str, torch.Tensor] = {}
     for key in unit.stored:
@@ -76,9 +80,10 @@ def write_rank_file(
             progress(data.numel() * data.element_size())
         model[key.partition("/")[2]] = target.view(spec.shape)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as out:
+    with SummedFile(path) as out:
         torch.save({"model": model, "checkpoint_version": 3.0, "iteration": 1}, out, pickle_protocol=4)
         _synced(out)
+    return {"sampled_crc32": out.sum.crc32}
 
 
 def write_hf_file(
@@ -88,10 +93,10 @@ def write_hf_file(
     dtypes: Dtypes,
     progress: Progress,
     metadata: Mapping[str, str] = MappingProxyType({}),
-) -> None:
-    """Write a shard piece by piece. `metadata`: further entries of the header's."""
+) -> dict[str, int]:
+    """Write a shard piece by piece, and return its sum. `metadata`: further entries of the header's."""
     tensors = [(name, _WORDS[dtypes[name]], views[name].shape) for name in unit.names]
-    with path.open("wb") as out:
+    with SummedFile(path) as out:
         out.write(header_bytes(tensors, {"format": "pt", **metadata}))
         for name in unit.names:
             for box in split(views[name].shape, CHUNK):
@@ -99,6 +104,7 @@ def write_hf_file(
                 out.write(memoryview(data.reshape(-1).view(torch.uint8).numpy()))
                 progress(data.numel() * data.element_size())
         _synced(out)
+    return {"sampled_crc32": out.sum.crc32}
 
 
 def _read_places(path: Path) -> Any:
@@ -203,7 +209,11 @@ def _read(view: TensorView, box: Box, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _write_json(path: Path, content: Any) -> None:
-    _write_bytes(path, (json.dumps(content, indent=2) + "\n").encode())
+    _write_bytes(path, _json(content))
+
+
+def _json(content: Any) -> bytes:
+    return (json.dumps(content, indent=2) + "\n").encode()
 
 
 def _write_bytes(path: Path, content: bytes) -> None:
