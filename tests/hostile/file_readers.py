@@ -188,6 +188,7 @@ READERS = {
     "weights/export_run.py": R("lock.json of a record", STRANGER, "a_killed_record", WRITES),
     "weights/hash_list.py": R("a list of hashes, and what it lists", STRANGER, "a_hash_list"),
     "weights/other_files.py": R("files beside the weights", STRANGER, "safetensors_headers"),
+    "weights/output_folder.py": R("a finished file of an output", STRANGER, "a_cast_journal"),
     "weights/ray_workers.py": R("a worker's answer", OWN, "", PRINTED),
     "weights/weight_commands.py": R("config.json", STRANGER, "safetensors_headers"),
     "weights/worker_pool.py": R("a worker's answer", OWN, "", PRINTED),
