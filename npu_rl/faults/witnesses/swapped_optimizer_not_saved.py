@@ -122,7 +122,7 @@ def run_rank(rank: int, folder: str) -> dict[str, Any]:
     try:
         saved = sharded(first[0], first[2], rank)
     except (AttributeError, RuntimeError) as error:
-        return {"error": repr(error)}
+        return {"error": str(error)}
     dist_checkpointing.save(saved, checkpoint)
     torch.distributed.barrier()
     second = made()
