@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import atexit
 import compileall
+import importlib.util
 import os
 import shutil
 import signal
@@ -44,6 +45,12 @@ if "NPU_RL_TEST_CACHE" not in os.environ:
     atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 PIP = [name for name in os.environ if name.startswith("PIP_")]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """The tests of the long tier run once, where its packages are: in the gate on 3.11."""
+    if item.get_closest_marker("rehearsal") and importlib.util.find_spec("torch") is None:
+        pytest.skip("the packages of the extra `rehearsal` are not installed")
 
 
 @pytest.fixture(scope="session")

@@ -56,8 +56,13 @@ def own_files(git_home: Path) -> Iterator[str]:
 
 def _is_text_among_refs(path: Path, inner: str) -> bool:
     """Return whether a file is in the place of a ref and has something else to say."""
-    if not inner.startswith("refs/") or inner.endswith(".lock") or not path.is_file():
-        return False
+    if (
+        not inner.startswith("refs/")
+        or inner == "refs/heads/main"
+        or inner.endswith(".lock")
+        or not path.is_file()
+    ):
+        return False  # setup writes main
     with path.open("rb") as file:
         content = file.read(64).decode("utf-8", "replace")
     return content.strip() != "" and not _REF_CONTENT.match(content)

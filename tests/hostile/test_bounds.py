@@ -91,6 +91,7 @@ def test_a_record_of_a_quarter_gigabyte_of_zeros(world: World, tmp_path: Path) -
     assert_told(done, "the record of pkg/a.py is damaged", "unpacks to more than")
 
 
+@pytest.mark.rehearsal
 def test_a_patch_of_ten_thousand_new_files(world: World) -> None:
     up = world.repo()
     up.commit({"pkg/a.py": "a = 1\n"})

@@ -451,7 +451,7 @@ def a_source_tree(folder: Path, m: Mutator) -> None:
         m.file(path)
     patch = folder / "patchset" / "0001-a.patch"
     patch.parent.mkdir()
-    patch.write_bytes(m.bytes(b"Subject: a\n\nSwitch: NPU_RL_USED\n\ndiff --git a/x b/x\n"))
+    patch.write_bytes(m.bytes(b"Subject: a\n\nSwitch: NPU_RL_ROUTER_BIAS\n\ndiff --git a/x b/x\n"))
     m.file(patch)
     known_switches(folder)
     switches_in_code(folder)

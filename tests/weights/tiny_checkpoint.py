@@ -5,6 +5,7 @@ Nothing of npu-rl's is used: the header, FP8 and the rounding to BF16 are spelle
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import random
@@ -134,8 +135,8 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def tiny_fp8(folder: Path, seed: int = 0) -> Path:
-    """2 layers and one of MTP in 3 shards: odd edges, a scale in another shard, a shard of MTP alone."""
+@functools.cache
+def _tiny_shards(seed: int) -> tuple[dict[str, Tensor], ...]:
     make = Maker(seed)
     layer = "model.layers.{}.{}".format
     first = {
@@ -155,9 +156,14 @@ def tiny_fp8(folder: Path, seed: int = 0) -> Path:
         **make.weight(layer(2, "mlp.up_proj.weight"), 128, 16),
         **make.plain(layer(2, "eh_proj.weight"), 16, 32),
     }
+    return first, second, mtp
+
+
+def tiny_fp8(folder: Path, seed: int = 0) -> Path:
+    """2 layers and one of MTP in 3 shards: odd edges, a scale in another shard, a shard of MTP alone."""
     (folder.parent).mkdir(parents=True, exist_ok=True)
     names = [f"model-0000{i}-of-00003.safetensors" for i in (1, 2, 3)]
-    write_checkpoint(folder, dict(zip(names, (first, second, mtp), strict=True)))
+    write_checkpoint(folder, dict(zip(names, _tiny_shards(seed), strict=True)))
     (folder / "tokenizer.json").write_text('{"version": "1.0"}')
     (folder / "modeling_deepseek.py").write_text("raise SystemExit('code of a checkpoint ran')\n")
     (folder / "figures").mkdir()

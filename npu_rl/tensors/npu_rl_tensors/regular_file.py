@@ -22,8 +22,8 @@ def open_handle(path: Path | str) -> int:
 
 
 def open_regular(path: Path, buffering: int = -1) -> BinaryIO:
-    """Open a regular file for reading. Raises OSError, TensorError."""
-    return os.fdopen(open_handle(path), "rb", buffering)
+    """Open a regular file for reading, with its path as `name`, which errors repeat. Raises OSError, TensorError."""
+    return open(path, "rb", buffering, opener=lambda file, _: open_handle(file))
 
 
 def read_regular(path: Path, most: int) -> bytes:
