@@ -62,7 +62,10 @@ def _require_free(target: Path, mark: str, again: bool) -> None:
             ) from None
     if not names:
         return
-    foreign = sorted(set(names) - _own_names(target, mark)) if mark in names else sorted(names)
+    own = (
+        {name for name in _own_names(target, mark) if _is_regular(target / name)} if mark in names else set()
+    )
+    foreign = sorted(set(names) - own)
     if foreign:
         raise UsageError(
             "The output folder has files of something else",
@@ -77,6 +80,10 @@ def _require_free(target: Path, mark: str, again: bool) -> None:
             why=f"It has a {mark}, which says from what.",
             hint="Choose another folder, or pass --again to replace it.",
         )
+
+
+def _is_regular(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
 
 
 def _own_names(folder: Path, mark: str) -> set[str]:

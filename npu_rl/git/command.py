@@ -382,14 +382,17 @@ def require_git(minimum: tuple[int, int], purpose: str) -> None:
 ATTRIBUTES = "* -text -eol -ident -filter -working-tree-encoding -crlf !merge !diff !whitespace\n"
 
 
+def bare_settings(*, bare: bool) -> str:
+    """Return the configuration of an empty repository."""
+    return f"[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = {str(bare).lower()}\n"
+
+
 def init_bare(path: Path, *, bare: bool = True) -> None:
     """Create an empty repository as `git init` does, without templates, hooks or a process."""
     for folder in ("objects/info", "objects/pack", "refs", "info"):
         (path / folder).mkdir(parents=True, exist_ok=True)
     (path / "HEAD").write_text("ref: refs/heads/main\n")
-    (path / "config").write_text(
-        f"[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = {str(bare).lower()}\n"
-    )
+    (path / "config").write_text(bare_settings(bare=bare))
     (path / "info" / "attributes").write_text(ATTRIBUTES)
 
 

@@ -42,7 +42,7 @@ def in_other_section(content: bytes, hunk: Hunk, line: int, path: str) -> str | 
     if found is None or not named:
         return None
     section, above = found
-    if any(_may_be_below(key, section, above, line) for key in named):
+    if any(_may_be_below(key, section, above, line, lines) for key in named):
         return None
     first = next((key.line for key in keys if key.path == section), line)
     stated = _describe_heading(heading, list(dict.fromkeys(key.line for key in named)))
@@ -121,10 +121,13 @@ def _changed_section(
     return (section, above) if section else None
 
 
-def _may_be_below(named: KeyPlace, section: Names, above: Sequence[KeyPlace], line: int) -> bool:
+def _may_be_below(
+    named: KeyPlace, section: Names, above: Sequence[KeyPlace], line: int, lines: Sequence[str]
+) -> bool:
     """Return whether a hunk from `line` on may change a section below the heading of a key.
 
-    It may if both are in one section, or if the hunk itself shows where the other section begins.
+    It may if both are in one section, if the hunk itself shows where the other section begins, or if a heading of git's
+    can't: `[critic]` does not begin with a letter, so the hunk of its first keys has the last key before it.
     """
     common = zip(named.path, section, strict=False)
     depth = next((n for n, (one, other) in enumerate(common, 1) if one != other), None)
@@ -134,7 +137,8 @@ def _may_be_below(named: KeyPlace, section: Names, above: Sequence[KeyPlace], li
     for key in reversed(above):
         if key.path[:depth] != section[:depth]:
             break
-        begins = key.line
+        if named.opens or not lines[key.line - 1].startswith("["):
+            begins = key.line
     return begins >= line or (depth == len(named.path) and not named.opens)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npu_rl.disk import disk_errors
+from npu_rl.errors import UsageError
 from npu_rl.masking import Secrets, masked_argument, masked_data, masked_value
 from npu_rl.recipes.dump_recipe import recipe_yaml
 from npu_rl.recipes.recipe_fields import split_address
@@ -35,6 +36,11 @@ RAISE_FILE_LIMIT = (
 """Lines of bash: raise the soft limit of open files to 32,768, or to the hard limit if that is lower."""
 
 
+_FIRST = (
+    "command.json"  # written before the others: a folder without it, but with one of them, is no dry run's
+)
+
+
 @dataclass(frozen=True)
 class DryRun:
     """What a dry run wrote.
@@ -55,9 +61,9 @@ def write(runs: Path, prepared: Prepared, command: Command, composed: Mapping[st
     command = replace(command, config_file=folder / "config.yaml")
     argv = [known.mask(masked_argument(argument)) for argument in command.argv]
     files = {
+        _FIRST: dump(argv),
         "recipe.yaml": known.mask(recipe_yaml(prepared.loaded)),
         "composed.json": dump(masked_data(composed, known=known)),
-        "command.json": dump(argv),
         "environment.sh": environment_script(command, known),
         "run.sh": run_script(
             command, known, _refuse_without_address(prepared.recipe) + _make_tiny_model(runs, prepared)
@@ -67,6 +73,12 @@ def write(runs: Path, prepared: Prepared, command: Command, composed: Mapping[st
     if command.arguments is not None:
         files["config.yaml"] = config_text(masked_data(composed, known=known))
     with disk_errors(folder):
+        if not (folder / _FIRST).is_file() and any(os.path.lexists(folder / name) for name in files):
+            raise UsageError(
+                "The folder of the dry run has files of something else",
+                where=str(folder),
+                hint="Move it away, or name the run otherwise: name=NAME. Nothing was changed.",
+            )
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
         for name, text in files.items():

@@ -19,6 +19,10 @@ from npu_rl.workspace.file_check import OPEN_FLAGS, Difference, Stat, stat_of
 from npu_rl.workspace.layout import repository_name
 
 ALTERNATES = "../../objects\n"
+REPOSITORY_SETTINGS = (
+    "\tautocrlf = false\n\thooksPath = /dev/null\n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n"
+)
+"""What setup adds to the configuration of each root's repository."""
 PACKS = ".npu-rl/git/objects/pack"  # also the name of their part of the record of times
 _SEAL = 20  # bytes of the SHA-1 at the end of a pack or an index of git's
 _CHUNK = 1 << 17

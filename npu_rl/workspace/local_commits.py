@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from npu_rl.disk import remove_tree
-from npu_rl.git.command import Git, init_bare
+from npu_rl.git.command import ATTRIBUTES, Git, bare_settings, init_bare
 from npu_rl.git.messages import GitError
 from npu_rl.git.objects import short
 from npu_rl.workspace.confined_changes import Confined, LinkOnTheWay
-from npu_rl.workspace.laid_files import ALTERNATES
+from npu_rl.workspace.laid_files import ALTERNATES, REPOSITORY_SETTINGS
 from npu_rl.workspace.layout import repository_name
 
 _MAXIMUM_SIZE = 64 * 1024 * 1024  # of a file that is read here: packed-refs has a line per ref
@@ -28,17 +28,24 @@ _SHARED_WITH_GIT = ("refs", "packed-refs", "index", "reftable", "worktrees")
 
 _REF_CONTENT = re.compile(r"[0-9a-f]{40}|ref: ")
 
-# What git itself, or setup, has in a repository; a stranger's file among it would go with it.
+# What git itself, or setup, has in a repository; other files would go with it. `_is_of_setup` looks into some.
 _OF_A_REPOSITORY = re.compile(
-    r"[A-Z][A-Z_]*|index|config(\.worktree)?|description|packed-refs|shallow|gc\.(log|pid)"
-    r"|(HEAD|index|config|packed-refs|shallow)\.lock|sharedindex\.[0-9a-f]{40}|fsmonitor--daemon.*"
-    r"|info/(attributes|exclude|grafts|refs|sparse-checkout)|hooks/[^/]+\.sample"
-    r"|(logs|refs|reftable|rebase-merge|rebase-apply|sequencer|worktrees|modules|lfs|branches)/.+"
+    r"((ORIG_|FETCH_|MERGE_|CHERRY_PICK_|REVERT_|REBASE_|BISECT_)?HEAD|AUTO_MERGE|MERGE_(MODE|RR)|(COMMIT_EDIT|MERGE_|SQUASH_)MSG)"
+    r"|BISECT_\w+|index|packed-refs|shallow|gc\.(log|pid)|sharedindex\.[0-9a-f]{40}|fsmonitor--daemon.*"
+    r"|(HEAD|index|config|packed-refs|shallow)\.lock|hooks/[^/]+\.sample|info/(refs|commit-graphs/.+)|(logs|refs|reftable)/.+"
 )
 _OF_AN_OBJECT_FOLDER = re.compile(
     r"objects/(info/(alternates|packs|commit-graph|commit-graphs/.+)"
     r"|pack/(pack-[0-9a-f]{40}\.[a-z]+|multi-pack-index.*|tmp_.+)|[0-9a-f]{2}/([0-9a-f]{38}|tmp_obj_\w+))"
 )
+
+_SETUP_LINES = {
+    "config": {*REPOSITORY_SETTINGS.splitlines(), *bare_settings(bare=False).splitlines()},
+    "info/attributes": {ATTRIBUTES.rstrip("\n")},
+    "info/exclude": set[str](),
+    "description": set[str](),
+}
+_SMALL = 1 << 20
 
 
 def own_files(git_home: Path) -> Iterator[str]:
@@ -51,7 +58,19 @@ def own_files(git_home: Path) -> Iterator[str]:
                 continue
             if _OF_A_REPOSITORY.fullmatch(inner) and not _is_text_among_refs(git_home / path, inner):
                 continue
+            if _is_of_setup(git_home / path, inner):
+                continue
             yield path
+
+
+def _is_of_setup(path: Path, inner: str) -> bool:
+    """Return whether a file has only lines that setup writes there; a line of comment says nothing either."""
+    lines = _SETUP_LINES.get(inner)
+    if lines is None or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        content = file.read(_SMALL).decode("utf-8", "replace")
+    return all(not line.strip() or line[0] == "#" or line in lines for line in content.splitlines())
 
 
 def _is_text_among_refs(path: Path, inner: str) -> bool:

@@ -12,8 +12,10 @@ from npu_rl.workspace import file_check, laid_files
 from npu_rl.workspace.confined_changes import Confined, LinkOnTheWay
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.receipt import Receipt, read_receipt
+from npu_rl.workspace.untracked_files import ExpectedTree, has_byte_code_name
 
 _LARGEST_SCRIPT = 16 * 1024 * 1024
+_OLD_CACHE = ".npu-rl/pycache"  # older versions kept byte code in the workspace
 FilesByRoot = Mapping[str, Mapping[str, tuple[str, str]]]
 
 
@@ -49,32 +51,37 @@ def find_edits(home: Path, wanted: FilesByRoot) -> Edits:
         wanted: The files of the new lock, by root; an identical change need not be saved. Missing files do not
             count. Without a readable receipt, all files count.
     """
+    from npu_rl.workspace.local_commits import own_files
+
     try:
         receipt = read_receipt(Layout(home))
     except WorkspaceError as error:
         return _all_files(home, error)
-    found = sorted({*_files(home, receipt, wanted)})
-    return Edits(tuple(found), tuple(_history(home, receipt)))
+    found = {*_files(home, receipt, wanted)}
+    history = tuple(_history(home, receipt))
+    if not history:  # the repositories are moved whole if there is
+        found.update(f".npu-rl/git/{path}" for path in own_files(Layout(home).git))
+    return Edits(tuple(sorted(found)), history)
 
 
 def _files(home: Path, receipt: Receipt, wanted: FilesByRoot) -> Iterator[str]:
-    from npu_rl.workspace.local_commits import own_files
-
     known = file_check.read_stats(Layout(home).stat, receipt.digest)
     yield from laid_files.local_work(home, receipt.files, receipt.setup)
     for root, expected in receipt.files.items():
         findings = file_check.examine_root(home, root, expected, known.get(root, {}))
-        coming = wanted.get(root, {})
+        coming, tree = wanted.get(root, {}), ExpectedTree(expected)
         for path in [*(d.path for d in findings.drift if d.kind != "missing"), *findings.ignored]:
-            if path.endswith(".pyc") and "__pycache__" in path.split("/"):
+            if has_byte_code_name(path, tree):
                 continue
             if path.endswith("/") and not path.endswith(".git/"):
                 continue  # an empty folder
             if path in coming and _content(home / root / path) == coming[path]:
                 continue
             yield f"{root}/{path}"
-    for path in own_files(Layout(home).git):
-        yield f".npu-rl/git/{path}"
+    for folder, _, names in os.walk(home / _OLD_CACHE) if not (home / _OLD_CACHE).is_symlink() else ():
+        yield from (
+            Path(folder, name).relative_to(home).as_posix() for name in names if not name.endswith(".pyc")
+        )
 
 
 def _content(path: Path) -> tuple[str, str] | None:

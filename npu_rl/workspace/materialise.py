@@ -13,7 +13,7 @@ from npu_rl.errors import HostError
 from npu_rl.git.command import Git, init_bare
 from npu_rl.git.messages import GitError
 from npu_rl.store import Unit
-from npu_rl.workspace.laid_files import ALTERNATES
+from npu_rl.workspace.laid_files import ALTERNATES, REPOSITORY_SETTINGS
 
 
 def lay_objects(units: Sequence[Unit], git_home: Path) -> None:
@@ -40,10 +40,7 @@ def lay_repository(git_home: Path, name: str, commit: str) -> Path:
     heads.mkdir(parents=True, exist_ok=True)
     (heads / "main").write_text(commit + "\n")
     config = (repository / "config").read_text()
-    settings = (
-        "\tautocrlf = false\n\thooksPath = /dev/null\n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n"
-    )
-    (repository / "config").write_text(config + settings)
+    (repository / "config").write_text(config + REPOSITORY_SETTINGS)
     return repository
 
 

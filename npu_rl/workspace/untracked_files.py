@@ -70,21 +70,27 @@ def why_ignored(entry: os.DirEntry[str], path: str, tree: ExpectedTree) -> str |
     return next((what for pattern, what in IGNORED.items() if fnmatchcase(name, pattern)), None)
 
 
+def has_byte_code_name(path: str, tree: ExpectedTree) -> bool:
+    """Return whether Python gives a file of this name to the byte code of a source of this tree, whatever it holds."""
+    return _byte_code_name(path, tree) is not None
+
+
+def _byte_code_name(path: str, tree: ExpectedTree) -> re.Match[str] | None:
+    folder, _, name = path.rpartition("/")
+    package, _, last = folder.rpartition("/")
+    match = re.fullmatch(_CACHED, name) if last == "__pycache__" else None
+    source = f"{match['module']}.py" if match else ""
+    return match if (f"{package}/{source}" if package else source) in tree.expected else None
+
+
 def is_byte_code(entry: os.DirEntry[str], path: str, tree: ExpectedTree) -> bool:
     """Return whether a file is byte code that Python checks against a source of this tree (PEP 3147, PEP 552).
 
     The check is by time and size or by a hash of the source, and does not prove what it was compiled from. Byte code
     with an unchecked hash hides a change of its source.
     """
-    folder, _, name = path.rpartition("/")
-    package, _, last = folder.rpartition("/")
-    if last != "__pycache__":
-        return False
-    match = re.fullmatch(_CACHED, name)
+    match = _byte_code_name(path, tree)
     if match is None or not entry.is_file(follow_symlinks=False):
-        return False
-    source = f"{match['module']}.py"
-    if (f"{package}/{source}" if package else source) not in tree.expected:
         return False
     if match["unfinished"]:
         return True  # left by a Python that was killed; it is never read

@@ -199,3 +199,21 @@ def test_a_section_that_is_the_right_one(world: World) -> None:
     text = SECTION.format("actor") + KEYS + SECTION.format("critic")
     done = world.compose(locked(world, text, ACTOR, path="pkg/ppo.yaml")).code["pkg/ppo.yaml"].decode()
     assert done == text.replace("lr: 1", "lr: 2", 1)
+
+
+@pytest.mark.parametrize("path", ["pkg/a.toml", "pkg/a.ini"])
+def test_gits_heading_is_of_the_section_before(world: World, path: str) -> None:
+    """`[critic]` is no heading of git's, so a hunk near its beginning has the last key of `[actor]`."""
+    actor, critic = (
+        "[actor]\nlr = 1\nwd = 2\nsteps = 5\n",
+        "[critic]\nbeta = 1\ngamma = 2\ndelta = 3\nomega = 4\nzeta = 5\n",
+    )
+    text = patch(
+        "@@ -6,5 +6,5 @@ steps = 5\n beta = 1\n gamma = 2\n delta = 3\n-omega = 4\n+omega = 9\n zeta = 5\n",
+        path=path,
+    )
+    for added in ("", "warmup = 9\n"):
+        lock = locked(world, actor + added + critic, text, path, offset="allow")
+        assert world.compose(lock).code[path].decode() == actor + added + critic.replace(
+            "omega = 4", "omega = 9"
+        )

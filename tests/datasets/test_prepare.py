@@ -260,6 +260,22 @@ def test_again_spares_what_prepare_did_not_make(tmp_path: Path, name: str) -> No
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.parametrize("kind", ["folder", "link"])
+def test_a_listed_name_is_of_a_file(tmp_path: Path, kind: str) -> None:
+    source, out = write(tmp_path / "d.json", deepscaler(50)), tmp_path / "out"
+    prepare("deepscaler", source, out)
+    (out / "train.parquet").rename(tmp_path / "mine")
+    if kind == "folder":
+        (out / "train.parquet").mkdir()
+        (out / "train.parquet/thesis.txt").write_text("mine")
+    else:
+        (out / "train.parquet").symlink_to(tmp_path / "mine")
+    before = sorted(tmp_path.rglob("*"))
+    done = cli("prepare", "deepscaler", "--input", source, "--output", out, "--again")
+    assert done.returncode == 2 and "train.parquet" in done.stderr
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_a_folders_name_is_no_pattern_and_only_ones_own_leftovers_go(tmp_path: Path) -> None:
     source = write(tmp_path / "d.json", deepscaler(50))
     others = [".ab.0123456789ab.lock", ".ab.0123456789ab.partial/x", ".a*.mine.lock", ".a*.mine.partial/x"]

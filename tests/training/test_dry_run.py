@@ -114,6 +114,16 @@ def test_the_address_of_a_host_by_name_is_left_to_ray(quickstart_workspace: Path
     assert "NPU_RL_STANDINS" not in (folder / "environment.sh").read_text()
 
 
+def test_a_strangers_file_is_not_written_over(quickstart_workspace: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "runs" / "quickstart.dry-run" / "recipe.yaml"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    env = {**clean_env(tmp_path), "NPU_RL_RUNS": str(tmp_path / "runs")}
+    done = run_cli(["train", "quickstart", "--workspace", quickstart_workspace, "--dry-run"], env, tmp_path)
+    assert done.returncode == 2 and "files of something else" in done.stderr
+    assert [path.read_text() for path in mine.parent.iterdir()] == ["mine"]
+
+
 def test_a_cluster_of_gpus(quickstart_workspace: Path, tmp_path: Path) -> None:
     """Ray finds GPUs by itself, and a node may offer fewer than it has."""
     env = {**clean_env(tmp_path), "NPU_RL_RUNS": str(tmp_path / "runs")}

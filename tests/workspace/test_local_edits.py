@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.workspace import local_edits
-from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.layout import MOVED, Layout
 from tests.workspace.stack import Stack, found, leftovers, snapshot
 
 Work = Callable[[Layout, Stack], None]
@@ -90,7 +90,52 @@ def own_repository(layout: Layout, stack: Stack) -> None:
     git_in(layout.code, stack, "commit", "-qm", "mine")
 
 
+def git_settings(layout: Layout, stack: Stack) -> None:
+    git_in(layout.code, stack, "config", "user.email", "me@example.com")
+
+
+def git_excludes(layout: Layout, stack: Stack) -> None:
+    (layout.git / "code/info/exclude").write_text("mynotes/\n")
+
+
+def git_attributes(layout: Layout, stack: Stack) -> None:
+    with (layout.git / "code/info/attributes").open("a") as file:
+        file.write("*.bin binary\n")
+
+
+def files_in_the_repository(layout: Layout, stack: Stack) -> None:
+    for name in ("README", "hooks/pre-commit", "lfs/objects/ab/cd/abcd", "refs/heads/notes.txt"):
+        (layout.git / "code" / name).parent.mkdir(parents=True, exist_ok=True)
+        (layout.git / "code" / name).write_text("mine")
+
+
+def a_work_tree(layout: Layout, stack: Stack) -> None:
+    git_in(layout.code, stack, "worktree", "add", "-q", "--detach", str(layout.root.parent / "other"))
+
+
+def no_byte_code(layout: Layout, stack: Stack) -> None:
+    (layout.code / "beta/__pycache__").mkdir()
+    (layout.code / "beta/__pycache__/thesis.pyc").write_text("mine")
+
+
+def in_the_cache_of_older_versions(layout: Layout, stack: Stack) -> None:
+    (layout.hidden / "pycache/x").mkdir(parents=True)
+    (layout.hidden / "pycache/x/thesis").write_text("mine")
+    (layout.hidden / "pycache/x/b.cpython-311.pyc").write_text("npu-rl's")
+
+
+REPOSITORY = ".npu-rl/git/code"
 FILES: dict[Work, list[str]] = {
+    git_settings: [f"{REPOSITORY}/config"],
+    git_excludes: [f"{REPOSITORY}/info/exclude"],
+    git_attributes: [f"{REPOSITORY}/info/attributes"],
+    files_in_the_repository: [
+        f"{REPOSITORY}/{name}"
+        for name in ("README", "hooks/pre-commit", "lfs/objects/ab/cd/abcd", "refs/heads/notes.txt")
+    ],
+    a_work_tree: [f"{REPOSITORY}/worktrees/other/gitdir"],
+    no_byte_code: ["code/beta/__pycache__/thesis.pyc"],
+    in_the_cache_of_older_versions: [".npu-rl/pycache/x/thesis"],
     modify: ["code/beta/b.py"],
     add: ["code/beta/mine.py"],
     add_product: ["code/outputs/step_1/log größe\nx.txt"],
@@ -408,8 +453,9 @@ def test_work_done_while_the_setup_ran_is_kept(stack: Stack, layout: Layout, wor
     old = layout.hidden / "old-0123456789ab"
     work(layout, stack)
     (old / ".npu-rl").mkdir(parents=True)
-    for name in ("code", "src", "activate", *(f".npu-rl/{n}" for n in ("git", "lock.json", "receipt.json"))):
-        (layout.root / name).rename(old / name)
+    for name in MOVED:
+        if (layout.root / name).exists():
+            (layout.root / name).rename(old / name)
     work_found = local_edits.find_edits(old, {})
     assert work_found
     place = layout.kept / "now"
