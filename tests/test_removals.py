@@ -15,7 +15,7 @@ PACKAGE = ROOT / "npu_rl"
 # Modules that remove, rename or replace files themselves. All others call these.
 MAY_CHANGE = {
     "disk.py": "whatever `remove_tree` is called for (see below); its own temporary and lock files",
-    "workspace/confined_changes.py": "the known places of a workspace, through no link",
+    "confined_changes.py": "the known places of a workspace, through no link",
     "workspace/workspace_lock.py": "the empty folders that a failed setup made",
     "store.py": "units, quarantines and locks in a store that has npu-rl's mark",
     "sources/git_fetch.py": "packs and objects of a transfer, in a quarantine",
@@ -49,7 +49,7 @@ MAY_REMOVE = {
     "store.py": "units, quarantines and leftovers with names of the store's own form",
     "training/tiny_model.py": "its own staging folder",
     "weights/export_run.py": "its own staging folder",
-    "workspace/confined_changes.py": "the known places of a workspace",
+    "confined_changes.py": "the known places of a workspace",
     "workspace/local_commits.py": "the temporary view of a repository that it made",
 }
 

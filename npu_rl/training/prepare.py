@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from npu_rl import byte_code, standins
 from npu_rl.config.finding import Finding, Severity
+from npu_rl.confined_changes import LinkOnTheWay, first_link
 from npu_rl.environment_variables import RUNS
 from npu_rl.errors import HostError, NpuRlError, RecipeError, UsageError
 from npu_rl.judgement.judge import AssembledTree, Judgement, judge
@@ -32,7 +33,6 @@ from npu_rl.verification.require_locked import drift_error
 from npu_rl.verification.verify import Progress, Report, verify
 from npu_rl.weights.recipe_weights import with_weights, without_missing_files
 from npu_rl.workspace.chosen_interpreter import choose
-from npu_rl.workspace.confined_changes import LinkOnTheWay, first_link
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.receipt import bundled_manifest
 from npu_rl.workspace.workspace_path import check_path

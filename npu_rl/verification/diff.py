@@ -10,12 +10,12 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from npu_rl.confined_changes import Confined, LinkOnTheWay
 from npu_rl.errors import WorkspaceError
 from npu_rl.git.command import Git, init_bare
 from npu_rl.sources.progress import Notify
 from npu_rl.verification.file_origin import origins_comment
 from npu_rl.verification.verify import Drift, Report, verify
-from npu_rl.workspace.confined_changes import Confined, LinkOnTheWay
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.local_commits import unsupported_file
 

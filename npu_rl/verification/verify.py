@@ -14,13 +14,13 @@ from typing import Any
 
 from npu_rl import byte_code
 from npu_rl.bounded import read_file
+from npu_rl.confined_changes import LinkOnTheWay
 from npu_rl.disk import disk_errors
 from npu_rl.errors import NpuRlError, WorkspaceError
 from npu_rl.git.objects import Entry, MalformedObject, nested
 from npu_rl.lock.lock_model import Lock, LockedComponent
 from npu_rl.sources.progress import Notify
 from npu_rl.workspace import file_check, laid_files
-from npu_rl.workspace.confined_changes import LinkOnTheWay
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.receipt import Receipt, read_lock, read_receipt
 

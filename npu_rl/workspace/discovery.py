@@ -10,10 +10,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from npu_rl.confined_changes import LinkOnTheWay
 from npu_rl.disk import disk_errors
 from npu_rl.errors import WorkspaceError
 from npu_rl.user_path import user_path
-from npu_rl.workspace.confined_changes import LinkOnTheWay
 from npu_rl.workspace.layout import DEFAULT_NAME, Layout
 
 

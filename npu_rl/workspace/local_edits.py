@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from npu_rl.confined_changes import Confined, LinkOnTheWay
 from npu_rl.errors import WorkspaceError
 from npu_rl.workspace import file_check, laid_files
-from npu_rl.workspace.confined_changes import Confined, LinkOnTheWay
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.receipt import Receipt, read_receipt
 from npu_rl.workspace.untracked_files import ExpectedTree, has_byte_code_name

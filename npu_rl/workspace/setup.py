@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import npu_rl
+from npu_rl.confined_changes import LinkOnTheWay
 from npu_rl.disk import disk_errors
 from npu_rl.errors import WorkspaceError
 from npu_rl.git.command import git_version
@@ -19,7 +20,6 @@ from npu_rl.lock.lock_model import Lock
 from npu_rl.printable import one_line
 from npu_rl.store import Store, Unit
 from npu_rl.workspace import chosen_interpreter, file_check, laid_files, local_edits, materialise, swap
-from npu_rl.workspace.confined_changes import LinkOnTheWay
 from npu_rl.workspace.interrupted_setup import edit_keeper, recover_interrupted
 from npu_rl.workspace.layout import Layout, repository_name
 from npu_rl.workspace.receipt import Receipt, digest_of, read_receipt

@@ -195,9 +195,7 @@ READERS = {
     "workspace/chosen_interpreter.py": R(
         "this user's choice", OWN, "", "64 KB of a regular file, in a folder that only its user can write"
     ),
-    "workspace/confined_changes.py": R(
-        "files of a workspace", STRANGER, "a_journal", "is what bounds the others"
-    ),
+    "confined_changes.py": R("files of a workspace", STRANGER, "a_journal", "is what bounds the others"),
     "workspace/file_check.py": R(
         "files of a workspace",
         STRANGER,

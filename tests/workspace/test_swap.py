@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from npu_rl.bundled import bundled_manifests
+from npu_rl.confined_changes import Confined
 from npu_rl.errors import WorkspaceError
 from npu_rl.workspace import local_edits, swap
-from npu_rl.workspace.confined_changes import Confined
 from npu_rl.workspace.interrupted_setup import interrupted_error
 from npu_rl.workspace.layout import MOVED, Layout
 from npu_rl.workspace.workspace_lock import exclusive
