@@ -89,7 +89,8 @@ def _is_regular(path: Path) -> bool:
 def _own_names(folder: Path, mark: str) -> set[str]:
     """Return the mark's name and those that the mark lists; of a damaged mark, its own."""
     try:
-        return {mark, *read_json(folder / mark)["files"]}
+        listed = read_json(folder / mark)["files"]
+        return {mark, *(name for name in listed if isinstance(name, str))}
     except (OSError, ValueError, KeyError, TypeError):
         return {mark}
 

@@ -284,7 +284,7 @@ TABLE = (
     drift("a pointer to a repository inside", lambda w: put(w / "code/beta/.git"), "code/beta/.git", "untracked"),
     # byte code that nobody holds against a source
     drift("an unchecked hash", compiled("UNCHECKED_HASH"), PYC, "untracked", REPAIRS),
-    drift("no source", compiled("TIMESTAMP", lambda p: p.rename(p.with_name("x.cpython-311.pyc"))), PYC.replace("/b.", "/x."), "untracked", REPAIRS),
+    drift("no source", compiled("TIMESTAMP", lambda p: p.rename(p.with_name("x.cpython-311.pyc"))), PYC.replace("/b.", "/x."), "untracked"),
     drift("flags that no Python knows", compiled("TIMESTAMP", flags(5)), PYC, "untracked", REPAIRS),
     drift("byte code cut short", compiled("TIMESTAMP", lambda p: os.truncate(p, 15)), PYC, "untracked", REPAIRS),
     drift("byte code by a link", compiled("TIMESTAMP", lambda p: p.symlink_to(p.rename(p.parents[3] / "x"))), PYC, "untracked", REPAIRS),
@@ -339,7 +339,7 @@ TABLE = (
     drift("no branch", lambda w: (w / GIT / "refs/heads/main").unlink(), f"{GIT}/HEAD", "modified", REPAIRS),
     drift("a branch of garbage", lambda w: put(w / GIT / "refs/heads/main", b"zz\n"), f"{GIT}/HEAD", "modified", REPAIRS),
     drift("no configuration", lambda w: (w / GIT / "config").unlink(), f"{GIT}/config", "missing", REPAIRS),
-    drift("a configuration of garbage", lambda w: put(w / GIT / "config", b"[core\n\0"), f"{GIT}/config", "modified", REPAIRS),
+    drift("a configuration of garbage", lambda w: put(w / GIT / "config", b"[core\n\0"), f"{GIT}/config", "modified"),
     drift("no index", lambda w: (w / GIT / "index").unlink(), f"{GIT}/index", "missing", REPAIRS),
     drift("other objects", lambda w: put(w / GIT / "objects/info/alternates", b"/elsewhere\n"), f"{GIT}/objects/info/alternates", "modified", REPAIRS),
     drift("no objects lent", lambda w: (w / GIT / "objects/info/alternates").unlink(), f"{GIT}/objects/info/alternates", "missing", REPAIRS),
