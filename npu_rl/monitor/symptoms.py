@@ -87,8 +87,8 @@ SYMPTOMS = (
     _symptom(
         r"camem allocator is not available",
         "vllm-ascend's compiled extension, which its sleep mode needs, is missing.",
-        "Set rollout.free_cache to false; or, if the tree has it, enable adaptations.rollout-offload, which does not "
-        "use sleep mode.",
+        "If the tree has it, enable adaptations.rollout-offload, which does not use sleep mode; otherwise set "
+        "rollout.free_cache to false, and read what `npu-rl plan` reports as stale-prefix-cache.",
         "vllm-ascend#556, #3998",
     ),
     _symptom(
@@ -143,7 +143,7 @@ SYMPTOMS = (
         r"Memory usage increased after sleeping",
         "Another process allocated device memory while vLLM entered sleep mode.",
         "If the tree has it, enable adaptations.rollout-offload, which does not use sleep mode; otherwise set "
-        "rollout.free_cache to false.",
+        "rollout.free_cache to false, and read what `npu-rl plan` reports as stale-prefix-cache.",
         "verl#3902",
     ),
     _symptom(

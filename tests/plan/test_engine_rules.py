@@ -133,3 +133,28 @@ def test_graphs_with_data_parallel_engines_hang(tmp_path: Path) -> None:
         for kind, text in trees.items()
     }
     assert judged == {"pin": True, "fixed": False, "later": False}
+
+
+def test_prefixes_of_earlier_weights_stay_cached(tmp_path: Path) -> None:
+    """verl fixes prefix caching as on, and nothing but the engine's sleep empties it."""
+    name, awake = "stale-prefix-cache", "rollout.free_cache=false"
+    on = "rollout.engine_arguments.enable_prefix_caching=true"
+    found = broken(R1_ZERO, awake, on)[name]
+    assert found.refuses and not found.certain
+    assert found.figures.startswith("free_cache false, prefix caching on")
+    assert found.fix == (
+        "set rollout.engine_arguments.enable_prefix_caching to false, or set rollout.free_cache to true"
+    )
+    assert name not in broken(R1_ZERO, on) and name not in broken(R1_ZERO, awake)  # the patch has it off
+    off = "adaptations.rollout-engine-args=false"
+    assert broken(R1_ZERO, awake, off)[name].fix == "set rollout.free_cache to true"
+    plugin = "verl-npu-grpo-qwen3-235b"
+    assert name in broken(plugin, awake) and name not in broken(plugin)
+    assert name not in broken(CANN, awake)  # verl_patches' rollout has it off
+    fixed = "enable_prefix_caching=True,\n"
+    sync = "verl/workers/sharding_manager/fsdp_vllm.py"
+    trees = {"pin": {ROLLOUT: fixed, sync: "sleep"}, "resets": {ROLLOUT: fixed, sync: "reset_prefix_cache()"}}
+    judged = {
+        kind: name in broken(plugin, awake, code=lay(tmp_path / kind, files)) for kind, files in trees.items()
+    }
+    assert judged == {"pin": True, "resets": False}

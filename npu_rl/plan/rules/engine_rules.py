@@ -22,9 +22,29 @@ def engine_rules(facts: Facts) -> Iterator[Rule]:
     """Yield the rules on vllm-ascend's sampler, its sleep mode, and its graphs where engines share the experts."""
     if facts.vllm:
         yield from _topk_rules(facts)
+        yield from _stale_prefix_rule(facts)
     if facts.vllm and facts.npu:
         yield from _sleep_level_rule(facts)
         yield from _data_parallel_graph_rule(facts)
+
+
+def _stale_prefix_rule(facts: Facts) -> Iterator[Rule]:
+    """Yield the rule on prefixes that stay cached over a weight sync (the fault stale-prefix-cache)."""
+    if facts.values.value(f"{ROLLOUT}.free_cache_engine") is not False:  # the trainer's default is true
+        return
+    patched = "rollout-engine-args" in facts.switches
+    argument, key = f"{ROLLOUT}.engine_kwargs.vllm.enable_prefix_caching", f"{ROLLOUT}.enable_prefix_caching"
+    given = [facts.values.value(name) for name in (argument, key)]
+    cached = next((one for one in given if one is not None), not patched)
+    off = "set rollout.engine_arguments.enable_prefix_caching to false, or " if patched else ""
+    yield Rule(
+        "stale-prefix-cache",
+        cached is False,
+        f"free_cache false, prefix caching {'off' if cached is False else 'on'}: vLLM forgets its prefixes only when it "
+        "sleeps, so a step would take those that an earlier step's weights computed",
+        f"{off}set rollout.free_cache to true",
+        (f"{ROLLOUT}.free_cache_engine",),
+    )
 
 
 def _sleep_level_rule(facts: Facts) -> Iterator[Rule]:

@@ -26,12 +26,14 @@ _ASCEND_0_9_1 = ("v0.9.1rc2", "vllm-ascend==0.9.1", "e1d282d")
 _MINDSPEED = ("7ff818c", "1cdd0ab")
 
 _SPMD = "verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py"
+_FSDP_SYNC = "verl/workers/sharding_manager/fsdp_vllm.py"
 _WORKERS = "verl/workers/megatron_workers.py"
 _CONVERTER = "verl/models/mcore/config_converter.py"
 _STATE, _CONFIG = "megatron/core/parallel_state.py", "megatron/core/transformer/transformer_config.py"
 _BLOCK = "megatron/core/transformer/transformer_block.py"
 _ASCEND_CONFIG = "vllm_ascend/ascend_config.py"
 _WORKER, _RUNNER = "vllm_ascend/worker/worker_v1.py", "vllm_ascend/worker/model_runner_v1.py"
+_ASKS_AS_OFTEN = "num_tokens_across_dp_native = self.get_dp_padding(num_tokens)"
 _SAMPLER = "vllm_ascend/patch/worker/patch_common/patch_sampler.py"
 _SWAP = "mindspeed/features_manager/optimizer/swap_optimizer_feature.py"
 _CANN_TRAINING = "verl_patches/train_engine/initialize_training.py"
@@ -299,17 +301,18 @@ GROUNDS: Mapping[str, Ground] = {
     "data-parallel-graphs": Ground(
         (
             _at(_RUNNER, "def get_dp_padding(self,", ("1de16ea",)),
-            # 99bf25af76
-            (
-                Place(
-                    _RUNNER,
-                    "num_tokens_across_dp_native = self.get_dp_padding(num_tokens)",
-                    ("1de16ea",),
-                    absent=True,
-                ),
-            ),
+            (Place(_RUNNER, _ASKS_AS_OFTEN, ("1de16ea",), absent=True),),  # 99bf25af76
         ),
         True,
+    ),
+    "stale-prefix-cache": Ground(
+        (
+            (
+                Place(_SPMD, "enable_prefix_caching=True,", _UNPATCHED),
+                Place(_SPMD, 'enable_prefix_caching=config.get("enable_prefix_caching", True)', (_PLUGIN,)),
+            ),
+            (Place(_FSDP_SYNC, "reset_prefix_cache", _VERL, absent=True),),
+        )
     ),
     # DAPO
     "overlong-buffer-within-response": Ground(
