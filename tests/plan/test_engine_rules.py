@@ -158,3 +158,22 @@ def test_prefixes_of_earlier_weights_stay_cached(tmp_path: Path) -> None:
         kind: name in broken(plugin, awake, code=lay(tmp_path / kind, files)) for kind, files in trees.items()
     }
     assert judged == {"pin": True, "resets": False}
+
+
+def test_tensor_parallelism_of_single_layers_that_nothing_reads(tmp_path: Path) -> None:
+    """verl_npu's sizes replace additional_config, and vllm-ascend 1de16ea reads other names there."""
+    name, plugin = "hybrid-tp-ignored", "verl-npu-grpo-qwen3-235b"
+    key = "actor_rollout_ref.rollout.hybrid_tp"
+    enabled = f"overrides.{key}.enabled=true"
+    found = broken(plugin, enabled)[name]
+    assert found.refuses and not found.certain and found.fix == f"remove overrides.{key}"
+    assert name not in broken(plugin) and name not in broken(plugin, enabled.replace("true", "false"))
+    assert name not in broken(R1_ZERO, enabled)
+    passes = 'additional_config["oproj_tensor_parallel_size"] = 2\n'
+    ascend = "vllm_ascend/ascend_config.py"
+    trees = {"pin": "", "reads it": 'additional_config.get("oproj_tensor_parallel_size")\n'}
+    judged = {
+        kind: name in broken(plugin, enabled, code=lay(tmp_path / kind, {ROLLOUT: passes, ascend: text}))
+        for kind, text in trees.items()
+    }
+    assert judged == {"pin": True, "reads it": False}

@@ -26,6 +26,7 @@ def engine_rules(facts: Facts) -> Iterator[Rule]:
     if facts.vllm and facts.npu:
         yield from _sleep_level_rule(facts)
         yield from _data_parallel_graph_rule(facts)
+        yield from _hybrid_tensor_parallel_rule(facts)
 
 
 def _stale_prefix_rule(facts: Facts) -> Iterator[Rule]:
@@ -76,6 +77,25 @@ def _data_parallel_graph_rule(facts: Facts) -> Iterator[Rule]:
         "and they ask it twice, so all wait for ever",
         f"set rollout.eager to true, or {key} to 1",
         (f"{ROLLOUT}.enforce_eager",),
+    )
+
+
+def _hybrid_tensor_parallel_rule(facts: Facts) -> Iterator[Rule]:
+    """Yield the rule on verl_npu's tensor parallelism of single layers, which no engine of its own pins reads."""
+    key = f"{ROLLOUT}.hybrid_tp"
+    section = facts.values.value(key)
+    enabled = section.get("enabled") if isinstance(section, dict) else facts.values.value(f"{key}.enabled")
+    if enabled is not True:
+        return
+    settings = facts.values.value(f"{ROLLOUT}.engine_kwargs.vllm.additional_config")
+    lost = ", and rollout.engine_arguments.additional_config is lost" if settings else ""
+    yield Rule(
+        "hybrid-tp-ignored",
+        False,
+        f"{key}.enabled true: its sizes take the place of additional_config, in which this vllm-ascend reads none of "
+        f"them{lost}",
+        f"remove overrides.{key}",
+        (f"{key}.enabled",),
     )
 
 

@@ -36,6 +36,8 @@ _WORKER, _RUNNER = "vllm_ascend/worker/worker_v1.py", "vllm_ascend/worker/model_
 _ASKS_AS_OFTEN = "num_tokens_across_dp_native = self.get_dp_padding(num_tokens)"
 _SAMPLER = "vllm_ascend/patch/worker/patch_common/patch_sampler.py"
 _SWAP = "mindspeed/features_manager/optimizer/swap_optimizer_feature.py"
+_CONTEXT = "mindspeed/features_manager/context_parallel/context_parallel_feature.py"
+_UNALIGNED = "mindspeed/features_manager/pipeline_parallel/unaligned_pineline_feature.py"
 _CANN_TRAINING = "verl_patches/train_engine/initialize_training.py"
 
 _SWAPPED = (Place(_SWAP, "SwapDistributedOptimizer", _MINDSPEED),)
@@ -82,15 +84,7 @@ GROUNDS: Mapping[str, Ground] = {
     "tensor-parallel-divides-heads": Ground((_at(_CONFIG, "must be a multiple of", _CORE),), True),
     "tensor-parallel-divides-kv-heads": Ground((_at(_CONFIG, "num_query_groups (", _CORE),), True),
     "pipeline-layers": _ARITHMETIC,
-    "pipeline-layers-agree": Ground(
-        (
-            _at(
-                "mindspeed/features_manager/pipeline_parallel/unaligned_pineline_feature.py",
-                "args.pipeline_num_transformer_layers",
-                _MINDSPEED,
-            ),
-        )
-    ),
+    "pipeline-layers-agree": Ground((_at(_UNALIGNED, "args.pipeline_num_transformer_layers", _MINDSPEED),)),
     "expert-parallel-divides-world": Ground(
         (
             (
@@ -111,11 +105,7 @@ GROUNDS: Mapping[str, Ground] = {
     ),
     "context-parallel-agrees": Ground(
         (
-            _at(
-                "mindspeed/features_manager/context_parallel/context_parallel_feature.py",
-                "if int(getattr(args, 'context_parallel_size', 1)) > 1",
-                _MINDSPEED,
-            ),
+            _at(_CONTEXT, "if int(getattr(args, 'context_parallel_size', 1)) > 1", _MINDSPEED),
             _at(_WORKERS, "    repatch(self.config.actor.megatron.get(", (_R1_ZERO, _PLUGIN)),
         )
     ),
@@ -312,6 +302,14 @@ GROUNDS: Mapping[str, Ground] = {
                 Place(_SPMD, 'enable_prefix_caching=config.get("enable_prefix_caching", True)', (_PLUGIN,)),
             ),
             (Place(_FSDP_SYNC, "reset_prefix_cache", _VERL, absent=True),),
+        )
+    ),
+    "hybrid-tp-ignored": Ground(
+        (
+            _at(
+                _SPMD, 'additional_config["oproj_tensor_parallel_size"]', (_PLUGIN,)
+            ),  # MindSpeed-RL's verl_npu
+            (Place(_ASCEND_CONFIG, "oproj_tensor_parallel_size", _ASCEND, absent=True),),
         )
     ),
     # DAPO
