@@ -11,12 +11,14 @@ import yaml
 
 from npu_rl.bundled import data_root
 from tests.patchsets.flagship_tree import run, tree, used
+from tests.support import ROOT
 
 for needed in ("torch", "ray", "tensordict", "msgspec", "gguf", "blake3"):  # what verl and vLLM import
     pytest.importorskip(needed)
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 
 RUNNER = Path(__file__).with_name("run_vllm_rollout.py")
+WITNESS = ROOT / "npu_rl/faults/witnesses/stale_prefix_cache.py"
 SLUG = "rollout-engine-args"
 FLAGSHIP: dict[str, Any] = yaml.safe_load(
     (data_root() / "recipes" / "deepseek-r1-zero-256die.yaml").read_text(encoding="utf-8")
@@ -100,3 +102,6 @@ def test_switched_off_it_is_upstream(patched_tree: Path, upstreams_tree: Path, t
     off = made(patched_tree, said, usage=tmp_path / "usage", NPU_RL_ROLLOUT_ENGINE_ARGS="0")
     assert off == made(upstreams_tree, said)
     assert used(tmp_path / "usage", SLUG) == 0
+    needed = {"VLLM_VERSION": "0.9.1", "HF_HUB_OFFLINE": "0"}
+    assert not run(WITNESS, patched_tree, **needed)["fault"]
+    assert run(WITNESS, patched_tree, **needed, NPU_RL_ROLLOUT_ENGINE_ARGS="0")["fault"]

@@ -354,6 +354,12 @@ BROKEN += [
         "set adaptations.rollout-dp-groups to true",
     ),
     (
+        "router-bias-off",
+        ["adaptations.router-bias=false"],
+        "adaptation router-bias off",
+        "set adaptations.router-bias to true",
+    ),
+    (
         "rollout-compile-off",
         ["adaptations.rollout-compile=false"],
         "torchair graphs on, adaptation rollout-compile off",

@@ -40,6 +40,16 @@ def _megatron_rules(facts: Facts) -> Iterator[Rule]:
         (f"{ROLLOUT}.name",),
     )
     yield from _temperature_rule(facts)
+    biased = facts.shape is not None and facts.shape.latent and facts.shape.experts
+    if biased and "router-bias" in facts.off and not facts.is_cann_trainer:  # there it is a fault of its own
+        yield Rule(
+            "router-bias-off",
+            False,
+            "adaptation router-bias off: the router's correction bias is rounded to bfloat16, and tokens get other "
+            "experts than the checkpoint's bias gives them, without a message",
+            "set adaptations.router-bias to true",
+            path=("adaptations", "router-bias"),
+        )
     if "on-policy-logprob" in facts.switches:
         epochs, mini = facts.whole(_EPOCHS) or 1, facts.whole(_MINI)
         batch = facts.whole("data.train_batch_size")

@@ -41,8 +41,8 @@ def _stale_prefix_rule(facts: Facts) -> Iterator[Rule]:
     yield Rule(
         "stale-prefix-cache",
         cached is False,
-        f"free_cache false, prefix caching {'off' if cached is False else 'on'}: vLLM forgets its prefixes only when it "
-        "sleeps, so a step would take those that an earlier step's weights computed",
+        f"free_cache false, prefix caching {'off' if cached is False else 'on'}: vLLM forgets its prefixes only when "
+        "it sleeps, so a step would take those that an earlier step's weights computed",
         f"{off}set rollout.free_cache to true",
         (f"{ROLLOUT}.free_cache_engine",),
     )

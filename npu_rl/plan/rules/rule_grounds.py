@@ -28,6 +28,7 @@ _MINDSPEED = ("7ff818c", "1cdd0ab")
 _SPMD = "verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py"
 _FSDP_SYNC = "verl/workers/sharding_manager/fsdp_vllm.py"
 _WORKERS = "verl/workers/megatron_workers.py"
+_MEGATRON_UTILS = "verl/utils/megatron_utils.py"
 _CONVERTER = "verl/models/mcore/config_converter.py"
 _STATE, _CONFIG = "megatron/core/parallel_state.py", "megatron/core/transformer/transformer_config.py"
 _BLOCK = "megatron/core/transformer/transformer_block.py"
@@ -339,6 +340,9 @@ GROUNDS: Mapping[str, Ground] = {
         True,
     ),
     "rollout-compile-off": Ground((_at(_WORKERS, "@with_real_compile", (_R1_ZERO,)),)),
+    "router-bias-off": Ground(
+        (_at(_MEGATRON_UTILS, "router_bias.keep_float32(model)", (_R1_ZERO, "cccc2ef")),)
+    ),
     "on-policy-needs-one-step": Ground(
         (_at("npu_rl_runtime/on_policy_logprob.py", "raise _refused(", ()),), True
     ),
