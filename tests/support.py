@@ -6,6 +6,7 @@ the port is open before the caller learns its number, so nothing has to wait or 
 
 from __future__ import annotations
 
+import atexit
 import base64
 import contextlib
 import os
@@ -16,6 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -23,6 +25,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import npu_rl
+from tests.command_server import Server, read_at_start
 
 ROOT = Path(npu_rl.__file__).resolve().parent.parent
 EPOCH = 1_700_000_000  # committer date of the first commit of every repository; one minute more for each next
@@ -39,13 +42,10 @@ def clean_env(tmp_path: Path, *, keep: Iterable[str] = ()) -> dict[str, str]:
     """
     for name in ("home", "tmp"):
         (tmp_path / name).mkdir(parents=True, exist_ok=True)
-    env = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", *keep) if name in os.environ}
+    env = {name: os.environ[name] for name in ("PATH", *keep) if name in os.environ} | python_env()
     env.update(
         HOME=str(tmp_path / "home"),
         TMPDIR=str(tmp_path / "tmp"),
-        LANG="C.UTF-8",
-        PYTHONPATH=str(ROOT),
-        PYTHONDONTWRITEBYTECODE="1",
         NPU_RL_STORE=str(tmp_path / "store"),
         NPU_RL_CONFIG=str(tmp_path / "no-config.yaml"),
         NPU_RL_BACKOFF="0",
@@ -54,6 +54,12 @@ def clean_env(tmp_path: Path, *, keep: Iterable[str] = ()) -> dict[str, str]:
 
 
 BYTE_CODE = "NPU_RL_TEST_BYTE_CODE"  # tests/conftest.py
+
+
+def python_env() -> dict[str, str]:
+    """What of `clean_env` Python and its loader read when they start."""
+    env = {"LANG": "C.UTF-8", "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    return env | {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
 
 
 def byte_code() -> dict[str, str]:
@@ -86,11 +92,23 @@ def rewrites(upstreams: Path, manifest: str) -> str:
 
 
 def run_cli(
-    args: Sequence[str | Path], env: Mapping[str, str], cwd: Path | None = None, *, timeout: float = 60.0
+    args: Sequence[str | Path],
+    env: Mapping[str, str],
+    cwd: Path | None = None,
+    *,
+    timeout: float = 60.0,
+    from_nothing: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """`npu-rl ARGS` as a process of its own. Look at `returncode`, `stdout` and `stderr`."""
+    """`npu-rl ARGS` as a process of its own. Look at `returncode`, `stdout` and `stderr`.
+
+    It starts with its imports made (tests/command_server.py), but not `from_nothing` or where `env` has Python start
+    otherwise.
+    """
+    words = [str(arg) for arg in args]
+    if not from_nothing and read_at_start(env) == read_at_start(python_env()):
+        return command_server().run(words, env, os.path.abspath(cwd or "."), timeout)
     return subprocess.run(
-        [sys.executable, "-m", "npu_rl", *map(str, args)],
+        [sys.executable, "-m", "npu_rl", *words],
         env=dict(env),
         cwd=cwd,
         stdin=subprocess.DEVNULL,
@@ -101,6 +119,13 @@ def run_cli(
         timeout=timeout,
         check=False,
     )
+
+
+@cache
+def command_server() -> Server:
+    server = Server(python_env())
+    atexit.register(server.stop)
+    return server
 
 
 def cpu_seconds() -> float:

@@ -65,7 +65,7 @@ def test_help_names_every_command(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", [*COMMANDS[:-1], "store gc"])
 def test_every_command_explains_itself(tmp_path: Path, command: str) -> None:
-    done = run_cli([*command.split(), "--help"], clean_env(tmp_path))
+    done = run_cli([*command.split(), "--help"], clean_env(tmp_path), from_nothing=True)
     assert done.returncode == 0
     assert "Usage:" in done.stdout
 

@@ -1,14 +1,13 @@
-"""Run npu-rl and kill it before its N-th change to the world: `python killer.py N LOG -- ARGS`.
+"""Kill this process before its N-th change to the world.
 
 An audit hook sees every file opened for writing, rename, new folder, removal, link and process before it
-happens, so no code of the product has to know of this. N = 0 never kills. Each event becomes a line of LOG.
+happens, so no code of the product has to know of this. N = 0 never kills. Each event becomes a line of the log.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-import runpy
 import signal
 import sys
 
@@ -35,8 +34,9 @@ _CHANGES = frozenset(
 )
 
 
-def watch(number: int, log: int) -> None:
+def watch(number: int, path: str) -> None:
     """Count changes from here on; at the one with this number the process dies as by `kill -9`."""
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     numbers = itertools.count(1)  # one step even with several threads
 
     def hook(event: str, arguments: tuple[object, ...]) -> None:
@@ -52,12 +52,3 @@ def watch(number: int, log: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(hook)
-
-
-if __name__ == "__main__":
-    number, log, separator, *args = sys.argv[1:]
-    assert separator == "--"
-    sys.path.pop(0)
-    sys.argv = ["npu-rl", *args]
-    watch(int(number), os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
-    runpy.run_module("npu_rl", run_name="__main__", alter_sys=True)

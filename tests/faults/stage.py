@@ -8,7 +8,6 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,10 +18,8 @@ from npu_rl.lock.lock_model import Lock
 from npu_rl.workspace import swap
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.receipt import read_receipt
-from tests.support import Repo, clean_env, git, run_cli
+from tests.support import Repo, clean_env, command_server, git, run_cli
 from tests.workspace.stack import snapshot
-
-KILLER = Path(__file__).with_name("killer.py")
 
 PATCH = """\
 Subject: Two is three
@@ -96,26 +93,19 @@ class Scene:
         """Run a setup that dies before its change with this number; whether it did, and what it had begun."""
         log = self.folder / "events.log"
         log.unlink(missing_ok=True)
-        done = subprocess.run(
-            [sys.executable, str(KILLER), str(number), str(log), "--", *self.arguments(name, *options)],
-            env=self.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60,
+        done = command_server().run(
+            self.arguments(name, *options), self.env, "/", 60,
+            ["tests.faults.killer:watch", number, str(log)],
         )  # fmt: skip
         assert done.returncode in (0, -signal.SIGKILL), done.stderr
         return done.returncode != 0, log.read_text().splitlines()
 
     def killed_after(self, seconds: float, name: str, *options: str) -> bool:
         """Run a setup and kill it with every process below it after a time; whether it was still running."""
-        process = subprocess.Popen(
-            [sys.executable, "-m", "npu_rl", *self.arguments(name, *options)],
-            env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )  # fmt: skip
         try:
-            process.wait(timeout=seconds)
+            command_server().run(self.arguments(name, *options), self.env, "/", seconds, kill=kill_family)
             return False
         except subprocess.TimeoutExpired:
-            kill_family(process.pid)
-            process.wait()
             return True
 
     def finish(self) -> None:

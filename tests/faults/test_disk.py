@@ -7,14 +7,13 @@ import os
 import resource
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.faults.stage import Scene, Stage
-from tests.support import Repo, run_cli
+from tests.support import Repo, command_server, run_cli
 from tests.workspace.stack import snapshot
 
 BIG = 3_000_000  # bytes of a file that packs to nothing (and is no hole), so that only laying it fails
@@ -121,10 +120,9 @@ def test_the_stores_disk_is_full(scene: Scene, big: Path, tmp_path: Path, room: 
 def test_a_file_that_is_too_large_for_the_disk(scene: Scene, big: Path, limit: int) -> None:
     """A second way for a write to fail, which needs no privileges: the kernel's limit on the size of files."""
     before = snapshot(scene.layout.root)
-    done = subprocess.run(
-        [sys.executable, "-m", "npu_rl", "setup", "-m", str(big), "-w", str(scene.layout.root)],
-        env=scene.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    done = command_server().run(
+        ["setup", "-m", str(big), "-w", str(scene.layout.root)], scene.env, "/", 60,
+        ["resource:setrlimit", resource.RLIMIT_FSIZE, [limit, limit]],
     )  # fmt: skip
     assert done.returncode == 3, done.stderr
     assert "too large for this disk" in done.stderr or "could not write a file" in done.stderr

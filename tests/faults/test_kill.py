@@ -107,7 +107,7 @@ def test_any_moment(scene: Scene, seconds: dict[str, float], number: int) -> Non
     kind = ("first", "update")[number % 2]
     begin(scene, kind)
     scene.killed_after(
-        random.Random(number + sys.version_info.minor).uniform(0.05, seconds[kind]), *command(kind)
+        random.Random(number + sys.version_info.minor).uniform(0.02, seconds[kind]), *command(kind)
     )
     scene.check("old", "new" if kind == "update" else "none")
     scene.check_again(*command(kind))
