@@ -323,15 +323,17 @@ def _seal(path: Path) -> bytes | None:
 
 def pack_loose(repository: Git) -> None:
     """Move the loose objects of a repository into one pack."""
-    objects = repository.git_dir / "objects"
-    loose = [p for p in objects.glob("[0-9a-f][0-9a-f]/*") if len(p.name) == 38]
-    wanted = [p.parent.name + p.name for p in loose]
-    if wanted:
+    objects = str(repository.git_dir / "objects")
+    folders = [name for name in os.listdir(objects) if len(name) == 2]
+    loose = [
+        (folder, name) for folder in folders for name in os.listdir(f"{objects}/{folder}") if len(name) == 38
+    ]
+    if loose:
         repository.run(
-            "pack-objects", "-q", "--no-reuse-delta", str(objects / "pack" / "pack"),
-            input="\n".join(sorted(wanted)).encode() + b"\n",
+            "pack-objects", "-q", "--no-reuse-delta", f"{objects}/pack/pack",
+            input="".join(sorted(f"{folder}{name}\n" for folder, name in loose)).encode(),
         )  # fmt: skip
-        for path in loose:
-            path.unlink()
-        for folder in {p.parent for p in loose}:
-            folder.rmdir()
+        for folder, name in loose:
+            Path(objects, folder, name).unlink()
+        for folder in {folder for folder, _ in loose}:
+            Path(objects, folder).rmdir()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
 
 from npu_rl.errors import ComposeError
 from npu_rl.git.command import Git, ObjectReader
@@ -57,11 +60,9 @@ class Trees:
         oid = object_id(kind, data)
         if oid not in self._written_ids:
             self._written_ids.add(oid)
-            path = self.repository.git_dir / "objects" / oid[:2] / oid[2:]
-            if not path.exists():
-                path.parent.mkdir(exist_ok=True)
-                path.write_bytes(zlib.compress(f"{kind} {len(data)}\0".encode() + data, 1))
-                path.chmod(0o444)
+            path = f"{self.repository.git_dir}/objects/{oid[:2]}/{oid[2:]}"  # a Path costs more than its file
+            with contextlib.suppress(FileExistsError), open(path, "xb", opener=_create) as file:
+                file.write(zlib.compress(f"{kind} {len(data)}\0".encode() + data, 1))
         return oid
 
     def has(self, oid: str) -> bool:
@@ -196,6 +197,15 @@ class Trees:
             yield from self._changed(left_tree or EMPTY_TREE, right_tree or EMPTY_TREE, f"{at}{name}/")
             if right_file or (left_file and not right_tree):
                 yield f"{at}{name}", left_file, right_file
+
+
+def _create(path: str, flags: int) -> int:
+    """Open a new file that nobody may write later; its folder may be missing."""
+    try:
+        return os.open(path, flags, 0o444)
+    except FileNotFoundError:
+        Path(path).parent.mkdir(exist_ok=True)
+        return os.open(path, flags, 0o444)
 
 
 class Draft:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 from npu_rl.bundled import runtime_root
 from npu_rl.compose.git_trees import Trees
 from npu_rl.git.objects import FILE, Entry, nested
@@ -11,12 +14,15 @@ NAME = "npu_rl_runtime"
 
 def runtime_files() -> dict[str, bytes]:
     """Return the runtime's Python sources by relative path."""
-    root = runtime_root()
-    return {
-        path.relative_to(root).as_posix(): path.read_bytes()
-        for path in sorted(root.rglob("*.py"))
-        if "__pycache__" not in path.parts
-    }
+    root = str(runtime_root())
+    found = {}
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        for name in sorted(names):
+            if name.endswith(".py"):
+                path = f"{folder}/{name}"
+                found[path[len(root) + 1 :]] = Path(path).read_bytes()
+    return found
 
 
 def write_runtime(trees: Trees) -> str:

@@ -8,7 +8,6 @@ import os
 import shlex
 import struct
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,15 @@ import pytest
 
 from npu_rl.downloads.known_downloads import DOWNLOADS, commands
 from npu_rl.downloads.verify_download import verify_download
+from tests.command_server import read_at_start
+from tests.support import python_env, run_cli
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 def get(kind: str, *args: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "npu_rl", kind, "get", *map(str, args)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    env = {name: value for name, value in os.environ.items() if name not in read_at_start(os.environ)}
+    return run_cli([kind, "get", *args], env | python_env())
 
 
 def verify(kind: str, name: str, folder: Path, *more: str) -> tuple[int, dict[str, Any]]:

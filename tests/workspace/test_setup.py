@@ -14,7 +14,7 @@ import pytest
 
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.receipt import read_receipt
-from tests.support import git
+from tests.support import command_server, git
 from tests.workspace.stack import Stack, found, leftovers, snapshot, without_privileges
 
 
@@ -273,8 +273,8 @@ def test_time_zone_locale_and_gits_own_variables_change_nothing(
 @pytest.mark.parametrize("mask", [0o000, 0o027, 0o077])
 def test_another_umask(stack: Stack, tmp_path: Path, mask: int) -> None:
     env = {**stack.env, "NPU_RL_STORE": str(tmp_path / "store")}
-    command = [sys.executable, "-m", "npu_rl", "setup", "-m", str(stack.old), "-w", str(tmp_path / "w")]
-    subprocess.run(command, env=env, check=True, capture_output=True, umask=mask)
+    command = ["setup", "-m", str(stack.old), "-w", str(tmp_path / "w")]
+    assert command_server().run(command, env, "/", 60, ["os:umask", mask]).returncode == 0
     assert found(Layout(tmp_path / "w"), deep=True) == []
     assert git_in(tmp_path / "w/code", stack, "rev-parse", "HEAD^{tree}") == stack.lock(stack.old).tree
     assert git_in(tmp_path / "w/code", stack, "status", "--porcelain") == ""

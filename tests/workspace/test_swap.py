@@ -58,7 +58,7 @@ def die_at(number: int, log: Path, action: Callable[[], object]) -> bool:
     child = os.fork()
     if child == 0:
         try:
-            watch(number, os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
+            watch(number, str(log))
             action()
         finally:
             os._exit(0)
