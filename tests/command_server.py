@@ -99,6 +99,17 @@ def read_at_start(env: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in env.items() if name.startswith(READ_AT_START)}
 
 
+def send_output(path: str) -> None:
+    """For `first`: standard output becomes this file; "" is a pipe without a reader."""
+    if path:
+        number = os.open(path, os.O_WRONLY)
+    else:
+        reader, number = os.pipe()
+        os.close(reader)
+    os.dup2(number, 1)
+    os.close(number)
+
+
 def _read(came: Mapping[int, bytearray], deadline: float) -> bool:
     """Read until nobody can write any more (True), or it is too late."""
     with selectors.DefaultSelector() as selector:

@@ -16,7 +16,7 @@ from filelock import FileLock
 
 from npu_rl.workspace.layout import Layout
 from tests.cli.conftest import Installed, bare_env
-from tests.support import clean_env
+from tests.support import clean_env, command_server
 from tests.workspace.stack import Stack
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
@@ -146,35 +146,25 @@ def test_an_interruption_amid_a_finalizer(tmp_path: Path, number: signal.Signals
 # -- standard streams ----------------------------------------------------------------------------------
 
 
+def writing_to(path: str, args: list[str], tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    """A command whose standard output is a file, or a pipe without a reader."""
+    output = ["tests.command_server:send_output", path]
+    return command_server().run(args, clean_env(tmp_path), str(tmp_path), 60, output)
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("command", LOOKING, ids=" ".join)
-def test_a_full_disk_is_told(
-    installed: Installed, template: Layout, tmp_path: Path, command: list[str]
-) -> None:
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [installed.program, *words(command, template)],
-            env=bare_env(tmp_path), stdout=full, stderr=subprocess.PIPE, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 1
-        assert done.stderr.startswith(f"npu-rl: {os.strerror(errno.ENOSPC)}")
-        assert done.stderr.count("\n") == 1
+def test_a_full_disk_is_told(template: Layout, tmp_path: Path, command: list[str]) -> None:
+    done = writing_to("/dev/full", words(command, template), tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"npu-rl: {os.strerror(errno.ENOSPC)}")
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("command", LOOKING, ids=" ".join)
-def test_a_reader_that_goes_away_is_no_news(
-    installed: Installed, template: Layout, tmp_path: Path, command: list[str]
-) -> None:
-    ours, theirs = os.pipe()
-    os.close(ours)
-    try:
-        done = subprocess.run(
-            [installed.program, *words(command, template)],
-            env=bare_env(tmp_path), stdout=theirs, stderr=subprocess.PIPE, text=True, check=False,
-        )  # fmt: skip
-        assert (done.returncode, done.stderr) == (1, "")
-    finally:
-        os.close(theirs)
+def test_a_reader_that_goes_away_is_no_news(template: Layout, tmp_path: Path, command: list[str]) -> None:
+    done = writing_to("", words(command, template), tmp_path)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 @pytest.mark.parametrize(
@@ -222,21 +212,25 @@ def test_a_closed_stream_changes_no_verdict(
 # -- the current folder --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("program", ["npu-rl", "python -m npu_rl"])
+@pytest.mark.parametrize("program", ["npu-rl", "python -m npu_rl", "its imports made"])
 def test_a_current_folder_that_is_gone(
     installed: Installed, stack: Stack, template: Layout, tmp_path: Path, program: str
 ) -> None:
     """Commands that don't need it work; the others say so."""
-    start = (
-        [installed.program]
-        if program == "npu-rl"
-        else [installed.program.with_name("python"), "-m", "npu_rl"]
-    )
+    start = {
+        "npu-rl": [installed.program],
+        "python -m npu_rl": [installed.program.with_name("python"), "-m", "npu_rl"],
+    }.get(program, [])
     env = {k: v for k, v in stack.env.items() if k != "PYTHONPATH"}
 
     def ended(*args: str | Path) -> tuple[int, str]:
         gone = tmp_path / "gone"
         gone.mkdir()
+        if not start:
+            words = [str(arg) for arg in args]
+            done = command_server().run(words, stack.env, str(gone), 60, ["os:rmdir", str(gone)])
+            assert "Traceback" not in done.stderr
+            return done.returncode, done.stderr
         done = subprocess.run(
             ["bash", "-c", 'rmdir "$PWD" && exec "$@"', "bash", *start, *args],
             env=env, cwd=gone, capture_output=True, text=True, check=False,
@@ -245,7 +239,7 @@ def test_a_current_folder_that_is_gone(
         return done.returncode, done.stderr
 
     at = ("-w", template.root)
-    if program != "npu-rl":  # the same from here on
+    if start:  # the same from here on
         assert ended("verify", *at)[0] == 0
         assert "The current folder does not exist any more" in ended("verify")[1]
         return
