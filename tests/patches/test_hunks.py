@@ -241,7 +241,7 @@ def histories(draw: st.DrawFn, rich: bool = True, patches: int = 4) -> list[byte
 
 
 @given(histories())
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_an_unchanged_file_has_every_hunk_where_it_was_recorded(versions: list[bytes]) -> None:
     records = records_of(*versions)
     assert len(records) == sum(len(p.hunks) for _, p in stack_of(list(versions)))
@@ -255,7 +255,7 @@ ABOVE = st.integers(1, 30).map(lambda count: b"".join(b"above %d\n" % n for n in
 
 
 @given(histories(), ABOVE)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_text_above_shifts_every_hunk(versions: list[bytes], above: bytes) -> None:
     for record in records_of(*versions):
         # Where the record needs the top of the file to tell equal lines apart, text above it hides that.
@@ -264,7 +264,7 @@ def test_text_above_shifts_every_hunk(versions: list[bytes], above: bytes) -> No
 
 
 @given(histories(rich=False), ABOVE)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_text_above_does_not_hide_a_hunk_at_the_top(versions: list[bytes], above: bytes) -> None:
     lines = versions[-1].split(b"\n")
     assume(len(lines) == len(set(lines)))
@@ -296,7 +296,7 @@ def stands_in(content: bytes, lines: list[bytes]) -> bool:
 
 
 @given(histories(rich=False, patches=3))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_oracle_a_hunk_reversed_singly_is_the_one_that_is_missing(versions: list[bytes]) -> None:
     for version in versions:  # among equal lines, which one was taken back can't be told
         lines = version.removesuffix(b"\n").split(b"\n")
@@ -319,7 +319,7 @@ def test_oracle_a_hunk_reversed_singly_is_the_one_that_is_missing(versions: list
 
 
 @given(histories(patches=3))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_replay_is_the_same_as_applying(versions: list[bytes]) -> None:
     """The lines a record keeps are the lines of the result, with nothing but text of the result around."""
     content: bytes | None = versions[0]
@@ -335,7 +335,7 @@ def test_replay_is_the_same_as_applying(versions: list[bytes]) -> None:
 
 
 @given(histories(), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_any_text_gets_a_state_and_a_line_of_it(versions: list[bytes], data: st.DataObject) -> None:
     current = data.draw(st.none() | contents() | edits(versions[-1]))
     for record in records_of(*versions):

@@ -218,7 +218,7 @@ def test_a_last_line_without_newline_is_no_prefix() -> None:
 
 
 @given(st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_the_same_bytes_as_git(data: st.DataObject) -> None:
     old = data.draw(st.none() | contents())
     new = data.draw(contents()) if old is None else data.draw(st.none() | edits(old))
@@ -230,7 +230,7 @@ def test_the_same_bytes_as_git(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_never_more_than_git(data: st.DataObject) -> None:
     """On another text: what fits exactly here, git applies with the same result."""
     old = data.draw(contents())
@@ -247,7 +247,7 @@ def test_never_more_than_git(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_locate_and_explain_agree_with_apply(data: st.DataObject) -> None:
     old = data.draw(contents())
     new = data.draw(edits(old))

@@ -289,7 +289,7 @@ def test_the_marker_of_a_missing_newline_may_be_in_any_language() -> None:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_what_git_writes_is_read_as_git_reads_it(data: st.DataObject) -> None:
     old = data.draw(st.none() | contents())
     new = data.draw(st.none() | contents()) if old is None else data.draw(st.none() | edits(old))
@@ -357,7 +357,7 @@ LINES = st.one_of(
 @given(
     st.lists(LINES, max_size=14).map(b"\n".join), st.integers(0, 2), st.sampled_from([(), ("*",), ("pkg/*",)])
 )
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_nothing_but_a_patch_error_comes_out(data: bytes, strip: int, exclude: tuple[str, ...]) -> None:
     try:
         patch = parse(data + b"\n", strip=strip, exclude=exclude)
@@ -368,7 +368,7 @@ def test_nothing_but_a_patch_error_comes_out(data: bytes, strip: int, exclude: t
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_a_damaged_patch_is_refused_or_still_exact(data: st.DataObject) -> None:
     """Whatever is accepted after damage, git accepts too, and with the same result."""
     old = b"".join(b"line %d\n" % n for n in range(12))

@@ -378,7 +378,7 @@ def check_safe(files: list[SdistFile]) -> None:
             assert bare not in (".git", "git~1")
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(names, min_size=1, max_size=4))
 def test_no_name_in_a_tar_yields_an_unsafe_path(tmp_path: Path, found: list[str]) -> None:
     try:
@@ -394,7 +394,7 @@ def test_no_name_in_a_tar_yields_an_unsafe_path(tmp_path: Path, found: list[str]
     check_safe(files)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=2048), st.integers(0, 4096))
 def test_any_damage_is_a_source_error(tmp_path: Path, noise: bytes, at: int) -> None:
     whole = tar_bytes(member("p/a", b"a" * 700), member("p/b", b"b"))
