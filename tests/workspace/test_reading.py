@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
+@cache
 def expected() -> dict[str, tuple[str, str]]:
     return {f"m{n}.py": (FILE, object_id("blob", b"x" * n * 37)) for n in range(COUNT)}
 
