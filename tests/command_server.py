@@ -20,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 if __name__ == "__main__":
@@ -32,7 +32,7 @@ import npu_rl
 READ_AT_START = ("LANG", "LC_", "LD_", "MALLOC_", "PYTHON", "TYPER_", "_TYPER_")
 READ_AT_START += ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TERMINAL_WIDTH")
 # What no command imports: files of other interpreters, and the entry point.
-APART = tuple(f"npu_rl.{name}" for name in ("__main__", "faults.witnesses", "runtime", "standins", "tensors"))
+APART = [f"npu_rl.{name}" for name in ("__main__", "faults.witnesses", "runtime", "standins", "tensors")]
 HEAD = 12  # digits of the size of a request
 
 
@@ -137,9 +137,8 @@ def _text(data: bytes) -> str:
 
 def main() -> None:
     """Serve until the tests are gone. In each child: be the command."""
-    for module in pkgutil.walk_packages(npu_rl.__path__, "npu_rl."):
-        if not module.name.startswith(APART):
-            importlib.import_module(module.name)
+    for name in _modules(npu_rl.__path__[0], "npu_rl."):
+        importlib.import_module(name)
     gc.freeze()  # else a walk through all of this in a child copies it
     command = _serve(socket.socket(fileno=int(sys.argv[1])))
     os.chdir(command["cwd"])
@@ -155,6 +154,15 @@ def main() -> None:
     from npu_rl.cli import program
 
     program()
+
+
+def _modules(folder: str, prefix: str) -> Iterator[str]:
+    """The names of all modules in a package but those apart, which are not imported to find them."""
+    for module in pkgutil.iter_modules([folder], prefix):
+        if module.name not in APART:
+            yield module.name
+            if module.ispkg:
+                yield from _modules(os.path.join(folder, module.name.removeprefix(prefix)), f"{module.name}.")
 
 
 def _serve(place: socket.socket) -> dict[str, Any]:
