@@ -9,27 +9,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support import ROOT
+from tests.in_process import run_here
+from tests.support import ROOT, run_cli
 
 pq = pytest.importorskip("pyarrow.parquet")
 pa = pytest.importorskip("pyarrow")
 
 
-def cli(*args: str | Path, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "npu_rl", "data", *map(str, args)],
-        env={**os.environ, **(env or {})},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+def cli(*args: str | Path) -> subprocess.CompletedProcess[str]:
+    return run_here(["data", *args], os.environ)
 
 
 def prepare(dataset: str, source: Path, target: Path, *more: str | Path) -> dict[str, Any]:
@@ -166,15 +159,8 @@ def test_a_number_keeps_its_spelling(tmp_path: Path) -> None:
 def test_the_same_bytes_each_time(tmp_path: Path) -> None:
     source = write(tmp_path / "d.json", deepscaler(5000))
     for name, seed in (("a", "0"), ("b", "4711")):
-        done = cli(
-            "prepare",
-            "deepscaler",
-            "--input",
-            source,
-            "--output",
-            tmp_path / name,
-            env={"PYTHONHASHSEED": seed},
-        )
+        words = ["data", "prepare", "deepscaler", "--input", source, "--output", tmp_path / name]
+        done = run_cli(words, {**os.environ, "PYTHONHASHSEED": seed})
         assert done.returncode == 0, done.stderr
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
@@ -320,12 +306,20 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     assert grown < 80_000, grown
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_killed_run_leaves_nothing_half_written(tmp_path: Path, number: signal.Signals) -> None:
-    pipe = tmp_path / "rows.jsonl"
-    with pipe.open("w") as file:
+@pytest.fixture(scope="module")
+def many_rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """More rows than a run can have read when it is killed."""
+    path = tmp_path_factory.mktemp("many") / "rows.jsonl"
+    with path.open("w") as file:
         for row in deepscaler(400_000):
             file.write(json.dumps(row) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_run_leaves_nothing_half_written(
+    tmp_path: Path, many_rows: Path, number: signal.Signals
+) -> None:
     out = tmp_path / "folder" / "out"
     command = [
         sys.executable,
@@ -335,7 +329,7 @@ def test_a_killed_run_leaves_nothing_half_written(tmp_path: Path, number: signal
         "prepare",
         "deepscaler",
         "--input",
-        pipe,
+        many_rows,
         "--output",
         out,
     ]

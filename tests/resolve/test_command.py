@@ -39,7 +39,9 @@ class Installation:
 
     def __init__(self, world: World, up: Repo) -> None:
         self.root = world.root / "site"
-        ignore = shutil.ignore_patterns("__pycache__", "_data")
+        ignore = shutil.ignore_patterns(
+            "_data"
+        )  # its byte code comes along: compiling takes a second a process
         shutil.copytree(ROOT / "npu_rl", self.root / "npu_rl", ignore=ignore)
         patchset = self.root / "patchsets" / "up" / "1"
         patchset.mkdir(parents=True)
