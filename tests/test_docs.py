@@ -33,7 +33,8 @@ from tests.doc_pages import (
     transcript,
     typed_commands,
 )
-from tests.support import ROOT, clean_env, run_cli
+from tests.in_process import run_here
+from tests.support import ROOT, clean_env
 
 GENERATED = {"npu_rl/_data"}
 """What a page may name where it is not, or not yet: a wheel has _data."""
@@ -180,7 +181,7 @@ def test_every_json_example_has_the_keys_of_the_real_output(
     env["NPU_RL_STORE"] = str(quickstart_workspace.parent / "store")
     words = shlex.split(block.said)
     place = tmp_path / "ws" if words[0] == "setup" else quickstart_workspace
-    done = run_cli([*words, "--json", "--workspace", place], env, tmp_path)
+    done = run_here([*words, "--json", "--workspace", place], env, tmp_path)
     said = json.loads(done.stdout)
     assert list(said) == list(shown)
     assert {key: type(value) for key, value in said.items()} == {
@@ -203,7 +204,7 @@ def test_the_tables_of_json_have_the_keys_of_the_real_output(
     words = command.split()
     if words == ["status"]:
         words += ["--workspace", str(request.getfixturevalue("quickstart_workspace"))]
-    done = run_cli([*words, "--json"], clean_env(tmp_path), tmp_path)
+    done = run_here([*words, "--json"], clean_env(tmp_path), tmp_path)
     said = json.loads(done.stdout)
     for entry in said if isinstance(said, list) else [said]:
         assert list(entry) == re.findall(r"`(\w+)`", keys)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.doc_pages import PAGES, quoted_commands, typed_commands
-from tests.support import ROOT, clean_env, run_cli
+from tests.in_process import run_here
+from tests.support import ROOT, clean_env
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SET_UP = "python3 -m venv .venv && .venv/bin/pip install -q"
@@ -31,7 +32,7 @@ def options() -> dict[str, set[str]]:
 
 @pytest.mark.parametrize(("name", "shown"), sorted(options().items()))
 def test_every_command_in_it_is_one(tmp_path: Path, name: str, shown: set[str]) -> None:
-    done = run_cli([*name.split(), "--help"], clean_env(tmp_path))
+    done = run_here([*name.split(), "--help"], clean_env(tmp_path))
     assert done.returncode == 0, done.stderr
     for option in shown:
         assert re.search(rf"(?<![\w-]){option}\b", done.stdout), f"{option} is no option of {name}"

@@ -26,9 +26,7 @@ PARTS = (".ci", "npu_rl", "manifests", "patchsets", "recipes", "docs")
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     for part in PARTS:
-        shutil.copytree(
-            ROOT / part, tmp_path / "checkout" / part, ignore=shutil.ignore_patterns("__pycache__")
-        )
+        shutil.copytree(ROOT / part, tmp_path / "checkout" / part)
     return tmp_path / "checkout"
 
 
@@ -59,8 +57,6 @@ PAGES = {
 
 
 def test_a_change_of_a_source_makes_its_page_stale(checkout: Path, tmp_path: Path) -> None:
-    fresh = regenerate(checkout, tmp_path, "--check", *PAGES)
-    assert fresh.returncode == 0, fresh.stdout + fresh.stderr
     for source, before, after in PAGES.values():
         text = (checkout / source).read_text()
         assert before in text
@@ -76,7 +72,8 @@ def test_a_change_of_a_source_makes_its_page_stale(checkout: Path, tmp_path: Pat
     for name, (_, _, after) in PAGES.items():
         assert f"{name}: written" in written.stdout
         assert after in (checkout / name).read_text()
-    assert regenerate(checkout, tmp_path, "--check", *PAGES).returncode == 0
+    fresh = regenerate(checkout, tmp_path, "--check", *PAGES)
+    assert fresh.returncode == 0, fresh.stdout + fresh.stderr
 
 
 def test_a_file_that_is_not_generated_is_refused(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ from npu_rl.errors import NpuRlError
 from npu_rl.judgement.judge import Judgement, judge
 from npu_rl.plan.rules.rule_grounds import GROUNDS
 from npu_rl.recipes.load_recipe import load_recipe
+from tests.in_process import run_here
 from tests.plan.helpers import RECIPE, loaded
-from tests.support import clean_env, run_cli
+from tests.support import clean_env
 
 UNCERTAIN = ("env.HCCL_IF_BASE_PORT=65530", "plan.except.environment-value=our firmware takes them")
 CERTAIN = ("actor.parallel.tensor=2", "plan.except.mla-tensor-parallel=we know")
@@ -83,10 +84,10 @@ def test_what_is_no_exception(given: str) -> None:
 def test_every_command_tells_the_same(tmp_path: Path) -> None:
     env = clean_env(tmp_path)
     for words in (["plan"], ["recipes", "check"]):
-        shown = run_cli([*words, RECIPE, *UNCERTAIN], env, tmp_path)
+        shown = run_here([*words, RECIPE, *UNCERTAIN], env, tmp_path)
         assert shown.returncode == 0, shown.stderr
         assert shown.stdout.count("overruled: environment-value: our firmware takes them") == 1
-        rows = json.loads(run_cli([*words, RECIPE, *UNCERTAIN, "--json"], env, tmp_path).stdout)["findings"]
+        rows = json.loads(run_here([*words, RECIPE, *UNCERTAIN, "--json"], env, tmp_path).stdout)["findings"]
         assert [row["rule"] for row in rows] == ["overruled"]
 
 

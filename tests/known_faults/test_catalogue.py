@@ -31,7 +31,8 @@ from npu_rl.faults.verdict import (
 )
 from npu_rl.patches.parse_patch import parse_patch
 from npu_rl.patches.patch_header import parse_header
-from tests.support import ROOT, clean_env, run_cli
+from tests.in_process import run_here
+from tests.support import ROOT, clean_env
 
 ENTRY: dict[str, Any] = {
     "title": "two and two are five", "severity": "wrong result", "symptom": "sums are off", "metrics": "they rise",
@@ -226,7 +227,7 @@ def test_the_first_line_on_a_tree_is_quick_and_imports_no_yaml(tmp_path: Path) -
 
 @pytest.mark.pypi
 def test_the_command_on_a_workspace(quickstart_workspace: Path, tmp_path: Path) -> None:
-    done = run_cli(["faults", "-w", quickstart_workspace, "--json"], clean_env(tmp_path), tmp_path)
+    done = run_here(["faults", "-w", quickstart_workspace, "--json"], clean_env(tmp_path), tmp_path)
     found = {one["id"]: one for one in json.loads(done.stdout)["faults"]}
     assert done.returncode == 1, done.stderr
     assert found["hf-rollout-repeats-twice"]["state"] == ENDED
@@ -238,5 +239,5 @@ def test_the_command_on_a_workspace(quickstart_workspace: Path, tmp_path: Path) 
     known = {fault.id: fault for fault in known_faults()}
     assert {known[one].strategy for one in wrong} == {"megatron"}
     assert all(one in fault_page(()).partition("##")[0] for one in wrong)
-    conflict = run_cli(["faults", "quickstart", "--run"], clean_env(tmp_path), tmp_path)
+    conflict = run_here(["faults", "quickstart", "--run"], clean_env(tmp_path), tmp_path)
     assert conflict.returncode == 2 and "MANIFEST conflicts with --run" in conflict.stderr

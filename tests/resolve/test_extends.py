@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from npu_rl.manifest.load_manifest import load_manifest
+from tests.in_process import run_here
 from tests.resolve.world import World, component, takes
-from tests.support import run_cli
 
 OLD = "old\n"
 
@@ -126,11 +126,11 @@ def test_a_list_may_be_begun_by_append(chain: World) -> None:
 
 
 def test_every_command_prints_every_patch(chain: World) -> None:
-    locked = run_cli(["lock", "-m", chain.root / "project/grand.yaml"], chain.env, chain.root)
+    locked = run_here(["lock", "-m", chain.root / "project/grand.yaml"], chain.env, chain.root)
     assert locked.returncode == 0, locked.stderr
-    done = run_cli(["setup", "-m", chain.root / "project/grand.yaml", "-w", "w"], chain.env, chain.root)
+    done = run_here(["setup", "-m", chain.root / "project/grand.yaml", "-w", "w"], chain.env, chain.root)
     assert done.returncode == 0, done.stderr
-    status = run_cli(["status", "-w", "w"], chain.env, chain.root)
+    status = run_here(["status", "-w", "w"], chain.env, chain.root)
     for out in (locked.stdout, done.stdout, status.stdout):
         assert [line.strip() for line in out.splitlines() if " patch " in line] == [
             "patch a: 1 hunk",
@@ -141,7 +141,7 @@ def test_every_command_prints_every_patch(chain: World) -> None:
     assert (
         f"  up               {pin[:12]}" in done.stdout and f"  up               {pin[:12]}" in status.stdout
     )
-    report = json.loads(run_cli(["status", "-w", "w", "--json"], chain.env, chain.root).stdout)
+    report = json.loads(run_here(["status", "-w", "w", "--json"], chain.env, chain.root).stdout)
     assert report["components"]["up"]["pin"] == pin
     assert [p["name"] for p in report["components"]["up"]["patches"]] == ["a", "b"]
     assert [p["name"] for p in report["tree_patches"]] == ["e"]

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from npu_rl.summary import summary_text
+from tests.in_process import run_here
 from tests.resolve.world import World, component, takes, world
-from tests.support import run_cli
 
 __all__ = ["world"]
 
@@ -78,7 +78,7 @@ def stack(world: World) -> World:
 
 
 def run(world: World, *args: str) -> subprocess.CompletedProcess[str]:
-    return run_cli(args, world.env, world.root)
+    return run_here(args, world.env, world.root)
 
 
 EXPECTED = """\

@@ -13,6 +13,7 @@ import pytest
 
 from npu_rl.masking import Secrets
 from npu_rl.training.dry_run import export_line, quote_argument
+from tests.in_process import run_here
 from tests.support import clean_env, run_cli
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
@@ -62,7 +63,7 @@ def test_a_script_takes_a_secret_from_the_shell_or_ends(shell: str) -> None:
 def test_no_message_shows_one(
     quickstart_workspace: Path, env: dict[str, str], tmp_path: Path, words: list[str]
 ) -> None:
-    done = run_cli(
+    done = run_here(
         ["recipes", "check", "quickstart", *words, "--workspace", quickstart_workspace], env, tmp_path
     )
     assert done.returncode in (1, 2)
@@ -73,7 +74,7 @@ def test_no_message_shows_one(
 @pytest.mark.pypi
 def test_a_resolved_recipe_is_shown_without_them(env: dict[str, str], tmp_path: Path) -> None:
     for more in ([], ["--json"]):
-        done = run_cli(["recipes", "show", "quickstart", *OVERRIDES, *more], env, tmp_path)
+        done = run_here(["recipes", "show", "quickstart", *OVERRIDES, *more], env, tmp_path)
         assert done.returncode == 0, done.stderr
         assert "S3CRET" not in done.stdout + done.stderr and "MY_SECRET_KEY" in done.stdout
 

@@ -11,7 +11,8 @@ from npu_rl.bundled import bundled_recipes
 from npu_rl.judgement.judge import judge
 from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.weights.recipe_weights import with_weights, without_missing_files
-from tests.support import clean_env, run_cli
+from tests.in_process import run_here
+from tests.support import clean_env
 from tests.weights.tiny_checkpoint import tiny_fp8
 
 # The quickstart's trainer is FSDP, which loads the weights of model.path.
@@ -162,7 +163,7 @@ def test_every_bundled_recipe_is_judged(name: str) -> None:
 
 def test_plan_refuses_and_says_it(tmp_path: Path) -> None:
     source = tiny_fp8(tmp_path / "fp8")
-    done = run_cli(["plan", *RECIPE, f"model.path={source}", "--json"], clean_env(tmp_path), tmp_path)
+    done = run_here(["plan", *RECIPE, f"model.path={source}", "--json"], clean_env(tmp_path), tmp_path)
     assert done.returncode == 1, done.stderr
     found = {row["rule"]: row for row in json.loads(done.stdout)["findings"]}
     assert found["weights-config-quantization"]["fix"] == f"npu-rl weights cast {source} {source}-BF16"
