@@ -87,9 +87,9 @@ class KeyResolver:
         self._switched_off = switched_off
         self.unchecked: dict[str, str] = {}
         rollout = [self._value(f"{_ROLLOUT}.{name}") for name in ("name", "mode")]
-        configuration = [location.module, location.config, location.folder]
-        depends_on = [*configuration, sorted(switched_off), sorted(self._given), self._backends, rollout]
-        self._cache = ResolutionCache(self._answers, depends_on)
+        configuration = [location.module, location.config, location.folder, self._backends]
+        others = [sorted(switched_off), sorted(self._given), rollout]
+        self._cache = ResolutionCache(self._answers, configuration, others)
 
     # Modules that follow a key through the code are imported for the first key that is not cached.
 
@@ -303,7 +303,11 @@ class KeyResolver:
         if entry is not None and entry.section and not self.tree.children(split.section):
             return KeyResolution(True, unchecked=f"whatever reads {split.section} ({entry.where})")
         sections = [key for key, value in self.tree.entries.items() if value.section]
-        read = self._usages.find(split.section, name, sections, self.tree.holders(name))
+        holders = sorted(self.tree.holders(name))
+        read = self._cache.usage(
+            [self._module, split.section, name, sections, holders],
+            lambda: self._usages.find(split.section, name, sections, holders),
+        )
         if read is None:
             return self._unread_key(split, full)
         whole = f", which reads {name} as a whole" if len(split.rest) > 1 else ""

@@ -10,6 +10,7 @@ import pytest
 
 from npu_rl.trainer_code import answer_cache
 from npu_rl.trainer_code.config_location import ConfigLocation
+from npu_rl.trainer_keys.code_usages import CodeUsages
 from npu_rl.trainer_keys.key_resolver import KeyResolver
 from npu_rl.trainer_keys.resolution import KeyResolution, RefusedValue
 from tests.code_trees import answers_kept_at_once, lay
@@ -80,6 +81,24 @@ def test_only_a_value_that_changed_is_looked_at_again(code: Path, monkeypatch: p
     resolutions, refusals = answers(code, {**GIVEN, "data.kind": "two"})
     assert refusals[0] is None and not resolutions[1].known
     assert set(looked) == {"data.kind"}
+
+
+def test_a_key_that_was_added_does_not_make_the_others_new(
+    code: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the code accepts and reads does not depend on which keys are set."""
+    lay(code, {"verl/reader.py": "x = config.data.siz\n"})
+    first = answers(code)
+    assert first[1][0] and first[0][1].where == "verl/reader.py:1"
+    looked: list[str] = []
+    inner = KeyResolver._find_refused
+    monkeypatch.setattr(
+        KeyResolver, "_find_refused", lambda self, key, value: looked.append(key) or inner(self, key, value)
+    )
+    monkeypatch.setattr(CodeUsages, "find", lambda *_: pytest.fail("looked into the code again"))
+    resolutions, refusals = answers(code, {**GIVEN, "data.size": "7"})
+    assert (resolutions[:2], refusals[:2]) == first
+    assert looked == ["data.size"]
 
 
 @pytest.mark.parametrize(
