@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from npu_rl.memory.memory_parts import Part, Parts, present, total
@@ -18,16 +19,17 @@ def host_parts(stages: Sequence[StageMemory], world: int, dies: int) -> Parts:
     verl moves a buffer of weights with `.cpu().pin_memory()` (verl/utils/megatron_utils.py:337@55e3c5b): a pageable
     and a new pinned copy stand beside the old pinned one, and torch keeps freed pinned memory for the next time.
     """
-    per_stage = max(1, world // len(stages))
-    nodes = (
-        present(
-            part
-            for rank in range(begin, begin + dies)
-            for part in stages[min(rank // per_stage, len(stages) - 1)].on_host.items()
-        )
+    per_stage, last = max(1, world // len(stages)), len(stages) - 1
+    # The dies of each stage that a node has; most nodes have the same.
+    nodes = dict.fromkeys(
+        tuple(Counter(min(rank // per_stage, last) for rank in range(begin, begin + dies)).items())
         for begin in range(0, world, dies)
     )
-    most = max(nodes, key=total, default={})
+    sums = (
+        present((part, count * size) for stage, count in node for part, size in stages[stage].on_host.items())
+        for node in nodes
+    )
+    most = max(sums, key=total, default={})
     return present([*most.items(), (Part.PROCESSES, dies * _PROCESS)])
 
 

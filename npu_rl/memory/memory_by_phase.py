@@ -178,8 +178,11 @@ def _engines(
     if layout.rollout is None:
         return []
     rollout = layout.rollout
-    left = (total(one.resident) for one in stages)
-    return [engine_of(facts, shape, rollout, die, size, overhead.early, overhead.late) for size in left]
+    left = [total(one.resident) for one in stages]
+    engines = {
+        size: engine_of(facts, shape, rollout, die, size, overhead.early, overhead.late) for size in set(left)
+    }
+    return [engines[size] for size in left]
 
 
 def _phases(

@@ -40,6 +40,10 @@ class Part(Enum):
         self.label = label
         self.estimate = estimate
 
+    __hash__ = (
+        object.__hash__
+    )  # Enum's is a function of Python, and counting memory asks for it some 10,000 times
+
     def __str__(self) -> str:
         return f"{self.label} (estimate)" if self.estimate else self.label
 
