@@ -30,7 +30,7 @@ TREES = {examples.kind.noun: trees(examples) for examples in (MANIFESTS, RECIPES
 
 
 @both_kinds
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_a_damaged_file_raises_nothing_but_its_own_error(examples: Examples, data: st.DataObject) -> None:
     known = [line for path in examples.good for line in path.read_text(encoding="utf-8").splitlines()]
@@ -46,7 +46,7 @@ def test_a_damaged_file_raises_nothing_but_its_own_error(examples: Examples, dat
 
 
 @both_kinds
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(data=st.data())
 def test_any_tree_of_known_keys_raises_nothing_but_its_own_error(
     examples: Examples, data: st.DataObject

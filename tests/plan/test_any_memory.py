@@ -83,7 +83,7 @@ def fixes(recipe: str, changes: dict[str, Any], die: int) -> None:
             assert before is not None and after is not None and after.total < before.total, text
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     changes=st.fixed_dictionaries({}, optional={**OF_ALL, **OF_MEGATRON}), die=st.sampled_from([32, 64, 96])
 )

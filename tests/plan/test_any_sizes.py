@@ -41,7 +41,7 @@ OTHERS = {
 }
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     sizes=st.dictionaries(st.sampled_from(KEYS), SIZES, max_size=5),
     others=st.fixed_dictionaries({}, optional=OTHERS),

@@ -62,7 +62,7 @@ PLAIN = st.sampled_from(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @example(values={"<<": "1"})
 @example(values={"PASS": "1"})
 @given(st.dictionaries(TEXTS.filter(str.strip), PLAIN | TEXTS | TEXTS.map(Quoted), min_size=1, max_size=4))

@@ -147,7 +147,7 @@ WORDS = "1 -1 1_0 1. .5 1e-6 1E5 0 0.5 true False ./x ../x a.yaml a/b hf vllm fs
 SCALARS = st.text(max_size=12) | st.sampled_from(WORDS.split())
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_it_accepts_whatever_the_models_accept(data: st.DataObject) -> None:
     text = TEXTS[data.draw(st.sampled_from(WHOLE))]

@@ -224,7 +224,7 @@ def test_the_trainers_words() -> None:
 PARTS = [*"=.+~[]{},:#'\"\\!&*-|>%@`\n ", "steps", "optimizer", "lr", "1"]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(st.sampled_from(PARTS) | st.text(max_size=3), max_size=12).map("".join))
 def test_any_argument_is_an_override_or_a_usage_error(text: str) -> None:
     try:
@@ -236,7 +236,7 @@ def test_any_argument_is_an_override_or_a_usage_error(text: str) -> None:
         assert override.path[0] in sections()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.sampled_from(PARTS) | st.text(max_size=3), max_size=8).map("".join), st.booleans())
 def test_any_value_gives_a_recipe_or_an_error_for_people(value: str, trainers: bool) -> None:
     key = "actor_rollout_ref.x" if trainers else "reward.arguments.x"
@@ -272,7 +272,7 @@ def test_any_quoted_text_arrives_as_text(value: str) -> None:
     assert read_scalar(override.value) == (None if value.lower() in ("null", "~") else value)
 
 
-@settings(deadline=None)  # reads and judges a whole recipe, twice
+@settings(max_examples=40, deadline=None)  # reads and judges a whole recipe, twice
 @given(st.lists(st.tuples(st.sampled_from(dotted_keys()), st.integers(0, 3)), max_size=6))
 def test_the_order_of_arguments_does_not_matter(pairs: list[tuple[str, int]]) -> None:
     # A fault of one of the last two as a whole is that of the first argument that makes it: the example has none.

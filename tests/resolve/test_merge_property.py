@@ -57,7 +57,7 @@ def files(side: Side, before: Side) -> Files:
     return {**gone, **there}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(histories())
 def test_our_merge_is_gits_merge(sides: tuple[Side, Side, Side]) -> None:
     base, ours, theirs = sides

@@ -50,7 +50,7 @@ def test_it_reads_what_the_full_stage_reads(text: str) -> None:
     assert parsed(text, fully=False) == parsed(text, fully=True)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.recursive(ATOMS, larger, max_leaves=6))
 def test_and_so_it_does_of_anything(text: str) -> None:
     assert parsed(text, fully=False) == parsed(text, fully=True)

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.config.read_once import _yaml_is_parsed_once
 from tests.support import clean_env, require_untouched, rewrites, run_cli
 
+__all__ = ["_yaml_is_parsed_once", "env", "workspace"]
 PIP = [name for name in os.environ if name.startswith("PIP_")]
 
 
