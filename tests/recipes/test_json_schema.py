@@ -128,7 +128,7 @@ def test_it_agrees_with_the_models_on_every_mutation(path: Path) -> None:
         assert VALIDATOR.is_valid(data) == accepted(data), what
 
 
-NUMBERS = [1, 0, -1, 3.5, 12, 1e-6, True, False]
+NUMBERS = [1, 0, -1, 3.5, 1e-6, True]
 
 
 @pytest.mark.parametrize("path", NEW, ids=ids)
