@@ -32,7 +32,7 @@ def open_file(path: Path) -> BufferedReader:
     if stat.S_ISREG(kind):
         return os.fdopen(handle, "rb")
     os.close(handle)
-    number = errno.EISDIR if stat.S_ISDIR(kind) else errno.EINVAL
+    number = errno.EISDIR if stat.S_ISDIR(kind) else errno.ENXIO
     raise OSError(number, "Not a regular file", str(path))
 
 

@@ -212,4 +212,4 @@ def _handle(name: str, folder: int, flags: int) -> int:
 
 def _require_file(name: str, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "Not a regular file", name)
+        raise OSError(errno.ENXIO, "Not a regular file", name)

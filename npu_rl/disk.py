@@ -34,6 +34,8 @@ _REASONS = {
     errno.ENFILE: ("Too many files are open", _MORE_FILES),
     errno.ENOLCK: ("The file system does not support locks", "Choose a folder on a local disk."),
     errno.ENXIO: ("A pipe or device exists where a file is needed", "Choose another path."),
+    errno.EISDIR: ("A folder exists where a file is needed", "Choose another path."),
+    errno.ENOENT: ("A file or folder is missing", "Check the path: another program may have removed it."),
     errno.EIO: ("The disk failed", "Check the system log, or choose another disk."),
     **dict.fromkeys(
         (errno.ESTALE, *_GONE), ("The file server failed", "Run again, or choose a folder on a local disk.")
@@ -48,7 +50,9 @@ def disk_errors(place: Path) -> Iterator[None]:
         yield
     except OSError as error:
         known = _REASONS.get(error.errno or 0)
-        if known is None:
+        # A program that is missing, or a path below a current folder that is gone, is named by who started it.
+        relative = isinstance(error, FileNotFoundError) and not str(error.filename or "").startswith("/")
+        if known is None or relative:
             raise
         what, hint = known
         raise HostError(what, where=str(error.filename or place), why=error.strerror, hint=hint) from error
@@ -231,8 +235,12 @@ def _take_after(handle: int, like: Path) -> None:
 
 
 def private(path: str, flags: int) -> int:
-    """Open files with mode 600 and without following links; an `opener` for `open`."""
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+    """Open regular files with mode 600, without following links or waiting for a pipe; an `opener` for `open`."""
+    handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        return handle
+    os.close(handle)
+    raise OSError(errno.ENXIO, "Not a regular file", path)
 
 
 @contextlib.contextmanager

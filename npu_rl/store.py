@@ -198,15 +198,15 @@ class Store:
 
     def kept_file(self, digest: str) -> bytes | None:
         """Return the bytes with that SHA-256; None if they are missing or were changed on disk."""
-        try:
-            with disk_errors(self.files):
+        with disk_errors(self.files):
+            try:
                 data = read_file(self.files / digest)
-        except (FileNotFoundError, ValueError):
-            return None
-        except OSError as error:
-            if error.errno in NO_FILE:
+            except ValueError:
                 return None
-            raise
+            except OSError as error:
+                if error.errno in NO_FILE:
+                    return None
+                raise
         return data if hashlib.sha256(data).hexdigest() == digest else None
 
     # -- housekeeping --------------------------------------------------------------------------

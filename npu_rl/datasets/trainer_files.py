@@ -52,8 +52,15 @@ def read_trainer_file(path: Path, prompt_key: str, source_key: str) -> TrainerFi
     """Read a file. Raises DataError if it is no Parquet file, HostError for the disk and without pyarrow."""
     arrow, _ = pyarrow()
     found = TrainerFile(path)
+    with disk_errors(path):
+        try:
+            opened = open_file(path)
+        except FileNotFoundError:
+            raise DataError(
+                "There is no such file", where=str(path), hint="Make it: npu-rl data prepare"
+            ) from None
     try:
-        with disk_errors(path), open_file(path) as file:
+        with disk_errors(path), opened as file:
             table = BoundedParquet(file, path)
             found.rows = table.rows
             found.faults = list(_faults(arrow, table.schema, prompt_key, source_key))
@@ -71,10 +78,6 @@ def read_trainer_file(path: Path, prompt_key: str, source_key: str) -> TrainerFi
                 for row in batch.to_pylist():
                     _add(found, index, row, prompt_key, source_key)
                     index += 1
-    except FileNotFoundError:
-        raise DataError(
-            "There is no such file", where=str(path), hint="Make it: npu-rl data prepare"
-        ) from None
     except (arrow.ArrowException, OSError, ValueError, OverflowError, LookupError) as error:
         raise DataError(
             "This is not a whole Parquet file",

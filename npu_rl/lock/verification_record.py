@@ -110,14 +110,15 @@ def record_path(manifest_path: Path) -> Path:
 
 def read_record(path: Path) -> VerificationRecord | None:
     """Read a record; None if there is none. Raises LockError if it is damaged."""
-    hint = "Restore it from version control, or make a new one: .ci/verify_stack NAME"
-    if not path.exists():
-        return None
+    name = path.name.removesuffix(".verified.json")
+    hint = f"Restore it from version control, or make a new one: .ci/verify_stack {name}"
     try:
         data = read_json(path, MAXIMUM_SIZE)
         if not isinstance(data, Mapping) or data.get("record_format") != RECORD_FORMAT:
             raise UnexpectedShape(f"record_format: expected {RECORD_FORMAT}")
         record: VerificationRecord = build(VerificationRecord, data, "record")
+    except FileNotFoundError:
+        return None
     except (OSError, ValueError, UnexpectedShape) as error:
         raise LockError(
             "A record of what was verified can't be read", where=str(path), why=str(error), hint=hint

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from npu_rl.bounded import NO_FILE, open_file, parse_json
-from npu_rl.disk import private
+from npu_rl.disk import disk_errors, private
 from npu_rl.errors import NpuRlError
 from npu_rl.monitor.log_lines import speaker_and_message
 
@@ -76,7 +76,8 @@ class MetricsWriter:
     """Appends metrics to a file, one JSON line per step, flushed at once."""
 
     def __init__(self, path: Path) -> None:
-        self._file: IO[bytes] = open(path, "ab+", opener=private)  # noqa: SIM115  it is closed by close
+        with disk_errors(path):
+            self._file: IO[bytes] = open(path, "ab+", opener=private)  # noqa: SIM115  it is closed by close
         if self._file.tell():
             self._file.seek(-1, os.SEEK_END)
             if self._file.read(1) != b"\n":

@@ -245,7 +245,7 @@ def _require_possible(shape: ModelConfig) -> ModelConfig:
     """Return the shape if its sizes are plausible, since layers are counted one by one. Raises ValueError."""
     for name, value in vars(shape).items():
         most = _MOST_LAYERS if name in ("layers", "dense") else _LARGEST_SIZE
-        if isinstance(value, int) and value > most:
+        if isinstance(value, (int, float)) and not abs(value) <= most:  # NaN neither
             raise ValueError(f"{name} is {value}, and no model has more than {most}")
     return shape
 

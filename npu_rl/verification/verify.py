@@ -116,11 +116,10 @@ def verify(
             report = _verify(layout, deep, expect, progress)
         if report.ok or (before is not None and _identity(layout) == before):
             return report
-    except NpuRlError:
-        if before is not None and _identity(layout) == before:
+    except NpuRlError as error:
+        went_away = isinstance(error.__cause__, FileNotFoundError)  # between two looks at it
+        if before is not None and _identity(layout) == before and not went_away:
             raise
-    except FileNotFoundError:
-        pass  # it went away between two looks at it
     from npu_rl.workspace.workspace_lock import settled
 
     with settled(layout, notify), disk_errors(layout.root):

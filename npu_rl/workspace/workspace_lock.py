@@ -85,7 +85,7 @@ def _acquire(layout: Layout, notify: Notify, wait: float) -> tuple[list[Path], i
                 raise
             continue  # another setup was refused and has taken its folders away
         except OSError as error:
-            if error.errno == errno.EINVAL:
+            if error.errno == errno.ENXIO:
                 raise WorkspaceError(
                     f"{path} is not a regular file", hint="Remove it: npu-rl creates it when it needs it."
                 ) from error

@@ -11,12 +11,17 @@ from pathlib import Path
 import pytest
 
 from npu_rl.compose.patch_texts import locked_text
-from npu_rl.errors import LockError, NpuRlError, PatchError, SourceError, WorkspaceError
+from npu_rl.data_check.mindspeed_rl_files import sequences
+from npu_rl.data_check.packed_files import _read
+from npu_rl.errors import HostError, LockError, NpuRlError, PatchError, SourceError, WorkspaceError
 from npu_rl.lock.lock_model import LockedPatch, read_text
+from npu_rl.lock.verification_record import read_record
 from npu_rl.monitor.metrics import read_metrics
 from npu_rl.patches.series import read_patchset
+from npu_rl.record.attempt import Attempt
 from npu_rl.record.run_record import RunRecord
 from npu_rl.record.saved_steps import RoleFiles, SavedLayout, fault_of
+from npu_rl.record.settle_killed_run import recover_metrics
 from npu_rl.rehearsal.patch_hooks import read_usage
 from npu_rl.sources.sdist import read_sdist
 from npu_rl.trainer_code.adaptation_switches import known_switches, patched_switches
@@ -28,6 +33,7 @@ from npu_rl.verification.verify import Drift
 from npu_rl.weights.export_run import lock_digest
 from npu_rl.workspace.local_commits import _refs
 from tests.hostile.mutation_runs import bounded
+from tests.hostile.pickles import dist_metadata, pickled
 
 LAYOUT = SavedLayout((RoleFiles("actor", "fsdp", ("model",)),), 1, 1)
 
@@ -113,6 +119,16 @@ def test_the_metrics_of_a_run(odd: Callable[[Path], None], tmp_path: Path) -> No
             assert read_metrics(tmp_path / "metrics.jsonl") == []
 
 
+@pytest.mark.parametrize("odd", [os.mkfifo, Path.mkdir, zeros], ids=lambda odd: odd.__name__)
+def test_the_metrics_of_a_killed_attempt(odd: Callable[[Path], None], tmp_path: Path) -> None:
+    """They are appended to from its log."""
+    attempt = Attempt(tmp_path, 1)
+    attempt.driver_log.write_text("step:1 - loss:0.5\n")
+    odd(attempt.metrics)
+    with bounded(), pytest.raises(HostError, match=f"where: {attempt.metrics}"):
+        recover_metrics(attempt)
+
+
 def test_metrics_of_numbers_that_are_none(tmp_path: Path) -> None:
     lines = ['{"step": Infinity, "time": 1, "data": {}}', f'{{"step": 1, "time": {10**400}, "data": {{}}}}']
     (tmp_path / "metrics.jsonl").write_text("\n".join([*lines, '{"step": 1, "time": 1, "data": {}}\n']))
@@ -178,6 +194,26 @@ def test_an_annotation_that_is_no_python(annotation: str, tmp_path: Path) -> Non
         field_type(field, index)
 
 
+@pytest.mark.parametrize("odd", [None, os.mkfifo, Path.mkdir, zeros], ids=str)
+def test_an_index_of_packed_files(odd: Callable[[Path], None] | None, tmp_path: Path) -> None:
+    """What `disk_errors` is put around may be missing, or be no file, by then."""
+    index = tmp_path / "data_packed_input_ids_document.idx"
+    if odd:
+        odd(index)
+    for read in (_read, sequences):
+        with bounded(), pytest.raises(HostError, match=f"where: {index}"):
+            read(index)
+
+
+def test_a_record_of_what_was_verified(tmp_path: Path) -> None:
+    """Only what is not there is none: a loop of links is damage."""
+    record = tmp_path / "m.verified.json"
+    assert read_record(record) is None
+    record.symlink_to(record.name)
+    with pytest.raises(LockError, match="can't be read"):
+        read_record(record)
+
+
 def test_a_configuration_of_datasets_that_is_none(tmp_path: Path) -> None:
     from npu_rl.data_check.mindspeed_rl_files import template_of
 
@@ -206,4 +242,19 @@ def test_a_file_of_torch_dist(odd: Callable[[Path], None], tmp_path: Path) -> No
     (tmp_path / ".metadata").write_bytes(b"")
     (tmp_path / "metadata.json").write_bytes(b"[" * 300_000)
     with bounded(), pytest.raises(TensorError, match="nested too deeply"):
+        read_dist_checkpoint(tmp_path, OpenFiles())
+
+
+@pytest.mark.rehearsal
+@pytest.mark.parametrize("chunks", [0.5, "chunk", {"a": 1}, [0.5]])
+def test_chunks_that_are_no_list(chunks: object, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from npu_rl.tensors.npu_rl_tensors.formats.tensor_views import OpenFiles
+    from npu_rl.tensors.npu_rl_tensors.formats.torch_dist import read_dist_checkpoint
+    from npu_rl.tensors.npu_rl_tensors.tensor_error import TensorError
+
+    tree = dist_metadata({"a": (2, 3)}, {"a": 24})
+    tree["state_dict_metadata"]["a"]["chunks"] = chunks
+    (tmp_path / ".metadata").write_bytes(pickled(tree))
+    with pytest.raises(TensorError, match="A chunk of a is none"):
         read_dist_checkpoint(tmp_path, OpenFiles())

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from npu_rl.errors import RecipeError
+from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.recipes.schema_model_and_data import Model
 from npu_rl.sizing.model_config import PUBLISHED as ARCHITECTURES
-from npu_rl.sizing.model_config import read_shape
+from npu_rl.sizing.model_config import read_shape, shape_of
 from npu_rl.sizing.weight_sizes import (
     ATTENTION,
     EMBEDDING,
@@ -127,3 +129,12 @@ def test_layers_that_are_none(named: Any) -> None:
     except TypeError:
         return
     assert sum(map(shape.is_dense, range(48))) == 0
+
+
+@pytest.mark.parametrize("factor", [float("inf"), float("nan"), -1e300])
+def test_a_factor_that_no_model_has(factor: float, tmp_path: Path) -> None:
+    """JSON has such numbers in Python; the rules count positions with them."""
+    scaled = config("qwen2.5-0.5b", rope_scaling={"factor": factor})
+    (tmp_path / "config.json").write_text(json.dumps(scaled))
+    with pytest.raises(RecipeError, match="rope_factor is"):
+        shape_of(load_recipe("deepseek-r1-zero-256die", [f"model.path={tmp_path}"]))

@@ -200,7 +200,8 @@ def _tensor(
     if not _is_shape(shape) or not isinstance(dtype, torch.dtype):
         raise _invalid(path, f"The entry of {key} has no shape or no dtype.")
     sizes: dict[tuple[int, ...], tuple[int, ...]] = {}
-    for chunk in entry.get("chunks") or ():
+    described = entry.get("chunks") or ()
+    for chunk in described if isinstance(described, (list, tuple)) else (described,):
         if not isinstance(chunk, _ChunkRecord) or not _is_shape(chunk.get("offsets")):
             raise _invalid(path, f"A chunk of {key} is none.")
         if chunk.get("offsets") in sizes:
