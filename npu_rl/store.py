@@ -67,9 +67,13 @@ class Unit:
         return sorted(self.objects.glob("pack/*.pack"))
 
     def facts(self) -> dict[str, Any]:
-        """Return the facts recorded at publication. Raises ValueError if they were changed."""
-        facts: dict[str, Any] = parse_json(self.record())["facts"]
-        return facts
+        """Return the facts recorded at publication; empty if there are none. Raises ValueError if they were changed.
+
+        The digest detects damage, not forgery: a name among them is checked before it becomes part of a path.
+        """
+        record = parse_json(self.record())
+        facts = record.get("facts") if isinstance(record, dict) else None
+        return facts if isinstance(facts, dict) else {}
 
     def record(self) -> str:
         """Return the text of `unit.json`, which begins with the digest of the rest. Raises ValueError, OSError."""

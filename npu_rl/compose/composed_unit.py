@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,15 +28,28 @@ class ComposedUnit:
     facts: Mapping[str, Any]
 
 
-def composed(store: Store, lock: Lock, units: list[Unit], manifest_folder: Path) -> ComposedUnit:
+def composed(
+    store: Store,
+    lock: Lock,
+    units: list[Unit],
+    manifest_folder: Path,
+    valid: Callable[[Mapping[str, Any]], bool] = bool,
+) -> ComposedUnit:
     """Return the composed objects of a lock, from the store or composed now.
 
     facts: `files` (root, e.g. "code" or "src/NAME" → list of [path, mode, id]), `src` (component → commit),
     `hunks` (records for verify), `texts` (patch SHA-256 → text).
     Raises ComposeError, PatchError.
+
+    Args:
+        valid: Whether facts are those of a unit that npu-rl has made; others are composed again.
     """
     key = unit_key("composed", [lock.content_id(), str(COMPOSE_FORMAT)])
-    unit = store.find(key) or _make(store, lock, units, manifest_folder, key)
+    unit = store.find(key)
+    if unit is not None and not valid(unit.facts()):
+        store.discard(unit)
+        unit = None
+    unit = unit or _make(store, lock, units, manifest_folder, key)
     facts = unit.facts()
     return ComposedUnit(unit, facts["tree"], facts["commit"], facts)
 

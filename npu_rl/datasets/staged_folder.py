@@ -62,10 +62,8 @@ def _require_free(target: Path, mark: str, again: bool) -> None:
             ) from None
     if not names:
         return
-    own = (
-        {name for name in _own_names(target, mark) if _is_regular(target / name)} if mark in names else set()
-    )
-    foreign = sorted(set(names) - own)
+    own = _own_names(target, mark) if mark in names else set()  # of which only what is there becomes a path
+    foreign = sorted(name for name in names if name not in own or not _is_regular(target / name))
     if foreign:
         raise UsageError(
             "The output folder has files of something else",

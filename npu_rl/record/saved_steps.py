@@ -18,6 +18,7 @@ from typing import IO, Any, Literal, cast
 from npu_rl.bounded import LARGEST, open_file, read_file, read_json
 from npu_rl.tensors.npu_rl_tensors.formats.restricted_pickle import Globals, Ordered, Record, read_pickle
 from npu_rl.tensors.npu_rl_tensors.tensor_error import TensorError
+from npu_rl.tensors.npu_rl_tensors.untrusted_values import is_file_name
 
 DATA = "data.pt"
 _LARGEST = 1 << 30  # bytes, of a .metadata
@@ -209,7 +210,7 @@ def _ends(places: Any) -> dict[str, int]:
     ends: dict[str, int] = {}
     for place in places.values():
         file, start, length = place.get("relative_path"), place.get("offset"), place.get("length")
-        if not isinstance(file, str) or Path(file).name != file or not isinstance(start, int):
+        if not is_file_name(file) or not isinstance(start, int):
             raise ValueError(".metadata names no file of this folder")
         ends[file] = max(ends.get(file, 0), start + int(length))
     return ends

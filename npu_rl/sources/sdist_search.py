@@ -94,7 +94,9 @@ class SdistSearch:
                 self.reasons.append(f"{shown}: {error}")
                 self._unreachable.append(self.reasons[-1])
                 continue
-            matches = [p for p in packages if self._is_wanted(p.version) and _is_sdist(p.link)]
+            matches = [
+                p for p in packages if self._is_wanted(p.version) and is_safe_sdist_name(p.link.filename)
+            ]
             if not matches:
                 self.reasons.append(f"{shown}: {self._describe_packages(packages)}")
             for package in matches:
@@ -174,7 +176,7 @@ class SdistSearch:
             return f"has {self.version} only as {others[0]}, and an sdist is a {SUFFIX} (PEP 625)"
         if wheels:
             return f"has {self.version} only as a wheel ({scrub(wheels[0])}), and a wheel is not the source"
-        versions = sorted({Version(p.version) for p in packages if _is_sdist(p.link)})
+        versions = sorted({Version(p.version) for p in packages if is_safe_sdist_name(p.link.filename)})
         if not versions:
             return f"has {self.name}, but no sdist of it" if packages else f"does not have {self.name}"
         at = bisect(versions, self.wanted)
@@ -203,8 +205,9 @@ def status_reason(status: int) -> str:
     return f"it answered with status {status}"
 
 
-def _is_sdist(link: Link) -> bool:
-    return is_sdist_name(link.filename) and _FILENAME.fullmatch(link.filename) is not None
+def is_safe_sdist_name(name: str) -> bool:
+    """Return whether a name is an sdist's, and leads out of no folder."""
+    return is_sdist_name(name) and _FILENAME.fullmatch(name) is not None
 
 
 def _as_url(place: str) -> str:

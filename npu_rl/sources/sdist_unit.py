@@ -7,6 +7,7 @@ tried again, does not download 20 MB each time.
 from __future__ import annotations
 
 import hashlib
+import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,8 +25,10 @@ from npu_rl.sources.pip_config import PipSettings, read_pip_settings
 from npu_rl.sources.progress import Watcher
 from npu_rl.sources.pypi import DownloadedSdist, download_sdist, find_sdist
 from npu_rl.sources.sdist import SdistFile, read_sdist, select
+from npu_rl.sources.sdist_search import is_safe_sdist_name
 from npu_rl.store import Store, Unit, pack_loose, unit_key
 
+_ID = re.compile("[0-9a-f]{40}")
 _LARGEST_KEPT = 256 * 1024 * 1024  # bytes of an archive: it passes through memory
 
 
@@ -159,14 +162,18 @@ def _find_kept_archive(
     if unit is None or wanted is None:
         return None
     facts = unit.facts()
+    blob, filename = str(facts.get("blob")), str(facts.get("filename"))
     here = replace(repository, alternates=(*repository.alternates, unit.objects))
-    data = here.run("cat-file", "blob", facts["blob"]).stdout
-    if hashlib.sha256(data).hexdigest() != wanted:
+    known = is_safe_sdist_name(filename) and _ID.fullmatch(
+        blob
+    )  # one becomes a path, the other git's argument
+    found = here.run("cat-file", "blob", blob, ok=(0, 128)) if known else None
+    if found is None or hashlib.sha256(found.stdout).hexdigest() != wanted:
         store.discard(unit)
         return None
-    path = folder / facts["filename"]
-    path.write_bytes(data)
-    return DownloadedSdist(path, facts["filename"], wanted, len(data), "", "the local store", notes)
+    path = folder / filename
+    path.write_bytes(found.stdout)
+    return DownloadedSdist(path, filename, wanted, len(found.stdout), "", "the local store", notes)
 
 
 def _keep_archive(store: Store, sdist: DownloadedSdist) -> None:

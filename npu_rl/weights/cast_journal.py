@@ -14,6 +14,7 @@ from zlib import crc32
 from npu_rl.bounded import parse_json, read_file
 from npu_rl.disk import disk_errors
 from npu_rl.errors import UsageError, WeightsError
+from npu_rl.tensors.npu_rl_tensors.untrusted_values import is_file_name, shown
 from npu_rl.weights.output_folder import PLACES, file_size, sampled_crc32_of
 
 NAME = "npu-rl-cast.jsonl"
@@ -160,6 +161,14 @@ class CastJournal:
             )
 
 
+def _file_name(line: Mapping[str, Any]) -> str:
+    """Return the file that a line calls finished. Raises ValueError for one outside of the journal's folder."""
+    name = line["shard"]
+    if not isinstance(name, str) or not all(map(is_file_name, name.split("/"))):
+        raise ValueError(f"{shown(name)} is not a file of this folder")
+    return name
+
+
 def is_unfinished(folder: Path, name: str = NAME) -> bool:
     """Return whether a folder has the journal of a cast that has not finished; with CONVERT_NAME, of a conversion."""
     try:
@@ -175,7 +184,7 @@ def finished_sizes(folder: Path, name: str) -> dict[str, int]:
     try:
         for line in map(parse_json, read_file(folder / name, _LARGEST).splitlines()):
             if "shard" in line:
-                sizes[str(line["shard"])] = int(line["size"])
+                sizes[_file_name(line)] = int(line["size"])
     except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return {}
     return sizes

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import npu_rl
 from npu_rl.confined_changes import LinkOnTheWay
@@ -23,6 +23,7 @@ from npu_rl.workspace import chosen_interpreter, file_check, laid_files, local_e
 from npu_rl.workspace.interrupted_setup import edit_keeper, recover_interrupted
 from npu_rl.workspace.layout import Layout, repository_name
 from npu_rl.workspace.receipt import Receipt, digest_of, read_receipt
+from npu_rl.workspace.receipt_schema import check_receipt
 from npu_rl.workspace.up_to_date import Outcome, up_to_date
 from npu_rl.workspace.workspace_lock import exclusive
 from npu_rl.workspace.workspace_path import check_path
@@ -81,10 +82,7 @@ def run(request: Request, notify: Callable[[str], None]) -> Outcome:
             request.lock, request.manifest, request.network, request.watcher, jobs=request.jobs
         )
         outcome = Outcome(True, received=delivered.received, sources=delivered.sources)
-        files: local_edits.FilesByRoot = {
-            root: {p: (m, i) for p, m, i in listing}
-            for root, listing in delivered.composed.facts["files"].items()
-        }
+        files = _files_by_root(delivered.composed.facts)
         if layout.is_workspace:
             found = local_edits.find_edits(
                 layout.root, files
@@ -125,10 +123,33 @@ def deliver(lock: Lock, manifest: Path, network: Network, watcher: Watcher, *, j
     units = list(dict.fromkeys(unit for delivery in deliveries.values() for unit in delivery.units))
     return Delivered(
         units=units,
-        composed=composed(store, lock, units, manifest.parent),
+        composed=composed(store, lock, units, manifest.parent, lambda facts: _are_valid(facts, lock)),
         received=sum(delivery.received for delivery in deliveries.values()),
         sources={name: delivery.source for name, delivery in deliveries.items()},
     )
+
+
+def _are_valid(facts: Mapping[str, Any], lock: Lock) -> bool:
+    """Return whether facts of a stored unit may become a receipt: their paths are read, and their ids reach git."""
+    try:
+        roots = {"trees": _trees(facts, lock), "commits": _commits(facts, lock)}
+        body = {**roots, "hunks": facts["hunks"], "texts": facts["texts"], "setup": {}}
+        check_receipt(body, _files_by_root(facts))
+        return (facts["tree"], facts["commit"]) == (lock.tree, lock.commit)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def _files_by_root(facts: Mapping[str, Any]) -> local_edits.FilesByRoot:
+    return {root: {p: (m, i) for p, m, i in listing} for root, listing in facts["files"].items()}
+
+
+def _trees(facts: Mapping[str, Any], lock: Lock) -> dict[str, str]:
+    return {"code": lock.tree, **{f"src/{n}": lock.components[n].result for n in facts["src"]}}
+
+
+def _commits(facts: Mapping[str, Any], lock: Lock) -> dict[str, str]:
+    return {"code": lock.commit, **{f"src/{n}": commit for n, commit in facts["src"].items()}}
 
 
 def _tell_of_interpreter(layout: Layout, notify: Callable[[str], None]) -> None:
@@ -195,8 +216,8 @@ def _stage(
     script = materialise.activate_script(lock.env)
     receipt = Receipt(
         files={root: dict(listing) for root, listing in files.items()},
-        trees={"code": lock.tree, **{f"src/{n}": lock.components[n].result for n in composed.facts["src"]}},
-        commits={"code": lock.commit, **{f"src/{n}": c for n, c in composed.facts["src"].items()}},
+        trees=_trees(composed.facts, lock),
+        commits=_commits(composed.facts, lock),
         hunks=composed.facts["hunks"],
         texts=composed.facts["texts"],
         setup={

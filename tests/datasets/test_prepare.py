@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from npu_rl.datasets.staged_folder import staged_folder
 from tests.in_process import run_here
 from tests.support import ROOT, run_cli
 
@@ -260,6 +261,17 @@ def test_a_listed_name_is_of_a_file(tmp_path: Path, kind: str) -> None:
     done = cli("prepare", "deepscaler", "--input", source, "--output", out, "--again")
     assert done.returncode == 2 and "train.parquet" in done.stderr
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", ["../thesis.txt", "/etc/passwd", "..", "", "x" * 300, "a\0b"])
+def test_a_listed_name_that_leads_elsewhere_is_of_no_file(tmp_path: Path, name: str) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "prepared.json").write_text(json.dumps({"files": {name: {}}}))
+    with staged_folder(out, "prepared.json", again=True) as staged:
+        (staged / "prepared.json").write_text("{}")
+    assert (tmp_path / "thesis.txt").read_text() == "mine" and os.listdir(out) == ["prepared.json"]
 
 
 def test_a_folders_name_is_no_pattern_and_only_ones_own_leftovers_go(tmp_path: Path) -> None:

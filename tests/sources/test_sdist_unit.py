@@ -7,6 +7,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,8 +18,8 @@ from npu_rl.git.objects import Entry, nested, object_id
 from npu_rl.lock.lock_model import LockedComponent, LockedSource, LockedTake
 from npu_rl.sources.git_fetch import GitRequest
 from npu_rl.sources.sdist_unit import fetch_sdist, import_sdist, split_requirement
-from npu_rl.store import Store
-from tests.sources.mirrors import Notes, network, objects_of
+from npu_rl.store import Store, Unit
+from tests.sources.mirrors import Notes, forge, network, objects_of
 from tests.sources.package_index import Cut, PackageIndex
 from tests.sources.test_sdist import member, tar_bytes
 
@@ -89,6 +90,23 @@ def test_a_unit_from_an_sdist(index: PackageIndex, store: Store, tmp_path: Path)
     assert store.find(request.key) == unit
     init_bare(tmp_path / "r")
     assert whole in objects_of(unit, tmp_path / "r")
+
+
+@pytest.mark.parametrize("facts", [{"filename": "../../../up-1.0.tar.gz"}, {"blob": "--batch"}], ids=str)
+def test_a_kept_archive_with_forged_facts_is_downloaded_again(
+    facts: dict[str, Any], index: PackageIndex, store: Store, tmp_path: Path
+) -> None:
+    init_bare(tmp_path / "r")
+    source = LockedSource(pypi="up==1.0", drop=SOURCE.drop, sha256=hashlib.sha256(archive()).hexdigest())
+
+    def received() -> int:
+        return import_sdist(Git(tmp_path / "r"), "up", source, ["p"], network(), Notes(), store).received
+
+    assert (received(), received()) == (len(archive()), 0)
+    (unit,) = [Unit(path.name, path) for path in store.units.iterdir()]
+    forge(unit, **facts)
+    assert (received(), received()) == (len(archive()), 0)
+    assert not list(tmp_path.rglob("up-1.0.tar.gz")), "it was written outside of a temporary folder"
 
 
 @pytest.mark.parametrize("what", ["another tree", "more than it has"])

@@ -55,6 +55,7 @@ def test_a_shard_that_is_not_the_outputs_counts_for_nothing(tmp_path: Path) -> N
     journal = opened(out)
     assert journal.whole({"a", "b"}) == {"a"}
     journal.close()
+    assert finished_sizes(out, NAME) == {}  # what `weights check` looks for is in this folder
 
 
 def test_a_finished_shard_is_proven_by_its_bytes(tmp_path: Path) -> None:

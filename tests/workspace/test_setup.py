@@ -8,12 +8,18 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from npu_rl.compose.composed_unit import COMPOSE_FORMAT
+from npu_rl.store import Store, unit_key
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.receipt import read_receipt
+from npu_rl.workspace.setup import _are_valid
+from tests.sources.mirrors import forge
 from tests.support import command_server, git
 from tests.workspace.stack import Stack, found, leftovers, snapshot, without_privileges
 
@@ -72,6 +78,35 @@ def test_again_needs_neither_git_nor_anything_heavy(stack: Stack, layout: Layout
     )  # fmt: skip
     assert "nothing to do" in done.stdout
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_unit_with_forged_facts_is_composed_again(stack: Stack, layout: Layout, tmp_path: Path) -> None:
+    """Only its digest says what npu-rl wrote, and whoever owns the store can make that fit."""
+    shutil.copytree(stack.env["NPU_RL_STORE"], tmp_path / "store", symlinks=True)
+    store, lock = Store(tmp_path / "store"), stack.lock(stack.old)
+    unit = store.find(unit_key("composed", [lock.content_id(), str(COMPOSE_FORMAT)]))
+    assert unit is not None
+    honest = unit.facts()
+    assert _are_valid(honest, lock)
+    forged: list[dict[str, Any]] = [
+        {"files": {**honest["files"], "../../out": []}},
+        {"files": {**honest["files"], "code": [["../../out", "100644", "0" * 40]]}},
+        {"files": []},
+        {"src": {"gamma": honest["commit"] + "\n"}},
+        {"src": {"../../../out": "0" * 40}, "files": {**honest["files"], "src/../../../out": []}},
+        {"commit": "0" * 40},
+        {"hunks": [{"root": "code", "file": "../../out"}]},
+        {"texts": None},
+    ]
+    for facts in forged:
+        assert not _are_valid({**honest, **facts}, lock), facts
+    forge(unit, **forged[0])
+    (layout.code / "alpha/core.py").unlink()
+    before = sorted(tmp_path.iterdir())
+    done = replace(stack, env={**stack.env, "NPU_RL_STORE": str(store.root)}).lay(layout.root)
+    assert done.returncode == 0, done.stderr
+    assert found(layout, deep=True) == [] and sorted(tmp_path.iterdir()) == before
+    assert {**unit.facts(), "made": 0} == {**honest, "made": 0}
 
 
 @pytest.mark.parametrize("gone", ["code/beta/b.py", "activate", "code/.git", "src/gamma/build.txt", "code"])

@@ -11,7 +11,7 @@ from typing import Any
 from .regular_file import open_regular, read_regular
 from .safetensors_file import HEADER_LIMIT, MOST_TENSORS, Header, TensorEntry, parse_json, read_header
 from .tensor_error import TensorError
-from .untrusted_values import odd_name
+from .untrusted_values import is_file_name, odd_name
 
 CONFIG = "config.json"
 INDEX = "model.safetensors.index.json"
@@ -122,7 +122,9 @@ class HfCheckpoint:
             not isinstance(weight_map, dict)
             or not weight_map
             or not all(isinstance(name, str) for name in weight_map.values())
-            or not all(map(_is_file_name, set(weight_map.values())))
+            or not all(
+                is_file_name(name) and name.endswith(".safetensors") for name in set(weight_map.values())
+            )
         ):
             raise TensorError(
                 "Invalid index of shards",
@@ -187,10 +189,6 @@ def listed(names: list[str]) -> str:
     """Return the first names, and how many more there are."""
     more = len(names) - _LISTED
     return ", ".join(names[:_LISTED]) + (f" and {more} more" if more > 0 else "")
-
-
-def _is_file_name(value: str) -> bool:
-    return Path(value).name == value and value.endswith(".safetensors")
 
 
 def _framed(data: bytes) -> bytes:

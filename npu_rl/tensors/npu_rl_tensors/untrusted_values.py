@@ -15,6 +15,11 @@ _MOST_LAYERS, _MOST_EXPERTS = 10_000, 200_000  # DeepSeek-V3 has 61, and 14,848 
 _MOST_VALUES = 1 << 60  # torch counts values and bytes in 63 bits
 
 
+def is_file_name(value: object) -> TypeGuard[str]:
+    """Return whether a value names a file in the folder at hand, and leads to no other."""
+    return isinstance(value, str) and value not in ("", ".", "..") and not {"/", "\0"} & set(value)
+
+
 def is_size(value: object) -> TypeGuard[int]:
     """Return whether a value is a number of values, or a place among them."""
     return type(value) is int and 0 <= value < _MOST_VALUES

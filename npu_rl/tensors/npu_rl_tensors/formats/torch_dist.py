@@ -19,7 +19,7 @@ import torch
 from ..regular_file import read_regular
 from ..safetensors_file import parse_json
 from ..tensor_error import TensorError
-from ..untrusted_values import is_shape, is_size, odd_name, shown
+from ..untrusted_values import is_file_name, is_shape, is_size, odd_name, shown
 from .boxes import Box, any_overlap, extent, overlap, shifted, slices
 from .restricted_pickle import Globals, Inert, Record, read_pickle
 from .tensor_views import OpenFiles, TensorView
@@ -248,9 +248,7 @@ def _placed(key: str, origin: tuple[int, ...], shape: Any, place: Any, folder: P
             folder / METADATA, f"{key} was written through an extension of torch, such as a compression."
         )
     if (
-        not isinstance(name, str)
-        or not name
-        or Path(name).name != name
+        not is_file_name(name)
         or not is_size(start)
         or not is_size(length)
         or not _is_shape(shape)
