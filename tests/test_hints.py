@@ -90,6 +90,17 @@ def test_the_keys_that_a_hint_names_are_a_recipes(where: str, hint: str) -> None
             assert key in dotted_keys() or any(known.startswith(f"{key}.") for known in dotted_keys()), key
 
 
+def test_a_hint_has_the_name_of_a_workspaces_manifest() -> None:
+    """A literal NAME only where there is no workspace, or another lock than the workspace's is meant."""
+    nodes = ((path, node) for path in ROOT.rglob("*.py") for node in ast.walk(ast.parse(path.read_text())))
+    found = {
+        path.relative_to(ROOT).as_posix()
+        for path, node in nodes
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "--manifest NAME" in node.value
+    }
+    assert found == {"workspace/discovery.py", "workspace/expected_digest.py"}
+
+
 def test_the_adaptations_that_hints_name_exist() -> None:
     named = {slug for _, hint in HINTS for slug in re.findall(r"adaptations\.([a-z][a-z0-9-]+)", hint)}
     assert named and named <= set(known_switches(None))

@@ -91,7 +91,10 @@ def _print(layout: Layout, report: Report) -> None:
         say(
             f"{layout.root} differs from its lock: {count} of {report.files} files are changed, missing or untracked."
         )
-        say("Next: npu-rl diff shows the changes; npu-rl setup --manifest NAME --discard moves them aside.")
+        from npu_rl.workspace.receipt import setup_hint
+
+        aside = setup_hint(layout, report.receipt.setup, "--discard")
+        say(f"Next: npu-rl diff shows the changes. To move them aside: {aside}")
 
 
 def _print_byte_code(report: Report) -> None:

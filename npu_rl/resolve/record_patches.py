@@ -163,7 +163,7 @@ def _check_paths(
         hint = "Use the paths of the code tree, or list the patch under that component."
     else:
         hint = (
-            "`npu-rl diff --component NAME` in a workspace writes local changes with a component's own paths;\n"
+            f"`npu-rl diff --component {component}` in a workspace writes local changes with its own paths;\n"
             "list a patch with paths of the code tree under `tree: {patches: [...]}`."
         )
     target = "the code tree" if component == TREE else component

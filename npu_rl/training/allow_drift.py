@@ -14,6 +14,7 @@ from npu_rl.record.attempt import write_json, write_private
 from npu_rl.verification.diff import patches_of, place_in_tree
 from npu_rl.verification.verify import Drift, Report
 from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.receipt import setup_hint
 
 PATCH_FILE, LIST_FILE = "drift.patch", "drift.json"
 
@@ -85,7 +86,7 @@ def allowed_drift(layout: Layout, report: Report, reason: str, notify: Callable[
             "The workspace can't be judged, and --allow-drift can't change that",
             where=str(layout.root / changed_references[0]),
             why="It lists what the files have to be, and is not as setup wrote it.",
-            hint="Set the workspace up again: npu-rl setup --manifest NAME --workspace DIR",
+            hint=f"Set the workspace up again: {setup_hint(layout, report.receipt.setup)}",
         )
     found = {drift.path: _describe(layout.root, drift) for drift in report.drift}
     shown = _paths_for_patch(found[drift.path] for drift in report.drift if place_in_tree(drift, report))

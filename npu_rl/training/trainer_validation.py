@@ -23,6 +23,8 @@ from npu_rl.recipes.trainer_command import argument
 from npu_rl.recipes.trainer_settings import config_location, flatten_mappings, last_settings, list_settings
 from npu_rl.training import host_facts
 from npu_rl.training.plain_config import plain_config
+from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.receipt import setup_hint
 
 _CHILD = standins.INJECTED / "npu_rl_validate.py"
 _MARK = "npu-rl-validated:"
@@ -49,7 +51,7 @@ def validated(
         return judgement
     if "unrun" in answer:
         packages = "set the workspace up with an interpreter that has the trainer's packages"
-        fix = f"{packages}: npu-rl setup --manifest NAME --python PATH"
+        fix = f"{packages}: {setup_hint(Layout(code.parent), None, '--python PATH')}"
         return not_validated(judgement, loaded, str(answer["unrun"]), fix, f" by {python}")
     known = Secrets.of(os.environ, loaded.data)
     place = f" ({answer['where']})" if answer["where"] else ""

@@ -6,6 +6,7 @@ from npu_rl.errors import WorkspaceError
 from npu_rl.sources.progress import Notify
 from npu_rl.verification.verify import Progress, Report, verify
 from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.receipt import setup_hint
 
 _SHOWN = 8
 
@@ -29,7 +30,8 @@ def drift_error(layout: Layout, report: Report, consequence: str, more_hint: str
     """
     shown = [f"{drift.kind:<10} {drift.path}" for drift in report.drift[:_SHOWN]]
     more = len(report.drift) - len(shown)
-    hint = "npu-rl diff shows the changes; npu-rl setup --manifest NAME --discard puts them aside."
+    aside = setup_hint(layout, report.receipt.setup, "--discard")
+    hint = f"npu-rl diff shows the changes. To put them aside: {aside}"
     return WorkspaceError(
         f"The workspace does not equal its lock, so {consequence}",
         where=str(layout.root),

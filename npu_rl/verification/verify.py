@@ -22,7 +22,7 @@ from npu_rl.lock.lock_model import Lock, LockedComponent
 from npu_rl.sources.progress import Notify
 from npu_rl.workspace import file_check, laid_files
 from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.receipt import Receipt, read_lock, read_receipt
+from npu_rl.workspace.receipt import Receipt, read_lock, read_receipt, setup_hint
 
 Progress = Callable[[int, int], None]  # files that were looked at, of how many
 
@@ -202,7 +202,7 @@ def _check_receipt(lock: Lock, digest: str, receipt: Receipt, layout: Layout) ->
         raise WorkspaceError(
             "The receipt of this workspace does not match its lock",
             where=str(layout.hidden),
-            hint="Set the workspace up again: npu-rl setup --manifest NAME --workspace DIR",
+            hint=f"Set the workspace up again: {setup_hint(layout, receipt.setup)}",
         )
 
 
@@ -214,14 +214,14 @@ def _prove_receipt(lock: Lock, receipt: Receipt, layout: Layout) -> None:
         except MalformedObject as error:  # a file and a folder of one name; folders without end
             raise WorkspaceError(
                 "The receipt can't be read", where=str(layout.receipt), why=str(error),
-                hint="Set the workspace up again: npu-rl setup --manifest NAME --workspace DIR",
+                hint=f"Set the workspace up again: {setup_hint(layout, receipt.setup)}",
             ) from error  # fmt: skip
         if found != receipt.trees[root]:
             raise WorkspaceError(
                 f"The receipt does not describe the locked tree of {root}",
                 where=str(layout.receipt),
                 why=f"Its files give {found}, the lock has {receipt.trees[root]}.",
-                hint="Set the workspace up again: npu-rl setup --manifest NAME --workspace DIR",
+                hint=f"Set the workspace up again: {setup_hint(layout, receipt.setup)}",
             )
     locked = {patch.sha256 for _, patch in lock.patches()}
     texts = {sha256(text.encode("utf-8", "surrogateescape")).hexdigest() for text in receipt.texts.values()}
@@ -229,7 +229,7 @@ def _prove_receipt(lock: Lock, receipt: Receipt, layout: Layout) -> None:
         raise WorkspaceError(
             "The receipt lacks the text of a locked patch",
             where=str(layout.receipt),
-            hint="Set the workspace up again: npu-rl setup --manifest NAME --workspace DIR",
+            hint=f"Set the workspace up again: {setup_hint(layout, receipt.setup)}",
         )
 
 

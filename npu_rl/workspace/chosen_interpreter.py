@@ -23,7 +23,7 @@ from npu_rl.errors import HostError, WorkspaceError
 from npu_rl.printable import one_line
 from npu_rl.private_log import own_folder, state_folder
 from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.receipt import bundled_manifest, read_receipt
+from npu_rl.workspace.receipt import read_receipt, setup_hint
 
 _LARGEST = 64 * 1024  # bytes; two paths
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -53,13 +53,13 @@ def choose(given: str | None, layout: Layout | None, setup: Mapping[str, Any] | 
                 "The interpreter that was chosen for this workspace does not exist here",
                 where=chosen,
                 hint="Name one for this command: --python PATH\n"
-                "or choose another: npu-rl setup --manifest NAME --python PATH",
+                f"or choose another: {setup_hint(layout, setup, '--python PATH')}",
             )
         return chosen
     setup = read_receipt(layout).setup if setup is None else setup
     named = other_interpreter(setup)
     if named is not None:
-        raise _not_chosen(layout, named, bundled_manifest(setup) or "NAME")
+        raise _not_chosen(layout, named, setup)
     return sys.executable
 
 
@@ -118,13 +118,12 @@ def _file(root: str) -> Path:
     return state / f"interpreter-{hashlib.sha256(os.fsencode(root)).hexdigest()[:32]}.json"
 
 
-def _not_chosen(layout: Layout, named: str, manifest: str) -> WorkspaceError:
+def _not_chosen(layout: Layout, named: str, setup: Mapping[str, Any]) -> WorkspaceError:
     python = shlex.quote(named) if named.isprintable() else "PATH"
-    root = shlex.quote(str(layout.root))
     return WorkspaceError(
         "The workspace names an interpreter that you have not chosen",
         where=str(layout.receipt),
         why=f"It names {one_line(named)}. Whoever wrote the workspace chose that, so no command starts it by itself.",
-        hint=f"If you trust it: npu-rl setup --manifest {manifest} --workspace {root} --python {python}\n"
+        hint=f"If you trust it: {setup_hint(layout, setup, f'--python {python}')}\n"
         f"For one command, add --python {python}; npu-rl's own is {shlex.quote(sys.executable)}.",
     )

@@ -7,6 +7,7 @@ anyone's, so a workspace that was not named has to belong to this user, as with 
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -56,7 +57,7 @@ def find_workspace(named: Path | None) -> Layout | None:
         raise WorkspaceError(
             f"{layout.root} is not a workspace",
             why=f"It has no {layout.receipt.relative_to(layout.root)}.",
-            hint="Set one up: npu-rl setup --manifest NAME --workspace DIR",
+            hint=f"Set one up: npu-rl setup --manifest NAME --workspace {shlex.quote(str(layout.root))}",
         )
     here = Path.cwd()
     for folder in (here, *here.parents, here / DEFAULT_NAME):

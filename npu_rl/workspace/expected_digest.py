@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 from npu_rl.errors import UsageError, WorkspaceError
 from npu_rl.lock.lock_model import Lock
@@ -37,7 +38,8 @@ def require_lock(layout: Layout, found: str, expected: str) -> None:
             "The workspace was set up from another lock than the expected one",
             where=str(layout.lock),
             why=f"Expected {expected},\nfound {found}.",
-            hint="Set it up from the expected lock: npu-rl setup --manifest NAME --workspace DIR",
+            hint="Set it up from the manifest of the expected lock: "
+            f"npu-rl setup --manifest NAME --workspace {shlex.quote(str(layout.root))}",
         )
 
 

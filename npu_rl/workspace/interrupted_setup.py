@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from npu_rl.errors import WorkspaceError
 from npu_rl.workspace import swap
 from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.receipt import read_receipt, setup_hint
 
 
 def recover_interrupted(layout: Layout, notify: Callable[[str], None]) -> None:
@@ -31,7 +32,6 @@ def edit_keeper(layout: Layout) -> Callable[[Path, Path], None]:
     the journal, so a setup that fails moves nothing.
     """
     from npu_rl.workspace import local_edits
-    from npu_rl.workspace.receipt import read_receipt
 
     def keep(old: Path, target: Path) -> None:
         try:
@@ -46,24 +46,19 @@ def edit_keeper(layout: Layout) -> Callable[[Path, Path], None]:
 def interrupted_error(layout: Layout) -> WorkspaceError:
     """Return the error of a read-only command for a workspace whose swap is not finished."""
     journal = swap.read_journal(layout)
-    manifest = _manifest(layout, journal) if journal else None
-    command = f"npu-rl setup --manifest {manifest or 'NAME'} --workspace {shlex.quote(str(layout.root))}"
-    others = "" if manifest else "\nNAME is the manifest that you set it up from."
     return WorkspaceError(
         "The setup of this workspace was interrupted",
         where=str(layout.journal),
         why="It may contain parts of the old workspace and of the new one; only `setup` can finish it.",
-        hint=f"Finish it: {command}{others}",
+        hint=f"Finish it: {setup_hint(layout, _setup(layout, journal) if journal else None)}",
     )
 
 
-def _manifest(layout: Layout, journal: swap.Journal) -> str | None:
-    """Return the name of the bundled manifest of the interrupted setup; None if it is another, or unknown."""
-    from npu_rl.workspace.receipt import bundled_manifest, read_receipt
-
+def _setup(layout: Layout, journal: swap.Journal) -> Mapping[str, Any] | None:
+    """Return what the receipt of the interrupted setup has of it; None if there is none that can be read."""
     for home in (journal.staging, layout.root):
         try:
-            return bundled_manifest(read_receipt(Layout(home)).setup)
+            return read_receipt(Layout(home)).setup
         except WorkspaceError:
             continue
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from npu_rl.bounded import parse_json
 from npu_rl.errors import LockError, WorkspaceError
 from npu_rl.lock import lock_model
 from npu_rl.lock.lock_model import Lock
+from npu_rl.printable import one_line
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.receipt_schema import check_receipt
 
@@ -67,28 +69,75 @@ def digest_of(text: str) -> str:
 def bundled_manifest(setup: Mapping[str, Any]) -> str | None:
     """Return the name of the bundled manifest that a receipt names in `setup`; None for any other.
 
-    A path from a receipt is not repeated in a command line that the user may copy: a manifest is trusted, and whoever
-    wrote the workspace chose the path.
+    That of another installation is known by its place in a wheel, or by having this one's lock.
     """
     from npu_rl.bundled import bundled_manifests
 
     named = Path(str(setup.get("manifest", "")))
-    return named.stem if bundled_manifests().get(named.stem) == named else None
+    here = bundled_manifests().get(named.stem)
+    if here is None:
+        return None
+    if here == named or named.parts[-4:-1] == ("npu_rl", "_data", "manifests"):
+        return named.stem
+    return named.stem if setup.get("lock", "") == _digest_of_lock(lock_model.lock_path(here)) else None
+
+
+def _digest_of_lock(path: Path) -> str | None:
+    try:
+        return str(json.loads(lock_model.read_text(path))["digest"])
+    except (LockError, ValueError, KeyError):
+        return None
+
+
+def setup_hint(layout: Layout, setup: Mapping[str, Any] | None = None, *options: str) -> str:
+    """Return the command that sets a workspace up again; where it has to have NAME, with a line that explains it.
+
+    A path from a receipt is not repeated in a command line that the user may copy: a manifest is trusted, and whoever
+    wrote the workspace chose the path.
+
+    Args:
+        setup: The receipt's; None if the receipt or the lock is damaged.
+        options: Further ones of the command.
+    """
+    lock = _read_loosely(layout, layout.lock)
+    of_lock = {"manifest": f"{lock.get('manifest')}.yaml", "lock": lock.get("digest")}
+    of_receipt = _read_loosely(layout, layout.receipt).get("setup") if setup is None else setup
+    facts = of_receipt if isinstance(of_receipt, Mapping) else of_lock
+    name = bundled_manifest(facts)
+    words = [
+        "npu-rl setup --manifest",
+        name or "NAME",
+        "--workspace",
+        shlex.quote(str(layout.root)),
+        *options,
+    ]
+    title = f" {one_line(str(lock['manifest'])[:100])}" if "manifest" in lock else ""
+    return " ".join(words) + ("" if name else f"\nNAME is the manifest{title} that you set it up from.")
+
+
+def _read_loosely(layout: Layout, path: Path) -> dict[str, Any]:
+    """Return what a file of the workspace has, even if its digest does not match; empty if it can't be read."""
+    try:
+        body = parse_json(layout.inside.read(path, MAXIMUM_SIZE))
+    except (OSError, ValueError):
+        return {}
+    return body if isinstance(body, dict) else {}
 
 
 def read_receipt(layout: Layout) -> Receipt:
     """Read the receipt. Raises WorkspaceError if it is damaged, of another format, or does not follow its schema."""
-    again = "Set the workspace up again: npu-rl setup --manifest NAME --workspace DIR"
     try:
         text = layout.inside.read(layout.receipt, MAXIMUM_SIZE).decode("utf-8")
         body = parse_json(text)
         if body["receipt_format"] != RECEIPT_FORMAT:
             raise WorkspaceError(
-                "The workspace has a receipt of another format", where=str(layout.receipt), hint=again
+                "The workspace has a receipt of another format",
+                where=str(layout.receipt),
+                hint=_again(layout),
             )
         if not text.startswith(_HEAD) or digest_of(text) != _sha256(text[_DIGEST_END:]):
             raise WorkspaceError(
-                "The receipt was edited by hand or damaged", where=str(layout.receipt), hint=again
+                "The receipt was edited by hand or damaged", where=str(layout.receipt), hint=_again(layout)
             )
         files = {root: {p: (m, i) for p, m, i in listing} for root, listing in body["files"].items()}
         if sum(map(len, files.values())) != sum(map(len, body["files"].values())):
@@ -105,8 +154,12 @@ def read_receipt(layout: Layout) -> Receipt:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise WorkspaceError(
-            "The receipt can't be read", where=str(layout.receipt), why=_reason(error), hint=again
+            "The receipt can't be read", where=str(layout.receipt), why=_reason(error), hint=_again(layout)
         ) from error
+
+
+def _again(layout: Layout) -> str:
+    return f"Set the workspace up again: {setup_hint(layout)}"
 
 
 def _reason(error: Exception) -> str:
@@ -127,6 +180,6 @@ def read_lock(layout: Layout) -> tuple[Lock, str]:
     except (OSError, UnicodeDecodeError) as error:
         raise LockError(
             "The workspace's lock can't be read", where=where, why=_reason(error),
-            hint="Set the workspace up again: npu-rl setup --manifest NAME --workspace DIR",
+            hint=_again(layout),
         ) from error  # fmt: skip
     return lock_model.parse_with_digest(text, where)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from npu_rl.store import Store, Unit
 from npu_rl.workspace import chosen_interpreter, file_check, laid_files, local_edits, materialise, swap
 from npu_rl.workspace.interrupted_setup import edit_keeper, recover_interrupted
 from npu_rl.workspace.layout import Layout, repository_name
-from npu_rl.workspace.receipt import Receipt, digest_of, read_receipt
+from npu_rl.workspace.receipt import Receipt, bundled_manifest, digest_of, read_receipt
 from npu_rl.workspace.receipt_schema import check_receipt
 from npu_rl.workspace.up_to_date import Outcome, up_to_date
 from npu_rl.workspace.workspace_lock import exclusive
@@ -88,7 +89,7 @@ def run(request: Request, notify: Callable[[str], None]) -> Outcome:
                 layout.root, files
             )  # with --discard too: what can't be read stops it here
             if found and not request.discard:
-                raise _local_changes_error(layout, found)
+                raise _local_changes_error(layout, found, request.manifest)
             if not (request.python or chosen_interpreter.chosen_for(layout)):
                 _tell_of_interpreter(layout, notify)
         staging = layout.hidden / f"staging-{os.urandom(6).hex()}"
@@ -190,13 +191,14 @@ def _check_target(layout: Layout) -> None:
         )
 
 
-def _local_changes_error(layout: Layout, found: local_edits.Edits) -> WorkspaceError:
+def _local_changes_error(layout: Layout, found: local_edits.Edits, manifest: Path) -> WorkspaceError:
+    named = bundled_manifest({"manifest": str(manifest)}) or shlex.quote(str(manifest))
     return WorkspaceError(
         f"The workspace has {len(found)} local change{'s' if len(found) > 1 else ''} that setup would replace",
         where=str(layout.root),
         why=found.shown(),
         hint="Save them as a patch (npu-rl diff), or move them to .npu-rl/kept with: "
-        "npu-rl setup --manifest NAME --discard",
+        f"npu-rl setup --manifest {named} --workspace {shlex.quote(str(layout.root))} --discard",
     )
 
 

@@ -142,7 +142,7 @@ def test_an_interpreter_without_hydra_is_a_note_and_no_refusal(code: Path, tmp_p
     (found,) = of_validation(judgement)
     assert found.severity is Severity.NOTE and judgement.ok
     assert f"the trainer's own parse was not run by {python}: it has no hydra" in found.message
-    assert found.fix.endswith("npu-rl setup --manifest NAME --python PATH")
+    assert f"npu-rl setup --manifest NAME --workspace {code.parent} --python PATH" in found.fix
 
 
 @pytest.mark.parametrize("text", ["echo broken >&2; exit 1", "exit 1"])

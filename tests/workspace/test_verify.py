@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,10 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.bundled import bundled_manifests
 from npu_rl.errors import LockError, NpuRlError, WorkspaceError
 from npu_rl.lock import lock_model
+from npu_rl.verification.require_locked import require_locked
 from npu_rl.workspace.layout import Layout
-from tests.workspace.stack import CORE, ODD, Stack, found, look, verify_json, without_privileges
+from npu_rl.workspace.receipt import read_receipt, setup_hint
+from tests.workspace.stack import CORE, ODD, Stack, found, look, receipt_with, verify_json, without_privileges
 
 
 def edit(path: Path, old: str, new: str) -> None:
@@ -557,3 +561,44 @@ def test_a_pack_that_goes_away_while_it_is_looked_at_is_missing(stack: Stack, la
     )
     assert (done.returncode, done.stderr) == (3, "")
     assert "missing    .npu-rl/git/objects/pack/" in done.stdout
+
+
+@pytest.mark.parametrize("named", ["bundled", "wheel", "same lock", "own", "damaged", "damaged, own"])
+def test_what_the_hint_names(layout: Layout, named: str) -> None:
+    """The manifest's name where it is a bundled one's, also for what another installation has laid; else the lock's."""
+    bundled = bundled_manifests()["quickstart"]
+    digest = json.loads(lock_model.lock_path(bundled).read_text())["digest"]
+    changes = {
+        "bundled": {"manifest": str(bundled)},
+        "wheel": {"manifest": "/x/site-packages/npu_rl/_data/manifests/quickstart.yaml"},
+        "same lock": {"manifest": "/x/manifests/quickstart.yaml", "lock": digest},
+        "own": {"manifest": "/x/manifests/quickstart.yaml"},
+    }
+    if named in changes:
+        receipt_with(layout, lambda body: body["setup"].update(changes[named]))
+        hint = setup_hint(layout, read_receipt(layout).setup, "--discard")
+    else:
+        if named == "damaged":
+            layout.lock.write_text(json.dumps({"manifest": "quickstart", "digest": digest}))
+        layout.receipt.write_text("damaged")
+        with pytest.raises(WorkspaceError) as caught:
+            read_receipt(layout)
+        hint = str(caught.value).partition("again: ")[2].strip() + " --discard"
+    if "own" in named:
+        assert hint.startswith(f"npu-rl setup --manifest NAME --workspace {layout.root}")
+        assert "NAME is the manifest old that you set it up from." in hint
+    else:
+        assert hint == f"npu-rl setup --manifest quickstart --workspace {layout.root} --discard"
+
+
+def test_a_changed_file_is_answered_with_a_command_that_can_be_copied(stack: Stack, layout: Layout) -> None:
+    """Of what setup itself refuses, the manifest is that of its command line."""
+    (layout.code / "alpha/core.py").write_text("")
+    receipt_with(layout, lambda body: body["setup"].update(manifest=str(bundled_manifests()["quickstart"])))
+    done = stack.run("verify", "-w", layout.root)
+    command = f"npu-rl setup --manifest quickstart --workspace {layout.root} --discard"
+    assert done.stdout.splitlines()[-1].endswith(f"To move them aside: {command}")
+    with pytest.raises(WorkspaceError, match=re.escape(f"To put them aside: {command}")):
+        require_locked(layout, lambda _: None, "x", None)
+    refused = stack.lay(layout.root)
+    assert f"npu-rl setup --manifest {stack.old} --workspace {layout.root} --discard" in refused.stderr
