@@ -84,7 +84,7 @@ def bundled_manifest(setup: Mapping[str, Any]) -> str | None:
 
 def _digest_of_lock(path: Path) -> str | None:
     try:
-        return str(json.loads(lock_model.read_text(path))["digest"])
+        return str(parse_json(lock_model.read_text(path))["digest"])
     except (LockError, ValueError, KeyError):
         return None
 

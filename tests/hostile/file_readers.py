@@ -12,6 +12,10 @@ from typing import NamedTuple
 OWN, USER, STRANGER = "npu-rl's own", "the user's", "a stranger's"
 
 RUN = "runs in the training interpreter, over a tree that was proven: starting it is the act of trust"
+READ_BEFORE = (
+    "reads only files of which npu-rl has read every row before, within the bounds of bounded_parquet.py"
+)
+OF_THIS_RUN = "lies in a folder of mode 700 that npu-rl has made for this attempt or process"
 PRINTED = "parses what a process that npu-rl started was given or printed"
 PACKAGED = "lies in the installed package"
 WRITES = "opens it to write, to lock or to sync it, never through a link"
@@ -84,8 +88,13 @@ READERS = {
         "metrics.jsonl", STRANGER, "a_killed_record", "appends to that of the attempt it began"
     ),
     "monitor/tail.py": R("driver.log", STRANGER, "a_killed_record"),
-    "patches/hunk_headings.py": R("Python of a component", STRANGER, "", SCREENED),
-    "patches/key_paths.py": R("YAML of a component", STRANGER, "", "takes events, which need no recursion"),
+    "patches/hunk_headings.py": R("Python of a component", STRANGER, "a_heading", SCREENED),
+    "patches/key_paths.py": R(
+        "YAML of a component",
+        STRANGER,
+        "a_heading",
+        "takes events, which need no recursion; 1 MiB, 50,000 keys",
+    ),
     "patches/series.py": R("a patchset", STRANGER, "a_series"),
     "private_log.py": R("npu-rl's own log", OWN, "", WRITES),
     "recipes/copy_recipe.py": R("a schema beside the new recipe", USER, "", "else reads what is bundled"),
@@ -130,15 +139,15 @@ READERS = {
     "standins/injected/npu_rl_make_tiny.py": R("the model that it makes", OWN, "", RUN),
     "standins/injected/npu_rl_mindspeed_rl_data.py": R("Python of the tree", STRANGER, "", RUN),
     "standins/injected/npu_rl_node.py": R("packages and logs of a node", OWN, "", RUN),
-    "standins/injected/npu_rl_nodes.py": R("nodes.json of this attempt", OWN, "", RUN),
-    "standins/injected/npu_rl_prompt_lengths.py": R("prepared Parquet", USER, "", RUN),
-    "standins/injected/npu_rl_rehearsal/__main__.py": R("its task", OWN, "", RUN),
+    "standins/injected/npu_rl_nodes.py": R("nodes.json of this attempt", OWN, "", OF_THIS_RUN),
+    "standins/injected/npu_rl_prompt_lengths.py": R("Parquet", STRANGER, "a_trainers_parquet", READ_BEFORE),
+    "standins/injected/npu_rl_rehearsal/__main__.py": R("its task", OWN, "", OF_THIS_RUN),
     "standins/injected/npu_rl_rehearsal/forks.py": R("a child's answer", OWN, "", RUN),
     "standins/injected/npu_rl_rehearsal/mindspeed_rl_arguments.py": R("Hydra files", STRANGER, "", RUN),
     "standins/injected/npu_rl_rehearsal/trainer_arguments.py": R("Hydra files", STRANGER, "", RUN),
     "standins/injected/npu_rl_rehearsal_compose.py": R("its task", OWN, "", RUN),
     "standins/injected/npu_rl_standins/used.py": R("counts of used stand-ins", OWN, "", WRITES),
-    "standins/injected/npu_rl_try_reward.py": R("its task", OWN, "", RUN),
+    "standins/injected/npu_rl_try_reward.py": R("its task", OWN, "", OF_THIS_RUN),
     "standins/injected/npu_rl_validate.py": R("Python of the tree", STRANGER, "", RUN),
     "standins/injected/sitecustomize.py": R("an environment variable", OWN, "", RUN),
     "standins/npu/torch_npu/memory.py": R("/proc", OWN, "", RUN),

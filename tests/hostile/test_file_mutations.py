@@ -16,7 +16,7 @@ import pytest
 
 from npu_rl.disk import disk_errors
 from tests.hostile.file_readers import readers_of
-from tests.hostile.mutate import Mutator
+from tests.hostile.mutate import NASTY_TEXTS, Mutator
 from tests.hostile.mutation_runs import run_cases
 from tests.hostile.pickles import dist_metadata, pickled
 from tests.support import ROOT
@@ -474,6 +474,49 @@ def a_source_tree(folder: Path, m: Mutator) -> None:
     str(reads.names)
 
 
+_TWINS = {
+    "a.py": b"@x\nclass A:\n    def f(self):\n        return 1\n\nclass B:\n    def f(self):\n        pass\n",
+    "a.yaml": b"a: &a\n  x: {y: [1, 2]}\n  z: |\n    text\nb:\n  <<: *a\n  x: {y: [1, 2]}\n---\nc: !!python/x 1\n",
+    "a.json": b'{\n\t"a": {"x": [1, {"y": 2}]},\n\t"b": {\n\t\t"x": 1\n\t}\n}\n',
+    "a.toml": b'[a]\nx = """\ny = 1\n"""\n[[b]]\nz.w = [1, {q = 2}]\n[[b]]\n"k" = \'v\'\n',
+    "a.ini": b"[a]\nx = 1\n  more\n[b]\nx : 1\n; end\n",
+}
+
+
+_DEEP = (
+    b"[" * 90_000,
+    b"x: " + b"{a: " * 300,
+    b"-" * 90_000 + b"1",
+    b"x" + b".x" * 50_000,
+    b"def f():\n " * 2000,
+)
+
+
+def a_heading(folder: Path, m: Mutator) -> None:
+    """A component's file in which a hunk finds its function or section, by the heading that a patch gives it."""
+    for path in ("a.py", m.random.choice([name for name in _TWINS if name != "a.py"])):
+        _find_heading(path, m)
+
+
+def _find_heading(path: str, m: Mutator) -> None:
+    from npu_rl.patches.hunk_headings import misplaced, moved_to_twin
+    from npu_rl.patches.patch_model import Hunk, HunkLine
+
+    content = m.bytes(m.random.choice(_DEEP) if m.random.random() < 0.1 else _TWINS[path])
+    known = ("def f(self):", "class B:", "b:", "a.x", '"b": {', "[b]", "[[b]]", "b.x.y", "x" * 39)
+    heading = m.random.choice((*known, *NASTY_TEXTS))
+    lines = content.split(b"\n")
+    at = m.random.randrange(len(lines))
+    around = [HunkLine(" ", text, True) for text in lines[at : at + 1]]
+    removed = [HunkLine("-", text, True) for text in lines[at + 1 : at + 2]]
+    added = HunkLine("+", m.bytes(b"z = 1"), True)
+    old = len(around) + len(removed)
+    hunk = Hunk(1, 1, at + 1, old, at + 1, len(around) + 1, heading, (*around, *removed, added))
+    for line in (1, at + 1):
+        misplaced(content, hunk, line, path)
+    moved_to_twin(content, hunk, m.random.choice((-at, 0, 1, 9)), path)
+
+
 def a_drifted_file(folder: Path, m: Mutator) -> None:
     from npu_rl.training.allow_drift import _describe
     from npu_rl.verification.verify import Drift
@@ -500,9 +543,11 @@ KINDS: tuple[Callable[[Path, Mutator], None], ...] = (
     a_killed_record,
     a_hydra_file,
     a_source_tree,
+    a_heading,
     a_drifted_file,
 )
 NEVER_REFUSED = (
+    a_heading,
     a_download,
     a_drifted_file,
     a_source_tree,

@@ -112,7 +112,7 @@ def test_the_same_patch_on_a_component_is_refused_with_the_way_out(laid: World) 
     refused = run(laid, "lock", "-m", "project/m.yaml")
     assert refused.returncode == 1
     assert "tools/convert.py of the code tree is scripts/convert.py of up." in refused.stderr
-    assert "`npu-rl diff --component NAME`" in refused.stderr
+    assert "`npu-rl diff --component up`" in refused.stderr
 
 
 def test_components_that_are_not_there_or_unchanged(laid: World) -> None:

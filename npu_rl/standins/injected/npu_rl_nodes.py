@@ -114,7 +114,7 @@ def compare(run: Mapping[str, Any], values: Mapping[str, str], limit: float = _T
 
 def record_refusal(run: Mapping[str, Any], refused: Refused) -> None:
     """Write into the record's nodes.json why the trainer was not started."""
-    path = Path(run["record"], "nodes.json")
+    path = Path(run["record"], "nodes.json")  # of this attempt, in its folder of mode 700
     known = json.loads(path.read_bytes()) if path.exists() else {}
     _write(run, {**known, "refused": refused.details})
 

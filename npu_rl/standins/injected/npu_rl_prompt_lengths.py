@@ -19,7 +19,10 @@ MOST_LISTED = 1000
 
 
 def measure(tokenizer: Any, path: Path, prompt_key: str, limit: int) -> dict[str, Any]:
-    """Return the counts of one file."""
+    """Return the counts of one file, whose rows npu-rl has all read or written itself before.
+
+    So none unpacks to more than its size justifies (datasets/bounded_parquet.py); pyarrow alone has no such bound.
+    """
     import pyarrow.parquet as parquet
 
     rows = total = longest = overlong = 0

@@ -56,7 +56,7 @@ def load_function(code: Path, dotted: str) -> Callable[[Any], object]:
     """Return a function of the tree, with only those statements of its module executed that it needs."""
     name, _, function = dotted.rpartition(".")
     file = code.joinpath(*name.split(".")).with_suffix(".py")
-    tree = ast.parse(file.read_bytes(), str(file))
+    tree = ast.parse(file.read_bytes(), str(file))  # of a proven tree, whose code runs next
     module = types.ModuleType(name)
     module.__file__ = str(file)
     module.__package__ = name.rpartition(".")[0]

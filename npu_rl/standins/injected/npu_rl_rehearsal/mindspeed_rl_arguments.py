@@ -41,6 +41,7 @@ def _arguments(job: dict[str, Any]) -> Any:
     omegaconf: Any = importlib.import_module("omegaconf")
     configs: Any = importlib.import_module("mindspeed_rl.config_cls.megatron_config")
     code, sizes = Path(job["code"]), job["train"]
+    # `train` has proven the tree, or its user allowed the drift: no bounds on what it has, since its code runs, too.
     published = omegaconf.OmegaConf.load(code / _CONFIGURATION)
     model = omegaconf.OmegaConf.load(code / "configs" / "model" / f"{_MODEL}.yaml")
     omegaconf.OmegaConf.update(model, f"{_MODEL}.num_layers", sum(job["stage_layers"]))

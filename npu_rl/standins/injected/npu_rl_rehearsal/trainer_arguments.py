@@ -79,6 +79,7 @@ def _configuration(job: dict[str, Any]) -> Any:
     folder.mkdir()
     model = {**_MODEL, "num_hidden_layers": sum(layers)}
     (folder / "config.json").write_text(json.dumps(model), encoding="utf-8")
+    # `train` has proven the tree, or its user allowed the drift: no bounds on what it has, since its code runs, too.
     config = omegaconf.OmegaConf.load(Path(job["code"]) / _CONFIGURATION)
     actor = "actor_rollout_ref.actor"
     for key, value in {
