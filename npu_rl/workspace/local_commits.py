@@ -20,6 +20,7 @@ from npu_rl.disk import remove_tree
 from npu_rl.git.command import ATTRIBUTES, Git, bare_settings, init_bare
 from npu_rl.git.messages import GitError
 from npu_rl.git.objects import short
+from npu_rl.workspace.editor_settings import split_settings
 from npu_rl.workspace.laid_files import ALTERNATES, REPOSITORY_SETTINGS
 from npu_rl.workspace.layout import repository_name
 
@@ -64,13 +65,14 @@ def own_files(git_home: Path) -> Iterator[str]:
 
 
 def _is_of_setup(path: Path, inner: str) -> bool:
-    """Return whether a file has only lines that setup writes there; a line of comment says nothing either."""
+    """Return whether a file has only lines that setup writes or carries over; a line of comment says nothing either."""
     lines = _SETUP_LINES.get(inner)
     if lines is None or not path.is_file():
         return False
     with path.open("rb") as file:
         content = file.read(_SMALL).decode("utf-8", "replace")
-    return all(not line.strip() or line[0] == "#" or line in lines for line in content.splitlines())
+    others = split_settings(content)[1] if inner == "config" else content.splitlines()
+    return all(not line.strip() or line[0] == "#" or line in lines for line in others)
 
 
 def _is_text_among_refs(path: Path, inner: str) -> bool:

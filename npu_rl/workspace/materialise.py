@@ -31,8 +31,12 @@ def lay_objects(units: Sequence[Unit], git_home: Path) -> None:
                 shutil.copyfile(path, target)
 
 
-def lay_repository(git_home: Path, name: str, commit: str) -> Path:
-    """Create a repository under `git_home` whose branch `main` is `commit`, with the shared objects as alternate."""
+def lay_repository(git_home: Path, name: str, commit: str, settings: Sequence[str] = ()) -> Path:
+    """Create a repository under `git_home` whose branch `main` is `commit`, with the shared objects as alternate.
+
+    Args:
+        settings: Further lines of its configuration.
+    """
     repository = git_home / name
     init_bare(repository, bare=False)
     (repository / "objects" / "info" / "alternates").write_text(ALTERNATES)
@@ -40,7 +44,9 @@ def lay_repository(git_home: Path, name: str, commit: str) -> Path:
     heads.mkdir(parents=True, exist_ok=True)
     (heads / "main").write_text(commit + "\n")
     config = (repository / "config").read_text()
-    (repository / "config").write_text(config + REPOSITORY_SETTINGS)
+    (repository / "config").write_text(
+        config + REPOSITORY_SETTINGS + "".join(f"{line}\n" for line in settings)
+    )
     return repository
 
 

@@ -21,6 +21,7 @@ from npu_rl.lock.lock_model import Lock
 from npu_rl.printable import one_line
 from npu_rl.store import Store, Unit
 from npu_rl.workspace import chosen_interpreter, file_check, laid_files, local_edits, materialise, swap
+from npu_rl.workspace.editor_settings import split_settings
 from npu_rl.workspace.interrupted_setup import edit_keeper, recover_interrupted
 from npu_rl.workspace.layout import Layout, repository_name
 from npu_rl.workspace.receipt import Receipt, bundled_manifest, digest_of, read_receipt
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from npu_rl.compose.composed_unit import ComposedUnit
     from npu_rl.sources.git_remote import Network
     from npu_rl.sources.progress import Watcher
+
+
+_LARGEST_CONFIG = 1 << 20  # bytes
 
 
 @dataclass(frozen=True)
@@ -233,7 +237,10 @@ def _stage(
     )
     stats = {laid_files.PACKS: laid_files.pack_stats(staging)}
     for root in files:
-        repository = materialise.lay_repository(home, repository_name(root), receipt.commits[root])
+        name = repository_name(root)
+        repository = materialise.lay_repository(
+            home, name, receipt.commits[root], _notes(request.layout, name)
+        )
         folder = staging / root
         folder.parent.mkdir(parents=True, exist_ok=True)
         materialise.lay_files(repository, receipt.trees[root], folder)
@@ -248,6 +255,15 @@ def _stage(
     )
     for name in ("lock.json", "receipt.json"):
         _sync(hidden / name)
+
+
+def _notes(layout: Layout, repository: str) -> list[str]:
+    """Return what editors wrote into the configuration of the repository that is being replaced."""
+    try:
+        config = layout.inside.read(layout.git / repository / "config", _LARGEST_CONFIG)
+    except (OSError, ValueError):
+        return []
+    return split_settings(config.decode("utf-8", "replace"))[0]
 
 
 def _stats(folder: Path, listing: Mapping[str, tuple[str, str]]) -> dict[str, file_check.Stat]:

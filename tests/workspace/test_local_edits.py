@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 from npu_rl.workspace import local_edits
+from npu_rl.workspace.editor_settings import split_settings
 from npu_rl.workspace.layout import MOVED, Layout
+from npu_rl.workspace.local_commits import own_files
+from tests.support import git
 from tests.workspace.stack import Stack, found, leftovers, snapshot
 
 Work = Callable[[Layout, Stack], None]
@@ -523,3 +526,40 @@ def test_diff_of_a_replaced_root(stack: Stack, layout: Layout) -> None:
     done = stack.run("diff", "-w", layout.root)
     assert (done.returncode, done.stdout) == (0, "")
     assert "not shown: code (type)" in done.stderr
+
+
+def test_what_an_editor_notes_in_gits_settings_stops_nothing_and_is_kept(
+    stack: Stack, layout: Layout
+) -> None:
+    notes = {
+        "branch.main.vscode-merge-base": "origin/main",
+        "branch.main.github-pr-owner-number": "volcengine#verl#1",
+        "gui.geometry": "887x427+0+0 189 218",
+    }
+    for name, value in notes.items():
+        git_in(layout.code, stack, "config", name, value)
+    for manifest in (stack.new, stack.old):
+        done = stack.lay(layout.root, manifest)
+        assert done.returncode == 0, done.stderr
+        for name, value in notes.items():
+            assert git("config", "--get-all", name, git_dir=layout.git / "code") == value
+    assert found(layout, deep=True) == []
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        '[branch "main"]\n\tremote = x\n\tvscode-merge-base = origin/main\n',
+        "[gui]\n\twmstate = normal\n\tcommitmsgwidth = 72\n",
+        "[gui]\n\twmstate = normal\n[core]\n\tfsmonitor = /tmp/x\n",
+        "[gui]\n\twmstate = normal \\\n[core]\n",
+        "[gui] wmstate = normal\n",
+        '[core "x"]\n\twmstate = normal\n',
+    ],
+)
+def test_other_settings_beside_an_editors_stop_a_setup(layout: Layout, lines: str) -> None:
+    config = layout.git / "code/config"
+    with config.open("a") as file:
+        file.write(lines)
+    assert list(own_files(layout.git)) == ["code/config"]
+    assert not {"fsmonitor", "remote"} & set(" ".join(split_settings(config.read_text())[0]).split())

@@ -1,0 +1,29 @@
+"""Settings of git that editors write into a repository unasked: they stop no setup, and are carried over.
+
+Only notes that name no program and change no file, with values that need no quoting rules to be read.
+"""
+
+from __future__ import annotations
+
+import re
+
+_SECTION = re.compile(r'\[(?:branch "[\w./+-]+"|gui)\]')
+_NOTE = re.compile(
+    r"\s*(?:(?:vscode-merge-base|github-pr-(?:owner-number|base-branch)) = (?P<quote>\"?)[\w./+:# -]+(?P=quote)"
+    r"|(?:wmstate|geometry) = [\w.+ -]+)"
+)
+
+
+def split_settings(config: str) -> tuple[list[str], list[str]]:
+    """Return the lines of a configuration that editors wrote, with their sections' headers, and all others."""
+    notes: list[str] = []
+    others: list[str] = []
+    section: list[str] = []
+    for line in [*config.splitlines(), "[]"]:
+        if line.lstrip().startswith("["):
+            own = _SECTION.fullmatch(section[0].strip()) if section else None
+            is_note = own is not None and all(_NOTE.fullmatch(text) for text in section[1:] if text.strip())
+            (notes if is_note else others).extend(section)
+            section = []
+        section.append(line)
+    return notes, others
