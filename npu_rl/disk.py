@@ -250,6 +250,22 @@ def alive(lock_file: Path) -> Iterator[None]:
     The file gets its name only once it is locked, so no other process sees it unlocked. On a file system without locks
     there is no file.
     """
+    handle = _create_locked(lock_file)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            lock_file.unlink()
+        os.close(handle)
+
+
+def _create_locked(lock_file: Path) -> int:
+    """Create a lock file, locked; return its handle.
+
+    It has no other name before, which a kill would leave in the folder, but where the file system needs one.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        return _create_unnamed(lock_file)
     unseen = lock_file.with_name(f"new-{os.urandom(8).hex()}")
     handle = os.open(unseen, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
     try:
@@ -257,11 +273,27 @@ def alive(lock_file: Path) -> Iterator[None]:
             unseen.rename(lock_file)
         else:
             unseen.unlink()
-        yield
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            lock_file.unlink()
+    except BaseException:
         os.close(handle)
+        raise
+    return handle
+
+
+def _create_unnamed(lock_file: Path) -> int:
+    """Create a lock file as `_create_locked` does. Raises OSError, or AttributeError on systems other than Linux."""
+    handle = os.open(lock_file.parent, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o666)
+    try:
+        if not _lock(handle, fcntl.LOCK_EX):
+            raise OSError(errno.ENOLCK, "No locks", str(lock_file))
+        folder = os.open(lock_file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:  # with a handle of the folder, since only linkat(2) follows the link to what has no name
+            os.link(f"/proc/self/fd/{handle}", lock_file.name, dst_dir_fd=folder)
+        finally:
+            os.close(folder)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
 
 
 def take_over(lock_file: Path) -> int | None:
