@@ -49,6 +49,7 @@ MAY_REMOVE = {
     "store.py": "units, quarantines and leftovers with names of the store's own form",
     "training/tiny_model.py": "its own staging folder",
     "weights/export_run.py": "its own staging folder",
+    "weights/unfinished_files.py": "staging folders of killed exports, whose lock nobody holds",
     "confined_changes.py": "the known places of a workspace",
     "workspace/local_commits.py": "the temporary view of a repository that it made",
 }

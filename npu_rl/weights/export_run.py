@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import os
@@ -12,7 +13,7 @@ from typing import Any
 
 import npu_rl
 from npu_rl.bounded import read_json
-from npu_rl.disk import disk_errors, put_in_place, remove_tree, write_atomically
+from npu_rl.disk import alive, disk_errors, put_in_place, remove_tree, write_atomically
 from npu_rl.errors import NpuRlError, UsageError, WeightsError
 from npu_rl.record.run_record import RunRecord
 from npu_rl.tensors.npu_rl_tensors.hf_checkpoint import CONFIG
@@ -21,6 +22,7 @@ from npu_rl.weights.cast_weights import CastProgress
 from npu_rl.weights.other_files import OtherFiles, other_files
 from npu_rl.weights.output_folder import require_space
 from npu_rl.weights.run_checkpoint import RunCheckpoint
+from npu_rl.weights.unfinished_files import remove_left_over, staging_folder
 from npu_rl.weights.worker_pool import Task, Workers
 
 REPORT = "npu-rl-export.json"
@@ -60,6 +62,8 @@ def export_run(options: ExportOptions, workers: Workers, watch: CastProgress | N
     """
     watch = watch or CastProgress()
     source, target = options.checkpoint, options.target
+    with disk_errors(target):
+        remove_left_over(target)
     _require_new(options)
     started = time.monotonic()
     arguments = {
@@ -70,12 +74,14 @@ def export_run(options: ExportOptions, workers: Workers, watch: CastProgress | N
     plan = _run_one(Task("plan_export", arguments, str(source.folder)), workers)
     files: dict[str, int] = plan.pop("files")
     origin = _origin(options)
-    # Hidden, and beside the target: a rename within one file system.
-    staged = target.with_name(f".{target.name[:100]}.{os.urandom(6).hex()}.part")
+    staged, lock = staging_folder(target)
+    held = contextlib.ExitStack()
     with disk_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        staged.mkdir()
+        held.enter_context(alive(lock))
     try:
+        with disk_errors(target):
+            staged.mkdir()
         others = _others(source.model)
         require_space(target, sum(files.values()) + others.size(source.model))
         watch.begin(sum(files.values()), 0)
@@ -111,6 +117,7 @@ def export_run(options: ExportOptions, workers: Workers, watch: CastProgress | N
         _put_in_place(staged, target)
     finally:
         remove_tree(staged)
+        held.close()
     return ExportReport(content)
 
 

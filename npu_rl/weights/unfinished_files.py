@@ -1,15 +1,19 @@
-"""Files that a killed cast or conversion has not finished: named as npu_rl_tensors names them (`part_file.py`)."""
+"""What a killed cast, conversion or export has not finished: files named as `part_file.py` names them, and folders."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from npu_rl.disk import disk_errors
+from npu_rl.disk import disk_errors, remove_tree, take_over
 
 _UNFINISHED = re.compile(r"(?P<of>.+?)(\.[0-9a-f]{8})?\.part(\.places\.json(\.part)?)?")
+
+_LOCK = ".lock"
 
 
 def remove_unfinished(folder: Path, files: Iterable[str]) -> None:
@@ -33,3 +37,25 @@ def remove_unfinished(folder: Path, files: Iterable[str]) -> None:
                 found = _UNFINISHED.fullmatch(path.name)
                 if found and found["of"] in own and path.is_file() and not path.is_symlink():
                     path.unlink()
+
+
+def staging_folder(target: Path) -> tuple[Path, Path]:
+    """Return a new hidden path beside the target, within whose file system it can be renamed, and that of its lock."""
+    staged = target.with_name(f".{target.name[:100]}.{os.urandom(6).hex()}.part")
+    return staged, staged.with_suffix(_LOCK)
+
+
+def remove_left_over(target: Path) -> None:
+    """Remove the staging folders of killed exports to the target, which have a lock that nobody holds."""
+    form = re.compile(re.escape(f".{target.name[:100]}.") + "[0-9a-f]{12}" + re.escape(_LOCK))
+    there = target.parent.iterdir() if target.parent.is_dir() else ()
+    for lock in [path for path in there if form.fullmatch(path.name)]:
+        handle = take_over(lock)
+        if handle is None:
+            continue
+        try:
+            remove_tree(lock.with_suffix(".part"))
+            with contextlib.suppress(OSError):
+                lock.unlink()
+        finally:
+            os.close(handle)
