@@ -261,7 +261,7 @@ def _notes(layout: Layout, repository: str) -> list[str]:
     """Return what editors wrote into the configuration of the repository that is being replaced."""
     try:
         config = layout.inside.read(layout.git / repository / "config", _LARGEST_CONFIG)
-    except (OSError, ValueError):
+    except (OSError, ValueError, WorkspaceError):  # or a link on the way, which is replaced
         return []
     return split_settings(config.decode("utf-8", "replace"))[0]
 

@@ -128,6 +128,7 @@ PACKAGES = {
     "npu_rl_runtime",
     "transformers",
     "verl_patch",
+    "verl_patches",
 }
 
 
