@@ -297,12 +297,17 @@ def _create_unnamed(lock_file: Path) -> int:
 
 
 def take_over(lock_file: Path) -> int | None:
-    """Lock the lock file of a process that has ended; return its handle, to be closed, or None if it still runs."""
+    """Lock the lock file of a process that has ended; return its handle, to be closed, or None if it still runs.
+
+    None also for what is not such a file: those are regular and empty, and have one name.
+    """
     try:
         handle = os.open(lock_file, os.O_RDWR | os.O_NOFOLLOW)
     except OSError:
         return None
-    if _lock(handle, fcntl.LOCK_EX):
+    found = os.fstat(handle)
+    ours = stat.S_ISREG(found.st_mode) and found.st_size == 0 and found.st_nlink == 1
+    if ours and _lock(handle, fcntl.LOCK_EX):
         return handle
     os.close(handle)
     return None

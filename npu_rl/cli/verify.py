@@ -94,7 +94,8 @@ def _print(layout: Layout, report: Report) -> None:
         from npu_rl.workspace.receipt import setup_hint
 
         aside = setup_hint(layout, report.receipt.setup, "--discard")
-        say(f"Next: npu-rl diff shows the changes. To move them aside: {aside}")
+        for line in f"Next: npu-rl diff shows the changes. To move them aside: {aside}".splitlines():
+            say(line)
 
 
 def _print_byte_code(report: Report) -> None:

@@ -331,10 +331,14 @@ def parse(text: str, where: str) -> Lock:
     return parse_with_digest(text, where)[0]
 
 
-def parse_with_digest(text: str, where: str) -> tuple[Lock, str]:
-    """Parse a lock and return it with its digest, the SHA-256 of its content. Raises LockError."""
+def parse_with_digest(text: str, where: str, restore: str = _RESTORE) -> tuple[Lock, str]:
+    """Parse a lock and return it with its digest, the SHA-256 of its content. Raises LockError.
 
-    def refused(what: str, why: str | None = None, hint: str = _RESTORE) -> LockError:
+    Args:
+        restore: The hint for a damaged lock.
+    """
+
+    def refused(what: str, why: str | None = None, hint: str = restore) -> LockError:
         return LockError(what, where=where, why=why, hint=hint)
 
     try:
@@ -345,7 +349,7 @@ def parse_with_digest(text: str, where: str) -> tuple[Lock, str]:
             newer = body["lock_format"] > LOCK_FORMAT
             raise refused(
                 f"The lock has format {body['lock_format']}; this npu-rl reads format {LOCK_FORMAT}",
-                hint="Upgrade npu-rl." if newer else _RESTORE,
+                hint="Upgrade npu-rl." if newer else restore,
             )
         digest = _digest(body)
     except (ValueError, RecursionError) as error:

@@ -51,7 +51,8 @@ def validated(
         return judgement
     if "unrun" in answer:
         packages = "set the workspace up with an interpreter that has the trainer's packages"
-        fix = f"{packages}: {setup_hint(Layout(code.parent), None, '--python PATH')}"
+        command = setup_hint(Layout(code.parent), None, "--python PATH").replace("\n", "; ")
+        fix = f"{packages}: {command}"
         return not_validated(judgement, loaded, str(answer["unrun"]), fix, f" by {python}")
     known = Secrets.of(os.environ, loaded.data)
     place = f" ({answer['where']})" if answer["where"] else ""

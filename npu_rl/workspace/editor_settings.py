@@ -9,7 +9,8 @@ import re
 
 _SECTION = re.compile(r'\[(?:branch "[\w./+-]+"|gui)\]')
 _NOTE = re.compile(
-    r"\s*(?:(?:vscode-merge-base|github-pr-(?:owner-number|base-branch)) = (?P<quote>\"?)[\w./+:# -]+(?P=quote)"
+    r"\s*(?:(?:vscode-merge-base|github-pr-(?:owner-number|base-branch)|gk-(?:last-(?:accessed|modified)|merge-(?:base|target)))"
+    r" = (?P<quote>\"?)[\w./+:# -]+(?P=quote)"
     r"|(?:wmstate|geometry) = [\w.+ -]+)"
 )
 

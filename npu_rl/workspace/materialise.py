@@ -43,10 +43,8 @@ def lay_repository(git_home: Path, name: str, commit: str, settings: Sequence[st
     heads = repository / "refs" / "heads"
     heads.mkdir(parents=True, exist_ok=True)
     (heads / "main").write_text(commit + "\n")
-    config = (repository / "config").read_text()
-    (repository / "config").write_text(
-        config + REPOSITORY_SETTINGS + "".join(f"{line}\n" for line in settings)
-    )
+    with (repository / "config").open("a", encoding="utf-8") as config:
+        config.write(REPOSITORY_SETTINGS + "".join(f"{line}\n" for line in settings))
     return repository
 
 

@@ -111,8 +111,10 @@ def setup_hint(layout: Layout, setup: Mapping[str, Any] | None = None, *options:
         shlex.quote(str(layout.root)),
         *options,
     ]
-    title = f" {one_line(str(lock['manifest'])[:100])}" if "manifest" in lock else ""
-    return " ".join(words) + ("" if name else f"\nNAME is the manifest{title} that you set it up from.")
+    title = f" of the stack {one_line(str(lock['manifest'])[:100])}" if "manifest" in lock else ""
+    return " ".join(words) + (
+        "" if name else f"\nNAME is your own manifest file{title}, from which you set it up."
+    )
 
 
 def _read_loosely(layout: Layout, path: Path) -> dict[str, Any]:
@@ -182,4 +184,4 @@ def read_lock(layout: Layout) -> tuple[Lock, str]:
             "The workspace's lock can't be read", where=where, why=_reason(error),
             hint=_again(layout),
         ) from error  # fmt: skip
-    return lock_model.parse_with_digest(text, where)
+    return lock_model.parse_with_digest(text, where, _again(layout))

@@ -194,7 +194,9 @@ def test_an_annotation_that_is_no_python(annotation: str, tmp_path: Path) -> Non
         field_type(field, index)
 
 
-@pytest.mark.parametrize("odd", [None, os.mkfifo, Path.mkdir, zeros], ids=["missing", "a pipe", "a folder", "zeros"])
+@pytest.mark.parametrize(
+    "odd", [None, os.mkfifo, Path.mkdir, zeros], ids=["missing", "a pipe", "a folder", "zeros"]
+)
 def test_an_index_of_packed_files(odd: Callable[[Path], None] | None, tmp_path: Path) -> None:
     """What `disk_errors` is put around may be missing, or be no file, by then."""
     index = tmp_path / "data_packed_input_ids_document.idx"

@@ -88,7 +88,9 @@ class Life:
             if not READING.match(call) and " = -1 " not in call:
                 for folder, name in PATHS.findall(call):
                     path = Path(os.path.normpath(self.root / folder / name))
-                    changed.add(path if "O_TMPFILE" in call else path.parent)  # without a name, in that folder
+                    changed.add(
+                        path if "O_TMPFILE" in call else path.parent
+                    )  # without a name, in that folder
         log.unlink()
         return {folder for folder in changed if not NOWHERE.match(f"{folder}/")}
 

@@ -169,6 +169,9 @@ def test_tensor_parallelism_of_single_layers_that_nothing_reads(tmp_path: Path) 
     assert found.refuses and not found.certain and found.fix == f"remove overrides.{key}"
     assert name not in broken(plugin) and name not in broken(plugin, enabled.replace("true", "false"))
     assert name not in broken(R1_ZERO, enabled)
+    assert name in broken(plugin, enabled.replace("true", "1")) and name in broken(
+        plugin, enabled.replace("true", "yes")
+    )
     passes = 'additional_config["oproj_tensor_parallel_size"] = 2\n'
     ascend = "vllm_ascend/ascend_config.py"
     trees = {"pin": "", "reads it": 'additional_config.get("oproj_tensor_parallel_size")\n'}
@@ -177,3 +180,31 @@ def test_tensor_parallelism_of_single_layers_that_nothing_reads(tmp_path: Path) 
         for kind, text in trees.items()
     }
     assert judged == {"pin": True, "reads it": False}
+
+
+def test_an_engine_that_is_never_woken_gets_no_weights(tmp_path: Path) -> None:
+    """verl's AgentLoopManager wakes it, which syncs the weights, only where free_cache_engine is true."""
+    name, awake = "async-without-sleep", "rollout.free_cache=false"
+    mode = "overrides.actor_rollout_ref.rollout.mode=async"
+    for recipe in (R1_ZERO, "verl-npu-grpo-qwen3-235b"):
+        found = broken(recipe, awake, mode)
+        assert found[name].certain and found[name].fix == "set rollout.free_cache to true"
+        assert "stale-prefix-cache" not in found
+        assert name not in broken(recipe, mode) and name not in broken(recipe, awake)
+    manager = "verl/experimental/agent_loop/agent_loop.py"
+    asks = "if self.config.actor_rollout_ref.rollout.free_cache_engine:\n    self.wake_up()\n"
+    trees = {"pin": asks, "always": "self.wake_up()\n"}
+    judged = {
+        kind: name in broken(R1_ZERO, awake, mode, code=lay(tmp_path / kind, {manager: text}))
+        for kind, text in trees.items()
+    }
+    assert judged == {"pin": True, "always": False}
+
+
+def test_a_router_bias_without_the_adaptation() -> None:
+    """A stack that lacks the patch, with a model that has a bias; its own Qwen has none."""
+    name, plugin = "router-bias-rounded", "verl-npu-grpo-qwen3-235b"
+    found = broken(plugin, "model.architecture=deepseek-v3")[name]
+    assert found.refuses and "not in this tree" in found.figures
+    assert name not in broken(plugin) and name not in broken(R1_ZERO)
+    assert name not in broken(CANN, "adaptations.router-bias=false")  # the known fault router-bias-bfloat16

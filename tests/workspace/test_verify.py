@@ -586,7 +586,7 @@ def test_what_the_hint_names(layout: Layout, named: str) -> None:
         hint = str(caught.value).partition("again: ")[2].strip() + " --discard"
     if "own" in named:
         assert hint.startswith(f"npu-rl setup --manifest NAME --workspace {layout.root}")
-        assert "NAME is the manifest old that you set it up from." in hint
+        assert "NAME is your own manifest file of the stack old, from which you set it up." in hint
     else:
         assert hint == f"npu-rl setup --manifest quickstart --workspace {layout.root} --discard"
 

@@ -40,15 +40,21 @@ def _megatron_rules(facts: Facts) -> Iterator[Rule]:
         (f"{ROLLOUT}.name",),
     )
     yield from _temperature_rule(facts)
-    biased = facts.shape is not None and facts.shape.latent and facts.shape.experts
-    if biased and "router-bias" in facts.off and not facts.is_cann_trainer:  # there it is a fault of its own
+    shape = facts.shape
+    biased = (
+        shape is not None and shape.latent and shape.experts and shape.kind != "deepseek_v2"
+    )  # V3, Kimi, Moonlight
+    if biased and not facts.is_cann_trainer:  # there it is a fault of its own
+        on, off = "router-bias" in facts.switches, "router-bias" in facts.off
         yield Rule(
-            "router-bias-off",
-            False,
-            "adaptation router-bias off: the router's correction bias is rounded to bfloat16, and tokens get other "
-            "experts than the checkpoint's bias gives them, without a message",
-            "set adaptations.router-bias to true",
-            path=("adaptations", "router-bias"),
+            "router-bias-rounded",
+            on,
+            f"adaptation router-bias {'off' if off else 'on' if on else 'not in this tree'}: without it the router's "
+            "correction bias is rounded to bfloat16, and tokens get other experts, without a message",
+            "set adaptations.router-bias to true"
+            if off
+            else "add the patch that has it to the manifest: npu-rl patches list",
+            path=("adaptations", "router-bias") if off else (),
         )
     if "on-policy-logprob" in facts.switches:
         epochs, mini = facts.whole(_EPOCHS) or 1, facts.whole(_MINI)

@@ -22,16 +22,26 @@ def engine_rules(facts: Facts) -> Iterator[Rule]:
     """Yield the rules on vllm-ascend's sampler, its sleep mode, and its graphs where engines share the experts."""
     if facts.vllm:
         yield from _topk_rules(facts)
-        yield from _stale_prefix_rule(facts)
+        yield from _awake_rules(facts)
     if facts.vllm and facts.npu:
         yield from _sleep_level_rule(facts)
         yield from _data_parallel_graph_rule(facts)
         yield from _hybrid_tensor_parallel_rule(facts)
 
 
-def _stale_prefix_rule(facts: Facts) -> Iterator[Rule]:
-    """Yield the rule on prefixes that stay cached over a weight sync (the fault stale-prefix-cache)."""
+def _awake_rules(facts: Facts) -> Iterator[Rule]:
+    """Yield the rules on engines that never sleep: they keep prefixes (the fault stale-prefix-cache) or weights."""
     if facts.values.value(f"{ROLLOUT}.free_cache_engine") is not False:  # the trainer's default is true
+        return
+    if facts.values.value(f"{ROLLOUT}.mode") == "async":
+        yield Rule(
+            "async-without-sleep",
+            False,
+            "rollout.mode async, free_cache false: the trainer wakes its engines, by which they get the new weights, "
+            "only where free_cache is true, so all responses are sampled from the first weights",
+            "set rollout.free_cache to true",
+            (f"{ROLLOUT}.free_cache_engine",),
+        )
         return
     patched = "rollout-engine-args" in facts.switches
     argument, key = f"{ROLLOUT}.engine_kwargs.vllm.enable_prefix_caching", f"{ROLLOUT}.enable_prefix_caching"
@@ -85,15 +95,15 @@ def _hybrid_tensor_parallel_rule(facts: Facts) -> Iterator[Rule]:
     key = f"{ROLLOUT}.hybrid_tp"
     section = facts.values.value(key)
     enabled = section.get("enabled") if isinstance(section, dict) else facts.values.value(f"{key}.enabled")
-    if enabled is not True:
+    if not enabled:  # as verl_npu asks: 1 and "yes" switch it on too
         return
     settings = facts.values.value(f"{ROLLOUT}.engine_kwargs.vllm.additional_config")
     lost = ", and rollout.engine_arguments.additional_config is lost" if settings else ""
     yield Rule(
         "hybrid-tp-ignored",
         False,
-        f"{key}.enabled true: its sizes take the place of additional_config, in which this vllm-ascend reads none of "
-        f"them{lost}",
+        f"{key}.enabled {enabled}: its sizes take the place of additional_config, in which this vllm-ascend reads none "
+        f"of them{lost}",
         f"remove overrides.{key}",
         (f"{key}.enabled",),
     )

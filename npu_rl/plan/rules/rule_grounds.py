@@ -28,7 +28,7 @@ _MINDSPEED = ("7ff818c", "1cdd0ab")
 _SPMD = "verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py"
 _FSDP_SYNC = "verl/workers/sharding_manager/fsdp_vllm.py"
 _WORKERS = "verl/workers/megatron_workers.py"
-_MEGATRON_UTILS = "verl/utils/megatron_utils.py"
+_MEGATRON_SYNC = "verl/workers/sharding_manager/megatron_vllm.py"
 _CONVERTER = "verl/models/mcore/config_converter.py"
 _STATE, _CONFIG = "megatron/core/parallel_state.py", "megatron/core/transformer/transformer_config.py"
 _BLOCK = "megatron/core/transformer/transformer_block.py"
@@ -37,6 +37,8 @@ _WORKER, _RUNNER = "vllm_ascend/worker/worker_v1.py", "vllm_ascend/worker/model_
 _ASKS_AS_OFTEN = "num_tokens_across_dp_native = self.get_dp_padding(num_tokens)"
 _SAMPLER = "vllm_ascend/patch/worker/patch_common/patch_sampler.py"
 _SWAP = "mindspeed/features_manager/optimizer/swap_optimizer_feature.py"
+_DAPO = "verl/workers/reward_manager/dapo.py"
+_AGENT_LOOP = "verl/experimental/agent_loop/agent_loop.py"
 _CONTEXT = "mindspeed/features_manager/context_parallel/context_parallel_feature.py"
 _UNALIGNED = "mindspeed/features_manager/pipeline_parallel/unaligned_pineline_feature.py"
 _CANN_TRAINING = "verl_patches/train_engine/initialize_training.py"
@@ -305,6 +307,9 @@ GROUNDS: Mapping[str, Ground] = {
             (Place(_FSDP_SYNC, "reset_prefix_cache", _VERL, absent=True),),
         )
     ),
+    "async-without-sleep": Ground(
+        (_at(_AGENT_LOOP, "if self.config.actor_rollout_ref.rollout.free_cache_engine:", _UNPATCHED),), True
+    ),
     "hybrid-tp-ignored": Ground(
         (
             _at(
@@ -315,13 +320,7 @@ GROUNDS: Mapping[str, Ground] = {
     ),
     # DAPO
     "overlong-buffer-within-response": Ground(
-        (
-            _at(
-                "verl/workers/reward_manager/dapo.py",
-                "self.max_resp_len >= self.overlong_buffer_cfg.len",
-                (_R1_ZERO, _QUICKSTART, _PLUGIN),
-            ),
-        ),
+        (_at(_DAPO, "self.max_resp_len >= self.overlong_buffer_cfg.len", _UNPATCHED),),
         True,
     ),
     "filter-groups-metric": Ground(
@@ -340,8 +339,8 @@ GROUNDS: Mapping[str, Ground] = {
         True,
     ),
     "rollout-compile-off": Ground((_at(_WORKERS, "@with_real_compile", (_R1_ZERO,)),)),
-    "router-bias-off": Ground(
-        (_at(_MEGATRON_UTILS, "router_bias.keep_float32(model)", (_R1_ZERO, "cccc2ef")),)
+    "router-bias-rounded": Ground(
+        (_at(_MEGATRON_SYNC, "loaded_params = model.load_weights(", (*_UNPATCHED, "cccc2ef")),)
     ),
     "on-policy-needs-one-step": Ground(
         (_at("npu_rl_runtime/on_policy_logprob.py", "raise _refused(", ()),), True
