@@ -534,6 +534,7 @@ def test_what_an_editor_notes_in_gits_settings_stops_nothing_and_is_kept(
     notes = {
         "branch.main.vscode-merge-base": "origin/main",
         "branch.main.github-pr-owner-number": "volcengine#verl#1",
+        "branch.fix/日本.gk-last-accessed": "2026-11-23T21:00:00.000Z",
         "gui.geometry": "887x427+0+0 189 218",
     }
     for name, value in notes.items():

@@ -598,6 +598,11 @@ def test_a_changed_file_is_answered_with_a_command_that_can_be_copied(stack: Sta
     done = stack.run("verify", "-w", layout.root)
     command = f"npu-rl setup --manifest quickstart --workspace {layout.root} --discard"
     assert done.stdout.splitlines()[-1].endswith(f"To move them aside: {command}")
+    receipt_with(layout, lambda body: body["setup"].update(manifest="/x/own.yaml"))
+    assert (
+        stack.run("verify", "-w", layout.root).stdout.splitlines()[-1].startswith("NAME is your own manifest")
+    )
+    receipt_with(layout, lambda body: body["setup"].update(manifest=str(bundled_manifests()["quickstart"])))
     with pytest.raises(WorkspaceError, match=re.escape(f"To put them aside: {command}")):
         require_locked(layout, lambda _: None, "x", None)
     refused = stack.lay(layout.root)
