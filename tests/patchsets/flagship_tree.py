@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,10 +29,13 @@ from npu_rl.patches.parse_patch import parse_patch
 from npu_rl.patches.series import read_patchset
 from npu_rl.standins import INJECTED, NPU
 from tests.patchsets.conftest import WITHOUT
-from tests.support import byte_code, git
+from tests.support import byte_code
 
 MANIFEST = "deepseek-r1-zero"
 Files = dict[str, "bytes | None"]
+_CONFLICT = re.compile(
+    rb"^<<<<<<< [^\n]*\n(?P<now>.*?)^=======\n(?P<before>.*?)^>>>>>>> [^\n]*\n", re.MULTILINE | re.DOTALL
+)
 
 
 def tree(
@@ -48,7 +52,7 @@ def tree(
 
     patched: with the manifest's patches for them, or as upstream has them. without: the name or slug of one patch
     that is left out ("0006-rollout-compile.patch", "rollout-compile"); ValueError if no component has it. What later
-    patches did to the same file stays, by a three-way merge; CalledProcessError if they can't be told apart. Left out
+    patches did to the same file stays, by a three-way merge; ValueError if they can't be told apart. Left out
     as well, whatever is asked for: the patch that the variable NPU_RL_TEST_WITHOUT names, if it is one of these.
     laid: a code tree that has the same files already, such as the quickstart's has vLLM's; no upstream is read then.
     """
@@ -226,9 +230,20 @@ def _take_back(file: Path, before: bytes | None, after: bytes | None) -> None:
     scratch = [file.with_name(f"{file.name}.{end}") for end in ("after", "before")]
     for place, data in zip(scratch, (after, before), strict=True):
         place.write_bytes(data)
-    git("merge-file", "-q", str(file), *map(str, scratch))
+    command = ["git", "merge-file", "-p", "-q", str(file), *map(str, scratch)]
+    merged = subprocess.run(command, stdout=subprocess.PIPE, check=False).stdout
     for place in scratch:
         place.unlink()
+    # An import that a later patch has extended stays (0011-rollout-temperature after 0007-on-policy-logprob).
+    merged = _CONFLICT.sub(lambda found: found["now"] if _only_imports(found) else found[0], merged)
+    if b"<<<<<<< " in merged:
+        raise ValueError(f"What the patch did to {file} can't be told apart from what later patches did")
+    file.write_bytes(merged)
+
+
+def _only_imports(conflict: re.Match[bytes]) -> bool:
+    lines = (conflict["now"] + conflict["before"]).splitlines()
+    return all(line.startswith((b"import ", b"from ")) for line in lines if line.strip())
 
 
 def _read(path: Path) -> bytes | None:

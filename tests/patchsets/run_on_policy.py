@@ -124,7 +124,8 @@ def _batch(model: Table, rows: int) -> DataProto:
             "position_ids": torch.arange(PROMPT + RESPONSE).expand(rows, -1).clone(),
             "old_log_probs": exact + torch.rand_like(exact) - 0.5,
             "advantages": torch.randn(rows, RESPONSE),
-        }
+        },
+        meta_info={"temperature": 1.0},  # as the worker that computed old_log_probs has it
     )
 
 

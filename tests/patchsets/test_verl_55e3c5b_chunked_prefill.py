@@ -78,8 +78,8 @@ def test_a_prompt_that_would_be_dropped_is_refused(patched_tree: Path) -> None:
     """The witness of prompt-longer-than-a-step."""
     witness = WITNESSES / "prompt_longer_than_a_step.py"
     accepted = {"a dropped prompt": False, "chunked prefill": True}
-    assert run(witness, patched_tree, npu=False) == {"fault": False, "accepts": accepted}
-    off = run(witness, patched_tree, npu=False, NPU_RL_CHUNKED_PREFILL_CHECK="0")
+    assert run(witness, patched_tree) == {"fault": False, "accepts": accepted}
+    off = run(witness, patched_tree, NPU_RL_CHUNKED_PREFILL_CHECK="0")
     assert off == {"fault": True, "accepts": {name: not given for name, given in accepted.items()}}
 
 

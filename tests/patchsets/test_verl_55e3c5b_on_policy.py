@@ -67,8 +67,8 @@ def test_another_loss_of_verls(patched_tree: Path, unpatched_tree: Path) -> None
 @pytest.mark.parametrize(
     ("job", "said"),
     [
-        ({"mini": 2}, ["4 answers", "mini batch is 2", "actor.ppo_mini_batch_size", "data.train_batch_size"]),
-        ({"epochs": 2}, ["actor_rollout_ref.actor.ppo_epochs is 2"]),
+        ({"mini": 2}, ["4 responses", "mini batch is 2", "actor.mini_batch", "data.batch"]),
+        ({"epochs": 2}, ["actor.epochs is 2"]),
     ],
 )
 def test_more_than_one_step_is_refused(

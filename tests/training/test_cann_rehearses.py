@@ -22,7 +22,7 @@ def test_its_recipes_are_checked_and_fit(recipe: str, workspace: Path, env: dict
     for command in ("recipes check", "plan"):
         done = run_cli([*command.split(), recipe, "--workspace", workspace], env)
         assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.endswith(f"{recipe} fits.\n")
+    assert f"{recipe} fits.\n" in done.stdout
 
 
 def test_its_summary_names_what_its_patches_change(workspace: Path, env: dict[str, str]) -> None:

@@ -79,6 +79,9 @@ SHOWN_ELSEWHERE = {
     "repatch-required",  # does something only where MindSpeed can't be imported
     "graph-parameters",  # torchair's graph needs an NPU
     "kv-cache-room",  # a patch of vllm-ascend's scheduler, in whose place is vLLM's
+    "cached-kv-bytes",  # of vllm-ascend's worker, in whose place is vLLM's
+    "parameter-groups",  # for an optimizer's saved state, and nothing is saved in these steps
+    "swapped-states",  # the same
 }
 
 

@@ -19,7 +19,7 @@ REHEARSAL = ("torch", "ray", "msgspec", "gpytorch", "six", "uvicorn", "latex2sym
 def test_its_plan_counts_no_layout(workspace: Path, env: dict[str, str]) -> None:
     done = run_cli(["plan", RECIPE, "--workspace", workspace], env)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.endswith(f"{RECIPE}: no error; whether it fits is not counted.\n")
+    assert f"{RECIPE}: no error; whether it fits is not counted.\n" in done.stdout
 
 
 def test_its_summary_names_what_its_patches_change(workspace: Path, env: dict[str, str]) -> None:
