@@ -183,9 +183,7 @@ def _definitions(content: bytes) -> list[_Definition] | None:
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # warnings about upstream's text, such as invalid escapes, are of no use here
+            warnings.simplefilter("ignore")  # about upstream's text, such as invalid escapes
             tree = ast.parse(content)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None

@@ -11,13 +11,37 @@ import re
 from collections.abc import Iterator, Sequence
 
 from npu_rl.patches.hunk_match import split_lines
-from npu_rl.patches.key_paths import KeyPlace, Names, read_keys
+from npu_rl.patches.key_paths import SUFFIXES, KeyPlace, Names, read_keys
+from npu_rl.patches.parse_patch import parse_patch
 from npu_rl.patches.patch_model import Hunk
 
 _GIT_LINE = re.compile(r"[A-Za-z_$]")  # git's and GNU diff's pattern for a heading
 _SHORTEST_CUT = 39  # letters of the shortest heading that was cut off: GNU diff keeps 40, git 80
 _NAME = re.compile(r"""\s*(?:-\s+)?(?P<name>"(?:[^"\\]|\\.)*"\s*|'[^']*'\s*|[^\s:=#\[\]{}][^:=#]*)[:=]""")
+_HUNK_LINE = re.compile(rb"^(?P<places>@@ -\d[\d,]* \+\d[\d,]* @@)(?P<heading>.*)$", re.MULTILINE)
+_PLAIN_PATH = re.compile(r"[\w.\[\]/-]{1,80}", re.ASCII)
 _OPENING = re.compile(r"\s*(?:[^\s#].*[:{\[]|\[.*\])\s*(?:#.*)?")  # `actor:`, `"actor": {`, `[actor]`
+
+
+def with_key_paths(patch: bytes, content: bytes, path: str) -> bytes:
+    """Return git's patch of one file, before it `content`, with key paths for headings that can't tell twins apart.
+
+    git's is a key of the first column, so `actor` and `ref` below one key have the same; in JSON there is none.
+    """
+    keys = read_keys(content, path) if path.endswith(SUFFIXES) and _HUNK_LINE.search(patch) else None
+    if not keys:
+        return patch
+    hunks = iter(parse_patch(patch, name=path).files[0].hunks)
+
+    def headed(found: re.Match[bytes]) -> bytes:
+        hunk = next(hunks)
+        section = _changed_section(content, keys, hunk, hunk.old_index + 1, path)
+        name = ".".join(section[0]) if section else ""
+        if not _PLAIN_PATH.fullmatch(name) or (found["heading"].strip() and "." not in name):
+            return found[0]
+        return found["places"] + b" " + name.encode()
+
+    return _HUNK_LINE.sub(headed, patch)
 
 
 def in_other_section(content: bytes, hunk: Hunk, line: int, path: str) -> str | None:

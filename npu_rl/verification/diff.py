@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import sys
 import tempfile
@@ -13,12 +14,15 @@ from pathlib import Path
 from npu_rl.confined_changes import Confined, LinkOnTheWay
 from npu_rl.errors import WorkspaceError
 from npu_rl.git.command import Git, init_bare
+from npu_rl.patches.key_headings import with_key_paths
 from npu_rl.sources.progress import Notify
 from npu_rl.verification.file_origin import origins_comment
 from npu_rl.verification.verify import Drift, Report, verify
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.local_commits import unsupported_file
 
+_FILE = re.compile(rb"^(?=diff --git )", re.MULTILINE)
+_OLD_NAME = re.compile(rb"^--- a/([\w./+-]+\.(?:yaml|yml|json|toml|ini|cfg))$", re.MULTILINE)
 _LARGEST_NEW = 64 << 20  # bytes of an untracked file in a patch, which is made in memory
 
 
@@ -106,9 +110,19 @@ def patch_of(layout: Layout, root: str, tree: str, paths: list[str]) -> bytes:
             "update-index", "--force-remove", "-z", "--stdin", input=_names(set(paths) - set(content))
         )
         repository_view.run("update-index", "--add", "-z", "--stdin", input=_names(content))
-        return repository_view.run(
+        patch = repository_view.run(
             "diff-index", "--cached", "-p", "--binary", "--no-renames", "--no-ext-diff", tree
         ).stdout
+        return b"".join(_with_key_paths(repository_view, tree, part) for part in _FILE.split(patch))
+
+
+def _with_key_paths(repository_view: Git, tree: str, part: bytes) -> bytes:
+    """Return one file's part of a patch with key paths for headings, if it is a configuration file of the tree."""
+    name = _OLD_NAME.search(part.partition(b"\n@@ ")[0])
+    if name is None:
+        return part
+    path = name[1].decode()
+    return with_key_paths(part, repository_view.run("cat-file", "blob", f"{tree}:{path}").stdout, path)
 
 
 def git_objects(layout: Layout) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from npu_rl.patches.hunk_headings import misplaced, moved_to_twin
 from npu_rl.patches.hunk_match import locate
+from npu_rl.patches.key_headings import with_key_paths
 from npu_rl.patches.key_paths import Names, read_keys
 from npu_rl.patches.parse_patch import parse_patch
 from npu_rl.patches.patch_model import Hunk
@@ -192,6 +194,36 @@ def test_what_git_writes_is_accepted_in_its_place_only(
 
     if misplaced(other.encode(), one, found.line, place.name) is None:
         assert section(other.split("\n"), there) == section(lines, at)
+
+
+@pytest.mark.parametrize("kind", ["yaml", "json"])
+def test_twins_below_one_key_are_told_apart_by_key_paths(tmp_path: Path, kind: str) -> None:
+    """git's heading is the one key of the first column in both, or in JSON none."""
+
+    def text(order: list[str]) -> str:
+        data = {"all": {name: {"optim": dict.fromkeys("abcdefgh", 1)} for name in order}}
+        return yaml.safe_dump(data, sort_keys=False) if kind == "yaml" else json.dumps(data, indent=2) + "\n"
+
+    old = text(["actor", "ref"])
+    place = tmp_path / f"a.{kind}"
+    git(tmp_path, "init", "-q")
+    place.write_text(old)
+    git(tmp_path, "add", place.name)
+    at = [n for n, line in enumerate(old.split("\n")) if line.strip(' ",').startswith("e")][1]
+    lines = old.split("\n")
+    lines[at] = lines[at].replace("1", "2")
+    place.write_text("\n".join(lines))
+    by_git = git(tmp_path, "diff").stdout
+    named = with_key_paths(by_git, old.encode(), place.name)
+    assert named.count(b"@@ all.ref.optim\n") == 1
+    assert by_git.splitlines()[5:] == named.splitlines()[5:]
+    (one,) = parse_patch(named, name="x").hunks
+    assert misplaced(old.encode(), one, one.old_index + 1, place.name) is None
+    swapped = text(["ref", "actor"]).encode()
+    found = locate(swapped, one)
+    assert found.kind == "exact" and found.line
+    assert "in all.actor.optim" in str(misplaced(swapped, one, found.line, place.name))
+    assert misplaced(swapped, parse_patch(by_git, name="x").hunks[0], found.line, place.name) is None
 
 
 def hunk(at: int, heading: str, *lines: str) -> Hunk:

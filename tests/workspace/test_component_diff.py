@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.resolve.world import World, component, takes, world
 from tests.support import run_cli
@@ -55,6 +56,30 @@ def edit(world: World) -> Path:
     (code / "tools/gone.py").unlink()
     (code / "lib/new.py").write_text("n")
     return code
+
+
+def test_a_hunk_of_a_configuration_file_names_its_section(world: World) -> None:
+    """So that it can't land in a twin below the same key once upstream has moved it."""
+    sections = {name: {f"k{n}": n for n in range(12)} for name in ("actor", "ref")}
+    up = world.repo()
+    up.commit({"pkg/ppo.yaml": yaml.safe_dump({"all": sections}), "pkg/a.py": "x = 1\n-- a/pkg/b.yaml\n"})
+    world.manifest({"up": component(up, up.id("main"), take=takes(("pkg", "lib")))})
+    assert run(world, "lock", "-m", "project/m.yaml").returncode == 0
+    assert run(world, "setup", "-m", "project/m.yaml", "-w", "w").returncode == 0
+    place = world.root / "w/code/lib/ppo.yaml"
+    before, _, after = place.read_text().rpartition("k6: 6")
+    place.write_text(f"{before}k6: 7{after}")
+    (world.root / "w/code/lib/a.py").write_text("x = 1\n")
+    (world.root / "w/code/lib/new.yaml").write_text("a: 1\n")
+    done = run(world, "diff", "-w", "w", "--component", "up")
+    assert done.returncode == 0, done.stderr
+    assert " @@ all.ref\n" in done.stdout and "--- a/pkg/ppo.yaml" in done.stdout
+    assert "\n--- a/pkg/b.yaml\n" in done.stdout
+    edited = place.read_bytes()
+    patched(world, "up", done.stdout)
+    assert run(world, "lock", "-m", "project/m.yaml").returncode == 0
+    assert run(world, "setup", "-m", "project/m.yaml", "-w", "w2").returncode == 0
+    assert (world.root / "w2/code/lib/ppo.yaml").read_bytes() == edited
 
 
 def contents(code: Path) -> dict[str, tuple[bool, bytes]]:
