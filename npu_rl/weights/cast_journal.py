@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | o
 
 
 class CastJournal:
-    """One line of JSON for the input, one for each finished shard, and one for the end.
+    """One line of JSON for the input, one for each finished shard, one before the other files, and one for the end.
 
     Attributes:
         shards: Size of each finished shard, by file name.
@@ -49,6 +49,7 @@ class CastJournal:
         self.damaged: list[str] = []
         self._sums: dict[str, dict[str, Any]] = {}
         self.finished: Mapping[str, Any] | None = None
+        self._completing = False
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             if not self._path.is_file():
@@ -99,6 +100,27 @@ class CastJournal:
         except (OSError, ValueError, TypeError):
             return False
 
+    def require_free(self, names: Iterable[str]) -> None:
+        """Raise UsageError for a file beside the shards that is there before this cast or conversion writes it."""
+        folder = self._path.parent
+        found = [] if self._completing else sorted({name for name in names if os.path.lexists(folder / name)})
+        if found:
+            raise UsageError(
+                "The output folder has files of something else",
+                where=str(folder),
+                why=", ".join(found[:5])
+                + (f" and {len(found) - 5} more" if found[5:] else "")
+                + ": the output has files of these names, and has not written them yet.",
+                hint="Move them to another place, and run the command again.",
+            )
+
+    def complete(self, names: Iterable[str]) -> None:
+        """Note that the files beside the shards are written from now on. Raises UsageError as `require_free` does."""
+        self.require_free(names)
+        if not self._completing:
+            self._append({"completing": True})
+            self._completing = True
+
     def finish(self, facts: Mapping[str, Any]) -> None:
         """Note the end of the cast."""
         self._append({"finished": dict(facts)})
@@ -146,6 +168,8 @@ class CastJournal:
             for line in lines:
                 if "finished" in line:
                     self.finished = line["finished"]
+                elif "completing" in line:
+                    self._completing = True
                 else:
                     self._note(line)
         except (ValueError, KeyError, TypeError, OverflowError) as error:

@@ -42,6 +42,12 @@ class CastPlan:
     others: OtherFiles
     digest: str
 
+    @property
+    def last(self) -> tuple[str, ...]:
+        """Names of the files that are written after the shards."""
+        index = (INDEX,) if (self.checkpoint.folder / INDEX).is_file() else ()
+        return (*self.others.copied, CONFIG, *index)
+
     def to_json(self) -> dict[str, Any]:
         """Return the figures for `--json`."""
         tensors = [tensor for shard in self.shards for tensor in shard.tensors]
@@ -130,10 +136,11 @@ def cast_weights(
             last = [name for name in (CONFIG, INDEX) if (source / name).is_file()]
             require_unchanged(target, plan.sizes, "cast", last)
             return CastReport(plan, source, target, len(plan.sizes), 0.0, workers.describe())
+        journal.require_free(plan.last)
         done = journal.whole(plan.sizes)
         watch.damaged(journal.damaged)
         left = [name for name in plan.sizes if name not in done]
-        remove_unfinished(target, plan.sizes)
+        remove_unfinished(target, (*plan.sizes, *plan.last))
         require_space(target, sum(plan.sizes[name] for name in left) + plan.others.size(source))
         watch.begin(sum(plan.sizes.values()), sum(plan.sizes[name] for name in done))
 
@@ -145,6 +152,7 @@ def cast_weights(
             workers.run(_tasks(source, target, left, device), finished, watch.advance)
         finally:
             remove_unfinished(target, plan.sizes)
+        journal.complete(plan.last)
         _write_others(plan, source, target)
         journal.finish({"npu_rl": npu_rl.__version__, "date": _now(), **plan.to_json()})
     return CastReport(plan, source, target, len(done), time.monotonic() - started, workers.describe())

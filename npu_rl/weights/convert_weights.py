@@ -71,7 +71,9 @@ def convert_weights(
     }
     plan = workers.run_here(Task("plan_conversion", arguments, str(options.source)))
     files: dict[str, int] = plan["files"]
-    own = [*files, *plan["last"]]
+    others = _other_files(options)
+    last = [*others.copied, *plan["last"]]
+    own = [*files, *last]
     if not (options.target / JOURNAL).is_file():
         require_space(options.target, sum(files.values()))
     with contextlib.closing(
@@ -82,6 +84,7 @@ def convert_weights(
             known = {name: journal.shards.get(name, -1) for name in files}
             require_unchanged(options.target, known, "conversion", plan["last"])
             return ConvertReport(_report(options, plan, journal, len(files), 0.0, workers))
+        journal.require_free(last)
         done = journal.whole(files)
         watch.damaged(journal.damaged)
         remove_unfinished(options.target, own)
@@ -100,7 +103,8 @@ def convert_weights(
             workers.run(tasks, finished, watch.advance)
         finally:
             remove_unfinished(options.target, own)  # those of a failed task, and of a host that Ray has lost
-        _copy_others(options)
+        journal.complete(last)
+        others.copy(options.config or options.source, options.target)
         workers.run_here(Task("finish_conversion", arguments, str(options.target)))
         journal.finish({"npu_rl": npu_rl.__version__, "date": _now(), "format": options.layout.format})
         return ConvertReport(_report(options, plan, journal, len(done), time.monotonic() - started, workers))
@@ -134,14 +138,13 @@ def _report(
     }
 
 
-def _copy_others(options: ConvertOptions) -> None:
-    """Copy config.json, tokenizer and the like into a Hugging Face folder."""
+def _other_files(options: ConvertOptions) -> OtherFiles:
+    """Return config.json, tokenizer and the like, which are copied into a Hugging Face folder."""
     model = options.config or options.source
     if options.layout.format != "hf" or not (model / CONFIG).is_file():
-        return
-    with disk_errors(options.target):
-        others = other_files(model, ())
-        OtherFiles((*others.copied, CONFIG), ()).copy(model, options.target)
+        return OtherFiles((), ())
+    with disk_errors(model):
+        return OtherFiles((*other_files(model, ()).copied, CONFIG), ())
 
 
 def _now() -> str:

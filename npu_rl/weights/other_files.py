@@ -10,6 +10,7 @@ from pathlib import Path
 from npu_rl.bounded import open_file
 from npu_rl.disk import disk_errors
 from npu_rl.tensors.npu_rl_tensors.hf_checkpoint import CONFIG, INDEX
+from npu_rl.tensors.npu_rl_tensors.part_file import part_of
 from npu_rl.weights.cast_journal import CONVERT_NAME, NAME
 
 HASH_LIST = "npu-rl-sha256.txt"  # of the files of one folder
@@ -31,8 +32,8 @@ class OtherFiles:
     def copy(self, source: Path, target: Path) -> None:
         """Copy the files, atomically and on the disk when this returns."""
         for name in self.copied:
-            part = target / f"{name}.part"
-            with disk_errors(part), open_file(source / name) as reader, part.open("wb") as writer:
+            part = part_of(target / name)
+            with disk_errors(part), open_file(source / name) as reader, part.open("xb") as writer:
                 shutil.copyfileobj(reader, writer)
                 writer.flush()
                 os.fsync(writer.fileno())

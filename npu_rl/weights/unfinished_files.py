@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from npu_rl.disk import disk_errors, remove_tree, take_over
 
-_UNFINISHED = re.compile(r"(?P<of>.+?)(\.[0-9a-f]{8})?\.part(\.places\.json(\.part)?)?")
+_UNFINISHED = re.compile(r"(?P<of>.+?)(\.[0-9a-f]{8})?\.part(\.places\.json((\.[0-9a-f]{8})?\.part)?)?")
 
 _LOCK = ".lock"
 

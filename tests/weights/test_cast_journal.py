@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.errors import HostError, NpuRlError, WeightsError
+from npu_rl.errors import HostError, NpuRlError, UsageError, WeightsError
 from npu_rl.tensors.npu_rl_tensors.part_file import SampledSum
 from npu_rl.weights.cast_journal import NAME, CastJournal, finished_sizes, is_unfinished
+from npu_rl.weights.other_files import OtherFiles
 from npu_rl.weights.output_folder import require_space
 from npu_rl.weights.unfinished_files import remove_unfinished
 
@@ -119,7 +120,8 @@ def test_a_journal_that_is_no_file_is_neither_read_nor_written(tmp_path: Path, k
 def test_only_the_outputs_own_unfinished_files_go(tmp_path: Path) -> None:
     ours = (
         "a.safetensors.part", "a.safetensors.0123abcd.part", "a.safetensors.0123abcd.part.places.json",
-        "a.safetensors.0123abcd.part.places.json.part", "iter_1/mp_rank_00/model.pt.0123abcd.part",
+        "a.safetensors.0123abcd.part.places.json.part", "a.safetensors.0123abcd.part.places.json.89abcdef.part",
+        "iter_1/mp_rank_00/model.pt.0123abcd.part",
     )  # fmt: skip
     others = (
         "mine.part", "b.safetensors.part", "a.safetensors", "a.safetensors.part.txt", "a.safetensors.0123abc.part",
@@ -132,3 +134,36 @@ def test_only_the_outputs_own_unfinished_files_go(tmp_path: Path) -> None:
     remove_unfinished(tmp_path, ["a.safetensors", "iter_1/mp_rank_00/model.pt", "not/there", "link"])
     left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if not path.is_dir()}
     assert left == {*others, "link.part"}
+
+
+def test_files_beside_the_shards_are_of_this_output_only_once_it_writes_them(tmp_path: Path) -> None:
+    """A README.md that a person put into an unfinished output was replaced, and so was their config.json."""
+    opened(tmp_path).close()
+    (tmp_path / "README.md").write_text("mine")
+    (tmp_path / "link").symlink_to("nowhere")
+    journal = opened(tmp_path)
+    for ask in (journal.require_free, journal.complete):
+        with pytest.raises(UsageError) as raised:
+            ask(["config.json", "README.md", "link"])
+        assert "README.md, link: the output has files of these names" in str(raised.value)
+    journal.complete(["config.json"])
+    journal.close()
+    (tmp_path / "config.json").write_text("{}")
+    journal = opened(tmp_path)  # of a command that was killed after it had begun to write them
+    journal.require_free(["config.json"])
+    journal.close()
+    assert is_unfinished(tmp_path) and finished_sizes(tmp_path, NAME) == {}
+
+
+def test_no_file_is_written_through_a_link(tmp_path: Path) -> None:
+    """tokenizer.json.part led to another folder, whose file got the tokenizer's bytes."""
+    source, target, victim = tmp_path / "in", tmp_path / "out", tmp_path / "victim"
+    source.mkdir()
+    target.mkdir()
+    victim.write_text("mine")
+    (source / "tokenizer.json").write_text("{}")
+    (target / "tokenizer.json.part").symlink_to(victim)
+    OtherFiles(("tokenizer.json",), ()).copy(source, target)
+    assert victim.read_text() == "mine" and not (target / "tokenizer.json").is_symlink()
+    assert (target / "tokenizer.json").read_text() == "{}"
+    assert sorted(path.name for path in target.iterdir()) == ["tokenizer.json", "tokenizer.json.part"]

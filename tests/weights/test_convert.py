@@ -211,6 +211,40 @@ def test_it_goes_on_where_it_was_interrupted(
         convert(hf, target)
 
 
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("torch_dist", "metadata.json"),
+        ("torch_dist", "__1_0.distcp"),
+        ("hf", "config.json"),
+        ("hf", "LICENSE"),
+    ],
+)
+def test_what_a_person_put_into_an_unfinished_output_stays(
+    kind: Any,
+    name: str,
+    deepseek: tuple[Path, dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was replaced; a metadata.json was taken for the conversion's own, whose .metadata was then never written."""
+    monkeypatch.setattr(units, "UNIT", 10**9)
+    hf, out, layout = deepseek[0], tmp_path / "out", OutputLayout(kind)
+    (hf / "LICENSE").write_text("theirs")
+    with pytest.raises(KeyboardInterrupt):
+        convert(hf, out, layout, workers=Interrupted(0))
+    (out / name).write_text("mine")
+    with pytest.raises(UsageError, match=name.replace(".", "[.]")):
+        convert(hf, out, layout)
+    assert (out / name).read_text() == "mine"
+    (out / name).unlink()
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    (out / f"{name}.part").symlink_to(victim)
+    convert(hf, out, layout)
+    assert equal(hf, out) and victim.read_text() == "mine" and not (out / name).is_symlink()
+
+
 @pytest.mark.parametrize("kind", ["torch_dist", "hf"])
 def test_finished_files_that_lost_pages_are_written_again(
     kind: Any, deepseek: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

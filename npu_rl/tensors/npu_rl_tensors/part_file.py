@@ -48,7 +48,7 @@ class SummedFile:
     """A new file that is written from its beginning to its end. `sum`: of what was written."""
 
     def __init__(self, path: Path, *, buffering: int = -1) -> None:
-        self._file: Any = path.open("wb", buffering=buffering)
+        self._file: Any = path.open("xb", buffering=buffering)
         self.name = str(path)
         self.sum = SampledSum()
 

@@ -45,12 +45,13 @@ def plan_conversion(arguments: dict[str, Any], _progress: Callable[[int], None])
     left_out = found.model.tied and HEAD in found.source.tensors
     if left_out:
         _require_tied(found.source)
+    states = [writers.states_file_of(len(found.units))] if found.output.format == "torch_dist" else []
     described = json.dumps([found.source.digest, found.output.to_json(), vars(found.model)]).encode()
     return {
         "digest": hashlib.sha256(described).hexdigest(),
         "input": found.source.describe(),
         "files": {unit.file: unit.bytes for unit in found.units},
-        "last": writers.LAST[found.output.format],
+        "last": [*states, *writers.LAST[found.output.format]],
         "largest": max(unit.largest for unit in found.units),
         "tensors": len(found.layout.by_name),
         "stored": len(found.layout.stored),

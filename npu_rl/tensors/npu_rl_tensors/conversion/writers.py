@@ -20,7 +20,7 @@ from ..hf_checkpoint import CONFIG, INDEX
 from ..layouts.mapped_checkpoint import stored_box
 from ..layouts.placements import Layout
 from ..not_finite import require_finite
-from ..part_file import SummedFile
+from ..part_file import SummedFile, part_of
 from ..regular_file import read_regular
 from ..safetensors_file import HEADER_LIMIT, header_bytes, parse_json
 from ..tensor_error import TensorError
@@ -143,7 +143,7 @@ def write_dist_metadata(
             offsets, sizes = torch.Size(a for a, _ in at), torch.Size(b - a for a, b in at)
             described[key].chunks.append(ChunkStorageMetadata(offsets, sizes))
             storage[MetadataIndex(key, offsets)] = _StorageInfo(file, start, length)
-    states_file = f"__{len(files)}_0.distcp"
+    states_file = states_file_of(len(files))
     for key, start, length in _write_states(folder / states_file, states):
         described[key] = BytesStorageMetadata()
         storage[MetadataIndex(key)] = _StorageInfo(states_file, start, length)
@@ -157,6 +157,11 @@ def write_dist_metadata(
     _write_json(
         folder / "metadata.json", {**backends, "common_backend": "torch", "common_backend_version": 1}
     )
+
+
+def states_file_of(count: int) -> str:
+    """Return the name of the file of empty objects that torch_dist has beside so many files of tensors."""
+    return f"__{count}_0.distcp"
 
 
 def remove_places(folder: Path, files: list[str]) -> None:
@@ -175,12 +180,14 @@ def _write_states(path: Path, states: list[tuple[str, Any, Any]]) -> list[tuple[
     torch.save([None], empty)
     content = empty.getvalue()
     found = []
-    with path.open("wb") as out:
+    part = part_of(path)
+    with part.open("xb") as out:
         for key, place, of in states:
             name = f"{key}/shard_{'.'.join(map(str, place))}_{'.'.join(map(str, of))}"
             found.append((name, out.tell(), len(content)))
             out.write(content)
         _synced(out)
+    part.replace(path)
     return found
 
 
@@ -217,8 +224,8 @@ def _json(content: Any) -> bytes:
 
 
 def _write_bytes(path: Path, content: bytes) -> None:
-    part = path.with_name(path.name + ".part")
-    with part.open("wb") as out:
+    part = part_of(path)
+    with part.open("xb") as out:
         out.write(content)
         _synced(out)
     part.replace(path)
