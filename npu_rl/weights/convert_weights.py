@@ -16,7 +16,7 @@ from npu_rl.tensors.npu_rl_tensors.hf_checkpoint import CONFIG
 from npu_rl.weights.cast_journal import CONVERT_NAME, CastJournal
 from npu_rl.weights.cast_weights import CastProgress
 from npu_rl.weights.other_files import OtherFiles, other_files
-from npu_rl.weights.output_folder import require_apart, require_space, require_unchanged
+from npu_rl.weights.output_folder import require_apart, require_no_links, require_space, require_unchanged
 from npu_rl.weights.unfinished_files import remove_unfinished
 from npu_rl.weights.worker_pool import Task, Workers
 
@@ -84,6 +84,7 @@ def convert_weights(
             known = {name: journal.shards.get(name, -1) for name in files}
             require_unchanged(options.target, known, "conversion", plan["last"])
             return ConvertReport(_report(options, plan, journal, len(files), 0.0, workers))
+        require_no_links(options.target, own)
         journal.require_free(last)
         done = journal.whole(files)
         watch.damaged(journal.damaged)

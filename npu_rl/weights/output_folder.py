@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from npu_rl.bounded import open_file
@@ -24,6 +24,18 @@ def require_apart(source: Path, target: Path) -> None:
             "The output folder is the input's, or one lies in the other",
             where=str(target),
             hint="Choose a folder outside the input's.",
+        )
+
+
+def require_no_links(target: Path, files: Iterable[str]) -> None:
+    """Raise UsageError if a folder below an output's, in which it has files, is a link: they would lie elsewhere."""
+    folders = {folder for name in files for folder in Path(name).parents}
+    linked = sorted(str(folder) for folder in folders if (target / folder).is_symlink() and folder.name)
+    if linked:
+        raise UsageError(
+            "A folder of the output is a symbolic link",
+            where=str(target / linked[0]),
+            hint="Choose another output folder.",
         )
 
 

@@ -245,6 +245,20 @@ def test_what_a_person_put_into_an_unfinished_output_stays(
     assert equal(hf, out) and victim.read_text() == "mine" and not (out / name).is_symlink()
 
 
+def test_ranks_are_written_through_no_link(deepseek: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    """A link in place of the ranks' folder: they were written to where it led, and unfinished files removed there."""
+    out, layout = tmp_path / "out", OutputLayout("legacy", LegacyRanks(1, (4,), 1))
+    with pytest.raises(KeyboardInterrupt):
+        convert(deepseek[0], out, layout, workers=Interrupted(0))
+    (folder,) = [path for path in out.iterdir() if path.is_dir()]
+    victim = folder.rename(tmp_path / "victim")
+    folder.symlink_to(victim)
+    before = sorted(victim.rglob("*"))
+    with pytest.raises(UsageError, match="A folder of the output is a symbolic link"):
+        convert(deepseek[0], out, layout)
+    assert sorted(victim.rglob("*")) == before
+
+
 @pytest.mark.parametrize("kind", ["torch_dist", "hf"])
 def test_finished_files_that_lost_pages_are_written_again(
     kind: Any, deepseek: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
