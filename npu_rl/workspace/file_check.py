@@ -32,6 +32,7 @@ _SECOND_NS = 2_000_000_000
 # host made (seen on GlusterFS, up to 0.8 s after it).
 CACHED_NS = 3_000_000_000
 _CHUNK = 1 << 20
+_LARGEST = 1 << 30  # bytes; an sdist may have 256 MiB in a file, and a sparse terabyte costs nothing to make
 _MAXIMUM_RECORD = 256 * 1024 * 1024
 _BATCH = 32  # files between two looks at how the reading goes
 _READERS = 8  # threads: a network file system answers several at a time
@@ -296,6 +297,8 @@ def _blob(full: str, regular: bool) -> tuple[Stat, tuple[str, str]]:
         if not stat_module.S_ISREG(status.st_mode):
             return stat_of(status), ("?", "")
         size = status.st_size
+        if size > _LARGEST:
+            return stat_of(status), (FILE, "")  # is no locked file's: not read, which would take hours
         digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
         data = os.read(handle, min(size, _CHUNK) + 1)
         digest.update(data)

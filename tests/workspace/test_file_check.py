@@ -68,6 +68,13 @@ def test_modified(root: Path, expected: Expected, path: str) -> None:
     assert drift(root, expected) == [(path, "modified")]
 
 
+def test_a_huge_file_is_not_read(root: Path, expected: Expected) -> None:
+    """A sparse terabyte in place of a module: verify would have read it for half an hour."""
+    os.truncate(root / "pkg/mod.py", 1 << 40)
+    assert drift(root, expected) == [("pkg/mod.py", "modified")]
+    assert blob_on_disk(str(root / "pkg/mod.py")) == (FILE, "")
+
+
 def test_an_empty_file_that_grew(root: Path, expected: Expected) -> None:
     (root / "pkg/__init__.py").write_text("import os\n")
     assert drift(root, expected) == [("pkg/__init__.py", "modified")]
