@@ -23,7 +23,7 @@ from npu_rl.workspace.local_commits import unsupported_file
 
 _FILE = re.compile(rb"^(?=diff --git )", re.MULTILINE)
 _OLD_NAME = re.compile(rb"^--- a/([\w./+-]+\.(?:yaml|yml|json|toml|ini|cfg))$", re.MULTILINE)
-_LARGEST_NEW = 64 << 20  # bytes of an untracked file in a patch, which is made in memory
+_LARGEST = 64 << 20  # bytes of a file in a patch, which is made in memory
 
 
 def local_changes(layout: Layout, notify: Notify) -> Iterator[bytes]:
@@ -61,7 +61,7 @@ def patches_of(
 
 
 def fit_for_patch(layout: Layout, report: Report, notify: Notify) -> Report:
-    """Return the report without large untracked files, such as checkpoints, and without this process's output."""
+    """Return the report without large files, such as checkpoints, and without this process's output."""
     try:
         output = os.fstat(sys.stdout.fileno())
     except (OSError, ValueError, AttributeError):  # closed
@@ -72,17 +72,17 @@ def fit_for_patch(layout: Layout, report: Report, notify: Notify) -> Report:
             status = (layout.root / drift.path).lstat()
         except OSError:
             return None
-        if output is not None and os.path.samestat(status, output):
+        if drift.kind == "untracked" and output is not None and os.path.samestat(status, output):
             return "the output of this command"
-        return f"untracked, {status.st_size >> 20} MiB" if status.st_size > _LARGEST_NEW else None
+        return f"{drift.kind}, {status.st_size >> 20} MiB" if status.st_size > _LARGEST else None
 
-    kept = []
-    for drift in report.drift:
-        reason = why_not(drift) if drift.kind == "untracked" else None
-        if reason is None:
-            kept.append(drift)
-        else:
-            notify(f"not shown: {drift.path} ({reason})")
+    reasons = {
+        drift.path: why_not(drift) for drift in report.drift
+    }  # a path has a line for each lost hunk, too
+    for path, reason in reasons.items():
+        if reason is not None:
+            notify(f"not shown: {path} ({reason})")
+    kept = [drift for drift in report.drift if reasons[drift.path] is None]
     return replace(report, drift=kept)
 
 

@@ -226,3 +226,11 @@ def test_a_patch_lacks_its_own_file_and_large_ones(stack: Stack, layout: Layout)
         "not shown: code/alpha/mine.patch (the output of this command)",
         large,
     ]
+
+
+def test_a_patch_lacks_a_locked_file_that_became_huge(layout: Layout) -> None:
+    """A sparse terabyte in place of a locked file: git would have hashed it for hours."""
+    os.truncate(layout.code / "alpha/core.py", 1 << 40)
+    told: list[str] = []
+    assert list(local_changes(layout, told.append)) == []
+    assert told == ["not shown: code/alpha/core.py (modified, 1048576 MiB)"]
