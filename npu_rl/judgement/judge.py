@@ -77,6 +77,7 @@ class Judgement:
         known: Keys of the trainer's configuration files; empty without a workspace.
         search_path: `hydra.searchpath` of the trainer's configuration.
         accepted_faults: Reason by id, for open faults of the tree that the recipe accepts.
+        groups: The groups in the defaults lists of the trainer's configuration.
         overruled: Reason by rule id, for broken rules that the recipe overrules.
         unchecked: Sections of the trainer's configuration whose keys can't be checked, and why.
     """
@@ -91,6 +92,7 @@ class Judgement:
     unchecked: Mapping[str, str] = field(default_factory=dict)
     search_path: tuple[str, ...] = ()
     accepted_faults: Mapping[str, str] = field(default_factory=dict)
+    groups: frozenset[str] = frozenset()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -181,6 +183,7 @@ def _judge(
         trainer.unchecked if isinstance(trainer, KeyResolver) else {},
         config.search_path if config else (),
         faults.accepted,
+        frozenset(config.choices) if config else frozenset(),
     )
 
 
@@ -231,6 +234,7 @@ def _judge_own_keys(
         own.unchecked if own else {},
         own.tree.search_path if own else (),
         faults.accepted,
+        frozenset(own.tree.choices) if own else frozenset(),
     )
 
 

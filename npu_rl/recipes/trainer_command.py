@@ -22,6 +22,7 @@ from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_settings import (
     Setting,
     config_name,
+    engine_setting,
     flatten_mappings,
     last_settings,
     list_settings,
@@ -140,6 +141,7 @@ def render(
     packages: Collection[str] = (),
     secrets: Collection[str] = (),
     search_path: tuple[str, ...] = (),
+    groups: Collection[str] = (),
 ) -> Command:
     """Render the command of one attempt.
 
@@ -150,6 +152,7 @@ def render(
         packages: Packages whose versions have to be the same on all nodes.
         secrets: Names of variables that hold secrets.
         search_path: `hydra.searchpath` of the trainer's configuration.
+        groups: The groups in the defaults lists of the trainer's configuration.
     """
     given = last_settings(list(flatten_mappings(list_settings(recipe))))
     if recipe.has_own_keys:
@@ -158,7 +161,9 @@ def render(
     else:
         own = _own_settings(recipe, folders, run_name, resume)
         own.append(Setting("trainer.total_epochs", recipe.steps * _batches_of_step(given)))
-        final = last_settings([*given.values(), *own])
+        engine = engine_setting(recipe)
+        chosen = [engine] if engine is not None and engine.key in groups else []
+        final = last_settings([*chosen, *given.values(), *own])
     shared = _shared_environment(recipe, folders, manifest_env, rollout_standin)
     of_attempt = _attempt_environment(recipe, folders, run_id, shared)
     paths = (*map(str, folders.on_path), str(folders.code))
@@ -174,7 +179,7 @@ def render(
         python=python,
         module=recipe.trainer.module,
         config=config_name(recipe),
-        settings=[argument(s.key, s.value, s.key in known) for s in final.values()],
+        settings=[argument(s.key, s.value, s.key in known or s.key in groups) for s in final.values()],
         paths=paths,
         shared=shared,
         own=of_attempt,

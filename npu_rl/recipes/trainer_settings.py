@@ -15,6 +15,8 @@ from npu_rl.recipes.schema_trainer import OwnKeys
 from npu_rl.trainer_code.config_location import ConfigLocation
 
 OVERRIDES = "overrides"
+MODEL_ENGINE = "model_engine"
+"""The group of verl 0.7.1 and newer that chooses the files of a training backend: dp, megatron and others."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,26 @@ def config_name(recipe: Recipe) -> str:
 
 def config_location(recipe: Recipe) -> ConfigLocation:
     """Return where the Hydra configuration is that the run starts from."""
-    return ConfigLocation(recipe.trainer.module, config_name(recipe), recipe.trainer.config_path)
+    trainer = recipe.trainer
+    return ConfigLocation(trainer.module, config_name(recipe), trainer.config_path, _group_choices(recipe))
+
+
+def engine_setting(recipe: Recipe) -> Setting | None:
+    """Return the setting of `model_engine` that follows from actor.strategy, for a tree that has this group.
+
+    None where the tree's default is right (dp, for fsdp and fsdp2), or `overrides` sets it.
+    """
+    if not recipe.megatron or MODEL_ENGINE in recipe.overrides:
+        return None
+    return Setting(MODEL_ENGINE, "megatron", ("actor", "strategy"))
+
+
+def _group_choices(recipe: Recipe) -> dict[str, str | None]:
+    """Return the options of groups that a recipe sets: a group's name, like no other key of verl, has no dot."""
+    engine = engine_setting(recipe)
+    chosen = {} if engine is None else {engine.key: engine.value}
+    given = {key: value for key, value in recipe.overrides.items() if "." not in key}
+    return chosen | {key: value for key, value in given.items() if value is None or isinstance(value, str)}
 
 
 def flatten_mappings(given: Collection[Setting]) -> Iterator[Setting]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from npu_rl.trainer_code.config_tree import ConfigFault
@@ -20,11 +21,13 @@ class ConfigLocation:
         module: The trainer's entry point, such as verl.trainer.main_ppo.
         config: The name of the configuration, such as ppo_trainer.
         folder: Its folder in the code tree; None for the one that `@hydra.main` of the module names.
+        choices: The option of groups that the recipe sets; a group that no defaults list has is ignored.
     """
 
     module: str
     config: str
     folder: str | None = None
+    choices: Mapping[str, str | None] = field(default_factory=dict)
 
     def find_folder(self, code: Path) -> Path:
         """Return the folder of the configuration, absolute. Raises ConfigFault if the module or folder is missing."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -58,11 +58,13 @@ class ConfigTree:
         entries: Each key and section, by its dotted name.
         files: The files it was composed from.
         search_path: `hydra.searchpath` of the first of them, as it is written there.
+        choices: The option of each group in their defaults lists, by the name that sets it on Hydra's command line.
     """
 
     entries: Mapping[str, ConfigEntry]
     files: tuple[str, ...]
     search_path: tuple[str, ...] = ()
+    choices: Mapping[str, str] = field(default_factory=dict)
 
     def children(self, section: str) -> list[str]:
         """Return the names directly in a section; "" is the top."""

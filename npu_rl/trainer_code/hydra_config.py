@@ -1,14 +1,17 @@
 """Composition of the trainer's Hydra configuration from its files, without Hydra.
 
 Follows Hydra 1.3: defaults lists with groups, packages, `_self_`, `optional` and `override`, and the `# @package`
-line (hydra.cc/docs/1.3/advanced/defaults_list; hydra/core/default_element.py@v1.3.2). Interpolations stay as text.
-What Hydra resolves only at run time raises ConfigFault.
+line (hydra.cc/docs/1.3/advanced/defaults_list; hydra/core/default_element.py@v1.3.2). Interpolations stay as text,
+except in a defaults list: verl 0.7.1 and newer have `actor: ${model_engine}_actor` below `model_engine: dp`. What Hydra
+resolves only at run time raises ConfigFault.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import posixpath
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +21,23 @@ from npu_rl.trainer_code.hydra_yaml import ConfigFile, ConfigNode, ConfigSection
 from npu_rl.trainer_code.source_files import is_source
 
 _GLOBAL = "_global_"
+_CHOICE = re.compile(r"\$\{([A-Za-z_]\w*)\}")
 _MOST_FILES = 200  # of one configuration, each time it is taken; those of verl have 30
 
 
-def compose_files(folder: Path, config: str, code: Path) -> ConfigTree:
+def compose_files(
+    folder: Path, config: str, code: Path, choices: Mapping[str, str | None] | None = None
+) -> ConfigTree:
     """Compose `config` ("ppo_trainer") from the files in `folder`; files are named relative to `code`.
+
+    Args:
+        choices: The option of groups that a command line sets, as in `model_engine=megatron`; a group that no defaults
+            list has is ignored.
 
     Raises:
         ConfigFault: If a file is missing, or can be resolved only by Hydra.
     """
-    return _Composer(folder, code).compose(config.removesuffix(".yaml").removesuffix(".yml"))
+    return _Composer(folder, code, choices or {}).compose(config.removesuffix(".yaml").removesuffix(".yml"))
 
 
 @dataclass(frozen=True)
@@ -61,15 +71,20 @@ class _Default:
     @property
     def full(self) -> str:
         """The file below the configuration folder, without its suffix."""
-        return self.path[1:] if self.absolute else _join("/", self.base, self.path)
+        return self.path[1:] if self.absolute else _relative(self.base, self.path)
 
     @property
     def choice(self) -> str:
         """The name that `override` uses for the entry: group@package."""
         assert self.group is not None
-        group = self.group[1:] if self.absolute else _join("/", self.base, self.group)
+        group = self.group[1:] if self.absolute else _relative(self.base, self.group)
         default, package = group.replace("/", "."), self.target_package(None)
         return group if default == package else f"{group}@{package or _GLOBAL}"
+
+    @property
+    def option(self) -> str | None:
+        """The option of a group; None if it has none."""
+        return self.path.removeprefix(f"{self.group}/") or None
 
     def target_package(self, header: str | None) -> str:
         """Return the package that the content is merged into."""
@@ -87,12 +102,13 @@ class _Default:
 
 
 class _Composer:
-    def __init__(self, folder: Path, code: Path) -> None:
+    def __init__(self, folder: Path, code: Path, choices: Mapping[str, str | None]) -> None:
         self._folders = [folder]
         self._code = code
         self._root = ConfigSection("", 1)
         self._files: dict[str, ConfigFile] = {}
-        self._overrides: dict[str, str | None] = {}
+        self._overrides: dict[str, str | None] = dict(choices)
+        self._choices: dict[str, str] = {}
         self._added = 0
 
     def compose(self, config: str) -> ConfigTree:
@@ -101,7 +117,7 @@ class _Composer:
         wanted = _Default(config, None, "", "", self._display_name(self._folders[0]))
         self._add(wanted, ())
         self._root.items.pop("hydra", None)
-        return ConfigTree(dict(_flatten(self._root, "")), tuple(self._files), search_path)
+        return ConfigTree(dict(_flatten(self._root, "")), tuple(self._files), search_path, self._choices)
 
     def _add(self, wanted: _Default, above: tuple[str, ...]) -> None:
         self._added += 1
@@ -117,29 +133,43 @@ class _Composer:
         entries = list(self._defaults(file, base, package))
         for entry in entries:
             if entry is not None and entry.override:
-                self._overrides.setdefault(entry.choice, entry.path.removeprefix(f"{entry.group}/") or None)
+                self._overrides.setdefault(entry.choice, entry.option)
+        chosen = self._chosen_options([entry for entry in entries if entry is not None])
+        self._choices |= chosen
         if None not in entries:
             entries.append(None)
         for entry in entries:
             if entry is None:
                 self._merge(file.body, package)
             elif not entry.override:
-                self._add_default(entry, (*above, wanted.full))
+                self._add_default(entry, chosen, (*above, wanted.full))
 
-    def _add_default(self, entry: _Default, above: tuple[str, ...]) -> None:
-        """Add one default, with the option that an `override` chose for its group."""
+    def _chosen_options(self, entries: Collection[_Default]) -> dict[str, str]:
+        """Return the option of each group in one defaults list, without those that are interpolations themselves.
+
+        Hydra resolves interpolations once the other entries of the list are known
+        (hydra/_internal/defaults_list.py:_create_interpolation_map@v1.3.2).
+        """
+        groups = [entry for entry in entries if entry.group is not None and not entry.override]
+        options = {entry.choice: self._overrides.get(entry.choice, entry.option) for entry in groups}
+        return {group: option for group, option in options.items() if option and not _is_open(option)}
+
+    def _add_default(self, entry: _Default, chosen: Mapping[str, str], above: tuple[str, ...]) -> None:
+        """Add one default, with the option that an `override` chose for its group.
+
+        Args:
+            chosen: The options of the groups in the same defaults list.
+        """
         path = entry.path
         if entry.group is not None:
-            option = self._overrides.get(entry.choice, path.removeprefix(f"{entry.group}/"))
+            option = self._overrides.get(entry.choice, entry.option)
             if not option:
                 return
             path = f"{entry.group}/{option}"
-        if "${" in path or "???" in path:
+        resolved = _CHOICE.sub(lambda match: chosen.get(match[1], match[0]), path)
+        if _is_open(resolved):
             raise ConfigFault(f"its defaults hold {path}, which only Hydra can resolve", entry.where)
-        self._add(
-            _Default(path, entry.package, entry.base, entry.inside, entry.where, entry.group, entry.optional),
-            above,
-        )
+        self._add(replace(entry, path=resolved), above)
 
     def _defaults(self, file: ConfigFile, base: str, package: str) -> Iterator[_Default | None]:
         """Yield the entries of the defaults list; None is `_self_`."""
@@ -240,6 +270,16 @@ def _entry(node: ConfigNode) -> ConfigEntry:
     if isinstance(node, ConfigSection):
         return ConfigEntry(None, True, node.file, node.line)
     return ConfigEntry(node.value, False, node.file, node.line)
+
+
+def _relative(base: str, path: str) -> str:
+    """Return a path below the configuration folder: `../optim/fsdp` of the group actor is optim/fsdp."""
+    return posixpath.normpath(_join("/", base, path)) if ".." in path else _join("/", base, path)
+
+
+def _is_open(path: str) -> bool:
+    """Return whether a path still has to be resolved, or given."""
+    return "${" in path or "???" in path
 
 
 def _package_of(package: str) -> str | None:

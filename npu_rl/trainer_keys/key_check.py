@@ -18,6 +18,7 @@ from npu_rl.recipes.key_map import allowed_names, check_range, recipe_key_of
 from npu_rl.recipes.reserved_keys import find_replacement, reserved_keys
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_settings import (
+    MODEL_ENGINE,
     OVERRIDES,
     Setting,
     config_location,
@@ -30,10 +31,12 @@ from npu_rl.recipes.trainer_settings import (
 from npu_rl.trainer_code.adaptation_switches import known_switches, switches_in_code
 from npu_rl.trainer_code.answer_cache import AnswerCache
 from npu_rl.trainer_code.config_location import FolderFault, folders_with
-from npu_rl.trainer_code.config_tree import ConfigFault, ModuleFault
+from npu_rl.trainer_code.config_tree import ConfigFault, ConfigTree, ModuleFault
 from npu_rl.trainer_keys.key_resolver import KeyResolver
 from npu_rl.trainer_keys.resolution import KeyResolution
 
+_STRATEGY = "actor_rollout_ref.actor.strategy"
+_BACKEND = {"fsdp2": "fsdp"}  # strategies whose configuration files are those of another
 _FAULTY_KEYS = {ModuleFault: "module", FolderFault: "config_path"}
 
 
@@ -100,7 +103,8 @@ class KeyChecker:
         self._check_adaptations()
         self._check_benchmark()
         self._check_fault()
-        if isinstance(self._trainer, KeyResolver):
+        # The keys of another backend would all be unknown.
+        if isinstance(self._trainer, KeyResolver) and self._has_files_of_strategy(self._trainer.tree):
             self._check_keys(self._trainer)
         return self._found
 
@@ -113,11 +117,37 @@ class KeyChecker:
 
     def _suggest_folder(self) -> str:
         """Return the fix for a configuration that lies in one other folder of the code; empty if it does not."""
-        trainer, folders = self._recipe.trainer, []
+        folders, own = [], None
         if self._code is not None:
             folders = folders_with(self._code, config_name(self._recipe))
-        others = [folder for folder in folders if folder != trainer.config_path]
+            own = self._own_folder(self._code)
+        others = [folder for folder in folders if self._code and (self._code / folder).resolve() != own]
         return f"set trainer.config_path to {others[0]}" if len(folders) == len(others) == 1 else ""
+
+    def _own_folder(self, code: Path) -> Path | None:
+        """Return the folder that the run's configuration is looked for in; None if there is none."""
+        try:
+            return config_location(self._recipe).find_folder(code)
+        except ConfigFault:
+            return None
+
+    def _has_files_of_strategy(self, tree: ConfigTree) -> bool:
+        """Return whether the tree's `model_engine` chooses the files of the recipe's backend; report it if not."""
+        entry, engine = tree.entries.get(_STRATEGY), tree.choices.get(MODEL_ENGINE)
+        strategy = last_settings(self._settings)[_STRATEGY].value
+        if engine is None or entry is None or entry.interpolation:
+            return True
+        if _BACKEND.get(strategy, strategy) == _BACKEND.get(entry.value, entry.value):
+            return True
+        message = f"{MODEL_ENGINE} {engine} is for the strategy {entry.value} ({entry.where}), and actor.strategy is "
+        path, fix = ("actor", "strategy"), ""
+        if MODEL_ENGINE in self._recipe.overrides:
+            path = (OVERRIDES, MODEL_ENGINE)
+            fix = f"leave out overrides.{MODEL_ENGINE}, which follows from actor.strategy"
+        elif self._recipe.trainer.config:
+            path, fix = ("trainer", "config"), "leave out trainer.config, which follows from actor.strategy"
+        self._error(path, MODEL_ENGINE, f"{message}{strategy}", "invalid-value", fix)
+        return False
 
     def _check_keys(self, resolver: KeyResolver) -> None:
         for setting in self._settings:

@@ -87,7 +87,13 @@ class KeyResolver:
         self._switched_off = switched_off
         self.unchecked: dict[str, str] = {}
         rollout = [self._value(f"{_ROLLOUT}.{name}") for name in ("name", "mode")]
-        configuration = [location.module, location.config, location.folder, self._backends]
+        configuration = [
+            location.module,
+            location.config,
+            location.folder,
+            dict(location.choices),
+            self._backends,
+        ]
         others = [sorted(switched_off), sorted(self._given), rollout]
         self._cache = ResolutionCache(self._answers, configuration, others)
 

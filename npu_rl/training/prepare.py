@@ -109,6 +109,7 @@ class Prepared:
             python=self.interpreter.path,
             known=self.judgement.known,
             search_path=self.judgement.search_path,
+            groups=self.judgement.groups,
             manifest_env={**self.lock.env, **(VLLM_ON_CPU if self._vllm_on_cpu(rollout_standin) else {})},
             resume=resume,
             rollout_standin=rollout_standin,

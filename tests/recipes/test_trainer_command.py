@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from npu_rl.recipes.recipe_paths import split_function
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_command import Command, Folders, argument, hydra_text, ray_options, render
-from npu_rl.recipes.trainer_settings import keys_without_effect, last_settings, list_settings
+from npu_rl.recipes.trainer_settings import config_location, keys_without_effect, last_settings, list_settings
 
 BASE: dict[str, Any] = {
     "schema": 1, "name": "r", "title": "t", "manifest": "quickstart", "device": "cpu", "steps": 7,
@@ -98,6 +98,20 @@ def test_a_plus_only_for_what_the_files_do_not_have() -> None:
     command = rendered(recipe(), known={"trainer.device"})
     assert "trainer.device=npu" in command.settings
     assert "+data.seed=1" in command.settings
+
+
+@pytest.mark.parametrize("strategy", ["fsdp", "fsdp2", "megatron"])
+def test_the_model_engine_follows_from_the_strategy(strategy: str) -> None:
+    """verl 0.7.1 and newer choose the backend's files by `model_engine`, whose default is dp."""
+    given = recipe(actor={"strategy": strategy})
+    chosen = "megatron" if strategy == "megatron" else None
+    known = {"known": {"model_engine"}, "groups": ["model_engine"]}
+    assert pairs(rendered(given, **known)).get("model_engine") == chosen
+    assert config_location(given).choices.get("model_engine") == chosen
+    assert "model_engine" not in pairs(rendered(given))  # an older tree
+    own = recipe(actor={"strategy": strategy}, overrides={"model_engine": "dp"})
+    assert "model_engine=dp" in rendered(own, **known).settings
+    assert config_location(own).choices == {"model_engine": "dp"}
 
 
 def test_paths_are_absolute_and_where_they_belong() -> None:

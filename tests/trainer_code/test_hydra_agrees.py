@@ -18,6 +18,8 @@ from omegaconf import OmegaConf  # noqa: E402
 
 from npu_rl.trainer_code.config_tree import ConfigFault  # noqa: E402
 from npu_rl.trainer_code.hydra_config import compose_files  # noqa: E402
+from tests.code_trees import lay  # noqa: E402
+from tests.trainer_code.test_hydra_config import ENGINES  # noqa: E402
 
 
 def flat(value: Any, prefix: str = "") -> dict[str, Any]:
@@ -30,9 +32,9 @@ def flat(value: Any, prefix: str = "") -> dict[str, Any]:
     return result
 
 
-def by_hydra(folder: Path, config: str) -> dict[str, Any]:
+def by_hydra(folder: Path, config: str, *overrides: str) -> dict[str, Any]:
     with hydra.initialize_config_dir(str(folder), version_base=None):
-        return flat(OmegaConf.to_container(hydra.compose(config), resolve=False))
+        return flat(OmegaConf.to_container(hydra.compose(config, list(overrides)), resolve=False))
 
 
 def files_of(folder: Path, config: str) -> list[str | None]:
@@ -43,8 +45,9 @@ def files_of(folder: Path, config: str) -> list[str | None]:
     return [item.config_path for item in chosen.defaults]
 
 
-def by_us(folder: Path, config: str) -> dict[str, Any]:
-    return {key: entry.value for key, entry in compose_files(folder, config, folder).entries.items()}
+def by_us(folder: Path, config: str, **choices: str) -> dict[str, Any]:
+    composed = compose_files(folder, config, folder, choices)
+    return {key: entry.value for key, entry in composed.entries.items()}
 
 
 @pytest.mark.parametrize("config", ["ppo_trainer", "ppo_megatron_trainer", "sft_trainer", "generation"])
@@ -53,6 +56,14 @@ def test_verl(code_tree: Path, config: str) -> None:
     ours = by_us(folder, config)
     assert len(ours) > 40
     assert ours == by_hydra(folder, config)
+
+
+@pytest.mark.parametrize("top", ["top", "top_of_two"])
+@pytest.mark.parametrize("engine", [None, "dp", "two"])
+def test_interpolated_defaults(tmp_path: Path, top: str, engine: str | None) -> None:
+    folder = lay(tmp_path, {f"{name.replace('__', '/')}.yaml": text for name, text in ENGINES.items()})
+    ours = by_us(folder, top, **({"e": engine} if engine else {}))
+    assert ours == by_hydra(folder, top, *([f"e={engine}"] if engine else []))
 
 
 GROUPS = ("g", "h", "g/sub")

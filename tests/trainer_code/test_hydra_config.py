@@ -77,6 +77,44 @@ def test_optional_null_lists_and_overrides(tmp_path: Path) -> None:
     assert values(code) == {"l.a": 1, "l.b": 1, "c.v": 2}
 
 
+ENGINES = {
+    "top": "defaults:\n  - e: dp\n  - x@a.x: ${e}_x\n  - _self_\n",
+    "top_of_two": "defaults:\n  - top\n  - override e: two\n",
+    "e__dp": "# @package _global_\ne: dp\n",
+    "e__two": "# @package _global_\ne: two\n",
+    "x__dp_x": "defaults:\n  - ../y@y: of_dp\nv: 1\n",
+    "x__two_x": "v: 2\n",
+    "y__of_dp": "w: 1\n",
+}
+"""Files as verl has them from 0.7.1 on: `model_engine` chooses the files of the actor."""
+
+
+@pytest.mark.parametrize(
+    ("config_name", "choices", "expected"),
+    [
+        ("top", {}, {"e": "dp", "a.x.v": 1, "a.x.y.w": 1}),
+        ("top", {"e": "two", "unknown": "z"}, {"e": "two", "a.x.v": 2}),
+        ("top_of_two", {}, {"e": "two", "a.x.v": 2}),
+        ("top_of_two", {"e": "dp"}, {"e": "dp", "a.x.v": 1, "a.x.y.w": 1}),
+    ],
+)
+def test_an_interpolated_default_follows_the_group_it_names(
+    tmp_path: Path, config_name: str, choices: dict[str, str | None], expected: dict[str, object]
+) -> None:
+    code = config(tmp_path, **ENGINES)
+    tree = compose_files(code / "config", config_name, code, choices)
+    assert {key: one.value for key, one in tree.entries.items() if not one.section} == expected
+    assert tree.choices["e"] == expected["e"]
+    assert not any(".." in file for file in tree.files)
+
+
+@pytest.mark.parametrize("choices", [{"e": None}, {"e": "${f}"}])
+def test_an_interpolation_of_no_option_stays_an_error(tmp_path: Path, choices: dict[str, str | None]) -> None:
+    code = config(tmp_path, **ENGINES)
+    with pytest.raises(ConfigFault, match="only Hydra can resolve"):
+        compose_files(code / "config", "top", code, choices)
+
+
 def test_packages(tmp_path: Path) -> None:
     code = config(
         tmp_path,

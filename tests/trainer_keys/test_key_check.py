@@ -16,6 +16,7 @@ from npu_rl.trainer_keys.key_resolver import KeyResolver
 from tests.code_trees import (
     LIBRARIES,
     RULES,
+    TRAINER,
     VERL,
     WITH_MINDSPEED,
     Loaded,
@@ -48,6 +49,60 @@ def test_a_good_recipe_for_megatron(code: Path) -> None:
     parallel = {"tensor": 2, "pipeline": 2, "context": 1, "expert": 2, "expert_tensor": 1}
     loaded = megatron(actor={"parallel": parallel, "transformer": {"num_layers": 2}}, cluster={"dies": 4})
     assert errors(loaded, code) == []
+
+
+DEFAULTS = (
+    "defaults:\n  - model_engine: dp\n  - actor@actor_rollout_ref.actor: ${model_engine}_actor\n  - _self_\n"
+)
+ACTOR_FILE = "strategy: %s\nppo_mini_batch_size: 256\nppo_micro_batch_size_per_gpu: null\noptim: {lr: 1e-6}\n"
+BY_ENGINE = {
+    "verl/trainer/config/ppo_trainer.yaml": DEFAULTS + TRAINER.replace("    strategy: fsdp\n", ""),
+    "verl/trainer/config/ppo_megatron_trainer.yaml": "defaults: [ppo_trainer, {override model_engine: megatron}]\n",
+    "verl/trainer/config/actor/dp_actor.yaml": ACTOR_FILE % "fsdp",
+    "verl/trainer/config/actor/megatron_actor.yaml": ACTOR_FILE % "megatron" + "megatron: {seed: 42}\n",
+    **{
+        f"verl/trainer/config/model_engine/{name}.yaml": f"# @package _global_\nmodel_engine: {name}\n"
+        for name in ("dp", "megatron")
+    },
+}
+
+
+def test_a_tree_with_a_model_engine(code: Path) -> None:
+    lay(code, BY_ENGINE)
+    assert errors(recipe(), code) == []
+    assert errors(recipe(actor={"strategy": "fsdp2"}), code) == []
+    assert errors(megatron(), code) == []
+    assert errors(megatron(trainer={"config": "ppo_trainer"}), code) == []
+    assert errors(megatron(overrides={"model_engine": "megatron"}), code) == []
+
+
+@pytest.mark.parametrize(
+    ("loaded", "key", "fix"),
+    [
+        (
+            recipe(overrides={"model_engine": "megatron"}),
+            "overrides.model_engine",
+            "leave out overrides.model_engine",
+        ),
+        (
+            megatron(overrides={"model_engine": "dp"}),
+            "overrides.model_engine",
+            "leave out overrides.model_engine",
+        ),
+        (recipe(trainer={"config": "ppo_megatron_trainer"}), "trainer.config", "leave out trainer.config"),
+    ],
+)
+def test_a_model_engine_of_another_strategy(code: Path, loaded: Loaded, key: str, fix: str) -> None:
+    lay(code, BY_ENGINE)
+    (found,) = errors(loaded, code)
+    assert found.startswith(f"r.yaml:{key}: ") and fix in found
+    assert "is for the strategy" in found and "_actor.yaml:1)" in found
+
+
+def test_a_model_engine_that_the_tree_lacks(code: Path) -> None:
+    lay(code, BY_ENGINE)
+    (found,) = errors(recipe(overrides={"model_engine": "other"}), code)
+    assert "there is no configuration model_engine/other.yaml" in found and "fix:" not in found
 
 
 def test_keys_that_verl_gives_to_mindspeed_need_no_note(code: Path) -> None:
