@@ -20,8 +20,10 @@ class Document:
     Attributes:
         name: The file, as messages show it.
         lines: Key path to line, from 1; 0 for a value that is not in a file, such as an argument.
+        null_words: Values written as the word null, without quotes; ~ and nothing are not among them.
     """
 
     name: str
     data: dict[str, Plain]
     lines: dict[KeyPath, int]
+    null_words: frozenset[KeyPath] = frozenset()

@@ -35,7 +35,9 @@ def read_document(raw: bytes, name: str, kind: DocumentKind, bundled: bool) -> D
 
 def _to_json(document: Document) -> Any:
     lines = [[list(path), line] for path, line in document.lines.items()]
-    return {"data": document.data, "lines": lines, "quoted": list(_quoted(document.data, ()))}
+    null_words = [list(path) for path in document.null_words]
+    quoted = list(_quoted(document.data, ()))
+    return {"data": document.data, "lines": lines, "quoted": quoted, "null_words": null_words}
 
 
 def _quoted(value: Plain, path: KeyPath) -> Iterator[list[str | int]]:
@@ -57,6 +59,7 @@ def _from_json(name: str, kept: Any) -> Document | None:
             for part in above:
                 holder = holder[part]
             holder[last] = Quoted(holder[last])
-        return Document(name, kept["data"], {tuple(path): line for path, line in kept["lines"]})
+        lines = {tuple(path): line for path, line in kept["lines"]}
+        return Document(name, kept["data"], lines, frozenset(map(tuple, kept["null_words"])))
     except (TypeError, KeyError, IndexError, ValueError):
         return None  # nothing is kept, or it is damaged

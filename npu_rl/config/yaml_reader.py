@@ -23,18 +23,23 @@ from npu_rl.config.quoted_text import Quoted
 
 NODE_LIMIT = YAML_VALUES
 
-_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
+NULL_WORDS = frozenset({"null", "Null", "NULL"})
+_NULLS = NULL_WORDS | {"", "~"}
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
 class _Node:
-    """A value before aliases are expanded; `size` and `height` count its expanded nodes, itself included."""
+    """A value before aliases are expanded; `size` and `height` count its expanded nodes, itself included.
+
+    `null_word` is whether None is written as the word null.
+    """
 
     value: str | list[_Node] | dict[str, tuple[int, _Node]] | None
     line: int
     size: int
     height: int
+    null_word: bool = False
 
 
 def read_yaml(raw: bytes, name: str, kind: DocumentKind) -> Document:
@@ -47,9 +52,10 @@ def read_yaml(raw: bytes, name: str, kind: DocumentKind) -> Document:
         what = f"{name} can't be read as a {kind.noun}"
         raise kind.error(what, where=f"{name}:{error.line}", why=error.why, hint=error.hint) from error
     lines: dict[KeyPath, int] = {(): root.line}
-    data = _to_plain(root, (), lines)
+    null_words: set[KeyPath] = set()
+    data = _to_plain(root, (), lines, null_words)
     assert isinstance(data, dict)
-    return Document(name, data, lines)
+    return Document(name, data, lines, frozenset(null_words))
 
 
 def read_value(text: str) -> tuple[Plain, list[KeyPath]]:
@@ -61,7 +67,7 @@ def read_value(text: str) -> tuple[Plain, list[KeyPath]]:
         return None, [()]
     root = _read(text)
     lines: dict[KeyPath, int] = {(): root.line}
-    data = _to_plain(root, (), lines)
+    data = _to_plain(root, (), lines, set())
     return data, list(lines)
 
 
@@ -167,7 +173,7 @@ class _Reader:
             self._fail(event, "a value contains a control character or half a surrogate pair")
         elif event.style is not None:
             value = Quoted(event.value)
-        return _Node(value, self._line(event), 1, 1)
+        return _Node(value, self._line(event), 1, 1, value is None and event.value in NULL_WORDS)
 
     def _sequence(self, start: yaml.Event, depth: int) -> _Node:
         items: list[_Node] = []
@@ -213,20 +219,22 @@ def _collection(value: list[_Node] | dict[str, tuple[int, _Node]], children: lis
     return _Node(value, line, size, height)
 
 
-def _to_plain(node: _Node, path: KeyPath, lines: dict[KeyPath, int]) -> Plain:
+def _to_plain(node: _Node, path: KeyPath, lines: dict[KeyPath, int], null_words: set[KeyPath]) -> Plain:
     """Return plain data with aliases expanded; the line of each key or item is added to `lines`."""
+    if node.null_word:
+        null_words.add(path)
     if isinstance(node.value, dict):
         result: dict[str, Plain] = {}
         for key, (line, child) in node.value.items():
             key_path = (*path, key)
             lines[key_path] = line
-            result[key] = _to_plain(child, key_path, lines)
+            result[key] = _to_plain(child, key_path, lines, null_words)
         return result
     if isinstance(node.value, list):
         items: list[Plain] = []
         for index, child in enumerate(node.value):
             item_path = (*path, index)
             lines[item_path] = child.line
-            items.append(_to_plain(child, item_path, lines))
+            items.append(_to_plain(child, item_path, lines, null_words))
         return items
     return node.value

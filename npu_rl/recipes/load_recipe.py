@@ -17,7 +17,7 @@ from npu_rl.config.merged_file import checked, merge
 from npu_rl.config.problems import KeyPath, Problem
 from npu_rl.manifest.manifest_facts import ManifestFacts, manifest_facts
 from npu_rl.recipes.key_map import suggested_key
-from npu_rl.recipes.overrides import has_own_keys, parse_overrides
+from npu_rl.recipes.overrides import has_own_keys, keep_trainer_nulls, parse_overrides
 from npu_rl.recipes.recipe_kind import RECIPE
 from npu_rl.recipes.recipe_paths import own_path_keys, rebase
 from npu_rl.recipes.schema import Recipe
@@ -85,6 +85,8 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> LoadedRecip
     """
     given = parse_overrides(overrides)
     chain = read_chain(RECIPE, name_or_path)
+    for file in chain:
+        keep_trainer_nulls(file.document)
     problems: list[Problem] = []
     own_paths = own_path_keys(file.document.data for file in chain)
     root = merge(chain, partial(rebase, own=own_paths), problems)

@@ -8,8 +8,9 @@ How the key is resolved:
   are its own, the recipe has no sections on verl's keys, so those names are the trainer's;
 - Hydra's `+` and `++` in front are accepted and dropped: npu-rl finds out which keys are new.
 
-A value is read as in a recipe's file (`[a, b]`, `{a: b}`, quotes); `key=null` removes what the file says (so
-does `key=~`, but bash makes the home folder of the ~ in `seed=~`). `key='"null"'` gives the trainer a null.
+A value is read as in a recipe's file (`[a, b]`, `{a: b}`, quotes). For a key of the recipe `key=null` removes what the
+file says; for a key of the trainer it is the trainer's null, as in its own scripts. `'key=~'` removes either (without
+quotes bash makes the home folder of the ~ in `seed=~`).
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ import dataclasses
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from npu_rl.config.document import DEPTH_LIMIT, Document, Plain
 from npu_rl.config.layers import Node, overlay
 from npu_rl.config.problems import KeyPath, Problem, shown
+from npu_rl.config.quoted_text import Quoted
 from npu_rl.config.suggest import nearest, question
 from npu_rl.config.validation_errors import unknown_key
 from npu_rl.errors import UsageError
@@ -33,7 +35,10 @@ from npu_rl.recipes.schema import SECTIONS_OF_VERL, Recipe
 from npu_rl.recipes.trainer_settings import OVERRIDES
 
 _NOTHING_TO_REMOVE = "the recipe doesn't set it, so there is nothing to remove"
-_QUOTED_NULL_HINT = "; '\"null\"' in quotes gives the trainer a null"
+_NULL_HINT = "; null gives the trainer a null"
+
+TRAINER_NULL = Quoted("null")
+"""A null as a value (`read_scalar`). None removes what a parent says."""
 
 _TRAINER_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_][A-Za-z0-9_-]*)*")
 # Keys of verl 0.5.0, 55e3c5b and 54c9b73 (verl/trainer/config/) in sections whose names a recipe has, too. Left out are
@@ -99,7 +104,8 @@ class CommandLineOverride:
             own_paths: Keys that hold paths, of a trainer whose keys are its own; None for verl's.
         """
         if self.path[0] in SECTIONS_OF_VERL and len(self.path) > 1 and own_paths is not None:
-            own = dataclasses.replace(self, path=(OVERRIDES, ".".join(self.path)))
+            path = (OVERRIDES, ".".join(self.path))
+            own = dataclasses.replace(self, path=path, value=_trainer_value(self.text, path, self.value))
             return own.apply(root, problems, own_paths)
         fault = unknown_key(self.path, Recipe, suggested_key)
         if fault is not None:
@@ -112,10 +118,20 @@ class CommandLineOverride:
         found: list[Problem] = []
         result = overlay(root, document, found, self._parent_paths())
         if self.value is None:
-            message = _NOTHING_TO_REMOVE + (_QUOTED_NULL_HINT if self.path[0] == OVERRIDES else "")
+            message = _NOTHING_TO_REMOVE + (_NULL_HINT if self.path[0] == OVERRIDES else "")
             found = [dataclasses.replace(problem, message=message) for problem in found]
         problems.extend(found)
         return result
+
+
+def keep_trainer_nulls(document: Document) -> None:
+    """Replace the word null below `overrides` by a null that stays: it is the trainer's, as in its own scripts."""
+    for path in document.null_words:
+        if len(path) > 1 and path[0] == OVERRIDES:
+            holder: Any = document.data
+            for part in path[:-1]:
+                holder = holder[part]
+            holder[path[-1]] = TRAINER_NULL
 
 
 def has_own_keys(root: Node) -> bool:
@@ -160,7 +176,15 @@ def _parse(text: str) -> CommandLineOverride:
         _refuse(
             text, "it gives no value", f"{key}=null removes what the recipe says; {key}='\"\"' is empty text"
         )
-    return CommandLineOverride(text, path, value, tuple(places))
+    return CommandLineOverride(text, path, _trainer_value(text, path, value), tuple(places))
+
+
+def _trainer_value(text: str, path: tuple[str, ...], value: Plain) -> Plain:
+    """Return the value, or a null that stays where it is the word null for a key of the trainer."""
+    from npu_rl.config.yaml_reader import NULL_WORDS
+
+    is_null = value is None and text.partition("=")[2].strip() in NULL_WORDS
+    return TRAINER_NULL if is_null and path[0] == OVERRIDES and len(path) > 1 else value
 
 
 def _path(text: str, key: str) -> tuple[str, ...]:

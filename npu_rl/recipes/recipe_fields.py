@@ -105,8 +105,8 @@ def _samples(value: object) -> object:
 def read_scalar(value: object) -> object:
     """Return a scalar as YAML 1.2 reads it: true, false, a number, else text; also inside of lists and mappings.
 
-    Quoted scalars are text, except "null" and "~": they are null, which can't be written without quotes because that
-    removes a key.
+    Quoted scalars are text, except "null" and "~": they are null, which outside of `overrides` can't be written without
+    quotes because that removes a key.
     """
     if isinstance(value, dict):
         return {name: read_scalar(item) for name, item in value.items()}

@@ -78,12 +78,29 @@ def test_keys_of_the_trainer() -> None:
 def test_a_null_removes(null: str) -> None:
     assert loaded(f"reward.goal={null}", f"actor.kl_loss={null}").actor.kl_loss is None
     assert loaded(f"model.make={null}", "model.path=/m").model.path == "/m"
-    message = invalid(f"rollout.top_p={null}", f"overrides.a.b={null}")
+    message = invalid(f"rollout.top_p={null}", "overrides.a.b=~")
     assert f"rollout.top_p={null}: rollout.top_p: the recipe doesn't set it" in message
-    assert (
-        "overrides['a.b']: the recipe doesn't set it, so there is nothing to remove; '\"null\"' in" in message
-    )
+    assert "overrides['a.b']: the recipe doesn't set it, so there is nothing to remove; null gives" in message
     assert "overrides['a.b']['x:1']: has no value" in invalid("a.b={x:1}"), "YAML wants a space there"
+
+
+@pytest.mark.parametrize("null", ["null", "NULL", '"null"'])
+def test_a_null_of_the_trainer_is_written_as_in_its_scripts(tmp_path: Path, null: str) -> None:
+    """In a file, over a file and on the command line, also where a parent sets a null already; ~ removes it."""
+    assert loaded(f"trainer_key.a={null}", f"+data.b={null}").overrides == {
+        "trainer_key.a": None,
+        "data.b": None,
+    }
+    parent = write(
+        tmp_path / "parent.yaml", MINIMAL + f"overrides: {{a.b: 1, a.c: {null}, a.d: [1, {null}]}}\n"
+    )
+    assert load_recipe(str(parent)).recipe.overrides == {"a.b": 1, "a.c": None, "a.d": [1, None]}
+    text = f"schema: 1\nextends: ./parent.yaml\noverrides: {{a.b: {null}, a.c: {null}, a.d: ~}}\n"
+    child = write(tmp_path / "child.yaml", text)
+    assert load_recipe(str(child)).recipe.overrides == {"a.b": None, "a.c": None}
+    given = load_recipe(str(parent), [f"a.b={null}", f"a.c={null}", "a.d=~"])
+    assert given.recipe.overrides == {"a.b": None, "a.c": None}
+    assert given.digest == load_recipe(str(child)).digest
 
 
 def test_where_a_value_comes_from() -> None:
