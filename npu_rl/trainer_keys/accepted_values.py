@@ -31,7 +31,12 @@ class AcceptedValues:
     """The accepted values of a configuration's keys in one code folder."""
 
     def __init__(
-        self, sources: SourceIndex, program: str, tree: ConfigTree, backends: tuple[str, str] = ("", "")
+        self,
+        sources: SourceIndex,
+        program: str,
+        tree: ConfigTree,
+        backends: tuple[str, str] = ("", ""),
+        engine: str = "",
     ) -> None:
         """Prepare the search in one code folder.
 
@@ -39,10 +44,11 @@ class AcceptedValues:
             program: The trainer's file.
             tree: The composed configuration.
             backends: Words in the paths of the backend's files that run, and of the other's that don't.
+            engine: The engine of the rollout; empty if any may run.
         """
         self._used, unused = backends
         self._sources = sources
-        self._functions = ReadingFunctions(sources, program, unused)
+        self._functions = ReadingFunctions(sources, program, unused, engine)
         self._tree = tree
         self._flow = ValueFlow(sources)
 

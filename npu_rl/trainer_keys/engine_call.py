@@ -58,7 +58,7 @@ def find_engine_call(sources: SourceIndex, mode: object, adapted: bool) -> Engin
         server = "async" in file.rpartition("/")[2]
         tree = sources.tree(file) if b"**engine_kwargs" in content and server == (mode == "async") else None
         for around, call in _calls(tree) if tree else ():
-            free = _overridable(sources, call) if adapted else frozenset()
+            free = _popped(around) | (_overridable(sources, call) if adapted else frozenset())
             for name, argument in _fixed_arguments(file, around, call).items():
                 if name not in free:
                     fixed.setdefault(name, argument)
@@ -72,6 +72,15 @@ def _calls(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.Call]]:
         for node in ast.walk(around):
             if isinstance(node, ast.Call) and any(_is_spread(item) for item in node.keywords):
                 yield around, node
+
+
+def _popped(around: ast.AST) -> frozenset[str]:
+    """Return the names of `engine_kwargs.pop("name", ...)`: the trainer passes the recipe's own value."""
+    calls = [node for node in ast.walk(around) if isinstance(node, ast.Call) and node.args]
+    names = (call.args[0] for call in calls if ast.unparse(call.func) == f"{_KEYWORDS}.pop")
+    return frozenset(
+        name.value for name in names if isinstance(name, ast.Constant) and isinstance(name.value, str)
+    )
 
 
 def _is_spread(item: ast.keyword) -> bool:

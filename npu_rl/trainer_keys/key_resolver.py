@@ -93,6 +93,7 @@ class KeyResolver:
             location.folder,
             dict(location.choices),
             self._backends,
+            self._rollout_engine,
         ]
         others = [sorted(switched_off), sorted(self._given), rollout]
         self._cache = ResolutionCache(self._answers, configuration, others)
@@ -116,7 +117,7 @@ class KeyResolver:
         from npu_rl.trainer_keys.accepted_values import AcceptedValues
 
         program = f"{self._module.replace('.', '/')}.py"
-        return AcceptedValues(self.sources, program, self.tree, self._backends)
+        return AcceptedValues(self.sources, program, self.tree, self._backends, self._rollout_engine)
 
     @cached_property
     def _engine(self) -> EngineArguments:
@@ -183,6 +184,12 @@ class KeyResolver:
         """The training backend that runs and the other one, as the paths of their files name them."""
         megatron = self._value("actor_rollout_ref.actor.strategy") == "megatron"
         return ("megatron", "fsdp") if megatron else ("fsdp", "megatron")
+
+    @property
+    def _rollout_engine(self) -> str:
+        """The engine that generates."""
+        name = self._value(f"{_ROLLOUT}.name")
+        return name if isinstance(name, str) else ""
 
     def _value(self, key: str) -> Any:
         entry = self.tree.entries.get(key)

@@ -16,6 +16,9 @@ from npu_rl.trainer_keys.value_flow import AnyFunction, ValueUse
 from npu_rl.trainer_keys.value_guards import expression_text
 
 _RECIPES = "recipe"  # verl's folder of programs, which have nothing to do with each other
+_ENGINE_FOLDER = re.compile(
+    r"verl/workers/rollout/(\w+)_rollout/"
+)  # vllm_rollout, sglang_rollout, trtllm_rollout
 _TRAINER = ("verl", "verl_patches")
 _CONFIGS = ("config", "cfg", "args")
 _FOREIGN = frozenset({"hf_config", "vllm_config", "generation_config"})  # of other libraries
@@ -24,24 +27,38 @@ _FOREIGN = frozenset({"hf_config", "vllm_config", "generation_config"})  # of ot
 class ReadingFunctions:
     """The functions of one code folder that read keys."""
 
-    def __init__(self, sources: SourceIndex, program: str, unused: str = "") -> None:
+    def __init__(self, sources: SourceIndex, program: str, unused: str = "", engine: str = "") -> None:
+        """Prepare the search.
+
+        Args:
+            program: The trainer's file.
+            unused: A word in the paths of the training backend that doesn't run.
+            engine: The engine of the rollout, as rollout.name has it; empty if any may run.
+        """
         self._sources = sources
         self._program = program
         package, folder = program.partition("/")[0], program.rpartition("/")[0]
         own = folder if package == _RECIPES else package
         self._folders = tuple(dict.fromkeys((own, *_TRAINER)))
         self._unused = unused
+        self._engine = engine
 
     @cached_property
     def files(self) -> Mapping[str, bytes]:
-        """The trainer's files, without other programs and those of another backend."""
+        """The trainer's files, without other programs and those of another backend or engine."""
         return {
             file: text
             for folder in self._folders
             for file, text in self._sources.texts(folder).items()
             if (b"__main__" not in text or file == self._program)
             and not (self._unused and self._unused in file)
+            and not self._is_of_another_engine(file)
         }
+
+    def _is_of_another_engine(self, file: str) -> bool:
+        """Return whether a file is in the folder of an engine that doesn't generate here."""
+        found = _ENGINE_FOLDER.match(file) if self._engine else None
+        return found is not None and not found[1].startswith(self._engine)
 
     def in_trainer(self, section: str, name: str, unique: bool) -> Iterator[ValueUse]:
         """Yield the functions of the trainer's package that read `section.name`.

@@ -38,3 +38,17 @@ def test_the_adaptation_frees_what_its_runtime_says(tmp_path: Path, adapted: boo
     }
     code = lay(tmp_path, files)
     assert find_engine_call(SourceIndex(code), None, adapted).fixed.keys() == fixed
+
+
+@pytest.mark.parametrize("body", ['engine_kwargs.pop("speculative_config", None)', "None"])
+def test_what_the_trainer_pops_is_the_recipes(tmp_path: Path, body: str) -> None:
+    """Passed by name, since it is no longer among the keywords: only a recipe can set it."""
+    text = f"""\
+        def launch(self, config):
+            engine_kwargs = config.get("engine_kwargs", {{}})
+            speculative_config = {body}
+            return LLM(dtype=config.dtype, speculative_config=speculative_config, **engine_kwargs)
+        """
+    code = lay(tmp_path, {"verl/workers/rollout/vllm_rollout/vllm_async_server.py": text})
+    fixed = find_engine_call(SourceIndex(code), "async", False).fixed
+    assert fixed.keys() == ({"dtype"} if "pop" in body else {"dtype", "speculative_config"})
