@@ -83,7 +83,7 @@ class Checkpoint(Strict):
     )
     # verl deletes down to one less than its number before it writes the next (verl/utils/checkpoint/
     # fsdp_checkpoint_manager.py:204 and megatron_checkpoint_manager.py:367@v0.5.0): 1 would leave none while it writes,
-    # until verl's 1430cb9a0 (#4873, January 2026).
+    # until verl's 1430cb9a0 (#4873, January 2026), from which on 1 stays 1 (checkpoints_kept.py).
     keep: Annotated[
         f.Positive | None, key("trainer.max_actor_ckpt_to_keep", "trainer.max_critic_ckpt_to_keep", more=1)
     ] = Field(

@@ -16,6 +16,7 @@ from typing import Any
 
 from npu_rl import byte_code
 from npu_rl.callers_path import callers_path
+from npu_rl.recipes.checkpoints_kept import settle_checkpoints
 from npu_rl.recipes.own_keys import run_settings
 from npu_rl.recipes.recipe_paths import absolute, function_file, split_function
 from npu_rl.recipes.schema import Recipe
@@ -27,6 +28,7 @@ from npu_rl.recipes.trainer_settings import (
     last_settings,
     list_settings,
 )
+from npu_rl.trainer_code.citations import CitedCode
 from npu_rl.trainer_code.config_location import absolute_search_path
 
 _A, _F = "actor_rollout_ref.actor.megatron", "actor_rollout_ref.ref.megatron"
@@ -164,6 +166,7 @@ def render(
         engine = engine_setting(recipe)
         chosen = [engine] if engine is not None and engine.key in groups else []
         final = last_settings([*chosen, *given.values(), *own])
+        final = settle_checkpoints(final, recipe, CitedCode(folders.code))
     shared = _shared_environment(recipe, folders, manifest_env, rollout_standin)
     of_attempt = _attempt_environment(recipe, folders, run_id, shared)
     paths = (*map(str, folders.on_path), str(folders.code))

@@ -15,6 +15,7 @@ from npu_rl.recipes.recipe_paths import split_function
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_command import Command, Folders, argument, hydra_text, ray_options, render
 from npu_rl.recipes.trainer_settings import config_location, keys_without_effect, last_settings, list_settings
+from tests.config.documents import write
 
 BASE: dict[str, Any] = {
     "schema": 1, "name": "r", "title": "t", "manifest": "quickstart", "device": "cpu", "steps": 7,
@@ -31,7 +32,8 @@ def recipe(**changes: Any) -> Recipe:
 def rendered(given: Recipe, known: set[str] | None = None, **options: Any) -> Command:
     root = Path("/ws")
     folders = Folders(
-        code=root / "code", run=root / "runs/r", attempt=root / "runs/r/attempts/1", fixtures=root / "made",
+        code=options.pop("code", root / "code"),
+        run=root / "runs/r", attempt=root / "runs/r/attempts/1", fixtures=root / "made",
         byte_code="k", pycache=root / "pycache", recipe=Path("/recipes"), ray=Path("/tmp/ray"), on_path=(Path("/on"),),
     )  # fmt: skip
     return render(
@@ -68,6 +70,37 @@ def test_whole_checkpoints_and_the_one_being_written(strategy: str) -> None:
         assert sent(None, **{actor: own}) == (str(own), None)
         assert sent(2, **{actor: own}) == (str(own), "3")
     assert sent(2, **{actor: "null"}) == ("null", "3")
+
+
+MANAGER = """
+class BaseCheckpointManager:
+    def ensure_checkpoint_capacity(self, max_ckpt_to_keep: int):
+        if not (max_ckpt_to_keep and isinstance(max_ckpt_to_keep, int) and max_ckpt_to_keep > {least}):
+            return
+"""
+BACKEND = "class CheckpointManager:\n    def save(self):\n        self.ensure_checkpoint_capacity(max_ckpt_to_keep)\n"
+
+
+@pytest.mark.parametrize("strategy", ["fsdp", "megatron"])
+@pytest.mark.parametrize(("least", "sent"), [(1, {1: "1", 2: "3", 3: "4"}), (0, {1: "2", 2: "3", 3: "4"})])
+def test_a_tree_that_saves_before_it_deletes_the_last(
+    tmp_path: Path, strategy: str, least: int, sent: dict[int, str]
+) -> None:
+    """From 1430cb9a0 on verl deletes the only checkpoint once the next is saved, if its number is 1."""
+    folder = tmp_path / "verl/utils/checkpoint"
+    backend = folder / f"{strategy}_checkpoint_manager.py"
+    write(folder / "checkpoint_manager.py", MANAGER.replace("{least}", str(least)))
+    write(backend, BACKEND)
+    keys = ("trainer.max_actor_ckpt_to_keep", "trainer.max_critic_ckpt_to_keep")
+    for keep, expected in sent.items():
+        made = recipe(actor={"strategy": strategy}, checkpoint={"every": 5, "keep": keep})
+        given = pairs(rendered(made, code=tmp_path))
+        assert [given[key] for key in keys] == [expected, expected]
+    own = recipe(actor={"strategy": strategy}, checkpoint={"keep": 1}, overrides={keys[0]: 5})
+    assert pairs(rendered(own, code=tmp_path))[keys[0]] == "5"
+    backend.write_text(BACKEND.replace("ensure_checkpoint_capacity", "remove_previous"))
+    made = recipe(actor={"strategy": strategy}, checkpoint={"every": 5, "keep": 1})
+    assert pairs(rendered(made, code=tmp_path))[keys[0]] == "2"
 
 
 def test_one_word_is_another_key_on_the_other_backend() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from npu_rl.memory.megatron_memory import STATES, WEIGHT
 from npu_rl.memory.memory_parts import gb
 from npu_rl.plan.rules.rule import Rule
+from npu_rl.recipes.checkpoints_kept import saves_before_deleting_the_last
 from npu_rl.sizing.machine import Machine
 from npu_rl.sizing.plan_inputs import ACTOR, Facts
 from npu_rl.sizing.weight_sizes import count_parameters, routing_biases
@@ -42,12 +43,15 @@ def checkpoints_of(facts: Facts) -> Checkpoints | None:
 
     verl writes one every `checkpoint.every` steps and at the last (verl/trainer/ppo/ray_trainer.py:1331@55e3c5b), and
     removes old ones before it writes the next (megatron_checkpoint_manager.py:368@55e3c5b), so that its own number is
-    that of the whole ones and the one being written: one more than `checkpoint.keep`.
+    that of the whole ones and the one being written: one more than `checkpoint.keep`. Where it saves before it deletes
+    the only one, 1 means one beside the one being written.
     """
     every, keep = facts.whole(_EVERY), facts.whole(_KEEP)
     if facts.shape is None or not every or every < 1:
         return None
     written = -(-facts.recipe.steps // every)
+    if keep == 1 and saves_before_deleting_the_last(facts.recipe, facts.upstream):
+        keep = 2
     kept = min(written, keep) if keep and keep > 0 else written
     return Checkpoints(written, kept, _checkpoint_size(facts))
 
@@ -77,9 +81,8 @@ def checkpoint_rules(facts: Facts, machine: Machine) -> Iterator[Rule]:
     if (setting := facts.given.get(_KEEP)) is not None and setting.from_overrides:
         figures = f"{_KEEP} is {setting.value}: verl deletes the only checkpoint before it writes the next"
         fix = f"write checkpoint.keep: 1 in place of overrides.{_KEEP}"
-        yield Rule(
-            "checkpoint-in-a-crash", setting.value != 1, figures, fix, (_KEEP,), advice=True, certain=False
-        )
+        ok = setting.value != 1 or saves_before_deleting_the_last(facts.recipe, facts.upstream)
+        yield Rule("checkpoint-in-a-crash", ok, figures, fix, (_KEEP,), advice=True, certain=False)
 
 
 def _fix(facts: Facts, found: Checkpoints, disk: int) -> str:
