@@ -4,13 +4,24 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from npu_rl.config.strict_model import Strict
 from npu_rl.recipes import recipe_fields as f
 from npu_rl.recipes.recipe_fields import key
 
 _R = "actor_rollout_ref.rollout"
+_OTHER_ENGINES = ("sglang", "trtllm")  # verl/workers/rollout/replica.py@v0.8.0
+
+Engine = Literal["hf", "vllm"]
+
+
+def _supported(value: object) -> object:
+    """Return the engine. Raises ValueError with the reason for one that verl has and a recipe has not."""
+    if value in _OTHER_ENGINES:
+        why = "recipes and plan know the keys and memory of vLLM's engine only"
+        raise ValueError(f"must be 'hf' or 'vllm', not {value!r}, which is not supported: {why}")
+    return value
 
 
 class Validation(Strict):
@@ -36,7 +47,7 @@ class Validation(Strict):
 class Rollout(Strict):
     """How responses are generated."""
 
-    engine: Annotated[Literal["hf", "vllm"], key(f"{_R}.name")] = Field(
+    engine: Annotated[Engine, BeforeValidator(_supported), key(f"{_R}.name")] = Field(
         description="hf: transformers, in the training process. vllm: vLLM's engine."
     )
     answers: Annotated[f.Positive, key(f"{_R}.n")] = Field(

@@ -28,6 +28,7 @@ from npu_rl.recipes.trainer_settings import (
     last_settings,
     list_settings,
 )
+from npu_rl.recipes.unsupported import find_unsupported
 from npu_rl.trainer_code.adaptation_switches import known_switches, switches_in_code
 from npu_rl.trainer_code.answer_cache import AnswerCache
 from npu_rl.trainer_code.config_location import FolderFault, folders_with
@@ -102,7 +103,9 @@ class KeyChecker:
         self._check_set_twice()
         self._check_adaptations()
         self._check_benchmark()
-        self._check_fault()
+        self._check_unsupported()
+        if not any(found.path == ("trainer", "module") for found in self._found):
+            self._check_fault()  # of a trainer that recipes can have
         # The keys of another backend would all be unknown.
         if isinstance(self._trainer, KeyResolver) and self._has_files_of_strategy(self._trainer.tree):
             self._check_keys(self._trainer)
@@ -265,6 +268,11 @@ class KeyChecker:
             return
         for fault in find_benchmark_settings(self._recipe, last_settings(self._settings)):
             self._error(fault.path, fault.key, fault.message, "benchmark-only", HINT)
+
+    def _check_unsupported(self) -> None:
+        """Report what a recipe has no keys for, with the reason."""
+        for fault in find_unsupported(self._recipe, last_settings(self._settings)):
+            self._error(fault.path, fault.key, fault.message, "unsupported", fault.fix)
 
     def _error(
         self, path: KeyPath, key: str, message: str, rule: str, fix: str = "", certain: bool = True
