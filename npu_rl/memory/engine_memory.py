@@ -110,7 +110,7 @@ def engine_of(
         on_top: Those that are allocated after it.
     """
     together = sizes.tensor * sizes.data if facts.expert_parallel else 1
-    counts = stage(shape, range(shape.layers), rollout_share(sizes.tensor, together))
+    counts = stage(shape, range(shape.layers), rollout_share(sizes.tensor, together, sizes.data))
     own = present(
         [
             (Part.ENGINE_WEIGHTS, _WEIGHT * sum(counts.values())),

@@ -14,6 +14,10 @@ from npu_rl.sizing.model_config import ModelConfig, shape_of
 DATA_KEY = "actor_rollout_ref.rollout.dp_model_parallel_size"
 """Data parallel size of the rollout in verl with the verl_npu plugin, which sets VLLM_DP_SIZE by it
 (vLLMRollout._init_dp_env, verl_npu/patch/verl/796871d7d/vllm_rollout_spmd.patch of MindSpeed-RL@v2.3.0)."""
+SERVER_DATA_KEY = "actor_rollout_ref.rollout.data_parallel_size"
+SERVER_EXPERT_KEY = "actor_rollout_ref.rollout.expert_parallel_size"
+"""Sizes of a rollout that is made of vLLM servers. One takes tensor x data devices and divides the experts over all of
+them: whole ones if the expert size is above 1 (vllm_async_server.py:304@7aed6b2, which overwrites engine_kwargs)."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class RolloutSizes:
 
     Attributes:
         tensor: Tensor parallel size.
-        data: Engines that share the experts, by VLLM_DP_SIZE or DATA_KEY; 1 is none.
+        data: Engines that share the experts, by VLLM_DP_SIZE, DATA_KEY or SERVER_DATA_KEY; 1 is none.
     """
 
     tensor: int = 1

@@ -14,7 +14,15 @@ from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_settings import Setting, flatten_mappings, last_settings, list_settings
 from npu_rl.sizing.batch_arithmetic import TrainerValues
 from npu_rl.sizing.model_config import ModelConfig, shape_of
-from npu_rl.sizing.parallelism import DATA_KEY, Parallelism, RolloutSizes, TrainSizes, layout_with
+from npu_rl.sizing.parallelism import (
+    DATA_KEY,
+    SERVER_DATA_KEY,
+    SERVER_EXPERT_KEY,
+    Parallelism,
+    RolloutSizes,
+    TrainSizes,
+    layout_with,
+)
 from npu_rl.trainer_code.adaptation_switches import patched_switches
 from npu_rl.trainer_code.citations import CitedCode, Place
 from npu_rl.trainer_code.config_tree import ConfigTree
@@ -45,6 +53,10 @@ CANN_SCHEDULER = Place(
     "verl_patches/workers/vllm_rollout/vllm_rollout_spmd.py",
     '"ascend_scheduler_config": {\n                "enabled": True,',
     ("bcd3be7",),
+)
+# The rollout is made of vLLM servers. verl 0.6 has both kinds, by rollout.mode; from 0.7 on there are servers only.
+_SERVERS = Place(
+    "verl/workers/rollout/replica.py", "* self.config.data_parallel_size", ("v0.8.0", "7aed6b2", "8851219")
 )
 _ADDITIONAL = f"{ROLLOUT}.engine_kwargs.vllm.additional_config"
 _LAYERS = f"{ACTOR}.megatron.pipeline_parallel_num_layer_list"
@@ -181,11 +193,18 @@ class Facts:
     @property
     def expert_parallel(self) -> bool:
         """Whether the engine divides whole experts over its dies."""
+        if self.server_mode:
+            return (self.whole(SERVER_EXPERT_KEY) or 1) > 1
         # the second is the verl_npu plugin's own key
         named = ("engine_kwargs.vllm.enable_expert_parallel", "enable_expert_parallel")
         return any(self.on(f"{ROLLOUT}.{name}") for name in named) or bool(
             self.layout and self.layout.rollout and self.layout.rollout.data > 1
         )
+
+    @property
+    def server_mode(self) -> bool:
+        """Whether vLLM servers generate, in processes of their own."""
+        return self.vllm and _is_server_mode(self.values, self.upstream)
 
     @property
     def ascend_scheduler_forced(self) -> bool:
@@ -209,6 +228,8 @@ class Facts:
     @property
     def rollout_data_key(self) -> str:
         """The recipe's key of the rollout's data parallel size."""
+        if self.server_mode:
+            return f"overrides.{SERVER_DATA_KEY}"
         own = self.whole(DATA_KEY)
         return f"overrides.{DATA_KEY}" if own is not None and own > 1 else "env.VLLM_DP_SIZE"
 
@@ -271,12 +292,17 @@ def _with_settings(layout: Parallelism, values: TrainerValues, upstream: CitedCo
     rollout = layout.rollout
     if rollout is not None:
         tensor = values.whole(f"{ROLLOUT}.tensor_model_parallel_size", rollout.tensor) or 1
-        rollout = RolloutSizes(tensor, rollout.data)
+        servers = _is_server_mode(values, upstream)
+        rollout = RolloutSizes(tensor, values.whole(SERVER_DATA_KEY, 1) or 1 if servers else rollout.data)
     model, given = layout.model, values.value(_LAYERS)
     whole = isinstance(given, list) and bool(given) and all(type(one) is int for one in given)
     if layout.megatron and whole and upstream.has(_CANN):
         model = replace(model, stage_layers=tuple(given))
     return replace(layout, train=train, rollout=rollout, model=model)
+
+
+def _is_server_mode(values: TrainerValues, upstream: CitedCode) -> bool:
+    return upstream.has(_SERVERS) and values.value(f"{ROLLOUT}.mode") != "sync"
 
 
 @dataclass(frozen=True)

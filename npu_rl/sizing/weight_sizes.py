@@ -40,7 +40,7 @@ def training_share(tensor: int, expert: int, expert_tensor: int) -> WeightShare:
     return WeightShare(tensor=tensor, latent_down=tensor, experts=expert, expert_tensor=expert_tensor)
 
 
-def rollout_share(tensor: int, expert: int) -> WeightShare:
+def rollout_share(tensor: int, expert: int, data: int = 1) -> WeightShare:
     """Return one die's share in the engine.
 
     vLLM pads the vocabulary to multiples of 64 (vllm/model_executor/layers/vocab_parallel_embedding.py:22@v0.9.1).
@@ -48,10 +48,11 @@ def rollout_share(tensor: int, expert: int) -> WeightShare:
     Args:
         tensor: Tensor parallel size.
         expert: Dies that divide whole experts; 1 if the tensor ranks divide each expert.
+        data: Data parallel size, whose ranks divide each expert, too (FusedMoEParallelConfig.make,
+            vllm/model_executor/layers/fused_moe/config.py@v0.18.0).
     """
-    return WeightShare(
-        tensor=tensor, experts=expert, expert_tensor=1 if expert > 1 else tensor, vocabulary=64
-    )
+    inner = 1 if expert > 1 else tensor * data
+    return WeightShare(tensor=tensor, experts=expert, expert_tensor=inner, vocabulary=64)
 
 
 WHOLE = WeightShare()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from npu_rl.plan.rules.rule import Rule
 from npu_rl.sizing.divisibility import Check, check_sizes
-from npu_rl.sizing.parallelism import DATA_KEY
+from npu_rl.sizing.parallelism import DATA_KEY, SERVER_DATA_KEY
 from npu_rl.sizing.plan_inputs import ACTOR, ROLLOUT, TRANSFORMER, Facts
 
 _MEGATRON = f"{ACTOR}.megatron"
@@ -102,7 +102,7 @@ def parallelism_rules(facts: Facts) -> Iterator[Rule]:
 
 def _data_keys(facts: Facts) -> tuple[str, ...]:
     """Return the trainer's key of the rollout's data parallel size if the recipe sets it."""
-    return (DATA_KEY,) if DATA_KEY in facts.given else ()
+    return tuple(key for key in (DATA_KEY, SERVER_DATA_KEY) if key in facts.given)
 
 
 def _world_size_rule(facts: Facts) -> Rule:

@@ -1,0 +1,89 @@
+"""A rollout of vLLM servers, as verl has from 0.7 on: its sizes and its memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from npu_rl.memory.memory_by_phase import PhaseName
+from npu_rl.memory.memory_parts import Part
+from npu_rl.plan.plan import Plan, plan_of
+from npu_rl.recipes.load_recipe import load_recipe
+from tests.code_trees import lay
+from tests.plan.helpers import refused, rule
+
+SCRIPT = str(Path(__file__).parent / "published" / "verl-qwen3-235b-256k.yaml")
+ROLLOUT = "overrides.actor_rollout_ref.rollout."
+DATA, EXPERTS = f"{ROLLOUT}data_parallel_size", f"{ROLLOUT}expert_parallel_size"
+REPLICA = "verl/workers/rollout/replica.py"
+SERVERS = {
+    REPLICA: """
+        class RolloutReplica:
+            def __init__(self):
+                self.world_size = (
+                    self.config.tensor_model_parallel_size
+                    * self.config.data_parallel_size
+                    * self.config.pipeline_model_parallel_size
+                )
+        """,
+}
+
+
+def script(code: Path | None, *changes: str) -> Plan:
+    return plan_of(load_recipe(SCRIPT, changes), code)
+
+
+@pytest.mark.parametrize("workspace", [True, False], ids=["by the tree", "by the pins"])
+def test_a_server_spans_its_data_parallel_ranks(tmp_path: Path, workspace: bool) -> None:
+    """By hand: 94 layers, hidden 4096, 128 experts of width 1536, one of them a device of TP4 x DP32."""
+    made = script(lay(tmp_path, SERVERS) if workspace else None)
+    assert rule(made, "rollout-parallel-divides-world").figures == "256 ranks / 128 = 2 engines"
+    assert made.memory is not None and made.memory.engine is not None
+    assert made.memory.engine.counts["experts"] == 94 * 3 * 4096 * 1536
+    assert made.memory.engine.counts["attention"] == 94 * 4096 * 128 * (2 * 64 // 4 + 2 * 4 // 4)
+    assert not {"memory-weight-sync", "memory-generate", "kv-cache-room"} & set(refused(made))
+
+
+def test_each_expert_is_divided_where_experts_are_not(tmp_path: Path) -> None:
+    """vLLM's layers of experts divide each one over tensor and data ranks then."""
+    code = lay(tmp_path, SERVERS)
+    whole, divided = (script(code, *changes).memory for changes in ((), (f"{EXPERTS}=1",)))
+    assert (
+        whole is not None and divided is not None and whole.engine is not None and divided.engine is not None
+    )
+    assert divided.engine.counts == whole.engine.counts
+    alone = script(code, f"{DATA}=1", f"{EXPERTS}=1").memory
+    assert alone is not None and alone.engine is not None
+    assert alone.engine.counts["experts"] == 32 * whole.engine.counts["experts"]
+    phase = alone.worst(PhaseName.WEIGHT_SYNC)
+    assert phase is not None and phase.parts[Part.ENGINE_WEIGHTS] > 117 * 10**9
+
+
+def test_what_the_server_overwrites_does_not_count(tmp_path: Path) -> None:
+    """The server's own enable_expert_parallel goes over that of engine_kwargs; VLLM_DP_SIZE is not read."""
+    changes = ("rollout.engine_arguments.enable_expert_parallel=true", "env.VLLM_DP_SIZE=2")
+    made = script(lay(tmp_path, SERVERS), f"{DATA}=1", f"{EXPERTS}=1", *changes)
+    assert not made.facts.expert_parallel
+    assert made.facts.layout is not None and made.facts.layout.rollout is not None
+    assert made.facts.layout.rollout.data == 1
+
+
+def test_a_size_that_does_not_fit_is_named_by_the_servers_key(tmp_path: Path) -> None:
+    made = script(lay(tmp_path, SERVERS), f"{DATA}=24", f"{EXPERTS}=96")
+    found = rule(made, "rollout-parallel-divides-world")
+    assert not found.ok and f"rollout.tensor_parallel or {DATA} so that" in found.fix
+    (finding,) = [one for one in made.findings() if one.rule == found.id]
+    assert finding.path == ("overrides", DATA.removeprefix("overrides."))
+
+
+@pytest.mark.parametrize(
+    ("tree", "change"),
+    [({REPLICA: "class RolloutReplica: ...\n"}, ""), (SERVERS, f"{ROLLOUT}mode=sync")],
+    ids=["a tree without servers", "verl 0.6's own rollout in the training processes"],
+)
+def test_other_rollouts_have_no_such_sizes(tmp_path: Path, tree: dict[str, str], change: str) -> None:
+    made = script(lay(tmp_path, tree), *filter(None, [change]))
+    assert not made.facts.server_mode
+    assert made.facts.layout is not None and made.facts.layout.rollout is not None
+    assert made.facts.layout.rollout.data == 1
