@@ -28,6 +28,12 @@ SERVERS = {
                 )
         """,
 }
+AGENT_LOOP = {
+    **SERVERS,
+    "verl/experimental/agent_loop/agent_loop.py": "chunkes = prompts.chunk(len(self.agent_loop_workers))\n",
+    "verl/protocol.py": '"only support equal chunk. Got size of DataProto"\n',
+    "verl/trainer/ppo/ray_trainer.py": "x = DataProto.concat([gen_batch_output, gen_baseline_batch])\n",
+}
 
 
 def script(code: Path | None, *changes: str) -> Plan:
@@ -87,3 +93,55 @@ def test_other_rollouts_have_no_such_sizes(tmp_path: Path, tree: dict[str, str],
     assert not made.facts.server_mode
     assert made.facts.layout is not None and made.facts.layout.rollout is not None
     assert made.facts.layout.rollout.data == 1
+
+
+WORKERS = f"{ROLLOUT}agent.num_workers=8"
+DIVIDED = "batch-divisible-by-agent-workers"
+
+
+@pytest.mark.parametrize(
+    ("prompts", "responses", "changes", "figures"),
+    [
+        (
+            4,
+            4,
+            (),
+            "16 responses over 8 agent loop workers = 2 (verl/experimental/agent_loop/agent_loop.py:1, ",
+        ),
+        (15, 4, (), "60 responses over 8 agent loop workers ("),
+        (18, 2, (), "36 responses over 8 agent loop workers ("),
+        (16, 2, ("overrides.data.gen_batch_size=18",), "36 responses over 8 agent loop workers ("),
+        (4, 4, ("algorithm.estimator=remax",), "20 responses over 8 agent loop workers ("),
+    ],
+)
+def test_responses_are_split_over_agent_loop_workers(
+    tmp_path: Path, prompts: int, responses: int, changes: tuple[str, ...], figures: str
+) -> None:
+    sizes = (f"data.batch={prompts}", f"actor.mini_batch={prompts}", f"rollout.answers={responses}")
+    made = script(lay(tmp_path, AGENT_LOOP), WORKERS, *sizes, *changes)
+    found = rule(made, DIVIDED)
+    assert found.figures.startswith(figures)
+    assert found.ok is (" = " in figures) and found.certain
+    assert "batch-divisible-by-rollout-dp" not in {one.id for one in made.rules}
+    assert "rollout-experts-match-training" not in {one.id for one in made.rules}
+    if not found.ok:
+        fewer = found.fix.rpartition("or ")[2].removeprefix("overrides.").replace(" to ", "=")
+        assert rule(script(made.facts.code, *sizes, *changes, f"overrides.{fewer}"), DIVIDED).ok
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "overrides.trainer.use_v1=true",
+        "env.VERL_AUTO_PADDING=true",
+        f"{ROLLOUT}agent.agent_loop_manager_class=mine.Manager",
+    ],
+)
+def test_an_uneven_split_is_not_judged(tmp_path: Path, change: str) -> None:
+    made = script(lay(tmp_path, AGENT_LOOP), WORKERS, "data.batch=3", change)
+    assert DIVIDED not in {one.id for one in made.rules}
+
+
+def test_the_split_is_that_of_the_tree(tmp_path: Path) -> None:
+    found = rule(script(lay(tmp_path, SERVERS), WORKERS, "data.batch=3"), DIVIDED)
+    assert found.ok and found.skipped.startswith("not in this tree: verl/experimental/agent_loop")

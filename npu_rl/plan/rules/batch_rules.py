@@ -10,11 +10,20 @@ from npu_rl.plan.rules.rule import Rule
 from npu_rl.sizing.batch_arithmetic import BrokenRule
 from npu_rl.sizing.micro_batches import OLD_LOG_PROB, REFERENCE_LOG_PROB, UPDATE
 from npu_rl.sizing.plan_inputs import ACTOR, GENERATED, ROLLOUT, TRANSFORMER, Facts
+from npu_rl.trainer_code.citations import Place
 
 _BATCH, _MINI = "data.train_batch_size", f"{ACTOR}.ppo_mini_batch_size"
 _SEQUENCES, _TOKENS = f"{ROLLOUT}.max_num_seqs", f"{ROLLOUT}.max_num_batched_tokens"
 _CHUNKED, _LENGTH = f"{ROLLOUT}.enable_chunked_prefill", f"{ROLLOUT}.max_model_len"
 _RESPONSE = "data.max_response_length"
+_AGENT = f"{ROLLOUT}.agent"
+_WORKERS = f"{_AGENT}.num_workers"
+# From verl 0.8 on, ReMax's greedy responses are generated together with the sampled ones.
+_WITH_BASELINE = Place(
+    "verl/trainer/ppo/ray_trainer.py",
+    "DataProto.concat([gen_batch_output, gen_baseline_batch])",
+    ("v0.8.0", "7aed6b2"),
+)
 
 _MASK_SIZE = 2048  # tokens; the side of the NPU attention's compressed mask
 
@@ -79,13 +88,16 @@ def _generated_batch_rule(facts: Facts, prompts: int) -> Iterator[Rule]:
 def _engine_rules(facts: Facts, answers: int, engines: int) -> Iterator[Rule]:
     share = answers // engines
     key, word = (GENERATED, f"overrides.{GENERATED}") if GENERATED in facts.given else (_BATCH, "data.batch")
-    yield Rule(
-        "batch-divisible-by-rollout-dp",
-        answers % engines == 0,
-        f"{answers} responses over {engines} engines" + (f" = {share}" if answers % engines == 0 else ""),
-        f"set {word} so that {word} x rollout.answers is a multiple of {engines}",
-        (key, f"{ROLLOUT}.n"),
-    )
+    if facts.server_mode:
+        yield from _agent_worker_rule(facts, answers, key, word)
+    else:
+        yield Rule(
+            "batch-divisible-by-rollout-dp",
+            answers % engines == 0,
+            f"{answers} responses over {engines} engines" + (f" = {share}" if answers % engines == 0 else ""),
+            f"set {word} so that {word} x rollout.answers is a multiple of {engines}",
+            (key, f"{ROLLOUT}.n"),
+        )
     sequences = facts.whole(_SEQUENCES)
     if sequences:
         yield Rule(
@@ -96,6 +108,29 @@ def _engine_rules(facts: Facts, answers: int, engines: int) -> Iterator[Rule]:
             (_SEQUENCES,),
             advice=True,
         )
+
+
+def _agent_worker_rule(facts: Facts, answers: int, key: str, word: str) -> Iterator[Rule]:
+    """Yield whether the responses of a step divide evenly over the workers that send them to vLLM's servers.
+
+    verl's newer trainer (trainer.use_v1) splits unevenly, an own manager (agent_loop_manager_class) as it likes.
+    """
+    workers, own = facts.whole(_WORKERS), facts.values.value(f"{_AGENT}.agent_loop_manager_class")
+    padded = facts.env.get("VERL_AUTO_PADDING", "").upper() in ("TRUE", "1")
+    if not workers or own or padded or facts.on("trainer.use_v1"):
+        return
+    prompts, each = answers // (facts.whole(f"{ROLLOUT}.n") or 1), "rollout.answers"
+    if facts.values.value("algorithm.adv_estimator") == "remax" and facts.upstream.has(_WITH_BASELINE):
+        answers, each = answers + prompts, "(rollout.answers + 1)"
+    fewer = max(size for size in range(1, workers + 1) if answers % size == 0)
+    yield Rule(
+        "batch-divisible-by-agent-workers",
+        answers % workers == 0,
+        f"{answers} responses over {workers} agent loop workers"
+        + (f" = {answers // workers}" if answers % workers == 0 else ""),
+        f"set {word} so that {word} x {each} is a multiple of {workers}, or overrides.{_WORKERS} to {fewer}",
+        (key, f"{ROLLOUT}.n", _WORKERS),
+    )
 
 
 def length_rules(facts: Facts) -> Iterator[Rule]:

@@ -165,7 +165,7 @@ def _rollout_rules(facts: Facts) -> Iterator[Rule]:
             f"set env.VLLM_DP_SIZE to {facts.world // tensor}",
             path=("env", "VLLM_DP_SIZE"),
         )
-    if layout.megatron and shape.experts and facts.expert_parallel:
+    if layout.megatron and shape.experts and facts.expert_parallel and not facts.server_mode:
         engine, train = tensor * data, layout.train.expert
         size = facts.rollout_data_key.rpartition(".")[2]
         yield Rule(

@@ -17,6 +17,7 @@ from npu_rl.trainer_code.citations import CitedCode, Place
 _R1_ZERO, _CANN, _QUICKSTART, _PLUGIN = "55e3c5b", "54c9b73", "verl==0.5.0", "796871d"  # verl
 _VERL = (_R1_ZERO, _CANN, _QUICKSTART, _PLUGIN)
 _UNPATCHED = (_R1_ZERO, _QUICKSTART, _PLUGIN)  # with _CANN, verl_patches replace this code at run time
+_VERL_SERVERS = ("v0.8.0", "7aed6b2")  # the rollout is made of vLLM servers
 _CORE = ("core_v0.12.1", "megatron-core==0.12.1", "core_r0.8.0")
 _VLLM = ("b6553be", "vllm==0.9.1")
 _VLLM_0_10 = ("3821787",)
@@ -166,6 +167,13 @@ GROUNDS: Mapping[str, Ground] = {
     "training-seq-length": _OVERRULABLE,
     "overlong-prompts": _OVERRULABLE,
     "batch-divisible-by-rollout-dp": _OVERRULABLE,
+    "batch-divisible-by-agent-workers": Ground(
+        (
+            _at(_AGENT_LOOP, "prompts.chunk(len(self.agent_loop_workers))", _VERL_SERVERS),
+            _at("verl/protocol.py", "only support equal chunk.", _VERL_SERVERS),
+        ),
+        True,
+    ),
     "model-positions": Ground(
         (_at(_SPMD, "model context length should be greater than total sequence length", _VERL),), True
     ),
