@@ -25,10 +25,24 @@ from npu_rl.sizing.parallelism import Parallelism
 from npu_rl.sizing.plan_inputs import ACTOR, REFERENCE, Facts
 from npu_rl.sizing.process_groups import train_groups
 from npu_rl.sizing.weight_sizes import EXPERTS, stage, training_share
+from npu_rl.trainer_code.citations import Place
 
 WEIGHT, GRADIENT, STATES = 2, 4, 12  # bytes a parameter: bf16; fp32; fp32 copy and Adam's two moments
 _COPY = 4  # of the states: the fp32 copy, created at the start; the moments are created at the first update
 _SWAP_TIMES = 16  # default of MindSpeed's --swap-optimizer-times
+
+_ENGINE, _UTILS = "verl/workers/engine/megatron/transformer_impl.py", "verl/utils/megatron_utils.py"
+# What sends the weights, by whether vLLM servers get them.
+_SENDS = {
+    True: (
+        "export_weights",
+        Place(_ENGINE, "self.bridge.export_weights(", ("v0.8.0", "7aed6b2", "8851219")),
+    ),
+    False: (
+        "per_tensor_generator",
+        Place(_UTILS, "def per_tensor_generator(", ("55e3c5b", "54c9b73", "verl==0.5.0", "796871d")),
+    ),
+}
 
 
 def megatron_training(facts: Facts, layout: Parallelism, shape: ModelConfig, ranges: list[range]) -> Training:
@@ -49,7 +63,7 @@ def megatron_training(facts: Facts, layout: Parallelism, shape: ModelConfig, ran
             else "no distributed optimizer: its states are whole on every die",
             memory.activations_note,
             "weights go to the engine tensor by tensor, an expert's gathered from all expert ranks "
-            "(per_tensor_generator, verl/utils/megatron_utils.py@55e3c5b)",
+            + facts.upstream.cite(*_SENDS[facts.server_mode]),
         ),
     )
 

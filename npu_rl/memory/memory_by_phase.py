@@ -21,6 +21,7 @@ from npu_rl.sizing.model_config import KNOWN_TYPES, ModelConfig
 from npu_rl.sizing.parallelism import Parallelism
 from npu_rl.sizing.plan_inputs import ACTOR, ROLLOUT, Facts
 from npu_rl.sizing.weight_sizes import stage_ranges
+from npu_rl.trainer_code.citations import Place
 
 
 class PhaseName(Enum):
@@ -230,17 +231,22 @@ def _phase(name: PhaseName, number: int, resident: Parts, *others: Parts) -> Pha
     return Phase(name, number, {**largest, **left})
 
 
+_ASCEND, _ASCEND_LATER = ("v0.9.1rc2", "vllm-ascend==0.9.1", "1de16ea", "e1d282d"), ("v0.18.0", "v0.23.0")
+_VLLM = ("b6553be", "vllm==0.9.1", "3821787", "vllm==0.18.0", "vllm==0.23.0")
 # What an engine subtracts from its share beside weights and a forward pass, where, and where it derives weights.
 _ENGINE_TAKES = {
     "npu": (
         "HCCL, CANN",
-        "vllm_ascend/worker/worker_v1.py:158@v0.9.1rc2",
-        "vllm_ascend/attention/mla_v1.py@v0.9.1rc2",
+        (
+            Place("vllm_ascend/worker/worker_v1.py", "def determine_available_memory(", _ASCEND),
+            Place("vllm_ascend/worker/worker.py", "def determine_available_memory(", _ASCEND_LATER),
+        ),
+        Place("vllm_ascend/attention/mla_v1.py", "self.W_UK_T = ", (*_ASCEND, *_ASCEND_LATER)),
     ),
     "cuda": (
         "NCCL, CUDA",
-        "vllm/v1/worker/gpu_worker.py:183@v0.9.1",
-        "vllm/v1/attention/backends/mla/common.py@v0.9.1",
+        (Place("vllm/v1/worker/gpu_worker.py", "def determine_available_memory(", _VLLM),),
+        Place("vllm/v1/attention/backends/mla/common.py", "self.W_UK_T = ", _VLLM),
     ),
 }
 
@@ -256,10 +262,11 @@ def _assumptions(
         others, source, derived = _ENGINE_TAKES["npu" if facts.npu else "cuda"]
         yield (
             f"the engine takes its whole share of a die: what its weights, a forward pass, {others} and training "
-            f"leave of it is the KV cache (determine_available_memory, {source})"
+            f"leave of it is the KV cache {facts.upstream.cite('determine_available_memory', *source)}"
         )
         if shape.latent:
-            yield f"the engine keeps W_UV and W_UK_T beside kv_b_proj ({derived})"
+            where = facts.upstream.cite("process_weights_after_loading", derived)
+            yield f"the engine keeps W_UV and W_UK_T beside kv_b_proj {where}"
     if shape.experts:
         yield "tokens are spread evenly over the experts; an imbalance needs more than is counted here"
     if facts.npu:

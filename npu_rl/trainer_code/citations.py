@@ -86,6 +86,11 @@ class CitedCode:
         """Return whether one of these places holds."""
         return self.find(*places).holds
 
+    def cite(self, name: str, *places: Place) -> str:
+        """Return a name with the first of these places that holds, in parentheses; the name alone where none does."""
+        status = self.find(*places)
+        return f"({name}, {status.where})" if status.holds and status.where else f"({name})"
+
     def is_unreadable(self, file: str) -> bool:
         """Return whether something of this name is there whose text can't be had: a pipe, a loop, 30 MB."""
         return self.text(file) is None and self._code is not None and os.path.lexists(self._code / file)

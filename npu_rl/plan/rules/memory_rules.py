@@ -13,6 +13,7 @@ from npu_rl.memory.memory_parts import estimated, gb, listed, total
 from npu_rl.plan.rules.rule import Rule
 from npu_rl.sizing.machine import Machine
 from npu_rl.sizing.plan_inputs import ROLLOUT, Facts
+from npu_rl.trainer_code.citations import Place
 
 _CACHE_ROOM = "kv-cache-room"
 _SEQUENCES = f"{ROLLOUT}.max_num_seqs"
@@ -151,7 +152,7 @@ def _cache_rules(facts: Facts, memory: Memory, engine: EngineMemory, follows: st
     if drops:
         why = _DROP_REASON if dropped else f"sequences wait for room (adaptation {_CACHE_ROOM})"
     if not one:
-        why = "not one sequence fits (check_enough_kv_cache_memory, vllm/v1/core/kv_cache_utils.py@v0.9.1)"
+        why = f"not one sequence fits {facts.upstream.cite('check_enough_kv_cache_memory', _ENOUGH)}"
     counted = engine.room - total(engine.own)
     yield _cache_rule(
         "kv-cache-room",
@@ -162,6 +163,16 @@ def _cache_rules(facts: Facts, memory: Memory, engine: EngineMemory, follows: st
     )
 
 
+_ENOUGH = Place(
+    "vllm/v1/core/kv_cache_utils.py",
+    "def check_enough_kv_cache_memory(",
+    ("b6553be", "vllm==0.9.1", "3821787", "vllm==0.18.0", "vllm==0.23.0"),
+)
+_DROPS = Place(
+    "vllm_ascend/core/scheduler.py",
+    "FINISHED_IGNORED",
+    ("v0.9.1rc2", "vllm-ascend==0.9.1", "1de16ea", "e1d282d"),
+)
 _DROP_REASON = (
     "a sequence that gives way may be longer than a step of the Ascend scheduler, which then drops it "
     "(vllm_ascend/core/scheduler.py@v0.9.1rc2, f20869e)"
@@ -182,7 +193,8 @@ def _cache_fix(facts: Facts, memory: Memory, engine: EngineMemory, wanted: int) 
 def _drops_preempted(facts: Facts, longest: int | None) -> bool:
     """Return whether a preempted sequence may be dropped: longer than a step of a scheduler of whole prompts."""
     step = facts.whole(f"{ROLLOUT}.max_num_batched_tokens")
-    return facts.whole_prompts and step is not None and longest is not None and step < longest
+    longer = step is not None and longest is not None and step < longest
+    return longer and facts.whole_prompts and facts.upstream.has(_DROPS)
 
 
 def _host_rules(memory: Memory, machine: Machine) -> Iterator[Rule]:
