@@ -18,11 +18,17 @@ from npu_rl.trainer_code.config_tree import ConfigTree
 
 _A, _R, _F = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"
 _TRAINER = "verl/trainer/ppo/ray_trainer.py"
-_ACTOR = "verl/workers/config/actor.py"
+_ACTOR, _CONFIG = (
+    "verl/workers/config/actor.py",
+    "verl/utils/config.py",
+)  # the trainer's checks from verl 0.6 on
 _FSDP, _MEGATRON = "verl/workers/fsdp_workers.py", "verl/workers/megatron_workers.py"
 _STATE = "megatron/core/parallel_state.py"
 # Older ones divide the batch by all dies (verl/trainer/ppo/ray_trainer.py:348@54c9b73).
-_OVER_REPLICAS = Place(_TRAINER, "minimal_bsz = megatron_dp", ("55e3c5b", "verl==0.5.0"))
+_OVER_REPLICAS = (
+    Place(_TRAINER, "minimal_bsz = megatron_dp", ("55e3c5b", "verl==0.5.0")),
+    Place(_CONFIG, "minimal_bsz = megatron_dp", ("v0.8.0", "7aed6b2", "8851219")),
+)
 _RECIPE_KEYS = {_A: "actor.micro_batch", _R: "rollout.log_prob_micro_batch", _F: "reference.micro_batch"}
 _REFERENCE = re.compile(r"\$\{(?:oc\.select:)?\s*(\.*)([\w.]+)\s*(?:,[^{}]*)?\}")
 
@@ -210,6 +216,8 @@ class _Rules:
         smallest, text = self._smallest_batch(world)
         if smallest and batch * responses % smallest:
             where = self._find_rule((_TRAINER, "real_train_batch_size %"))
+            if where is None and self._values.value(f"{_A}.use_dynamic_bsz") is not True:
+                where = self._find_rule((_CONFIG, "real_train_batch_size %"))
             yield from self._report(
                 "batch-divisible-by-dp",
                 where,
@@ -223,7 +231,7 @@ class _Rules:
         """Return the smallest batch the trainer accepts, and its calculation."""
         micro = self._values.whole(f"{_A}.ppo_micro_batch_size_per_gpu")
         sizes = [self._size(f"{_A}.megatron", name) for name in ("tensor", "pipeline", "context")]
-        if not self._megatron or not self._upstream.has(_OVER_REPLICAS):
+        if not self._megatron or not self._upstream.has(*_OVER_REPLICAS):
             return world, f"{world} dies"
         if not micro or not all(sizes):
             return None, ""
@@ -272,7 +280,7 @@ class _Rules:
                 continue
             if value(one) is None and value(whole) is None:
                 where = self._find_rule(
-                    (_TRAINER, "Please set at least one of"), (_ACTOR, "Please set at least one of")
+                    *((file, "Please set at least one of") for file in (_TRAINER, _ACTOR, _CONFIG))
                 )
                 yield from self._report(
                     "micro-batch-missing",
@@ -283,7 +291,9 @@ class _Rules:
                     fix=f"set {_RECIPE_KEYS[section]} to the responses a die computes at once, such as 1",
                 )
             elif value(one) is not None and value(whole) is not None:
-                where = self._find_rule((_TRAINER, "You have set both"), (_ACTOR, "You have set both"))
+                where = self._find_rule(
+                    *((file, "You have set both") for file in (_TRAINER, _ACTOR, _CONFIG))
+                )
                 yield from self._report(
                     "micro-batch-twice",
                     where,

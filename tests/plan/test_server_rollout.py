@@ -161,3 +161,26 @@ def test_what_memory_rests_on_is_cited_from_the_tree(tmp_path: Path) -> None:
         assert "@" not in text and "worker_v1.py" not in text
     small = script(tmp_path, f"{DATA}=1", f"{EXPERTS}=1", "rollout.memory_share=0.1")
     assert "not one sequence fits (check_enough_kv_cache_memory)" in rule(small, "kv-cache-room").figures
+
+
+@pytest.mark.parametrize(("dynamic", "refuses"), [(False, True), (True, False)])
+def test_the_batch_is_checked_where_newer_trainers_check_it(
+    tmp_path: Path, dynamic: bool, refuses: bool
+) -> None:
+    """verl/utils/config.py asks for whole micro batches on each replica, unless they are packed by tokens."""
+    config = {
+        "verl/utils/config.py": "minimal_bsz = megatron_dp\nassert real_train_batch_size % minimal_bsz == 0\n"
+    }
+    sizes = ("actor.parallel.pipeline=8", "actor.transformer.num_layers_in_first_pipeline_stage=11")
+    changes = (
+        *sizes,
+        "actor.transformer.num_layers_in_last_pipeline_stage=11",
+        "data.batch=5",
+        "rollout.answers=5",
+    )
+    packed = f"overrides.actor_rollout_ref.actor.use_dynamic_bsz={str(dynamic).lower()}"
+    made = script(lay(tmp_path, SERVERS | config), *changes, packed)
+    found = rule(made, "batch-divisible-by-dp")
+    assert found.ok is not refuses
+    if refuses:
+        assert "2 data-parallel replicas x micro batch 1 = 2 (verl/utils/config.py:2)" in found.figures
