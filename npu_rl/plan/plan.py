@@ -22,6 +22,7 @@ from npu_rl.plan.rules.parallelism_rules import parallelism_rules
 from npu_rl.plan.rules.path_and_port_rules import path_and_port_rules
 from npu_rl.plan.rules.rule import Rule
 from npu_rl.plan.rules.rule_grounds import apply_grounds
+from npu_rl.plan.rules.server_rollout_rules import server_rollout_rules
 from npu_rl.recipes.key_map import recipe_key_of
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.sizing.batch_arithmetic import BrokenRule, broken_rules
@@ -116,6 +117,7 @@ def _rules(facts: Facts) -> list[Rule]:
         conflict_rules(facts),
         adaptation_rules(facts),
         engine_rules(facts),
+        server_rollout_rules(facts),
         dapo_rules(facts),
         path_and_port_rules(facts),
     )

@@ -184,3 +184,70 @@ def test_the_batch_is_checked_where_newer_trainers_check_it(
     assert found.ok is not refuses
     if refuses:
         assert "2 data-parallel replicas x micro batch 1 = 2 (verl/utils/config.py:2)" in found.figures
+
+
+ASSERTED = {
+    **SERVERS,
+    "verl/workers/config/rollout.py": """
+        assert self.expert_parallel_size == (self.tensor_model_parallel_size * self.data_parallel_size), (
+            "expert_parallel_size must be equal to tensor_model_parallel_size * data_parallel_size"
+        )
+        """,
+    "verl/workers/engine/megatron/transformer_impl.py": "assert self.engine_config.use_mbridge, 'use_mbridge'\n",
+    "verl/checkpoint_engine/base.py": """
+        @CheckpointEngineRegistry.register("naive")
+        class ColocatedCheckpointEngine: ...
+        def get(cls, backend):
+            return cls._registry[backend]
+        """,
+    "verl/checkpoint_engine/hccl_checkpoint_engine.py": '@CheckpointEngineRegistry.register("nccl")\n',
+}
+BACKEND, MBRIDGE = (
+    f"{ROLLOUT}checkpoint_engine.backend",
+    "overrides.actor_rollout_ref.actor.megatron.use_mbridge",
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "figures", "mended"),
+    [
+        (
+            "rollout-expert-size",
+            (f"{DATA}=4", f"{EXPERTS}=8"),
+            "expert_parallel_size 8, rollout tensor 4 x data 4 = 16 (verl/workers/config/rollout.py:3)",
+            (f"{DATA}=4", f"{EXPERTS}=16"),
+        ),
+        (
+            "checkpoint-engine-backend",
+            (f"{BACKEND}=hcclx",),
+            "backend hcclx; registered are naive, nccl (verl/checkpoint_engine/base.py:5)",
+            (f"{BACKEND}=naive",),
+        ),
+        (
+            "megatron-needs-mbridge",
+            (f"{MBRIDGE}=false",),
+            "use_mbridge false (verl/workers/engine/megatron/transformer_impl.py:1)",
+            (f"{MBRIDGE}=true",),
+        ),
+    ],
+)
+def test_what_newer_trainers_assert(
+    tmp_path: Path, name: str, changes: tuple[str, ...], figures: str, mended: tuple[str, ...]
+) -> None:
+    code = lay(tmp_path / "there", ASSERTED)
+    found = rule(script(code, *changes), name)
+    assert not found.ok and found.certain and found.figures.endswith(figures)
+    assert name not in refused(script(code, *mended))
+    key, value = mended[-1].split("=")
+    assert f"set {key} to {value}" in found.fix
+    gone = [one for one in script(lay(tmp_path / "gone", SERVERS), *changes).rules if one.id == name]
+    assert all(one.ok and one.skipped for one in gone)
+
+
+@pytest.mark.parametrize(
+    "own",
+    [f"{ROLLOUT}checkpoint_engine.custom_backend_module", "overrides.actor_rollout_ref.model.external_lib"],
+)
+def test_a_backend_of_ones_own_is_not_looked_up(tmp_path: Path, own: str) -> None:
+    made = script(lay(tmp_path, ASSERTED), f"{BACKEND}=mine", f"{own}=my.module")
+    assert "checkpoint-engine-backend" not in {one.id for one in made.rules}

@@ -8,16 +8,18 @@ practice and what the code does not show can be overruled in the recipe.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from npu_rl.plan.rules.ground import Ground
+from npu_rl.plan.rules.ground import at as _at
 from npu_rl.plan.rules.rule import Rule
+from npu_rl.plan.rules.server_rollout_grounds import SERVER_GROUNDS
 from npu_rl.sizing.plan_inputs import CANN_SCHEDULER
 from npu_rl.trainer_code.citations import CitedCode, Place
 
 _R1_ZERO, _CANN, _QUICKSTART, _PLUGIN = "55e3c5b", "54c9b73", "verl==0.5.0", "796871d"  # verl
 _VERL = (_R1_ZERO, _CANN, _QUICKSTART, _PLUGIN)
 _UNPATCHED = (_R1_ZERO, _QUICKSTART, _PLUGIN)  # with _CANN, verl_patches replace this code at run time
-_VERL_SERVERS = ("v0.8.0", "7aed6b2")  # the rollout is made of vLLM servers
 _CORE = ("core_v0.12.1", "megatron-core==0.12.1", "core_r0.8.0")
 _VLLM = ("b6553be", "vllm==0.9.1")
 _VLLM_0_10 = ("3821787",)
@@ -47,23 +49,6 @@ _CANN_TRAINING = "verl_patches/train_engine/initialize_training.py"
 _SWAPPED = (Place(_SWAP, "SwapDistributedOptimizer", _MINDSPEED),)
 # The recipe's additional_config reaches the engine only if the rollout doesn't pass its own.
 _ADDITIONAL = (Place(_SPMD, "additional_config=", _UNPATCHED, absent=True),)
-
-
-@dataclass(frozen=True)
-class Ground:
-    """What a rule rests on.
-
-    Attributes:
-        places: Upstream places that all have to exist, each in one of its alternatives.
-        certain: Whether a run that breaks the rule is certain to fail.
-    """
-
-    places: tuple[tuple[Place, ...], ...] = ()
-    certain: bool = False
-
-
-def _at(file: str, text: str, read_at: tuple[str, ...]) -> tuple[Place, ...]:
-    return (Place(file, text, read_at),)
 
 
 _ARITHMETIC = Ground(certain=True)
@@ -167,13 +152,6 @@ GROUNDS: Mapping[str, Ground] = {
     "training-seq-length": _OVERRULABLE,
     "overlong-prompts": _OVERRULABLE,
     "batch-divisible-by-rollout-dp": _OVERRULABLE,
-    "batch-divisible-by-agent-workers": Ground(
-        (
-            _at(_AGENT_LOOP, "prompts.chunk(len(self.agent_loop_workers))", _VERL_SERVERS),
-            _at("verl/protocol.py", "only support equal chunk.", _VERL_SERVERS),
-        ),
-        True,
-    ),
     "model-positions": Ground(
         (_at(_SPMD, "model context length should be greater than total sequence length", _VERL),), True
     ),
@@ -385,6 +363,7 @@ GROUNDS: Mapping[str, Ground] = {
         _ARITHMETIC,
     ),
     "checkpoint-in-a-crash": _OVERRULABLE,
+    **SERVER_GROUNDS,
     "ports-overlap": _CANN_PORTS,
 }
 

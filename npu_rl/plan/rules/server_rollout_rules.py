@@ -1,0 +1,80 @@
+"""Rules on a rollout of vLLM servers and on the newer trainers that have only such: what they assert or look up."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from npu_rl.memory.training_memory import has_reference
+from npu_rl.plan.rules.rule import Rule
+from npu_rl.sizing.parallelism import SERVER_DATA_KEY, SERVER_EXPERT_KEY
+from npu_rl.sizing.plan_inputs import ACTOR, REFERENCE, ROLLOUT, Facts
+from npu_rl.trainer_code.source_files import source_files
+
+_TENSOR = f"{ROLLOUT}.tensor_model_parallel_size"
+_CHECKPOINT_ENGINE = f"{ROLLOUT}.checkpoint_engine"
+_EXTERNAL = "actor_rollout_ref.model.external_lib"
+_OWN_MODULES = (f"{_CHECKPOINT_ENGINE}.custom_backend_module", "actor_rollout_ref.model.external_lib")
+_ENGINES = "verl/checkpoint_engine"
+_REGISTERED = re.compile(r"""CheckpointEngineRegistry\.register\(["'](\w+)["']\)""")
+
+
+def server_rollout_rules(facts: Facts) -> Iterator[Rule]:
+    """Yield the rules on the servers' experts, on what sends them weights, and on the bridge of Megatron's actor."""
+    if facts.recipe.megatron:
+        yield from _bridge_rule(facts)
+    if facts.server_mode:
+        yield from _expert_size_rule(facts)
+        yield from _checkpoint_engine_rule(facts)
+
+
+def _bridge_rule(facts: Facts) -> Iterator[Rule]:
+    """Yield whether mbridge is on, without which newer trainers build no Megatron model."""
+    parts = (ACTOR, REFERENCE) if has_reference(facts) else (ACTOR,)
+    keys = [f"{part}.megatron.use_mbridge" for part in parts]
+    off = [key for key in keys if facts.values.value(key) is False]
+    if not off:
+        return
+    given = [key for key in off if key in facts.given] or off
+    yield Rule(
+        "megatron-needs-mbridge",
+        False,
+        f"{off[0]} false",
+        f"set {' and '.join(f'overrides.{key}' for key in given)} to true",
+        tuple(given),
+    )
+
+
+def _expert_size_rule(facts: Facts) -> Iterator[Rule]:
+    """Yield whether the servers' experts, if divided, are divided over all devices of a server."""
+    expert, tensor, data = (facts.whole(key) for key in (SERVER_EXPERT_KEY, _TENSOR, SERVER_DATA_KEY))
+    if expert is None or expert <= 1 or tensor is None:
+        return
+    together = tensor * (data or 1)
+    yield Rule(
+        "rollout-expert-size",
+        expert == together,
+        f"expert_parallel_size {expert}, rollout tensor {tensor} x data {data or 1} = {together}",
+        f"set overrides.{SERVER_EXPERT_KEY} to {together}, or to 1 to divide each expert",
+        (SERVER_EXPERT_KEY, SERVER_DATA_KEY),
+    )
+
+
+def _checkpoint_engine_rule(facts: Facts) -> Iterator[Rule]:
+    """Yield whether the tree registers the backend that sends the weights; a module of the user's may add others."""
+    key = f"{_CHECKPOINT_ENGINE}.backend"
+    backend = facts.values.value(key)
+    if facts.code is None or backend is None or any(map(facts.values.value, _OWN_MODULES)):
+        return
+    files = source_files((facts.code / _ENGINES).glob("*.py"))
+    texts = (facts.upstream.text(f"{_ENGINES}/{file.name}") or "" for file in files)
+    names = sorted({name for text in texts for name in _REGISTERED.findall(text)})
+    if not names:
+        return
+    yield Rule(
+        "checkpoint-engine-backend",
+        backend in names,
+        f"checkpoint_engine.backend {backend}; registered are {', '.join(names)}",
+        f"set overrides.{key} to naive" if "naive" in names else f"set overrides.{key} to one of them",
+        (key,),
+    )
