@@ -13,8 +13,14 @@ _PROCESS = 3 * 10**9
 _STORE_SHARE, _STORE_MOST = 0.3, 200 * 10**9  # ray/_private/ray_constants.py@2.42.1, DEFAULT_OBJECT_STORE_*
 
 
-def host_parts(stages: Sequence[StageMemory], world: int, dies: int) -> Parts:
+def host_parts(stages: Sequence[StageMemory], world: int, dies: int, engine: int = 0) -> Parts:
     """Return the memory of the node whose dies offload most.
+
+    Args:
+        stages: Training's memory by pipeline stage.
+        world: All dies.
+        dies: Dies of a node.
+        engine: Bytes of a die's engine that wait on the host while it sleeps.
 
     verl moves a buffer of weights with `.cpu().pin_memory()` (verl/utils/megatron_utils.py:337@55e3c5b): a pageable
     and a new pinned copy stand beside the old pinned one, and torch keeps freed pinned memory for the next time.
@@ -30,7 +36,7 @@ def host_parts(stages: Sequence[StageMemory], world: int, dies: int) -> Parts:
         for node in nodes
     )
     most = max(sums, key=total, default={})
-    return present([*most.items(), (Part.PROCESSES, dies * _PROCESS)])
+    return present([*most.items(), (Part.ENGINE_WEIGHTS, dies * engine), (Part.PROCESSES, dies * _PROCESS)])
 
 
 def object_store(memory: int) -> int:

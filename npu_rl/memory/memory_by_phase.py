@@ -145,7 +145,9 @@ def memory_of(facts: Facts, die: int = 64 * 10**9, *, expected: bool = False) ->
         stages=training.stages,
         engine=engine,
         phases=tuple(_phases(facts, training, engines, overhead, batches)),
-        host=host_parts(training.stages, facts.world, facts.recipe.cluster.dies),
+        host=host_parts(
+            training.stages, facts.world, facts.recipe.cluster.dies, _asleep_on_host(facts, engine)
+        ),
         assumed=(*training.assumed, *_assumptions(facts, shape, engine, overhead)),
         missing=tuple(_not_counted(facts, training, batches)),
     )
@@ -184,6 +186,23 @@ def _engines(
         size: engine_of(facts, shape, rollout, die, size, overhead.early, overhead.late) for size in set(left)
     }
     return [engines[size] for size in left]
+
+
+# On NPUs the servers sleep at level 1, which keeps a copy of the weights in pinned memory (vllm-ascend's camem.py).
+_LEVEL_1 = Place(
+    "verl/workers/rollout/vllm_rollout/vllm_async_server.py",
+    "self.lora_as_adapter or is_torch_npu_available(check_device=False):\n            sleep_level = 1",
+    ("v0.8.0", "7aed6b2", "8851219"),
+)
+
+
+def _asleep_on_host(facts: Facts, engine: EngineMemory | None) -> int:
+    """Return the bytes of a die's engine that wait in the host's memory while it sleeps."""
+    sleeps = facts.npu and all(
+        facts.values.value(f"{ROLLOUT}.{name}") is not False
+        for name in ("free_cache_engine", "enable_sleep_mode")
+    )
+    return total(engine.own) if engine is not None and sleeps and facts.upstream.has(_LEVEL_1) else 0
 
 
 def _phases(
@@ -267,6 +286,8 @@ def _assumptions(
         if shape.latent:
             where = facts.upstream.cite("process_weights_after_loading", derived)
             yield f"the engine keeps W_UV and W_UK_T beside kv_b_proj {where}"
+    if _asleep_on_host(facts, engine):
+        yield f"while the engine sleeps, its weights wait on the host {facts.upstream.cite('level 1', _LEVEL_1)}"
     if shape.experts:
         yield "tokens are spread evenly over the experts; an imbalance needs more than is counted here"
     if facts.npu:

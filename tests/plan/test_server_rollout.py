@@ -251,3 +251,35 @@ def test_what_newer_trainers_assert(
 def test_a_backend_of_ones_own_is_not_looked_up(tmp_path: Path, own: str) -> None:
     made = script(lay(tmp_path, ASSERTED), f"{BACKEND}=mine", f"{own}=my.module")
     assert "checkpoint-engine-backend" not in {one.id for one in made.rules}
+
+
+SLEEPS = {
+    **SERVERS,
+    "verl/workers/rollout/vllm_rollout/vllm_async_server.py": """
+        class vLLMHttpServer:
+            async def _sleep_hybrid(self):
+                if self.lora_as_adapter or is_torch_npu_available(check_device=False):
+                    sleep_level = 1
+        """,
+}
+
+
+@pytest.mark.parametrize(
+    ("tree", "changes", "dies"),
+    [
+        (SLEEPS, (), 16),
+        (SLEEPS, ("rollout.free_cache=false",), 0),
+        (SLEEPS, (f"{ROLLOUT}enable_sleep_mode=false",), 0),
+        (SERVERS, (), 0),
+    ],
+)
+def test_a_sleeping_engines_weights_wait_on_the_host(
+    tmp_path: Path, tree: dict[str, str], changes: tuple[str, ...], dies: int
+) -> None:
+    """Level 1, which verl forces on NPUs: 7.6 GB of each of a node's 16 devices."""
+    memory = script(lay(tmp_path, tree), *changes).memory
+    assert memory is not None and memory.engine is not None
+    engine = 2 * sum(memory.engine.counts.values())
+    assert 7.6e9 < engine < 7.7e9
+    assert memory.host.get(Part.ENGINE_WEIGHTS, 0) == dies * engine
+    assert any("wait on the host (level 1, verl/workers/" in text for text in memory.assumed) is bool(dies)
