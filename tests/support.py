@@ -77,17 +77,20 @@ def require_untouched(workspace: Path) -> None:
 
 
 def rewrites(upstreams: Path, manifest: str) -> str:
-    """NPU_RL_REWRITE that leads every git URL of a manifest to its copy OWNER+NAME/repo, where there is one."""
+    """NPU_RL_REWRITE that leads every git URL of a manifest to its copy OWNER+NAME/repo, else to one of that name."""
     from npu_rl.manifest.load_manifest import load_manifest
 
-    folders = {path.parent.name.partition("+")[2].lower(): path for path in upstreams.glob("*+*/repo")}
+    copies = sorted(upstreams.glob("*+*/repo"))
+    folders = {path.parent.name.partition("+")[2].lower(): path for path in copies}
+    folders |= {path.parent.name.replace("+", "/").lower(): path for path in copies}
     rules = []
     for component in load_manifest(manifest).manifest.components.values():
         submodules = [submodule.git for submodule in component.submodules.values()]
         for url in filter(None, (*(source.git for source in component.sources), *submodules)):
-            project = url.rpartition("/")[2].removesuffix(".git").lower()
-            if project in folders:
-                rules.append(f"{url}={folders[project].absolute()}")
+            owner_and_name = "/".join(url.removesuffix(".git").lower().rsplit("/", 2)[1:])
+            copy = folders.get(owner_and_name) or folders.get(owner_and_name.rpartition("/")[2])
+            if copy:
+                rules.append(f"{url}={copy.absolute()}")
     return "\n".join(rules)
 
 

@@ -1,12 +1,14 @@
 """Code trees of a bundled manifest for tests: some of its components, with all, none or all but one of the patches.
 
 From the real upstreams, at the pins of the committed lock, with the patchsets that the manifest names now; nothing
-is resolved or fetched. The runtime is the checkout's own. Other manifests work where what is merged into a component
-is ahead of its pin; what is picked is left out. Submodules are laid where parts of them are taken.
+is resolved, and only an sdist is fetched. The runtime is the checkout's own. Other manifests work where what is
+merged into a component is ahead of its pin; what is picked is left out. Submodules are laid where parts of them are
+taken.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import re
@@ -14,7 +16,9 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 from collections.abc import Iterable
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -27,6 +31,8 @@ from npu_rl.manifest.load_manifest import load_manifest
 from npu_rl.patches.hunk_match import apply_exact
 from npu_rl.patches.parse_patch import parse_patch
 from npu_rl.patches.series import read_patchset
+from npu_rl.sources.pip_config import read_pip_settings
+from npu_rl.sources.pypi import download_sdist
 from npu_rl.standins import INJECTED, NPU
 from tests.patchsets.conftest import WITHOUT
 from tests.support import byte_code
@@ -66,6 +72,8 @@ def tree(
         if laid is not None:
             for take in locked.take:
                 shutil.copytree(laid / take.to, source / take.path)
+        elif locked.pin is None:
+            _unpack_sdist(locked, source)
         else:
             assert locked.pin and upstreams
             repository = _repository(upstreams, locked.sources)
@@ -172,6 +180,27 @@ def _unpack(repository: Path, pin: str, paths: list[str], folder: Path) -> None:
     )
     with tarfile.open(fileobj=BytesIO(packed.stdout)) as archive:
         archive.extractall(folder, filter="data")
+
+
+def _unpack_sdist(locked: lock_model.LockedComponent, folder: Path) -> None:
+    """Unpack what is taken of an sdist, which comes from the index."""
+    paths = _paths(locked)
+    with tarfile.open(_sdist(locked.sources[0])) as archive:
+        for member in archive:
+            member.name = member.name.partition("/")[2]
+            if member.name in paths or any(_is_below(member.name, path) for path in paths):
+                archive.extract(member, folder, filter="data")
+
+
+@cache
+def _sdist(source: lock_model.LockedSource) -> Path:
+    assert source.pypi
+    name, _, version = source.pypi.partition("==")
+    folder = Path(tempfile.mkdtemp(prefix="npu-rl-test-sdist-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return download_sdist(
+        name, version, sha256=source.sha256, settings=read_pip_settings(), folder=folder
+    ).path
 
 
 def _lay(taken: Path, place: Path) -> None:
