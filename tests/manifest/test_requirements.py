@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 
 from npu_rl.bundled import bundled_manifests
 from npu_rl.manifest.load_manifest import load_manifest
+from npu_rl.manifest.schema import Host
 
 STACKS = sorted(name for name in bundled_manifests() if name.startswith("deepseek"))
+OF_TODAY = ("newest", "today")
 OWN_VERSIONS = "mindspeed-rl-grpo"  # its document names versions that the quickstart's set has newer
 NAME = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -19,13 +24,19 @@ def names(requirements: tuple[str, ...]) -> list[str]:
     return [match[0].lower().replace("_", "-") for match in found if match]
 
 
-@pytest.mark.parametrize("name", [*STACKS, OWN_VERSIONS])
+def of_the_host(host: Host) -> list[str]:
+    """The packages of a host, as requirements."""
+    packages = ("torch", "torch_npu", "torchvision", "torchaudio", "triton_ascend")
+    return [f"{name.replace('_', '-')}=={getattr(host, name)}" for name in packages if getattr(host, name)]
+
+
+@pytest.mark.parametrize("name", [*STACKS, *OF_TODAY, OWN_VERSIONS])
 def test_each_package_once_and_each_broken_bound_named(name: str) -> None:
     manifest = load_manifest(name).manifest
     wanted = names(manifest.requirements)
     assert len(wanted) == len(set(wanted)) == len(manifest.requirements) > 60
     for override in manifest.overrides:
-        assert override.requirement in manifest.requirements
+        assert override.requirement in (*manifest.requirements, *of_the_host(manifest.host))
         assert any(component in override.breaks for component in manifest.components), override.breaks
         assert re.search(r"wants \S*[0-9]", override.breaks) and override.why
 
@@ -43,6 +54,32 @@ def test_the_versions_that_were_run_together_are_the_quickstarts(name: str) -> N
     for one in together:
         package, _, version = one.partition("==")
         assert version in pins[package] or "==" not in pins[package], package
+
+
+@pytest.mark.parametrize("name", OF_TODAY)
+def test_packages_of_the_host_are_not_required_as_well(name: str) -> None:
+    manifest = load_manifest(name).manifest
+    hosts = names(tuple(of_the_host(manifest.host)))
+    assert len(hosts) == 5 and not set(hosts) & set(names(manifest.requirements))
+
+
+@pytest.mark.parametrize("name", OF_TODAY)
+@pytest.mark.parametrize("machine", ["aarch64", "x86_64"])
+@pytest.mark.pypi
+def test_the_set_resolves(name: str, machine: str, tmp_path: Path) -> None:
+    """For Python 3.11, without the packages of the host; needs uv and the index."""
+    uv = shutil.which("uv")
+    if uv is None:
+        pytest.skip("uv is not installed")
+    manifest = load_manifest(name).manifest
+    (tmp_path / "all.in").write_text("\n".join(manifest.requirements))
+    (tmp_path / "host.txt").write_text("\n".join(names(tuple(of_the_host(manifest.host)))))
+    platform = ["--python-version", "3.11", "--python-platform", f"{machine}-unknown-linux-gnu"]
+    done = subprocess.run(
+        [uv, "pip", "compile", "all.in", "--excludes", "host.txt", *platform, "--no-header"],
+        capture_output=True, text=True, cwd=tmp_path, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_versions_of_mindspeed_rl_stand_and_antlr_is_explained() -> None:

@@ -68,7 +68,36 @@ MANIFESTS = {
             "mindspeed": "0.12.1",
         },
     ),
+    "today": (
+        ("verl/workers/engine_workers.py", "vllm/_version.py", "mbridge/__init__.py"),
+        {
+            "vllm": "0.18.0+empty",
+            "vllm-ascend": "0.18.0",
+            "verl": "0.8.0.dev0",
+            "megatron-core": "0.16.1",
+            "mindspeed": "0.16.0",
+            "mbridge": "0.15.1",
+        },
+    ),
+    "newest": (
+        ("verl/trainer/main_ppo_v0.py", "vllm/_version.py", "mbridge/__init__.py"),
+        {
+            "vllm": "0.23.0+empty",
+            "vllm-ascend": "0.23.0",
+            "verl": "0.9.0",
+            "megatron-core": "0.16.1",
+            "mindspeed": "0.16.0",
+            "mbridge": "0.15.1",
+        },
+    ),
 }
+_SINCE_0_18 = [
+    "ascend_kv_connector=vllm_ascend:register_connector",
+    "ascend_model_loader=vllm_ascend:register_model_loader",
+    "ascend_service_profiling=vllm_ascend:register_service_profiling",
+]
+PLUGINS = {"today": _SINCE_0_18, "newest": ["ascend_model=vllm_ascend:register_model", *_SINCE_0_18]}
+"""The general plugins of vllm-ascend's setup.py, where they are not the one of the older versions."""
 # The tree of vllm-ascend after both requests, as its branch has it in f20869ef.
 VLLM_ASCEND = "3b27db44f47b275263daad1afab7041a1f43f3f8"
 PIP = [name for name in os.environ if name.startswith("PIP_")]
@@ -143,7 +172,7 @@ import sys
 sys.path = [p for p in sys.path if 'site-packages' not in p] + [{str(workspace / "code")!r}]
 from importlib.metadata import entry_points, version
 for group in ('vllm.platform_plugins', 'vllm.general_plugins'):
-    print(*[f'{{p.name}}={{p.value}}' for p in entry_points(group=group)])
+    print(*sorted(f'{{p.name}}={{p.value}}' for p in entry_points(group=group)))
 print(*[version(dist) for dist in {list(versions)!r}])
 """
     done = subprocess.run(
@@ -151,6 +180,6 @@ print(*[version(dist) for dist in {list(versions)!r}])
     )
     assert done.stdout.splitlines() == [
         "ascend=vllm_ascend:register",
-        "ascend_enhanced_model=vllm_ascend:register_model",
+        " ".join(sorted(PLUGINS.get(name, ["ascend_enhanced_model=vllm_ascend:register_model"]))),
         " ".join(versions.values()),
     ], done.stderr
