@@ -283,3 +283,11 @@ def test_a_sleeping_engines_weights_wait_on_the_host(
     assert 7.6e9 < engine < 7.7e9
     assert memory.host.get(Part.ENGINE_WEIGHTS, 0) == dies * engine
     assert any("wait on the host (level 1, verl/workers/" in text for text in memory.assumed) is bool(dies)
+
+
+def test_the_engines_heads_are_checked_where_newer_vllm_checks_them(tmp_path: Path) -> None:
+    """64 heads over 128 ranks: vLLM's ModelConfig raises (vllm/config/model.py@v0.18.0)."""
+    config = {"vllm/config/model.py": '"must be divisible by tensor parallel size"\n'}
+    sizes = ("rollout.tensor_parallel=128", f"{DATA}=1", f"{EXPERTS}=1")
+    found = rule(script(lay(tmp_path, SERVERS | config), *sizes), "rollout-tensor-parallel-divides-heads")
+    assert not found.ok and found.certain and "(vllm/config/model.py:1)" in found.figures

@@ -23,6 +23,7 @@ _UNPATCHED = (_R1_ZERO, _QUICKSTART, _PLUGIN)  # with _CANN, verl_patches replac
 _CORE = ("core_v0.12.1", "megatron-core==0.12.1", "core_r0.8.0")
 _VLLM = ("b6553be", "vllm==0.9.1")
 _VLLM_0_10 = ("3821787",)
+_VLLM_0_18 = ("vllm==0.18.0", "vllm==0.23.0")
 _ASCEND = ("v0.9.1rc2", "vllm-ascend==0.9.1", "1de16ea")
 _ANY_ASCEND = (*_ASCEND, "e1d282d")
 _ASCEND_0_9_1 = ("v0.9.1rc2", "vllm-ascend==0.9.1", "e1d282d")
@@ -104,6 +105,7 @@ GROUNDS: Mapping[str, Ground] = {
             (
                 Place("vllm/config.py", "must be divisible by tensor parallel size", _VLLM),
                 Place("vllm/config/__init__.py", "must be divisible by tensor parallel size", _VLLM_0_10),
+                Place("vllm/config/model.py", "must be divisible by tensor parallel size", _VLLM_0_18),
             ),
         ),
         True,
