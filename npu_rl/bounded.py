@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from io import BufferedReader
 
 LARGEST = 64 * 1024 * 1024  # bytes; the receipt of 5,000 files has 0.7 MB
@@ -91,7 +92,7 @@ def require_bounded_yaml(text: str | bytes, loader: Any) -> None:
     opened: list[tuple[str | None, int]] = []  # anchor of each collection, and the values before it
     levels = [0]  # below each of them, so far
     count = 0
-    for event in yaml.parse(text, Loader=loader):
+    for event in _yaml_events(yaml, text, loader):
         if isinstance(event, yaml.CollectionStartEvent):
             opened.append((event.anchor, count))
             levels.append(0)
@@ -118,6 +119,17 @@ def require_bounded_yaml(text: str | bytes, loader: Any) -> None:
         )
         if fault:
             raise UnboundedYaml(event.start_mark.line + 1 if event.start_mark else 1, fault)
+
+
+def _yaml_events(yaml: Any, text: str | bytes, loader: Any) -> Iterator[Any]:
+    """Yield the events. The libyaml in PyYAML 6.0.4 scans ahead, and stops by itself at 1,000 levels."""
+    try:
+        yield from yaml.parse(text, Loader=loader)
+    except yaml.MarkedYAMLError as error:
+        if error.problem != "exceeded maximum nesting depth":
+            raise
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise UnboundedYaml(line, f"it is nested deeper than {YAML_DEPTH} levels") from None
 
 
 def _fault_alone(yaml: Any, event: Any, opened: list[tuple[str | None, int]]) -> str:
