@@ -142,6 +142,12 @@ def test_an_uneven_split_is_not_judged(tmp_path: Path, change: str) -> None:
     assert DIVIDED not in {one.id for one in made.rules}
 
 
+def test_a_slip_of_the_finger_takes_no_time(tmp_path: Path) -> None:
+    """No walk over as many workers as somebody has written."""
+    made = script(lay(tmp_path, AGENT_LOOP), f"{ROLLOUT}agent.num_workers={10**15}")
+    assert not rule(made, DIVIDED).ok
+
+
 def test_the_split_is_that_of_the_tree(tmp_path: Path) -> None:
     found = rule(script(lay(tmp_path, SERVERS), WORKERS, "data.batch=3"), DIVIDED)
     assert found.ok and found.skipped.startswith("not in this tree: verl/experimental/agent_loop")

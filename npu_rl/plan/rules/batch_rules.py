@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -117,12 +118,12 @@ def _agent_worker_rule(facts: Facts, answers: int, key: str, word: str) -> Itera
     """
     workers, own = facts.whole(_WORKERS), facts.values.value(f"{_AGENT}.agent_loop_manager_class")
     padded = facts.env.get("VERL_AUTO_PADDING", "").upper() in ("TRUE", "1")
-    if not workers or own or padded or facts.on("trainer.use_v1"):
+    if not workers or workers < 1 or own or padded or facts.on("trainer.use_v1"):
         return
     prompts, each = answers // (facts.whole(f"{ROLLOUT}.n") or 1), "rollout.answers"
     if facts.values.value("algorithm.adv_estimator") == "remax" and facts.upstream.has(_WITH_BASELINE):
         answers, each = answers + prompts, "(rollout.answers + 1)"
-    fewer = max(size for size in range(1, workers + 1) if answers % size == 0)
+    fewer = math.gcd(answers, workers)
     yield Rule(
         "batch-divisible-by-agent-workers",
         answers % workers == 0,
