@@ -18,6 +18,7 @@ from npu_rl.datasets.input_rows import InputRows, Progress
 from npu_rl.datasets.known_datasets import Dataset, dataset_like, text_of
 from npu_rl.datasets.plain_rows import PlainRows
 from npu_rl.datasets.prompt_templates import Template
+from npu_rl.datasets.staged_folder import file_sha256
 from npu_rl.datasets.trainer_parquet import TrainerParquet
 from npu_rl.disk import disk_errors, remove_tree
 from npu_rl.errors import DataError
@@ -255,8 +256,5 @@ def _require_rows(wanted: Wanted, prepared: PreparedFiles) -> None:
 
 
 def _file_facts(path: Path, rows: int) -> dict[str, Any]:
-    digest = hashlib.sha256()
-    with disk_errors(path), path.open("rb") as file:
-        while data := file.read(1 << 20):
-            digest.update(data)
-    return {"rows": rows, "bytes": path.stat().st_size, "sha256": digest.hexdigest()}
+    with disk_errors(path):
+        return {"rows": rows, "bytes": path.stat().st_size, "sha256": file_sha256(path)}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from npu_rl.bounded import read_json
+from npu_rl.bounded import open_file, read_json
 from npu_rl.disk import alive, disk_errors, remove_tree, take_over
 from npu_rl.errors import UsageError
 
@@ -23,7 +25,7 @@ def staged_folder(target: Path, mark: str, *, again: bool) -> Iterator[Path]:
 
     Args:
         mark: Name of a JSON file that every folder made like this has; its `files` are the others by name.
-        again: Whether to replace a folder that has it, and nothing that it does not name.
+        again: Whether to replace a folder that has it, and nothing that it does not name, or no longer as it was made.
 
     Raises:
         UsageError: If the folder has other files, or files at all without `again`.
@@ -62,7 +64,8 @@ def _require_free(target: Path, mark: str, again: bool) -> None:
             ) from None
     if not names:
         return
-    own = _own_names(target, mark) if mark in names else set()  # of which only what is there becomes a path
+    listed = _listed(target, mark) if mark in names else {}  # of which only what is there becomes a path
+    own = {mark, *listed} if mark in names else set()
     foreign = sorted(name for name in names if name not in own or not _is_regular(target / name))
     if foreign:
         raise UsageError(
@@ -78,26 +81,49 @@ def _require_free(target: Path, mark: str, again: bool) -> None:
             why=f"It has a {mark}, which says from what.",
             hint="Choose another folder, or pass --again to replace it.",
         )
+    with disk_errors(target):
+        changed = [name for name in sorted(set(names) & set(listed)) if _differs(target / name, listed[name])]
+    if changed:
+        raise UsageError(
+            "The output folder has files that were changed after they were prepared",
+            where=str(target),
+            why=f"{', '.join(changed)}: the SHA-256 in {mark} is another.",
+            hint="Choose another folder, or move these files away. Nothing was changed.",
+        )
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file. Raises OSError."""
+    digest = hashlib.sha256()
+    with open_file(path) as file:
+        while data := file.read(1 << 20):
+            digest.update(data)
+    return digest.hexdigest()
+
+
+def _differs(path: Path, facts: Any) -> bool:
+    wanted = facts.get("sha256") if isinstance(facts, dict) else None
+    return isinstance(wanted, str) and file_sha256(path) != wanted
 
 
 def _is_regular(path: Path) -> bool:
     return path.is_file() and not path.is_symlink()
 
 
-def _own_names(folder: Path, mark: str) -> set[str]:
-    """Return the mark's name and those that the mark lists; of a damaged mark, its own."""
+def _listed(folder: Path, mark: str) -> dict[str, Any]:
+    """Return the facts of the files that the mark lists, by name; of a damaged mark, none."""
     try:
-        listed = read_json(folder / mark)["files"]
-        return {mark, *(name for name in listed if isinstance(name, str))}
-    except (OSError, ValueError, KeyError, TypeError):
-        return {mark}
+        files = read_json(folder / mark)["files"]
+        return {name: facts for name, facts in files.items() if isinstance(name, str)}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
 
 
 def _remove_own(folder: Path, mark: str) -> None:
     """Remove a folder that was replaced; what came into it meanwhile is left, and the folder with it."""
     with contextlib.suppress(OSError):
         there = {path.name for path in folder.iterdir() if not folder.is_symlink()}
-        own = there & _own_names(folder, mark)
+        own = there & {mark, *_listed(folder, mark)}
         for name in [*sorted(own - {mark}), *sorted(own & {mark})]:  # the mark last: it is the list
             (folder / name).unlink()
         folder.rmdir()

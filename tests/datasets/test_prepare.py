@@ -247,6 +247,19 @@ def test_again_spares_what_prepare_did_not_make(tmp_path: Path, name: str) -> No
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
 
+def test_again_spares_what_was_changed_since(tmp_path: Path) -> None:
+    source, out = write(tmp_path / "d.json", deepscaler(50)), tmp_path / "out"
+    prepare("deepscaler", source, out)
+    made = (out / "train.parquet").read_bytes()
+    (out / "train.parquet").write_bytes(made + b"mine")
+    done = cli("prepare", "deepscaler", "--input", source, "--output", out, "--again")
+    assert done.returncode == 2 and "train.parquet: the SHA-256 in prepared.json is another" in done.stderr
+    assert (out / "train.parquet").read_bytes() == made + b"mine"
+    (out / "train.parquet").unlink()
+    prepare("deepscaler", source, out, "--again")
+    assert (out / "train.parquet").read_bytes() == made
+
+
 @pytest.mark.parametrize("kind", ["folder", "link"])
 def test_a_listed_name_is_of_a_file(tmp_path: Path, kind: str) -> None:
     source, out = write(tmp_path / "d.json", deepscaler(50)), tmp_path / "out"

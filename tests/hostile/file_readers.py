@@ -67,7 +67,6 @@ READERS = {
     "datasets/json_rows.py": R(
         "JSON rows", STRANGER, "json_rows", "bounds each row, and catches RecursionError"
     ),
-    "datasets/prepare_dataset.py": R("the files it has just written", OWN, "", "hashes them in blocks"),
     "datasets/staged_folder.py": R("prepared.json", STRANGER, "a_prepared_folder"),
     "datasets/trainer_files.py": R(
         "Parquet", STRANGER, "a_trainers_parquet", "parses JSON that it has just written"
