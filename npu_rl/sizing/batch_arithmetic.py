@@ -18,10 +18,8 @@ from npu_rl.trainer_code.config_tree import ConfigTree
 
 _A, _R, _F = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"
 _TRAINER = "verl/trainer/ppo/ray_trainer.py"
-_ACTOR, _CONFIG = (
-    "verl/workers/config/actor.py",
-    "verl/utils/config.py",
-)  # the trainer's checks from verl 0.6 on
+_ACTOR = "verl/workers/config/actor.py"
+_CONFIG = "verl/utils/config.py"  # the trainer's checks from verl 0.6 on
 _FSDP, _MEGATRON = "verl/workers/fsdp_workers.py", "verl/workers/megatron_workers.py"
 _STATE = "megatron/core/parallel_state.py"
 # Older ones divide the batch by all dies (verl/trainer/ppo/ray_trainer.py:348@54c9b73).

@@ -13,7 +13,6 @@ from npu_rl.trainer_code.source_files import source_files
 
 _TENSOR = f"{ROLLOUT}.tensor_model_parallel_size"
 _CHECKPOINT_ENGINE = f"{ROLLOUT}.checkpoint_engine"
-_EXTERNAL = "actor_rollout_ref.model.external_lib"
 _OWN_MODULES = (f"{_CHECKPOINT_ENGINE}.custom_backend_module", "actor_rollout_ref.model.external_lib")
 _ENGINES = "verl/checkpoint_engine"
 _REGISTERED = re.compile(r"""CheckpointEngineRegistry\.register\(["'](\w+)["']\)""")
