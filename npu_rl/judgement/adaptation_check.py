@@ -1,4 +1,4 @@
-"""Check that each adaptation which is switched on has its patch in the tree.
+"""Check that each adaptation which is switched on has its patch in the tree, and that the shell's switches are valid.
 
 A switch that nothing reads changes nothing, without a message: the run would compute what the adaptation is to prevent.
 """
@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from npu_rl.config.finding import Finding, Severity
-from npu_rl.config.problems import KeyPath
+from npu_rl.config.problems import KeyPath, shown
+from npu_rl.environment_variables import VARIABLES
 from npu_rl.recipes.load_recipe import LoadedRecipe
-from npu_rl.trainer_code.adaptation_switches import known_switches, switches_without_patch
+from npu_rl.trainer_code.adaptation_switches import given_switches, known_switches, switches_without_patch
 from npu_rl.trainer_code.answer_cache import AnswerCache
 
 RULE = "adaptation-without-patch"
-
-_PREFIX = "NPU_RL_"
-_ON = frozenset({"1", "true", "yes", "on"})
 
 
 def adaptation_findings(
@@ -29,7 +27,7 @@ def adaptation_findings(
     answers: AnswerCache | None = None,
     shell: Mapping[str, str] = os.environ,
 ) -> list[Finding]:
-    """Return an error for each adaptation that is switched on without its patch.
+    """Return an error for each adaptation that is switched on without its patch, or that the shell sets to nonsense.
 
     Args:
         environment: The manifest's variables with the recipe's over them.
@@ -37,9 +35,19 @@ def adaptation_findings(
         answers: What was found in that folder before.
         shell: The variables that a run inherits.
     """
-    switched_on = _switched_on(loaded, environment, shell)
-    if code is None or not switched_on:
+    given = given_switches(loaded.recipe.adaptations, environment, shell)
+    switched_on = {slug: one.path for slug, one in given.items() if one.on}
+    if code is None:
         return []
+    invalid = [_variable(slug) for slug, one in given.items() if one.on is None and not one.path]
+    others = {*invalid} - {variable.name for variable in VARIABLES}
+    found = (
+        [_invalid(slug, shell) for slug in known_switches(code) if _variable(slug) in others]
+        if others
+        else []
+    )
+    if not switched_on:
+        return found
 
     def find() -> list[str]:
         known = known_switches(code).keys() & switched_on.keys()  # unknown names are reported elsewhere
@@ -51,24 +59,22 @@ def adaptation_findings(
     missing = (
         find() if answers is None else answers.answer([RULE, sorted(switched_on)], find, from_json, from_json)
     )
-    return [_finding(loaded, slug, switched_on[slug]) for slug in missing]
+    return [*found, *(_finding(loaded, slug, switched_on[slug]) for slug in missing)]
 
 
-def _switched_on(
-    loaded: LoadedRecipe, environment: Mapping[str, str], shell: Mapping[str, str]
-) -> dict[str, KeyPath]:
-    """Return the adaptations that are on, with the key of each; for a variable of the shell, an empty one."""
-    given = loaded.recipe.adaptations
-    found: dict[str, KeyPath] = {}
-    for name, value in {**shell, **environment}.items():
-        slug = name.removeprefix(_PREFIX).lower().replace("_", "-")
-        if name.startswith(_PREFIX) and value.strip().lower() in _ON and slug not in given:
-            found[slug] = ("env", name) if name in environment else ()
-    return {**found, **{slug: ("adaptations", slug) for slug, on in given.items() if on}}
+def _variable(slug: str) -> str:
+    return "NPU_RL_" + slug.upper().replace("-", "_")
+
+
+def _invalid(slug: str, shell: Mapping[str, str]) -> Finding:
+    name = _variable(slug)
+    message = f"{name}={shown(shell[name])} is neither 1 nor 0 (npu_rl_runtime/switches.py)"
+    fix, where = f"unset {name}, or set adaptations.{slug}", f"{name} of the shell"
+    return Finding("environment-value", Severity.ERROR, (), "", message, fix, where)
 
 
 def _finding(loaded: LoadedRecipe, slug: str, path: KeyPath) -> Finding:
-    variable = _PREFIX + slug.upper().replace("-", "_")
+    variable = _variable(slug)
     by, fix, where = "", f"remove adaptations.{slug}", loaded.where(*path)
     if path[:1] == ("env",):
         own = variable in loaded.recipe.env

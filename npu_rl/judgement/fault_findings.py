@@ -16,9 +16,9 @@ from npu_rl.config.suggest import did_you_mean
 from npu_rl.faults.fault import known_faults
 from npu_rl.faults.verdict import Verdict, judge_tree
 from npu_rl.recipes.load_recipe import LoadedRecipe
+from npu_rl.trainer_code.adaptation_switches import given_switches
 
 RULE = "known-fault"
-_OFF = ("0", "false", "no", "off")
 
 
 @dataclass(frozen=True)
@@ -75,16 +75,9 @@ def strategy_of(loaded: LoadedRecipe) -> str | None:
 
 
 def switched_off(loaded: LoadedRecipe, environment: Mapping[str, str]) -> frozenset[str]:
-    """Return the adaptations that the recipe or the environment of a run switches off."""
-    prefix = "NPU_RL_"
-    by_environment = {
-        name.removeprefix(prefix).lower().replace("_", "-")
-        for name, value in environment.items()
-        if name.startswith(prefix) and value.strip().lower() in _OFF
-    }
-    given = loaded.recipe.adaptations
-    off = {slug for slug, on in given.items() if not on}
-    return frozenset(off | (by_environment - {slug for slug, on in given.items() if on}))
+    """Return the adaptations that the recipe, the environment of a run or the shell switches off."""
+    given = given_switches(loaded.recipe.adaptations, environment)
+    return frozenset(slug for slug, one in given.items() if one.on is False)
 
 
 def _refusal(loaded: LoadedRecipe, found: Verdict) -> Finding:

@@ -23,7 +23,7 @@ from npu_rl.sizing.parallelism import (
     TrainSizes,
     layout_with,
 )
-from npu_rl.trainer_code.adaptation_switches import patched_switches
+from npu_rl.trainer_code.adaptation_switches import given_switches, patched_switches
 from npu_rl.trainer_code.citations import CitedCode, Place
 from npu_rl.trainer_code.config_tree import ConfigTree
 
@@ -248,7 +248,12 @@ def facts_of(loaded: LoadedRecipe, code: Path | None = None, tree: ConfigTree | 
     values = TrainerValues({**known_without, **{key: setting.value for key, setting in given.items()}}, tree)
     defaults = _manifest_defaults(loaded)
     env = {**defaults.env, **recipe.env}
-    on = {slug for slug, default in defaults.switches.items() if recipe.adaptations.get(slug, default)}
+    switches = given_switches(recipe.adaptations, env)
+    on = {
+        slug
+        for slug, default in defaults.switches.items()
+        if (default if slug not in switches else switches[slug].on)
+    }
     upstream = CitedCode(code, defaults.pins, recipe.trainer.module)
     shape, unknown = None, None
     try:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from npu_rl.bundled import data_root, runtime_root
 from npu_rl.patches.patch_header import HOW, Header, parse_header
@@ -13,6 +15,43 @@ from npu_rl.trainer_code.source_files import read_source, read_source_text, sour
 _SWITCH_READ = re.compile(r"\benabled\(\s*['\"]([a-z0-9-]+)['\"]")
 _CHANGED = re.compile(r"^\+\+\+ b/(\S+\.py)$", re.M)
 _RUNTIME = "npu_rl_runtime"
+_PREFIX = "NPU_RL_"
+_VALUES = {
+    **dict.fromkeys(("1", "true", "yes", "on"), True),
+    **dict.fromkeys(("0", "false", "no", "off"), False),
+}  # runtime/switches.py reads these
+
+
+class GivenSwitch(NamedTuple):
+    """A switch that a run gets.
+
+    Attributes:
+        on: None for a variable's value that is neither yes nor no, with which the run ends.
+        path: The key of the recipe or manifest that sets it; empty for a variable of the shell.
+    """
+
+    on: bool | None
+    path: tuple[str, ...]
+
+
+def given_switches(
+    adaptations: Mapping[str, bool], environment: Mapping[str, str], shell: Mapping[str, str] = os.environ
+) -> dict[str, GivenSwitch]:
+    """Return what switches adaptations in a run, by slug; other variables of npu-rl's prefix are among them.
+
+    Args:
+        adaptations: Those of the recipe, which go before variables.
+        environment: The manifest's variables with the recipe's over them.
+        shell: The variables that a run inherits.
+    """
+    found = {
+        name.removeprefix(_PREFIX).lower().replace("_", "-"): GivenSwitch(
+            _VALUES.get(value.strip().lower()), ("env", name) if name in environment else ()
+        )
+        for name, value in {**shell, **environment}.items()
+        if name.startswith(_PREFIX) and value.strip()
+    }
+    return found | {slug: GivenSwitch(on, ("adaptations", slug)) for slug, on in adaptations.items()}
 
 
 def known_switches(code: Path | None) -> dict[str, str]:

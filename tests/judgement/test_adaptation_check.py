@@ -58,6 +58,19 @@ def test_a_switch_of_the_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert found(judged(tmp_path, CALLED)) == []
 
 
+def test_a_switch_of_the_shell_that_is_neither_on_nor_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run would end with it, in the first process that reads the switch."""
+    monkeypatch.setenv("NPU_RL_HOST_COPIES", "2")
+    monkeypatch.setenv("NPU_RL_RUNS", "/data/runs")
+    (one,) = [one for one in judged(tmp_path, CALLED).errors if one.rule == "environment-value"]
+    assert str(one).startswith("NPU_RL_HOST_COPIES of the shell: NPU_RL_HOST_COPIES='2' is neither 1 nor 0")
+    assert "fix: unset NPU_RL_HOST_COPIES, or set adaptations.host-copies [" in str(one)
+    changed = judged(tmp_path, CALLED, "adaptations.host-copies=true")
+    assert not [one for one in changed.errors if one.rule == "environment-value"]
+
+
 @pytest.mark.parametrize(
     ("text", "called"),
     [

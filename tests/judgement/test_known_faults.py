@@ -52,6 +52,13 @@ def test_a_patched_tree_is_judged_by_the_switch(tmp_path: Path) -> None:
         assert rules(judgement)["known-fault"] is Severity.ERROR, change
 
 
+def test_the_shell_switches_an_adaptation_off_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run inherits the shell's variables; the recipe's own adaptations go before them."""
+    monkeypatch.setenv("NPU_RL_ATTENTION_SCALE", "off")
+    assert rules(judged(tmp_path / "shell", PATCHED))["known-fault"] is Severity.ERROR
+    assert rules(judged(tmp_path / "recipe", PATCHED, "adaptations.attention-scale=true")) == {}
+
+
 def test_an_accepted_fault_is_a_note_with_its_reason(tmp_path: Path) -> None:
     judgement = judged(tmp_path, FAULTY, f"faults.accept.{ID}=we train Qwen")
     assert rules(judgement) == {"accepted-fault": Severity.NOTE}
