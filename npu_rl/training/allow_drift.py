@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import os
@@ -20,6 +21,9 @@ PATCH_FILE, LIST_FILE = "drift.patch", "drift.json"
 
 _FILE_LIMIT = 1 << 20  # bytes; of larger files drift.json has size and SHA-256, and drift.patch has nothing
 _PATCH_LIMIT = 16 << 20  # bytes of all files in drift.patch
+_HASHED_LIMIT = (
+    1 << 30
+)  # bytes of all files with a SHA-256; a sparse terabyte costs nothing to make, and hours to read
 _REFERENCE_FILES = (".npu-rl/lock.json", ".npu-rl/receipt.json")  # what all other files are compared with
 
 
@@ -30,7 +34,7 @@ class DriftedFile:
     Attributes:
         kind: The kind of drift, such as "modified".
         size: Bytes of the file; None if there is no regular file.
-        sha256: Digest of the file; None if there is no regular file.
+        sha256: Digest of the file; None if there is no regular file, or if it is too large.
         in_patch: Whether drift.patch has it.
     """
 
@@ -88,7 +92,7 @@ def allowed_drift(layout: Layout, report: Report, reason: str, notify: Callable[
             why="It lists what the files have to be, and is not as setup wrote it.",
             hint=f"Set the workspace up again: {setup_hint(layout, report.receipt.setup)}",
         )
-    found = {drift.path: _describe(layout.root, drift) for drift in report.drift}
+    found = _describe_all(layout.root, report.drift)
     shown = _paths_for_patch(found[drift.path] for drift in report.drift if place_in_tree(drift, report))
     patch = b"".join(patches_of(layout, report, _ignore, only=shown))
     places = [dataclasses.replace(place, in_patch=place.path in shown) for place in found.values()]
@@ -96,7 +100,7 @@ def allowed_drift(layout: Layout, report: Report, reason: str, notify: Callable[
     if left_out:
         notify(
             f"{left_out} of {len(places)} differing files are not in {PATCH_FILE}: "
-            f"{LIST_FILE} has their size and SHA-256."
+            f"{LIST_FILE} has their size, and the SHA-256 of all but the largest."
         )
     return AllowedDrift(reason, tuple(places), patch)
 
@@ -105,22 +109,38 @@ def _ignore(message: str) -> None:
     del message  # drift.json lists what the patch lacks
 
 
+def _describe_all(root: Path, drift: Iterable[Drift]) -> dict[str, DriftedFile]:
+    """Return the difference of each path; of the largest files, beyond a sum, only the size."""
+    found = {one.path: _describe(root, one) for one in drift}
+    left = _HASHED_LIMIT
+    for place in sorted(found.values(), key=lambda place: (place.size or 0, place.path)):
+        left -= place.size or 0
+        if place.size is not None and left >= 0:
+            found[place.path] = dataclasses.replace(place, sha256=_sha256(root / place.path, place.size))
+    return found
+
+
 def _describe(root: Path, drift: Drift) -> DriftedFile:
-    path = root / drift.path
-    size, digest = None, None
-    try:
+    path, size = root / drift.path, None
+    with contextlib.suppress(OSError):  # missing, no file, or unreadable
         if not path.is_symlink():
             with open_file(path) as file:
-                size, digest = os.fstat(file.fileno()).st_size, _sha256(file.read)
-    except OSError:
-        pass  # missing, no file, or unreadable
-    return DriftedFile(drift.path, drift.kind, drift.component, size, digest, in_patch=False)
+                size = os.fstat(file.fileno()).st_size
+    return DriftedFile(drift.path, drift.kind, drift.component, size, None, in_patch=False)
 
 
-def _sha256(read: Callable[[int], bytes]) -> str:
+def _sha256(path: Path, size: int) -> str | None:
+    """Return the digest of a file that had `size` bytes; None if it has grown beyond them, or can't be read."""
     digest = hashlib.sha256()
-    while chunk := read(_FILE_LIMIT):
-        digest.update(chunk)
+    try:
+        with open_file(path) as file:
+            while chunk := file.read(_FILE_LIMIT):
+                digest.update(chunk)
+                size -= len(chunk)
+                if size < 0:
+                    return None
+    except OSError:
+        return None
     return digest.hexdigest()
 
 

@@ -518,14 +518,14 @@ def _find_heading(path: str, m: Mutator) -> None:
 
 
 def a_drifted_file(folder: Path, m: Mutator) -> None:
-    from npu_rl.training.allow_drift import _describe
+    from npu_rl.training.allow_drift import _describe_all
     from npu_rl.verification.verify import Drift
 
     place = fresh(folder) / "code" / "a.py"
     place.parent.mkdir()
     place.write_bytes(m.bytes(b"x = 1\n"))
     m.file(place, 0.9, hole=1 << 20)
-    assert _describe(folder, Drift("code/a.py", "modified", None))
+    assert _describe_all(folder, [Drift("code/a.py", "modified", None)])
 
 
 KINDS: tuple[Callable[[Path, Mutator], None], ...] = (

@@ -28,7 +28,7 @@ from npu_rl.trainer_code.adaptation_switches import known_switches, patched_swit
 from npu_rl.trainer_code.source_files import read_source
 from npu_rl.trainer_code.source_index import SourceIndex
 from npu_rl.trainer_keys.value_types import field_type
-from npu_rl.training.allow_drift import _describe
+from npu_rl.training.allow_drift import _describe_all
 from npu_rl.verification.verify import Drift
 from npu_rl.weights.export_run import lock_digest
 from npu_rl.workspace.local_commits import _refs
@@ -167,7 +167,7 @@ def test_a_changed_file(odd: Callable[[Path], None], tmp_path: Path) -> None:
         pytest.skip("its hash is part of what drift.json says")
     odd(tmp_path / "a.py")
     with bounded():
-        assert _describe(tmp_path, Drift("a.py", "type", None)).size is None
+        assert _describe_all(tmp_path, [Drift("a.py", "type", None)])["a.py"].size is None
 
 
 def test_a_ref_of_gigabytes(tmp_path: Path) -> None:

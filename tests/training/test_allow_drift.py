@@ -17,7 +17,13 @@ import pytest
 from npu_rl.errors import UsageError, WorkspaceError
 from npu_rl.record.run_record import RunRecord
 from npu_rl.rehearsal.rehearsal_report import RehearsalReport
-from npu_rl.training.allow_drift import AllowedDrift, DriftedFile, allowed_drift, parse_reason
+from npu_rl.training.allow_drift import (
+    AllowedDrift,
+    DriftedFile,
+    _describe_all,
+    allowed_drift,
+    parse_reason,
+)
 from npu_rl.verification.verify import Drift, verify
 from npu_rl.workspace import file_check
 from npu_rl.workspace.layout import Layout
@@ -79,6 +85,21 @@ def test_the_patch_applies_and_the_list_says_what_it_leaves_out(workspace: Layou
     env = {**os.environ, "GIT_CEILING_DIRECTORIES": str(plain.root), "GIT_DIR": "/dev/null"}
     subprocess.run(undo, input=found.patch, cwd=plain.code, env=env, check=True)
     assert [drift.path for drift in verify(plain, nobody, deep=True).drift] == ["code/verl/large.so"]
+
+
+def test_files_beyond_a_sum_are_not_hashed(tmp_path: Path) -> None:
+    """A sparse terabyte in place of a locked file was hashed to its end."""
+    for name, size in (("a.so", 1 << 40), ("b.so", 600 << 20), ("c.so", 600 << 20), ("d.py", 3)):
+        (tmp_path / name).touch()
+        os.truncate(tmp_path / name, size)
+    found = _describe_all(
+        tmp_path, [Drift(name, "modified", None) for name in ("a.so", "b.so", "c.so", "d.py", "e")]
+    )
+    assert {name: one.size for name, one in found.items()} == {
+        "a.so": 1 << 40, "b.so": 600 << 20, "c.so": 600 << 20, "d.py": 3, "e": None,
+    }  # fmt: skip
+    assert [name for name, one in found.items() if one.sha256] == ["b.so", "d.py"]
+    assert found["d.py"].sha256 == hashlib.sha256(bytes(3)).hexdigest()
 
 
 @pytest.mark.pypi
