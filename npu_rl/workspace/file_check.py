@@ -9,6 +9,7 @@ A file or folder that is not in the receipt is drift. What `untracked_files.py` 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -174,6 +175,11 @@ def _walk(root: Path, found: Findings) -> tuple[list[tuple[os.DirEntry[str], str
         try:
             entries = list(os.scandir(folder))
         except FileNotFoundError:
+            continue
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            found.drift.append(Difference(folder[prefix:] + "/", "untracked"))  # locked paths are shorter
             continue
         if not entries and len(folder) > prefix:
             empty.append(folder[prefix:])

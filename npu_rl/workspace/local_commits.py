@@ -10,6 +10,7 @@ configuration is read or run, and only if it has nothing but files and folders, 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -27,16 +28,19 @@ from npu_rl.workspace.layout import repository_name
 _MAXIMUM_SIZE = 64 * 1024 * 1024  # of a file that is read here: packed-refs has a line per ref
 _SHARED_WITH_GIT = ("refs", "packed-refs", "index", "reftable", "worktrees")
 
-_REF_CONTENT = re.compile(r"[0-9a-f]{40}|ref: ")
+_REF_CONTENT = re.compile(r"[0-9a-f]{40}|ref: refs/\S+")
+_REFLOG_CONTENT = re.compile(r"[0-9a-f]{40} [0-9a-f]{40} .*")
 
 # What git itself, or setup, has in a repository; other files would go with it. `_is_of_setup` looks into some.
 _OF_A_REPOSITORY = re.compile(
     r"((ORIG_|FETCH_|MERGE_|CHERRY_PICK_|REVERT_|REBASE_|BISECT_)?HEAD|AUTO_MERGE|MERGE_(MODE|RR)|(COMMIT_EDIT|MERGE_|SQUASH_)MSG)"
-    r"|BISECT_\w+|index|packed-refs|shallow|gc\.(log|pid)|sharedindex\.[0-9a-f]{40}|fsmonitor--daemon.*"
-    r"|(HEAD|index|config|packed-refs|shallow)\.lock|hooks/[^/]+\.sample|info/(refs|commit-graphs/.+)|(logs|refs|reftable)/.+"
+    r"|BISECT_\w+|index|packed-refs|shallow|gc\.(log|pid)|sharedindex\.[0-9a-f]{40}"
+    r"|fsmonitor--daemon(\.ipc|/cookies/.+)|(HEAD|index|config|packed-refs|shallow)\.lock|info/refs|(logs/)?(HEAD|refs/.+)"
+    r"|hooks/((applypatch|commit|prepare-commit)-msg|p(ost|re)-[a-z-]+|fsmonitor-watchman|push-to-checkout|sendemail-validate|update)\.sample"
+    r"|reftable/(tables\.list|0x[0-9a-f]+-0x[0-9a-f]+-[0-9a-f]+\.(ref|log))(\.lock)?"
 )
 _OF_AN_OBJECT_FOLDER = re.compile(
-    r"objects/(info/(alternates|packs|commit-graph|commit-graphs/.+)"
+    r"objects/(info/(alternates|packs|commit-graph|commit-graphs/(commit-graph-chain|graph-[0-9a-f]{40}\.graph)(\.lock)?)"
     r"|pack/(pack-[0-9a-f]{40}\.[a-z]+|multi-pack-index.*|tmp_.+)|[0-9a-f]{2}/([0-9a-f]{38}|tmp_obj_\w+))"
 )
 
@@ -47,21 +51,37 @@ _SETUP_LINES = {
     "description": set[str](),
 }
 _SMALL = 1 << 20
+_LONGEST_REF = 4096  # bytes; a name of a ref is a path
 
 
 def own_files(git_home: Path) -> Iterator[str]:
     """Yield the files below the folder of the repositories that neither git nor setup makes, also a user's hooks."""
-    for folder, _, names in os.walk(git_home) if not git_home.is_symlink() else ():
-        for name in names:
-            path = Path(folder, name).relative_to(git_home).as_posix()
-            repository, _, inner = path.partition("/")
+    for path in files_below(git_home):
+        repository, _, inner = path.partition("/")
+        if not path.endswith("/"):
             if _OF_AN_OBJECT_FOLDER.fullmatch(path if repository == "objects" else inner):
                 continue
             if _OF_A_REPOSITORY.fullmatch(inner) and not _is_text_among_refs(git_home / path, inner):
                 continue
             if _is_of_setup(git_home / path, inner):
                 continue
-            yield path
+        yield path
+
+
+def files_below(home: Path) -> Iterator[str]:
+    """Yield the path of each file below a folder; nothing below a link.
+
+    A folder that can't be read may have files, too, and is yielded with a slash: its path may be too long.
+    """
+    unreadable: list[str] = []
+
+    def note(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            unreadable.append(os.path.relpath(error.filename, home) + "/")
+
+    for folder, _, names in os.walk(home, onerror=note) if not home.is_symlink() else ():
+        yield from (Path(folder, name).relative_to(home).as_posix() for name in names)
+    yield from unreadable
 
 
 def _is_of_setup(path: Path, inner: str) -> bool:
@@ -76,17 +96,19 @@ def _is_of_setup(path: Path, inner: str) -> bool:
 
 
 def _is_text_among_refs(path: Path, inner: str) -> bool:
-    """Return whether a file is in the place of a ref and has something else to say."""
+    """Return whether a file is in the place of a ref or a reflog and has other content."""
     if (
-        not inner.startswith("refs/")
+        not inner.startswith(("refs/", "logs/"))
         or inner == "refs/heads/main"
         or inner.endswith(".lock")
         or not path.is_file()
     ):
         return False  # setup writes main
     with path.open("rb") as file:
-        content = file.read(64).decode("utf-8", "replace")
-    return content.strip() != "" and not _REF_CONTENT.match(content)
+        content = file.read(_LONGEST_REF).decode("utf-8", "replace").strip()
+    if inner.startswith("logs/"):
+        return content != "" and not _REFLOG_CONTENT.match(content)
+    return content != "" and not _REF_CONTENT.fullmatch(content)
 
 
 def own_history(git_home: Path, root: str, commit: str) -> list[str]:
@@ -110,7 +132,7 @@ def own_history(git_home: Path, root: str, commit: str) -> list[str]:
         for name, oid in _refs(repository)
         if not (name == "refs/heads/main" and oid == commit)
         and not name.startswith("refs/bisect/")
-        and _REF_CONTENT.match(oid)  # a damaged ref alone has no work in it
+        and _REF_CONTENT.fullmatch(oid)  # a damaged ref alone has no work in it
     ]
     if (repository / "reftable").is_dir() or _has_objects(repository / "objects"):
         problem = _changed_alternates(git_home, repository)
@@ -136,15 +158,22 @@ def _changed_alternates(git_home: Path, repository: Path) -> str | None:
 
 
 def unsupported_file(folder: Path) -> str | None:
-    """Return a path that is neither a file nor a folder, such as a link or a pipe; None if there is none."""
+    """Return why git can't read a folder: a link, a pipe or too long a path below it; None if it can."""
     pending = [os.fspath(folder)]
     while pending:
-        with contextlib.suppress(FileNotFoundError), os.scandir(pending.pop()) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    pending.append(entry.path)
-                elif not entry.is_file(follow_symlinks=False):
-                    return f"{os.path.relpath(entry.path, folder.parent)} is neither a file nor a folder"
+        try:
+            with os.scandir(pending.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(entry.path)
+                    elif not entry.is_file(follow_symlinks=False):
+                        return f"{os.path.relpath(entry.path, folder.parent)} is neither a file nor a folder"
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            return f"{folder.name} has a path that is too long for this file system"
     return None
 
 

@@ -65,6 +65,8 @@ def find_edits(home: Path, wanted: FilesByRoot) -> Edits:
 
 
 def _files(home: Path, receipt: Receipt, wanted: FilesByRoot) -> Iterator[str]:
+    from npu_rl.workspace.local_commits import files_below
+
     known = file_check.read_stats(Layout(home).stat, receipt.digest)
     yield from laid_files.local_work(home, receipt.files, receipt.setup)
     for root, expected in receipt.files.items():
@@ -73,15 +75,14 @@ def _files(home: Path, receipt: Receipt, wanted: FilesByRoot) -> Iterator[str]:
         for path in [*(d.path for d in findings.drift if d.kind != "missing"), *findings.ignored]:
             if has_byte_code_name(path, tree):
                 continue
-            if path.endswith("/") and not path.endswith(".git/"):
-                continue  # an empty folder
+            if path.endswith("/") and not path.endswith(".git/") and _is_empty(home / root / path):
+                continue
             if path in coming and _content(home / root / path) == coming[path]:
                 continue
             yield f"{root}/{path}"
-    for folder, _, names in os.walk(home / _OLD_CACHE) if not (home / _OLD_CACHE).is_symlink() else ():
-        yield from (
-            Path(folder, name).relative_to(home).as_posix() for name in names if not name.endswith(".pyc")
-        )
+    for path in files_below(home / _OLD_CACHE):
+        if not path.endswith(".pyc"):
+            yield f"{_OLD_CACHE}/{path}"
 
 
 def _content(path: Path) -> tuple[str, str] | None:
@@ -89,6 +90,13 @@ def _content(path: Path) -> tuple[str, str] | None:
         return file_check.blob_on_disk(os.fspath(path))
     except OSError:
         return None
+
+
+def _is_empty(folder: Path) -> bool:
+    try:
+        return not any(folder.iterdir())
+    except OSError:
+        return False  # its path is too long to be read
 
 
 def _is_folder(path: Path) -> bool:

@@ -106,8 +106,21 @@ def git_attributes(layout: Layout, stack: Stack) -> None:
         file.write("*.bin binary\n")
 
 
+IN_THE_REPOSITORY = (
+    "README",
+    "fsmonitor--daemon-notes",
+    "hooks/pre-commit",
+    "hooks/thesis.sample",
+    "lfs/objects/ab/cd/abcd",
+    "logs/refs/heads/notes.txt",
+    "logs/thesis.txt",
+    "objects/info/commit-graphs/thesis",
+    "refs/heads/notes.txt",
+)
+
+
 def files_in_the_repository(layout: Layout, stack: Stack) -> None:
-    for name in ("README", "hooks/pre-commit", "lfs/objects/ab/cd/abcd", "refs/heads/notes.txt"):
+    for name in IN_THE_REPOSITORY:
         (layout.git / "code" / name).parent.mkdir(parents=True, exist_ok=True)
         (layout.git / "code" / name).write_text("mine")
 
@@ -132,10 +145,7 @@ FILES: dict[Work, list[str]] = {
     git_settings: [f"{REPOSITORY}/config"],
     git_excludes: [f"{REPOSITORY}/info/exclude"],
     git_attributes: [f"{REPOSITORY}/info/attributes"],
-    files_in_the_repository: [
-        f"{REPOSITORY}/{name}"
-        for name in ("README", "hooks/pre-commit", "lfs/objects/ab/cd/abcd", "refs/heads/notes.txt")
-    ],
+    files_in_the_repository: [f"{REPOSITORY}/{name}" for name in IN_THE_REPOSITORY],
     a_work_tree: [f"{REPOSITORY}/worktrees/other/gitdir"],
     no_byte_code: ["code/beta/__pycache__/thesis.pyc"],
     in_the_cache_of_older_versions: [".npu-rl/pycache/x/thesis"],
@@ -520,6 +530,51 @@ def test_diff_tells_of_what_has_no_form_as_a_patch(stack: Stack, layout: Layout)
     assert done.stdout.count("deleted file") == 2
 
 
+def deep_folder(home: Path, length: int, *, make: bool) -> int:
+    """Return a handle of the innermost folder of a chain below `home`, whose path has `length` bytes."""
+    left = length - len(os.fsencode(home))
+    names = ["d" * 100] * (left // 101 - 1)
+    names.append("e" * (left - 101 * len(names) - 1))
+    handle = os.open(home, os.O_DIRECTORY)
+    for name in names:
+        if make:
+            os.mkdir(name, dir_fd=handle)
+        inner = os.open(name, os.O_DIRECTORY, dir_fd=handle)
+        os.close(handle)
+        handle = inner
+    return handle
+
+
+@pytest.mark.parametrize(
+    ("below", "spare"),
+    [
+        *(("code", spare) for spare in (300, 60, 20, 8, 0, -1, -5000)),
+        (".npu-rl/git/code/refs", -1),
+        ("src/gamma", 0),
+    ],
+)
+def test_a_path_too_long_to_be_opened(stack: Stack, layout: Layout, below: str, spare: int) -> None:
+    """A shell that stands in a folder can make files there whose paths no call takes; each is the user's work."""
+    length = 4095 - spare  # bytes of the folder's path; PATH_MAX counts a NUL
+    home = layout.root / below
+    inner = deep_folder(home, length, make=True)
+    os.close(os.open("mine.txt", os.O_CREAT | os.O_WRONLY, dir_fd=inner))
+    os.close(inner)
+    assert stack.run("verify", "-w", layout.root).returncode == (0 if below.startswith(".") else 3)
+    assert stack.run("diff", "-w", layout.root).returncode == 0
+    done = stack.lay(layout.root, stack.new)
+    assert done.returncode == 3, done.stderr
+    assert "1 local change that setup would replace" in done.stderr
+    done = stack.lay(layout.root, stack.new, "--discard")
+    assert done.returncode == 0, done.stderr
+    moved = kept(layout) / below.removeprefix(".npu-rl/")
+    inner = deep_folder(moved, length + len(os.fsencode(moved)) - len(os.fsencode(home)), make=False)
+    assert os.listdir(inner) == ["mine.txt"]
+    os.close(inner)
+    assert found(layout, deep=True) == []
+    shutil.rmtree(layout.kept)  # its way follows handles
+
+
 def test_diff_of_a_replaced_root(stack: Stack, layout: Layout) -> None:
     layout.code.rename(layout.root / "moved")
     layout.code.symlink_to("moved")
@@ -535,6 +590,8 @@ def test_what_an_editor_notes_in_gits_settings_stops_nothing_and_is_kept(
         "branch.main.vscode-merge-base": "origin/main",
         "branch.main.github-pr-owner-number": "volcengine#verl#1",
         "branch.fix/日本.gk-last-accessed": "2026-11-23T21:00:00.000Z",
+        "branch.main.gk-associated-issues": '[{"provider":"github","id":"a\\"b","title":"x; y # z"}]',
+        "branch.main.gk-note": '{"a":1}',
         "gui.geometry": "887x427+0+0 189 218",
     }
     for name, value in notes.items():
@@ -551,6 +608,8 @@ def test_what_an_editor_notes_in_gits_settings_stops_nothing_and_is_kept(
     "lines",
     [
         '[branch "main"]\n\tremote = x\n\tvscode-merge-base = origin/main\n',
+        '[branch "main"]\n\tgk-note = "[{\\"a\\":1}]" \\\n\tremote = x\n',
+        '[branch "main"]\n\tgk-note = {\\\n[core]\n',
         "[gui]\n\twmstate = normal\n\tcommitmsgwidth = 72\n",
         "[gui]\n\twmstate = normal\n[core]\n\tfsmonitor = /tmp/x\n",
         "[gui]\n\twmstate = normal \\\n[core]\n",
