@@ -1,6 +1,6 @@
 """Settings of git that editors write into a repository unasked: they stop no setup, and are carried over.
 
-Only notes that name no program and change no file, with values that need no quoting rules to be read.
+Only notes that name no program and change no file, with values that end on their line.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ import re
 
 _SECTION = re.compile(r'\[(?:branch "[\w./+-]+"|gui)\]')
 _NOTE = re.compile(
-    r"\s*(?:(?:vscode-merge-base|github-pr-(?:owner-number|base-branch)|gk-(?:last-(?:accessed|modified)|merge-(?:base|target)))"
-    r" = (?P<quote>\"?)[\w./+:# -]+(?P=quote)"
+    r"\s*(?:(?:vscode-merge-base|github-pr-(?:owner-number|base-branch)) = (?P<quote>\"?)[\w./+:# -]+(?P=quote)"
+    # GitKraken's, GitLens among them: some have JSON, with git's escapes.
+    r"|gk-[a-z-]+ = (?:\"(?:\\[\"\\]|[^\"\\])*\"|(?:\\[\"\\]|[^\"\\])*)"
     r"|(?:wmstate|geometry) = [\w.+ -]+)"
 )
 
