@@ -106,7 +106,9 @@ def _cast_text(report: CastReport) -> str:
     if report.workers.get("hosts"):
         lines.append(f"  hosts:    {hosts_text(report.workers['hosts'])}")
     if report.seconds == 0:
-        lines.append("It was finished before; nothing was left to do.")
+        lines.append(
+            "It was finished before, and each file has its size; `npu-rl weights audit` compares the values."
+        )
     else:
         kept = f"; {report.kept} shards were there from before" if report.kept else ""
         lines.append(f"Done in {report.seconds:.1f} s{kept}.")

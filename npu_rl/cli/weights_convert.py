@@ -118,7 +118,9 @@ def _text(report: ConvertReport) -> str:
     if of.get("hosts"):
         lines.append(f"  hosts:    {hosts_text(of['hosts'])}")
     if of["seconds"] == 0:
-        lines.append("It was finished before; nothing was left to do.")
+        lines.append(
+            "It was finished before, and each file has its size; `npu-rl weights audit` compares the values."
+        )
     else:
         kept = f"; {of['files_kept']} files were there from before" if of["files_kept"] else ""
         lines.append(f"Done in {of['seconds']:.1f} s{kept}.")
