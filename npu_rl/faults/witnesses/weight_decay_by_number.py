@@ -104,9 +104,16 @@ def decay(optimizer: Any) -> dict[str, float]:
 
 
 def sharded(stage: int, module: Any, optimizer: Any, **given: Any) -> dict[str, Any]:
-    """Return what is saved and loaded."""
+    """Return what is saved and loaded, in the form that verl asks for."""
     from megatron.core.dist_checkpointing import ShardedTensor
+    from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
 
+    if hasattr(DistributedOptimizer, "checkpoint_fully_reshardable_formats"):  # since Megatron-core 0.14
+        given["metadata"] = {  # verl/utils/checkpoint/megatron_checkpoint_manager.py:409@7aed6b2
+            "distrib_optim_sharding_type": "dp_reshardable",
+            "singleton_local_shards": False,
+            "chained_optim_avoid_prefix": True,
+        }
     model = {
         name: ShardedTensor.from_rank_offsets(f"stage{stage}.{name}", one, replica_id=(0, 0, 0))
         for name, one in module.named_parameters()
