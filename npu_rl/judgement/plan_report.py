@@ -7,9 +7,9 @@ from dataclasses import asdict
 from typing import Any
 
 from npu_rl.judgement.judge import Judgement
-from npu_rl.judgement.memory_report import checkpoints_text, memory_json, memory_text
 from npu_rl.memory.memory_parts import gb
 from npu_rl.plan.layout_drawing import draw_layout
+from npu_rl.plan.memory_report import checkpoints_text, memory_json, memory_text
 from npu_rl.plan.plan import Plan
 from npu_rl.plan.rules.rule import Rule
 

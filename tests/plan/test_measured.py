@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.judgement.memory_report import RANGE
 from npu_rl.memory.memory_by_phase import PhaseName
 from npu_rl.memory.memory_parts import Part
+from npu_rl.plan.memory_report import RANGE
 from npu_rl.plan.plan import plan_of
 from npu_rl.recipes.load_recipe import load_recipe
 from tests.support import ROOT

@@ -10,9 +10,9 @@ import pytest
 
 from npu_rl.config.finding import Severity
 from npu_rl.judgement.judge import judge
-from npu_rl.judgement.memory_report import memory_json, memory_text
 from npu_rl.memory.memory_by_phase import PhaseName
 from npu_rl.memory.memory_parts import total
+from npu_rl.plan.memory_report import memory_json, memory_text
 from npu_rl.plan.plan import Plan, plan_of
 from npu_rl.plan.rules.rule import Rule
 from npu_rl.recipes.load_recipe import load_recipe
