@@ -92,12 +92,12 @@ def check(
 
 def _require_same_manifest(loaded: LoadedRecipe, layout: Layout) -> None:
     from npu_rl.errors import UsageError
-    from npu_rl.workspace.receipt import read_lock
+    from npu_rl.workspace.locked_manifest import stack_of
 
-    wanted, there = loaded.manifest_facts.name, read_lock(layout)[0].manifest
-    if wanted != there:
+    wanted, stack = loaded.manifest_facts.name, stack_of(layout)
+    if loaded.in_stack(stack).stack is None:
         raise UsageError(
-            f"The recipe is for the manifest {wanted}, and the workspace is {there}",
+            f"The recipe is for the manifest {wanted}, and the workspace is {stack.name}",
             where=str(layout.root),
             hint=f"Name a workspace of {wanted}: --workspace DIR",
         )

@@ -43,13 +43,14 @@ def judge_in(
     from npu_rl.bundled import bundled_manifests
     from npu_rl.judgement.judge import AssembledTree, judge
     from npu_rl.workspace.discovery import open_workspace_if_any
-    from npu_rl.workspace.locked_manifest import manifest_of
+    from npu_rl.workspace.locked_manifest import stack_of
 
     layout = open_workspace_if_any(workspace, tell)
     tree = None
     if layout is not None:
-        manifest = manifest_of(layout)
-        tree = AssembledTree(layout.code, manifest, manifest if manifest in bundled_manifests() else None)
+        stack = stack_of(layout)
+        bundled = stack.name if stack.name in bundled_manifests() else None
+        tree = AssembledTree(layout.code, stack.name, bundled, stack)
     judgement = judge(loaded, tree, machine)
     if layout is not None and loaded.recipe.trainer.validate_ is not None and judgement.ok:
         judgement = _validated(judgement, loaded, layout)
@@ -94,10 +95,12 @@ def say_findings(findings: Iterable[Finding]) -> None:
 
 def say_faults(loaded: LoadedRecipe, tree: AssembledTree | None) -> None:
     """One line on the known faults of the tree, if there is one; for a recipe of another manifest none."""
-    if tree is not None and loaded.manifest_facts.name == tree.manifest:
-        line = faults_of(loaded, tree.code)
-        if line:
-            say(line)
+    if tree is None or tree.stack is None:
+        return
+    here = loaded.in_stack(tree.stack)
+    line = faults_of(here, tree.code) if here.stack else ""
+    if line:
+        say(line)
 
 
 def faults_of(loaded: LoadedRecipe, code: Path) -> str:

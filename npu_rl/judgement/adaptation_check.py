@@ -78,7 +78,7 @@ def _finding(loaded: LoadedRecipe, slug: str, path: KeyPath) -> Finding:
     by, fix, where = "", f"remove adaptations.{slug}", loaded.where(*path)
     if path[:1] == ("env",):
         own = variable in loaded.recipe.env
-        by = "" if own else f" by the manifest {loaded.recipe.manifest}"
+        by = "" if own else f" by the manifest {loaded.stack_name}"
         fix = f"remove env.{variable}" if own else f"set env.{variable} to 0"
     elif not path:
         fix, where = f"unset {variable}", f"{variable} of the shell"

@@ -18,7 +18,7 @@ from npu_rl.trainer_code.answer_cache import AnswerCache
 
 if TYPE_CHECKING:
     from npu_rl.judgement.environment_reads import EnvironmentReads, VariableRead
-    from npu_rl.trainer_keys.key_check import RecipeWithOrigins
+    from npu_rl.recipes.load_recipe import LoadedRecipe
 
 RULES = ("environment-value", "environment-name", "environment-owned")
 """Ids of the findings of this module."""
@@ -69,7 +69,7 @@ class EnvironmentFault:
 
 
 def environment_findings(
-    loaded: RecipeWithOrigins,
+    loaded: LoadedRecipe,
     environment: Mapping[str, str],
     code: Path | None,
     answers: AnswerCache | None = None,
@@ -89,7 +89,7 @@ def environment_findings(
     for fault in environment_faults(environment, code, switches, answers):
         severity = Severity.ADVICE if fault.advice else Severity.ERROR
         path = ("env", fault.name)
-        by = "" if fault.name in own else f"; the manifest {loaded.recipe.manifest} sets it"
+        by = "" if fault.name in own else f"; the manifest {loaded.stack_name} sets it"
         found.append(
             Finding(
                 fault.rule,

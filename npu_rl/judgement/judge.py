@@ -21,6 +21,7 @@ from npu_rl.judgement.named_files import named_file_findings
 from npu_rl.judgement.overruling import overrule
 from npu_rl.judgement.prepared_data import RULES as DATA_RULES
 from npu_rl.judgement.prepared_data import prepared_data_findings
+from npu_rl.manifest.manifest_facts import ManifestFacts
 from npu_rl.plan.plan import Plan, plan_of
 from npu_rl.plan.rules.rule_grounds import GROUNDS
 from npu_rl.recipes.load_recipe import LoadedRecipe
@@ -57,11 +58,13 @@ class AssembledTree:
     Attributes:
         manifest: Name of the manifest that it was set up from.
         bundled_manifest: Its name in a recipe, if it is a bundled one.
+        stack: What the workspace was locked with; a recipe is also judged if this extends its manifest.
     """
 
     code: Path
     manifest: str
     bundled_manifest: str | None = None
+    stack: ManifestFacts | None = None
 
 
 @dataclass(frozen=True)
@@ -134,6 +137,7 @@ def judge(
 def _judge(
     loaded: LoadedRecipe, tree: AssembledTree | None, machine: Machine | None, here: bool
 ) -> Judgement:
+    loaded = loaded.in_stack(tree.stack) if tree and tree.stack else loaded
     mismatch = _manifest_mismatch(loaded, tree)
     code = None if tree is None or mismatch else tree.code
     answers = None if code is None else AnswerCache(code)
@@ -254,7 +258,7 @@ def _manifest_mismatch(loaded: LoadedRecipe, tree: AssembledTree | None) -> list
     if tree is None:
         return []
     wanted = loaded.manifest_facts.name
-    if wanted == tree.manifest:
+    if loaded.stack or wanted == tree.manifest:
         return []
     path: KeyPath = ("manifest",)
     return [

@@ -10,7 +10,7 @@ from typing import Any
 
 from npu_rl.bundled import bundled_patchset
 from npu_rl.config import reading_cache, text_checks
-from npu_rl.config.file_digests import sha256, unchanged
+from npu_rl.config.file_digests import BUNDLED, sha256, unchanged
 from npu_rl.config.find_file import find_bundled
 from npu_rl.manifest.manifest_kind import MANIFEST
 
@@ -25,6 +25,8 @@ class ManifestFacts:
         env: The environment it gives every run.
         patches: Paths of the patches of components and of the tree, without those that a component brings.
         pins: The ref or release of each component.
+        files: SHA-256 of the file and of each that it extends, by portable name, its own first.
+        headers: Texts of the patches' headers, where a workspace has the patches and not their files.
     """
 
     path: str
@@ -32,6 +34,13 @@ class ManifestFacts:
     env: Mapping[str, str]
     patches: tuple[str, ...]
     pins: tuple[str, ...]
+    files: Mapping[str, str]
+    headers: tuple[str, ...] = ()
+
+    def extends(self, other: ManifestFacts) -> bool:
+        """Return whether another manifest is this one's parent, by its bundled name, else by its bytes."""
+        name, digest = next(iter(other.files.items()))
+        return name in self.files if name.startswith(BUNDLED) else digest in self.files.values()
 
     def patch_files(self) -> list[Path]:
         """Return the file or folder of each patch. Raises ManifestError for an unknown bundled patchset."""
@@ -57,7 +66,7 @@ def manifest_facts(name_or_path: str) -> ManifestFacts:
     kept = reading_cache.recall("manifest", key)
     try:
         if unchanged(kept["files"], path):
-            return _from_json(kept["facts"])
+            return from_json(kept["facts"])
     except (TypeError, KeyError, ValueError, AttributeError):
         pass  # nothing is kept, or it is damaged
     facts, files = _load(name_or_path)
@@ -79,9 +88,12 @@ def _load(name_or_path: str) -> tuple[ManifestFacts, Mapping[str, str]]:
         env=loaded.manifest.env,
         patches=tuple(entry.path for entry in entries if not entry.from_),
         pins=(*refs, *releases),
+        files=loaded.files,
     )
     return facts, loaded.files
 
 
-def _from_json(kept: Any) -> ManifestFacts:
-    return ManifestFacts(**{**kept, "patches": tuple(kept["patches"]), "pins": tuple(kept["pins"])})
+def from_json(kept: Any) -> ManifestFacts:
+    """Return facts from JSON values. Raises TypeError or KeyError for others."""
+    lists = {name: tuple(kept[name]) for name in ("patches", "pins", "headers")}
+    return ManifestFacts(**{**kept, **lists})

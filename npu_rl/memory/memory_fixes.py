@@ -213,7 +213,7 @@ def hccl_buffer(facts: Facts) -> MemoryChange | None:
     given = buffer_mb(facts)
     if BUFFER not in facts.recipe.env:
         return None
-    default = facts.loaded.manifest_facts.env.get(BUFFER, "")
+    default = facts.loaded.stack_facts.env.get(BUFFER, "")
     usual = [int(text) for text in (default, str(HCCL_MB)) if text.isascii() and text.isdigit()]
     less = next((size for size in usual if 0 < size < given), None)
     return MemoryChange({(f"env.{BUFFER}", ""): less}, env={BUFFER: str(less)}) if less else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -36,6 +36,7 @@ class LoadedRecipe:
         digest: SHA-256 of the typed values, whether set in a file or on the command line.
         data: The merged values, as text.
         origins: Where each key path was set.
+        stack: What the workspace was locked with, if that is known; it may extend the recipe's manifest.
     """
 
     recipe: Recipe
@@ -46,6 +47,7 @@ class LoadedRecipe:
     digest: str
     data: Mapping[str, Plain] = field(repr=False)
     origins: Mapping[KeyPath, Origin] = field(repr=False)
+    stack: ManifestFacts | None = field(default=None, repr=False)
 
     def where(self, *path: str | int) -> str:
         """Return `file:line` or `command line: key=value` of a key, or of the nearest key above it."""
@@ -69,8 +71,23 @@ class LoadedRecipe:
 
     @cached_property
     def manifest_facts(self) -> ManifestFacts:
-        """What the recipe takes from its manifest. Raises ManifestError if it can't be read."""
+        """Facts of the manifest that the recipe names. Raises ManifestError if it can't be read."""
         return manifest_facts(self.manifest)
+
+    @property
+    def stack_facts(self) -> ManifestFacts:
+        """What a run takes from its manifest: the workspace's, else the named one's."""
+        return self.stack or self.manifest_facts
+
+    @property
+    def stack_name(self) -> str:
+        """Name of that manifest for messages."""
+        return self.stack.name if self.stack else self.recipe.manifest
+
+    def in_stack(self, stack: ManifestFacts) -> LoadedRecipe:
+        """Return the recipe as it runs in a workspace of its manifest, or of one that extends it; itself in others."""
+        own = self.manifest_facts
+        return replace(self, stack=stack) if stack.name == own.name or stack.extends(own) else self
 
 
 def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> LoadedRecipe:

@@ -23,7 +23,7 @@ from npu_rl.sizing.parallelism import (
     TrainSizes,
     layout_with,
 )
-from npu_rl.trainer_code.adaptation_switches import given_switches, patched_switches
+from npu_rl.trainer_code.adaptation_switches import given_switches, headers_of, patched_switches
 from npu_rl.trainer_code.citations import CitedCode, Place
 from npu_rl.trainer_code.config_tree import ConfigTree
 
@@ -333,9 +333,9 @@ def run_environment(loaded: LoadedRecipe) -> dict[str, str]:
 def _manifest_defaults(loaded: LoadedRecipe) -> _ManifestDefaults:
     """Return what the recipe's manifest sets; nothing if it can't be read, which `setup` reports."""
     try:
-        found = loaded.manifest_facts
+        found = loaded.stack_facts
         places = found.patch_files()
     except NpuRlError:
         return _ManifestDefaults()
-    switches = {slug: default for place in places for slug, default in patched_switches(place).items()}
-    return _ManifestDefaults(found.env, switches, found.pins)
+    headers = [*found.headers, *(header for place in places for header in headers_of(place))]
+    return _ManifestDefaults(found.env, patched_switches(headers), found.pins)

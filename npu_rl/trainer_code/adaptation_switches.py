@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from npu_rl.bundled import data_root, runtime_root
-from npu_rl.patches.patch_header import HOW, Header, parse_header
+from npu_rl.patches.patch_header import HOW, parse_header
 from npu_rl.trainer_code.source_files import read_source, read_source_text, source_texts
 
 _SWITCH_READ = re.compile(r"\benabled\(\s*['\"]([a-z0-9-]+)['\"]")
@@ -113,14 +113,15 @@ def _changed_files(slug: str) -> list[str]:
     return [name for patch in patches for name in _CHANGED.findall(read_source_text(patch) or "")]
 
 
-def patched_switches(place: Path) -> dict[str, bool]:
-    """Return the switches that the headers of patches name, and whether each is on by default.
+def headers_of(place: Path) -> list[str]:
+    """Return the texts of the headers of a patchset's folder, or of one patch."""
+    return [text for text, _ in _headers(place)]
 
-    Args:
-        place: A patchset's folder, or one patch.
-    """
+
+def patched_switches(headers: Iterable[str]) -> dict[str, bool]:
+    """Return the switches that the headers of patches name, and whether each is on by default."""
     found: dict[str, bool] = {}
-    for header, _ in _headers(place):
+    for header in map(parse_header, headers):
         off = header.fields.get(HOW, "").startswith("OFF unless")
         found.update(dict.fromkeys(header.switches, not off))
     return found
@@ -139,10 +140,10 @@ def _switches_in_files(paths: Iterable[Path], root: Path) -> list[tuple[str, str
 
 
 def _switches_in_headers(folder: Path) -> list[tuple[str, str]]:
-    return [(slug, place) for header, place in _headers(folder) for slug in header.switches]
+    return [(slug, place) for text, place in _headers(folder) for slug in parse_header(text).switches]
 
 
-def _headers(folder: Path) -> Iterator[tuple[Header, str]]:
+def _headers(folder: Path) -> Iterator[tuple[str, str]]:
     for path in [folder] if folder.is_file() else sorted(folder.rglob("*.patch")):
         header = (read_source_text(path) or "").partition("\ndiff --git")[0]
-        yield parse_header(header), path.relative_to(folder.parent).as_posix()
+        yield header, path.relative_to(folder.parent).as_posix()

@@ -34,6 +34,7 @@ from npu_rl.verification.verify import Progress, Report, verify
 from npu_rl.weights.recipe_weights import with_weights, without_missing_files
 from npu_rl.workspace.chosen_interpreter import choose
 from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.locked_manifest import locked_facts
 from npu_rl.workspace.receipt import bundled_manifest
 from npu_rl.workspace.workspace_path import check_path
 
@@ -202,8 +203,11 @@ def prepare(
     _require_no_links(layout, recipe.name)
     report = _verified_report(layout, reason, notify, expect, progress)
     drift = None if report.ok or reason is None else allowed_drift(layout, report, reason, notify)
+    stack = locked_facts(report.lock, report.receipt.texts)
+    loaded = loaded.in_stack(stack)
     machine = None if rehearse or dry_run else _this_machine(layout, root)
-    judgement = _judge_recipe(loaded, layout, report, notify, rehearse, machine)
+    tree = AssembledTree(layout.code, stack.name, bundled_manifest(report.receipt.setup), stack)
+    judgement = _judge_recipe(loaded, tree, notify, rehearse, machine)
     path = choose(python, layout, report.receipt.setup)
     required = _requirements(report.lock, rehearse or dry_run, root)
     found = interpreter.probe(path, required)
@@ -314,12 +318,7 @@ class RefusedRecipe(RecipeError):
 
 
 def _judge_recipe(
-    loaded: LoadedRecipe,
-    layout: Layout,
-    report: Report,
-    notify: Notify,
-    rehearse: bool,
-    machine: Machine | None,
+    loaded: LoadedRecipe, tree: AssembledTree, notify: Notify, rehearse: bool, machine: Machine | None
 ) -> Judgement:
     """Judge the recipe and report the findings. Raises RefusedRecipe for an error that counts.
 
@@ -327,7 +326,6 @@ def _judge_recipe(
         rehearse: Whether the sizes will be scaled down, so that findings of `plan` are reported but don't refuse.
         machine: This machine, if it will run the recipe.
     """
-    tree = AssembledTree(layout.code, report.lock.manifest, bundled_manifest(report.receipt.setup))
     judgement = judge(loaded, tree, machine, here=machine is not None)
     # A rehearsal makes tiny weights and data.
     judgement = without_missing_files(judgement) if rehearse else with_weights(judgement, loaded)

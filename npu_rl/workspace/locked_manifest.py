@@ -1,32 +1,69 @@
-"""The name of a workspace's manifest, without the lock's model: its import and the check take a tenth of a plan."""
+"""What a workspace was locked with, without the lock's model: its import and the check take a tenth of a plan."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
 from npu_rl.config import reading_cache
 from npu_rl.config.file_digests import sha256
+from npu_rl.manifest.manifest_facts import ManifestFacts, from_json
 from npu_rl.workspace.layout import Layout
+
+if TYPE_CHECKING:
+    from npu_rl.lock.lock_model import Lock
 
 _LARGEST = 32 * 1024 * 1024
 
 
-def manifest_of(layout: Layout) -> str:
-    """Return the name of the manifest that a workspace was set up from.
+def stack_of(layout: Layout) -> ManifestFacts:
+    """Return the facts of the manifest that a workspace was set up from, as they were locked.
 
     The lock is read in full, and checked unless a lock of the same bytes has been before.
 
     Raises:
         LockError: If the lock is invalid.
+        WorkspaceError: If the receipt, which has the texts of the patches, can't be read.
     """
     try:
         key = sha256(layout.inside.read(layout.lock, _LARGEST))
     except OSError:
         key = ""
-    name = reading_cache.recall("lock", key) if key else None
-    if isinstance(name, str):
-        return name
-    from npu_rl.workspace.receipt import read_lock
+    try:
+        return from_json(reading_cache.recall("lock", key) if key else None)
+    except (TypeError, KeyError):
+        pass  # nothing is kept, or it is damaged
+    from npu_rl.workspace.receipt import read_lock, read_receipt
 
     lock, _ = read_lock(layout)
+    facts = locked_facts(lock, read_receipt(layout).texts if lock.patches() else {})
     if key:
-        reading_cache.keep("lock", key, lock.manifest)
-    return lock.manifest
+        reading_cache.keep("lock", key, asdict(facts))
+    return facts
+
+
+def locked_facts(lock: Lock, texts: Mapping[str, str]) -> ManifestFacts:
+    """Return the facts of a locked manifest.
+
+    Args:
+        texts: The texts of its patches by SHA-256, from the receipt.
+    """
+    parts = lock.components.values()
+    return ManifestFacts(
+        path="",
+        name=lock.manifest,
+        env=lock.env,
+        patches=(),
+        pins=(
+            *(part.ref for part in parts if part.ref),
+            *(source.pypi for part in parts for source in part.sources if source.pypi),
+        ),
+        files=lock.manifest_files,
+        # A patch that a component brings is COMPONENT:path, and says nothing of our switches.
+        headers=tuple(
+            texts.get(patch.sha256, "").partition("\ndiff --git")[0]
+            for _, patch in lock.patches()
+            if ":" not in patch.file
+        ),
+    )

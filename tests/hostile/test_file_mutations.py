@@ -431,7 +431,12 @@ def a_source_tree(folder: Path, m: Mutator) -> None:
     """The Python files of a tree, which are read as text and never run."""
     from npu_rl.judgement.environment_reads import EnvironmentReads
     from npu_rl.judgement.reward_function import definitions_in, manager_calls
-    from npu_rl.trainer_code.adaptation_switches import known_switches, patched_switches, switches_in_code
+    from npu_rl.trainer_code.adaptation_switches import (
+        headers_of,
+        known_switches,
+        patched_switches,
+        switches_in_code,
+    )
     from npu_rl.trainer_code.citations import CitedCode
     from npu_rl.trainer_code.source_index import SourceIndex
     from npu_rl.trainer_keys.engine_arguments import EngineArguments
@@ -457,7 +462,7 @@ def a_source_tree(folder: Path, m: Mutator) -> None:
     m.file(patch)
     known_switches(folder)
     switches_in_code(folder)
-    patched_switches(patch.parent)
+    patched_switches(headers_of(patch.parent))
     definitions_in(paths[0])
     list(manager_calls(folder))
     index = SourceIndex(folder)

@@ -24,7 +24,7 @@ from npu_rl.record.saved_steps import RoleFiles, SavedLayout, fault_of
 from npu_rl.record.settle_killed_run import recover_metrics
 from npu_rl.rehearsal.patch_hooks import read_usage
 from npu_rl.sources.sdist import read_sdist
-from npu_rl.trainer_code.adaptation_switches import known_switches, patched_switches
+from npu_rl.trainer_code.adaptation_switches import headers_of, known_switches, patched_switches
 from npu_rl.trainer_code.source_files import read_source
 from npu_rl.trainer_code.source_index import SourceIndex
 from npu_rl.trainer_keys.value_types import field_type
@@ -83,7 +83,7 @@ def test_a_file_of_a_tree(odd: Callable[[Path], None], tmp_path: Path) -> None:
     odd(tmp_path / "0001-a.patch")
     with bounded():
         assert read_source(tmp_path / "npu_rl_runtime" / "used.py") is None
-        assert known_switches(tmp_path) and patched_switches(tmp_path) == {}
+        assert known_switches(tmp_path) and patched_switches(headers_of(tmp_path)) == {}
         assert SourceIndex(tmp_path).module("npu_rl_runtime.used") is None
 
 

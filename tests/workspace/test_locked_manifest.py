@@ -1,4 +1,4 @@
-"""The name of the manifest is remembered for a lock of exactly these bytes."""
+"""The facts of the manifest are remembered for a lock of exactly these bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from npu_rl.errors import LockError
 from npu_rl.lock.lock_model import lock_path
 from npu_rl.workspace import receipt
 from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.locked_manifest import manifest_of
+from npu_rl.workspace.locked_manifest import stack_of
 
 
 @pytest.fixture
@@ -21,6 +21,9 @@ def layout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Layout:
     made = Layout(tmp_path / "ws")
     made.lock.parent.mkdir(parents=True)
     made.lock.write_bytes(lock_path(bundled_manifests()["quickstart"]).read_bytes())
+    made.receipt.write_text(
+        receipt.Receipt({"code": {}}, {"code": "0" * 40}, {"code": "0" * 40}, [], {}, {}).dump()
+    )
     return made
 
 
@@ -38,23 +41,23 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_a_lock_is_checked_once(layout: Layout, parsed: list[Any]) -> None:
-    assert [manifest_of(layout) for _ in range(3)] == ["quickstart"] * 3
+    assert [stack_of(layout).name for _ in range(3)] == ["quickstart"] * 3
     assert len(parsed) == 1
 
 
 def test_another_lock_is_checked(layout: Layout, parsed: list[Any]) -> None:
-    manifest_of(layout)
+    stack_of(layout)
     layout.lock.write_bytes(lock_path(bundled_manifests()["deepseek-v3-cann"]).read_bytes())
-    assert manifest_of(layout) == "deepseek-v3-cann"
+    assert stack_of(layout).name == "deepseek-v3-cann"
     assert len(parsed) == 2
 
 
 def test_an_invalid_lock_is_refused_each_time(layout: Layout) -> None:
-    manifest_of(layout)
+    stack_of(layout)
     layout.lock.write_text(layout.lock.read_text().replace('"quickstart"', '"quickstop"', 1))
     for _ in range(2):
         with pytest.raises(LockError, match="edited by hand or damaged"):
-            manifest_of(layout)
+            stack_of(layout)
     layout.lock.unlink()
     with pytest.raises(LockError, match="can't be read"):
-        manifest_of(layout)
+        stack_of(layout)
