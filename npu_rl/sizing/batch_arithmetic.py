@@ -27,6 +27,13 @@ _OVER_REPLICAS = (
     Place(_TRAINER, "minimal_bsz = megatron_dp", ("55e3c5b", "verl==0.5.0")),
     Place(_CONFIG, "minimal_bsz = megatron_dp", ("v0.8.0", "7aed6b2", "8851219")),
 )
+# From verl 0.8 on the engine reads the second key; the first is copied over it if it is above 1.
+_SEQUENCE_KEYS = (f"{_A}.ulysses_sequence_parallel_size", f"{_A}.fsdp_config.ulysses_sequence_parallel_size")
+_SEQUENCE_COPIED = Place(
+    _ACTOR,
+    "self.fsdp_config.ulysses_sequence_parallel_size = self.ulysses_sequence_parallel_size",
+    ("v0.8.0", "7aed6b2", "8851219"),
+)
 _RECIPE_KEYS = {_A: "actor.micro_batch", _R: "rollout.log_prob_micro_batch", _F: "reference.micro_batch"}
 _REFERENCE = re.compile(r"\$\{(?:oc\.select:)?\s*(\.*)([\w.]+)\s*(?:,[^{}]*)?\}")
 
@@ -79,6 +86,16 @@ class TrainerValues:
         return key in self._given or bool(self._tree and key in self._tree.entries)
 
 
+def sequence_parallel(values: TrainerValues, upstream: CitedCode) -> tuple[int, str]:
+    """Return FSDP's (Ulysses') sequence parallel size and the trainer's key that it is from."""
+    own, engines = _SEQUENCE_KEYS
+    size = values.whole(own, 1) or 1
+    # The workers of verl 0.7 and older read their own key only.
+    if size > 1 or not upstream.has(_SEQUENCE_COPIED) or upstream.text(_FSDP) is not None:
+        return size, own
+    return values.whole(engines, 1) or 1, engines
+
+
 def broken_rules(values: TrainerValues, megatron: bool, upstream: CitedCode) -> Iterator[BrokenRule]:
     """Yield the rules that these values break.
 
@@ -119,7 +136,7 @@ class _Rules:
             )
         for role in (_A, _F) if self._megatron else ():
             yield from self._model_parallel(f"{role}.megatron", world)
-        sequence = whole(f"{_A}.ulysses_sequence_parallel_size", 1) or 1
+        sequence, key = sequence_parallel(self._values, self._upstream)
         if (
             not self._megatron
             and sequence > 1
@@ -132,7 +149,7 @@ class _Rules:
                 "sequence-parallel-needs-remove-padding",
                 where,
                 f"sequence parallel size {sequence} needs model.remove_padding: true",
-                f"{_A}.ulysses_sequence_parallel_size",
+                key,
                 "actor_rollout_ref.model.use_remove_padding",
                 fix="set model.remove_padding to true, or actor.parallel.sequence to 1",
             )
@@ -244,7 +261,7 @@ class _Rules:
 
     def _fsdp_share(self, mini: int, responses: int, world: int, micro: int) -> Iterator[BrokenRule]:
         """Yield broken rules on the share of the mini batch on one die (FSDP)."""
-        sequence = self._values.whole(f"{_A}.ulysses_sequence_parallel_size", 1) or 1
+        sequence, _ = sequence_parallel(self._values, self._upstream)
         replicas = world // sequence
         share = mini * responses // replicas if replicas else 0
         where = self._find_rule((_FSDP, "should be divisible by"))

@@ -12,7 +12,7 @@ from npu_rl.errors import NpuRlError, RecipeError
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_settings import Setting, flatten_mappings, last_settings, list_settings
-from npu_rl.sizing.batch_arithmetic import TrainerValues
+from npu_rl.sizing.batch_arithmetic import TrainerValues, sequence_parallel
 from npu_rl.sizing.model_config import ModelConfig, shape_of
 from npu_rl.sizing.parallelism import (
     DATA_KEY,
@@ -292,7 +292,7 @@ def _with_settings(layout: Parallelism, values: TrainerValues, upstream: CitedCo
     if not layout.megatron:
         train = TrainSizes(
             shard=values.whole(f"{ACTOR}.fsdp_config.fsdp_size", old.shard) or -1,
-            sequence=values.whole(f"{ACTOR}.ulysses_sequence_parallel_size", old.sequence) or 1,
+            sequence=sequence_parallel(values, upstream)[0],
         )
     rollout = layout.rollout
     if rollout is not None:

@@ -259,6 +259,45 @@ def test_a_backend_of_ones_own_is_not_looked_up(tmp_path: Path, own: str) -> Non
     assert "checkpoint-engine-backend" not in {one.id for one in made.rules}
 
 
+PACKED = (
+    "overrides.actor_rollout_ref.actor.use_dynamic_bsz=true",
+    "overrides.actor_rollout_ref.actor.ppo_max_token_len_per_gpu=512",
+)
+COPIED = {
+    "verl/workers/config/actor.py": """
+        class FSDPActorConfig:
+            def __post_init__(self):
+                if self.ulysses_sequence_parallel_size > 1:
+                    self.fsdp_config.ulysses_sequence_parallel_size = self.ulysses_sequence_parallel_size
+        """
+}
+LIMIT = {"verl/utils/seqlen_balancing.py": "max_token_len must be greater than the sequence length\n"}
+
+
+@pytest.mark.parametrize(
+    ("tree", "key", "ranks"),
+    [
+        (COPIED, "overrides.actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size", 4),
+        (COPIED, "actor.parallel.sequence", 4),
+        (
+            COPIED | {"verl/workers/fsdp_workers.py": "pass\n"},
+            "overrides.actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size",
+            1,
+        ),
+        ({}, "overrides.actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size", 1),
+    ],
+    ids=["the engine's key", "the actor's", "the workers of verl 0.7", "an older tree"],
+)
+def test_ulysses_size_is_the_one_that_the_engine_reads(
+    tmp_path: Path, tree: dict[str, str], key: str, ranks: int
+) -> None:
+    """As a script of verl 0.9 for Qwen3-32B writes it, whose limit of tokens is a rank's share of a sequence."""
+    recipe = str(Path(__file__).with_name("fsdp.yaml"))
+    made = plan_of(load_recipe(recipe, [*PACKED, f"{key}=4"]), lay(tmp_path, LIMIT, tree))
+    assert made.facts.layout is not None and made.facts.layout.train.sequence == ranks
+    assert ("token-limit-holds-a-sequence" in refused(made)) is (ranks == 1)
+
+
 SLEEPS = {
     **SERVERS,
     "verl/workers/rollout/vllm_rollout/vllm_async_server.py": """
