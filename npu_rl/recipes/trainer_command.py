@@ -80,7 +80,7 @@ class Command:
         values: The value of each key of the trainer that is set.
         arguments: Arguments of a trainer that is not run through Hydra, with {config} for `config_file`; else None.
         config_file: Where its configuration has to be written.
-        settings: `key=value` or `+key=value` for the trainer.
+        settings: `key=value` or `++key=value` for the trainer.
         paths: Folders to prepend to the PYTHONPATH of each process.
         shared: The other variables of every process, the same for each run of the recipe.
         own: Variables of this attempt.
@@ -148,7 +148,7 @@ def render(
     """Render the command of one attempt.
 
     Args:
-        known: Keys of the trainer's configuration files; others are added with `+`.
+        known: Keys of the trainer's configuration files; others are added with `++`.
         manifest_env: The lock's environment; the recipe's overrides it.
         rollout_standin: Whether to rehearse with a rollout that has weights of its own.
         packages: Packages whose versions have to be the same on all nodes.
@@ -359,8 +359,12 @@ _READ_AS_OTHER = re.compile(r"(?i)true|false|null|[+-]?(nan|inf)|[+-]?[0-9._]+(e
 
 
 def argument(key: str, value: Any, known: bool) -> str:
-    """Return one argument: `key=value`, or `+key=value` for a key the trainer's configuration files don't have."""
-    return f"{'' if known else '+'}{key}={hydra_text(value)}"
+    """Return one argument: `key=value`, or `++key=value` for a key the trainer's configuration files don't have.
+
+    `+key=value` would be refused where the key is there by then: of ref's override_transformer_config, which verl's
+    files refer to the actor's (megatron_ref.yaml@7aed6b2), once the actor's has it.
+    """
+    return f"{'' if known else '++'}{key}={hydra_text(value)}"
 
 
 def hydra_text(value: Any) -> str:

@@ -138,15 +138,15 @@ def test_the_command_has_the_trainers_module_configuration_and_keys_and_nothing_
     ]  # fmt: skip
     assert command.settings == [
         "megatron_training.train_iters=10",
-        "+megatron_training.seed=7",
-        "+generate_config.sampling_config.seed=7",
-        "+rl_config.nodes=2",
-        "+rl_config.npus=16",
-        "+rl_config.actor_resource.num_npus=32",
-        "+megatron_training.save_interval=5",
+        "++megatron_training.seed=7",
+        "++generate_config.sampling_config.seed=7",
+        "++rl_config.nodes=2",
+        "++rl_config.npus=16",
+        "++rl_config.actor_resource.num_npus=32",
+        "++megatron_training.save_interval=5",
         "actor_config.lr=1e-06",
-        "+rl_config.verifier_function=[base_acc]",
-        "+actor_config.save=/ws/runs/own/checkpoints",
+        "++rl_config.verifier_function=[base_acc]",
+        "++actor_config.save=/ws/runs/own/checkpoints",
     ]
     assert command.shared["HCCL_CONNECT_TIMEOUT"] == "1800"
     assert command.shared["HCCL_SOCKET_IFNAME"] == "eth0"
@@ -156,10 +156,10 @@ def test_the_command_has_the_trainers_module_configuration_and_keys_and_nothing_
 def test_resume_loads_the_runs_checkpoints_and_sets_what_the_recipe_says() -> None:
     given = recipe(overrides={"actor_config.load": "./weights", "actor_config.finetune": "true"})
     first, again = rendered(given).settings, rendered(given, resume=True).settings
-    assert "+actor_config.load=/recipes/weights" in first
-    assert "+actor_config.finetune=true" in first
-    assert "+actor_config.load=/ws/runs/own/checkpoints" in again
-    assert again[-2:] == ["+actor_config.finetune=false", "+actor_config.no_load_optim=false"]
+    assert "++actor_config.load=/recipes/weights" in first
+    assert "++actor_config.finetune=true" in first
+    assert "++actor_config.load=/ws/runs/own/checkpoints" in again
+    assert again[-2:] == ["++actor_config.finetune=false", "++actor_config.no_load_optim=false"]
     assert not any("weights" in setting for setting in again)
 
 

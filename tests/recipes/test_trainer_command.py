@@ -130,7 +130,7 @@ def test_an_override_is_last_and_numbers_are_numbers() -> None:
 def test_a_plus_only_for_what_the_files_do_not_have() -> None:
     command = rendered(recipe(), known={"trainer.device"})
     assert "trainer.device=npu" in command.settings
-    assert "+data.seed=1" in command.settings
+    assert "++data.seed=1" in command.settings
 
 
 @pytest.mark.parametrize("strategy", ["fsdp", "fsdp2", "megatron"])
@@ -196,7 +196,7 @@ def test_which_samples_are_written(samples: str | None, steps: str | None, valid
 def test_it_is_an_argument_list_and_no_shell_ever() -> None:
     command = rendered(recipe(overrides={"a.b": "x; rm -rf $HOME 'y'"}))
     assert command.argv[:4] == ["/py", "-m", "npu_rl_driver", "verl.trainer.main_ppo"]
-    assert r"+a.b='x; rm -rf $HOME \'y\''" in command.argv
+    assert r"++a.b='x; rm -rf $HOME \'y\''" in command.argv
 
 
 def test_the_environment_and_who_wins(monkeypatch: pytest.MonkeyPatch) -> None:

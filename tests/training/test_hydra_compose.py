@@ -59,6 +59,13 @@ class TestHydra:
         assert found.config["a"] == 3 and found.config["b"]["f"] == [3, 1]
         assert found.config["b"]["e"] == "${oc.env:NPU_RL_SURELY_UNSET}"
 
+    def test_a_key_that_another_argument_adds_may_be_set_again(self, tmp_path: Path) -> None:
+        """verl's ref refers to the actor's override_transformer_config; its script for Qwen3-235B sets both."""
+        (tmp_path / "twins.yaml").write_text("actor: {own: {}}\nref: {own: '${actor.own}'}\n")
+        given = [argument(f"{part}.own.flash", True, known=False) for part in ("actor", "ref")]
+        found = composed(tmp_path, *given, config="twins")
+        assert found.config["ref"] == found.config["actor"] == {"own": {"flash": True}}
+
     def test_a_recipe_arrives_as_it_was_said(self, folder: Path) -> None:
         said = {
             "custom_reward_function.reward_kwargs": {"digit": "7", "odd": "it's \\ {a: b}, $"},

@@ -64,8 +64,8 @@ def test_its_lines_are_recorded_and_shown(fake: FakeRun) -> None:
     assert metrics(fake, 1) == [(1, 0.1), (2, 0.2), (3, 0.3), (4, 0.4)]
     assert run.record.latest_checkpoint == 4
     said = command(fake, 1)
-    assert f"+actor.save={fake.runs}/demo/checkpoints" in said
-    assert not any(word.startswith(("+actor.load", "+trainer", "+data")) for word in said)
+    assert f"++actor.save={fake.runs}/demo/checkpoints" in said
+    assert not any(word.startswith(("++actor.load", "++trainer", "++data")) for word in said)
 
 
 def test_a_run_that_was_killed_goes_on_from_its_checkpoint(fake: FakeRun) -> None:
@@ -82,8 +82,8 @@ def test_a_run_that_was_killed_goes_on_from_its_checkpoint(fake: FakeRun) -> Non
     assert [point.step for point in run.points] == [1, 2, 3, 4, 5, 6]
     assert "step 3/6" in shown
     again = command(fake, 2)
-    assert f"+actor.load={fake.runs}/demo/checkpoints" in again
-    assert again[-1] == "+actor.finetune=false"
+    assert f"++actor.load={fake.runs}/demo/checkpoints" in again
+    assert again[-1] == "++actor.finetune=false"
     with pytest.raises(NpuRlError, match="has done its 6 steps"):
         train._open_record(prepared, fake.runs, resume=True)
 
