@@ -119,8 +119,12 @@ def layout_of(loaded: LoadedRecipe) -> Parallelism:
     return layout_with(loaded.recipe, shape_of(loaded), loaded.recipe.env)
 
 
-def layout_with(recipe: Recipe, shape: ModelConfig, env: Mapping[str, str]) -> Parallelism:
-    """Return the layout of a recipe with a model of this shape, in the run's environment."""
+def layout_with(recipe: Recipe, shape: ModelConfig | None, env: Mapping[str, str]) -> Parallelism:
+    """Return the layout of a recipe with a model of this shape, in the run's environment.
+
+    Args:
+        shape: None for a model of unknown size: its counts are 0, and only the other sizes mean anything.
+    """
     parallel = recipe.actor.parallel
     return Parallelism(
         world=recipe.cluster.world,
@@ -134,7 +138,9 @@ def layout_with(recipe: Recipe, shape: ModelConfig, env: Mapping[str, str]) -> P
             shard=-1 if parallel.shard is None else parallel.shard,
             sequence=parallel.sequence or 1,
         ),
-        model=ModelSizes(
+        model=ModelSizes(0, 0, 0)
+        if shape is None
+        else ModelSizes(
             layers=shape.layers,
             heads=shape.heads,
             kv_heads=shape.kv_heads,

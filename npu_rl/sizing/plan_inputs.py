@@ -78,6 +78,7 @@ class Facts:
         values: The trainer's values.
         env: The environment of the run.
         shape: The model's shape, if it is known.
+        sizes: The layout, of whose model nothing is known if the shape isn't.
         layout: The layout, if the shape is known.
         unknown: Why there is no shape and no layout.
         switches: Adaptations of the manifest's patches that are on.
@@ -92,6 +93,7 @@ class Facts:
     values: TrainerValues
     env: Mapping[str, str]
     shape: ModelConfig | None
+    sizes: Parallelism
     layout: Parallelism | None
     unknown: RecipeError | None
     switches: frozenset[str]
@@ -172,17 +174,14 @@ class Facts:
     @property
     def replicas(self) -> int | None:
         """The data-parallel replicas in training."""
-        if self.layout is None:
-            return None
-        train = self.layout.train
+        train = self.sizes.train
         return self.world // (train.tensor * train.pipeline * train.context * train.sequence) or None
 
     @property
     def engines(self) -> int | None:
         """The engines over which the responses of a step are divided."""
-        if self.layout is None or self.layout.rollout is None:
-            return None
-        return self.world // self.layout.rollout.tensor or None
+        rollout = self.sizes.rollout
+        return None if rollout is None else self.world // rollout.tensor or None
 
     @property
     def length(self) -> int | None:
@@ -260,12 +259,14 @@ def facts_of(loaded: LoadedRecipe, code: Path | None = None, tree: ConfigTree | 
         shape = shape_of(loaded)
     except RecipeError as error:
         unknown = error
+    sizes = _with_settings(layout_with(recipe, shape, env), values, upstream)
     return Facts(
         recipe=recipe,
         values=values,
         env=env,
         shape=shape,
-        layout=None if shape is None else _with_settings(layout_with(recipe, shape, env), values, upstream),
+        sizes=sizes,
+        layout=None if shape is None else sizes,
         unknown=unknown,
         switches=frozenset(on),
         given=given,

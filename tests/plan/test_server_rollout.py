@@ -194,7 +194,13 @@ def test_the_batch_is_checked_where_newer_trainers_check_it(
 
 ASSERTED = {
     **SERVERS,
+    "verl/utils/tensordict_utils.py": "assert tensordict.batch_size[0] % mini_batch_size == 0, f'{x}'\n",
+    "verl/workers/engine_workers.py": """
+        mini_batch_size_per_gpu = mini_batch_size // self.engine.get_data_parallel_size()
+        assert self.config.actor.use_dynamic_bsz == self.config.rollout.log_prob_use_dynamic_bsz
+        """,
     "verl/workers/config/rollout.py": """
+        raise NotImplementedError(f"Current rollout {self.name=} not implemented pipeline_model_parallel_size > 1 yet.")
         assert self.expert_parallel_size == (self.tensor_model_parallel_size * self.data_parallel_size), (
             "expert_parallel_size must be equal to tensor_model_parallel_size * data_parallel_size"
         )
@@ -208,6 +214,8 @@ ASSERTED = {
         """,
     "verl/checkpoint_engine/hccl_checkpoint_engine.py": '@CheckpointEngineRegistry.register("nccl")\n',
 }
+STAGES, PACKED_LOG_PROB = f"{ROLLOUT}pipeline_model_parallel_size", f"{ROLLOUT}log_prob_use_dynamic_bsz"
+TOKENS = ("overrides.actor_rollout_ref.actor.use_dynamic_bsz=true",)
 BACKEND, MBRIDGE = (
     f"{ROLLOUT}checkpoint_engine.backend",
     "overrides.actor_rollout_ref.actor.megatron.use_mbridge",
@@ -220,8 +228,20 @@ BACKEND, MBRIDGE = (
         (
             "rollout-expert-size",
             (f"{DATA}=4", f"{EXPERTS}=8"),
-            "expert_parallel_size 8, rollout tensor 4 x data 4 = 16 (verl/workers/config/rollout.py:3)",
+            "expert_parallel_size 8, rollout tensor 4 x data 4 = 16 (verl/workers/config/rollout.py:4)",
             (f"{DATA}=4", f"{EXPERTS}=16"),
+        ),
+        (
+            "rollout-pipeline-parallel",
+            (f"{STAGES}=2",),
+            "pipeline_model_parallel_size 2 (verl/workers/config/rollout.py:2)",
+            (f"{STAGES}=1",),
+        ),
+        (
+            "dynamic-batches-agree",
+            (*TOKENS, f"{PACKED_LOG_PROB}=false"),
+            "use_dynamic_bsz true, log_prob_use_dynamic_bsz false (verl/workers/engine_workers.py:3)",
+            (*TOKENS, f"{PACKED_LOG_PROB}=true"),
         ),
         (
             "checkpoint-engine-backend",
@@ -248,6 +268,45 @@ def test_what_newer_trainers_assert(
     assert f"set {key} to {value}" in found.fix
     gone = [one for one in script(lay(tmp_path / "gone", SERVERS), *changes).rules if one.id == name]
     assert all(one.ok and one.skipped for one in gone)
+
+
+@pytest.mark.parametrize(
+    ("tree", "mini", "v1", "broken"),
+    [
+        (ASSERTED, 3, False, True),
+        (ASSERTED, 2, False, False),
+        (ASSERTED, 3, True, False),
+        (ASSERTED | {"verl/workers/fsdp_workers.py": "pass\n"}, 3, False, False),
+        (SERVERS, 3, False, False),
+    ],
+    ids=[
+        "the engine's workers",
+        "a divisor",
+        "the trainer that fills up",
+        "the workers of verl 0.7",
+        "neither",
+    ],
+)
+def test_whole_mini_batches(tmp_path: Path, tree: dict[str, str], mini: int, v1: bool, broken: bool) -> None:
+    """Each replica's share of a step is cut into mini batches, and asserted to have no rest."""
+    changes = (f"actor.mini_batch={mini}", f"overrides.trainer.use_v1={str(v1).lower()}")
+    made = script(lay(tmp_path, tree), *TOKENS, *changes)
+    assert ("batch-divisible-by-mini-batch" in refused(made)) is broken
+
+
+def test_a_model_of_unknown_size_is_no_reason_to_leave_out_the_devices(tmp_path: Path) -> None:
+    """Qwen3-8B and Qwen3-Next have no name in recipes; what needs no model is judged all the same."""
+    unknown = ("model.architecture=~", "model.path=/no/config.json")
+    code = lay(tmp_path, ASSERTED | LIMIT)
+    right = script(code, *unknown)
+    assert right.facts.layout is None and right.memory is None and refused(right) == []
+    for change, name in (
+        (f"{DATA}=3", "rollout-parallel-divides-world"),
+        ("actor.mini_batch=3", "batch-divisible-by-mini-batch"),
+    ):
+        assert name in refused(script(code, *unknown, f"{EXPERTS}=1", change)), name
+    short = (*TOKENS, "overrides.actor_rollout_ref.actor.ppo_max_token_len_per_gpu=512")
+    assert "token-limit-holds-a-sequence" in refused(script(code, *unknown, *short))
 
 
 @pytest.mark.parametrize(

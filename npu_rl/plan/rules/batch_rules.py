@@ -25,6 +25,8 @@ _WITH_BASELINE = Place(
     "DataProto.concat([gen_batch_output, gen_baseline_batch])",
     ("v0.8.0", "7aed6b2"),
 )
+# Those of verl 0.7 and older, which split a batch unevenly; the trainer v1 of 0.9 fills it up to a multiple.
+_OLD_WORKERS = "verl/workers/fsdp_workers.py"
 
 _MASK_SIZE = 2048  # tokens; the side of the NPU attention's compressed mask
 
@@ -60,6 +62,14 @@ def batch_rules(facts: Facts, broken: Mapping[str, BrokenRule]) -> Iterator[Rule
             f"set actor.mini_batch so that actor.mini_batch x rollout.answers is a multiple of {copies}",
             (_MINI,),
         )
+        if not facts.on("trainer.use_v1") and facts.upstream.text(_OLD_WORKERS) is None:
+            yield Rule(
+                "batch-divisible-by-mini-batch",
+                prompts % mini == 0,
+                f"{prompts} prompts in mini batches of {mini}",
+                f"set actor.mini_batch to {math.gcd(prompts, mini)}, or data.batch to a multiple of {mini}",
+                (_MINI, _BATCH),
+            )
     yield from _generated_batch_rule(facts, prompts)
     if facts.engines and facts.generated:
         yield from _engine_rules(facts, facts.generated, facts.engines)
@@ -184,10 +194,8 @@ def length_rules(facts: Facts) -> Iterator[Rule]:
 
 def _token_limit_rule(facts: Facts, length: int) -> Iterator[Rule]:
     """Yield whether each limit of a micro batch packed by tokens holds the longest sequence, padding included."""
-    if facts.layout is None:
-        return
-    train = facts.layout.train
-    ranks, kind = (train.context, "context") if facts.layout.megatron else (train.sequence, "sequence")
+    train = facts.sizes.train
+    ranks, kind = (train.context, "context") if facts.sizes.megatron else (train.sequence, "sequence")
     roles = (UPDATE, OLD_LOG_PROB, REFERENCE_LOG_PROB) if has_reference(facts) else (UPDATE, OLD_LOG_PROB)
     packed = [f"{part}.{limit}" for part, dynamic, limit, _ in roles if facts.on(f"{part}.{dynamic}")]
     limits = {key: tokens for key in packed if (tokens := facts.whole(key)) is not None}

@@ -18,6 +18,13 @@ _LAST, _ULYSSES = (
 )
 _SEQUENCE_PARALLEL = (f"{_MEGATRON}.sequence_parallel", f"{TRANSFORMER}.sequence_parallel")
 
+# Checks of `fit` that divide the devices alone, and not what a model has.
+_WITHOUT_MODEL = (
+    "model-parallel-divides-world",
+    "fsdp-size-divides-world",
+    "sequence-parallel-divides-world",
+    "rollout-parallel-divides-world",
+)
 # Name of each check of `fit` -> the fix, and the keys that it changes.
 _FIXES: dict[str, tuple[str, tuple[str, ...]]] = {
     "model-parallel-divides-world": (
@@ -83,16 +90,18 @@ def parallelism_rules(facts: Facts) -> Iterator[Rule]:
             "set cluster.nodes to 1",
             ("trainer.nnodes",),
         )
-    layout = facts.layout
-    if layout is None:
-        return
+    layout = facts.sizes
     for check in check_sizes(layout):
+        if facts.layout is None and check.name not in _WITHOUT_MODEL:
+            continue
         fix, keys = _FIXES[check.name]
         if check.name == "pipeline-layers" and facts.is_cann_trainer:
             fix = _LAYER_LIST_FIX
         if "{data}" in fix:
             fix, keys = fix.replace("{data}", facts.rollout_data_key), (*_data_keys(facts), *keys)
         yield Rule(check.name, check.ok, _figures(check), fix, keys)
+    if facts.layout is None:
+        return
     yield from _rollout_rules(facts)
     if layout.megatron:
         yield from _pipeline_rule(facts)

@@ -8,6 +8,7 @@ from npu_rl.plan.rules.ground import Ground, at
 
 _VERL_SERVERS = ("v0.8.0", "7aed6b2")  # the rollout is made of vLLM servers
 _ANY_VERL_SERVERS = (*_VERL_SERVERS, "8851219")
+_ENGINE_WORKERS = "verl/workers/engine_workers.py"
 _AGENT_LOOP = "verl/experimental/agent_loop/agent_loop.py"
 
 SERVER_GROUNDS: Mapping[str, Ground] = {
@@ -33,6 +34,41 @@ SERVER_GROUNDS: Mapping[str, Ground] = {
             at(
                 "verl/workers/engine/megatron/transformer_impl.py",
                 "assert self.engine_config.use_mbridge",
+                _ANY_VERL_SERVERS,
+            ),
+        ),
+        True,
+    ),
+    "batch-divisible-by-mini-batch": Ground(
+        (
+            at(
+                "verl/utils/tensordict_utils.py",
+                "assert tensordict.batch_size[0] % mini_batch_size == 0",
+                _ANY_VERL_SERVERS,
+            ),
+            at(
+                _ENGINE_WORKERS,
+                "mini_batch_size_per_gpu = mini_batch_size // self.engine.get_data_parallel_size()",
+                _ANY_VERL_SERVERS,
+            ),
+        ),
+        True,
+    ),
+    "dynamic-batches-agree": Ground(
+        (
+            at(
+                _ENGINE_WORKERS,
+                "assert self.config.actor.use_dynamic_bsz == self.config.rollout.log_prob_use_dynamic_bsz",
+                _ANY_VERL_SERVERS,
+            ),
+        ),
+        True,
+    ),
+    "rollout-pipeline-parallel": Ground(
+        (
+            at(
+                "verl/workers/config/rollout.py",
+                "not implemented pipeline_model_parallel_size > 1 yet.",
                 _ANY_VERL_SERVERS,
             ),
         ),

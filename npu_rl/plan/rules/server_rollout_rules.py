@@ -12,6 +12,8 @@ from npu_rl.sizing.plan_inputs import ACTOR, REFERENCE, ROLLOUT, Facts
 from npu_rl.trainer_code.source_files import source_files
 
 _TENSOR = f"{ROLLOUT}.tensor_model_parallel_size"
+_STAGES = f"{ROLLOUT}.pipeline_model_parallel_size"
+_PACKED = (f"{ACTOR}.use_dynamic_bsz", f"{ROLLOUT}.log_prob_use_dynamic_bsz")
 _CHECKPOINT_ENGINE = f"{ROLLOUT}.checkpoint_engine"
 _OWN_MODULES = (f"{_CHECKPOINT_ENGINE}.custom_backend_module", "actor_rollout_ref.model.external_lib")
 _ENGINES = "verl/checkpoint_engine"
@@ -22,7 +24,9 @@ def server_rollout_rules(facts: Facts) -> Iterator[Rule]:
     """Yield the rules on the servers' experts, on what sends them weights, and on the bridge of Megatron's actor."""
     if facts.recipe.megatron:
         yield from _bridge_rule(facts)
+    yield from _packing_rule(facts)
     if facts.server_mode:
+        yield from _pipeline_rule(facts)
         yield from _expert_size_rule(facts)
         yield from _checkpoint_engine_rule(facts)
 
@@ -42,6 +46,33 @@ def _bridge_rule(facts: Facts) -> Iterator[Rule]:
         f"set {' and '.join(f'overrides.{key}' for key in given)} to true",
         tuple(given),
     )
+
+
+def _packing_rule(facts: Facts) -> Iterator[Rule]:
+    """Yield whether micro batches are packed by tokens in both passes of the actor, or in neither."""
+    update, log_prob = (facts.values.value(key) for key in _PACKED)
+    if not (isinstance(update, bool) and isinstance(log_prob, bool)):
+        return
+    yield Rule(
+        "dynamic-batches-agree",
+        update is log_prob,
+        f"use_dynamic_bsz {str(update).lower()}, log_prob_use_dynamic_bsz {str(log_prob).lower()}",
+        f"set overrides.{_PACKED[1]} to {str(update).lower()}",
+        (_PACKED[1], _PACKED[0]),
+    )
+
+
+def _pipeline_rule(facts: Facts) -> Iterator[Rule]:
+    """Yield whether a server has one pipeline stage, the only number that verl has."""
+    stages = facts.whole(_STAGES)
+    if stages is not None:
+        yield Rule(
+            "rollout-pipeline-parallel",
+            stages <= 1,
+            f"pipeline_model_parallel_size {stages}",
+            f"set overrides.{_STAGES} to 1",
+            (_STAGES,),
+        )
 
 
 def _expert_size_rule(facts: Facts) -> Iterator[Rule]:
