@@ -1,4 +1,7 @@
-"""Memory of a die besides tensors: HCCL's buffers and CANN's context."""
+"""Memory of a die besides tensors: HCCL's buffers and CANN's context.
+
+Where vLLM servers generate, each die has two processes, each with communicators and a context of its own.
+"""
 
 from __future__ import annotations
 
@@ -24,32 +27,68 @@ class Overhead:
     """HCCL's buffers and CANN's context on one die.
 
     Attributes:
-        early: Parts that are allocated before the rollout's engine measures the die.
-        late: Parts that training allocates after that.
+        inside: Parts that the rollout's engine takes off its share of the die.
+        outside: The others, beside that share.
+        processes: Processes on the die.
         groups: HCCL's groups of more than one rank.
         buffer_mb: Size of one buffer, in 2^20 bytes.
     """
 
-    early: Parts
-    late: Parts
+    inside: Parts
+    outside: Parts
+    processes: int
     groups: int
     buffer_mb: int
 
     @property
     def parts(self) -> Parts:
         """All parts."""
-        return present([*self.early.items(), *self.late.items()])
+        return present([*self.inside.items(), *self.outside.items()])
 
 
 def overhead_of(facts: Facts, layout: Parallelism) -> Overhead:
     """Return the overhead on a die of a layout; nothing on a CPU or a GPU."""
     early, late = hccl_groups(facts, layout)
-    size = buffer_mb(facts)
+    size, processes = buffer_mb(facts), 2 if facts.server_mode else 1
     if not facts.npu:
-        return Overhead({}, {}, 0, size)
+        return Overhead({}, {}, processes, 0, size)
+    inside, context = early, processes * _CONTEXT
+    if counts_only_itself(facts):
+        inside = _engine_groups(facts, layout)
+    beside = len(early) + len(late) - len(inside)
     one = 2 * size * 2**20
-    first = present([(Part.HCCL, len(early) * one), (Part.CONTEXT, _CONTEXT)])
-    return Overhead(first, present([(Part.HCCL, len(late) * one)]), len(early) + len(late), size)
+    in_share = [(Part.HCCL, len(inside) * one)]
+    others = [(Part.HCCL, beside * one)]
+    (others if counts_only_itself(facts) else in_share).append((Part.CONTEXT, context))
+    return Overhead(present(in_share), present(others), processes, len(inside) + beside, size)
+
+
+# vLLM's worker takes a snapshot of the device when it starts, and takes off its share only what has grown since.
+_SNAPSHOT = {
+    "npu": Place(
+        "vllm_ascend/worker/worker.py", "self.init_snapshot = MemorySnapshot()", ("v0.18.0", "v0.23.0")
+    ),
+    "cuda": Place(
+        "vllm/v1/worker/gpu_worker.py",
+        "self.init_snapshot = init_snapshot = MemorySnapshot(device=self.device)",
+        ("vllm==0.18.0", "vllm==0.23.0"),
+    ),
+}
+
+
+def counts_only_itself(facts: Facts) -> bool:
+    """Return whether the engine, in a process of its own, takes only its own memory off its share of the die.
+
+    Its process has its context when it takes the snapshot, and not yet its communicators (NPUWorker._init_device,
+    vllm_ascend/worker/worker.py:266@v0.18.0; memory_profiling, vllm/utils/mem_utils.py@0.18.0).
+    """
+    place = _SNAPSHOT.get(facts.recipe.device)
+    return facts.server_mode and place is not None and facts.upstream.has(place)
+
+
+def snapshot_cited(facts: Facts) -> str:
+    """Return the name of the snapshot with the place that takes it."""
+    return facts.upstream.cite("MemorySnapshot", _SNAPSHOT[facts.recipe.device])
 
 
 def hccl_groups(facts: Facts, layout: Parallelism) -> tuple[list[str], list[str]]:
@@ -57,7 +96,8 @@ def hccl_groups(facts: Facts, layout: Parallelism) -> tuple[list[str], list[str]
 
     A communicator allocates its buffers at its first collective, and no buffer is ever freed. Early are those that have
     had one when the engine measures the die, at the end of its profiling (determine_available_memory,
-    vllm_ascend/worker/worker_v1.py@v0.9.1rc2): the KV cache gives way to them. A phase's peak has all.
+    vllm_ascend/worker/worker_v1.py@v0.9.1rc2): the KV cache gives way to them. A phase's peak has all. An engine that
+    counts only itself takes none of training's off its share.
 
     - `world`, the default group: barriers and objects while the workers start.
     - Megatron: verl builds the actor before the rollout, and its get_model broadcasts the parameters
@@ -99,6 +139,12 @@ _MC2 = Place(
     "_MC2: Optional[GroupCoordinator]",
     ("v0.9.1rc2", "vllm-ascend==0.9.1", "1de16ea"),
 )
+# Since then a layer of experts makes each way of dispatching, with experts divided or not.
+_MC2_ALWAYS = Place(
+    "vllm_ascend/ops/fused_moe/moe_comm_method.py",
+    "_MoECommMethods[MoECommType.MC2] = MC2CommImpl(moe_config)",
+    ("v0.18.0", "v0.23.0"),
+)
 _DATA_OVER_HCCL = Place(
     "vllm_ascend/patch/platform/patch_common/patch_distributed.py", 'backend="hccl")', ("e1d282d",)
 )
@@ -115,7 +161,10 @@ def _engine_groups(facts: Facts, layout: Parallelism) -> list[str]:
         "rollout_expert": experts,
     }
     found = [name for name, size in sizes.items() if size > 1 and used[name]]
-    if experts and sizes["rollout_expert"] > 1 and facts.upstream.has(_MC2):
+    mc2 = (experts and facts.upstream.has(_MC2)) or (
+        bool(layout.model.experts) and facts.upstream.has(_MC2_ALWAYS)
+    )
+    if mc2 and sizes["rollout_expert"] > 1:
         found.append("rollout_mc2")
     return found
 

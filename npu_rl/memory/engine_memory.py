@@ -3,7 +3,8 @@
 NPUWorker.determine_available_memory (vllm_ascend/worker/worker_v1.py:158@v0.9.1rc2) gives the KV cache `share x total
 - peak`. `peak` is the most that torch held in a forward pass of the largest batch, so it includes what training left
 on the die, and memory outside torch: HCCL's buffers allocated until then and CANN's context. vLLM's own worker for
-CUDA (vllm/v1/worker/gpu_worker.py:183@v0.9.1) computes the same.
+CUDA (vllm/v1/worker/gpu_worker.py:183@v0.9.1) computes the same. A server of vLLM 0.18 or 0.23 is a process of its own
+that counts only itself: training is beside its share (device_overhead.counts_only_itself).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from npu_rl.memory.device_overhead import Overhead, overhead_of
+from npu_rl.memory.device_overhead import Overhead, counts_only_itself, overhead_of, snapshot_cited
 from npu_rl.memory.engine_memory import EngineMemory, engine_of
 from npu_rl.memory.fsdp_memory import fsdp_training
 from npu_rl.memory.host_memory import host_parts
@@ -146,7 +146,11 @@ def memory_of(facts: Facts, die: int = 64 * 10**9, *, expected: bool = False) ->
         engine=engine,
         phases=tuple(_phases(facts, training, engines, overhead, batches)),
         host=host_parts(
-            training.stages, facts.world, facts.recipe.cluster.dies, _asleep_on_host(facts, engine)
+            training.stages,
+            facts.world,
+            facts.recipe.cluster.dies,
+            _asleep_on_host(facts, engine),
+            overhead.processes,
         ),
         assumed=(*training.assumed, *_assumptions(facts, shape, engine, overhead)),
         missing=tuple(_not_counted(facts, training, batches)),
@@ -177,13 +181,14 @@ def _engines(
     overhead: Overhead,
     die: int,
 ) -> list[EngineMemory]:
-    """Return the engine beside each stage: what training leaves on the die reduces its cache."""
+    """Return the engine beside each stage: what training leaves on the die reduces its cache, if it is measured."""
     if layout.rollout is None:
         return []
     rollout = layout.rollout
-    left = [total(one.resident) for one in stages]
+    left = [0 if counts_only_itself(facts) else total(one.resident) for one in stages]
     engines = {
-        size: engine_of(facts, shape, rollout, die, size, overhead.early, overhead.late) for size in set(left)
+        size: engine_of(facts, shape, rollout, die, size, overhead.inside, overhead.outside)
+        for size in set(left)
     }
     return [engines[size] for size in left]
 
@@ -279,10 +284,18 @@ def _assumptions(
         cache = engine.cache
         yield f"KV cache: {cache.per_token} bytes a token, in blocks of {cache.block} tokens, one of them vLLM's own"
         others, source, derived = _ENGINE_TAKES["npu" if facts.npu else "cuda"]
-        yield (
-            f"the engine takes its whole share of a die: what its weights, a forward pass, {others} and training "
-            f"leave of it is the KV cache {facts.upstream.cite('determine_available_memory', *source)}"
-        )
+        where = facts.upstream.cite("determine_available_memory", *source)
+        if counts_only_itself(facts):
+            yield (
+                "the engine takes its whole share of a die for its own process: what its weights, a forward pass and "
+                f"its buffers leave of it is the KV cache {where}; what its device had before is beside the share "
+                f"{snapshot_cited(facts)}"
+            )
+        else:
+            yield (
+                f"the engine takes its whole share of a die: what its weights, a forward pass, {others} and training "
+                f"leave of it is the KV cache {where}"
+            )
         if shape.latent:
             where = facts.upstream.cite("process_weights_after_loading", derived)
             yield f"the engine keeps W_UV and W_UK_T beside kv_b_proj {where}"
@@ -290,16 +303,18 @@ def _assumptions(
         yield f"while the engine sleeps, its weights wait on the host {facts.upstream.cite('level 1', _LEVEL_1)}"
     if shape.experts:
         yield "tokens are spread evenly over the experts; an imbalance needs more than is counted here"
+    two = ", of which a die has two: training's and the engine's" if overhead.processes > 1 else ""
     if facts.npu:
         yield (
             f"HCCL, an estimate: {overhead.groups} groups of more than one rank, 2 x HCCL_BUFFSIZE "
-            f"({overhead.buffer_mb} MB) each; CANN's context, an estimate: 1 GB a process"
+            f"({overhead.buffer_mb} MB) each; CANN's context, an estimate: 1 GB a process{two}"
         )
     if uses_fused_kernels(facts):
         yield "no logits: fused kernels are on"
     yield "the logits and one layer's activations are not there at once: the larger of them is counted"
     yield (
-        "host, by estimate: 3 GB a process; not counted: the system, the page cache, loading a checkpoint, the driver"
+        f"host, by estimate: 3 GB a process{two}; not counted: the system, the page cache, loading a checkpoint, the "
+        "driver" + (", agent loop and reward workers" if facts.server_mode else "")
     )
 
 

@@ -1,0 +1,96 @@
+"""Memory where vLLM servers generate: two processes on a die, and what newer verl, Megatron and MindSpeed free."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from npu_rl.memory.device_overhead import hccl_groups
+from npu_rl.memory.memory_by_phase import Memory, Phase, PhaseName
+from npu_rl.memory.memory_parts import Part, total
+from tests.code_trees import lay
+from tests.plan.helpers import refused
+from tests.plan.test_server_rollout import DATA, EXPERTS, SERVERS, script
+
+WORKER = {
+    "vllm_ascend/worker/worker.py": """
+        class NPUWorker:
+            def _init_device(self):
+                self.init_snapshot = MemorySnapshot()
+            def determine_available_memory(self) -> int: ...
+        """
+}
+CONTEXT, GB = 10**9, 10**9
+
+
+def memory(tmp_path: Path, tree: dict[str, str], *changes: str) -> Memory:
+    made = script(lay(tmp_path, tree), *changes).memory
+    assert made is not None
+    return made
+
+
+def worst(made: Memory, name: PhaseName) -> Phase:
+    found = made.worst(name)
+    assert found is not None
+    return found
+
+
+def test_a_die_and_a_host_have_two_processes_for_each_die(tmp_path: Path) -> None:
+    """Training's and the engine's, from the start of a run to its end."""
+    servers = memory(tmp_path / "servers", SERVERS)
+    one = memory(tmp_path / "none", {"verl/workers/rollout/replica.py": "class RolloutReplica: ...\n"})
+    for made, processes in ((servers, 2), (one, 1)):
+        assert {phase.parts[Part.CONTEXT] for phase in made.phases} == {processes * CONTEXT}
+        assert made.host[Part.PROCESSES] == 16 * processes * 3 * GB
+    assert any("a die has two: training's and the engine's" in text for text in servers.assumed)
+    assert not any("a die has two" in text for text in one.assumed)
+
+
+def test_an_engine_that_counts_only_itself_has_training_beside_its_share(tmp_path: Path) -> None:
+    """Its KV cache gives way to its own weights, its forward pass and its buffers, and to nothing of training's."""
+    changes = ("offload.reference=false", "rollout.memory_share=0.5")
+    made = memory(tmp_path / "itself", {**SERVERS, **WORKER}, *changes)
+    all_of_it = memory(tmp_path / "all", SERVERS, *changes)
+    engine, other = made.engine, all_of_it.engine
+    assert engine is not None and other is not None and engine.left == 0 and other.left > 0
+    assert Part.CONTEXT not in engine.profiled and engine.outside[Part.CONTEXT] == 2 * CONTEXT
+    assert (
+        engine.profiled[Part.HCCL] + engine.outside[Part.HCCL]
+        == worst(made, PhaseName.UPDATE).parts[Part.HCCL]
+    )
+    assert engine.cache.size == 32 * GB - total(engine.own) - total(engine.profiled)
+    assert engine.cache.size > other.cache.size + other.left
+    phase = worst(made, PhaseName.GENERATE)
+    reference = phase.parts[Part.REFERENCE_WEIGHTS]
+    assert (
+        phase.total
+        == 32 * GB + total(engine.outside) + reference
+        > worst(all_of_it, PhaseName.GENERATE).total
+    )
+    assert any("(MemorySnapshot, vllm_ascend/worker/worker.py:4)" in text for text in made.assumed)
+    assert not any("MemorySnapshot" in text for text in all_of_it.assumed)
+
+
+def test_a_share_that_leaves_training_no_room_is_refused(tmp_path: Path) -> None:
+    """0.97 x 64 GB leave 1.9 GB for two contexts and training's buffers; the fix makes room for both."""
+    code = lay(tmp_path, {**SERVERS, **WORKER})
+    made = script(code, "rollout.memory_share=0.97")
+    assert refused(made) == ["memory-generate"]
+    (fix,) = [rule.fix for rule in made.rules if rule.id == "memory-generate"]
+    assert fix.startswith("set rollout.memory_share to ")
+    share = fix.split()[3]
+    assert refused(script(code, f"rollout.memory_share={share}")) == []
+
+
+def test_layers_of_experts_ask_for_a_communicator_of_mc2(tmp_path: Path) -> None:
+    """From vllm-ascend 0.18 on whether experts are divided or not (moe_comm_method.py:58@v0.18.0)."""
+    always = {
+        "vllm_ascend/ops/fused_moe/moe_comm_method.py": "_MoECommMethods[MoECommType.MC2] = MC2CommImpl(moe_config)\n"
+    }
+    for tree, changes, there in (
+        ({**SERVERS, **always}, (f"{EXPERTS}=1",), True),
+        ({**SERVERS, **always}, (f"{EXPERTS}=1", f"{DATA}=1", "rollout.tensor_parallel=1"), False),
+        (SERVERS, (f"{EXPERTS}=1",), False),
+    ):
+        facts = script(lay(tmp_path / str(len(tree)), tree), *changes).facts
+        assert facts.layout is not None
+        assert ("rollout_mc2" in hccl_groups(facts, facts.layout)[0]) is there
