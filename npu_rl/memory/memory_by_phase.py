@@ -210,6 +210,24 @@ def _asleep_on_host(facts: Facts, engine: EngineMemory | None) -> int:
     return total(engine.own) if engine is not None and sleeps and facts.upstream.has(_LEVEL_1) else 0
 
 
+# A buffer on the die that a rank fills with weights, and that its engine maps and loads from.
+_BUCKET = Place(
+    "verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py",
+    "buffer = torch.empty(self.bucket_size, dtype=torch.uint8, device=",
+    ("v0.8.0", "7aed6b2", "8851219"),
+)
+_CHECKPOINT_ENGINE = f"{ROLLOUT}.checkpoint_engine"
+_BUCKET_MB = 2048  # verl/trainer/config/rollout/rollout.yaml:284@7aed6b2
+
+
+def _bucket(facts: Facts) -> int:
+    """Return the bytes of the bucket in which weights go to a server on the same die; 0 for other ways."""
+    backend = facts.values.value(f"{_CHECKPOINT_ENGINE}.backend")
+    if not (facts.server_mode and backend in (None, "naive") and facts.upstream.has(_BUCKET)):
+        return 0
+    return (facts.whole(f"{_CHECKPOINT_ENGINE}.update_weights_bucket_megabytes") or _BUCKET_MB) * 2**20
+
+
 def _phases(
     facts: Facts,
     training: Training,
@@ -233,7 +251,11 @@ def _phases(
             engine_parts = (
                 {} if asleep else present([*engine.own.items(), (Part.KV_CACHE, engine.cache.size)])
             )
-            moving = {Part.ACTOR_WEIGHTS: one.weights, Part.GATHERED: training.gathered}
+            moving = {
+                Part.ACTOR_WEIGHTS: one.weights,
+                Part.GATHERED: training.gathered,
+                Part.BUCKET: _bucket(facts),
+            }
             yield _phase(
                 PhaseName.WEIGHT_SYNC, number, resident, moving, engine_parts or engine.own, overhead.parts
             )
@@ -308,6 +330,12 @@ def _assumptions(
         yield (
             f"HCCL, an estimate: {overhead.groups} groups of more than one rank, 2 x HCCL_BUFFSIZE "
             f"({overhead.buffer_mb} MB) each; CANN's context, an estimate: 1 GB a process{two}"
+        )
+    if _bucket(facts):
+        where = facts.upstream.cite("update_weights_bucket_megabytes", _BUCKET)
+        yield (
+            f"weights reach the engine in a bucket on the die {where}; with a driver that has no IPC (HDK below "
+            "25.3.rc1), it is in the host's shared memory instead"
         )
     if uses_fused_kernels(facts):
         yield "no logits: fused kernels are on"

@@ -24,6 +24,7 @@ class Part(Enum):
     ACTIVATIONS = "activations", "activations", True
     LOGITS = "logits", "logits of the longest sequences"
     GATHERED = "gathered-tensor", "largest tensor gathered for the engine"
+    BUCKET = "weight-bucket", "bucket of weights for the engine"
     ENGINE_WEIGHTS = "engine-weights", "engine's weights"
     ENGINE_DERIVED = "engine-derived", "W_UV and W_UK_T, made from kv_b_proj"
     ENGINE_ACTIVATIONS = "engine-activations", "engine's activations, as profiled", True

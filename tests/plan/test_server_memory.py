@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from npu_rl.memory.device_overhead import hccl_groups
 from npu_rl.memory.memory_by_phase import Memory, Phase, PhaseName
 from npu_rl.memory.memory_parts import Part, total
 from tests.code_trees import lay
 from tests.plan.helpers import refused
-from tests.plan.test_server_rollout import DATA, EXPERTS, SERVERS, script
+from tests.plan.test_server_rollout import DATA, EXPERTS, ROLLOUT, SERVERS, script
 
 WORKER = {
     "vllm_ascend/worker/worker.py": """
@@ -17,6 +19,13 @@ WORKER = {
             def _init_device(self):
                 self.init_snapshot = MemorySnapshot()
             def determine_available_memory(self) -> int: ...
+        """
+}
+BUCKETS = {
+    "verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py": """
+        class BucketedWeightSender:
+            def _init_buffer(self):
+                buffer = torch.empty(self.bucket_size, dtype=torch.uint8, device="npu:0")
         """
 }
 CONTEXT, GB = 10**9, 10**9
@@ -79,6 +88,28 @@ def test_a_share_that_leaves_training_no_room_is_refused(tmp_path: Path) -> None
     assert fix.startswith("set rollout.memory_share to ")
     share = fix.split()[3]
     assert refused(script(code, f"rollout.memory_share={share}")) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "mb"),
+    [
+        ((), 2048),
+        ((f"{ROLLOUT}checkpoint_engine.update_weights_bucket_megabytes=512",), 512),
+        ((f"{ROLLOUT}checkpoint_engine.backend=naive",), 2048),
+        ((f"{ROLLOUT}checkpoint_engine.backend=hccl",), 0),
+        ((f"{ROLLOUT}mode=sync",), 0),
+    ],
+)
+def test_weights_reach_the_engine_in_a_bucket(tmp_path: Path, changes: tuple[str, ...], mb: int) -> None:
+    """MiB (`<< 20`, bucketed_weight_transfer.py:95@7aed6b2), on the die during the weight sync alone."""
+    made = memory(tmp_path, {**SERVERS, **BUCKETS}, *changes)
+    for phase in made.phases:
+        wanted = mb * 2**20 if phase.name is PhaseName.WEIGHT_SYNC else 0
+        assert phase.parts.get(Part.BUCKET, 0) == wanted
+    assert any("(update_weights_bucket_megabytes, verl/workers/" in text for text in made.assumed) is bool(mb)
+    assert (
+        Part.BUCKET not in worst(memory(tmp_path / "other", SERVERS, *changes), PhaseName.WEIGHT_SYNC).parts
+    )
 
 
 def test_layers_of_experts_ask_for_a_communicator_of_mc2(tmp_path: Path) -> None:
