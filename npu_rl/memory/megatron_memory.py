@@ -7,6 +7,8 @@ loaded for which phase), megatron/core/optimizer/distrib_optimizer.py@core_v0.12
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from npu_rl.memory.activations import MEGATRON_LOGITS, WorkSplit, forward_peak, kept_for_backward, working_set
 from npu_rl.memory.memory_parts import Part, Parts, present
 from npu_rl.memory.training_memory import (
@@ -43,6 +45,17 @@ _SENDS = {
         Place(_UTILS, "def per_tensor_generator(", ("55e3c5b", "54c9b73", "verl==0.5.0", "796871d")),
     ),
 }
+# Megatron-core's HybridDeviceOptimizer computes a share of the update on the host. verl's engine leaves its states
+# there; older workers moved them to the die for each update (load_megatron_optimizer, megatron_utils.py@55e3c5b).
+_HYBRID = (
+    Place(
+        "megatron/core/optimizer/__init__.py",
+        "optimizer = HybridDeviceOptimizer(",
+        ("core_v0.16.1",),
+    ),
+    Place(_UTILS, "_opt.optimizer._move_new_state_to_right_device()", ("v0.8.0", "7aed6b2", "8851219")),
+)
+_OWN_OPTIMIZER = f"{ACTOR}.optim.override_optimizer_config"
 
 
 def megatron_training(facts: Facts, layout: Parallelism, shape: ModelConfig, ranges: list[range]) -> Training:
@@ -61,6 +74,7 @@ def megatron_training(facts: Facts, layout: Parallelism, shape: ModelConfig, ran
             "ranks; gradients are whole on every die"
             if memory.distributed
             else "no distributed optimizer: its states are whole on every die",
+            *memory.hybrid.notes(facts),
             memory.activations_note,
             "weights go to the engine tensor by tensor, an expert's gathered from all expert ranks "
             + facts.upstream.cite(*_SENDS[facts.server_mode]),
@@ -77,6 +91,7 @@ class _MegatronMemory:
         )
         self._reference_offload = facts.on(f"{REFERENCE}.megatron.param_offload")
         self._swaps_optimizer = bool(facts.transformer("swap_optimizer"))
+        self.hybrid = _HybridOptimizer.of(facts)
         self.distributed = facts.values.value(f"{part}.use_distributed_optimizer") is not False
         in_fp32 = facts.values.value(f"{part}.override_ddp_config.grad_reduce_in_fp32") is not False
         self.gradient = GRADIENT if in_fp32 else WEIGHT
@@ -112,6 +127,7 @@ class _MegatronMemory:
         ranks, expert_ranks = (groups["data_context"], groups["expert_data"]) if self.distributed else (1, 1)
         states = divided(STATES * (whole - experts), ranks) + divided(STATES * experts, expert_ranks)
         weights, gradients = WEIGHT * whole, self.gradient * whole
+        on_die = self.hybrid.on_die(states)
         has_ref = has_reference(self._facts)
         away = self._swaps_optimizer or self._offload_optimizer
         return StageMemory(
@@ -125,7 +141,7 @@ class _MegatronMemory:
                     (Part.ACTOR_WEIGHTS, weights if self._offload else 0),
                     (Part.PINNED_COPIES, weights + _largest_buffer(whole, experts) if self._offload else 0),
                     (Part.REFERENCE_WEIGHTS, weights if has_ref and self._reference_offload else 0),
-                    (Part.OPTIMIZER, states if away else 0),
+                    (Part.OPTIMIZER, self.hybrid.on_host(states) + (on_die if away else 0)),
                 ]
             ),
             resident=present(
@@ -133,10 +149,10 @@ class _MegatronMemory:
                     (Part.ACTOR_WEIGHTS, 0 if self._offload else weights),
                     (Part.ACTOR_GRADIENTS, 0 if self._offload else gradients),
                     (Part.REFERENCE_WEIGHTS, weights if has_ref and not self._reference_offload else 0),
-                    (Part.OPTIMIZER, 0 if away else states * _COPY // STATES),
+                    (Part.OPTIMIZER, 0 if away else on_die * _COPY // STATES),
                 ]
             ),
-            resident_late=present([(Part.OPTIMIZER, 0 if away else states - states * _COPY // STATES)]),
+            resident_late=present([(Part.OPTIMIZER, 0 if away else on_die - on_die * _COPY // STATES)]),
         )
 
     def update(self, number: int, micro: MicroBatch) -> Parts:
@@ -156,7 +172,7 @@ class _MegatronMemory:
                 (Part.ACTOR_GRADIENTS, one.gradients),
                 (Part.SWAPPED, one.states // _SWAP_TIMES)
                 if self._swaps_optimizer
-                else (Part.OPTIMIZER, one.states),
+                else (Part.OPTIMIZER, self.hybrid.on_die(one.states)),
                 (Part.ACTIVATIONS, kept),
                 *most.items(),
             ]
@@ -181,6 +197,50 @@ class _MegatronMemory:
             return 0
         words = self._shape.vocabulary // self._layout.train.tensor
         return MEGATRON_LOGITS[kind] * micro.tokens * words
+
+
+@dataclass(frozen=True)
+class _HybridOptimizer:
+    """The share of the optimizer's states that stays on the host during the update, too.
+
+    Attributes:
+        share: optimizer_offload_fraction; 0 without optimizer_cpu_offload.
+        copies: Whether the die keeps an fp32 copy of that share all the same: without use_precision_aware_optimizer
+            the distributed optimizer makes it (megatron/core/optimizer/distrib_optimizer.py:378@core_v0.16.1).
+    """
+
+    share: float = 0.0
+    copies: bool = False
+
+    @classmethod
+    def of(cls, facts: Facts) -> _HybridOptimizer:
+        """Return the share as configured; none in a tree where verl moves the states to the die."""
+        if not facts.on(f"{_OWN_OPTIMIZER}.optimizer_cpu_offload") or not all(
+            map(facts.upstream.has, _HYBRID)
+        ):
+            return cls()
+        share = facts.values.value(f"{_OWN_OPTIMIZER}.optimizer_offload_fraction")
+        number = isinstance(share, int | float) and not isinstance(share, bool)
+        aware = facts.on(f"{_OWN_OPTIMIZER}.use_precision_aware_optimizer")
+        return cls(min(1.0, max(0.0, float(share))) if number else 0.0, not aware)
+
+    def notes(self, facts: Facts) -> tuple[str, ...]:
+        """Return what is assumed of it, for people."""
+        if not self.share:
+            return ()
+        where = facts.upstream.cite("HybridDeviceOptimizer", _HYBRID[0])
+        return (
+            f"{self.share:.0%} of the optimizer's states stay on the host, with gradients in fp32 {where}",
+        )
+
+    def on_die(self, states: int) -> int:
+        """Return the bytes of so many that the die needs in the update."""
+        offloaded = int(states * self.share)
+        return states - offloaded + (offloaded * _COPY // STATES if self.copies else 0)
+
+    def on_host(self, states: int) -> int:
+        """Return the bytes that are always on the host: of each value the states, and a pinned gradient in fp32."""
+        return int(states * self.share) * (STATES + GRADIENT) // STATES
 
 
 def _divides_whole_experts(facts: Facts) -> bool:

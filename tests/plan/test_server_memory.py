@@ -13,6 +13,7 @@ from tests.code_trees import lay
 from tests.plan.helpers import refused
 from tests.plan.test_server_rollout import DATA, EXPERTS, ROLLOUT, SERVERS, script
 
+UTILS = "verl/utils/megatron_utils.py"
 WORKER = {
     "vllm_ascend/worker/worker.py": """
         class NPUWorker:
@@ -27,6 +28,10 @@ BUCKETS = {
             def _init_buffer(self):
                 buffer = torch.empty(self.bucket_size, dtype=torch.uint8, device="npu:0")
         """
+}
+HYBRID = {
+    "megatron/core/optimizer/__init__.py": "optimizer = HybridDeviceOptimizer(\n",
+    UTILS: "_opt.optimizer._move_new_state_to_right_device()\n",
 }
 CONTEXT, GB = 10**9, 10**9
 
@@ -125,3 +130,41 @@ def test_layers_of_experts_ask_for_a_communicator_of_mc2(tmp_path: Path) -> None
         facts = script(lay(tmp_path / str(len(tree)), tree), *changes).facts
         assert facts.layout is not None
         assert ("rollout_mc2" in hccl_groups(facts, facts.layout)[0]) is there
+
+
+OPTIMIZER = "overrides.actor_rollout_ref.actor.optim.override_optimizer_config"
+
+
+@pytest.mark.parametrize(
+    ("config", "on_die", "on_host"),
+    [
+        ("", 0, 16),
+        # The distributed optimizer makes an fp32 copy on the die, which waits on the host with the rest.
+        ("use_precision_aware_optimizer: false", 4, 20),
+        ("optimizer_offload_fraction: 0.5", 6, 14),
+        ("optimizer_offload_fraction: 0", 12, 12),  # Megatron-core's default
+        ("optimizer_cpu_offload: false", 12, 12),
+    ],
+)
+def test_megatrons_own_optimizer_on_the_host(tmp_path: Path, config: str, on_die: int, on_host: int) -> None:
+    """Bytes a value: fp32 copy, two moments, and on the host a pinned gradient (hybrid_optimizer.py@core_v0.16.1)."""
+    made = memory(tmp_path, {**SERVERS, **HYBRID}, f"{OPTIMIZER}={{{config}}}")
+    each = made.stages[0].states / 12
+    update = next(phase for phase in made.phases if phase.name is PhaseName.UPDATE and phase.stage == 0)
+    assert update.parts.get(Part.OPTIMIZER, 0) == pytest.approx(on_die * each, abs=2)
+    assert made.stages[0].on_host[Part.OPTIMIZER] == pytest.approx(on_host * each, abs=2)
+    stays = memory(
+        tmp_path / "stays", {**SERVERS, **HYBRID}, f"{OPTIMIZER}={{{config}}}", "offload.optimizer=false"
+    )
+    assert stays.stages[0].on_host.get(Part.OPTIMIZER, 0) == pytest.approx((on_host - on_die) * each, abs=2)
+    left = [one.get(Part.OPTIMIZER, 0) for one in (stays.stages[0].resident, stays.stages[0].resident_late)]
+    assert sum(left) == pytest.approx(on_die * each, abs=2)
+
+
+@pytest.mark.parametrize("missing", HYBRID)
+def test_states_enter_the_die_where_verl_moves_them(tmp_path: Path, missing: str) -> None:
+    """As verl 55e3c5b does whatever the optimizer is; and where there is no such optimizer."""
+    tree = {**SERVERS, **{name: text for name, text in HYBRID.items() if name != missing}}
+    made = memory(tmp_path, tree)
+    assert worst(made, PhaseName.UPDATE).parts[Part.OPTIMIZER] == made.stages[1].states
+    assert not any("HybridDeviceOptimizer" in text for text in made.assumed)
