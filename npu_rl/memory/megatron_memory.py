@@ -55,6 +55,13 @@ _HYBRID = (
     ),
     Place(_UTILS, "_opt.optimizer._move_new_state_to_right_device()", ("v0.8.0", "7aed6b2", "8851219")),
 )
+# Workers that make a new pinned copy of the weights at each offload;
+# verl 0.8 keeps one buffer for them (offload_megatron_model_to_cpu, verl/utils/megatron_utils.py:487@7aed6b2).
+_NEW_COPIES = Place(
+    _UTILS,
+    "cpu_data = buffer.param_data.data.cpu().pin_memory()",
+    ("55e3c5b", "54c9b73", "verl==0.5.0", "796871d", "cccc2ef"),
+)
 _OWN_OPTIMIZER = f"{ACTOR}.optim.override_optimizer_config"
 
 
@@ -129,6 +136,8 @@ class _MegatronMemory:
         weights, gradients = WEIGHT * whole, self.gradient * whole
         on_die = self.hybrid.on_die(states)
         has_ref = has_reference(self._facts)
+        again = self._offload and self._facts.upstream.has(_NEW_COPIES)
+        copies = weights + _largest_buffer(whole, experts) if again else 0
         away = self._swaps_optimizer or self._offload_optimizer
         return StageMemory(
             layers,
@@ -139,7 +148,7 @@ class _MegatronMemory:
             on_host=present(
                 [
                     (Part.ACTOR_WEIGHTS, weights if self._offload else 0),
-                    (Part.PINNED_COPIES, weights + _largest_buffer(whole, experts) if self._offload else 0),
+                    (Part.PINNED_COPIES, copies),
                     (Part.REFERENCE_WEIGHTS, weights if has_ref and self._reference_offload else 0),
                     (Part.OPTIMIZER, self.hybrid.on_host(states) + (on_die if away else 0)),
                 ]

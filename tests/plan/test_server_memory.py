@@ -168,3 +168,10 @@ def test_states_enter_the_die_where_verl_moves_them(tmp_path: Path, missing: str
     made = memory(tmp_path, tree)
     assert worst(made, PhaseName.UPDATE).parts[Part.OPTIMIZER] == made.stages[1].states
     assert not any("HybridDeviceOptimizer" in text for text in made.assumed)
+
+
+def test_an_engine_of_verl_keeps_one_pinned_copy_of_the_weights(tmp_path: Path) -> None:
+    """verl/utils/megatron_utils.py:487@7aed6b2 says why: a new copy at each offload ended runs."""
+    again = {UTILS: "buffer.param_data.cpu_data = buffer.param_data.data.cpu().pin_memory()\n"}
+    assert Part.PINNED_COPIES in memory(tmp_path / "again", {**SERVERS, **again}).host
+    assert Part.PINNED_COPIES not in memory(tmp_path / "once", {**SERVERS, UTILS: ""}).host
