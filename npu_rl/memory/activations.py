@@ -6,7 +6,7 @@ code computes them (55e3c5b), for the longest sequences that the recipe allows: 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from npu_rl.sizing.model_config import ModelConfig
 
@@ -55,6 +55,30 @@ class WorkSplit:
 
 
 @dataclass(frozen=True)
+class ZeroMemory:
+    """MindSpeed's moe_zero_memory: what its layers of experts free after the forward pass, and compute again.
+
+    Level 0 keeps of each row that an expert gets gate and up, and of a shared expert the same; level 1 keeps neither
+    (mindspeed/core/transformer/moe/moe_feature/overlap/{moe_common,grouped_mlp_with_comp_and_comm_overlap_all2all,
+    token_dispatcher}.py@e4772499).
+
+    Attributes:
+        level: 0 or 1.
+        layers: The first layers of each chunk that level 1 is for; None or 0 for all. Level 0 is for the others.
+        chunk: num_layers // pipeline size, whatever the stages have (moe_common.py:315@e4772499).
+    """
+
+    level: int
+    layers: int | None
+    chunk: int
+
+    def level_of(self, number: int) -> int:
+        """Return the level of layer `number`, from 0."""
+        beyond = self.layers and number % max(1, self.chunk) >= self.layers
+        return 0 if self.level == 0 or beyond else 1
+
+
+@dataclass(frozen=True)
 class Recompute:
     """Megatron's recomputation.
 
@@ -64,12 +88,14 @@ class Recompute:
         layers: Layers of a uniform chunk, or those that block recomputes, where 0 or less is none; None if it isn't
             set.
         modules: The modules that selective recomputes.
+        experts: What MindSpeed's moe_zero_memory frees of layers with experts.
     """
 
     granularity: str | None = None
     method: str | None = None
     layers: int | None = None
     modules: tuple[str, ...] = ("core_attn",)
+    experts: ZeroMemory | None = None
 
 
 def kept_for_backward(
@@ -96,11 +122,12 @@ def kept_for_backward(
 def working_set(
     shape: ModelConfig, layers: range, tokens: int, split: WorkSplit, recompute: Recompute
 ) -> int:
-    """Return the bytes that are recomputed at once in the backward pass; 0 without full recomputation."""
+    """Return the bytes that are recomputed at once in the backward pass; 0 if nothing is."""
     if recompute.granularity != "full" or (
         recompute.method == "block" and not _recomputed_layers(layers, recompute)
     ):
-        return 0
+        return _freed_of_a_layer(shape, layers, tokens, split, recompute)
+    recompute = replace(recompute, experts=None)  # in its backward pass a layer needs all of it
     together = max(1, recompute.layers or 1) if recompute.method != "block" else 1
     sizes = sorted(
         (_layer_activations(shape, number, tokens, split, recompute) for number in layers), reverse=True
@@ -121,13 +148,33 @@ def _recomputed_layers(layers: range, recompute: Recompute) -> int:
     return len(layers) if recompute.layers is None else min(max(0, recompute.layers), len(layers))
 
 
+def _freed_of_a_layer(
+    shape: ModelConfig, layers: range, tokens: int, split: WorkSplit, recompute: Recompute
+) -> int:
+    """Return the most that a layer's experts compute again in its backward pass."""
+    if recompute.experts is None:
+        return 0
+    whole = replace(recompute, experts=None)
+    return max(
+        (
+            _layer_activations(shape, number, tokens, split, whole)
+            - _layer_activations(shape, number, tokens, split, recompute)
+            for number in layers
+        ),
+        default=0,
+    )
+
+
 def _layer_activations(
     shape: ModelConfig, number: int, tokens: int, split: WorkSplit, recompute: Recompute
 ) -> int:
     elements = 4 * tokens // split.rows * shape.hidden + tokens * _attention_elements(shape, split)
     part = "mlp" if shape.is_dense(number) else "moe"
     if recompute.granularity != "selective" or part not in recompute.modules:
-        elements += _feed_forward_elements(shape, number, tokens, split)
+        if recompute.experts is None or shape.is_dense(number):
+            elements += _feed_forward_elements(shape, number, tokens, split)
+        elif recompute.experts.level_of(number) == 0:
+            elements += _gate_and_up_elements(shape, tokens, split)
     return _BF16 * elements
 
 
@@ -152,3 +199,8 @@ def _feed_forward_elements(shape: ModelConfig, number: int, tokens: int, split: 
     routed = 2 * shape.hidden * split.expert_tensor + 3 * shape.expert_width
     shared = 3 * shape.shared_width // split.tensor
     return tokens // split.rows * shape.experts_per_token * routed + tokens * shared
+
+
+def _gate_and_up_elements(shape: ModelConfig, tokens: int, split: WorkSplit) -> int:
+    routed = tokens // split.rows * shape.experts_per_token * 2 * shape.expert_width
+    return routed + tokens * (2 * shape.shared_width // split.tensor)

@@ -102,7 +102,7 @@ class _MegatronMemory:
         self.distributed = facts.values.value(f"{part}.use_distributed_optimizer") is not False
         in_fp32 = facts.values.value(f"{part}.override_ddp_config.grad_reduce_in_fp32") is not False
         self.gradient = GRADIENT if in_fp32 else WEIGHT
-        self._recompute = megatron_recompute(facts)
+        self._recompute = megatron_recompute(facts, shape, layout.train.pipeline)
         train = layout.train
         parallel = facts.values.value(f"{part}.sequence_parallel") is not False
         self._split = WorkSplit(
@@ -116,7 +116,8 @@ class _MegatronMemory:
         """The activations that recomputation keeps, as a note for people."""
         recompute = self._recompute
         if recompute.granularity != "full":
-            return "activations, an estimate: all layers keep theirs for the backward pass"
+            freed = ", but for what moe_zero_memory frees" if recompute.experts else ""
+            return f"activations, an estimate: all layers keep theirs for the backward pass{freed}"
         if recompute.method == "block":
             return (
                 f"activations, an estimate: the first {recompute.layers or 'all'} layers of a stage keep their input "

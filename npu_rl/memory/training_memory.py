@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from npu_rl.memory.activations import Recompute
+from npu_rl.memory.activations import Recompute, ZeroMemory
 from npu_rl.memory.memory_parts import Part, Parts
 from npu_rl.sizing.micro_batches import MicroBatch
+from npu_rl.sizing.model_config import ModelConfig
 from npu_rl.sizing.plan_inputs import ACTOR, Facts
 from npu_rl.sizing.weight_sizes import Counts
+from npu_rl.trainer_code.citations import Place
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def uses_fused_kernels(facts: Facts) -> bool:
     return facts.on("actor_rollout_ref.model.use_fused_kernels")
 
 
-def megatron_recompute(facts: Facts) -> Recompute:
+def megatron_recompute(facts: Facts, shape: ModelConfig, pipeline: int) -> Recompute:
     """Return Megatron's recomputation as configured."""
     granularity, method = facts.transformer("recompute_granularity"), facts.transformer("recompute_method")
     layers = facts.transformer("recompute_num_layers")
@@ -86,7 +88,29 @@ def megatron_recompute(facts: Facts) -> Recompute:
         method if isinstance(method, str) else None,
         layers if isinstance(layers, int) and not isinstance(layers, bool) else None,
         tuple(map(str, modules)) if isinstance(modules, list | tuple) else ("core_attn",),
+        _zero_memory(facts, shape, pipeline),
     )
+
+
+_ZERO_MEMORY = Place(
+    "mindspeed/core/transformer/moe/moe_feature/overlap/moe_common.py",
+    "moe_zero_memory = self.config.moe_zero_memory",
+    ("e4772499", "7ff818c", "1cdd0ab"),
+)
+
+
+def _zero_memory(facts: Facts, shape: ModelConfig, pipeline: int) -> ZeroMemory | None:
+    """Return MindSpeed's moe_zero_memory; None where it is off, or without the layers that read it.
+
+    Those are the layers of moe_alltoall_overlap_comm; moe_fb_overlap's read it, too, and are not counted.
+    """
+    level = {"level0": 0, "level1": 1}.get(str(facts.transformer("moe_zero_memory")))
+    overlaps = facts.transformer("moe_alltoall_overlap_comm") is True
+    if level is None or not (overlaps and facts.npu and facts.upstream.has(_ZERO_MEMORY)):
+        return None
+    layers = facts.transformer("moe_zero_memory_num_layers")
+    number = layers if isinstance(layers, int) and not isinstance(layers, bool) else None
+    return ZeroMemory(level, number, shape.layers // max(1, pipeline))
 
 
 def larger_of(working: int, logits: int) -> Mapping[Part, int]:

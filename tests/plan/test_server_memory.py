@@ -175,3 +175,66 @@ def test_an_engine_of_verl_keeps_one_pinned_copy_of_the_weights(tmp_path: Path) 
     again = {UTILS: "buffer.param_data.cpu_data = buffer.param_data.data.cpu().pin_memory()\n"}
     assert Part.PINNED_COPIES in memory(tmp_path / "again", {**SERVERS, **again}).host
     assert Part.PINNED_COPIES not in memory(tmp_path / "once", {**SERVERS, UTILS: ""}).host
+
+
+MOE = "mindspeed/core/transformer/moe/moe_feature/overlap/moe_common.py"
+ZERO_MEMORY = {MOE: "moe_zero_memory = self.config.moe_zero_memory\n"}
+OVERLAP = "actor.transformer.moe_alltoall_overlap_comm=true"
+LEVEL = "actor.transformer.moe_zero_memory=level"
+
+
+def activations(made: Memory) -> int:
+    found = next(phase for phase in made.phases if phase.name is PhaseName.UPDATE and phase.stage == 1)
+    return found.parts[Part.ACTIVATIONS]
+
+
+def test_mindspeed_frees_activations_of_experts(tmp_path: Path) -> None:
+    """By hand, 256k tokens over 8 context and 2 tensor ranks, stage 1 of 16: 6 layers of 8 experts a token.
+
+    Level 0 keeps gate and up; level 1 nothing of the experts, and computes one layer's again in its backward pass.
+    """
+    code = lay(tmp_path, {**SERVERS, **ZERO_MEMORY})
+    changes = ("actor.transformer.recompute_granularity=none",)
+    rows = 262144 // 8 // 2 * 8
+    whole, gate_and_up = 2 * rows * (2 * 4096 + 3 * 1536), 2 * rows * 2 * 1536
+    sizes = []
+    for given in ((), (OVERLAP, f"{LEVEL}0"), (OVERLAP, f"{LEVEL}1")):
+        made = script(code, *changes, *given).memory
+        assert made is not None
+        sizes.append(activations(made))
+    off, zero, one = sizes
+    kept = 6 * 15  # layers of the micro batches in flight
+    assert off - zero == (kept - 1) * (whole - gate_and_up)
+    assert off - one == (kept - 1) * whole
+
+
+@pytest.mark.parametrize(
+    ("tree", "given"),
+    [
+        ({**SERVERS, **ZERO_MEMORY}, (f"{LEVEL}1",)),
+        ({**SERVERS, **ZERO_MEMORY}, (OVERLAP, "actor.transformer.moe_zero_memory=disable")),
+        (SERVERS, (OVERLAP, f"{LEVEL}1")),
+    ],
+    ids=["without the layers that read it", "disabled", "in a tree without it"],
+)
+def test_nothing_is_freed_otherwise(tmp_path: Path, tree: dict[str, str], given: tuple[str, ...]) -> None:
+    code = lay(tmp_path, tree)
+    whole, same = (
+        script(code, "actor.transformer.recompute_granularity=none", *more).memory for more in ((), given)
+    )
+    assert whole is not None and same is not None and activations(whole) == activations(same)
+
+
+def test_level_1_may_be_for_the_first_layers_alone(tmp_path: Path) -> None:
+    """94 // 16 = 5 layers a chunk: of stage 1's, 5 to 10, number 5 and 10 are first of theirs."""
+    code = lay(tmp_path, {**SERVERS, **ZERO_MEMORY})
+    sizes = []
+    for layers in ("", "1", "5"):
+        more = [f"actor.transformer.moe_zero_memory_num_layers={layers}"] if layers else []
+        made = script(
+            code, "actor.transformer.recompute_granularity=none", OVERLAP, f"{LEVEL}1", *more
+        ).memory
+        assert made is not None
+        sizes.append(activations(made))
+    every, first, five = sizes
+    assert every == five < first
