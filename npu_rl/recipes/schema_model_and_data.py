@@ -39,7 +39,15 @@ class Model(Strict):
         description="Make a tiny model instead (needs no download): random, or with YaRN and half taught small sums.",
     )
     architecture: (
-        Literal["deepseek-v3", "qwen2.5-32b", "qwen3-30b-a3b", "qwen3-32b", "qwen3-235b-a22b"] | None
+        Literal[
+            "deepseek-v3",
+            "moonlight-16b-a3b",
+            "qwen2.5-32b",
+            "qwen3-30b-a3b",
+            "qwen3-32b",
+            "qwen3-235b-a22b",
+        ]
+        | None
     ) = Field(default=None, description="The published model it is, where its config.json is not at hand.")
     trust_remote_code: Annotated[f.Switch | None, key(f"{_M}.trust_remote_code")] = Field(
         default=None, description="Run code that comes with the model."

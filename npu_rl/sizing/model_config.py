@@ -113,6 +113,24 @@ PUBLISHED: Mapping[str, ModelConfig] = {
         groups_per_token=4,
         dense=3,
     ),
+    # moonshotai/Moonlight-16B-A3B, and -Instruct
+    "moonlight-16b-a3b": ModelConfig(
+        layers=27,
+        hidden=2048,
+        heads=16,
+        kv_heads=16,
+        head_dim=192,
+        feed_forward=11264,
+        vocabulary=163840,
+        positions=8192,
+        latent=LatentAttention(query_rank=None, cache_rank=512, nope_dim=128, rope_dim=64, value_dim=128),
+        experts=64,
+        expert_width=1408,
+        shared_experts=2,
+        experts_per_token=6,
+        dense=1,
+        kind="deepseek_v3",
+    ),
     # Qwen/Qwen2.5-32B
     "qwen2.5-32b": ModelConfig(
         layers=64,

@@ -20,6 +20,7 @@ MLA_KEYS = {"multi_latent_attention", "moe_router_num_groups", "moe_router_group
     ("architecture", "tiny"),
     [
         ("deepseek-v3", "tiny-deepseek-v3"),
+        ("moonlight-16b-a3b", "tiny-deepseek-v3"),
         ("qwen2.5-32b", "tiny-qwen2"),
         ("qwen3-32b", "tiny-qwen3"),
         ("qwen3-30b-a3b", "tiny-qwen3-moe"),
