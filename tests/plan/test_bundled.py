@@ -21,6 +21,11 @@ ADVICE = {
     # cann-recipes-train recomputes nothing, and says that it ran on 64 GB.
     "deepseek-v3-cann-256die": {"memory-update-tight"},
     "deepseek-v3-cann-256die-random-init": {"memory-update-tight"},
+    # As published: sequences are packed up to more tokens than fit if all are of the full length.
+    "today-gspo-qwen3-30b": {"memory-update-tight"},
+    "newest-gspo-qwen3-30b": {"memory-update-tight"},
+    "today-grpo-qwen3-235b": {"kv-cache-room", "overlong-prompts"},
+    "today-dapo-deepseek-v3": {"kv-cache-room"},
     "pai-deepseek-v3-128gpu": {"overlong-prompts"},
     "pai-deepseek-v3-128gpu-mcore-250908": {"overlong-prompts"},
 }

@@ -16,6 +16,7 @@ RECIPES = {
     "deepseek-v3-cann-256die": "deepseek-v3-cann-256die",
     "verl-npu-plugin": "verl-npu-grpo-qwen3-235b",
     "pai-deepseek-v3-128gpu": "pai-deepseek-v3-128gpu",
+    "today": "today-gspo-qwen3-30b",
 }
 
 

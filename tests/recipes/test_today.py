@@ -1,0 +1,248 @@
+"""The recipes for `today` and `newest`: every value has a source, and what is not the script's is named."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from npu_rl.bundled import bundled_recipes, data_root
+from npu_rl.config.yaml_reader import read_yaml
+from npu_rl.judgement.judge import AssembledTree, judge
+from npu_rl.manifest.manifest_kind import MANIFEST
+from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.recipes.recipe_kind import RECIPE
+from npu_rl.recipes.trainer_command import argument
+from npu_rl.recipes.trainer_settings import engine_setting, flatten_mappings, list_settings
+from npu_rl.training.hydra_compose import compose
+from tests.patchsets.flagship_tree import tree
+from tests.recipes.test_deepseek_r1_zero import NAMES, ROW, said
+from tests.support import git
+
+COMPONENTS = ("verl", "vllm", "vllm-ascend", "Megatron-LM", "MindSpeed", "mbridge")
+CI = "tests/special_npu/nightly_ci_ascend"
+VERL, RECIPE_OF_ASCEND = "verl-project+verl", "psyloy+verl-ascend-recipe"
+
+
+class Script(NamedTuple):
+    """A published script: its repository, commit and path, and the number of the trainer's arguments there."""
+
+    repository: str
+    at: str
+    arguments: int
+
+
+SCRIPTS = {
+    "today-gspo-qwen3-30b": Script(VERL, f"7aed6b230776:{CI}/run_gspo_qwen3_30b_megatron_npu.sh", 67),
+    "newest-gspo-qwen3-30b": Script(VERL, f"88512193628b:{CI}/run_gspo_qwen3_30b_megatron_npu.sh", 69),
+    "today-grpo-qwen3-30b": Script(VERL, f"7aed6b230776:{CI}/run_grpo_qwen3_30b_megatron_sglang_npu.sh", 94),
+    "today-grpo-moonlight-16b": Script(
+        VERL, f"7aed6b230776:{CI}/run_dapo_moonlight-16b_megatron_npu.sh", 102
+    ),
+    "today-grpo-qwen3-235b": Script(
+        VERL, "7aed6b230776:examples/grpo_trainer/run_qwen3_235b_a22b_megatron.sh", 69
+    ),
+    "today-dapo-deepseek-v3": Script(
+        RECIPE_OF_ASCEND,
+        "1dd4d0ebe5d7:dapo/DeepSeek-V3/scripts/run_dapo_deepseekv3_671b_megatron_8k_npu.sh",
+        107,
+    ),
+}
+OURS = ("today-grpo-qwen3-30b", "today-grpo-moonlight-16b", "today-dapo-deepseek-v3")
+# Keys that differ in every run: paths, names, seeds, and what npu-rl sets itself.
+OF_A_RUN = re.compile(
+    r"data\.(seed|train_files|val_files)|.*\.megatron\.seed|.*\.(experiment_name|served_model_name)"
+    r"|trainer\.(default_local_dir|device|resume_mode|total_epochs)|actor_rollout_ref\.model\.path"
+)
+DIFFERS = re.compile(r"\| `([\w.*]+)` \| ([\w-]+) \| (.+?) \| (.+?) \| (.+) \|")
+NONE = "(none)"
+
+
+def sources() -> str:
+    return (data_root() / "recipes" / "today.sources.md").read_text(encoding="utf-8")
+
+
+def table(name: str) -> list[tuple[str, Any, str, str]]:
+    """The rows under the recipe's name: key, value as a recipe's text, source, note."""
+    section = sources().partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+    rows = []
+    for line in section.splitlines():
+        if line.startswith("| `"):
+            match = ROW.fullmatch(line)
+            assert match, line
+            value = read_yaml(f"v: {match[2]}".encode(), match[1], MANIFEST).data["v"]
+            rows.append((match[1], value, match[3], match[4]))
+    return rows
+
+
+def differing(name: str) -> dict[str, tuple[str, str, str]]:
+    """The rows of the table of differences for this recipe: key -> the script's value, ours, why."""
+    section = sources().partition("## Where a recipe's configuration is not its script's\n")[2]
+    rows = [line for line in section.partition("| variable or command |")[0].splitlines() if "| `" in line]
+    found = {}
+    for line in rows:
+        match = DIFFERS.fullmatch(line)
+        assert match, line
+        if name.endswith(f"-{match[2]}"):
+            found[match[1]] = (match[3].strip("`"), match[4].strip("`"), match[5])
+    return found
+
+
+def test_these_are_all() -> None:
+    named = {name for name in bundled_recipes() if name.startswith(("today-", "newest-"))}
+    assert named == SCRIPTS.keys()
+    assert set(re.findall(r"^## ((?:today|newest)-\S+)$", sources(), re.MULTILINE)) == named
+    for name in named:
+        assert load_recipe(name).recipe.manifest == name.partition("-")[0]
+
+
+def test_what_is_ours_is_called_ours() -> None:
+    for name in SCRIPTS:
+        title = load_recipe(name).recipe.title
+        assert ("(ours" in title) is (name in OURS)
+        assert (f"| {name} | **ours**, after " in sources()) is (name in OURS)
+        text = bundled_recipes()[name].read_text(encoding="utf-8")
+        assert ("# Where each value comes from: today.sources.md. Ours: " in text) is (name in OURS)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_every_value_has_its_source_and_nothing_else_has(name: str) -> None:
+    text = read_yaml(bundled_recipes()[name].read_bytes(), name, RECIPE).data
+    written = {key: value for key, value in said(text) if key not in NAMES}
+    rows = table(name)
+    assert {key: value for key, value, *_ in rows} == written
+    assert [key for key, *_ in rows] == list(written), "in the recipe's order, each once"
+    assert {source for _, _, source, _ in rows} <= {"script", "launch", "ours"}
+    assert [key for key, _, source, note in rows if source == "ours" and not note] == []
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_its_sizes_agree_with_each_other(name: str) -> None:
+    loaded = load_recipe(name)
+    facts = judge(loaded).plan.facts
+    assert facts.server_mode and facts.layout is not None and facts.shape is not None
+    assert sum(facts.layout.stage_layers) == facts.shape.layers
+    longest = facts.length
+    limit = facts.whole("actor_rollout_ref.actor.ppo_max_token_len_per_gpu")
+    if facts.on("actor_rollout_ref.actor.use_dynamic_bsz"):
+        assert longest and limit and limit * facts.layout.train.context >= longest
+    # What is named for the script's words has to be what the recipe runs.
+    parallel, transformer = loaded.recipe.actor.parallel, loaded.recipe.actor.transformer
+    for key, value in (("tensor", parallel.tensor), ("context", parallel.context)):
+        assert transformer.get(f"{key}_parallel_size", value) == value
+
+
+# Where the scripts' loops and commands are of the machine.
+STUBS = """
+set +eu; HOME=/home/you; mkdir() { :; }; tee() { cat; }; sed() { :; }; ulimit() { :; }; date() { :; }
+python3() { [ "$1" = -m ] || return 0; printf '%s\\n' "$@"; }
+"""
+
+
+def arguments(script: str) -> list[str]:
+    """The trainer's arguments of a script, by bash itself; where it asks for the device, that is an NPU."""
+    env = {"PATH": os.environ["PATH"], "DEVICE": "npu"}
+    run = subprocess.run(
+        ["bash", "-c", STUBS + script], env=env, capture_output=True, text=True, check=False, cwd="/"
+    )
+    return [line for line in run.stdout.splitlines() if re.fullmatch(r"\+*[\w.]+=.*", line)]
+
+
+def leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(node, Mapping) and node:
+        for name, value in node.items():
+            yield from leaves(value, f"{path}.{name}" if path else str(name))
+    else:
+        yield path, node
+
+
+def composed(code: Path, overrides: list[str]) -> dict[str, Any]:
+    """Each key of the configuration, as the tree's own Hydra composes it."""
+
+    def run(command: Any, env: Any) -> tuple[int, str, str]:
+        done = subprocess.run(list(command), env=dict(env), capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    folder = code / "verl" / "trainer" / "config"
+    given = ["model_engine=megatron", *overrides]
+    found = compose(given, folder, "ppo_trainer", sys.executable, dict(os.environ), run)
+    return dict(leaves(found.config))
+
+
+def added(text: str, known: set[str]) -> str:
+    """The argument with `+` where main_ppo's own files, other than those of recipe.dapo, have no such key."""
+    key = text.lstrip("+").partition("=")[0]
+    there = text.startswith("+") or any(one == key or one.startswith(f"{key}.") for one in known)
+    return text if there else f"+{text}"
+
+
+@pytest.fixture(scope="module")
+def codes(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("today")
+    return {name: tree(upstreams, folder / name, COMPONENTS, manifest=name) for name in ("today", "newest")}
+
+
+def same(text: str, value: Any) -> bool:
+    return bool(text == value if NONE in (text, value) else yaml.safe_load(text) == value)
+
+
+@pytest.mark.upstreams
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_its_configuration_is_the_scripts_but_for_what_is_named(
+    upstreams: Path, codes: dict[str, Path], name: str
+) -> None:
+    pytest.importorskip("hydra")
+    script = SCRIPTS[name]
+    repository = upstreams / script.repository / "repo"
+    if not repository.is_dir():
+        pytest.skip(f"NPU_RL_UPSTREAMS has no {script.repository}")
+    code = codes[name.partition("-")[0]]
+    given = arguments(git("show", script.at, git_dir=repository))
+    assert len(given) == script.arguments
+    known = set(composed(code, []))
+    theirs = composed(
+        code,
+        [added(text, known) for text in given if not text.startswith(("model_engine=", "+model_engine="))],
+    )
+    recipe = load_recipe(name).recipe
+    assert engine_setting(recipe) is not None
+    ours = composed(
+        code,
+        [argument(one.key, one.value, one.key in known) for one in flatten_mappings(list_settings(recipe))],
+    )
+    differs = {
+        key: (theirs.get(key, NONE), ours.get(key, NONE))
+        for key in theirs.keys() | ours.keys()
+        if theirs.get(key, NONE) != ours.get(key, NONE) and not OF_A_RUN.fullmatch(key)
+    }
+    rows, used = differing(name), set()
+    for key, values in differs.items():
+        row = next((row for row in rows if fnmatchcase(key, row)), None)
+        assert row is not None, f"{key}: {values}"
+        used.add(row)
+        if "*" not in row:
+            assert [same(text, value) for text, value in zip(rows[row], values, strict=False)] == [True, True]
+    assert used == rows.keys()
+
+
+@pytest.mark.upstreams
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_its_own_tree_takes_it(codes: dict[str, Path], name: str) -> None:
+    """Every key is read there, and what is found is what a plan finds by the pins, but for upstream's own faults."""
+    manifest = name.partition("-")[0]
+    judgement = judge(load_recipe(name), AssembledTree(codes[manifest], manifest))
+    assert {found.rule for found in judgement.errors} <= {"known-fault"}
+    rules = {found.rule for found in judge(load_recipe(name)).findings}
+    advice = {
+        found.rule for found in judgement.findings if found.rule not in ("key-read-elsewhere", "known-fault")
+    }
+    assert advice == rules
+    assert len([rule for rule in judgement.plan.rules if rule.ok and not rule.skipped]) > 20
