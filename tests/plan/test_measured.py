@@ -18,7 +18,15 @@ from npu_rl.plan.plan import plan_of
 from npu_rl.recipes.load_recipe import load_recipe
 from tests.support import ROOT
 
+PAGE = (ROOT / "docs" / "plan.md").read_text("utf-8")
 FOLDER = Path(__file__).with_name("measured")
+# The same runs as the bundled recipes for `today` and `newest` have them, at those pins.
+BUNDLED = {
+    "today-gspo-qwen3-30b": "gspo-qwen3-30b",
+    "newest-gspo-qwen3-30b": "gspo-qwen3-30b",
+    "today-grpo-qwen3-30b": "grpo-qwen3-30b-sglang",
+    "today-grpo-moonlight-16b": "dapo-moonlight-16b",
+}
 OF_TRAINING = (PhaseName.OLD_LOG_PROB, PhaseName.REFERENCE, PhaseName.UPDATE)
 # 32.06 tokens a second and die x 16 dies x 90.4 s / 128 sequences = 362 tokens on average
 AS_SHORT_AS_MEASURED = ("data.prompt_length=181", "data.response_length=181")
@@ -26,7 +34,8 @@ AS_SHORT_AS_MEASURED = ("data.prompt_length=181", "data.response_length=181")
 
 def peak(name: str, *changes: str) -> float:
     """GiB of torch's tensors at the fullest moment of training."""
-    made = plan_of(load_recipe(str(FOLDER / f"{name}.yaml"), list(changes))).memory
+    file = name if name in BUNDLED else str(FOLDER / f"{name}.yaml")
+    made = plan_of(load_recipe(file, list(changes))).memory
     assert made is not None
     found = (made.worst(phase) for phase in OF_TRAINING)
     outside = (Part.HCCL, Part.CONTEXT)
@@ -50,8 +59,33 @@ def test_the_error_is_as_documented(
     name: str, changes: tuple[str, ...], measured: float, error: float
 ) -> None:
     assert (peak(name, *changes) / measured - 1) * 100 == pytest.approx(error, abs=0.1)
-    table = (ROOT / "docs" / "plan.md").read_text("utf-8")
-    assert f"{peak(name, *changes):.1f} GiB" in table and f"{error:+.1f} %" in table
+    assert f"{peak(name, *changes):.1f} GiB" in PAGE and f"{error:+.1f} %" in PAGE
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_a_bundled_recipe_is_planned_like_the_run_that_was_measured(name: str) -> None:
+    assert peak(name) == pytest.approx(peak(BUNDLED[name]), rel=1e-3)
+    (row,) = [line for line in PAGE.splitlines() if line.startswith("| ") and f"`{name}`" in line]
+    assert f"{peak(name):.1f} GiB" in row
+
+
+def test_three_rows_are_no_validation() -> None:
+    """What is not the same run is said in its row."""
+    assert "are no validation.** They are three" in PAGE
+    for name, says in (("today-grpo-qwen3-30b", "SGLang"), ("today-grpo-moonlight-16b", "recipe.dapo")):
+        (row,) = [line for line in PAGE.splitlines() if line.startswith("| ") and f"`{name}`" in line]
+        assert says in row
+
+
+def test_speed_is_beside_the_one_run_that_is_comparable() -> None:
+    """perf/throughput is a step's tokens by seconds and devices (verl/trainer/ppo/metric_utils.py:345@7aed6b2)."""
+    throughput, seconds, devices = 32.056511, 90.368034, 16
+    tokens = plan_of(load_recipe("today-gspo-qwen3-30b")).tokens
+    assert tokens is not None
+    measured = throughput * seconds * devices
+    for figure in (f"{measured:,.0f}", f"{tokens.longest:,}", f"{tokens.longest / seconds / devices:.1f}"):
+        assert figure in PAGE
+    assert f"{tokens.longest / measured:.1f} times the measured one" in PAGE
 
 
 def test_plan_prints_the_errors_of_its_upper_end() -> None:
@@ -74,5 +108,5 @@ def test_plan_prints_the_errors_of_its_upper_end() -> None:
 
 
 def test_the_row_with_a_measured_length_is_called_post_hoc() -> None:
-    (row,) = [one for one in (ROOT / "docs/plan.md").read_text("utf-8").splitlines() if "-3.5 %" in one]
+    (row,) = [one for one in PAGE.splitlines() if "-3.5 %" in one]
     assert "post hoc" in row
