@@ -1,4 +1,4 @@
-"""Bounded reading of untrusted files, JSON and YAML.
+"""Bounded reading of untrusted files, JSON, TOML and YAML.
 
 A FIFO or device is an error, not waited for. Every kind of damage raises OSError or ValueError: json itself raises
 RecursionError for deep nesting, and MemoryError for a million empty lists.
@@ -12,6 +12,7 @@ import json
 import os
 import re
 import stat
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,22 @@ def parse_json(text: str | bytes) -> Any:
     finally:
         if collecting:
             gc.enable()
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Parse TOML text. Raises ValueError for any invalid text."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
+    try:
+        table: dict[str, Any] = tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except MemoryError:
+        raise ValueError("it does not fit into this machine's memory") from None
+    return table
 
 
 YAML_DEPTH = 32  # levels

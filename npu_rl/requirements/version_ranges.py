@@ -1,0 +1,80 @@
+"""Whether two sets of version specifiers (PEP 440) exclude each other, as far as that can be shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from packaging.specifiers import Specifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+
+class _Range(NamedTuple):
+    """Public versions from `low` to `high`; a side that is strict leaves its end out."""
+
+    low: Version | None = None
+    low_strict: bool = False
+    high: Version | None = None
+    high_strict: bool = False
+
+
+def exclude_each_other(one: SpecifierSet, other: SpecifierSet) -> bool:
+    """Return whether no version satisfies both sets. False where that can't be shown.
+
+    A version that either set names exactly is tried. Of ranges the ends are compared, and `!=` is left out of account.
+    """
+    exact = [*_exact(one), *_exact(other)]
+    if exact:
+        # ==2.7.0 takes 2.7.0+cpu, so each local version that is named is tried as well
+        tried = [version for version in exact if version.public == exact[0].public]
+        return not any(_both(one, other, version) for version in tried)
+    ranges = [_range(specifier) for specifier in (*one, *other)]
+    return any(_ends_before(a, b) for a in ranges for b in ranges)
+
+
+def _both(one: SpecifierSet, other: SpecifierSet, version: Version) -> bool:
+    return one.contains(version, prereleases=True) and other.contains(version, prereleases=True)
+
+
+def _exact(specifiers: Iterable[Specifier]) -> Iterator[Version]:
+    """Yield the versions that `==` or `===` name, without those that end in a wildcard."""
+    for specifier in specifiers:
+        if specifier.operator in ("==", "===") and not specifier.version.endswith(".*"):
+            try:
+                yield Version(specifier.version)
+            except InvalidVersion:  # of ===, which compares texts
+                continue
+
+
+def _range(specifier: Specifier) -> _Range:
+    """Return the range of a specifier, which may be wider than what it takes, never narrower."""
+    operator, text = specifier.operator, specifier.version
+    if operator == "==" and text.endswith(".*"):
+        return _prefix(text[:-2])
+    if operator not in (">=", ">", "<=", "<", "~="):
+        return _Range()
+    version = Version(text)
+    if operator == "~=":
+        release = version.release[:-1]
+        prefix = _prefix(f"{version.epoch}!{'.'.join(map(str, release))}")
+        return prefix._replace(low=version)
+    if operator.startswith(">"):
+        return _Range(low=version, low_strict=operator == ">")
+    return _Range(high=version, high_strict=operator == "<")
+
+
+def _prefix(text: str) -> _Range:
+    """Return the range of `==TEXT.*`."""
+    version = Version(text)
+    if version.is_prerelease or version.is_postrelease:
+        return _Range()
+    *front, last = version.release
+    after = ".".join(map(str, (*front, last + 1)))
+    return _Range(Version(f"{text}.dev0"), False, Version(f"{version.epoch}!{after}.dev0"), True)
+
+
+def _ends_before(one: _Range, other: _Range) -> bool:
+    if one.high is None or other.low is None:
+        return False
+    strict = one.high_strict or other.low_strict
+    return one.high < other.low or (strict and one.high == other.low)
