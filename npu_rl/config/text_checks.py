@@ -236,6 +236,39 @@ def check_requirement(value: str) -> str:
     return value
 
 
+def check_requirement_file(value: str) -> str:
+    """Check the path of a file that declares requirements, with extras if they count: setup.py[math,vllm]."""
+    path, extras = split_requirement_file(value)
+    check_path(path)
+    name = path.rpartition("/")[2]
+    if name in ("setup.py", "pyproject.toml") or (name.endswith(".txt") and not extras):
+        return value
+    raise ValueError(
+        f"{shown(value)} is not a file of requirements: use a .txt, or a pyproject.toml or setup.py, "
+        "these with an extra if it counts (setup.py[EXTRA])"
+    )
+
+
+def split_requirement_file(value: str) -> tuple[str, tuple[str, ...]]:
+    """Split the path of a file that declares requirements from its extras. Raises ValueError for another form."""
+    match = re.fullmatch(r"([^\[\]]+)(?:\[([A-Za-z0-9._-]+(?:,[A-Za-z0-9._-]+)*)\])?", value)
+    if match is None:
+        raise ValueError(f"{shown(value)} is not a path, or a path with extras such as setup.py[vllm]")
+    return match[1], tuple(match[2].split(",")) if match[2] else ()
+
+
+def check_bound(value: str) -> str:
+    """Check the version specifiers of a requirement, such as >=2.0.0 or >=0.8,<0.10."""
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    try:
+        if len(SpecifierSet(value)):
+            return value
+    except InvalidSpecifier:
+        pass
+    raise ValueError(f"{shown(value)} is not a version bound (PEP 440), such as '>=2.0.0' or '>=0.8,<0.10'")
+
+
 def check_pypi(value: str) -> str:
     """Check one release on a package index: name==version."""
     name, _, version = value.partition("==")

@@ -120,6 +120,8 @@ READERS = {
     "rehearsal/level_imports.py": R("NAME.imports.yaml", USER),
     "rehearsal/patch_hooks.py": R("counts of used patches", OWN),
     "rehearsal/rehearse.py": R("a trainer's script; NAME.imports.yaml", USER),
+    "requirements/project_table.py": R("pyproject.toml of a component", STRANGER, "declaring_files"),
+    "requirements/setup_script.py": R("setup.py of a component", STRANGER, "declaring_files", SCREENED),
     "runtime/deepscaler/pool.py": R("a worker's answer", OWN, "", PRINTED),
     "runtime/deepscaler/workers.py": R("a worker's task", OWN, "", PRINTED),
     "runtime/optimizer_resume.py": R("a checkpoint's steps", USER, "", RUN),

@@ -522,6 +522,30 @@ def _find_heading(path: str, m: Mutator) -> None:
     moved_to_twin(content, hunk, m.random.choice((-at, 0, 1, 9)), path)
 
 
+_DECLARING = {
+    "requirements.txt": b"numpy<2.0.0\n-r more.txt\ntorch==2.9.0 --hash=sha256:00 \\\n ; python_version < '3.12'\n",
+    "setup.py": b"A = ['a<1']\nsetup(install_requires=A + ['b<2'], extras_require={'c': A}, python_requires='>=3.8')\n",
+    "pyproject.toml": b"[project]\nrequires-python = '>=3.8'\ndependencies = ['a<1']\n[tool]\nx = [1, {y = 2}]\n",
+}
+
+
+def declaring_files(folder: Path, m: Mutator) -> None:
+    """The files of a component that declare its requirements, as a lock reads them."""
+    from npu_rl.requirements.declared import declared_requirements
+
+    deep = (b"setup(install_requires=" + b"(" * 9000, b"[project]\na = " + b"[" * 90_000, b"\\\n" * 99_000)
+    files = {path: m.bytes(text) for path, text in _DECLARING.items()}
+    if m.random.random() < 0.1:
+        files[m.random.choice(list(files))] = m.random.choice(deep)
+    named = [m.random.choice(["setup.py[c]", "setup.py", "pyproject.toml[c]"])]
+    declared_requirements(
+        lambda paths: {path: files[path] for path in paths if path in files}, ["."], "npu", None
+    )
+    declared_requirements(
+        lambda paths: {path: files[path] for path in paths if path in files}, ["."], "npu", named
+    )
+
+
 def a_drifted_file(folder: Path, m: Mutator) -> None:
     from npu_rl.training.allow_drift import _describe_all
     from npu_rl.verification.verify import Drift
@@ -549,10 +573,12 @@ KINDS: tuple[Callable[[Path, Mutator], None], ...] = (
     a_hydra_file,
     a_source_tree,
     a_heading,
+    declaring_files,
     a_drifted_file,
 )
 NEVER_REFUSED = (
     a_heading,
+    declaring_files,
     a_download,
     a_drifted_file,
     a_source_tree,
