@@ -106,6 +106,12 @@ Release = Annotated[
     str, AfterValidator(text_checks.check_pypi), _shape(r"^[A-Za-z0-9][A-Za-z0-9._-]*==[^=]+$")
 ]
 Requirement = Annotated[str, AfterValidator(text_checks.check_requirement), _shape(r"^\s*[A-Za-z0-9]")]
+RequirementFile = Annotated[
+    str,
+    AfterValidator(text_checks.check_requirement_file),
+    _shape(r"^[^-/~\[\]][^\[\]]*(\[[^\[\]]+\])?$"),
+]
+Bound = Annotated[str, AfterValidator(text_checks.check_bound), _shape(r"^\s*[<>=!~]")]
 Version = Annotated[str, AfterValidator(text_checks.check_version), _shape(r"^[vV0-9]")]
 Distribution = Annotated[
     str, AfterValidator(text_checks.check_distribution), _shape(text_checks.DISTRIBUTION_PATTERN)

@@ -194,6 +194,9 @@ class LockedComponent:
         skipped: Gitlinks in the taken paths that are left out.
         root: With `checkout: full`, the pin's root tree, which has to be delivered.
         repository: Tree id of the whole repository after the merges, if the manifest sets `expect`.
+        declares: The version bounds that files of the component declare at the pin, by file, as they are written; under
+            setup.py[EXTRA] those of an extra. None in a lock of an npu-rl that did not read them.
+        unread: Requirements that only running a file would give, or that are not PEP 508, with their place.
     """
 
     sources: tuple[LockedSource, ...]
@@ -212,6 +215,8 @@ class LockedComponent:
     repository: t.Id | None = None
     held: tuple[HeldPath, ...] = ()
     skipped: tuple[t.TreePath, ...] = ()
+    declares: dict[t.UpstreamPath, tuple[t.Requirement, ...]] | None = None
+    unread: tuple[t.Text, ...] = ()
 
     def delivered_paths(self) -> tuple[LockedTake | HeldPath, ...]:
         """Return the taken and the held paths."""

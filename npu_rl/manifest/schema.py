@@ -172,6 +172,10 @@ class Component(Strict):
     other_submodules: Literal["refuse", "skip"] = Field(
         default="refuse", description="What to do with the other gitlinks in the taken paths."
     )
+    requirements_from: list[f.RequirementFile] | None = Field(
+        default=None,
+        description="Its files whose requirements count, in place of the device's; setup.py[EXTRA] with an extra.",
+    )
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Fault]:

@@ -16,6 +16,7 @@ from npu_rl.git.objects import EMPTY_TREE, GITLINK, Entry
 from npu_rl.lock import lock_model
 from npu_rl.lock.inclusion_proof import pack
 from npu_rl.resolve import takes as taking
+from npu_rl.resolve.declare import declare
 from npu_rl.resolve.pull_request import IncomingCommits
 from npu_rl.resolve.record_merge import merge_trees, record
 from npu_rl.resolve.release import check_releases, lock_release, sources_of
@@ -45,20 +46,27 @@ class _Request:
 
 
 def lock_component(
-    context: Context, name: str, spec: Spec, held: Sequence[str], kept: lock_model.LockedComponent | None
+    context: Context,
+    name: str,
+    spec: Spec,
+    device: str,
+    held: Sequence[str],
+    kept: lock_model.LockedComponent | None,
 ) -> lock_model.LockedComponent:
     """Lock a component without its patches.
 
     Raises SourceError, LockError, DriftError.
 
     Args:
+        device: The manifest's, for which its requirements count.
         held: Paths that contain patches and are not taken.
         kept: Its earlier lock, if its ids are to be kept.
     """
     if spec.ref is None:
-        return lock_release(context, name, spec, held, kept, _dist(spec))
+        return lock_release(context, name, spec, device, held, kept, _dist(spec))
     with context.store.quarantine() as folder:
         component = _from_git(context, name, spec, held, kept, Git(folder))
+        component = declare(context, name, spec, device, component, Git(folder))
     return replace(component, sources=check_releases(context, name, component))
 
 

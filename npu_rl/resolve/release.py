@@ -11,6 +11,7 @@ from npu_rl.compose.git_trees import Trees, taken_tree
 from npu_rl.errors import LockError
 from npu_rl.git.command import Git
 from npu_rl.lock import lock_model
+from npu_rl.resolve.declare import declare_release, release_files
 from npu_rl.resolve.takes import look_up, look_up_held
 from npu_rl.resolve.upstream_repository import Context
 from npu_rl.sources.deliver import Deliverer
@@ -18,6 +19,7 @@ from npu_rl.store import unit_key
 
 if TYPE_CHECKING:
     from npu_rl.manifest.schema import Component as Spec
+    from npu_rl.sources.sdist_unit import Imported
 
 _MAXIMUM_SHOWN = 15
 
@@ -41,6 +43,7 @@ def lock_release(
     context: Context,
     name: str,
     spec: Spec,
+    device: str,
     held: Sequence[str],
     kept: lock_model.LockedComponent | None,
     dist: lock_model.LockedDist | None,
@@ -50,9 +53,9 @@ def lock_release(
     for source in sources_of(spec, kept):
         with context.store.quarantine() as folder:
             repository = Git(folder)
-            locked_source, tree = _import(
-                context, name, source, [*(t.from_ for t in spec.take), *held], repository
-            )
+            keep = [*(take.from_ for take in spec.take), *held]
+            imported = _import(context, name, source, keep, repository, release_files(spec, device))
+            locked_source, tree = _locked(source, imported), imported.tree
             trees = Trees(repository)
             try:
                 component = lock_model.LockedComponent(
@@ -66,6 +69,7 @@ def lock_release(
             finally:
                 trees.close()
             _publish_release(context, name, component, folder)
+        component = declare_release(name, spec, device, component, imported.beside)
         found.append(component)
     different = dict.fromkeys(component.tree for component in found)
     if len(different) > 1:
@@ -111,14 +115,14 @@ def _compared_with_pin(
     units = deliverer.component(name, from_git).units
     with context.store.quarantine() as folder:
         repository = Git(folder, alternates=tuple(u.objects for u in units))
-        locked_source, tree = _import(
+        imported = _import(
             context, name, source, [path for path, _ in component.entries_at_pin()], repository
         )
         trees = Trees(repository)
         try:
             differing = [
                 f"{'only in the release' if a is None else 'differs' if b else 'not in the release'}: {path}"
-                for path, a, b in trees.changed(taken_tree(trees, component.entries_at_pin()), tree)
+                for path, a, b in trees.changed(taken_tree(trees, component.entries_at_pin()), imported.tree)
             ]
         finally:
             trees.close()
@@ -129,18 +133,27 @@ def _compared_with_pin(
             why="\n".join(differing[:_MAXIMUM_SHOWN] + more),
             hint="List generated files under `drop:` of that source, or remove the source.",
         )
-    return locked_source
+    return _locked(source, imported)
+
+
+def _locked(source: lock_model.LockedSource, imported: Imported) -> lock_model.LockedSource:
+    sdist = imported.sdist
+    return replace(source, filename=sdist.filename, sha256=sdist.sha256, size=sdist.size)
 
 
 def _import(
-    context: Context, name: str, source: lock_model.LockedSource, keep: Sequence[str], repository: Git
-) -> tuple[lock_model.LockedSource, str]:
+    context: Context,
+    name: str,
+    source: lock_model.LockedSource,
+    keep: Sequence[str],
+    repository: Git,
+    beside: Sequence[str] = (),
+) -> Imported:
     from npu_rl.sources.sdist_unit import import_sdist
 
     context.need_network(name)
     imported = import_sdist(
-        repository, name, source, keep, context.network, context.watcher, store=context.store
+        repository, name, source, keep, context.network, context.watcher, store=context.store, beside=beside
     )
-    sdist = imported.sdist
     context.watcher.end(name, imported.received)
-    return replace(source, filename=sdist.filename, sha256=sdist.sha256, size=sdist.size), imported.tree
+    return imported

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from npu_rl.disk import named_file, write_named
@@ -63,10 +63,21 @@ def check(options: Options) -> tuple[Lock, Path]:
     computed = build_lock(
         context, loaded, earlier=found, keep=list(loaded.manifest.components), jobs=options.jobs
     )
-    check_lock(found, computed)
+    check_lock(found, _as_read(computed, found))
     if not options.network.offline:
         _report_moved_refs(context, found)
     return found, target
+
+
+def _as_read(computed: Lock, found: Lock) -> Lock:
+    """Return the lock without the requirements of components of which an earlier npu-rl did not read them."""
+    components = {
+        name: replace(one, declares=None, unread=())
+        if name in found.components and found.components[name].declares is None
+        else one
+        for name, one in computed.components.items()
+    }
+    return replace(computed, components=components)
 
 
 def _load(options: Options) -> LoadedManifest:

@@ -49,7 +49,9 @@ def build_lock(
     stop = threading.Event()
     stoppable = replace(context, network=replace(context.network, stop=stop))
     tasks = {
-        name: partial(lock_component, stoppable, name, spec, held_paths(manifest, name), kept.get(name))
+        name: partial(
+            lock_component, stoppable, name, spec, manifest.device, held_paths(manifest, name), kept.get(name)
+        )
         for name, spec in manifest.components.items()
     }
     return _finished(context, loaded, in_parallel(tasks, jobs, stop), jobs)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import re
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -40,11 +40,13 @@ class Imported:
         tree: The tree of its kept files.
         sdist: The archive.
         received: The bytes received over the network.
+        beside: Files that were read as well, by path; they need not be in the tree.
     """
 
     tree: str
     sdist: DownloadedSdist
     received: int
+    beside: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def import_sdist(
@@ -56,6 +58,7 @@ def import_sdist(
     watcher: Watcher,
     store: Store | None = None,
     ask: bool = True,
+    beside: Sequence[str] = (),
 ) -> Imported:
     """Download an sdist, check its hash, and write the kept files into the repository as one pack.
 
@@ -68,6 +71,7 @@ def import_sdist(
         watcher: The receiver of progress.
         store: Where the archive may be already, and is kept.
         ask: Whether to take it from the store only if an index lists it.
+        beside: Files and folders to read as well, kept or not; the sdist need not have them.
 
     Raises:
         SourceError: If there is no such sdist, it has another hash, is unsafe, or lacks a `drop` or kept path.
@@ -78,7 +82,9 @@ def import_sdist(
         )
         for note in sdist.notes:
             watcher.note(component, note)
-        chosen = select(read_sdist(sdist.path, keep=keep), keep, source.drop)
+        read: dict[str, bytes] = {}
+        files = _copied(read_sdist(sdist.path, keep=[*keep, *beside]), beside, read)
+        chosen = select(files, keep, source.drop)
         lacking = [*chosen.unmatched_keep, *chosen.unmatched_drop]
         if lacking:
             patterns = any(set("*?[") & set(path) for path in chosen.unmatched_keep)
@@ -89,7 +95,17 @@ def import_sdist(
                 + (" `take:` has no patterns: name a folder, or each file." if patterns else ""),
             )
         tree = _import_files(repository, chosen.files)
-    return Imported(tree, sdist, received)
+    return Imported(tree, sdist, received, read)
+
+
+def _copied(
+    files: Iterable[SdistFile], beside: Sequence[str], copies: dict[str, bytes]
+) -> Iterator[SdistFile]:
+    """Yield the files, and put those that are in `beside`, or in a folder of it, into `copies`."""
+    for file in files:
+        if any(file.path == path or file.path.startswith(f"{path}/") for path in beside):
+            copies[file.path] = file.data
+        yield file
 
 
 def _get_archive(

@@ -97,6 +97,8 @@ def sample() -> Lock:
         ),
         dist=LockedDist("up", "1.0+x", {"group.a": {"name": "pkg.mod:attr"}}),
         repository=ID,
+        declares={"setup.py[gpu]": ("ray[default]>=2.41; python_version < '3.12'",), "setup.py": ()},
+        unread=("setup.py: install_requires is computed (line 7)",),
     )
     release = LockedComponent(
         sources=(

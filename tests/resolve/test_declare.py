@@ -1,0 +1,165 @@
+"""What components declare is read at their pins, from git, sdists and submodules, and kept in the lock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from npu_rl.errors import LockError
+from npu_rl.lock import lock_model
+from npu_rl.lock.lock_model import Lock
+from tests.resolve.test_releases import index, publish
+from tests.resolve.world import World, component, pull, request
+from tests.sources.package_index import PackageIndex
+from tests.support import File, Repo
+
+__all__ = ["index"]  # a fixture
+
+SETUP = "setup(install_requires=['numpy<2', 'wheel'], extras_require={'gpu': ['torch==2.0']})\n"
+FILES = {
+    "pkg/a.py": "a\n",
+    "pkg/requirements.txt": "inner<1\n",
+    "requirements.txt": "ray>=2.41\n-r pkg/requirements.txt\n",
+    "requirements-cpu.txt": "pandas<3\n",
+    "requirements-npu.txt": "pyarrow<25\n",
+    "requirements-test.txt": "pytest<9\n",
+    "setup.py": SETUP,
+}
+DECLARED = {
+    "requirements.txt": ("ray>=2.41",),
+    "requirements-cpu.txt": ("pandas<3",),
+    "setup.py": ("numpy<2",),
+    "pkg/requirements.txt": ("inner<1",),
+}
+
+
+@pytest.fixture
+def up(world: World) -> Repo:
+    repo = world.repo()
+    repo.commit(FILES)
+    return repo
+
+
+def test_files_outside_of_what_is_taken(world: World, up: Repo) -> None:
+    lock = world.locked({"up": component(up)})
+    assert lock.components["up"].declares == DECLARED
+    assert lock.components["up"].unread == ()
+    world.check()
+    assert world.compose(lock).code["pkg/a.py"] == b"a\n"
+    assert "setup.py" not in world.compose(lock).code
+
+
+def test_they_are_those_of_the_pin(world: World, up: Repo) -> None:
+    pull(up, 1, {"requirements.txt": "ray>=99\n", "pkg/b.py": "b\n"})
+    lock = world.locked({"up": component(up, merge=[request(1)])})
+    assert lock.components["up"].declares == DECLARED
+
+
+def test_the_manifest_names_the_files(world: World, up: Repo) -> None:
+    entry = component(up, requirements_from=["requirements-npu.txt", "setup.py[gpu]"])
+    lock = world.locked({"up": entry})
+    assert lock.components["up"].declares == {
+        "requirements-npu.txt": ("pyarrow<25",),
+        "setup.py": ("numpy<2",),
+        "setup.py[gpu]": ("torch==2.0",),
+    }
+    with pytest.raises(LockError, match=r"up has no file gone\.txt at this pin"):
+        world.locked({"up": component(up, requirements_from=["gone.txt"])})
+
+
+def test_a_component_of_which_only_patches_are_used(world: World, up: Repo) -> None:
+    patches = world.repo("patches")
+    patch = "--- a/pkg/a.py\n+++ b/pkg/a.py\n@@ -1 +1 @@\n-a\n+b\n"
+    patches.commit({"a.patch": patch, "requirements.txt": "numpy<1\n"})
+    holder = {"sources": [{"git": patches.url}], "ref": "refs/heads/main"}
+    lock = world.locked(
+        {"holder": holder, "up": component(up, patches=[{"from": "holder", "path": "a.patch"}])}
+    )
+    assert lock.components["holder"].declares == {}
+
+
+def test_a_link_and_a_folder_are_not_files(world: World) -> None:
+    repo = world.repo("odd")
+    repo.commit({"pkg/a.py": "a\n", "setup.py": File("pkg/a.py", "120000"), "requirements.txt/x": "y\n"})
+    assert world.locked({"odd": component(repo)}).components["odd"].declares == {}
+
+
+def test_a_file_that_is_too_large(world: World) -> None:
+    repo = world.repo("large")
+    repo.commit({"pkg/a.py": "a\n", "requirements.txt": "a<1\n" * 100_000})
+    locked = world.locked({"large": component(repo)}).components["large"]
+    assert (locked.declares, locked.unread) == (
+        {"requirements.txt": ()},
+        ("requirements.txt: larger than 262144 bytes",),
+    )
+
+
+def test_a_submodule_is_a_project_of_its_own(world: World) -> None:
+    inner = world.repo("inner")
+    pin = inner.commit({"lib/a.py": "a\n", "requirements.txt": "inner<1\n"})
+    outer = world.repo("outer")
+    outer.commit({"pkg/a.py": "a\n", "requirements.txt": "outer<1\n", "third/inner": File(pin, "160000")})
+    entry = component(
+        outer,
+        take=[{"from": "third/inner/lib", "to": "lib"}, {"from": "pkg", "to": "pkg"}],
+        submodules={"third/inner": {"git": inner.url, "ref": pin}},
+    )
+    assert world.locked({"outer": entry}).components["outer"].declares == {
+        "requirements.txt": ("outer<1",),
+        "third/inner/requirements.txt": ("inner<1",),
+    }
+    world.check()
+
+
+def test_an_sdist(world: World, index: PackageIndex) -> None:
+    files = {
+        "demo/a.py": "a\n",
+        "requirements/common.txt": "ray>=2.41\n-r more.txt\n",
+        "requirements/more.txt": "six<2\n",
+        "requirements/cpu.txt": "torch==2.7.0\n",
+        "pyproject.toml": "[project]\nrequires-python = '>=3.9'\n",
+        "setup.py": "setup(install_requires=make())\n",
+        "tests/requirements.txt": "pytest<9\n",
+    }
+    publish(index, files)
+    entry = {"sources": [{"pypi": "demo==1.0"}], "take": [{"from": "demo", "to": "demo"}]}
+    locked = world.locked({"demo": entry}).components["demo"]
+    assert locked.declares == {
+        "requirements/common.txt": ("ray>=2.41",),
+        "requirements/cpu.txt": ("torch==2.7.0",),
+        "setup.py": (),
+        "pyproject.toml": ("python>=3.9",),
+        "requirements/more.txt": ("six<2",),
+    }
+    assert locked.unread == ("setup.py: install_requires is computed (line 1)",)
+    world.check()
+
+
+# -- locks of an earlier npu-rl ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def older(world: World, up: Repo) -> Iterator[Lock]:
+    """The lock as an npu-rl wrote it that did not read requirements."""
+    lock = world.locked({"up": component(up)}, requirements=["numpy==2.0"])
+    older = replace(lock, components={"up": replace(lock.components["up"], declares=None)})
+    world.write("m.lock.json", lock_model.dump(older))
+    world.told.clear()
+    yield older
+
+
+def test_an_older_lock_is_read_and_checked_without_them(world: World, older: Lock) -> None:
+    assert '"declares"' not in lock_model.dump(older)
+    assert world.check() == older
+    assert world.compose(older).code["pkg/a.py"] == b"a\n"
+
+
+def test_a_lock_with_other_bounds_does_not_match(world: World, up: Repo) -> None:
+    lock = world.locked({"up": component(up)})
+    changed = replace(lock.components["up"], declares={**DECLARED, "setup.py": ("numpy<3",)})
+    world.write("m.lock.json", lock_model.dump(replace(lock, components={"up": changed})))
+    with pytest.raises(LockError, match="does not match its manifest") as error:
+        world.check()
+    assert "up: declares" in str(error.value.why)
