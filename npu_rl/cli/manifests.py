@@ -10,6 +10,7 @@ from npu_rl.cli.options import Json, NamedManifest
 
 if TYPE_CHECKING:
     from npu_rl.lock.verification_record import VerificationRecord, VerifiedStep
+    from npu_rl.manifest.load_manifest import LoadedManifest
 
 app = group(
     "List, show and check manifests.",
@@ -145,9 +146,10 @@ def show(manifest: NamedManifest, json: Json = False) -> None:
     "npu-rl manifests check ./my-stack.yaml --json",
 )
 def check(manifest: NamedManifest, json: Json = False) -> None:
-    """Check a manifest's keys and environment.
+    """Check a manifest's keys and environment, and its versions against what components declare.
 
-    Nothing is fetched. `npu-rl lock --check` compares a lock with its manifest. Exit 1 if a value is invalid.
+    Nothing is fetched: what they declare is in the lock beside. `npu-rl lock --check` compares that lock with its
+    manifest. Exit 1 if a value is invalid, or breaks a declared bound that no override names.
     """
     from npu_rl.cli.manifest_environment import notes_and_errors
     from npu_rl.cli.show import print_json, say, tell
@@ -164,18 +166,38 @@ def check(manifest: NamedManifest, json: Json = False) -> None:
         print_json({"ok": False, "manifest": manifest, "path": str(find_manifest(manifest)), **found})
         raise SystemExit(1) from None
     notes, errors = notes_and_errors(loaded)
+    compared = _compared_bounds(loaded, notes, errors)
     if json:
         shown = {"errors": list(map(masked_text, errors)), "notes": list(map(masked_text, notes))}
-        print_json({"ok": not errors, "manifest": loaded.manifest.name, "path": str(loaded.path), **shown})
+        place = {"manifest": loaded.manifest.name, "path": str(loaded.path)}
+        print_json({"ok": not errors, **place, **shown, "bounds": compared})
     else:
         for line in (*loaded.dropped, *notes):
             tell(f"note: {line}")
         for line in errors:
             say(masked_text(line))
         count = f"{len(errors)} error{'s' * (len(errors) > 1)}" if errors else "no error"
-        say(f"{loaded.manifest.name}: {count}, checked against its schema and the known variables")
+        against = "its schema and the known variables"
+        if compared is not None:
+            against = f"its schema, the known variables and {compared} declared bound{'s' * (compared != 1)}"
+        say(f"{loaded.manifest.name}: {count}, checked against {against}")
     if errors:
         raise SystemExit(1)
+
+
+def _compared_bounds(loaded: LoadedManifest, notes: list[str], errors: list[str]) -> int | None:
+    """Add what a comparison with the lock beside a manifest finds; return how many bounds it compared."""
+    from npu_rl.lock import lock_model
+    from npu_rl.requirements.bound_check import compare_bounds
+
+    path = lock_model.lock_path(loaded.path)
+    if not path.exists():
+        notes.append(f"{path.name} does not exist, so nothing was compared with what the components require")
+        return None
+    comparison = compare_bounds(loaded, lock_model.read(path))
+    notes += comparison.notes
+    errors += comparison.errors
+    return comparison.compared
 
 
 @examples(

@@ -109,7 +109,9 @@ Requirement = Annotated[str, AfterValidator(text_checks.check_requirement), _sha
 RequirementFile = Annotated[
     str,
     AfterValidator(text_checks.check_requirement_file),
-    _shape(r"^[^-/~\[\]][^\[\]]*(\[[^\[\]]+\])?$"),
+    _shape(
+        r"^(?![-/~])([^\[\]]*\.txt|([^\[\]]*/)?(setup\.py|pyproject\.toml)(\[[A-Za-z0-9._-]+(,[A-Za-z0-9._-]+)*\])?)$"
+    ),
 ]
 Bound = Annotated[str, AfterValidator(text_checks.check_bound), _shape(r"^\s*[<>=!~]")]
 Version = Annotated[str, AfterValidator(text_checks.check_version), _shape(r"^[vV0-9]")]

@@ -254,10 +254,12 @@ class Tree(Strict):
 
 
 class Override(Strict):
-    """A bound of some package that the set of requirements has to break."""
+    """A bound that a component declares and the manifest's version of a package breaks."""
 
-    requirement: f.Requirement = Field(description="What is installed nevertheless.")
-    breaks: f.Text = Field(description="Whose bound is broken.")
+    component: f.Name = Field(description="The component that declares the bound.")
+    package: f.Distribution = Field(description="The package whose version breaks it.")
+    file: f.RequirementFile = Field(description="The component's file that declares it, or setup.py[EXTRA].")
+    bound: f.Bound = Field(description="The bound as declared, such as >=2.0.0.")
     why: f.Text = Field(description="Why it is right to break it.")
 
 

@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from npu_rl.disk import named_file, write_named
-from npu_rl.errors import SourceError, UsageError
+from npu_rl.errors import LockError, SourceError, UsageError
 from npu_rl.git.command import Git
 from npu_rl.git.objects import short
 from npu_rl.lock import lock_model
 from npu_rl.lock.lock_model import Lock, LockedComponent
 from npu_rl.manifest.load_manifest import LoadedManifest, load_manifest
+from npu_rl.requirements.bound_check import compare_bounds
 from npu_rl.resolve.resolve_lock import build_lock, check_lock
 from npu_rl.resolve.upstream_repository import Context, kept_ids
 from npu_rl.sources.git_remote import Network, ls_remote
@@ -50,15 +51,20 @@ def write(options: Options, update: list[str]) -> tuple[Lock, Path]:
     keep = [name for name in loaded.manifest.components if update and name not in update]
     context = _context(options, loaded)
     lock = build_lock(context, loaded, earlier=earlier, keep=keep, jobs=options.jobs)
+    note_bounds(loaded, lock, options.notify)
     write_named(target, lock_model.dump(lock).encode("utf-8", "surrogateescape"))
     return lock, target
 
 
 def check(options: Options) -> tuple[Lock, Path]:
-    """Make the lock again from its ids, and note refs that have moved. Raises LockError if it differs."""
+    """Make the lock again from its ids, and note refs that have moved.
+
+    Raises LockError if it differs, and before anything is fetched if a bound that it has is broken and not named.
+    """
     loaded = _load(options)
     target = _target(options, loaded)
     found = lock_model.read(target)
+    require_bounds(loaded, found, options.notify)
     context = _context(options, loaded)
     computed = build_lock(
         context, loaded, earlier=found, keep=list(loaded.manifest.components), jobs=options.jobs
@@ -142,3 +148,25 @@ def _refs_now(
             reasons.append(error.what)
     context.notify(f"note: {name}: its refs could not be checked for changes: {'; '.join(reasons)}")
     return None
+
+
+def note_bounds(loaded: LoadedManifest, lock: Lock, notify: Notify) -> None:
+    """Note each declared bound that is broken and not named, and what was not compared."""
+    comparison = compare_bounds(loaded, lock)
+    for line in (*comparison.notes, *comparison.errors):
+        notify(f"note: {line}")
+
+
+def require_bounds(loaded: LoadedManifest, lock: Lock, notify: Notify) -> None:
+    """Raise LockError for a declared bound that is broken and not named, or an override that names none."""
+    comparison = compare_bounds(loaded, lock)
+    for line in comparison.notes:
+        notify(f"note: {line}")
+    if comparison.errors:
+        count = len(comparison.errors)
+        raise LockError(
+            f"{loaded.manifest.name}: {count} error{'s' * (count > 1)} in what components require",
+            where=str(loaded.path),
+            why="\n".join(comparison.errors),
+            hint="Correct these, then: npu-rl manifests check M",
+        )

@@ -49,7 +49,7 @@ def test_the_flagship_example() -> None:
     assert (tree[0].path, tree[0].strip, tree[0].directory) == ("./patches/tree.patch", 2, "verl")
     assert (tree[0].exclude, tree[0].offset, tree[0].from_) == (["*.md"], "refuse", None)
     assert (tree[1].path, tree[1].from_) == ("docs/fix.patch", "verl")
-    assert manifest.overrides[0].breaks == "vllm"
+    assert (manifest.overrides[0].component, manifest.overrides[0].bound) == ("vllm", ">=2")
     assert manifest.env == {"VLLM_USE_V1": "1"}
     assert manifest.runtime is True
     assert loaded.files == {"flagship.yaml": hashlib.sha256(FLAGSHIP.read_bytes()).hexdigest()}
