@@ -1,0 +1,98 @@
+"""Compare the sockets at which verl's trainer ranks send an engine's weights with those at which its ranks listen.
+
+A replica has DATA data-parallel engines of TENSOR ranks each. The names are those of verl's own ServerAdapter
+(verl/workers/rollout/vllm_rollout/vllm_rollout.py:106@v0.8.0) and vLLMColocateWorkerExtension (utils.py:290). On
+platforms that are not CUDA-like vLLM narrows the visible devices of each engine (vllm/v1/engine/utils.py:141 of
+0.18.0), so the local ranks of every engine begin at 0; that is given here. A sender waits until its receiver has taken
+the weights.
+
+vLLM itself is not run: its modules are names that compute nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+DATA, TENSOR = 2, 2
+
+
+class Names(ModuleType):
+    """A module with every name: of a class for one that begins like a class, else of a module."""
+
+    __path__: list[str] = []  # noqa: RUF012  a package, so that its modules are asked for, too
+    __version__ = "0.18.0"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        found = type(name, (), {}) if name[0].isupper() else Names(name)
+        setattr(self, name, found)
+        return found
+
+
+class Finder(MetaPathFinder, Loader):
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        return ModuleSpec(name, self) if name.partition(".")[0] == "vllm" else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return Names(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        pass
+
+
+sys.meta_path.insert(0, Finder())
+
+from verl.workers.rollout.base import BaseRollout  # noqa: E402
+from verl.workers.rollout.vllm_rollout import vllm_rollout  # noqa: E402
+from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension  # noqa: E402
+
+
+def senders() -> set[str]:
+    """Return the sockets of all trainer ranks of the first replica."""
+
+    def keep_config(self: Any, config: Any, *_: Any) -> None:
+        self.config = config
+
+    BaseRollout.__init__ = keep_config
+    context = SimpleNamespace(get_job_id=lambda: "0")
+    vllm_rollout.ray = SimpleNamespace(get_runtime_context=lambda: context)
+    vllm_rollout.get_device_id = vllm_rollout.get_device_uuid = lambda *_: 0
+    vllm_rollout.is_support_ipc = lambda: True
+    config = SimpleNamespace(
+        tensor_model_parallel_size=TENSOR, data_parallel_size=DATA, pipeline_model_parallel_size=1,
+        layered_summon=False, expert_parallel_size=1,
+    )  # fmt: skip
+    found = set()
+    for rank in range(DATA * TENSOR):
+        os.environ |= {"RANK": str(rank), "RAY_LOCAL_WORLD_SIZE": str(DATA * TENSOR)}
+        found.add(vllm_rollout.ServerAdapter(config, None, None).zmq_handle)
+    return found
+
+
+def receivers() -> set[str]:
+    """Return the sockets of all ranks of the first replica's engines."""
+    os.environ |= {"VERL_REPLICA_RANK": "0", "VERL_RAY_JOB_ID": "0"}
+    found = set()
+    for data_rank in range(DATA):
+        parallel = SimpleNamespace(
+            tensor_parallel_size=TENSOR, data_parallel_size=DATA, data_parallel_size_local=DATA,
+            data_parallel_rank_local=data_rank, data_parallel_rank=data_rank, data_parallel_index=data_rank,
+        )  # fmt: skip
+        for local_rank in range(TENSOR):
+            worker = object.__new__(vLLMColocateWorkerExtension)
+            worker.local_rank = local_rank
+            worker.model_runner = SimpleNamespace(vllm_config=SimpleNamespace(parallel_config=parallel))
+            found.add(worker._get_zmq_handle())
+    return found
+
+
+if __name__ == "__main__":
+    sent, heard = senders(), receivers()
+    print(json.dumps({"fault": bool(sent - heard), "senders": len(sent), "receivers": len(heard)}))
