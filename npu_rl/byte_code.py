@@ -28,6 +28,8 @@ VARIABLE = "NPU_RL_BYTE_CODE"  # the key, for processes on other hosts
 UNUSED_DAYS = 30
 
 _STATE = ".npu-rl-state"
+# The keys below, and that of trainer_code/answer_cache.py.
+_OWN_NAME = r"[0-9a-f]{32}-(shell|answers|[0-9a-f]{32})(\.gone-[0-9a-f]{12})?"
 
 
 def home() -> str:
@@ -97,6 +99,9 @@ def keep_only(key: str, state: Callable[[], str]) -> None:
 
 def remove_unused(days: float = UNUSED_DAYS) -> None:
     """Remove the folders, of every host, that no run or shell has used for `days`."""
+    import re
+
+    is_own = re.compile(_OWN_NAME).fullmatch
     limit = time.time() - days * 86400
     if not _is_private(home()):
         return
@@ -106,7 +111,9 @@ def remove_unused(days: float = UNUSED_DAYS) -> None:
         for folder in folders:
             with os.scandir(folder) as entries:
                 old = [
-                    e.path for e in entries if e.is_dir(follow_symlinks=False) and e.stat().st_mtime < limit
+                    e.path
+                    for e in entries
+                    if e.is_dir(follow_symlinks=False) and is_own(e.name) and e.stat().st_mtime < limit
                 ]
             for path in old:
                 _remove(path)

@@ -32,7 +32,8 @@ _FORMS = {
 }
 _IN_A_UNIT = re.compile(
     r"unit\.json|objects(/(info|pack|[0-9a-f]{2}(/[0-9a-f]{38})?))?"
-    r"|objects/pack/(pack-[0-9a-f]{40}\.[a-z]+|multi-pack-index|tmp_\w+)|objects/info/(packs|commit-graph)"
+    r"|objects/pack/(pack-[0-9a-f]{40}\.(pack|idx|rev|keep|bitmap|mtimes|promisor)|multi-pack-index|tmp_[a-z]+_\w{6})"
+    r"|objects/info/(packs|commit-graph)"
 )
 
 

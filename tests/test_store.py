@@ -348,6 +348,8 @@ def test_neither_sweep_nor_gc_removes_what_npu_rl_did_not_name(store: Store) -> 
             path.parent.mkdir(exist_ok=True)
             path.write_text("mine")
             os.utime(path, (0, 0))
+    (store.temporary / GONE).mkdir()
+    (store.temporary / GONE / "thesis.txt").write_text("mine")
     unit = make(store)
     before = {p for p in store.root.rglob("*") if unit.path not in (p, *p.parents)}
     Store(store.root).sweep()
@@ -356,7 +358,14 @@ def test_neither_sweep_nor_gc_removes_what_npu_rl_did_not_name(store: Store) -> 
 
 
 @pytest.mark.parametrize(
-    "name", ["thesis.txt", "objects/pack/mine.part", "objects/info/notes", "objects/ab/notes"]
+    "name",
+    [
+        "thesis.txt",
+        "objects/pack/mine.part",
+        f"objects/pack/pack-{'a' * 40}.txt",
+        "objects/info/notes",
+        "objects/ab/notes",
+    ],
 )
 def test_a_unit_with_a_file_of_somebody_else_stays(store: Store, name: str) -> None:
     unit = make(store)

@@ -16,6 +16,7 @@ _SWITCH_READ = re.compile(r"\benabled\(\s*['\"]([a-z0-9-]+)['\"]")
 _CHANGED = re.compile(r"^\+\+\+ b/(\S+\.py)$", re.M)
 _RUNTIME = "npu_rl_runtime"
 _PREFIX = "NPU_RL_"
+_VARIABLE = re.compile(rf"{_PREFIX}[A-Z0-9_]+")
 _VALUES = {
     **dict.fromkeys(("1", "true", "yes", "on"), True),
     **dict.fromkeys(("0", "false", "no", "off"), False),
@@ -49,7 +50,7 @@ def given_switches(
             _VALUES.get(value.strip().lower()), ("env", name) if name in environment else ()
         )
         for name, value in {**shell, **environment}.items()
-        if name.startswith(_PREFIX) and value.strip()
+        if _VARIABLE.fullmatch(name) and value.strip()
     }
     return found | {slug: GivenSwitch(on, ("adaptations", slug)) for slug, on in adaptations.items()}
 

@@ -28,20 +28,34 @@ from npu_rl.workspace.layout import repository_name
 _MAXIMUM_SIZE = 64 * 1024 * 1024  # of a file that is read here: packed-refs has a line per ref
 _SHARED_WITH_GIT = ("refs", "packed-refs", "index", "reftable", "worktrees")
 
-_REF_CONTENT = re.compile(r"[0-9a-f]{40}|ref: refs/\S+")
-_REFLOG_CONTENT = re.compile(r"[0-9a-f]{40} [0-9a-f]{40} .*")
+_OID = "[0-9a-f]{40}"
+_REF_CONTENT = re.compile(rf"{_OID}|ref: refs/\S+")
 
 # What git itself, or setup, has in a repository; other files would go with it. `_is_of_setup` looks into some.
 _OF_A_REPOSITORY = re.compile(
-    r"((ORIG_|FETCH_|MERGE_|CHERRY_PICK_|REVERT_|REBASE_|BISECT_)?HEAD|AUTO_MERGE|MERGE_(MODE|RR)|(COMMIT_EDIT|MERGE_|SQUASH_)MSG)"
-    r"|BISECT_\w+|index|packed-refs|shallow|gc\.(log|pid)|sharedindex\.[0-9a-f]{40}"
-    r"|fsmonitor--daemon(\.ipc|/cookies/.+)|(HEAD|index|config|packed-refs|shallow)\.lock|info/refs|(logs/)?(HEAD|refs/.+)"
+    r"index|packed-refs|shallow|gc\.pid|HEAD|MERGE_(MODE|RR)|sharedindex\.[0-9a-f]{40}|info/refs|refs/heads/main"
+    r"|BISECT_(LOG|START|TERMS|NAMES|RUN|ANCESTORS_OK|FIRST_PARENT)|fsmonitor--daemon(\.ipc|/cookies/[0-9]+-[0-9]+)"
     r"|hooks/((applypatch|commit|prepare-commit)-msg|p(ost|re)-[a-z-]+|fsmonitor-watchman|push-to-checkout|sendemail-validate|update)\.sample"
-    r"|reftable/(tables\.list|0x[0-9a-f]+-0x[0-9a-f]+-[0-9a-f]+\.(ref|log))(\.lock)?"
+    r"|reftable/(tables\.list|0x[0-9a-f]+-0x[0-9a-f]+-[0-9a-f]+\.(ref|log))"
 )
 _OF_AN_OBJECT_FOLDER = re.compile(
-    r"objects/(info/(alternates|packs|commit-graph|commit-graphs/(commit-graph-chain|graph-[0-9a-f]{40}\.graph)(\.lock)?)"
-    r"|pack/(pack-[0-9a-f]{40}\.[a-z]+|multi-pack-index.*|tmp_.+)|[0-9a-f]{2}/([0-9a-f]{38}|tmp_obj_\w+))"
+    rf"objects/(info/(alternates|packs|commit-graph|commit-graphs/(commit-graph-chain|graph-{_OID}\.graph))"
+    rf"|pack/(pack-{_OID}\.(pack|idx|rev|keep|bitmap|mtimes|promisor)|multi-pack-index(-{_OID}\.(bitmap|rev))?)"
+    r"|(pack/|[0-9a-f]{2}/)?tmp_(pack|idx|rev|obj|midx|bitmap|mtimes|graph)_\w{6}|[0-9a-f]{2}/[0-9a-f]{38})"
+)
+# Names that a user's text may have, too, and how git's own content begins. An empty file has nothing to lose.
+_BY_CONTENT = (
+    (
+        re.compile(
+            r"(ORIG|FETCH|MERGE|CHERRY_PICK|REVERT|REBASE|BISECT)_HEAD|AUTO_MERGE|BISECT_EXPECTED_REV"
+        ),
+        _OID,
+    ),
+    (re.compile(r"(HEAD|refs/.+?)(\.lock)?"), rf"({_OID}|ref: refs/\S+)\s*\Z"),
+    (re.compile(r"logs/(HEAD|refs/.+)"), f"{_OID} {_OID} "),
+    (re.compile(r"index\.lock"), "DIRC"),
+    (re.compile(r"(COMMIT_EDIT|MERGE_|SQUASH_)MSG"), r"((#.*)?\n)*(#.*)?\Z"),  # a drafted message is work
+    (re.compile(r"gc\.log|(config|packed-refs|shallow|objects/.+|reftable/.+)\.lock"), r"\Z"),
 )
 
 _SETUP_LINES = {
@@ -51,7 +65,6 @@ _SETUP_LINES = {
     "description": set[str](),
 }
 _SMALL = 1 << 20
-_LONGEST_REF = 4096  # bytes; a name of a ref is a path
 
 
 def own_files(git_home: Path) -> Iterator[str]:
@@ -61,7 +74,7 @@ def own_files(git_home: Path) -> Iterator[str]:
         if not path.endswith("/"):
             if _OF_AN_OBJECT_FOLDER.fullmatch(path if repository == "objects" else inner):
                 continue
-            if _OF_A_REPOSITORY.fullmatch(inner) and not _is_text_among_refs(git_home / path, inner):
+            if _OF_A_REPOSITORY.fullmatch(inner) or _has_gits_content(git_home / path, inner):
                 continue
             if _is_of_setup(git_home / path, inner):
                 continue
@@ -95,20 +108,14 @@ def _is_of_setup(path: Path, inner: str) -> bool:
     return all(not line.strip() or line[0] == "#" or line in lines for line in others)
 
 
-def _is_text_among_refs(path: Path, inner: str) -> bool:
-    """Return whether a file is in the place of a ref or a reflog and has other content."""
-    if (
-        not inner.startswith(("refs/", "logs/"))
-        or inner == "refs/heads/main"
-        or inner.endswith(".lock")
-        or not path.is_file()
-    ):
-        return False  # setup writes main
+def _has_gits_content(path: Path, inner: str) -> bool:
+    """Return whether a file has both a name that git gives and what git writes there."""
+    wanted = next((content for name, content in _BY_CONTENT if name.fullmatch(inner)), None)
+    if wanted is None or not path.is_file():
+        return wanted is not None
     with path.open("rb") as file:
-        content = file.read(_LONGEST_REF).decode("utf-8", "replace").strip()
-    if inner.startswith("logs/"):
-        return content != "" and not _REFLOG_CONTENT.match(content)
-    return content != "" and not _REF_CONTENT.fullmatch(content)
+        content = file.read(_SMALL).decode("utf-8", "replace")
+    return not content.strip() or re.match(wanted, content) is not None
 
 
 def own_history(git_home: Path, root: str, commit: str) -> list[str]:

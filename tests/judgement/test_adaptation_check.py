@@ -71,6 +71,16 @@ def test_a_switch_of_the_shell_that_is_neither_on_nor_off(
     assert not [one for one in changed.errors if one.rule == "environment-value"]
 
 
+def test_a_variable_that_is_no_switch_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runtime reads the name in capitals alone."""
+    monkeypatch.setenv("NPU_RL_HOST_COPIES", "1")
+    for name in ("NPU_RL_host_copies", "NPU_RL_HOST-COPIES", "npu_rl_host_copies"):
+        monkeypatch.setenv(name, "2")
+    judgement = judged(tmp_path, {})
+    assert found(judgement)
+    assert "environment-value" not in {one.rule for one in judgement.errors}
+
+
 @pytest.mark.parametrize(
     ("text", "called"),
     [

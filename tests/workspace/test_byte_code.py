@@ -239,13 +239,14 @@ def test_what_nobody_uses_is_removed(machine: Path) -> None:
     used = Path(byte_code.place(KEY))
     old = Path(byte_code.place(f"{'1' * 32}-shell"))
     elsewhere = used.parent.with_name("other-host") / f"{'2' * 32}-shell"
-    elsewhere.mkdir(parents=True)
-    for folder in (old, elsewhere):
-        (folder / "x").mkdir()
+    others = [used.parent / name for name in (f"{'3' * 32}-answers", f"{'4' * 32}-shell.gone-0123456789ab")]
+    mine = [used.parent / "thesis", elsewhere.parent / "backup-2026"]
+    for folder in (old, elsewhere, *others, *mine):
+        (folder / "x").mkdir(parents=True)
         os.utime(folder, (1, 1))
     byte_code.remove_unused()
-    assert [p.name for p in used.parent.iterdir()] == [used.name]
-    assert not elsewhere.exists()
+    assert sorted(p.name for p in used.parent.iterdir()) == sorted([used.name, "thesis"])
+    assert os.listdir(elsewhere.parent) == ["backup-2026"]
 
 
 # -- workspaces of older versions ------------------------------------------------------------------------

@@ -107,15 +107,24 @@ def git_attributes(layout: Layout, stack: Stack) -> None:
 
 
 IN_THE_REPOSITORY = (
+    "BISECT_notes",
+    "COMMIT_EDITMSG",
+    "MERGE_MSG",
+    "ORIG_HEAD",
     "README",
     "fsmonitor--daemon-notes",
+    "fsmonitor--daemon/cookies/thesis.txt",
     "hooks/pre-commit",
     "hooks/thesis.sample",
+    "index.lock",
     "lfs/objects/ab/cd/abcd",
     "logs/refs/heads/notes.txt",
     "logs/thesis.txt",
     "objects/info/commit-graphs/thesis",
+    "objects/pack/multi-pack-index-notes.txt",
+    "objects/pack/tmp_thesis.txt",
     "refs/heads/notes.txt",
+    "refs/heads/thesis.lock",
 )
 
 

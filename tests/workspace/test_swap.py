@@ -343,8 +343,9 @@ def test_nothing_to_do_still_sweeps(stack: Stack, layout: Layout, incoming: Layo
     """Killed before the journal: the old workspace stands, and its own lock is set up again."""
     stage(layout, incoming)
     (layout.hidden / ".journal.json.0123456789ab").write_text("{")
-    (layout.hidden / ".clock-abc").write_text("")
-    (layout.hidden / "mine.txt").write_text("not ours\n")
+    (layout.hidden / ".clock-12-345").write_text("")
+    for name in ("mine.txt", ".clock-and-calendar.txt"):
+        (layout.hidden / name).write_text("not ours\n")
     done = stack.setup(layout.root)
     assert "nothing to do" in done.stdout
-    assert tidy(layout) == ["mine.txt"]
+    assert tidy(layout) == [".clock-and-calendar.txt", "mine.txt"]
