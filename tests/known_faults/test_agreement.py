@@ -24,11 +24,6 @@ pytestmark = pytest.mark.rehearsal
 
 FAULTS = {fault.id: fault for fault in known_faults()}
 HF_ROLLOUT = "verl/workers/rollout/hf_rollout.py"
-NOT_YET = {
-    "hf-rollout-repeats-twice": "the witness lacks what base.py of verl 0.8 and 0.9 imports (verl.utils.config)",
-    "host-copies-not-awaited": "the witness ran with tensordict 0.9.1; these stacks have 0.10.0, which waits itself",
-}
-"""Faults whose witness has not been made for verl 0.8 and 0.9, and why."""
 
 
 def agree(fault: KnownFault, code: Path, *off: str) -> bool:
@@ -143,8 +138,6 @@ def test_both_verdicts_agree(
 ) -> None:
     """A tree that a patch for the fault is made for has its code, with the patch and without: that is not skipped."""
     fault = FAULTS[name]
-    if manifest in ("today", "newest") and name in NOT_YET:
-        pytest.xfail(NOT_YET[name])
     if patch:
         code = without(patch, manifest, trees, upstreams, tmp_path / "code")
         assert agree(fault, code), f"without {patch}"

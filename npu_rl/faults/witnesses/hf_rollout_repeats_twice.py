@@ -148,6 +148,9 @@ def install(tensors: str) -> Any:
     )
     _module("verl.workers")
     _module("verl.workers.rollout")
+    # base.py of verl 0.8 and newer; the class is abstract there, so its function is called without an instance.
+    _module("verl.utils.config", omega_conf_to_dataclass=lambda config: config)
+    _module("verl.workers.config", HFModelConfig=Config, RolloutConfig=Config)
     return torch
 
 
@@ -210,7 +213,8 @@ def main(folder: Path, mode: str, tensors: str) -> dict[str, Any]:
         },
     )
     model = Model(torch)
-    made = rollout.HFRollout(model, config)._generate_minibatch(prompts)
+    holder = types.SimpleNamespace(module=model, config=config)
+    made = rollout.HFRollout._generate_minibatch(holder, prompts)
     return {
         "fault": model.asked != [1] if mode == "sample" else False,
         "torch": getattr(torch, "__version__", "stand-in"),

@@ -1,7 +1,7 @@
 """Results of a worker are copied to the host without waiting for the copy.
 
 tensordict 0.9.1 copies non-blocking, then calls `_sync_all`, which knows CUDA and MPS only (base.py:13948). Ended by
-verl cc2799b235 (verl/__init__.py).
+verl cc2799b235 (verl/__init__.py), and by tensordict 0.10.0.
 
 A device whose non-blocking copies land when the device is synchronized stands in for the NPU's. A second copy is made
 with torch.cuda's functions in the NPU's place, as torch_npu.contrib.transfer_to_npu puts them: that one arrives.
@@ -12,7 +12,10 @@ import json
 import torch
 import torch_npu  # noqa: F401
 from tensordict import TensorDict
-from verl import DataProto
+
+torch.npu.is_available = lambda: True  # verl cc2799b235 asks, at its import and at each copy
+
+from verl import DataProto  # noqa: E402
 
 pending = []
 real_to = torch.Tensor.to
