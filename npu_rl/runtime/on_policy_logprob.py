@@ -3,7 +3,7 @@
 A batch that is one mini batch, gone through once, is one optimizer step: the policy that is updated is the one that
 gave the old log-probabilities, and the two differ only by how they were computed (other micro batches, other
 kernels). With the switch on, `log_prob.detach()` takes the place of the old ones in verl's loss
-(verl/workers/actor/megatron_actor.py:420@55e3c5b), so that
+(verl/workers/actor/megatron_actor.py:420@55e3c5b, verl/workers/utils/losses.py:95@v0.8.0), so that
 - the ratio is exactly 1 and its gradient the policy gradient, -advantage * grad(log_prob);
 - nothing is ever clipped: `actor/pg_clipfrac` and `actor/pg_clipfrac_lower` are exactly 0;
 - **`actor/ppo_kl` is exactly 0** at every step, and no longer shows how far training and the computation
@@ -31,7 +31,7 @@ def old_log_prob(old: Any, log_prob: Any, config: Any) -> Any:
     """
     if not enabled(SLUG, default=False):
         return old
-    _one_epoch(config)
+    _one_epoch(config.ppo_epochs)
     count(SLUG)
     return log_prob.detach()
 
@@ -46,22 +46,52 @@ def check(answers: int, config: Any) -> None:
         answers: The number of responses of the batch on this rank.
         config: verl's actor configuration, whose `ppo_mini_batch_size` verl has made responses per rank.
     """
+    if enabled(SLUG, default=False):
+        _one_step(answers, config.ppo_mini_batch_size, config.ppo_epochs)
+
+
+def check_update(data: Any, ranks: int) -> None:
+    """Raise ValueError as `check` does, where verl 0.8 and newer pass all three numbers with the batch.
+
+    Args:
+        data: The rank's part of the batch, a TensorDict with what verl's `train_mini_batch` reads.
+        ranks: The data-parallel ranks. `mini_batch_size` counts the responses of all (ray_trainer.py:1311@v0.8.0).
+    """
     if not enabled(SLUG, default=False):
         return
-    _one_epoch(config)
-    if answers != config.ppo_mini_batch_size:
+    from verl.utils import tensordict_utils
+
+    answers, mini = data.shape[0], tensordict_utils.get(data, "mini_batch_size")
+    each = mini // ranks if mini else answers // tensordict_utils.get(data, "num_mini_batch")
+    _one_step(answers, each, tensordict_utils.get(data, "epochs", default=1))
+
+
+def refuse_bypass() -> None:
+    """Raise ValueError while the switch is on, where verl takes the rollout's log-probabilities for the old ones.
+
+    The ratio then corrects for the rollout's distribution (`algorithm.rollout_correction.bypass_mode`), and this
+    adaptation would make it 1.
+    """
+    if enabled(SLUG, default=False):
+        raise ValueError(
+            "NPU_RL_ON_POLICY_LOGPROB=1 conflicts with algorithm.rollout_correction.bypass_mode: there the old "
+            "log-probabilities are the rollout's, and the ratio corrects for them. Either set bypass_mode to false, or "
+            "leave the adaptation on-policy-logprob off (NPU_RL_ON_POLICY_LOGPROB=0)."
+        )
+
+
+def _one_step(answers: int, mini: int, epochs: int) -> None:
+    _one_epoch(epochs)
+    if answers != mini:
         raise _refused(
-            f"a rank has {answers} responses of the batch and its mini batch is {config.ppo_mini_batch_size}",
+            f"a rank has {answers} responses of the batch and its mini batch is {mini}",
             "set actor.mini_batch to data.batch",
         )
 
 
-def _one_epoch(config: Any) -> None:
-    if config.ppo_epochs != 1:
-        raise _refused(
-            f"actor.epochs is {config.ppo_epochs}",
-            "set actor.epochs to 1",
-        )
+def _one_epoch(epochs: int) -> None:
+    if epochs != 1:
+        raise _refused(f"actor.epochs is {epochs}", "set actor.epochs to 1")
 
 
 def _refused(why: str, then: str) -> ValueError:

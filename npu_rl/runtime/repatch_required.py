@@ -1,8 +1,9 @@
 """Adaptation repatch-required: a MindSpeed that can't be imported stops the Megatron workers that are to train.
 
-verl takes any ImportError of `mindspeed.megatron_adaptor` for a machine without NPUs and goes on with
-`repatch = None` (verl/workers/megatron_workers.py:31@55e3c5b). On NPUs that trains Megatron as it is, without
-MindSpeed's kernels and without one of the arguments in override_transformer_config, without a message.
+verl takes any ImportError of `mindspeed.megatron_adaptor` for a machine without NPUs and goes on with `repatch =
+None` (verl/workers/megatron_workers.py:31@55e3c5b, workers/engine/mindspeed/transformer_impl.py:18@v0.8.0, where the
+engine is the one that `megatron` has on NPUs). On NPUs that trains Megatron as it is, without MindSpeed's kernels and
+without one of the arguments in override_transformer_config, without a message.
 
 The trainer's driver imports the workers' module as well, on a host that may have no torch_npu, and makes no worker of
 it: so the error is raised where a worker is built, not by the import.
@@ -24,8 +25,8 @@ SLUG = "repatch-required"
 def missing(error: ImportError) -> Callable[[object], None] | None:
     """What `repatch` is where MindSpeed's import failed with `error`: None, as upstream has it, while switched off.
 
-    Otherwise a function in its place, which verl calls first in each worker
-    (verl/workers/megatron_workers.py:171@55e3c5b), and which raises ImportError from `error`, with its module's name.
+    Otherwise a function in its place, which verl calls first in each worker or engine (megatron_workers.py:171@55e3c5b,
+    transformer_impl.py:45@v0.8.0), and which raises ImportError from `error`, with its module's name.
     """
     if not enabled(SLUG):
         return None
