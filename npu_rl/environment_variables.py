@@ -167,6 +167,12 @@ DEEPSCALER_WORKERS = Variable(
     "one per core, 32 at most",
     "Processes that compare responses for that reward.",
 )
+WEIGHT_TRANSFER_SECONDS = Variable(
+    "NPU_RL_WEIGHT_TRANSFER_SECONDS",
+    "`env:` of a recipe",
+    "1800",
+    "Seconds after which one wait of verl's weight sync for its other end is an error.",
+)
 COMPLETE = Variable(
     "_NPU_RL_COMPLETE",
     "the shell's completion script",
@@ -182,7 +188,8 @@ FAULT_ZEROED = Variable(
 )
 
 VARIABLES: tuple[Variable, ...] = (
-    STORE, RUNS, CONFIG, REWRITE, STALL, RETRIES, BACKOFF, WORKSPACE, DEEPSCALER_VARIANT, DEEPSCALER_WORKERS, COMPLETE,
+    STORE, RUNS, CONFIG, REWRITE, STALL, RETRIES, BACKOFF, WORKSPACE, DEEPSCALER_VARIANT, DEEPSCALER_WORKERS,
+    WEIGHT_TRANSFER_SECONDS, COMPLETE,
     SEED, RUN, RAY, NODES, USAGE, VARIABLES_OF_RUN, QUOTED, BYTE_CODE, STANDINS, STANDIN, GIT_USERNAME, GIT_PASSWORD,
     FAULT_ZEROED,
     Variable("NPU_RL_UPSTREAMS", TESTS, "none: those tests are skipped",

@@ -143,6 +143,7 @@ TYPES: Mapping[str, ValueCheck] = {
     "TOKENIZERS_PARALLELISM": one_of(*_TRUTH, "1", "0", "on", "off", fold=True),
     # -- the runtime of our patches
     "NPU_RL_DEEPSCALER_WORKERS": whole_number(1),
+    "NPU_RL_WEIGHT_TRANSFER_SECONDS": number(0.001, 1e6),
     "NPU_RL_DEEPSCALER_VARIANT": one_of("accuracy", "format", certain=True),
 }
 """The check of the values of each variable."""

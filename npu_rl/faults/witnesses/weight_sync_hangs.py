@@ -1,0 +1,123 @@
+"""Kill the engine's end of a weight sync after its first bucket, and see whether the trainer's end ends.
+
+Two processes of their own run verl's BucketedWeightSender and BucketedWeightReceiver
+(verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py) over their ZeroMQ socket, with shared memory as on
+NPUs without IPC. First comes a sync in which nobody dies: the tensors that arrive are those sent. Where a limit can
+be set, it is 5 seconds; the sender is watched for 30, which a busy machine needs to end its process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+LIMIT, WATCHED = 5, 30  # seconds
+BUCKET_MB, TENSORS = 1, 4  # a tensor is more than half a bucket
+
+
+def transfer() -> Any:
+    """Import the module without its packages, whose own imports are vLLM and Ray; then wait for the other process.
+
+    verl 0.9 knows CUDA, ROCm and NPUs; the device that it synchronizes with is the CPU here.
+    """
+    import torch
+
+    for name in ("verl", "verl.workers", "verl.workers.rollout", "verl.workers.rollout.vllm_rollout"):
+        package = types.ModuleType(name)
+        package.__path__ = [str(Path(*name.split(".")).absolute())]
+        sys.modules[name] = package
+    found = importlib.import_module("verl.workers.rollout.vllm_rollout.bucketed_weight_transfer")
+    importlib.import_module("verl.workers.rollout.utils")  # which the sender imports later
+    found.get_torch_device = lambda: torch.cpu
+    found.is_support_ipc = lambda: False
+    print("ready", flush=True)
+    sys.stdin.readline()
+    return found
+
+
+def weights() -> Iterator[tuple[str, Any]]:
+    import torch
+
+    for number in range(TENSORS):
+        yield f"layer.{number}", torch.full((200_000,), float(number))
+
+
+def digest(found: list[tuple[str, Any]]) -> str:
+    text = b"".join(name.encode() + tensor.numpy().tobytes() for name, tensor in found)
+    return hashlib.sha256(text).hexdigest()
+
+
+def send(folder: str) -> None:
+    """Be the trainer's rank, in two syncs."""
+    sender = transfer().BucketedWeightSender
+    for handle in handles(folder):
+        try:
+            asyncio.run(sender(handle, bucket_size_mb=BUCKET_MB, use_shm=True).async_send_weights(weights()))
+            print(digest(list(weights())), flush=True)
+        except (OSError, RuntimeError) as error:  # TimeoutError is of the first
+            print(f"{type(error).__name__}: {error}", flush=True)
+
+
+def receive(folder: str) -> None:
+    """Be vLLM's worker: whole in the first sync, dead after the first bucket of the second."""
+    import torch
+
+    received: list[tuple[str, Any]] = []
+    receiver = transfer().BucketedWeightReceiver
+    healthy, dies = (receiver(handle, torch.device("cpu"), use_shm=True) for handle in handles(folder))
+    healthy.receive_weights(lambda tensors, *_: received.extend((name, one.clone()) for name, one in tensors))
+    print(digest(received), flush=True)
+    dies.receive_weights(lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+
+
+def handles(folder: str) -> list[str]:
+    return [f"ipc://{folder}/{name}.sock" for name in ("healthy", "dies")]
+
+
+def start(role: str, folder: str) -> Any:
+    """Return the process of one end."""
+    return subprocess.Popen(
+        [sys.executable, "-W", "ignore", __file__, role, folder], text=True,
+        env={"NPU_RL_WEIGHT_TRANSFER_SECONDS": str(LIMIT), **os.environ},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def main() -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="sync-") as folder:
+        sender, receiver = start("send", folder), start("receive", folder)
+        for process in (sender, receiver):
+            while process.stdout.readline() not in ("ready\n", ""):
+                pass
+        for process in (sender, receiver):
+            process.stdin.write("\n")
+            process.stdin.flush()
+        if sender.stdout.readline() != receiver.stdout.readline():
+            receiver.kill()
+            raise RuntimeError("a sync in which nobody dies fails")
+        receiver.wait()
+        try:
+            error, _ = sender.communicate(timeout=WATCHED)
+        except subprocess.TimeoutExpired:
+            sender.kill()
+            sender.communicate()
+            return {"fault": True, "still waiting after seconds": WATCHED}
+    return {"fault": False, "error": error.strip()}
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        {"send": send, "receive": receive}[sys.argv[1]](sys.argv[2])
+    else:
+        print(json.dumps(main()))
