@@ -1,0 +1,50 @@
+"""The patchset mbridge/0cd4ae2: Megatron-core's router by mbridge's configuration, and mbridge's reader of FP8."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from npu_rl.faults.fault import WITNESSES
+from tests.patchsets.flagship_tree import run, tree, used
+from tests.support import ROOT
+
+for needed in ("torch", "transformers", "safetensors"):
+    pytest.importorskip(needed)
+pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
+
+ROUTES = WITNESSES / "router_groups_lost.py"
+READS = Path(__file__).with_name("run_fp8_reader.py")
+
+
+@pytest.fixture(scope="module")
+def code(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mbridge") / "code"
+    return tree(upstreams, folder, ["mbridge", "Megatron-LM", "MindSpeed"], manifest="today")
+
+
+def test_tokens_go_where_the_report_sends_them(code: Path, tmp_path: Path) -> None:
+    found = run(ROUTES, code, usage=tmp_path / "usage")
+    assert found["groups"] == [8, 4]
+    assert not found["fault"] and found["tokens with other experts"] == 0
+    assert used(tmp_path / "usage", "router-groups") > 0
+
+
+def test_switched_off_the_groups_are_lost(code: Path, tmp_path: Path) -> None:
+    found = run(ROUTES, code, usage=tmp_path / "usage", NPU_RL_ROUTER_GROUPS="0")
+    assert found["groups"] == [None, None]
+    assert found["tokens with other experts"] == 1778
+    assert used(tmp_path / "usage", "router-groups") == 0
+
+
+def test_fp8_is_read_as_by_the_cast(code: Path, tmp_path: Path) -> None:
+    """Every bit: of a weight with blocks cut short, of one whose scale is in another file, and of one without."""
+    found = run(READS, code, str(ROOT / "npu_rl/tensors"), npu=False, usage=tmp_path / "usage")
+    assert found == {"layer.0.weight": True, "layer.1.weight": True, "norm.weight": True}
+    assert used(tmp_path / "usage", "fp8-reader") == 2
+
+
+def test_switched_off_fp8_wants_cuda(code: Path) -> None:
+    found = run(READS, code, str(ROOT / "npu_rl/tensors"), npu=False, NPU_RL_FP8_READER="0")
+    assert "CUDA" in found["error"]
