@@ -146,10 +146,11 @@ def show(manifest: NamedManifest, json: Json = False) -> None:
     "npu-rl manifests check ./my-stack.yaml --json",
 )
 def check(manifest: NamedManifest, json: Json = False) -> None:
-    """Check a manifest's keys and environment, and its versions against what components declare.
+    """Check a manifest's keys and versions.
 
-    Nothing is fetched: what they declare is in the lock beside. `npu-rl lock --check` compares that lock with its
-    manifest. Exit 1 if a value is invalid, or breaks a declared bound that no override names.
+    Also its environment. Versions are compared with the bounds that components declare, from the lock beside: nothing
+    is fetched. `npu-rl lock --check` compares that lock with its manifest. Exit 1 if a value is invalid, or a version
+    breaks a bound that no override names.
     """
     from npu_rl.cli.manifest_environment import notes_and_errors
     from npu_rl.cli.show import print_json, say, tell

@@ -16,7 +16,7 @@ from npu_rl.git.objects import EMPTY_TREE, GITLINK, Entry
 from npu_rl.lock import lock_model
 from npu_rl.lock.inclusion_proof import pack
 from npu_rl.resolve import takes as taking
-from npu_rl.resolve.declare import declare
+from npu_rl.resolve.declare import declare, declaring_blobs, deliver_blobs
 from npu_rl.resolve.pull_request import IncomingCommits
 from npu_rl.resolve.record_merge import merge_trees, record
 from npu_rl.resolve.release import check_releases, lock_release, sources_of
@@ -65,8 +65,7 @@ def lock_component(
     if spec.ref is None:
         return lock_release(context, name, spec, device, held, kept, _dist(spec))
     with context.store.quarantine() as folder:
-        component = _from_git(context, name, spec, held, kept, Git(folder))
-        component = declare(context, name, spec, device, component, Git(folder))
+        component = _from_git(context, name, spec, device, held, kept, Git(folder))
     return replace(component, sources=check_releases(context, name, component))
 
 
@@ -74,6 +73,7 @@ def _from_git(
     context: Context,
     name: str,
     spec: Spec,
+    device: str,
     held: Sequence[str],
     kept: lock_model.LockedComponent | None,
     quarantine: Git,
@@ -94,10 +94,13 @@ def _from_git(
         component = _pinned(context, name, spec, held, kept, trees, pin, roots[pin])
         parts = {oid: taking.parts_of(trees, spec, held, root) for oid, root in roots.items()}
         changes = [_split(trees, taken_paths(component), roots[r.base], roots[r.head]) for r in requests]
+        declaring = declaring_blobs(trees, roots[pin], spec, device)
     finally:
         trees.close()
     units = _fetch_objects(context, name, component, [r.spec.ref for r in requests], parts)
+    units += deliver_blobs(context, name, component, declaring)
     with _scratch_trees(context, [*(u.objects for u in units), quarantine.git_dir / "objects"]) as trees:
+        component = declare(context, name, spec, device, component, trees, declaring)
         component = replace(component, tree=base_tree(trees, component))
         side_trees = {
             oid: taking.without(

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npu_rl.compose.git_trees import Trees
+from npu_rl.config.text_checks import split_requirement_file
 from npu_rl.errors import LockError
-from npu_rl.git.command import Git
 from npu_rl.git.objects import Entry, commit_tree_id
-from npu_rl.lock.lock_model import LockedComponent, LockedSource
+from npu_rl.lock.lock_model import LockedComponent
 from npu_rl.requirements.declared import LARGEST, Declared, ReadFiles, counted_files, declared_requirements
 from npu_rl.resolve.upstream_repository import Context
 from npu_rl.sources.deliver import Deliverer
 from npu_rl.sources.git_fetch import GitRequest
+from npu_rl.store import Unit
 
 if TYPE_CHECKING:
     from npu_rl.manifest.schema import Component as Spec
@@ -24,20 +24,45 @@ if TYPE_CHECKING:
 _FILES = ("100644", "100755")
 
 
+def declaring_blobs(trees: Trees, root: str, spec: Spec, device: str) -> tuple[str, ...]:
+    """Return the ids of those files of a pin's root tree that may declare requirements, to be fetched with the rest."""
+    found = (_file(trees, root, path) for path in _first_paths(spec, device)) if _counts(spec) else ()
+    return tuple(dict.fromkeys(entry.oid for entry in found if entry is not None))
+
+
+def deliver_blobs(context: Context, name: str, component: LockedComponent, oids: Sequence[str]) -> list[Unit]:
+    """Bring files of a component at its pin into the store. Raises SourceError."""
+    if not oids:
+        return []
+    assert component.pin is not None
+    refs = (component.ref,) if component.ref and component.ref.startswith("refs/") else ()
+    request = GitRequest(name, tuple(oids), (component.pin,), refs)
+    sources = tuple(source for source in component.sources if not source.pypi)
+    deliverer = Deliverer(context.store, context.network, context.manifest_folder, context.watcher)
+    return list(deliverer.request(request, sources, None).units)
+
+
 def declare(
-    context: Context, name: str, spec: Spec, device: str, component: LockedComponent, quarantine: Git
+    context: Context,
+    name: str,
+    spec: Spec,
+    device: str,
+    component: LockedComponent,
+    trees: Trees,
+    fetched: Collection[str],
 ) -> LockedComponent:
     """Return a component from git with what it declares.
 
     Args:
-        quarantine: The repository with the pin's commit and trees.
+        trees: The objects of the pin's trees and of the submodules.
+        fetched: The ids of `declaring_blobs`, which are among them.
 
     Raises:
         SourceError, LockError.
     """
     if not _counts(spec):
         return replace(component, declares={})
-    files = _PinnedFiles(context, name, component, quarantine)
+    files = _PinnedFiles(context, name, component, trees, fetched)
     projects = [".", *(module.path for module in component.submodules)]
     return _with_declared(name, component, _declared(files.read, projects, device, spec))
 
@@ -61,11 +86,19 @@ def declare_release(
 
 def release_files(spec: Spec, device: str) -> tuple[str, ...]:
     """Return the files of an sdist that may declare requirements, and the folder with those that others name."""
-    return ("requirements", *counted_files(device), *_named_paths(spec))
+    return ("requirements", *_first_paths(spec, device))
 
 
-def _named_paths(spec: Spec) -> tuple[str, ...]:
-    return tuple(entry.partition("[")[0] for entry in spec.requirements_from or ())
+def _first_paths(spec: Spec, device: str) -> tuple[str, ...]:
+    """Return the files that count before another names more."""
+    if spec.requirements_from is None:
+        return counted_files(device)
+    return tuple(split_requirement_file(entry)[0] for entry in spec.requirements_from)
+
+
+def _file(trees: Trees, root: str, path: str) -> Entry | None:
+    entry = trees.find(root, path)
+    return entry if entry is not None and entry.mode in _FILES else None
 
 
 def _counts(spec: Spec) -> bool:
@@ -87,63 +120,49 @@ def _with_declared(name: str, component: LockedComponent, declared: Declared) ->
 
 
 class _PinnedFiles:
-    """The files of a component at its pin, and of its submodules at theirs. Content is fetched when it is read."""
+    """The files of a component at its pin, and of its submodules at theirs."""
 
-    def __init__(self, context: Context, name: str, component: LockedComponent, quarantine: Git) -> None:
+    def __init__(
+        self,
+        context: Context,
+        name: str,
+        component: LockedComponent,
+        trees: Trees,
+        fetched: Collection[str],
+    ) -> None:
         assert component.pin is not None
-        self._name, self._component, self._pin = name, component, component.pin
-        self._store, self._quarantine = context.store, quarantine
-        self._deliverer = Deliverer(context.store, context.network, context.manifest_folder, context.watcher)
+        self._context, self._name, self._component = context, name, component
+        self._trees, self._fetched = trees, fetched
+        self._roots = {module.path: module.root for module in component.submodules}
+        self._root = commit_tree_id(trees.read_object(component.pin)[1])
 
     def read(self, paths: Sequence[str]) -> Mapping[str, bytes | None]:
         """Return the content of those paths that are files; None for one that is too large."""
-        units = []
-        for module in self._component.submodules:
-            if any(path.startswith(f"{module.path}/") for path in paths):
-                request = GitRequest(f"{self._name}/{module.path}", (module.root,), (module.pin,))
-                units += self._deliver(request, (LockedSource(git=module.git),))
-        with self._store.quarantine() as folder:
-            found = self._find(Git(folder, alternates=(self._quarantine.git_dir / "objects", *units)), paths)
-        own = tuple(dict.fromkeys(entry.oid for path, entry in found.items() if self._project(path) == "."))
-        if own:
-            ref = self._component.ref or ""
-            refs = (ref,) if ref.startswith("refs/") else ()
-            sources = tuple(source for source in self._component.sources if not source.pypi)
-            units += self._deliver(GitRequest(self._name, own, (self._pin,), refs), sources)
-        with self._store.quarantine() as folder:
-            return _contents(Git(folder, alternates=tuple(units)), found)
+        own: dict[str, str] = {}
+        of_modules: dict[str, str] = {}
+        for path in paths:
+            module = next((one for one in self._roots if path.startswith(f"{one}/")), None)
+            root = self._root if module is None else self._roots[module]
+            entry = _file(self._trees, root, path if module is None else posixpath.relpath(path, module))
+            if entry is not None:
+                (own if module is None else of_modules)[path] = entry.oid
+        later = {path: oid for path, oid in own.items() if oid not in self._fetched}
+        at_hand = {path: oid for path, oid in (own | of_modules).items() if path not in later}
+        return {**_contents(self._trees, at_hand), **self._fetch(later)}
 
-    def _deliver(self, request: GitRequest, sources: tuple[LockedSource, ...]) -> list[Path]:
-        return [unit.objects for unit in self._deliverer.request(request, sources, None).units]
-
-    def _project(self, path: str) -> str:
-        """Return the submodule that a path lies in, or "."."""
-        modules = (module.path for module in self._component.submodules)
-        return next((module for module in modules if path.startswith(f"{module}/")), ".")
-
-    def _find(self, repository: Git, paths: Sequence[str]) -> dict[str, Entry]:
-        """Return the entries of those paths that are files."""
-        trees = Trees(repository)
+    def _fetch(self, later: Mapping[str, str]) -> Mapping[str, bytes | None]:
+        """Return the content of files that others name, which are in the store then."""
+        if not later:
+            return {}
+        oids = tuple(dict.fromkeys(later.values()))
+        units = deliver_blobs(self._context, self._name, self._component, oids)
+        trees = Trees(replace(self._trees.repository, alternates=tuple(unit.objects for unit in units)))
         try:
-            roots = {module.path: module.root for module in self._component.submodules}
-            roots["."] = commit_tree_id(trees.read_object(self._pin)[1])
-            projects = {path: self._project(path) for path in paths}
-            entries = {
-                path: trees.find(roots[project], posixpath.relpath(path, project))
-                for path, project in projects.items()
-            }
+            return _contents(trees, later)
         finally:
             trees.close()
-        return {path: entry for path, entry in entries.items() if entry is not None and entry.mode in _FILES}
 
 
-def _contents(repository: Git, found: Mapping[str, Entry]) -> Mapping[str, bytes | None]:
-    trees = Trees(repository)
-    try:
-        sizes = trees.sizes({entry.oid for entry in found.values()})
-        return {
-            path: trees.blob(entry.oid) if sizes[entry.oid] <= LARGEST else None
-            for path, entry in found.items()
-        }
-    finally:
-        trees.close()
+def _contents(trees: Trees, files: Mapping[str, str]) -> Mapping[str, bytes | None]:
+    sizes = trees.sizes(files.values()) if files else {}
+    return {path: trees.blob(oid) if sizes[oid] <= LARGEST else None for path, oid in files.items()}
