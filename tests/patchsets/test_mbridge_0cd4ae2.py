@@ -15,6 +15,7 @@ for needed in ("torch", "transformers", "safetensors"):
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 
 ROUTES = WITNESSES / "router_groups_lost.py"
+ROPE = WITNESSES / "rope_theta_of_transformers_5.py"
 READS = Path(__file__).with_name("run_fp8_reader.py")
 
 
@@ -48,3 +49,14 @@ def test_fp8_is_read_as_by_the_cast(code: Path, tmp_path: Path) -> None:
 def test_switched_off_fp8_wants_cuda(code: Path) -> None:
     found = run(READS, code, str(ROOT / "npu_rl/tensors"), npu=False, NPU_RL_FP8_READER="0")
     assert "CUDA" in found["error"]
+
+
+def test_both_layouts_of_rope_are_read(code: Path, tmp_path: Path) -> None:
+    found = run(ROPE, code, usage=tmp_path / "usage")
+    assert found == {"fault": False, "rotary_base": {"4": [10000.0, 10000.0], "5": [10000.0, 10000.0]}}
+    assert used(tmp_path / "usage", "rope-layout") == 2
+
+
+def test_switched_off_the_layout_of_transformers_5_ends_the_run(code: Path) -> None:
+    found = run(ROPE, code, NPU_RL_ROPE_LAYOUT="0")
+    assert found == {"fault": True, "rotary_base": {"4": [10000.0, 10000.0], "5": [None, None]}}
