@@ -18,7 +18,7 @@ from npu_rl.requirements.setup_script import read_setup_script
 
 SCRIPT, TABLE, CONFIGURATION = "setup.py", "pyproject.toml", "setup.cfg"
 LARGEST = 256 * 1024  # bytes of a file; transformers' setup.py has 20 kB
-_MOST_FILES = 64
+_MOST_NAMED = 64  # files that others name
 _MOST_BOUNDS = 1000  # of a file
 _MOST_UNREAD = 20  # of a component
 
@@ -87,9 +87,13 @@ def declared_requirements(
                     declared.unread.append(f"{path}: not found")
                 continue
             for include in _read_one(declared, path, contents[path], extras):
-                if include not in seen and len(seen) < _MOST_FILES:
-                    seen.add(include)
-                    found[include] = ()
+                if include in seen:
+                    continue
+                if len(seen) == len(wanted) + _MOST_NAMED:
+                    declared.unread.append(f"{path}: more than {_MOST_NAMED} files are named")
+                    break
+                seen.add(include)
+                found[include] = ()
         pending = found
     if len(declared.unread) > _MOST_UNREAD:
         more = len(declared.unread) - _MOST_UNREAD
@@ -107,7 +111,7 @@ def _read_one(declared: Declared, path: str, content: bytes | None, extras: Sequ
     for extra, reading in readings.items():
         if name != CONFIGURATION:
             declared.files[f"{path}[{extra}]" if extra else path] = reading.bounds
-        declared.unread += [f"{path}: {reason}" for reason in reading.unread]
+        declared.unread += [f"{path}: {_printable(reason)}" for reason in reading.unread]
         for include in reading.includes:
             target = posixpath.normpath(posixpath.join(posixpath.dirname(path), include))
             if (
@@ -134,6 +138,11 @@ def _readings(name: str, text: str, extras: Sequence[str]) -> Mapping[str, Readi
     if sum(len(one.bounds) for one in readings.values()) > _MOST_BOUNDS:
         raise ValueError(f"more than {_MOST_BOUNDS} bounds")
     return readings
+
+
+def _printable(reason: str) -> str:
+    """Return a reason as a lock's text: a build backend may have any name."""
+    return "".join(character if character.isprintable() else "?" for character in reason)
 
 
 def _text(content: bytes | None) -> str:

@@ -1,4 +1,4 @@
-"""What a component declares to require, read at its pin: before merges and patches, and also where nothing is taken."""
+"""What a component declares to require, read at its pin: before merges and patches, and outside of what is taken."""
 
 from __future__ import annotations
 

@@ -525,12 +525,15 @@ def _find_heading(path: str, m: Mutator) -> None:
 _DECLARING = {
     "requirements.txt": b"numpy<2.0.0\n-r more.txt\ntorch==2.9.0 --hash=sha256:00 \\\n ; python_version < '3.12'\n",
     "setup.py": b"A = ['a<1']\nsetup(install_requires=A + ['b<2'], extras_require={'c': A}, python_requires='>=3.8')\n",
-    "pyproject.toml": b"[project]\nrequires-python = '>=3.8'\ndependencies = ['a<1']\n[tool]\nx = [1, {y = 2}]\n",
+    "pyproject.toml": b"[project]\nrequires-python = '>=3.8'\ndependencies = ['a<1']\ndynamic = ['dependencies']\n"
+    b"[build-system]\nbuild-backend = 'flit_core.buildapi'\n[tool]\nx = [1, {y = 2}]\n",
 }
 
 
 def declaring_files(folder: Path, m: Mutator) -> None:
     """The files of a component that declare its requirements, as a lock reads them."""
+    from npu_rl.lock import lock_fields
+    from npu_rl.lock.strict_json import build
     from npu_rl.requirements.declared import declared_requirements
 
     deep = (b"setup(install_requires=" + b"(" * 9000, b"[project]\na = " + b"[" * 90_000, b"\\\n" * 99_000)
@@ -538,12 +541,13 @@ def declaring_files(folder: Path, m: Mutator) -> None:
     if m.random.random() < 0.1:
         files[m.random.choice(list(files))] = m.random.choice(deep)
     named = [m.random.choice(["setup.py[c]", "setup.py", "pyproject.toml[c]"])]
-    declared_requirements(
-        lambda paths: {path: files[path] for path in paths if path in files}, ["."], "npu", None
-    )
-    declared_requirements(
-        lambda paths: {path: files[path] for path in paths if path in files}, ["."], "npu", named
-    )
+    for entries in (None, named):
+        found = declared_requirements(
+            lambda paths: {path: files[path] for path in paths if path in files}, ["."], "npu", entries
+        )
+        bounds = [bound for each in found.files.values() for bound in each]
+        build(tuple[lock_fields.Requirement, ...], bounds, "lock")  # else nobody could read the lock
+        build(tuple[lock_fields.Text, ...], found.unread, "lock")
 
 
 def a_drifted_file(folder: Path, m: Mutator) -> None:

@@ -104,4 +104,17 @@ def test_what_is_too_much_is_named() -> None:
     odd = declared({"requirements.txt": "-e .\n" * 100}).unread
     assert len(odd) == 21 and odd[-1] == "and 80 more"
     chain = {f"{n}.txt": f"-r {n + 1}.txt" for n in range(1000)}
-    assert len(declared({**chain, "requirements.txt": "-r 0.txt"}).files) < 100
+    assert declared({**chain, "requirements.txt": "-r 0.txt"}).unread == [
+        "63.txt: more than 64 files are named"
+    ]
+    files = {"9/requirements.txt": b"-r a.txt", "9/a.txt": b"a<1"}
+    modules = declared_requirements(reader(files), "0123456789", "npu", None)
+    assert modules.files == {"9/requirements.txt": (), "9/a.txt": ("a<1",)}
+
+
+def test_a_reason_is_one_printable_line() -> None:
+    """Else the lock that is written could not be read."""
+    text = '[build-system]\nbuild-backend = "a\\nb\\u0000"\n[project]\ndynamic = ["dependencies"]\n'
+    assert declared({"pyproject.toml": text}).unread == [
+        "pyproject.toml: dependencies, which a?b? finds can't be read"
+    ]
