@@ -64,6 +64,16 @@ SERVER_GROUNDS: Mapping[str, Ground] = {
         ),
         True,
     ),
+    "fsdp-schedule": Ground(
+        (
+            at(
+                "verl/workers/config/optimizer.py",
+                'assert self.lr_scheduler_type in ["constant", "cosine"]\n        return super()',
+                _ANY_VERL_SERVERS,
+            ),
+        ),
+        True,
+    ),
     "rollout-pipeline-parallel": Ground(
         (
             at(

@@ -13,6 +13,7 @@ from npu_rl.trainer_code.source_files import source_files
 
 _TENSOR = f"{ROLLOUT}.tensor_model_parallel_size"
 _STAGES = f"{ROLLOUT}.pipeline_model_parallel_size"
+_SCHEDULE, _SCHEDULES = f"{ACTOR}.optim.lr_scheduler_type", ("constant", "cosine")
 _PACKED = (f"{ACTOR}.use_dynamic_bsz", f"{ROLLOUT}.log_prob_use_dynamic_bsz")
 _CHECKPOINT_ENGINE = f"{ROLLOUT}.checkpoint_engine"
 _OWN_MODULES = (f"{_CHECKPOINT_ENGINE}.custom_backend_module", "actor_rollout_ref.model.external_lib")
@@ -24,6 +25,8 @@ def server_rollout_rules(facts: Facts) -> Iterator[Rule]:
     """Yield the rules on the servers' experts, on what sends them weights, and on the bridge of Megatron's actor."""
     if facts.recipe.megatron:
         yield from _bridge_rule(facts)
+    else:
+        yield from _schedule_rule(facts)
     yield from _packing_rule(facts)
     if facts.server_mode:
         yield from _pipeline_rule(facts)
@@ -46,6 +49,19 @@ def _bridge_rule(facts: Facts) -> Iterator[Rule]:
         f"set {' and '.join(f'overrides.{key}' for key in given)} to true",
         tuple(given),
     )
+
+
+def _schedule_rule(facts: Facts) -> Iterator[Rule]:
+    """Yield whether FSDP's optimizer has the schedule; the same file has more of them, for Megatron's."""
+    schedule = facts.values.value(_SCHEDULE)
+    if isinstance(schedule, str) and facts.values.value(f"{ACTOR}.optim.warmup_style") is None:
+        yield Rule(
+            "fsdp-schedule",
+            schedule in _SCHEDULES,
+            f"lr_scheduler_type {schedule}; FSDP's are {' and '.join(_SCHEDULES)}",
+            f"set overrides.{_SCHEDULE} to {_SCHEDULES[0]}",
+            (_SCHEDULE,),
+        )
 
 
 def _packing_rule(facts: Facts) -> Iterator[Rule]:
