@@ -1,9 +1,9 @@
 """Adaptation rope-layout: mbridge finds RoPE's base and YaRN in the configuration of transformers 5.
 
-Transformers 5 keeps both in `rope_parameters`, and its Qwen3MoeConfig and DeepseekV3Config have no `rope_theta`. mbridge
-0.15.1 reads `rope_theta`, so no model is made, and takes `rope_scaling` only if iterating over the configuration names it
-(mbridge/core/llm_bridge.py:124, mbridge/models/deepseek_v3.py:115@0cd4ae23); upstream's fixes are mbridge a42336bf00,
-680253fb7c and 2f7469acdd.
+Transformers 5 keeps both in `rope_parameters`, and its Qwen3MoeConfig and DeepseekV3Config have no `rope_theta`.
+mbridge 0.15.1 reads `rope_theta`, so no model is made, and takes `rope_scaling` only if iterating over the
+configuration names it (mbridge/core/llm_bridge.py:124, mbridge/models/deepseek_v3.py:115@0cd4ae23); upstream's fixes
+are mbridge a42336bf00, 680253fb7c and 2f7469acdd.
 """
 
 from __future__ import annotations
