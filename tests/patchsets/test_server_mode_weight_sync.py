@@ -27,7 +27,7 @@ def test_a_dead_receiver_is_an_error(upstreams: Path, tmp_path: Path, manifest: 
     assert not found["fault"]
     error = found["error"]
     assert error.startswith("TimeoutError: weight sync: vLLM's worker at ipc://"), error
-    for part in ("did not send anything for 5 s", "NPU_RL_WEIGHT_TRANSFER_SECONDS"):
+    for part in ("did not send anything for 20 s", "NPU_RL_WEIGHT_TRANSFER_SECONDS"):
         assert part in error
     assert used(usage, "weight-transfer-deadline") == 4  # two syncs, two ends
 
@@ -36,4 +36,4 @@ def test_a_dead_receiver_is_an_error(upstreams: Path, tmp_path: Path, manifest: 
 def test_switched_off_it_is_upstream(upstreams: Path, tmp_path: Path, manifest: str) -> None:
     code = tree(upstreams, tmp_path / "code", ["verl"], manifest=manifest)
     found = run(RUNNER, code, npu=False, NPU_RL_WEIGHT_TRANSFER_DEADLINE="0")
-    assert found == {"fault": True, "still waiting after seconds": 30}
+    assert found == {"fault": True, "still waiting after seconds": 60}

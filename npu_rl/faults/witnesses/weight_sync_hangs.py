@@ -3,7 +3,7 @@
 Two processes of their own run verl's BucketedWeightSender and BucketedWeightReceiver
 (verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py) over their ZeroMQ socket, with shared memory as on
 NPUs without IPC. First comes a sync in which nobody dies: the tensors that arrive are those sent. Where a limit can
-be set, it is 5 seconds; the sender is watched for 30, which a busy machine needs to end its process.
+be set, it is 20 seconds; the sender is watched for 60, which a busy machine needs to end its process.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-LIMIT, WATCHED = 5, 30  # seconds
+LIMIT, WATCHED = 20, 60  # seconds
 BUCKET_MB, TENSORS = 1, 4  # a tensor is more than half a bucket
 
 
-def transfer() -> Any:
+def transfer(*later: str) -> Any:
     """Import the module without its packages, whose own imports are vLLM and Ray; then wait for the other process.
 
     verl 0.9 knows CUDA, ROCm and NPUs; the device that it synchronizes with is the CPU here.
@@ -38,7 +38,8 @@ def transfer() -> Any:
         package.__path__ = [str(Path(*name.split(".")).absolute())]
         sys.modules[name] = package
     found = importlib.import_module("verl.workers.rollout.vllm_rollout.bucketed_weight_transfer")
-    importlib.import_module("verl.workers.rollout.utils")  # which the sender imports later
+    for name in later:  # which it imports as it goes
+        importlib.import_module(name)
     found.get_torch_device = lambda: torch.cpu
     found.is_support_ipc = lambda: False
     print("ready", flush=True)
@@ -60,7 +61,7 @@ def digest(found: list[tuple[str, Any]]) -> str:
 
 def send(folder: str) -> None:
     """Be the trainer's rank, in two syncs."""
-    sender = transfer().BucketedWeightSender
+    sender = transfer("verl.workers.rollout.utils").BucketedWeightSender
     for handle in handles(folder):
         try:
             asyncio.run(sender(handle, bucket_size_mb=BUCKET_MB, use_shm=True).async_send_weights(weights()))
