@@ -82,8 +82,9 @@ def receivers() -> set[str]:
     found = set()
     for data_rank in range(DATA):
         parallel = SimpleNamespace(
-            tensor_parallel_size=TENSOR, data_parallel_size=DATA, data_parallel_size_local=DATA,
-            data_parallel_rank_local=data_rank, data_parallel_rank=data_rank, data_parallel_index=data_rank,
+            tensor_parallel_size=TENSOR, pipeline_parallel_size=1, data_parallel_size=DATA,
+            data_parallel_size_local=DATA, data_parallel_rank_local=data_rank,
+            data_parallel_rank=data_rank, data_parallel_index=data_rank,
         )  # fmt: skip
         for local_rank in range(TENSOR):
             worker = object.__new__(vLLMColocateWorkerExtension)
