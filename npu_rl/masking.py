@@ -38,12 +38,13 @@ _PLAIN_VALUE = re.compile(
     r"[+-]?[0-9]{1,9}|[0-9]*\.[0-9]{1,6}|true|false|yes|no|on|off|none|null|~|", re.IGNORECASE
 )
 _COLUMN = re.compile(r"[a-z]+(?:_[a-z]+)*")
+_ANY_VALUE = "?"  # neither plain nor a column: a secret if the name can have one
 _STRONG = re.compile(rf"{_ALWAYS}|pass|pwd|key", re.IGNORECASE)
 
 # A password, or a token in the place of the user: `https://TOKEN@host`. `ssh://git@host` holds no secret. Spaces and
 # slashes are not allowed in a password, but are written: of `u:p/w@host` and `host:80/a@b` the second has a port.
 _USERINFO = re.compile(
-    r"://(?P<user>[^/@\n]{0,1000}:[^/\n]{0,1000}"
+    r"://(?P<user>[^/@\n:]{0,1000}:[^/\n]{0,2001}"
     r"|[^/?#@:\s]{1,1000}:(?![0-9]{1,5}(?:[/?#\s'\"]|\Z))[^\n@]{0,1000}"
     r"|(?:(?<=http://)|(?<=https://))[^/\n]{1,1000})@",
     re.IGNORECASE,
@@ -131,9 +132,11 @@ def _masked_assignments(text: str) -> str:
         if start > line:
             line = text.find("\n", start)
             line = len(text) if line < 0 else line
-        name = (found["name"] or found["yaml"]).lstrip("+~-")
+        names = (found["name"] or found["yaml"]).lstrip("+~-").split(".")
+        if not _is_secret(names, _ANY_VALUE):
+            continue  # without a look at the value: those of `x=x=x=...` took the square of the line's length
         opened, value, end = _value(text, start, line)
-        if value != MASK and _is_secret(name.split("."), value):
+        if value != MASK and _is_secret(names, value):
             parts += [text[done:start], opened, MASK]
             done = end
     return "".join([*parts, text[done:]]) if parts else text

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from npu_rl.errors import NpuRlError
 from npu_rl.masking import Secrets, masked_argument, masked_data, masked_text, masked_value, without_passwords
 from npu_rl.record.record_masking import recorded_environment
-from tests.support import ROOT
+from tests.support import ROOT, cpu_seconds
 
 
 @pytest.mark.parametrize(
@@ -190,3 +190,15 @@ def test_no_password_survives(user: str, password: str) -> None:
 def test_a_line_of_a_mebibyte_takes_no_minute(piece: str) -> None:
     text = piece * ((1 << 18) // len(piece))
     assert len(masked_text(text)) <= len(text) + 3 * len(text)
+
+
+@pytest.mark.parametrize(
+    "piece", ["key=", "x=", "x='", "x_key=", "token=1;", "://" + ":" * 997, "://" + "a:" * 400]
+)
+def test_the_time_of_a_line_grows_with_its_length(piece: str) -> None:
+    """64 KiB of `x=` took 11 seconds, with the square of the length: a model writes such samples into the log."""
+    text = piece * ((1 << 17) // len(piece))
+    started = cpu_seconds()
+    shown = masked_text(f"{text} HF_TOKEN={'a' * 10_000} b {text}")
+    assert cpu_seconds() - started < 2
+    assert "aaaaaaa" not in shown
