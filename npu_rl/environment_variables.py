@@ -94,7 +94,7 @@ RUN = Variable(
     "NPU_RL_RUN",
     NPU_RL,
     "unset",
-    "Id of a run, by which npu-rl finds the processes that belong to it.",
+    "Mark of a run, by which npu-rl finds the processes that belong to it: its id and one of its folder.",
     _OURS,
 )
 RAY = Variable("NPU_RL_RAY", NPU_RL, "unset", "The arguments of `ray.init`, as JSON, for the driver.", _OURS)

@@ -1,6 +1,6 @@
 """Processes of a run and workers: starting, finding, signalling and stopping them.
 
-A run's processes are those with its id in an environment variable that every child inherits. psutil, which reads it,
+A run's processes are those with its mark in an environment variable that every child inherits. psutil, which reads it,
 takes 30 ms to import, so it is imported only when processes are looked up.
 """
 
@@ -81,13 +81,12 @@ def start(argv: list[str], *, env: Mapping[str, str], cwd: Path, output: Path) -
 
 
 def processes_of(run_id: str) -> list[int]:
-    """Return the ids of this user's live processes of a run, without this one. Raises ValueError for no run's id."""
+    """Return this user's other live processes of a run; a bare id, without a mark's end, finds those of copies, too."""
     from psutil import process_iter
 
     _require_run_id(run_id)
-    return sorted(
-        p.pid for p in process_iter() if p.pid != os.getpid() and _belongs_to_run(p, run_id, os.getuid())
-    )
+    user = os.getuid()
+    return sorted(p.pid for p in process_iter() if p.pid != os.getpid() and _belongs_to_run(p, run_id, user))
 
 
 def stop(child: Child, run_id: str, grace: float = 15.0) -> list[int]:
@@ -213,11 +212,12 @@ def _require_run_id(run_id: str) -> None:
 
 
 def _belongs_to_run(process: Process, run_id: str, user: int | None = None) -> bool:
-    """Return whether a process was started with the run's id, by `user` if given. A zombie has no environment."""
+    """Return whether a process was started with the run's mark, by `user` if given. A zombie has no environment."""
     from psutil import Error
 
     try:
-        return process.environ().get(RUN_VARIABLE) == run_id and user in (None, process.uids().effective)
+        mark = process.environ().get(RUN_VARIABLE, "")
+        return run_id in (mark, mark.partition("-")[0]) and user in (None, process.uids().effective)
     except (Error, OSError):  # ended, or another user's
         return False
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import re
 import stat
@@ -35,7 +36,6 @@ from npu_rl.record.settle_killed_run import complete_record
 from npu_rl.record.temporary_folders import remaining_folders, remove_remaining
 
 _ID = re.compile(r"[0-9a-f]{32}")
-"""verl and Megatron write the step of the newest checkpoint into it."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _LOCK = ".lock"  # locked during an attempt; the kernel releases it however npu-rl ends
 
@@ -49,6 +49,12 @@ class RunRecord:
         self.name: str = facts["name"]
         self.id: str = facts["id"]
         self.attempts: list[Attempt] = attempts_in(folder)
+
+    @property
+    def mark(self) -> str:
+        """Mark of its processes and temporary folders: its id, and its folder's inode, in which a copy differs."""
+        place = self.folder.stat()
+        return f"{self.id}-{hashlib.sha256(f'{place.st_dev}:{place.st_ino}'.encode()).hexdigest()[:16]}"
 
     @property
     def tensorboard(self) -> Path:
@@ -82,7 +88,7 @@ class RunRecord:
     @property
     def is_incomplete(self) -> bool:
         """Whether the run is in progress, or its npu-rl was killed before it completed the record."""
-        return any(attempt.outcome is None for attempt in self.attempts) or bool(remaining_folders(self.id))
+        return any(attempt.outcome is None for attempt in self.attempts) or bool(remaining_folders(self.mark))
 
     @property
     def latest_checkpoint(self) -> int | None:
@@ -270,17 +276,19 @@ class RunRecord:
         Processes that are left without a driver, such as Ray's agents, are stopped first.
 
         Raises:
-            NpuRlError: If the driver is alive.
+            NpuRlError: If the driver is alive, or if it may be: a process has the run's id and another mark.
         """
-        pids = processes_of(self.id)
+        pids = processes_of(self.mark)
         if pids and self._driver_is_alive(pids):
             raise self._running_error(pids)
+        unfinished = [attempt for attempt in self.attempts if attempt.outcome is None]
+        if unfinished and (others := set(processes_of(self.id)) - set(pids)):
+            raise self._copied_error(sorted(others))
         if pids:
-            stop_remaining(self.id)
-        for attempt in self.attempts:
-            if attempt.outcome is None:
-                complete_record(attempt, self.id, Secrets.of(os.environ))
-        remove_remaining(self.id)
+            stop_remaining(self.mark)
+        for attempt in unfinished:
+            complete_record(attempt, self.mark, Secrets.of(os.environ))
+        remove_remaining(self.mark)
 
     def _driver_is_alive(self, pids: list[int]) -> bool:
         """Return whether one of the run's processes is, or may be, its driver."""
@@ -310,6 +318,14 @@ class RunRecord:
             why="npu-rl never overwrites the record of a run.",
             hint="Choose another name with name=…"
             + ("" if done is None else f", or continue from its checkpoint of step {done} with --resume"),
+        )
+
+    def _copied_error(self, pids: list[int]) -> NpuRlError:
+        return NpuRlError(
+            f"Run {self.name} may still be running",
+            where=f"{self.folder}, pid {' '.join(map(str, pids))}",
+            why="These processes have the run's id, and its folder was copied or moved since they were started.",
+            hint="Wait until they have ended, or choose another name with name=…",
         )
 
     def _running_error(self, pids: list[int]) -> NpuRlError:

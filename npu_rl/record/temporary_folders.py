@@ -1,8 +1,9 @@
-"""A run's temporary folders, named after the run, so that those of a killed run can be found and removed."""
+"""A run's temporary folders, named after its mark, so that those of a killed run can be found and removed."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import stat
@@ -12,8 +13,8 @@ from pathlib import Path
 
 from npu_rl.disk import disk_errors, remove_tree
 
-_MARK = "npu-rl-run"  # a file that holds the id of the run the folder belongs to
-_ID = re.compile(r"[0-9a-f]{32}")
+_MARK = "npu-rl-run"  # a file that holds the mark of the run the folder belongs to
+_ID = re.compile(r"[0-9a-f]{32}(-[0-9a-f]{16})?")
 
 
 def folder_of(run_id: str, suffix: str = "") -> Path:
@@ -53,7 +54,8 @@ def remove_remaining(run_id: str) -> None:
 
 
 def _prefix(run_id: str) -> str:
-    return f"nrl-{run_id[:16]}"
+    """Return a name that differs between a run and a copy of it, which has the same id."""
+    return f"nrl-{hashlib.sha256(run_id.encode()).hexdigest()[:16]}"
 
 
 def _parents() -> list[Path]:

@@ -61,7 +61,7 @@ def _checkpoint(small: Prepared, record: RunRecord, screen: Screen) -> Path:
     """Make the tiny model, and convert it to a dist checkpoint."""
     runs = record.folder.parent
     place = tiny_model.model_folder(runs, small.recipe, small.interpreter)
-    command = small.command(runs, record.id, 1, None)
+    command = small.command(runs, record.mark, 1, None)
     screen.stage("making the model and the data")
     tiny_model.make(place, small.recipe, small.interpreter, command.environment)
     screen.stage("converting the model to a Megatron checkpoint")

@@ -46,7 +46,7 @@ def train_scaled(
         NpuRlError: If the training fails.
     """
     standin = transfer is None
-    command = small.command(record.folder.parent, record.id, 1, None, rollout_standin=standin)
+    command = small.command(record.folder.parent, record.mark, 1, None, rollout_standin=standin)
     composed = compose(small, command)
     trained = train.run_attempt(
         small, record, composed.config, screen, rollout_standin=standin, transfer=transfer

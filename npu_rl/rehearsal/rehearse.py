@@ -256,7 +256,7 @@ def _on_cpu(prepared: Prepared, name: str) -> Recipe:
 def _environment(prepared: Prepared, record: RunRecord) -> dict[str, str]:
     """Return the environment of the training processes on a CPU, without their stand-ins; these levels have others."""
     small = prepared.with_recipe(_on_cpu(prepared, record.name))
-    command = small.command(record.folder.parent, record.id, 1, None)
+    command = small.command(record.folder.parent, record.mark, 1, None)
     own = {
         k: v
         for k, v in command.environment.items()

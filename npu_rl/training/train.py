@@ -142,7 +142,7 @@ def run_attempt(
     runs = record.folder.parent
     number = record.attempts[-1].number + 1 if record.attempts else 1
     command = prepared.command(
-        runs, record.id, number, folder_of(record.id), resume=resume, rollout_standin=rollout_standin
+        runs, record.mark, number, folder_of(record.mark), resume=resume, rollout_standin=rollout_standin
     )
     environment = {**os.environ, **command.environment}
     secrets = prepared.secrets(environment)
@@ -163,7 +163,7 @@ def run_attempt(
         if record.unproven is not None:
             screen.note(f"UNPROVEN: {record.unproven}")
         write_json(attempt.folder / "composed.json", masked_data(composed, known=secrets))
-        with run_folder(record.id) as ray:
+        with run_folder(record.mark) as ray:
             _make_tiny_model(prepared, runs, environment, screen)
             if command.arguments is not None:  # in the folder that is removed: it may hold secrets
                 config = plain_config(recipe, prepared.layout.code, command.values)
@@ -172,7 +172,7 @@ def run_attempt(
                 attempt,
                 command.argv,
                 environment,
-                run_id=record.id,
+                run_id=record.mark,
                 total=recipe.steps,
                 watch=_watch(prepared, rollout_standin, transfer, attempt),
                 screen=screen,

@@ -37,8 +37,8 @@ with MetricsWriter(attempt.metrics) as metrics:
         metrics.write(step, {"critic/score/mean": step / 10})
 if sys.argv[2:] == ["driver"]:
     attempt.driver_log.touch()
-    launch(Path(sys.argv[1]) / "driver", record.id, "forever")
-print(record.id, flush=True)
+    launch(Path(sys.argv[1]) / "driver", record.mark, "forever")
+print(record.mark, flush=True)
 time.sleep(600)
 """
 
@@ -64,7 +64,7 @@ def launcher(root: Path) -> Iterator[subprocess.Popen[str]]:
         process.kill()
         process.wait()
         if (root / "demo").exists():
-            for pid in processes_of(RunRecord.load(root, "demo").id):
+            for pid in processes_of(RunRecord.load(root, "demo").mark):
                 os.kill(pid, signal.SIGKILL)
 
 
@@ -79,7 +79,7 @@ def test_a_new_run_has_its_folders_facts_and_lock(root: Path) -> None:
     assert (record.folder / "lock.json").read_bytes() == b'{"lock_format": 1}'
     written = json.loads((record.folder / "run.json").read_text())
     assert (written["manifest"], written["name"], written["id"]) == ("quickstart", "first", record.id)
-    assert processes_of(record.id) == []  # it is an id that marks processes
+    assert processes_of(record.mark) == []  # it is an id that marks processes
     assert os.listdir(root) == ["first"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,10 +20,10 @@ from npu_rl.monitor.metrics import MetricsWriter, read_metrics
 from npu_rl.process import processes_of
 from npu_rl.record.run_record import RunRecord
 from npu_rl.record.settle_killed_run import recover_metrics
-from npu_rl.record.temporary_folders import folder_of, remaining_folders, remove_remaining
+from npu_rl.record.temporary_folders import folder_of, remaining_folders, remove_remaining, run_folder
 from tests.support import ROOT
 from tests.training.fake_run import FakeRun
-from tests.training.processes import environment, lives, new_id, pid_of, wait_for
+from tests.training.processes import bystander, environment, lives, new_id, pid_of, wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a run's processes are found through /proc")
 
@@ -44,8 +45,8 @@ class Launched:
         return self.run.runs / "demo/attempts/1"
 
     @property
-    def id(self) -> str:
-        return RunRecord.load(self.run.runs, "demo").id
+    def mark(self) -> str:
+        return RunRecord.load(self.run.runs, "demo").mark
 
     def kill(self) -> None:
         self.process.kill()
@@ -56,16 +57,16 @@ class Launched:
 
     def end_driver(self) -> None:
         """As a person would; and until it is gone."""
-        for pid in processes_of(self.id):
+        for pid in processes_of(self.mark):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: not processes_of(self.id), "the driver's end")
+        wait_for(lambda: not processes_of(self.mark), "the driver's end")
 
     def clear(self) -> None:
         self.kill()
         if (self.run.runs / "demo/run.json").exists():
             self.end_driver()
-            remove_remaining(self.id)
+            remove_remaining(self.mark)
 
 
 @contextlib.contextmanager
@@ -85,8 +86,8 @@ def check_settled(launch: Launched, steps: list[int], logs: int) -> None:
     assert [point.step for point in read_metrics(attempt.metrics)] == steps
     assert (attempt.first_step, attempt.last_step) == (min(steps, default=None), max(steps, default=None))
     assert len(list(attempt.workers.iterdir())) == logs
-    assert remaining_folders(record.id) == []
-    assert not folder_of(record.id).exists()
+    assert remaining_folders(record.mark) == []
+    assert not folder_of(record.mark).exists()
     assert [path for path in (launch.run.runs / ".made").glob("*") if "." in path.name] == []
 
 
@@ -96,11 +97,11 @@ def test_killed_before_the_first_step_while_the_trainer_goes_on_to_its_end(tmp_p
         launch.kill()
         with pytest.raises(NpuRlError, match="Run demo is still running") as caught:
             launch.open()
-        assert f"pid {processes_of(launch.id)[0]}" in str(caught.value)
+        assert f"pid {processes_of(launch.mark)[0]}" in str(caught.value)
         assert f"(`kill -INT {pid_of(launch.run.place, 'waiting')}`)" in str(caught.value)
         with pytest.raises(NpuRlError, match="Run demo is still running"):  # a new one of its name, too
             RunRecord.create(launch.run.runs, "demo", {})
-        assert folder_of(launch.id).is_dir(), "Ray works in it"
+        assert folder_of(launch.mark).is_dir(), "Ray works in it"
         (launch.run.place / "go").touch()
         launch.at("driver")
         wait_for(lambda: not lives(pid_of(launch.run.place, "driver")), "the trainer's end")
@@ -138,7 +139,7 @@ def test_killed_while_worker_logs_are_copied(tmp_path: Path) -> None:
         launch.kill()
         if (launch.attempt / "end.json").exists():
             pytest.skip("the copying was quicker than the kill")
-        wait_for(lambda: not processes_of(launch.id), "the trainer's end")
+        wait_for(lambda: not processes_of(launch.mark), "the trainer's end")
         check_settled(launch, [1, 2, 3, 4, 5], 2000)
 
 
@@ -150,7 +151,7 @@ def test_the_driver_killed_with_workers_left(tmp_path: Path) -> None:
         assert launch.process.wait(60) == 1
         record = launch.open()
         assert (record.attempts[0].outcome, record.attempts[0].last_step) == ("failed", 2)
-        assert processes_of(record.id) == remaining_folders(record.id) == []
+        assert processes_of(record.mark) == remaining_folders(record.mark) == []
         assert len(list(record.attempts[0].workers.iterdir())) == 1
 
 
@@ -163,7 +164,7 @@ def test_what_is_left_without_a_driver_is_ended(tmp_path: Path) -> None:
         launch.at("driver")
         driver = pid_of(launch.run.place, "driver")
         wait_for(lambda: not lives(driver), "the driver's end")
-        left = processes_of(launch.id)
+        left = processes_of(launch.mark)
         assert left == sorted(pid_of(launch.run.place, name) for name in ("worker", "daemon"))
         check_settled(launch, [1, 2], 0)
         assert not any(map(lives, left))
@@ -183,7 +184,7 @@ def test_settling_twice_changes_nothing_and_being_killed_in_it_loses_nothing(tmp
         launch.kill()
         (launch.run.place / "go").touch()
         launch.at("driver")
-        wait_for(lambda: not processes_of(launch.id), "the trainer's end")
+        wait_for(lambda: not processes_of(launch.mark), "the trainer's end")
         attempt = RunRecord.load(launch.run.runs, "demo").attempts[0]
         assert recover_metrics(attempt) == 4  # as far as a settling that was killed came
         check_settled(launch, [1, 2, 3, 4], 2)
@@ -246,6 +247,30 @@ def test_only_the_runs_own_temporary_folders_are_removed(tmp_path: Path) -> None
             subprocess.run(["rm", "-rf", str(folder)], check=True)
 
 
+def test_a_copy_of_a_record_ends_nothing_of_the_original(tmp_path: Path) -> None:
+    """Of a copy made between two attempts, and of one made in an attempt: a command on it may at most refuse."""
+    original, copies = tmp_path / "a/runs", [tmp_path / "b", tmp_path / "c"]
+    record = RunRecord.create(original, "demo", {})
+    record.begin_attempt([], {}, {}, "").end("failed", 1)
+    shutil.copytree(original, copies[0])
+    attempt = record.begin_attempt([], {}, {}, "")
+    shutil.copytree(original, copies[1])
+    with bystander(tmp_path / "live", record.mark) as pid, run_folder(record.mark) as place:
+        with pytest.raises(NpuRlError, match="The run demo already exists"):
+            RunRecord.create(copies[0], "demo", {})
+        with run_folder(RunRecord.open(copies[0], "demo").mark):
+            pass  # its own, though the id is the same
+        with pytest.raises(NpuRlError, match=f"(?s)Run demo may still be running.*pid {pid}"):
+            RunRecord.open(copies[1], "demo")
+        assert lives(pid) and (place / "npu-rl-run").read_text() == record.mark
+        attempt._run_lock.close()  # as if its npu-rl had died
+        (tmp_path / "a").rename(tmp_path / "renamed")
+        RunRecord.open(tmp_path / "renamed/runs", "demo")  # the same run, whose leftovers it ends
+        wait_for(lambda: not lives(pid), "the leftover's end")
+        assert not place.exists()
+    assert RunRecord.open(copies[1], "demo").attempts[-1].outcome == "killed"
+
+
 def test_nothing_of_a_record_is_written_through_a_link(tmp_path: Path) -> None:
     runs, elsewhere = tmp_path / "runs", tmp_path / "elsewhere"
     record = RunRecord.create(runs, "demo", {})
@@ -274,7 +299,7 @@ def test_what_lives_is_not_touched(tmp_path: Path) -> None:
         for _ in range(2):
             with pytest.raises(NpuRlError, match="is still running"):
                 launch.open()
-        assert lives(launch.process.pid) and folder_of(launch.id).is_dir()
+        assert lives(launch.process.pid) and folder_of(launch.mark).is_dir()
         launch.process.send_signal(signal.SIGHUP)
         assert launch.process.wait(60) == 129
         end = json.loads((launch.attempt / "end.json").read_text())

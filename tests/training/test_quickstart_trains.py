@@ -16,6 +16,7 @@ import pytest
 from npu_rl.monitor.metrics import curve, read_metrics, rewards
 from npu_rl.process import processes_of
 from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.record.run_record import RunRecord
 from npu_rl.record.temporary_folders import remaining_folders
 from npu_rl.standins import INJECTED, NPU, VLLM
 from npu_rl.training.vllm_environment import ENVIRONMENT
@@ -172,7 +173,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(
     assert any(path.parent.name == ".hydra" for path in files)
     assert [path for path in files if b"S3CRET" in path.read_bytes()] == []
     assert list((run / "attempts" / "1" / "workers").iterdir()), "copied after the kill"
-    assert remaining_folders(json.loads((run / "run.json").read_text())["id"]) == []
+    assert remaining_folders(RunRecord.load(run.parent, run.name).mark) == []
     norms = [
         [p.data["actor/grad_norm"] for p in curve(tmp_path / "runs" / name)] for name in ("cut", "whole")
     ]

@@ -39,7 +39,7 @@ def test_a_run_that_ends_well(tmp_path: Path) -> None:
         "worker-0001-01000000-1.out",
     ]
     assert not attempt.alarms.exists()
-    assert remaining_folders(record.id) == processes_of(record.id) == []
+    assert remaining_folders(record.mark) == processes_of(record.mark) == []
 
 
 def test_a_run_that_fails_says_why_and_leaves_no_process(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_a_run_that_fails_says_why_and_leaves_no_process(tmp_path: Path) -> None
     record = RunRecord.open(tmp_path / "runs", "demo")
     (attempt,) = record.attempts
     assert (attempt.outcome, attempt.code, attempt.last_step) == ("failed", 1, 2)
-    assert remaining_folders(record.id) == processes_of(record.id) == []
+    assert remaining_folders(record.mark) == processes_of(record.mark) == []
 
 
 def test_a_trainer_that_ends_early_has_not_done_its_steps(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_driver_that_can_not_be_started_is_a_failed_attempt(tmp_path: Path) ->
     with pytest.raises(HostError, match="can't be started"):
         run_attempt(prepared, record, {}, PlainScreen())
     assert RunRecord.open(run.runs, "demo").attempts[0].outcome == "failed"
-    assert remaining_folders(record.id) == []
+    assert remaining_folders(record.mark) == []
 
 
 def test_the_record_has_the_recipe_that_ran(tmp_path: Path) -> None:
