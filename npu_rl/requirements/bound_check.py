@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Collection, Container, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.markers import Marker
@@ -73,11 +74,13 @@ def compare_bounds(loaded: LoadedManifest, lock: Lock) -> Comparison:
         )
     components = dict(_comparable(loaded, lock, found))
     stack_environments = environments(loaded.manifest.host.python)
+    declared = {_package(text) for one in components.values() for texts in _texts(one) for text in texts}
+    overridden = {canonicalize_name(override.package) for override in loaded.manifest.overrides}
     installed: dict[str, list[_Installed]] = {}
-    for one in _installed(loaded):
+    for one in _installed(loaded, declared | overridden):
         installed.setdefault(one.package, []).append(one)
     broken: list[tuple[_Bound, _Installed]] = []
-    packages = {*installed, *(canonicalize_name(override.package) for override in loaded.manifest.overrides)}
+    packages = {*installed, *overridden}
     bounds = [bound for name, component in components.items() for bound in _bounds(name, component, packages)]
     for bound in bounds:
         against = [one for one in installed.get(bound.package, ()) if _meet(bound, one, stack_environments)]
@@ -128,14 +131,30 @@ def _other_pin(spec: Spec, component: LockedComponent) -> bool:
     return (spec.ref, *wanted) != (component.ref, *locked)
 
 
-def _installed(loaded: LoadedManifest) -> Iterator[_Installed]:
-    """Yield what the manifest installs: its requirements, packages of the host, and the components themselves."""
+def _texts(component: LockedComponent) -> Collection[tuple[str, ...]]:
+    return (component.declares or {}).values()
+
+
+def _package(text: str) -> str:
+    """Return the package of a requirement. To parse it would take a tenth of a millisecond."""
+    return canonicalize_name(_NAME.split(text.lstrip(), maxsplit=1)[0])
+
+
+@lru_cache(maxsize=512)
+def _parsed(text: str) -> Requirement:
+    """Return a requirement; files of one component have many in common."""
+    return Requirement(text)
+
+
+def _installed(loaded: LoadedManifest, packages: Container[str]) -> Iterator[_Installed]:
+    """Yield what the manifest installs of some packages, the host's and the components themselves included."""
     manifest = loaded.manifest
     for number, text in enumerate(manifest.requirements):
-        requirement = Requirement(text)
-        if requirement.specifier:
+        package = _package(text)
+        requirement = _parsed(text) if package in packages else None
+        if requirement is not None and requirement.specifier:
             yield _Installed(
-                canonicalize_name(requirement.name),
+                package,
                 text.partition(";")[0].strip(),
                 requirement.specifier,
                 requirement.marker,
@@ -168,12 +187,12 @@ def _version_or_range(text: str | None) -> SpecifierSet | None:
 
 
 def _bounds(name: str, component: LockedComponent, packages: Container[str]) -> Iterator[_Bound]:
-    """Yield what a component declares of some packages. To parse each requirement takes a tenth of a millisecond."""
+    """Yield what a component declares of some packages."""
     for file, texts in (component.declares or {}).items():
         for text in texts:
-            package = canonicalize_name(_NAME.split(text, maxsplit=1)[0])
+            package = _package(text)
             if package in packages:
-                requirement = Requirement(text)
+                requirement = _parsed(text)
                 yield _Bound(name, file, package, text, requirement.specifier, requirement.marker)
 
 

@@ -24,6 +24,8 @@ def exclude_each_other(one: SpecifierSet, other: SpecifierSet) -> bool:
     A version that either set names exactly is tried. Of ranges the ends are compared, and `!=` is left out of account.
     """
     exact = [*_exact(one), *_exact(other)]
+    if len(exact) == 1:  # the most frequent case, which needs no comparison of public versions
+        return not _both(one, other, exact[0])
     if exact:
         # ==2.7.0 takes 2.7.0+cpu, so each local version that is named is tried as well
         tried = [version for version in exact if version.public == exact[0].public]
