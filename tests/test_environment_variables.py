@@ -100,5 +100,5 @@ def test_the_page_is_current() -> None:
     )
     assert done.returncode == 0, f"write it again: .ci/regenerate docs/environment.md\n{done.stdout}"
     page = (ROOT / "docs" / "environment.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^\| `([A-Z_]+)` \|", page, re.MULTILINE)) == NAMES | _switches()
+    assert set(re.findall(r"^\| `([A-Z0-9_]+)` \|", page, re.MULTILINE)) == NAMES | _switches()
     assert data_root() == ROOT
