@@ -48,6 +48,21 @@ def read_file(path: Path, most: int = LARGEST) -> bytes:
     return data
 
 
+def chunks(file: BufferedReader, largest: int = 1 << 20) -> Iterator[memoryview]:
+    """Yield what follows in an open file, in one buffer that is used again.
+
+    Raises OSError for more than the size of the file when this began: of /proc/self/pagemap that is 0, and its content
+    has no end.
+    """
+    left = os.fstat(file.fileno()).st_size - file.tell()
+    buffer = memoryview(bytearray(min(largest, max(left, 0) + 1)))
+    while count := file.readinto(buffer):
+        left -= count
+        if left < 0:
+            raise OSError(errno.EOVERFLOW, "It has more bytes than its size says", str(file.name))
+        yield buffer[:count]
+
+
 def read_json(path: Path, most: int = LARGEST) -> Any:
     """Parse a JSON file. Raises OSError, ValueError."""
     return parse_json(read_file(path, most))

@@ -22,6 +22,7 @@ _GONE = (errno.ENOTCONN, getattr(errno, "EBADFD", errno.ENOTCONN))
 _REASONS = {
     errno.ENOSPC: ("The disk is full", _FREE),
     errno.EFBIG: ("A file is too large for this disk, or for `ulimit -f`", "Choose another folder."),
+    errno.EOVERFLOW: ("A file has no end, or grows while it is read", "Run again once nothing writes to it."),
     errno.EDQUOT: ("The disk quota is used up", "Free some space, then run again."),
     errno.EACCES: ("No permission", _OWNER),
     errno.EPERM: ("No permission", _OWNER),

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from npu_rl.bounded import open_file, read_json
+from npu_rl.bounded import chunks, open_file, read_json
 from npu_rl.disk import alive, disk_errors, remove_tree, take_over
 from npu_rl.errors import UsageError
 
@@ -96,7 +96,7 @@ def file_sha256(path: Path) -> str:
     """Return the SHA-256 of a file. Raises OSError."""
     digest = hashlib.sha256()
     with open_file(path) as file:
-        while data := file.read(1 << 20):
+        for data in chunks(file):
             digest.update(data)
     return digest.hexdigest()
 

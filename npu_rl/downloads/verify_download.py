@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from npu_rl.bounded import open_file, read_file, read_json
+from npu_rl.bounded import chunks, open_file, read_file, read_json
 from npu_rl.disk import disk_errors
 from npu_rl.errors import DataError
 
@@ -136,7 +136,7 @@ def _hash_all(
         size = path.stat().st_size
         digest = hashlib.sha256() if len(stated[name]) == 64 else hashlib.sha1(f"blob {size}\0".encode())
         with open_file(path) as file:
-            while data := file.read(_CHUNK):
+            for data in chunks(file, _CHUNK):
                 digest.update(data)
                 done[0] += len(data)
                 progress(done[0], total)

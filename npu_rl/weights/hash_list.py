@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from npu_rl.bounded import open_file, read_file
+from npu_rl.bounded import chunks, open_file, read_file
 from npu_rl.disk import disk_errors, write_atomically
 from npu_rl.errors import UsageError, WeightsError
 from npu_rl.weights.cast_journal import CONVERT_NAME
@@ -144,12 +144,10 @@ def _hash_files(
 
 def _hash_file(path: Path, progress: Callable[[int], None]) -> str:
     sums = hashlib.sha256()
-    buffer = bytearray(_CHUNK)
-    view = memoryview(buffer)
     with disk_errors(path), open_file(path) as file:
-        while count := file.readinto(buffer):
-            sums.update(view[:count])
-            progress(count)
+        for data in chunks(file, _CHUNK):
+            sums.update(data)
+            progress(len(data))
     return sums.hexdigest()
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.bounded import open_file
+from npu_rl.bounded import chunks, open_file
 from npu_rl.disk import disk_errors
 from npu_rl.tensors.npu_rl_tensors.hf_checkpoint import CONFIG, INDEX
 from npu_rl.tensors.npu_rl_tensors.part_file import part_of
@@ -34,7 +33,7 @@ class OtherFiles:
         for name in self.copied:
             part = part_of(target / name)
             with disk_errors(part), open_file(source / name) as reader, part.open("xb") as writer:
-                shutil.copyfileobj(reader, writer)
+                writer.writelines(chunks(reader))
                 writer.flush()
                 os.fsync(writer.fileno())
             part.replace(target / name)

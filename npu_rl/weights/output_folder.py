@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from npu_rl.bounded import open_file
+from npu_rl.bounded import chunks, open_file
 from npu_rl.disk import disk_errors
 from npu_rl.errors import HostError, UsageError
 from npu_rl.tensors.npu_rl_tensors.part_file import SampledSum
@@ -79,12 +79,11 @@ def require_space(target: Path, needed: int) -> None:
 
 def sampled_crc32_of(path: Path) -> int | None:
     """Return the sum of a file; None if it can't be read."""
-    memory = memoryview(bytearray(_CHUNK))
     found = SampledSum()
     try:
         with open_file(path) as file:
-            while count := file.readinto(memory):
-                found.update(memory[:count])
+            for data in chunks(file, _CHUNK):
+                found.update(data)
     except OSError:
         return None
     return found.crc32

@@ -1,0 +1,56 @@
+"""Files with more bytes than their size says: those of /proc have a size of 0, and some of them have no end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from npu_rl.datasets.staged_folder import file_sha256
+from npu_rl.downloads.verify_download import verify_download
+from npu_rl.errors import HostError
+from npu_rl.weights.hash_list import write_hashes
+from npu_rl.weights.other_files import other_files
+from npu_rl.weights.output_folder import sampled_crc32_of
+from tests.downloads.test_get import hub_file
+
+
+def copied(folder: Path) -> None:
+    target = folder.with_name("target")
+    target.mkdir()
+    other_files(folder, ()).copy(folder, target)
+
+
+def hashed(folder: Path) -> None:
+    write_hashes(folder, 1, lambda _: None)
+
+
+def verified(folder: Path) -> None:
+    (folder / "notes.txt").unlink()
+    hub_file(folder, "notes.txt", b"").unlink()
+    (folder / "notes.txt").symlink_to("/proc/self/status")
+    verify_download(folder, [], None, lambda *_: None)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    if not Path("/proc/self/status").is_file():
+        pytest.skip("no /proc")
+    found = tmp_path / "model"
+    found.mkdir()
+    (found / "notes.txt").symlink_to("/proc/self/status")
+    return found
+
+
+@pytest.mark.parametrize("read", [copied, hashed, verified])
+def test_it_is_refused(read: Callable[[Path], None], folder: Path) -> None:
+    """`weights cast` had copied 6 GB of /proc/self/pagemap after 45 s, and asked for no space."""
+    with pytest.raises(HostError, match="A file has no end"):
+        read(folder)
+
+
+def test_its_sum_is_unknown(folder: Path) -> None:
+    assert sampled_crc32_of(folder / "notes.txt") is None
+    with pytest.raises(OSError, match="more bytes than its size"):
+        file_sha256(folder / "notes.txt")
