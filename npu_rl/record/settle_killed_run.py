@@ -77,7 +77,7 @@ def _remove_unfinished_models(attempt: Attempt) -> None:
         place = attempt.folder.parents[2] / ".made"
         if host != socket.gethostname() or _is_alive(launcher) or place.is_symlink():
             return
-        begun = re.compile(rf"[0-9a-f]{{16}}(-checkpoint-[0-9a-f]{{16}})?\.{launcher}")
+        begun = re.compile(rf"[0-9a-f]{{16}}(-[0-9]+)?(-checkpoint-[0-9a-f]{{16}}(-[0-9]+)?)?\.{launcher}")
         for folder in place.iterdir():
             if begun.fullmatch(folder.name) and not folder.is_symlink():
                 remove_tree(folder)

@@ -10,6 +10,7 @@ from pathlib import Path
 from npu_rl import tensors
 from npu_rl.disk import disk_errors, put_in_place, remove_tree
 from npu_rl.tensors.npu_rl_tensors.conversion.units import OutputLayout
+from npu_rl.training.made_folders import keep_made, place_for
 from npu_rl.training.prepare import Prepared
 from npu_rl.weights.convert_weights import ConvertOptions, convert_weights
 from npu_rl.weights.worker_pool import Workers
@@ -24,7 +25,7 @@ def convert_tiny_model(prepared: Prepared, model_folder: Path) -> Path:
     Raises:
         NpuRlError: If the conversion fails.
     """
-    folder = model_folder.with_name(f"{model_folder.name}-checkpoint-{_digest(prepared)}")
+    folder = place_for(model_folder.with_name(f"{model_folder.name}-checkpoint-{_digest(prepared)}"))
     if folder.is_dir():
         return folder
     staging = folder.with_name(f"{folder.name}.{os.getpid()}")
@@ -32,6 +33,7 @@ def convert_tiny_model(prepared: Prepared, model_folder: Path) -> Path:
     try:
         convert_weights(options, Workers(prepared.interpreter.path, 1))
         with disk_errors(folder):
+            keep_made(staging, folder)
             put_in_place(staging, folder)
     finally:
         remove_tree(staging)

@@ -14,6 +14,7 @@ from npu_rl.process import run_quietly
 from npu_rl.recipes.schema import Recipe
 from npu_rl.standins import INJECTED
 from npu_rl.training.interpreter import Interpreter
+from npu_rl.training.made_folders import is_as_made, keep_made, place_for
 
 MAKER_MODULE = "npu_rl_make"
 MAKER_ENVIRONMENT = {"PYTHONPATH": str(INJECTED)}
@@ -26,7 +27,10 @@ def is_needed(recipe: Recipe) -> bool:
 
 
 def model_folder(runs: Path, recipe: Recipe, interpreter: Interpreter) -> Path:
-    """Return the folder of the model and the data, named after everything that determines their content."""
+    """Return the folder of the model and the data, named after everything that determines their content.
+
+    It is missing, or holds what this user has made.
+    """
     if recipe.has_own_keys:
         return runs / ".made"  # nothing is made for it
     inputs = {
@@ -40,7 +44,7 @@ def model_folder(runs: Path, recipe: Recipe, interpreter: Interpreter) -> Path:
         "packages": {name: interpreter.packages.get(name) for name in _DEPENDS_ON},
     }
     digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
-    return runs / ".made" / digest[:16]
+    return place_for(runs / ".made" / digest[:16])
 
 
 def _kinds(recipe: Recipe) -> list[str]:
@@ -56,8 +60,8 @@ def maker_command(interpreter: Interpreter, recipe: Recipe, folder: str) -> list
 
 
 def make(folder: Path, recipe: Recipe, interpreter: Interpreter, environment: Mapping[str, str]) -> None:
-    """Make the model and the data, atomically, unless the folder exists. Raises HostError with the command's output."""
-    if folder.is_dir():
+    """Make the model and the data, atomically and once. Raises HostError with the command's output."""
+    if is_as_made(folder):
         return
     staging = folder.with_name(f"{folder.name}.{os.getpid()}")
     with disk_errors(folder):
@@ -76,10 +80,11 @@ def make(folder: Path, recipe: Recipe, interpreter: Interpreter, environment: Ma
                 why=finished.stderr.strip()[-1500:] or f"exit status {finished.code}",
             )
         with disk_errors(folder):
+            keep_made(staging, folder)
             try:
                 put_in_place(staging, folder)
             except OSError:
-                if not folder.is_dir():  # else another run has made the same
+                if not is_as_made(folder):  # else another run has made the same
                     raise
     finally:
         remove_tree(staging)

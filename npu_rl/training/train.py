@@ -279,7 +279,7 @@ def _make_tiny_model(prepared: Prepared, runs: Path, environment: dict[str, str]
     if not tiny_model.is_needed(prepared.recipe):
         return
     folder = tiny_model.model_folder(runs, prepared.recipe, prepared.interpreter)
-    if not folder.is_dir():
+    if not folder.is_dir():  # one that exists is as made
         screen.stage("making the model and the data")
     tiny_model.make(folder, prepared.recipe, prepared.interpreter, environment)
 

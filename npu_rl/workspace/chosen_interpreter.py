@@ -1,32 +1,25 @@
 """The training interpreter that a user has chosen for a workspace, kept in the user's state folder.
 
 A workspace is not trusted, so its receipt chooses no program that a command starts: it repeats the choice for other
-users and hosts, who are told of it. The file is found by the workspace's path, so a copy starts without a choice.
+users and hosts, who are told of it. A copy of a workspace starts without a choice.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
-import os
 import shlex
-import stat
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from npu_rl.bounded import parse_json
-from npu_rl.disk import write_atomically
 from npu_rl.errors import HostError, WorkspaceError
 from npu_rl.printable import one_line
-from npu_rl.private_log import own_folder, state_folder
+from npu_rl.user_state import keep_facts, kept_facts
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.receipt import read_receipt, setup_hint
 
-_LARGEST = 64 * 1024  # bytes; two paths
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_KIND, _SUBJECT = "interpreter", "workspace"
 
 
 def choose(given: str | None, layout: Layout | None, setup: Mapping[str, Any] | None = None) -> str:
@@ -79,43 +72,14 @@ def other_interpreter(setup: Mapping[str, Any]) -> str | None:
 
 def chosen_for(layout: Layout) -> str | None:
     """Return the interpreter that this user has chosen for a workspace; None without a choice that can be read."""
-    root = os.path.realpath(layout.root)
-    try:
-        place = _file(root)
-        if not place.parent.is_dir():
-            return None
-        folder = own_folder(place.parent)
-        try:
-            handle = os.open(place.name, _READ, dir_fd=folder)
-        finally:
-            os.close(folder)
-        with os.fdopen(handle, "rb") as file:
-            found = os.fstat(handle)
-            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
-                return None
-            kept = parse_json(file.read(_LARGEST))
-        python = kept["python"]
-        return python if kept["workspace"] == root and isinstance(python, str) else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    kept = kept_facts(_KIND, _SUBJECT, layout.root)
+    python = None if kept is None else kept.get("python")
+    return python if isinstance(python, str) else None
 
 
 def keep_choice(layout: Layout, python: str) -> None:
     """Keep the user's choice for a workspace. Raises OSError, or ValueError for a path with a NUL."""
-    root = os.path.realpath(layout.root)
-    place = _file(root)
-    os.close(own_folder(place.parent))
-    write_atomically(place, json.dumps({"workspace": root, "python": python}).encode(), sync=True)
-
-
-def _file(root: str) -> Path:
-    """Return the file of a workspace's choice. Raises OSError without a state folder outside the workspace."""
-    state = state_folder()
-    if state is None:
-        raise FileNotFoundError("there is no HOME and no XDG_STATE_HOME")
-    if f"{os.path.realpath(state)}/".startswith(f"{root.rstrip('/')}/"):
-        raise PermissionError(f"{state} is inside the workspace")
-    return state / f"interpreter-{hashlib.sha256(os.fsencode(root)).hexdigest()[:32]}.json"
+    keep_facts(_KIND, _SUBJECT, layout.root, {"python": python})
 
 
 def _not_chosen(layout: Layout, named: str, setup: Mapping[str, Any]) -> WorkspaceError:

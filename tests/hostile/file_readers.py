@@ -189,6 +189,7 @@ READERS = {
     "training/hydra_compose.py": R("a worker's answer", OWN, "", PRINTED),
     "training/interpreter.py": R("a worker's answer", OWN, "", PRINTED),
     "training/node_reports.py": R("nodes.json", STRANGER, "a_killed_record", "else parses its own variable"),
+    "training/made_folders.py": R("a model or checkpoint of its own", OWN),
     "training/tiny_model.py": R("the package's modules", OWN, "", PACKAGED),
     "training/train.py": R("the proven lock, the model it made", OWN),
     "training/trainer_validation.py": R("a worker's answer", OWN, "", PRINTED),
@@ -203,8 +204,11 @@ READERS = {
     "weights/ray_workers.py": R("a worker's answer", OWN, "", PRINTED),
     "weights/weight_commands.py": R("config.json", STRANGER, "safetensors_headers"),
     "weights/worker_pool.py": R("a worker's answer", OWN, "", PRINTED),
-    "workspace/chosen_interpreter.py": R(
-        "this user's choice", OWN, "", "64 KB of a regular file, in a folder that only its user can write"
+    "user_state.py": R(
+        "what this user chose or made",
+        OWN,
+        "",
+        "1 MB of a regular file, in a folder that only its user can write",
     ),
     "confined_changes.py": R("files of a workspace", STRANGER, "a_journal", "is what bounds the others"),
     "workspace/file_check.py": R(
