@@ -50,21 +50,41 @@ _SUSPECT = (
     *(b"://", b"secret", b"pass", b"pwd", b"token", b"auth", b"key", b"credential", b"bearer", b"cookie"),
     *(b"webhook", b"jwt"),
 )
+# What npu-rl, its driver and Ray write into an attempt, and the trackers and Hydra by themselves in the folder that the
+# trainer runs in. A file that a person has put there is left as it is.
+_FILES = (
+    *(
+        "alarms.jsonl",
+        "command.json",
+        "composed.json",
+        "config.yaml",
+        "drift.json",
+        "driver.json",
+        "driver.log",
+    ),
+    *("end.json", "environment.json", "host.json", "metrics.jsonl", "nodes.json", "recipe.yaml"),
+)
+_FOLDERS = ("hydra", "outputs", "swanlog", "usage", "wandb", "workers")
 _BLOCK = 1 << 16  # bytes of lines that are searched together
 _LONGEST_LINE = 1 << 20
 
 
 def mask_files(folder: Path, known: Secrets) -> None:
-    """Mask secrets in the text files below a folder; a file is replaced atomically, and only if it has one.
+    """Mask secrets in the text files of an attempt's folder that no person wrote, atomically where there is one.
 
     In JSON only known values are masked: npu-rl's own JSON is written masked, and masking by name could break it.
     Links are not followed. A file with a null byte in its first 8 KiB is not text.
     """
-    for place, _, names in os.walk(folder):
-        for name in names:
-            path = Path(place, name)
-            if not path.is_symlink() and path.is_file():
-                _mask_file(path, known)
+    below = [
+        Path(place, name)
+        for each in _FOLDERS
+        if not (folder / each).is_symlink()
+        for place, _, names in os.walk(folder / each)
+        for name in names
+    ]
+    for path in [*(folder / name for name in _FILES), *below]:
+        if not path.is_symlink() and path.is_file():
+            _mask_file(path, known)
 
 
 def _mask_file(path: Path, known: Secrets) -> None:

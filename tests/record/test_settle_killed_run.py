@@ -247,6 +247,27 @@ def test_only_the_runs_own_temporary_folders_are_removed(tmp_path: Path) -> None
             subprocess.run(["rm", "-rf", str(folder)], check=True)
 
 
+def test_files_of_a_person_are_left_as_they_are(tmp_path: Path) -> None:
+    """In the folder of an attempt, which a command that is refused may complete."""
+    record = RunRecord.create(tmp_path, "demo", {})
+    attempt = record.begin_attempt([], {}, {}, "")
+    attempt._run_lock.close()  # as if its npu-rl had died
+    notes, code = attempt.folder / "my_notes.txt", attempt.folder / "mine/x.py"
+    code.parent.mkdir()
+    notes.write_text("password: hunter2-and-more\n")
+    code.write_text("secret_key = '0123456789'\n")
+    written = [attempt.driver_log, attempt.workers / "a.err", attempt.folder / "hydra/.hydra/config.yaml"]
+    for path in written:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("api_key: S3CRET-1\n")
+    with pytest.raises(NpuRlError, match="The run demo already exists"):
+        RunRecord.create(tmp_path, "demo", {})
+    assert (attempt.folder / "end.json").exists()
+    assert notes.read_text() == "password: hunter2-and-more\n"
+    assert code.read_text() == "secret_key = '0123456789'\n"
+    assert [path.read_text() for path in written] == ["api_key: ***\n"] * 3
+
+
 def test_a_copy_of_a_record_ends_nothing_of_the_original(tmp_path: Path) -> None:
     """Of a copy made between two attempts, and of one made in an attempt: a command on it may at most refuse."""
     original, copies = tmp_path / "a/runs", [tmp_path / "b", tmp_path / "c"]
