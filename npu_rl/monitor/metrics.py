@@ -21,7 +21,11 @@ from npu_rl.disk import disk_errors, private
 from npu_rl.errors import NpuRlError
 from npu_rl.monitor.log_lines import speaker_and_message
 
-_LARGEST = 1 << 28  # bytes; 26,000 steps of 10 kB, which take as much memory
+_LARGEST = 1 << 28  # bytes; 26,000 steps of 10 kB
+_MOST_VALUES = (
+    6_000_000  # of all attempts together; 230 in each of these steps. They take 0.8 GB and 8 seconds
+)
+_LINE = 8  # values that take as much as a line without any
 _LONGEST_LINE = 1 << 20  # bytes
 _STEP = re.compile(r"(?<![\w/.:-])step:([0-9]{1,15}) - (.+)", re.DOTALL)
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|nan|inf(?:inity)?)"
@@ -125,14 +129,32 @@ def read_metrics(path: Path) -> list[Point]:
     with file:
         size = os.fstat(file.fileno()).st_size
         if size > _LARGEST:
-            raise NpuRlError(
-                "The metrics of a run are too large",
-                where=str(path),
-                why=f"The file has {size} bytes of at most {_LARGEST}.",
-                hint="Move it away: the run then has no metrics of that attempt.",
-            )
-        points = (_point(line) for line in iter(lambda: file.readline(_LONGEST_LINE), b""))
-        return [point for point in points if point is not None]
+            raise _too_large(path, f"The file has {size} bytes of at most {_LARGEST}.")
+        points: list[Point] = []
+        values = 0
+        for line in iter(lambda: file.readline(_LONGEST_LINE), b""):
+            point = _point(line)
+            values = _counted(values, point, path)
+            if point is not None:
+                points.append(point)
+        return points
+
+
+def _counted(values: int, point: Point | None, path: Path) -> int:
+    """Return the number of values with those of a line. Raises NpuRlError if there are more than any run has."""
+    values += _LINE + (len(point.data) if point else 0)
+    if values > _MOST_VALUES:
+        raise _too_large(path, f"There are more than {_MOST_VALUES} values.")
+    return values
+
+
+def _too_large(path: Path, why: str) -> NpuRlError:
+    return NpuRlError(
+        "The metrics of a run are too large",
+        where=str(path),
+        why=why,
+        hint="Move it away: the run then has no metrics of that attempt.",
+    )
 
 
 def _point(line: bytes) -> Point | None:
@@ -157,6 +179,7 @@ def curve(run: Path) -> list[Point]:
     folders = (run / "attempts").glob("*/metrics.jsonl")
     numbered = [(int(path.parent.name), path) for path in folders if path.parent.name.isdigit()]
     joined: dict[int, Point] = {}
+    values = 0
     for _, path in sorted(numbered):
         points = read_metrics(path)
         if not points:
@@ -164,6 +187,7 @@ def curve(run: Path) -> list[Point]:
         first = min(point.step for point in points)
         joined = {step: point for step, point in joined.items() if step <= first}
         for point in points:
+            values = _counted(values, point, path)
             before = joined.get(point.step)
             merged = {**before.data, **point.data} if before else point.data
             joined[point.step] = Point(point.step, point.time, merged)

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from npu_rl.bounded import NO_FILE, open_file
+from npu_rl.errors import NpuRlError
 
+LARGEST_LOG = 8 << 30  # bytes; one of a terabyte costs nothing to make, and hours to read
 _CHUNK = 1 << 20
 _LONGEST_LINE = 1 << 20  # bytes; a log without line ends must not fill the memory
 _LINE_ENDS = re.compile(rb"\r\n|\n|\r")
@@ -55,6 +57,23 @@ class Tail:
             lines.append(self._unfinished)
             self._unfinished = b""
         return [line.decode("utf-8", "replace") for line in lines if line]
+
+
+def require_bounded_log(path: Path) -> None:
+    """Raise NpuRlError for a log that is larger than any run's; a missing one is bounded."""
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        if error.errno in NO_FILE:
+            return
+        raise
+    if size > LARGEST_LOG:
+        raise NpuRlError(
+            "A log of a run is too large",
+            where=str(path),
+            why=f"The file has {size} bytes of at most {LARGEST_LOG}.",
+            hint="Move it away: the run then has no such log of that attempt.",
+        )
 
 
 def follow(path: Path, from_offset: int = 0) -> Tail:

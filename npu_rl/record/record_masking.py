@@ -10,6 +10,7 @@ from typing import IO
 
 from npu_rl.disk import private
 from npu_rl.masking import MASK, Secrets, masked_text, masked_value
+from npu_rl.monitor.tail import require_bounded_log
 
 # Variables that affect a training run. All others of the user's shell are private.
 _RECORDED_PREFIXES = (
@@ -82,12 +83,16 @@ def mask_files(folder: Path, known: Secrets) -> None:
         for place, _, names in os.walk(folder / each)
         for name in names
     ]
-    for path in [*(folder / name for name in _FILES), *below]:
-        if not path.is_symlink() and path.is_file():
-            _mask_file(path, known)
+    paths = [*(folder / name for name in _FILES), *below]
+    regular = [path for path in paths if not path.is_symlink() and path.is_file()]
+    for path in sorted(
+        regular, key=lambda path: path.stat().st_size
+    ):  # one that is too large is refused last
+        _mask_file(path, known)
 
 
 def _mask_file(path: Path, known: Secrets) -> None:
+    require_bounded_log(path)
     by_name = path.suffix not in (".json", ".jsonl")
     if not any(block != shown for block, shown in _masked_blocks(path, known, by_name)):
         return

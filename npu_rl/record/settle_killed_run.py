@@ -12,7 +12,7 @@ from npu_rl.bounded import read_json
 from npu_rl.disk import remove_tree
 from npu_rl.masking import Secrets
 from npu_rl.monitor.metrics import MetricsWriter, parse_line, read_metrics
-from npu_rl.monitor.tail import follow
+from npu_rl.monitor.tail import follow, require_bounded_log
 from npu_rl.record.attempt import Attempt
 from npu_rl.record.temporary_folders import remaining_folders, remove_remaining
 from npu_rl.record.worker_logs import keep_worker_logs
@@ -40,6 +40,7 @@ def complete_record(attempt: Attempt, run_id: str, secrets: Secrets) -> None:
 
 def recover_metrics(attempt: Attempt) -> int:
     """Add the steps of the driver's log that metrics.jsonl lacks, with the log's time; return their number."""
+    require_bounded_log(attempt.driver_log)
     known = Counter(_key(point.step, point.data) for point in read_metrics(attempt.metrics))
     missing = []
     for line in follow(attempt.driver_log).lines():

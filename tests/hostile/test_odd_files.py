@@ -16,12 +16,13 @@ from npu_rl.data_check.packed_files import _read
 from npu_rl.errors import HostError, LockError, NpuRlError, PatchError, SourceError, WorkspaceError
 from npu_rl.lock.lock_model import LockedPatch, read_text
 from npu_rl.lock.verification_record import read_record
-from npu_rl.monitor.metrics import read_metrics
+from npu_rl.masking import Secrets
+from npu_rl.monitor.metrics import curve, read_metrics
 from npu_rl.patches.series import read_patchset
 from npu_rl.record.attempt import Attempt
 from npu_rl.record.run_record import RunRecord
 from npu_rl.record.saved_steps import RoleFiles, SavedLayout, fault_of
-from npu_rl.record.settle_killed_run import recover_metrics
+from npu_rl.record.settle_killed_run import complete_record, recover_metrics
 from npu_rl.rehearsal.patch_hooks import read_usage
 from npu_rl.sources.sdist import read_sdist
 from npu_rl.trainer_code.adaptation_switches import headers_of, known_switches, patched_switches
@@ -117,6 +118,41 @@ def test_the_metrics_of_a_run(odd: Callable[[Path], None], tmp_path: Path) -> No
                 read_metrics(tmp_path / "metrics.jsonl")
         else:
             assert read_metrics(tmp_path / "metrics.jsonl") == []
+
+
+@pytest.mark.parametrize("line", ["", "{}", '{"step": 1, "time": 1, "data": {}}', "values"])
+def test_metrics_of_more_values_than_a_run_has(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """256 MB of such lines took up to 2.5 GB, or minutes; the bound itself takes seconds, and is lower here."""
+    monkeypatch.setattr("npu_rl.monitor.metrics._MOST_VALUES", 8_000)
+    if line == "values":
+        values = ", ".join(f'"{number}": 1' for number in range(90))
+        line = f'{{"step": 1, "time": 1, "data": {{{values}}}}}'
+    path = tmp_path / "attempts/1/metrics.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"{line}\n" * (70 if '"0"' in line else 900))
+    assert read_metrics(path) or '"step"' not in line
+    again = tmp_path / "attempts/2/metrics.jsonl"
+    again.parent.mkdir()
+    again.write_text(f"{line}\n" * (70 if '"0"' in line else 900))
+    if '"step"' in line:
+        with pytest.raises(NpuRlError, match=r"(?s)too large.*more than 8000 values"):
+            curve(tmp_path)  # of all attempts together
+    path.write_text(f"{line}\n" * 1001)
+    with pytest.raises(NpuRlError, match=r"(?s)too large.*more than 8000 values"):
+        read_metrics(path)
+
+
+@pytest.mark.parametrize("name", ["driver.log", "workers/worker.err"])
+def test_a_log_with_a_terabyte_of_nothing(name: str, tmp_path: Path) -> None:
+    attempt = Attempt(tmp_path, 1)
+    attempt.workers.mkdir()
+    (tmp_path / name).write_text("password: hunter2\n" * 1500)
+    os.truncate(tmp_path / name, 1 << 40)
+    with bounded(), pytest.raises(NpuRlError, match=f"(?s)too large.*{name}"):
+        complete_record(attempt, "0" * 32, Secrets())
+    assert attempt.outcome is None, "it is completed once the log is moved away"
 
 
 @pytest.mark.parametrize("odd", [os.mkfifo, Path.mkdir, zeros], ids=lambda odd: odd.__name__)
