@@ -8,7 +8,6 @@ ModelScope or wget, files are counted and safetensors files are held against the
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import struct
@@ -17,14 +16,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from npu_rl.bounded import chunks, open_file, read_file, read_json
+from npu_rl.bounded import chunks, open_file, parse_json, read_file, read_json
 from npu_rl.disk import disk_errors
 from npu_rl.errors import DataError
 
 _METADATA = Path(".cache") / "huggingface" / "download"
 _INDEX = "model.safetensors.index.json"
 _CHUNK = 1 << 22
-_LONGEST_HEADER = 1 << 28
+_LONGEST_HEADER = 100_000_000  # bytes; the library's own
 
 
 @dataclass
@@ -175,7 +174,7 @@ def _length_of(path: Path) -> int | None:
         length = struct.unpack("<Q", head)[0] if len(head) == 8 else _LONGEST_HEADER + 1
         text = file.read(length) if length <= _LONGEST_HEADER else b""
     try:
-        header = json.loads(text)
+        header = parse_json(text)
         ends = [one["data_offsets"][1] for name, one in header.items() if name != "__metadata__"]
         return 8 + int(length) + max(ends, default=0)
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError):

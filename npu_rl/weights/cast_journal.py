@@ -22,7 +22,8 @@ CONVERT_NAME = "npu-rl-convert.jsonl"
 _FORMAT = 1
 _LAST_OF_DIST = "metadata.json"
 _READERS = 4  # threads that read finished files; zlib lets them run side by side
-_LARGEST = 256 << 20  # bytes; a line of 100 for each of 20,000 files is 2 MB
+_LARGEST_PLACES = 256 << 20  # bytes; only summed here
+_LARGEST = 32 << 20  # bytes; a line of 100 for each of 20,000 files is 2 MB
 _UNREADABLE = "The journal of the output folder can't be read"
 _ANOTHER = "Choose another output folder."
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -96,7 +97,9 @@ class CastJournal:
         if "places" not in sums or (self._path.parent / _LAST_OF_DIST).is_file():
             return True  # they are removed once .metadata has them
         try:
-            return crc32(read_file(path.with_name(path.name + PLACES), _LARGEST)) == int(sums["places"])
+            return crc32(read_file(path.with_name(path.name + PLACES), _LARGEST_PLACES)) == int(
+                sums["places"]
+            )
         except (OSError, ValueError, TypeError):
             return False
 
@@ -163,7 +166,8 @@ class CastJournal:
             self._append({"format": _FORMAT, "input": str(source), "digest": digest})
             return
         try:
-            first, *lines = map(parse_json, whole.splitlines())
+            lines = map(parse_json, whole.splitlines())
+            first = next(lines)
             same = first["format"] == _FORMAT and first["digest"] == digest
             for line in lines:
                 if "finished" in line:
@@ -173,9 +177,9 @@ class CastJournal:
                 else:
                     self._note(line)
         except (ValueError, KeyError, TypeError, OverflowError) as error:
-            raise WeightsError(
-                _UNREADABLE, where=str(self._path), why=f"{type(error).__name__}: {error}", hint=_ANOTHER
-            ) from error
+            kind = type(error).__name__
+            why = f"A line lacks {error}." if isinstance(error, KeyError) else f"{kind}: {error}"
+            raise WeightsError(_UNREADABLE, where=str(self._path), why=why, hint=_ANOTHER) from error
         if not same:
             raise WeightsError(
                 "The output folder has the output of another input",

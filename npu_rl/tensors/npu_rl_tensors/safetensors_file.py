@@ -21,6 +21,7 @@ from .untrusted_values import is_shape, is_size, odd_name, shown
 
 HEADER_LIMIT = 100_000_000  # bytes; the library's own
 MOST_TENSORS = 300_000  # of a checkpoint; DeepSeek-V3 has 91,991
+MOST_JSON_VALUES = 5_000_000  # signs that begin one, in texts, too; a tensor of two dimensions has 12
 ITEM_SIZES = {
     **{"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1},
     **{"I64": 8, "I32": 4, "I16": 2, "I8": 1, "U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1},
@@ -103,6 +104,8 @@ def header_bytes(tensors: Sequence[tuple[str, str, Sequence[int]]], metadata: Ma
 
 def parse_json(raw: bytes) -> Any:
     """Parse JSON in UTF-8. Raises ValueError for any other text, and for a key that stands twice in its object."""
+    if sum(map(raw.count, (b"[", b"{", b",", b":"))) > MOST_JSON_VALUES:
+        raise ValueError(f"it contains more than {MOST_JSON_VALUES:,} values")
     collecting = gc.isenabled()
     gc.disable()  # a million new objects are walked through again and again, and none is garbage
     try:
