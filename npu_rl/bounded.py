@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 LARGEST = 64 * 1024 * 1024  # bytes; the receipt of 5,000 files has 0.7 MB
 
 
+LARGEST_PYTHON = (
+    1 << 20
+)  # bytes; the largest file of the bundled trees has 0.33 MB, and 1 MiB of `a;` takes 0.9 GB
 JSON_VALUES = 5_000_000  # signs that begin one, in texts, too; the index of DeepSeek-V3 has some 184,000
 # Errors which only mean that there is no regular file of that name.
 NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.ELOOP, errno.ENXIO)

@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from npu_rl.bounded import LARGEST_PYTHON
 from npu_rl.patches.key_headings import in_other_section, moved_to_other_section
 from npu_rl.patches.key_paths import SUFFIXES
 from npu_rl.patches.patch_model import Hunk
@@ -178,9 +179,11 @@ def _describe_heading(lines: Sequence[str], wanted: re.Match[str] | None, headin
 
 
 def _definitions(content: bytes) -> list[_Definition] | None:
-    """Return every function and class of a Python file; None if this Python can't parse it."""
+    """Return every function and class of a Python file; None if it is too large, or this Python can't parse it."""
     import ast
 
+    if len(content) > LARGEST_PYTHON:
+        return None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about upstream's text, such as invalid escapes

@@ -11,7 +11,6 @@ from npu_rl.trainer_code.source_index import parse
 
 Kind = Literal["class", "function", "method", "module attribute", "class attribute", "import", "statement"]
 
-_LARGEST = 4 * 1024 * 1024  # bytes; the largest Python file of the pinned trees has 0.2 MB
 _COMPOUND = (ast.If, ast.Try, ast.With, ast.For, ast.While, ast.Match)
 
 
@@ -51,7 +50,7 @@ class FileDefinitions:
 
 def definitions_in(content: bytes) -> FileDefinitions | None:
     """Return what a file defines; None if it can't be parsed as Python."""
-    tree = parse(content) if len(content) <= _LARGEST else None
+    tree = parse(content)
     if tree is None:
         return None
     try:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from npu_rl.bounded import LARGEST_PYTHON
 from npu_rl.trainer_code.source_files import read_source, source_texts
 
 _MAX_DEPTH = 12
@@ -49,7 +50,9 @@ class SourceField:
 
 
 def parse(content: bytes) -> ast.Module | None:
-    """Return a Python file's syntax tree, or None if it has none. Warnings of its syntax are ignored."""
+    """Return a Python file's syntax tree; None if it has none or is too large. Warnings of its syntax are ignored."""
+    if len(content) > LARGEST_PYTHON:
+        return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
