@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +25,8 @@ from npu_rl.lock.strict_json import UnexpectedShape, build, plain
 LOCK_FORMAT = 1
 MAXIMUM_SIZE = 32 * MiB
 
-_RESTORE = "Restore it from version control, or make a new one: npu-rl lock --manifest M"
+_BEGINNING = re.compile(rb'\s*\{\s*"lock_format":\s*[0-9]')
+_RESTORE = "Restore it from version control, or move it away and make a new one: npu-rl lock --manifest M"
 
 
 @dataclass(frozen=True)
@@ -369,6 +371,12 @@ def parse_with_digest(text: str, where: str, restore: str = _RESTORE) -> tuple[L
     for name, component in lock.components.items():
         check_proof(name, component, where, allowance)
     return lock, digest
+
+
+def begins_as_lock(path: Path) -> bool:
+    """Return whether a file begins as `dump` begins: so does a damaged lock, or one with git's conflict markers."""
+    with open_file(path) as file:
+        return _BEGINNING.match(file.read(256)) is not None
 
 
 def lock_path(manifest_path: Path) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from npu_rl.disk import named_file, write_named
+from npu_rl.disk import disk_errors, named_file, write_named
 from npu_rl.errors import LockError, SourceError, UsageError
 from npu_rl.git.command import Git
 from npu_rl.git.objects import short
@@ -106,7 +106,15 @@ def _check_target(loaded: LoadedManifest, target: Path, options: Options) -> Non
             hint="Write your own lock with --output F (then: npu-rl setup --manifest M --lock F),\n"
             "or copy the manifest and pass its path.",
         )
-    named_file(target)
+    named = named_file(target)
+    with disk_errors(named):
+        if named.exists() and named.stat().st_size and not lock_model.begins_as_lock(named):
+            raise UsageError(
+                "The output path is taken by a file that is not a lock",
+                where=str(target) if target == named else f"{target} -> {named}",
+                why='A lock begins with "lock_format". npu-rl overwrites only a lock or an empty file.',
+                hint="Move the file away, or choose another path with --output F.",
+            )
 
 
 def _context(options: Options, loaded: LoadedManifest) -> Context:

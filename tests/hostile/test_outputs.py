@@ -72,7 +72,7 @@ def test_a_lock_is_written_through_a_link_and_keeps_its_permissions(world: World
     manifest = small(world)
     real, link = tmp_path / "real" / "a.json", tmp_path / "link.json"
     real.parent.mkdir()
-    real.write_text("old")
+    real.write_text('{"lock_format": 1, "damaged')
     real.chmod(0o604)
     link.symlink_to(real)
     assert run_cli(["lock", "-m", manifest, "-o", link], world.env).returncode == 0
@@ -83,6 +83,32 @@ def test_a_lock_is_written_through_a_link_and_keeps_its_permissions(world: World
     assert link.is_symlink() and real.is_file()
     shutil.rmtree(real.parent)
     assert_told(run_cli(["lock", "-m", manifest, "-o", link], world.env), "The folder does not exist", code=2)
+
+
+@pytest.mark.parametrize("name", ["m.yaml", "m.lock.json", "link"])
+def test_a_file_that_is_not_a_lock_is_not_overwritten(name: str, world: World) -> None:
+    """The manifest itself, another tool's file in the lock's place, and one that a link leads to."""
+    manifest = small(world)
+    place = manifest.with_name(name)
+    if name == "link":
+        world.write("precious", "mine")
+        place.symlink_to("precious")
+    elif name == "m.lock.json":
+        place.write_text('{"lockfileVersion": 3}')
+    before = place.read_bytes()
+    named = [] if name == "m.lock.json" else ["-o", place]
+    done = run_cli(["lock", "-m", manifest, *named], world.env)
+    assert_told(done, "taken by a file that is not a lock", code=2)
+    assert place.read_bytes() == before and place.is_symlink() == (name == "link")
+
+
+def test_an_empty_file_and_a_lock_with_conflict_markers_are_overwritten(world: World, tmp_path: Path) -> None:
+    manifest, place = small(world), tmp_path / "out.json"
+    for text in ("", '{\n "lock_format": 1,\n<<<<<<< HEAD\n'):
+        place.write_text(text)
+        done = run_cli(["lock", "-m", manifest, "-o", place], world.env)
+        assert done.returncode == 0, done.stderr
+        assert '"digest"' in place.read_text()
 
 
 def test_ours_own_output_is_not_replaced(world: World, tmp_path: Path) -> None:
