@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Callable, Iterable
 
@@ -10,10 +11,29 @@ from npu_rl.errors import ComposeError
 from npu_rl.git.objects import SYMLINK
 
 _REMOVE = "Do not take that path, or delete it with a patch."
-_LFS = b"version https://git-lfs.github.com/spec/v1\n"
+# The names of the format and the line ends that git-lfs takes (lfs/pointer.go@001ddcd:v1Aliases, DecodeFrom).
+_LFS = re.compile(
+    rb"\s*version (?:https://git-lfs\.github\.com/spec/v1|https://hawser\.github\.com/spec/v1|http://git-media\.io/v/2)\r?\n"
+)
 _LFS_SIZES = range(100, 1024)  # bytes of a pointer file; the specification allows less than 1,024
 _SHOWN = 5
 _STARTED_BY_PYTHON = ("sitecustomize", "usercustomize")
+# Names in `sys.modules` of `python -I` (CPython 3.10.13, 3.12.1) that are not built in; newer ones freeze some.
+_IMPORTED_AT_START = (
+    *(
+        "_collections_abc",
+        "_sitebuiltins",
+        "abc",
+        "codecs",
+        "encodings",
+        "genericpath",
+        "io",
+        "os",
+        "posixpath",
+    ),
+    *("site", "stat", "zipimport"),
+)
+_MODULES = (".py", ".pyc", ".so")
 
 
 def check_collisions(paths: Iterable[str], what: str) -> None:
@@ -49,13 +69,22 @@ def check_started_by_python(paths: Iterable[str]) -> None:
     """Raise ComposeError for a file at the code tree's root that Python runs whenever it starts."""
     for path in paths:
         root, _, below = path.partition("/")
-        if root.split(".")[0].lower() in _STARTED_BY_PYTHON or (not below and root.lower().endswith(".pth")):
+        name = root.split(".")[0].lower()
+        shadows = name in _IMPORTED_AT_START and _is_module(root, below)
+        if shadows or name in _STARTED_BY_PYTHON or (not below and root.lower().endswith(".pth")):
             raise ComposeError(
                 "The code tree has a file that Python runs by itself",
                 where=path,
                 why=f"code/ is on PYTHONPATH, and {root} at its root would run in every Python that starts there.",
                 hint=_REMOVE,
             )
+
+
+def _is_module(root: str, below: str) -> bool:
+    """Return whether a path makes a module of its root: a folder `site` without `__init__` shadows nothing."""
+    if below:
+        return below.startswith("__init__.")
+    return "." not in root or root.endswith(_MODULES)  # without a dot it may be a link to a folder
 
 
 def check_pointers(
@@ -74,7 +103,7 @@ def check_pointers(
     """
     paths = {oid: path for path, mode, oid in files if mode != SYMLINK}
     sizes = trees.sizes(paths)
-    pointers = [oid for oid, size in sizes.items() if size in _LFS_SIZES and trees.blob(oid).startswith(_LFS)]
+    pointers = [oid for oid, size in sizes.items() if size in _LFS_SIZES and _LFS.match(trees.blob(oid))]
     if not pointers:
         return
     names = sorted(path for path, mode, oid in files if oid in pointers and mode != SYMLINK)

@@ -45,6 +45,13 @@ def test_names_that_are_one_elsewhere(paths: list[str], collide: str) -> None:
         ("pkg/sitecustomize.py", False),
         ("pkg/weights.pth", False),
         ("sitecustomizes.py", False),
+        ("encodings/__init__.py", True),
+        ("codecs.py", True),
+        ("io.cpython-310-x86_64-linux-gnu.so", True),
+        ("site", True),  # a link
+        ("site/index.md", False),
+        ("abc.txt", False),
+        ("pkg/io.py", False),
     ],
 )
 def test_files_that_python_runs_by_itself(path: str, runs: bool) -> None:
@@ -84,3 +91,18 @@ def test_what_a_lock_refuses(world: World) -> None:
     world.write("x.patch", patch)
     assert world.locked({"up": component(up, checkout="full", patches=[{"path": "./x.patch"}])})
     assert "src/up has Git LFS pointers in place of files: docs/a.png" in world.told
+
+
+@pytest.mark.parametrize(
+    "pointer",
+    [
+        POINTER.replace("https://git-lfs.github.com/spec/v1", "https://hawser.github.com/spec/v1"),
+        POINTER.replace("https://git-lfs.github.com/spec/v1", "http://git-media.io/v/2"),
+        POINTER.replace("\n", "\r\n"),
+        "\n" + POINTER,
+    ],
+)
+def test_pointers_that_git_lfs_takes_too(pointer: str, world: World) -> None:
+    up = world.repo()
+    up.commit({"pkg/a.py": "a = 1\n", "pkg/weights.bin": pointer})
+    assert "Git LFS pointers in place of files" in refused(world, component(up))
