@@ -28,13 +28,13 @@ from npu_rl.recipes.trainer_settings import (
     last_settings,
     list_settings,
 )
-from npu_rl.recipes.unsupported import find_unsupported
 from npu_rl.trainer_code.adaptation_switches import known_switches, switches_in_code
 from npu_rl.trainer_code.answer_cache import AnswerCache
 from npu_rl.trainer_code.config_location import FolderFault, folders_with
 from npu_rl.trainer_code.config_tree import ConfigFault, ConfigTree, ModuleFault
 from npu_rl.trainer_keys.key_resolver import KeyResolver
 from npu_rl.trainer_keys.resolution import KeyResolution
+from npu_rl.trainer_keys.unsupported import find_unsupported
 
 _STRATEGY = "actor_rollout_ref.actor.strategy"
 _BACKEND = {"fsdp2": "fsdp"}  # strategies whose configuration files are those of another

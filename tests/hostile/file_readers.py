@@ -72,9 +72,7 @@ READERS = {
         "Parquet", STRANGER, "a_trainers_parquet", "parses JSON that it has just written"
     ),
     "disk.py": R("locks and temporary files", OWN, "", WRITES),
-    "downloads/verify_download.py": R(
-        "a download", STRANGER, "a_download", "100 MB at most, RecursionError caught"
-    ),
+    "downloads/verify_download.py": R("a download", STRANGER, "a_download"),
     "faults/catalogue_files.py": R("the catalogue of faults", OWN, "", PACKAGED),
     "faults/fault.py": R("catalogue.json", OWN),
     "faults/fault_counts.py": R("counts of faults in the cache", OWN),
