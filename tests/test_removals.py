@@ -24,6 +24,7 @@ MAY_CHANGE = {
     "private_log.py": "its own logs, when they are rotated",
     "datasets/staged_folder.py": "datasets that prepared.json lists, and its own staging folders",
     "record/record_masking.py": "a log of a run, which its masked version replaces",
+    "runtime/weight_transfer_deadline.py": "the shared memory of a weight sync, as verl does",
     "training/resume_point.py": "data.pt of a step that is not whole, which is renamed to data.pt.incomplete",
     "weights/other_files.py": "*.part of the files that it copies",
     "weights/unfinished_files.py": "parts of the output's own files",

@@ -37,8 +37,12 @@ def stack_of(layout: Layout) -> ManifestFacts:
     from npu_rl.workspace.receipt import read_lock, read_receipt
 
     lock, _ = read_lock(layout)
-    facts = locked_facts(lock, read_receipt(layout).texts if lock.patches() else {})
-    if key:
+    wanted = {patch.sha256 for _, patch in lock.patches()}
+    texts = read_receipt(layout).texts.values() if wanted else ()
+    # By their bytes: a receipt's names of them are not proven, and what is kept holds for every workspace of this lock.
+    found = {sha256(text.encode("utf-8", "surrogateescape")): text for text in texts}
+    facts = locked_facts(lock, found)
+    if key and wanted <= found.keys():
         reading_cache.keep("lock", key, asdict(facts))
     return facts
 
@@ -47,7 +51,7 @@ def locked_facts(lock: Lock, texts: Mapping[str, str]) -> ManifestFacts:
     """Return the facts of a locked manifest.
 
     Args:
-        texts: The texts of its patches by SHA-256, from the receipt.
+        texts: The texts of its patches by SHA-256.
     """
     parts = lock.components.values()
     return ManifestFacts(

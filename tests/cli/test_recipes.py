@@ -11,6 +11,7 @@ import pytest
 
 from npu_rl.bundled import bundled_recipes, data_root
 from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.workspace.receipt import Receipt
 from tests.cli.test_commands import modules_after
 from tests.config.documents import write
 from tests.recipes.examples import MINIMAL
@@ -123,7 +124,8 @@ def test_check_against_a_workspace(npu_rl) -> None:  # type: ignore[no-untyped-d
         'import hydra\n\n\n@hydra.main(config_path="config", config_name="ppo_trainer")\ndef main(config): ...\n',
     )
     lock = (data_root() / "manifests" / "quickstart.lock.json").read_text(encoding="utf-8")
-    for name, text in (("receipt.json", "{}"), ("lock.json", lock)):
+    receipt = Receipt({"code": {}}, {"code": "0" * 40}, {"code": "0" * 40}, [], {}, {}).dump()
+    for name, text in (("receipt.json", receipt), ("lock.json", lock)):
         write(npu_rl.here / "ws" / ".npu-rl" / name, text)
     done = npu_rl("recipes", "check", "quickstart", "--json", "--workspace", "ws")
     found = json.loads(done.stdout)

