@@ -166,5 +166,6 @@ def test_its_own_tree_takes_it(code: Path, name: str) -> None:
     }
     advice = {one.rule for one in judgement.findings if one.severity is Severity.ADVICE}
     assert advice == {one.rule for one in judge(load_recipe(name)).findings}
-    # This verl sleeps at level 1.
-    assert {rule.id for rule in judgement.plan.rules if rule.skipped} <= {"sleep-mode-loses-buffers"}
+    # This verl sleeps at level 1, and two rules rest on the engines of 0.8.
+    elsewhere = {"sleep-mode-loses-buffers", "megatron-needs-mbridge", "dynamic-batches-agree"}
+    assert {rule.id for rule in judgement.plan.rules if rule.skipped} <= elsewhere
