@@ -236,8 +236,6 @@ class Store:
             for path in self.temporary.iterdir():
                 if not is_own_name("tmp", path.name) or path.suffix == ".lock":
                     continue
-                if path.name.startswith("gone-") and first_foreign_in_unit(path) is not None:
-                    continue
                 if path.with_name(f"{path.name}.lock").exists():
                     continue
                 with contextlib.suppress(OSError):

@@ -348,8 +348,6 @@ def test_neither_sweep_nor_gc_removes_what_npu_rl_did_not_name(store: Store) -> 
             path.parent.mkdir(exist_ok=True)
             path.write_text("mine")
             os.utime(path, (0, 0))
-    (store.temporary / GONE).mkdir()
-    (store.temporary / GONE / "thesis.txt").write_text("mine")
     unit = make(store)
     before = {p for p in store.root.rglob("*") if unit.path not in (p, *p.parents)}
     Store(store.root).sweep()
