@@ -31,7 +31,7 @@ HOST_PACKAGES = ("torch", "torch_npu", "torchvision", "torchaudio", "triton_asce
 
 @dataclass
 class Comparison:
-    """What a comparison found.
+    """The result of a comparison.
 
     Attributes:
         compared: How many declared bounds were compared with an installed version.
@@ -197,7 +197,7 @@ def _bounds(name: str, component: LockedComponent, packages: Container[str]) -> 
 
 
 def _meet(bound: _Bound, one: _Installed, stack_environments: Sequence[Environment]) -> bool:
-    """Return whether there is an environment in which both count."""
+    """Return whether both count in one environment."""
     if bound.marker is None and one.marker is None:
         return True
     return any(applies(bound.marker, each) and applies(one.marker, each) for each in stack_environments)

@@ -1,4 +1,4 @@
-"""Which files of a component count, and what they declare.
+"""Files of a component that count, and the requirements that they declare.
 
 The files are those that an installation for the manifest's device reads at run time. Files of other devices, of tests,
 documentation, builds and lint, and extras that the manifest does not name, do not count.
@@ -28,7 +28,7 @@ ReadFiles = Callable[[Sequence[str]], Mapping[str, bytes | None]]
 
 @dataclass
 class Declared:
-    """What a component declares.
+    """The requirements that a component declares.
 
     Attributes:
         files: The bounds of each file that was read. What holds with an extra only is under setup.py[EXTRA].

@@ -1,4 +1,4 @@
-"""What one file of a project declares, and the form in which a lock keeps it."""
+"""Requirements of one file of a project, in the form that a lock keeps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PYTHON = "python"  # the package of `requires-python` and `python_requires`
 
 @dataclass(frozen=True)
 class Reading:
-    """What one file declares.
+    """The requirements that one file declares.
 
     Attributes:
         bounds: Requirements that bound a version, as they are written. Others can't be broken by any version.
@@ -51,7 +51,7 @@ def bound_of(text: str) -> str | None:
 
 
 def bounds_of(texts: list[str], place: str) -> Reading:
-    """Return the reading of a list of requirements, of which `place` is the name."""
+    """Return the reading of a list of requirements; `place` is its name in the file."""
     bounds, unread = [], []
     for number, text in enumerate(texts, 1):
         try:
