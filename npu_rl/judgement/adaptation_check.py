@@ -12,7 +12,6 @@ from typing import Any
 
 from npu_rl.config.finding import Finding, Severity
 from npu_rl.config.problems import KeyPath, shown
-from npu_rl.environment_variables import VARIABLES
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.trainer_code.adaptation_switches import given_switches, known_switches, switches_without_patch
 from npu_rl.trainer_code.answer_cache import AnswerCache
@@ -39,13 +38,9 @@ def adaptation_findings(
     switched_on = {slug: one.path for slug, one in given.items() if one.on}
     if code is None:
         return []
-    invalid = [_variable(slug) for slug, one in given.items() if one.on is None and not one.path]
-    others = {*invalid} - {variable.name for variable in VARIABLES}
-    found = (
-        [_invalid(slug, shell) for slug in known_switches(code) if _variable(slug) in others]
-        if others
-        else []
-    )
+    invalid = {slug for slug, one in given.items() if one.on is None and not one.path}
+    switches = known_switches(code, invalid) if invalid else {}
+    found = [_invalid(slug, shell) for slug in sorted(invalid & switches.keys())]
     if not switched_on:
         return found
 

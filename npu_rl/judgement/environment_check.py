@@ -81,10 +81,12 @@ def environment_findings(
         code: The workspace's code folder; None checks only variables that no tree reads.
         answers: What was found in that folder before.
     """
-    from npu_rl.trainer_code.adaptation_switches import known_switches
+    from npu_rl.trainer_code.adaptation_switches import given_switches, known_switches
 
     own = loaded.recipe.env
-    switches = known_switches(code) if any(name.startswith("NPU_RL_") for name in environment) else {}
+    given = given_switches({}, environment, {})
+    invalid = [slug for slug, one in given.items() if one.on is None]
+    switches = known_switches(code, invalid) if given else {}
     found = []
     for fault in environment_faults(environment, code, switches, answers):
         severity = Severity.ADVICE if fault.advice else Severity.ERROR

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from npu_rl.bundled import data_root, runtime_root
+from npu_rl.environment_variables import VARIABLES
 from npu_rl.patches.patch_header import HOW, parse_header
 from npu_rl.trainer_code.source_files import read_source, read_source_text, source_texts
 
@@ -38,38 +39,38 @@ class GivenSwitch(NamedTuple):
 def given_switches(
     adaptations: Mapping[str, bool], environment: Mapping[str, str], shell: Mapping[str, str] = os.environ
 ) -> dict[str, GivenSwitch]:
-    """Return what switches adaptations in a run, by slug; other variables of npu-rl's prefix are among them.
+    """Return what switches adaptations in a run, by slug; unknown variables of npu-rl's prefix are among them.
 
     Args:
         adaptations: Those of the recipe, which go before variables.
         environment: The manifest's variables with the recipe's over them.
         shell: The variables that a run inherits.
     """
+    own = {variable.name for variable in VARIABLES}
     found = {
         name.removeprefix(_PREFIX).lower().replace("_", "-"): GivenSwitch(
             _VALUES.get(value.strip().lower()), ("env", name) if name in environment else ()
         )
         for name, value in {**shell, **environment}.items()
-        if _VARIABLE.fullmatch(name) and value.strip()
+        if _VARIABLE.fullmatch(name) and name not in own and value.strip()
     }
     return found | {slug: GivenSwitch(on, ("adaptations", slug)) for slug, on in adaptations.items()}
 
 
-def known_switches(code: Path | None) -> dict[str, str]:
+def known_switches(code: Path | None, wanted: Collection[str] = ()) -> dict[str, str]:
     """Return where each switch is read, or the patch whose header names it, by slug.
 
     Args:
         code: The code folder; None stands for the runtime of this npu-rl.
+        wanted: Slugs that may be switches of a user's own patch. For one that is unknown otherwise the whole tree is
+            read, in about 0.2 s.
     """
     runtime = code / _RUNTIME if code else runtime_root()
     result = dict(_switches_in_headers(data_root() / "patchsets"))
     result.update(_switches_in_files(runtime.rglob("*.py"), runtime.parent))
+    if code is not None and not result.keys() >= set(wanted):
+        result = {**dict(_switches_in_files(code.rglob("*.py"), code)), **result}
     return result
-
-
-def switches_in_code(code: Path) -> dict[str, str]:
-    """Return where patched files read switches, by slug. Reads the whole tree: about 0.2 s."""
-    return dict(_switches_in_files(code.rglob("*.py"), code))
 
 
 def switches_without_patch(code: Path, slugs: Collection[str]) -> set[str]:

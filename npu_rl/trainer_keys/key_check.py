@@ -5,7 +5,7 @@ Nothing of that code is imported or run. Whether the sizes fit is left to `plan`
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,7 +28,7 @@ from npu_rl.recipes.trainer_settings import (
     last_settings,
     list_settings,
 )
-from npu_rl.trainer_code.adaptation_switches import known_switches, switches_in_code
+from npu_rl.trainer_code.adaptation_switches import known_switches
 from npu_rl.trainer_code.answer_cache import AnswerCache
 from npu_rl.trainer_code.config_location import FolderFault, folders_with
 from npu_rl.trainer_code.config_tree import ConfigFault, ConfigTree, ModuleFault
@@ -251,9 +251,7 @@ class KeyChecker:
         wanted = self._recipe.adaptations
         if not wanted:
             return
-        known: Mapping[str, str] = known_switches(self._code)
-        if self._code is not None and not wanted.keys() <= known.keys():
-            known = {**known, **switches_in_code(self._code)}
+        known = known_switches(self._code, wanted)
         for slug in wanted:
             if slug not in known:
                 names = ", ".join(sorted(known)) or "none"

@@ -71,6 +71,18 @@ def test_a_switch_of_the_shell_that_is_neither_on_nor_off(
     assert not [one for one in changed.errors if one.rule == "environment-value"]
 
 
+@pytest.mark.parametrize("given", ["shell", "recipe"])
+def test_a_switch_of_a_users_own_patch_that_is_neither_on_nor_off(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = {**CALLED, "verl/own.py": 'if enabled("our-own"):\n    pass\n'}
+    overrides = ["env.NPU_RL_OUR_OWN=2"] if given == "recipe" else []
+    if given == "shell":
+        monkeypatch.setenv("NPU_RL_OUR_OWN", "2")
+    (one,) = [one for one in judged(tmp_path, tree, *overrides).errors if one.rule == "environment-value"]
+    assert "NPU_RL_OUR_OWN='2' is neither 1 nor 0" in str(one)
+
+
 def test_a_variable_that_is_no_switch_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The runtime reads the name in capitals alone."""
     monkeypatch.setenv("NPU_RL_HOST_COPIES", "1")
