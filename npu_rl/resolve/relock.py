@@ -52,6 +52,7 @@ def write(options: Options, update: list[str]) -> tuple[Lock, Path]:
     context = _context(options, loaded)
     lock = build_lock(context, loaded, earlier=earlier, keep=keep, jobs=options.jobs)
     note_bounds(loaded, lock, options.notify)
+    _check_target(loaded, target, options)  # fetching took minutes
     write_named(target, lock_model.dump(lock).encode("utf-8", "surrogateescape"))
     return lock, target
 

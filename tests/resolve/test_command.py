@@ -7,11 +7,15 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from npu_rl.errors import UsageError
 from npu_rl.lock import lock_model
+from npu_rl.resolve import relock
+from npu_rl.sources.progress import Silent
 from tests.resolve.world import World, component, pull, request, takes
 from tests.support import ROOT, Repo, clean_env, run_cli
 
@@ -256,3 +260,18 @@ def test_the_order_of_work_does_not_matter(world: World) -> None:
     made = world.compose(lock)
     pins = [line for line in made.log().splitlines() if line.startswith("Pin ")]
     assert [line.split()[1] for line in pins] == ["mole", "ant", "zebra"]
+
+
+def test_a_file_that_appears_while_it_resolves_is_not_overwritten(world: World) -> None:
+    up = world.repo()
+    up.commit({"pkg/a.py": "one\ntwo\n"}, "Begin")
+    world.manifest({"up": component(up)})
+    target = world.root / "project" / "m.lock.json"
+
+    class Writing(Silent):
+        def begin(self, component: str, source: str) -> None:
+            target.write_text("mine")
+
+    with pytest.raises(UsageError, match="taken by a file that is not a lock"):
+        relock.write(replace(world.options(), watcher=Writing()), [])
+    assert target.read_text() == "mine"
