@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from npu_rl.bounded import open_file
+from npu_rl.bounded import chunks, open_file
 from npu_rl.datasets.bounded_parquet import BoundedParquet, too_long
 from npu_rl.datasets.json_rows import LONGEST_ROW, array_rows, line_rows
 from npu_rl.datasets.parquet_pages import InvalidPage
 from npu_rl.datasets.parquet_support import pyarrow
 from npu_rl.disk import disk_errors
 from npu_rl.errors import DataError
+
+if TYPE_CHECKING:
+    from io import BufferedReader
 
 Progress = Callable[[float], None]
 """Called with the fraction of the input that was read, from 0 to 1."""
@@ -25,11 +30,12 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class _Counted:
-    """A file whose reads are counted and hashed."""
+    """A file whose reads are counted and hashed; one with more than its size says raises OSError."""
 
-    def __init__(self, file: IO[bytes], size: int, progress: Progress) -> None:
+    def __init__(self, file: IO[bytes], path: Path, progress: Progress) -> None:
         self._file = file
-        self._size = size
+        self._path = path
+        self._size = os.fstat(file.fileno()).st_size
         self._progress = progress
         self._done = 0
         self.digest = hashlib.sha256()
@@ -38,6 +44,8 @@ class _Counted:
         data = self._file.read(size)
         self.digest.update(data)
         self._done += len(data)
+        if self._done > self._size:  # of a file of /proc that is 0, and its content may have no end
+            raise OSError(errno.EOVERFLOW, "It has more bytes than its size says", str(self._path))
         self._progress(min(1.0, self._done / self._size) if self._size else 1.0)
         return data
 
@@ -63,14 +71,13 @@ class InputRows:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield each row. Raises DataError for a damaged file or a row that is no object, HostError for the disk."""
         with disk_errors(self.path), _opened(self.path) as file:
-            size = self.path.stat().st_size
             head = file.read(4096)
             file.seek(0)
             if head.startswith(_PARQUET):
                 yield from self._parquet(file)
                 return
             _require_text(self.path, head)
-            counted: Any = _Counted(file, size, self._progress)
+            counted: Any = _Counted(file, self.path, self._progress)
             first = head.removeprefix(_BOM).lstrip()[:1]
             rows = array_rows(counted, self.path) if first == b"[" else line_rows(counted, self.path)
             for number, row in enumerate(rows):
@@ -79,7 +86,7 @@ class InputRows:
                 yield row
             self.sha256 = counted.digest.hexdigest()
 
-    def _parquet(self, file: IO[bytes]) -> Iterator[dict[str, Any]]:
+    def _parquet(self, file: BufferedReader) -> Iterator[dict[str, Any]]:
         arrow, _ = pyarrow()
         try:
             table = BoundedParquet(file, self.path)
@@ -107,7 +114,7 @@ class InputRows:
             ) from error
         file.seek(0)
         digest = hashlib.sha256()
-        while data := file.read(1 << 20):
+        for data in chunks(file):
             digest.update(data)
         self.sha256 = digest.hexdigest()
 
@@ -140,7 +147,7 @@ def _require_bounded(path: Path, number: int, row: dict[str, Any]) -> None:
         raise too_long(path, number)
 
 
-def _opened(path: Path) -> IO[bytes]:
+def _opened(path: Path) -> BufferedReader:
     try:
         return open_file(path)
     except FileNotFoundError:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 from pathlib import Path
 
-from npu_rl.bounded import open_file
+from npu_rl.bounded import chunks, open_file
 from npu_rl.disk import private
 
 _LOG_LIMIT = 32 << 20  # bytes kept of one worker's log
@@ -24,4 +23,4 @@ def keep_worker_logs(ray: Path, target: Path) -> None:
                 continue
             with open_file(path) as source, open(target / path.name, "wb", opener=private) as copy:
                 source.seek(max(path.stat().st_size - _LOG_LIMIT, 0))
-                shutil.copyfileobj(source, copy)
+                copy.writelines(chunks(source))

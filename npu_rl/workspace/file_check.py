@@ -308,9 +308,10 @@ def _blob(full: str, regular: bool) -> tuple[Stat, tuple[str, str]]:
         digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
         data = os.read(handle, min(size, _CHUNK) + 1)
         digest.update(data)
-        if len(data) != size:  # of a large file it is the first part
-            while data := os.read(handle, _CHUNK):
-                digest.update(data)
+        left = size - len(data)
+        while left > 0 and (data := os.read(handle, _CHUNK)):  # one that grows has no locked content
+            digest.update(data)
+            left -= len(data)
     finally:
         os.close(handle)
     return stat_of(status), (EXECUTABLE if status.st_mode & 0o100 else FILE, digest.hexdigest())

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.datasets.input_rows import InputRows
 from npu_rl.datasets.staged_folder import file_sha256
 from npu_rl.downloads.verify_download import verify_download
 from npu_rl.errors import HostError
+from npu_rl.record.worker_logs import keep_worker_logs
 from npu_rl.weights.hash_list import write_hashes
 from npu_rl.weights.other_files import other_files
 from npu_rl.weights.output_folder import sampled_crc32_of
@@ -33,6 +35,15 @@ def verified(folder: Path) -> None:
     verify_download(folder, [], None, lambda *_: None)
 
 
+def read_as_rows(folder: Path) -> None:
+    (folder / "rows.jsonl").write_bytes(b'{"a": 1}\n')
+    rows = iter(InputRows(folder / "rows.jsonl", lambda _: None))
+    next(rows)
+    with (folder / "rows.jsonl").open("ab") as file:
+        file.write(b'{"a": 1}\n' * 10_000)
+    list(rows)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     if not Path("/proc/self/status").is_file():
@@ -43,7 +54,7 @@ def folder(tmp_path: Path) -> Path:
     return found
 
 
-@pytest.mark.parametrize("read", [copied, hashed, verified])
+@pytest.mark.parametrize("read", [copied, hashed, verified, read_as_rows])
 def test_it_is_refused(read: Callable[[Path], None], folder: Path) -> None:
     """`weights cast` had copied 6 GB of /proc/self/pagemap after 45 s, and asked for no space."""
     with pytest.raises(HostError, match="A file has no end"):
@@ -54,3 +65,14 @@ def test_its_sum_is_unknown(folder: Path) -> None:
     assert sampled_crc32_of(folder / "notes.txt") is None
     with pytest.raises(OSError, match="more bytes than its size"):
         file_sha256(folder / "notes.txt")
+
+
+def test_it_is_no_log_of_a_worker(folder: Path) -> None:
+    """Of a log only the last 32 MiB are kept; copying to the end would fill the disk beside a process that writes."""
+    logs = folder / "ray/session_2026/logs"
+    logs.mkdir(parents=True)
+    (logs / "endless.log").symlink_to("/proc/self/status")
+    (logs / "worker.out").write_bytes(b"x" * 100)
+    (folder / "kept").mkdir()
+    keep_worker_logs(folder / "ray", folder / "kept")
+    assert [path.name for path in (folder / "kept").iterdir()] == ["worker.out"]
