@@ -10,11 +10,10 @@ configuration files (`key_headings.py`).
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from npu_rl.bounded import LARGEST_PYTHON
+from npu_rl.bounded import parse_python
 from npu_rl.patches.key_headings import in_other_section, moved_to_other_section
 from npu_rl.patches.key_paths import SUFFIXES
 from npu_rl.patches.patch_model import Hunk
@@ -179,18 +178,11 @@ def _describe_heading(lines: Sequence[str], wanted: re.Match[str] | None, headin
 
 
 def _definitions(content: bytes) -> list[_Definition] | None:
-    """Return every function and class of a Python file; None if it is too large, or this Python can't parse it."""
-    import ast
-
-    if len(content) > LARGEST_PYTHON:
-        return None
+    """Return every function and class of a Python file; None if it has no syntax tree that is bounded."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about upstream's text, such as invalid escapes
-            tree = ast.parse(content)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return list(_walk_definitions(parse_python(content)))
+    except ValueError:
         return None
-    return list(_walk_definitions(tree))
 
 
 def _walk_definitions(tree: ast.AST) -> Iterator[_Definition]:

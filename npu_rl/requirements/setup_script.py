@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import warnings
 from collections import Counter
 from collections.abc import Collection, Iterator
 from typing import TypeGuard
 
+from npu_rl.bounded import parse_python
 from npu_rl.requirements.reading import Reading, bounds_of, joined, python_bound
 
 _MOST_STEPS = 1000  # names looked up
@@ -25,20 +25,11 @@ def read_setup_script(text: str, extras: Collection[str]) -> dict[str, Reading]:
     named as unread, and never guessed.
     """
     try:
-        return _read(_parsed(text), extras)
+        return _read(parse_python(text.encode("utf-8", "surrogatepass")), extras)
     except ValueError as error:
         return {"": Reading(unread=(str(error),))}
     except RecursionError:
         return {"": Reading(unread=("nested too deeply",))}
-
-
-def _parsed(text: str) -> ast.Module:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            raise ValueError(f"not Python ({type(error).__name__})") from None
 
 
 def _read(tree: ast.Module, extras: Collection[str]) -> dict[str, Reading]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.bounded import LARGEST_PYTHON
+from npu_rl.bounded import parse_python
 from npu_rl.trainer_code.source_files import read_source, source_texts
 
 _MAX_DEPTH = 12
@@ -50,15 +49,11 @@ class SourceField:
 
 
 def parse(content: bytes) -> ast.Module | None:
-    """Return a Python file's syntax tree; None if it has none or is too large. Warnings of its syntax are ignored."""
-    if len(content) > LARGEST_PYTHON:
+    """Return a Python file's syntax tree; None if it has none that is bounded."""
+    try:
+        return parse_python(content)
+    except ValueError:
         return None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return ast.parse(content)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return None
 
 
 class SourceIndex:

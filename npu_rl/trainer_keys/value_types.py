@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from npu_rl.config.problems import shown
-from npu_rl.trainer_code.source_index import Module, SourceField, SourceIndex
+from npu_rl.trainer_code.source_index import Module, SourceField, SourceIndex, parse
 
 _NAMES = {
     "bool": "bool",
@@ -153,12 +153,12 @@ def _constant(
     if node.value is None:
         yield ExpectedType(frozenset({"none"}))
     elif isinstance(node.value, str) and depth < _DEPTH:
-        try:
-            inner = ast.parse(node.value, mode="eval").body
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            yield None
+        tree = parse(node.value.strip().encode("utf-8", "surrogatepass"))
+        inner = tree.body[0] if tree and len(tree.body) == 1 else None
+        if isinstance(inner, ast.Expr):
+            yield from _alternatives(inner.value, module, sources, depth + 1)
         else:
-            yield from _alternatives(inner, module, sources, depth + 1)
+            yield None
     else:
         yield None
 

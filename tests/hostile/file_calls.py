@@ -14,6 +14,7 @@ BOUNDED = {
         "read_file",
         "read_json",
         "parse_json",
+        "parse_python",
         "parse_toml",
         "parse_yaml",
         "require_bounded_yaml",

@@ -435,7 +435,6 @@ def a_source_tree(folder: Path, m: Mutator) -> None:
         headers_of,
         known_switches,
         patched_switches,
-        switches_in_code,
     )
     from npu_rl.trainer_code.citations import CitedCode
     from npu_rl.trainer_code.source_index import SourceIndex
@@ -451,6 +450,9 @@ def a_source_tree(folder: Path, m: Mutator) -> None:
     source = f'class B:\n    x: "{annotations}" = 1\n    y: Optional["B"] = None\n'.encode()
     source += b'import os\nX = {"a": 1}\n@register("naive")\nclass A:\n    def f(self, x=1):\n'
     source += b'        enabled("used")\n        return compute_score(x, **os.environ.get("VERL_X"))\n'
+    source += m.random.choice(
+        (b"", b"C: a" + b".a" * 2000 + b" = 1\n", b"not " * 2000 + b"a\n", b"f'" + b"{a}" * 40_000 + b"'")
+    )
     paths = [managers / "naive.py", folder / "npu_rl_runtime" / "used.py", folder / "verl" / "envs.py"]
     paths.append(folder / "vllm_ascend" / "config.py")
     for path in paths:
@@ -460,8 +462,7 @@ def a_source_tree(folder: Path, m: Mutator) -> None:
     patch.parent.mkdir()
     patch.write_bytes(m.bytes(b"Subject: a\n\nSwitch: NPU_RL_ROUTER_BIAS\n\ndiff --git a/x b/x\n"))
     m.file(patch)
-    known_switches(folder)
-    switches_in_code(folder)
+    known_switches(folder, ["own"])
     patched_switches(headers_of(patch.parent))
     definitions_in(paths[0])
     list(manager_calls(folder))

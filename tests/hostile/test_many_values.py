@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import struct
 from pathlib import Path
 
 import pytest
 
-from npu_rl.bounded import JSON_VALUES, LARGEST_PYTHON, parse_json, read_json
+from npu_rl.bounded import JSON_VALUES, LARGEST_PYTHON, PYTHON_DEPTH, parse_json, read_json
 from npu_rl.errors import WeightsError
 from npu_rl.patches.hunk_headings import _definitions
 from npu_rl.summary.definitions import definitions_in
@@ -83,3 +84,32 @@ def test_a_python_file_that_is_too_large_has_no_syntax_tree() -> None:
         content = b"x = 1\n#".ljust(size, b"#")
         found = [parse(content), definitions_in(content), _definitions(content)]
         assert [value is not None for value in found] == [read] * 3
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "f'" + "{a}" * (LARGEST_PYTHON // 3 - 2) + "'",  # 141 s for 1 MiB on Python 3.11
+        "f'" + "b" * (LARGEST_PYTHON - 20_000) + "{a}" * 5000 + "' b",
+        "f'''" + "{a:{b}}\n" * (LARGEST_PYTHON // 8 - 1) + "'''",
+        "a" + ".a" * (LARGEST_PYTHON // 2 - 1),  # a segmentation fault on Python 3.10
+        "a" + "()" * (LARGEST_PYTHON // 2 - 1),
+        "a" + "+a" * (LARGEST_PYTHON // 2 - 1),
+        "a" + ".a" * 120,
+        "not " * 120 + "a",
+        "if a:pass\n" + "elif a:pass\n" * 120,
+        "x: '" + "\\x2da" * 5000 + "'",
+        "a;" * (LARGEST_PYTHON // 2 - 2) + "a b",
+    ],
+    ids=lambda source: source[:12],
+)
+def test_a_python_file_that_costs_more_than_its_size_says(source: str) -> None:
+    started = cpu_seconds()
+    assert parse(source.encode()) is None or source.startswith("x: ")
+    assert cpu_seconds() - started < 8
+
+
+def test_a_tree_as_deep_as_may_be_is_printed() -> None:
+    tree = parse(b"a" + b"().a" * (PYTHON_DEPTH // 2 - 2))
+    assert tree is not None
+    assert ast.unparse(tree).count(".a") == PYTHON_DEPTH // 2 - 2
