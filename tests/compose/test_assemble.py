@@ -83,20 +83,20 @@ def test_what_npu_rl_writes_is_not_for_components(world: World, path: str, says:
     entry = component(
         up(world, "1", files), take=takes((folder, folder)), dist={"name": "up", "version": "1.0"}
     )
-    world.manifest({"up": entry})
+    world.manifest({"up": entry}, runtime=True)
     with pytest.raises(ComposeError, match=says):
         world.lock()
 
 
 def test_the_runtime_is_laid_unless_it_is_not_wanted(world: World) -> None:
     repo = up(world, "1", {"pkg/a.py": "1\n"})
-    with_runtime = world.locked({"up": component(repo)})
+    with_runtime = world.locked({"up": component(repo)}, runtime=None)
     assert with_runtime.runtime is not None
     made = world.compose(with_runtime)
     laid = {p for p in made.code if p.startswith("npu_rl_runtime/")}
     assert "npu_rl_runtime/__init__.py" in laid
     assert all(p.endswith(".py") for p in laid)
-    without = world.locked({"up": component(repo)}, runtime=False)
+    without = world.locked({"up": component(repo)})
     assert without.runtime is None
     assert set(world.compose(without).code) == {"pkg/a.py"}
 
@@ -108,7 +108,7 @@ def test_the_history_tells_the_story(world: World) -> None:
     entry = component(repo, merge=[request(4)], patches=["./x.patch"], dist={"name": "up", "version": "1.0"})
     tree = {"patches": [{"path": "./t.patch"}]}
     world.write("t.patch", PATCH.replace("two", "2").replace("+2", "+three"))
-    lock = world.locked({"up": entry}, tree=tree)
+    lock = world.locked({"up": entry}, tree=tree, runtime=True)
     made = world.compose(lock)
     subjects = made.git.text("log", "--format=%s", made.commit).splitlines()
     assert subjects == [
@@ -222,7 +222,7 @@ print(sorted(p.name for p in metadata.entry_points(group='z.group')))
 def test_a_lock_whose_trees_are_not_what_composing_gives(world: World) -> None:
     """A digest that fits does not help: every tree is made anew and compared."""
     repo = up(world, "1", {"pkg/a.py": "1\n"})
-    lock = world.locked({"up": component(repo)})
+    lock = world.locked({"up": component(repo)}, runtime=True)
     wrong = "0" * 40
     with pytest.raises(ComposeError, match="The composed tree does not match the lock"):
         world.compose(replace(lock, tree=wrong))

@@ -75,7 +75,7 @@ def test_single_files_and_spaces_and_letters(world: World) -> None:
     up = world.repo()
     up.commit({"a b/ü.py": "1\n", "tools/run me.sh": File("#!/bin/sh\n", mode="100755")})
     entry = component(up, take=takes(("a b", "neuer Ordner"), ("tools/run me.sh", "bin/läuft")))
-    made = world.compose(world.locked({"up": entry}, runtime=False))
+    made = world.compose(world.locked({"up": entry}))
     assert made.modes == {"neuer Ordner/ü.py": "100644", "bin/läuft": "100755"}
 
 
@@ -173,7 +173,7 @@ def refused_patch(world: World, entry: object) -> str:
 
 def test_a_checkout_may_take_nothing(world: World) -> None:
     up = plain(world)
-    lock = world.locked({"up": component(up, checkout="full", take=[])}, runtime=False)
+    lock = world.locked({"up": component(up, checkout="full", take=[])})
     made = world.compose(lock)
     assert made.code == {} and made.src["up"]["setup.py"] == b"s\n"
 
@@ -218,7 +218,7 @@ def test_a_submodule_in_every_role(world: World, checkout: str) -> None:
         submodules={"pkg/lib": {"git": lib.url, "ref": oid}},
         checkout=checkout,
     )
-    made = world.compose(world.locked({"up": entry}, runtime=False))
+    made = world.compose(world.locked({"up": entry}))
     assert made.code == {"l.py": b"2\n", "deep/d.py": b"d\n", "sub/b.py": b"merged\n"}
     if checkout == "full":
         assert made.src["up"]["pkg/lib/l.py"] == b"2\n" and made.src["up"]["README"] == b"r2\n"
@@ -270,7 +270,7 @@ def test_a_part_of_a_submodule(world: World, checkout: str) -> None:
         submodules={"pkg/lib": {"git": lib.url, "ref": oid}},
         checkout=checkout,
     )
-    lock = world.locked({"up": entry}, runtime=False)
+    lock = world.locked({"up": entry})
     if checkout == "take":
         assert [(held.path, held.mode, held.id) for held in lock.components["up"].held] == [
             ("pkg/lib", "160000", oid)
@@ -320,7 +320,7 @@ def test_the_other_submodules_are_skipped_in_one_line(world: World, checkout: st
     entry = component(up, submodules=module, merge=[request(1)], checkout=checkout)
     assert "pkg/more/a, pkg/more/b, pkg/more/c" in refused(world, entry)
     assert "`other_submodules: skip`" in refused(world, entry)
-    lock = world.locked({"up": {**entry, "other_submodules": "skip"}}, runtime=False)
+    lock = world.locked({"up": {**entry, "other_submodules": "skip"}})
     assert lock.components["up"].skipped == ("pkg/more/a", "pkg/more/b", "pkg/more/c")
     made = world.compose(lock, world.empty_store())
     assert made.code["pkg/lib/l.py"] == b"lib\n" and made.code["pkg/sub/b.py"] == b"merged\n"

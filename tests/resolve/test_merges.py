@@ -106,11 +106,7 @@ def test_files_come_go_and_become_executable(world: World) -> None:
     lock = world.locked({"up": component(up, merge=[request(1)])})
     assert records(lock)["pkg/gone.py"].id is None
     made = world.compose(lock)
-    assert made.code.keys() - {p for p in made.code if p.startswith("npu_rl_runtime/")} == {
-        "pkg/keep.py",
-        "pkg/run.sh",
-        "pkg/sub/new.py",
-    }
+    assert made.code.keys() == {"pkg/keep.py", "pkg/run.sh", "pkg/sub/new.py"}
     assert made.modes["pkg/run.sh"] == "100755"
     assert made.code["pkg/run.sh"].decode() == changed(l1="theirs", l30="ours")
 

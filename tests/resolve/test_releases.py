@@ -62,7 +62,7 @@ def downloads(index: PackageIndex) -> int:
 
 def test_a_release_alone_is_pinned_by_its_hash(world: World, index: PackageIndex) -> None:
     data = publish(index)
-    lock = world.locked({"demo": release(dist={"name": "demo", "version": "1.0"})}, runtime=False)
+    lock = world.locked({"demo": release(dist={"name": "demo", "version": "1.0"})})
     demo = lock.components["demo"]
     (source,) = demo.sources
     assert (source.sha256, source.size, source.filename) == (
