@@ -4,10 +4,11 @@
 
 On PYTHONPATH: the stand-ins for a CPU, and a tree with verl. JOB is JSON: `rows`, `mini`, `micro` (responses of the
 batch, of a mini batch, of a micro batch), `epochs`, `loss` (verl's `loss_mode`), and `bypass`, which asks verl for
-its bypass mode instead. `update_actor`, `train_mini_batch` and `ppo_loss` are upstream's; the engine is a table of
-logits that keeps its gradients. The old log-probabilities are off by up to 0.5, as by another kernel's rounding, only
-more. The output is one line of JSON: the metrics, the gradient of each step and the policy gradient, by a formula of
-its own; or the ValueError.
+its bypass mode instead: "v0" by the trainer of 0.8, "v1" by that of 0.9 with TransferQueue. `update_actor`,
+`train_mini_batch`, `ppo_loss` and both ways of the bypass are upstream's; the engine is a table of logits that keeps
+its gradients. The old log-probabilities are off by up to 0.5, as by another kernel's rounding, only more. The output
+is one line of JSON: the metrics, the gradient of each step and the policy gradient, by a formula of its own; or the
+ValueError.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import json
 import sys
 from contextlib import nullcontext
 from functools import partial
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -86,9 +87,8 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     )
     try:
         if job["bypass"]:
-            rows = DataProto.from_dict(tensors={"rollout_log_probs": data["old_log_probs"]})
-            apply_bypass_mode(rows, OmegaConf.create({"bypass_mode": True}), OmegaConf.create({}))
-            return {"old is the rollout's": torch.equal(rows.batch["old_log_probs"], data["old_log_probs"])}
+            bypass = {"v0": _bypass_v0, "v1": _bypass_v1}[job["bypass"]]
+            return {"old is the rollout's": torch.equal(bypass(data["old_log_probs"]), data["old_log_probs"])}
         tu.assign_non_tensor(
             data, mini_batch_size=job["mini"], epochs=job["epochs"], seed=1, dataloader_kwargs={}
         )
@@ -100,6 +100,30 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         "gradients": [step.tolist() for step in engine.steps],
         "policy gradient": _policy_gradient(engine.table, data).tolist(),
     }
+
+
+def _bypass_v0(rollout: torch.Tensor) -> torch.Tensor:
+    rows = DataProto.from_dict(tensors={"rollout_log_probs": rollout})
+    apply_bypass_mode(rows, OmegaConf.create({"bypass_mode": True}), OmegaConf.create({}))
+    return rows.batch["old_log_probs"]
+
+
+def _bypass_v1(rollout: torch.Tensor) -> torch.Tensor:
+    """Of TransferQueue, whose package is not needed here, there is one table in this process."""
+    table = {"rollout_log_probs": rollout}
+    queue: Any = ModuleType("transfer_queue")
+    queue.KVBatchMeta = SimpleNamespace
+    queue.kv_batch_get = lambda keys, partition_id, select_fields: {
+        name: table[name] for name in select_fields
+    }
+    queue.kv_batch_put = lambda keys, partition_id, fields: table.update(fields)
+    sys.modules["transfer_queue"] = queue
+    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+
+    config = OmegaConf.create({"algorithm": {"rollout_correction": {"bypass_mode": True}}})
+    batch = SimpleNamespace(keys=["a"] * len(rollout), partition_id="train")
+    PPOTrainer._compute_old_log_prob(SimpleNamespace(config=config), batch, {})
+    return table["old_log_probs"]
 
 
 def _number(value: Any) -> float:
