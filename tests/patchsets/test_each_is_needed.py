@@ -50,7 +50,7 @@ def test_without_it_a_test_of_its_own_fails(
 ) -> None:
     if patchset not in FROM_PYPI:
         request.getfixturevalue("upstreams")
-    named = parse_header(parse_patch(patch.data, name=patch.name).header).tests
+    named = header_tests(patch)
     found = run(named, tmp_path, **{WITHOUT: patch.name})
     if found and all(outcome == "skipped" for outcome, _ in found):
         pytest.skip(f"its tests can't run here: {found[0][1]}")
@@ -58,6 +58,22 @@ def test_without_it_a_test_of_its_own_fails(
     assert failures, f"{', '.join(named)} pass without it: {found}"
     observed = [text for text in failures if not NOT_LOOKED_AT.search(text)]
     assert observed, f"without the patch nothing was looked at:\n{failures[0][-3000:]}"
+
+
+def test_every_test_named_is_one() -> None:
+    """With its parameters: pytest runs nothing at all where one id of a header has no match ("[newest]" for
+    "[newest-mini]"), and only the third tier would notice."""
+    named = sorted({test for _, patch in bundled() for test in header_tests(patch)})
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--collect-only", "-n0", "-p", "no:cacheprovider", *named],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    missing = re.findall(r"^ERROR: not found: (\S+)\n\(no match in any of", done.stdout + done.stderr, re.M)
+    assert not missing, missing
+
+
+def header_tests(patch: PatchSource) -> tuple[str, ...]:
+    return parse_header(parse_patch(patch.data, name=patch.name).header).tests
 
 
 def run(tests: tuple[str, ...], folder: Path, **environment: str) -> list[tuple[str, str]]:
