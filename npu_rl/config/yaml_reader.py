@@ -58,17 +58,18 @@ def read_yaml(raw: bytes, name: str, kind: DocumentKind) -> Document:
     return Document(name, data, lines, frozenset(null_words))
 
 
-def read_value(text: str) -> tuple[Plain, list[KeyPath]]:
-    """Read one value of any type, as written after a key; with the key paths of everything in it.
+def read_value(text: str) -> tuple[Plain, list[KeyPath], frozenset[KeyPath]]:
+    """Read one value of any type, as written after a key; with the key paths of everything in it and of its null words.
 
     Empty text, a comment or an unquoted null is None. Raises NotYaml.
     """
     if not text.strip():
-        return None, [()]
+        return None, [()], frozenset()
     root = _read(text)
     lines: dict[KeyPath, int] = {(): root.line}
-    data = _to_plain(root, (), lines, set())
-    return data, list(lines)
+    null_words: set[KeyPath] = set()
+    data = _to_plain(root, (), lines, null_words)
+    return data, list(lines), frozenset(null_words)
 
 
 class NotYaml(ValueError):

@@ -72,12 +72,14 @@ class CommandLineOverride:
         path: The key of the recipe.
         value: The new value; None removes the key.
         places: The key paths inside of `value`.
+        null_words: Those of a None that is written as the word null.
     """
 
     text: str
     path: tuple[str, ...]
     value: Plain
     places: tuple[KeyPath, ...]
+    null_words: frozenset[KeyPath] = frozenset()
 
     @property
     def origin(self) -> str:
@@ -105,7 +107,9 @@ class CommandLineOverride:
         """
         if self.path[0] in SECTIONS_OF_VERL and len(self.path) > 1 and own_paths is not None:
             path = (OVERRIDES, ".".join(self.path))
-            own = dataclasses.replace(self, path=path, value=_trainer_value(self.text, path, self.value))
+            own = dataclasses.replace(
+                self, path=path, value=_trainer_value(path, self.value, self.null_words)
+            )
             return own.apply(root, problems, own_paths)
         fault = unknown_key(self.path, Recipe, suggested_key)
         if fault is not None:
@@ -126,12 +130,7 @@ class CommandLineOverride:
 
 def keep_trainer_nulls(document: Document) -> None:
     """Replace the word null below `overrides` by a null that stays: it is the trainer's, as in its own scripts."""
-    for path in document.null_words:
-        if len(path) > 1 and path[0] == OVERRIDES:
-            holder: Any = document.data
-            for part in path[:-1]:
-                holder = holder[part]
-            holder[path[-1]] = TRAINER_NULL
+    _trainer_value((), document.data, document.null_words)
 
 
 def has_own_keys(root: Node) -> bool:
@@ -168,7 +167,7 @@ def _parse(text: str) -> CommandLineOverride:
     from npu_rl.config.yaml_reader import NotYaml, read_value
 
     try:
-        value, places = read_value(raw)
+        value, places, null_words = read_value(raw)
     except NotYaml as error:
         hint = "write it as in a recipe's file; in quotes if it holds signs of YAML, such as '\"a: b\"'"
         _refuse(text, f"the value can't be read: {error.why}", hint)
@@ -176,15 +175,23 @@ def _parse(text: str) -> CommandLineOverride:
         _refuse(
             text, "it gives no value", f"{key}=null removes what the recipe says; {key}='\"\"' is empty text"
         )
-    return CommandLineOverride(text, path, _trainer_value(text, path, value), tuple(places))
+    value = _trainer_value(path, value, null_words)
+    return CommandLineOverride(text, path, value, tuple(places), null_words)
 
 
-def _trainer_value(text: str, path: tuple[str, ...], value: Plain) -> Plain:
-    """Return the value, or a null that stays where it is the word null for a key of the trainer."""
-    from npu_rl.config.yaml_reader import NULL_WORDS
-
-    is_null = value is None and text.partition("=")[2].strip() in NULL_WORDS
-    return TRAINER_NULL if is_null and path[0] == OVERRIDES and len(path) > 1 else value
+def _trainer_value(path: KeyPath, value: Plain, null_words: Collection[KeyPath]) -> Plain:
+    """Return the value of a key, with nulls that stay in place of the null words that are for keys of the trainer."""
+    for word in null_words:
+        whole = (*path, *word)
+        if len(whole) < 2 or whole[0] != OVERRIDES:
+            continue
+        if not word:
+            return TRAINER_NULL
+        holder: Any = value
+        for part in word[:-1]:
+            holder = holder[part]
+        holder[word[-1]] = TRAINER_NULL
+    return value
 
 
 def _path(text: str, key: str) -> tuple[str, ...]:

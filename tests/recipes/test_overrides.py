@@ -103,6 +103,17 @@ def test_a_null_of_the_trainer_is_written_as_in_its_scripts(tmp_path: Path, null
     assert given.digest == load_recipe(str(child)).digest
 
 
+@pytest.mark.parametrize("null", ["null", "NULL", '"null"'])
+def test_a_null_of_the_trainer_may_stand_inside_of_a_value(null: str) -> None:
+    """As in a file and as Hydra reads it. ~ has nothing to remove there, and a list of the recipe takes no null."""
+    given = loaded(
+        f"a.b=[{null}, 1]", f"overrides.a.c={{d: {{e: [x, {null}]}}}}", f"overrides={{f.g: {null}}}"
+    )
+    assert given.overrides == {"a.b": [None, 1], "a.c": {"d": {"e": ["x", None]}}, "f.g": None}
+    assert "overrides['a.b'][0]: has no value" in invalid("a.b=[~, 1]")
+    assert "data.train[0]: " in invalid("data.train=[null, /a.parquet]")
+
+
 def test_where_a_value_comes_from() -> None:
     recipe = load_recipe("quickstart", ["optimizer.lr=1e-6", "env.A=1", "a.b=[1,2]"])
     assert recipe.where("optimizer", "lr") == "command line: optimizer.lr=1e-6"
