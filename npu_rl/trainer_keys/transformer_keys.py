@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from npu_rl.config.suggest import alike, nearest
+from npu_rl.trainer_code.bridged_actor import ONLY_BRIDGES
 from npu_rl.trainer_code.source_files import read_source, read_source_text
 from npu_rl.trainer_code.source_index import SourceField, SourceIndex
 from npu_rl.trainer_keys.mindspeed_arguments import MindSpeedArguments
@@ -18,7 +19,8 @@ from npu_rl.trainer_keys.value_types import field_type
 _MODULE = "megatron.core.transformer.transformer_config"
 _CLASSES = ("TransformerConfig", "MLATransformerConfig")
 _WORKERS = "verl/workers/megatron_workers.py"
-_REPATCH = re.compile(rb"\brepatch\([^\n]*override_transformer_config")
+_REPATCH = re.compile(rb"\brepatch(?:\(|_config = )[^\n]*override_transformer_config")
+_ENGINE = "verl/workers/engine/mindspeed/transformer_impl.py"
 _CONVERTER = "verl/models/mcore/config_converter.py"
 
 
@@ -146,7 +148,16 @@ class TransformerKeys:
 
     @cached_property
     def _passes_whole_mapping(self) -> bool:
-        """Whether verl passes all keys to MindSpeed before it builds a model, and only known ones to Megatron-core."""
+        """Whether verl passes all keys to MindSpeed before it builds a model, and only known ones to Megatron-core.
+
+        From verl 0.8 on MindSpeed itself keeps the others from Megatron-core, in transformer_config_init_wrapper
+        (mindspeed/core/megatron_basic/arguments_basic.py@e477249).
+        """
+        if self._bridged:
+            return (
+                self.mindspeed.present
+                and _REPATCH.search(read_source(self._code / _ENGINE) or b"") is not None
+            )
         text = read_source(self._code / _WORKERS) or b""
         return "will be removed" in self._converter and _REPATCH.search(text) is not None
 
@@ -157,4 +168,9 @@ class TransformerKeys:
 
     @cached_property
     def _converter(self) -> str:
-        return read_source_text(self._code / _CONVERTER) or ""
+        return "" if self._bridged else read_source_text(self._code / _CONVERTER) or ""
+
+    @cached_property
+    def _bridged(self) -> bool:
+        """Whether a bridge builds Megatron's configuration, and not verl's converter."""
+        return ONLY_BRIDGES.text in (read_source_text(self._code / ONLY_BRIDGES.file) or "")

@@ -137,6 +137,22 @@ def test_mindspeed_gets_its_own_keys_from_verl(code: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("repatched", [True, False])
+def test_mindspeed_keeps_its_keys_from_megatron_core_where_a_bridge_configures_it(
+    code: Path, repatched: bool
+) -> None:
+    """verl's converter, which drops unknown keys with a warning, is still there from 0.8 on, and no actor calls it."""
+    repatch = 'repatch_config = dict(engine_config.get("override_transformer_config", {}))\nrepatch(repatch_config)\n'
+    engines = {
+        "verl/workers/engine/megatron/transformer_impl.py": "assert self.engine_config.use_mbridge\n",
+        "verl/workers/engine/mindspeed/transformer_impl.py": repatch if repatched else "",
+    }
+    lay(code, WITH_MINDSPEED, engines)
+    message = megatron(code, f"{T}.swap_optimizer_times").message
+    assert ("Megatron-core doesn't" in message) is not repatched
+    assert "config_converter" not in message
+
+
 def test_mindspeeds_keys(code: Path) -> None:
     lay(code, WITH_MINDSPEED)
     for name in ("swap_optimizer_times", "seq_length", "other_name", "context_algo"):
