@@ -43,7 +43,9 @@ def _check_megatron(layout: Parallelism) -> Iterator[Check]:
         "model-parallel-divides-world", world, train.tensor * train.pipeline * train.context, "ranks", "data"
     )
     yield _divides("tensor-parallel-divides-heads", model.heads, train.tensor, "heads", "per rank")
-    if not model.latent_attention:
+    if not model.latent_attention and model.shared_kv_heads:
+        yield _check_key_heads("tensor-parallel-divides-kv-heads", model.kv_heads, train.tensor)
+    elif not model.latent_attention:
         yield _divides("tensor-parallel-divides-kv-heads", model.kv_heads, train.tensor, "heads", "per rank")
     if model.stage_layers:
         stages, layers = len(model.stage_layers), sum(model.stage_layers)
@@ -70,12 +72,12 @@ def _check_fsdp(layout: Parallelism) -> Iterator[Check]:
         yield _divides("fsdp-size-divides-world", layout.world, train.shard, "ranks", "replicas")
     yield _divides("sequence-parallel-divides-world", layout.world, train.sequence, "ranks", "data")
     yield _divides("sequence-parallel-divides-heads", layout.model.heads, train.sequence, "heads", "per rank")
-    yield _check_key_heads(layout.model.kv_heads, train.sequence)
+    yield _check_key_heads("sequence-parallel-divides-kv-heads", layout.model.kv_heads, train.sequence)
 
 
-def _check_key_heads(heads: int, ranks: int) -> Check:
-    """Check the KV heads of Ulysses' ranks, which may hold copies of one."""
-    name, figures = "sequence-parallel-divides-kv-heads", {"KV heads": heads, "by": ranks}
+def _check_key_heads(name: str, heads: int, ranks: int) -> Check:
+    """Check the KV heads of ranks that may hold copies of one."""
+    figures = {"KV heads": heads, "by": ranks}
     if ranks < 1 or (heads % ranks and ranks % max(1, heads)):
         return Check(name, False, figures, f"{heads} KV heads and {ranks} ranks: neither divides the other")
     return Check(name, True, {**figures, "per rank": max(1, heads // ranks)})

@@ -61,6 +61,7 @@ class ModelSizes:
     Attributes:
         experts: 0 is none.
         stage_layers: Layers of each pipeline stage if the recipe gives them; else they are equal.
+        shared_kv_heads: Whether tensor ranks of the training may share a KV head.
     """
 
     layers: int
@@ -69,6 +70,7 @@ class ModelSizes:
     experts: int = 0
     latent_attention: bool = False
     stage_layers: tuple[int, ...] = ()
+    shared_kv_heads: bool = False
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,10 @@ CANN_SCHEDULER = Place(
 _SERVERS = Place(
     "verl/workers/rollout/replica.py", "* self.config.data_parallel_size", ("v0.8.0", "7aed6b2", "8851219")
 )
+# Before f7dfb99795 (0.16) the tensor ranks had to divide the KV heads.
+_SHARED_KV_HEADS = Place(
+    "megatron/core/transformer/transformer_config.py", "must be a multiple or divisor of", ("core_v0.16.1",)
+)
 _ADDITIONAL = f"{ROLLOUT}.engine_kwargs.vllm.additional_config"
 _LAYERS = f"{ACTOR}.megatron.pipeline_parallel_num_layer_list"
 _CHECKPOINTING = "actor_rollout_ref.model.enable_gradient_checkpointing"
@@ -301,6 +305,8 @@ def _with_settings(layout: Parallelism, values: TrainerValues, upstream: CitedCo
         servers = _is_server_mode(values, upstream)
         rollout = RolloutSizes(tensor, values.whole(SERVER_DATA_KEY, 1) or 1 if servers else rollout.data)
     model, given = layout.model, values.value(_LAYERS)
+    if layout.megatron:
+        model = replace(model, shared_kv_heads=upstream.has(_SHARED_KV_HEADS))
     whole = isinstance(given, list) and bool(given) and all(type(one) is int for one in given)
     if layout.megatron and whole and upstream.has(_CANN):
         model = replace(model, stage_layers=tuple(given))
