@@ -36,6 +36,7 @@ class Checked:
 
     Attributes:
         unchecked: What could not be checked on this machine, and why.
+        cut_left: Where the workspace's trainer cuts longer prompts at their left; empty for one that raises.
     """
 
     train: list[TrainerFile]
@@ -43,6 +44,7 @@ class Checked:
     trials: list[Trial] = field(default_factory=list)
     lengths: dict[str, Any] | None = None
     unchecked: dict[str, str] = field(default_factory=dict)
+    cut_left: str = ""
 
     @property
     def files(self) -> list[TrainerFile]:
@@ -166,6 +168,9 @@ def _length_findings(loaded: LoadedRecipe, checked: Checked) -> Iterator[Finding
         )
         if data.filter_overlong:
             yield _finding("data-lengths", Severity.NOTE, file.path, f"{message}. verl leaves them out")
+        elif checked.cut_left:
+            said = f"{message}. verl cuts them at their left ({checked.cut_left})"
+            yield _finding("data-lengths", Severity.ADVICE, file.path, said)
         elif data.overlong in (None, "error"):
             fix = "set data.filter_overlong=true, or raise data.prompt_length"
             yield _finding("data-lengths", Severity.ERROR, file.path, f"{message}. verl raises there", fix)

@@ -14,6 +14,7 @@ from npu_rl.errors import DataError, HostError, UsageError
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe_paths import absolute, is_outside
 from npu_rl.recipes.trainer_settings import flatten_mappings, last_settings, list_settings
+from npu_rl.trainer_code.overlong_prompts import where_cut_left
 from npu_rl.workspace.chosen_interpreter import choose
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.receipt import read_lock
@@ -49,7 +50,7 @@ def gather(
     train, test = (
         [_read(path, prompt_key, source_key, notify) for path in paths] for paths in _paths(loaded, folder)
     )
-    checked = Checked(train, test)
+    checked = Checked(train, test, cut_left=where_cut_left(layout.code if layout else None))
     if any(file.faults for file in checked.files):
         checked.unchecked["reward"] = checked.unchecked["lengths"] = "columns are missing"
         return checked

@@ -15,6 +15,7 @@ from npu_rl.config.finding import Finding, Severity
 from npu_rl.errors import UsageError
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe_paths import absolute, is_outside, split_function
+from npu_rl.trainer_code.overlong_prompts import where_cut_left
 
 RULES = ("data-parquet", "data-source", "data-template", "data-prompt-length")
 """Ids of the findings of this module."""
@@ -128,9 +129,11 @@ class _FileCheck:
         limit = data.prompt_length
         if limit is None or longest <= limit or data.filter_overlong or data.overlong not in (None, "error"):
             return
-        message = f"its longest prompt has {longest} tokens, more than data.prompt_length = {limit}: verl raises there"
+        message = f"its longest prompt has {longest} tokens, more than data.prompt_length = {limit}: verl "
+        cut = where_cut_left(self._code)
+        message += f"cuts it at its left ({cut})" if cut else "raises there"
         fix = "set data.filter_overlong=true, or raise data.prompt_length"
-        yield self._finding("data-prompt-length", Severity.ERROR, message, fix)
+        yield self._finding("data-prompt-length", Severity.ADVICE if cut else Severity.ERROR, message, fix)
 
     def _finding(self, rule: str, severity: Severity, message: str, fix: str) -> Finding:
         path = ("data", *self._key)

@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from npu_rl.data_check.check_data import Checked, data_findings
+from npu_rl.datasets.trainer_files import TrainerFile
+from npu_rl.recipes.load_recipe import load_recipe
 from tests.datasets.test_prepare import cli, deepscaler, prepare, write
 from tests.own_trainer import write_recipe
 
@@ -294,6 +297,19 @@ def test_lengths(prepared: Path, tmp_path: Path, quickstart_workspace: Path) -> 
     assert code == 0 and rules(report, "note") == {"data-lengths"}
     code, report = check(prepared, quickstart_workspace, *limit, "data.prompt_length=5000")
     assert code == 0 and not report["findings"] and not report["unchecked"]
+
+
+def test_longer_prompts_end_no_run_of_a_trainer_that_cuts_them() -> None:
+    counts = {"overlong": 1, "rows": 3, "longest": 40}
+    file = TrainerFile(Path("train.parquet"), rows=3)
+    loaded = load_recipe("quickstart", ["data.prompt_length=20", "data.overlong=error"])
+    for cut, severity, said in (
+        ("", "error", "verl raises there"),
+        ("loop.py:352", "advice", "left (loop.py:352)"),
+    ):
+        checked = Checked([file], [], lengths={"files": {"train.parquet": counts}}, cut_left=cut)
+        (found,) = [one for one in data_findings(loaded, checked) if one.rule == "data-lengths"]
+        assert found.severity.value == severity and found.message.endswith(said)
 
 
 def test_prepare_counts_overlong_prompts(tmp_path: Path) -> None:

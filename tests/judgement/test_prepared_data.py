@@ -10,6 +10,7 @@ import pytest
 
 from npu_rl.judgement.prepared_data import prepared_data_findings
 from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.trainer_code.overlong_prompts import CUT_LEFT
 from tests.code_trees import lay
 
 OURS = ("reward.function=npu_rl_runtime/rewards/deepscaler.py:compute_scores", "reward.arguments=~")
@@ -111,3 +112,5 @@ def test_prompts_that_are_too_long(tmp_path: Path) -> None:
     assert found(folder, *OURS, "data.prompt_length=2000") == []
     assert found(folder, *OURS, "data.prompt_length=1024", "data.filter_overlong=true") == []
     assert found(folder, *OURS, "data.prompt_length=1024", "data.overlong=left") == []
+    code = lay(tmp_path / "code", {CUT_LEFT.file: CUT_LEFT.text})
+    assert found(folder, *OURS, "data.prompt_length=1024", code=code) == [("advice", "data-prompt-length")]
