@@ -49,6 +49,7 @@ class ModelConfig:
         tied: Whether embedding and head share their weights.
         unsupported: Keys and values of config.json that verl's Megatron path refuses
             (verl/models/mcore/config_converter.py@55e3c5b).
+        longest: max_position_embeddings of config.json; 0 if it wasn't read. Releases of one architecture differ in it.
         kind: model_type; empty if it isn't known.
     """
 
@@ -77,6 +78,7 @@ class ModelConfig:
     output_bias: bool = False
     query_norm: bool = False
     unsupported: tuple[tuple[str, Any], ...] = ()
+    longest: int = field(default=0, compare=False)
     kind: str = field(default="", compare=False)
 
     def is_dense(self, layer: int) -> bool:
@@ -315,6 +317,7 @@ def read_shape(values: Mapping[str, Any]) -> ModelConfig:
         query_bias=bias,
         output_bias=bias and not kind.startswith("qwen2"),
         query_norm=kind.startswith("qwen3"),
+        longest=int(values.get("max_position_embeddings") or 0),
         kind=kind,
         unsupported=tuple(
             (key, values[key])

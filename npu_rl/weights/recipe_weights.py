@@ -11,16 +11,15 @@ from npu_rl.config.finding import Finding, Severity
 from npu_rl.errors import UsageError
 from npu_rl.judgement.missing_files import RULES as MISSING
 from npu_rl.recipes.recipe_paths import absolute, is_outside
+from npu_rl.trainer_code.bridged_actor import ONLY_BRIDGES
 from npu_rl.weights.weight_commands import WeightCommands
 
 if TYPE_CHECKING:
     from npu_rl.judgement.judge import Judgement
     from npu_rl.recipes.load_recipe import LoadedRecipe
 
-_OF_THE_PLAN = (
-    "weights-config-quantization",
-    "weights-config-mtp",
-)  # clean-model-config has them for Megatron
+# clean-model-config has them for Megatron. Bridges take both, and vLLM may refuse the quantization (quantized-model).
+_OF_THE_PLAN = ("weights-config-quantization", "weights-config-mtp")
 
 
 def with_weights(judgement: Judgement, loaded: LoadedRecipe, speed: float | None = None) -> Judgement:
@@ -41,7 +40,9 @@ def with_weights(judgement: Judgement, loaded: LoadedRecipe, speed: float | None
     if folder is None or (loaded.recipe.megatron and loaded.recipe.model.checkpoint is not None):
         return judgement
     known = {found.rule for found in judgement.findings}
-    return replace(judgement, key_findings=(*judgement.key_findings, *_findings(folder, loaded, known)))
+    bridged = judgement.plan is not None and judgement.plan.facts.upstream.has(ONLY_BRIDGES)
+    found = _findings(folder, loaded, known, bridged)
+    return replace(judgement, key_findings=(*judgement.key_findings, *found))
 
 
 def without_missing_files(judgement: Judgement) -> Judgement:
@@ -54,12 +55,12 @@ def without_missing_files(judgement: Judgement) -> Judgement:
     return replace(judgement, key_findings=kept)
 
 
-def _findings(folder: Path, loaded: LoadedRecipe, known: Iterable[str]) -> Iterator[Finding]:
+def _findings(folder: Path, loaded: LoadedRecipe, known: Iterable[str], bridged: bool) -> Iterator[Finding]:
     from npu_rl.weights.checkpoint_findings import check_folder
 
     checked = check_folder(folder)
     for found in checked.findings:
-        said = "clean-model-config" in known and found.rule in _OF_THE_PLAN and not checked.fp8
+        said = found.rule in _OF_THE_PLAN and (bridged or ("clean-model-config" in known and not checked.fp8))
         if found.severity is not Severity.NOTE and not said:
             message = f"{found.where}: {found.message}"
             yield replace(found, path=("model", "path"), where=loaded.where("model", "path"), message=message)

@@ -23,7 +23,8 @@ _DEEPSEEK = {
     "pai-megatron-deepseek-v3": "deepseek-v3-0324",
     "pai-megatron-deepseek-v3-mcore-250908": "deepseek-v3-0324",
 }
-_RULES = ("model-path", "model-checkpoint", "clean-model-config", "trainer-path")
+_UNCLEAN = ("clean-model-config", "quantized-model")
+_RULES = ("model-path", "model-checkpoint", *_UNCLEAN, "trainer-path")
 _TOKENIZER = ".tokenizer_name_or_path"  # of MindSpeed-RL, whose document gives the model's folder
 _REFERENCE = "rl_config.integrated_mode_config.ref_model_load_path"  # of MindSpeed-RL
 _LARGEST_CONFIG = 1 << 20
@@ -59,7 +60,7 @@ class WeightCommands:
             command = self._download(self._absolute(model.path))
         elif found.rule == "model-checkpoint" and model.path and model.checkpoint:
             command = self._convert(self._absolute(model.path), self._absolute(model.checkpoint))
-        elif found.rule == "clean-model-config" and folder is not None and _is_fp8(folder):
+        elif found.rule in _UNCLEAN and folder is not None and _is_fp8(folder):
             command = self._cast(str(folder), f"{folder}-BF16")
         return replace(found, fix=f"{command}, or {found.fix}") if command else found
 

@@ -10,6 +10,7 @@ import pytest
 from npu_rl.plan.plan import plan_of
 from npu_rl.plan.rules.rule import Rule
 from npu_rl.plan.rules.rule_grounds import GROUNDS, apply_grounds
+from npu_rl.trainer_code.bridged_actor import ONLY_BRIDGES
 from npu_rl.trainer_code.citations import CitedCode
 from tests.code_trees import lay
 from tests.plan.helpers import loaded, rule
@@ -53,7 +54,7 @@ def test_a_rule_of_the_recipes_own_arguments_steps_aside_where_the_tree_passes_o
 
 
 def test_a_verl_that_reads_the_models_groups(tmp_path: Path) -> None:
-    code = tree_of(tmp_path)
+    code = tree_of(tmp_path, frozenset({ONLY_BRIDGES.file}))
     converter = code / "verl/models/mcore/config_converter.py"
     converter.write_text(f"{converter.read_text()}moe_router_num_groups=hf_config.n_group\n")
     changes = ("actor.transformer.moe_router_num_groups=~", "actor.transformer.moe_router_group_topk=~")

@@ -2,13 +2,232 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from npu_rl.plan.plan import plan_of
+from npu_rl.recipes.load_recipe import load_recipe
 from tests.code_trees import lay
-from tests.plan.helpers import rule
-from tests.plan.test_server_rollout import SERVERS, script
+from tests.plan.helpers import refused, rule
+from tests.plan.test_models import MODELS
+from tests.plan.test_server_rollout import LIMIT, PACKED, ROLLOUT, SERVERS, script
+
+SERVER = "verl/workers/rollout/vllm_rollout/vllm_async_server.py"
+ENGINE = "verl/workers/engine/megatron/transformer_impl.py"
+CONVERTER = "verl/models/mcore/config_converter.py"
+BRIDGED = {**SERVERS, ENGINE: "assert self.engine_config.use_mbridge, 'use_mbridge must be True'\n"}
+CALLS_VLLM = {
+    **BRIDGED,
+    SERVER: """
+        args = {
+            "max_num_seqs": self.config.max_num_seqs,
+            "enable_sleep_mode": self.config.enable_sleep_mode,
+        }
+        raise ValueError(
+            f"max_model_len ({self.config.max_model_len}) should be less than or equal to "
+        )
+        """,
+    "vllm/config/scheduler.py": '"be greater than or equal to max_num_seqs "\n',
+    "vllm_ascend/device_allocator/camem.py": '"Expandable segments are not compatible with memory pool. "\n',
+}
+EXPERTS = {
+    **CALLS_VLLM,
+    "vllm_ascend/ops/fused_moe/fused_moe.py": (
+        "w13_data = self._maybe_pad_weight(layer.w13_weight.data).transpose(1, 2).contiguous()\n"
+    ),
+    "verl/workers/engine_workers.py": """
+        class ActorRolloutRefWorker:
+            async def update_weights(self):
+                if self.config.rollout.free_cache_engine:
+                    await self.rollout.resume(tags=["weights"])
+        """,
+    "verl/utils/vllm/npu_vllm_patch.py": """
+        if True:
+            if _VLLM_VERSION >= version.parse("0.13.0") and _VLLM_VERSION <= version.parse("0.14.0"):
+                # Disable flash_attn in RotaryEmbedding (NPU) when VLLM >= 0.13
+        """,
+}
+EXPANDABLE = "env.PYTORCH_NPU_ALLOC_CONF=expandable_segments"
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "figures", "mended"),
+    [
+        (
+            "sequences-within-step",
+            ("rollout.max_sequences=4096",),
+            "max_sequences 4096, max_batched_tokens 2048: each sequence needs a token of a step "
+            f"(vllm/config/scheduler.py:1, {SERVER}:3)",
+            ("rollout.max_sequences=2048",),
+        ),
+        (
+            "sleep-mode-expandable-segments",
+            (f"{EXPANDABLE}:True", "rollout.free_cache=false"),
+            "enable_sleep_mode true, PYTORCH_NPU_ALLOC_CONF expandable_segments:True: vLLM's sleep mode has a memory "
+            f"pool of its own ({SERVER}:4, vllm_ascend/device_allocator/camem.py:1)",
+            (f"{EXPANDABLE}:False",),
+        ),
+        (
+            "experts-stay-transposed",
+            ("rollout.free_cache=false",),
+            "free_cache false, 128 experts: vllm-ascend transposes their weights once they are loaded, only its "
+            "wake_up turns them back, and the first weight sync writes into sizes that don't fit "
+            "(vllm_ascend/ops/fused_moe/fused_moe.py:1, verl/workers/engine_workers.py:4, "
+            "verl/utils/vllm/npu_vllm_patch.py:3)",
+            ("rollout.free_cache=true",),
+        ),
+    ],
+)
+def test_what_the_engines_refuse_there(
+    tmp_path: Path, name: str, changes: tuple[str, ...], figures: str, mended: tuple[str, ...]
+) -> None:
+    code = lay(tmp_path / "there", EXPERTS)
+    found = rule(script(code, *changes), name)
+    assert not found.ok and found.figures == figures
+    assert name not in refused(script(code, *mended))
+    key, value = mended[-1].split("=")
+    assert f"set {key} to {value}" in found.fix
+    gone = rule(script(lay(tmp_path / "gone", SERVERS), *changes), name)
+    assert gone.ok and gone.skipped.startswith("not in this tree: v")
+
+
+def test_experts_are_turned_back_where_verl_does_it(tmp_path: Path) -> None:
+    """c0de7379cf, in verl 0.9, and for dense models there is nothing to turn."""
+    newer = {"verl/utils/vllm/npu_vllm_patch.py": "_patch_legacy_fused_moe_weight_loader(FusedMoE)\n"}
+    awake = "rollout.free_cache=false"
+    assert rule(script(lay(tmp_path / "a", EXPERTS, newer), awake), "experts-stay-transposed").skipped
+    dense = ("model.architecture=qwen2.5-32b", "actor.parallel.expert=1", f"{ROLLOUT}expert_parallel_size=1")
+    made = script(lay(tmp_path / "b", EXPERTS), awake, *dense)
+    assert "experts-stay-transposed" not in {one.id for one in made.rules}
+
+
+def test_a_server_without_sleep_mode_may_have_expandable_segments(tmp_path: Path) -> None:
+    made = script(lay(tmp_path, CALLS_VLLM), f"{EXPANDABLE}:True", f"{ROLLOUT}enable_sleep_mode=false")
+    assert "sleep-mode-expandable-segments" not in refused(made)
+
+
+def model(folder: Path, **changes: object) -> str:
+    values = json.loads((MODELS / "qwen3-30b-a3b" / "config.json").read_text("utf-8"))
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({**values, **changes}))
+    return f"model.path={folder}"
+
+
+def test_a_servers_length_is_within_the_number_of_the_models_file(tmp_path: Path) -> None:
+    """A RoPE factor doesn't count: verl compares max_position_embeddings as config.json has it."""
+    scaled = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
+    path = model(tmp_path / "model", max_position_embeddings=32768, rope_scaling=scaled)
+    code, short = lay(tmp_path / "code", CALLS_VLLM), "data.response_length=1024"
+    found = rule(script(code, path), "model-positions")
+    assert not found.ok and found.certain and not found.advice
+    assert found.figures == f"max_position_embeddings 32768, max_length 262144 ({SERVER}:7)"
+    assert found.fix == "set rollout.max_length to 32768 or less"
+    assert rule(script(code, path, "rollout.max_length=32768", short), "model-positions").ok
+    left_out = rule(script(code, path, "rollout.max_length=~"), "model-positions")
+    assert not left_out.ok and left_out.advice and "tokens: responses end there" in left_out.figures
+    assert left_out.fix == "set data.response_length to 31744 or less"
+    raised = "overrides.actor_rollout_ref.model.override_config.max_position_embeddings=262144"
+    assert rule(script(code, path, raised), "model-positions").ok
+    assert "model-positions" not in {one.id for one in script(code).rules}, "releases differ in it"
+
+
+@pytest.mark.parametrize(
+    ("truncation", "dropped", "ok"),
+    [("error", False, False), ("right", False, False), ("left", False, True), ("error", True, True)],
+)
+def test_prompts_are_cut_at_their_left_whatever_the_recipe_says(
+    tmp_path: Path, truncation: str, dropped: bool, ok: bool
+) -> None:
+    loop = "verl/experimental/agent_loop/agent_loop.py"
+    cut = {loop: '"Prompt of %d tokens exceeds rollout.prompt_length=%d; left-truncating.",\n'}
+    changes = (f"data.overlong={truncation}", f"data.filter_overlong={str(dropped).lower()}")
+    found = rule(script(lay(tmp_path, SERVERS, cut), *changes), "overlong-prompts")
+    assert found.ok is ok and found.advice
+    instead = f"; what is kept is cut at its left, whatever data.overlong says ({loop}:1)"
+    assert found.figures.endswith(f"then: {truncation}{instead}")
+    assert "ends the run" not in found.fix
+    older = rule(script(lay(tmp_path / "older", SERVERS), *changes), "overlong-prompts")
+    assert older.ok is (dropped or truncation != "error") and older.fix.endswith(
+        "one long prompt ends the run"
+    )
+
+
+@pytest.mark.parametrize("padded", [True, False])
+def test_a_limit_of_tokens_is_certain_to_end_a_run_only_where_sequences_are_padded(
+    tmp_path: Path, padded: bool
+) -> None:
+    """Without padding it is compared with the longest sequence that there is."""
+    text = "max_token_len must be greater than the sequence length\n"
+    effective = {"verl/utils/seqlen_balancing.py": f"max_seq_len = max(seq_len_effective)\n{text}"}
+    found = rule(
+        script(lay(tmp_path, SERVERS, LIMIT if padded else effective), *PACKED),
+        "token-limit-holds-a-sequence",
+    )
+    assert not found.ok and found.certain is padded
+
+
+VANILLA = "overrides.actor_rollout_ref.{}.megatron.vanilla_mbridge"
+PACKAGE = {**BRIDGED, "verl/models/mcore/bridge.py": "from megatron.bridge import AutoBridge\n"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "fix"),
+    [
+        ((f"{VANILLA.format('actor')}=false",), VANILLA.format("actor")),
+        ((f"{VANILLA.format('ref')}=false",), VANILLA.format("ref")),
+        (
+            (f"{VANILLA.format('actor')}=false", f"{VANILLA.format('ref')}=false"),
+            f"{VANILLA.format('actor')} and {VANILLA.format('ref')}",
+        ),
+    ],
+)
+def test_megatron_bridge_has_to_be_there(tmp_path: Path, changes: tuple[str, ...], fix: str) -> None:
+    """verl 0.9's default, with which the workers of a tree without the package end in an ImportError."""
+    name = "megatron-bridge-missing"
+    made = script(lay(tmp_path / "without", PACKAGE), *changes)
+    found = rule(made, name)
+    assert not found.ok and found.advice, "the interpreter may have it"
+    assert found.fix == f"set {fix} to true, which is mbridge"
+    assert found.figures.endswith("(verl/models/mcore/bridge.py:1)")
+    right = [change.replace("=false", "=true") for change in changes]
+    package = lay(tmp_path / "with", PACKAGE, {"megatron/bridge/__init__.py": ""})
+    for code, set_so in ((made.facts.code, right), (made.facts.code, []), (package, changes)):
+        assert name not in {one.id for one in script(code, *set_so).rules}, (
+            "without verl's files there is no default"
+        )
+
+
+PLATFORM = {
+    "vllm/platforms/interface.py": 'f"{quant} quantization is currently not supported in {cls.device_name}."\n',
+    "vllm_ascend/platform.py": (
+        "supported_quantization: list[str] = [ASCEND_QUANTIZATION_METHOD, COMPRESSED_TENSORS_METHOD]\n"
+    ),
+}
+
+
+def test_a_bridge_takes_the_models_file_as_it_was_published(tmp_path: Path) -> None:
+    """verl sets num_nextn_predict_layers to 0 and mbridge reads FP8; vLLM may refuse the quantization on NPUs."""
+    fp8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    path = model(tmp_path / "model", quantization_config=fp8, num_nextn_predict_layers=1)
+    converter = {CONVERTER: "please modify the config.json to remove quantization_config\n"}
+    old, unclean, refuses = lay(tmp_path / "0.7", SERVERS, converter), "clean-model-config", "quantized-model"
+    assert unclean in refused(script(old, path))
+    newer, newest = (
+        lay(tmp_path / name, BRIDGED, converter, tree) for name, tree in (("0.8", PLATFORM), ("0.9", {}))
+    )
+    assert not {unclean, refuses} & set(refused(script(newest, path)))
+    assert unclean not in {one.id for one in script(newer, path).rules}
+    found = rule(script(newer, path), refuses)
+    assert not found.ok and found.certain
+    assert found.figures.startswith(
+        "quantization_config of config.json has quant_method fp8, which this vLLM refuses"
+    )
+    assert refuses not in refused(script(newer, path, f"{ROLLOUT}quantization=ascend"))
+    assert rule(
+        script(newer, model(tmp_path / "b", quantization_config={"quant_method": "ascend"})), refuses
+    ).ok
 
 
 @pytest.mark.parametrize(
@@ -23,3 +242,30 @@ def test_tensor_ranks_may_share_a_kv_head(tmp_path: Path, tensor: int, divisor: 
     older = lay(tmp_path / "older", SERVERS, {config: raised.replace("{} ", "of ")})
     assert rule(script(newer, size), name).ok is divisor
     assert rule(script(older, size), name).ok is multiple
+
+
+GROUPS = ("actor.transformer.moe_router_num_groups=~", "actor.transformer.moe_router_group_topk=~")
+
+
+@pytest.mark.parametrize(("patched", "advised"), [("", False), ("adaptations.router-groups=false", True)])
+def test_mbridges_own_patch_gives_the_router_its_groups(tmp_path: Path, patched: str, advised: bool) -> None:
+    """verl's converter, which leaves them out, is still there, and nothing calls it."""
+    tree = {
+        **BRIDGED,
+        CONVERTER: "    mla_rope_config = {\n",
+        "mbridge/models/deepseek_v3.py": "moe_router_topk=hf_config.num_experts_per_tok,\n",
+    }
+    changes = [*GROUPS, *filter(None, [patched])]
+    made = plan_of(load_recipe("today-dapo-deepseek-v3", changes), lay(tmp_path, tree))
+    found = [one for one in made.rules if one.id == "router-groups" and not one.ok]
+    assert bool(found) is advised
+    assert all("(mbridge/models/deepseek_v3.py:1)" in one.figures for one in found)
+
+
+def test_a_batch_read_at_once_is_not_what_the_newer_trainer_trains_on(tmp_path: Path) -> None:
+    code = lay(
+        tmp_path, SERVERS, {"verl/trainer/ppo/ray_trainer.py": 'self.config.data.get("gen_batch_size"\n'}
+    )
+    name, read = "generated-batch-is-trained", "overrides.data.gen_batch_size=8"
+    assert not rule(script(code, read), name).ok
+    assert name not in {one.id for one in script(code, read, "overrides.trainer.use_v1=true").rules}

@@ -56,7 +56,7 @@ FAULTS = {"known-fault", "megatron-temperature"}
 NOT_OF_CANN = {
     "mla-tensor-parallel": "not in this tree: mindspeed/",
     "prefill-budget": "is replaced at run time by verl_patches/workers/spmd.py:5",
-    "router-groups": "not in this tree: verl/models/mcore/config_converter.py",
+    "router-groups": "not in this tree: mbridge/models/deepseek_v3.py",
     "sleep-mode-expandable-segments": "is replaced at run time by verl_patches/workers/spmd.py:5",
     "mla-graph-needs-torchair": "this tree has 'additional_config=' (verl_patches/workers/spmd.py:4)",
 }

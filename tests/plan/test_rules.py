@@ -87,6 +87,7 @@ def test_a_rule_that_holds_says_its_figures(name: str) -> None:
 
 
 DYNAMIC = "overrides.actor_rollout_ref.actor."
+LATENT = "multi_head_latent_attention"
 BROKEN = [
     (
         "world-size",
@@ -212,7 +213,7 @@ BROKEN = [
     ),
     (
         "attention-mask-size",
-        ["actor.transformer.use_flash_attn=true"],
+        ["actor.transformer.use_flash_attn=true", f"actor.transformer.{LATENT}=true"],
         "seq_length 4096; MindSpeed makes its mask of this side",
         "seq_length to 2048",
     ),
@@ -537,7 +538,10 @@ RARE = [
         [f"{GRAPH}.enabled=false", f"{GRAPH}.graph_batch_sizes=[]", "rollout.eager=true"],
     ),
     ("benchmark-switch-in-training", ["env.VLLM_ENABLE_FIX_ROUTE=0"]),
-    ("attention-mask-size", ["actor.transformer.use_flash_attn=true", "actor.transformer.seq_length=2048"]),
+    (
+        "attention-mask-size",
+        [f"actor.transformer.{key}" for key in ("use_flash_attn=true", "seq_length=2048", f"{LATENT}=true")],
+    ),
     ("hccl-ports", ["env.HCCL_IF_BASE_PORT=65520"]),
 ]
 

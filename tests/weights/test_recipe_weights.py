@@ -80,6 +80,24 @@ def test_weights_from_another_checkpoint_are_not_judged_here(tmp_path: Path) -> 
     assert ", or remove quantization_config and set num_nextn_predict_layers to 0" in unclean.fix
 
 
+@pytest.mark.parametrize(("manifest", "vllm_refuses"), [("today", True), ("newest", False)])
+def test_where_bridges_build_the_actor_only_vllm_refuses_fp8(
+    tmp_path: Path, manifest: str, vllm_refuses: bool
+) -> None:
+    """mbridge reads FP8 and verl sets num_nextn_predict_layers to 0; vllm-ascend 0.18 refuses a model in FP8."""
+    source = sized_fp8(tmp_path / "fp8")
+    words = [f"model.path={source}", f"manifest={manifest}"]
+    if manifest == "newest":
+        words.append("overrides.actor_rollout_ref.actor.megatron.vanilla_mbridge=true")
+    loaded = load_recipe("today-dapo-deepseek-v3", words)
+    after = with_weights(judge(loaded, None), loaded)
+    found = {one.rule: one.fix for one in after.errors}
+    assert not {"weights-config-quantization", "weights-config-mtp", "clean-model-config"} & found.keys()
+    assert ("quantized-model" in found) is vllm_refuses
+    if vllm_refuses:
+        assert found["quantized-model"].startswith(f"npu-rl weights cast {source} {source}-BF16 (reads ")
+
+
 def fix_of(rule: str, name: str, *words: str, here: bool = True, speed: float | None = None) -> str:
     loaded = load_recipe(name, words)
     findings = with_weights(judge(loaded, None, here=here), loaded, speed).findings

@@ -12,6 +12,7 @@ from npu_rl.sizing.batch_arithmetic import BrokenRule
 from npu_rl.sizing.micro_batches import OLD_LOG_PROB, REFERENCE_LOG_PROB, UPDATE
 from npu_rl.sizing.plan_inputs import ACTOR, GENERATED, ROLLOUT, TRANSFORMER, Facts
 from npu_rl.trainer_code.citations import Place
+from npu_rl.trainer_code.overlong_prompts import CUT_LEFT
 
 _BATCH, _MINI = "data.train_batch_size", f"{ACTOR}.ppo_mini_batch_size"
 _SEQUENCES, _TOKENS = f"{ROLLOUT}.max_num_seqs", f"{ROLLOUT}.max_num_batched_tokens"
@@ -24,6 +25,10 @@ _WITH_BASELINE = Place(
     "verl/trainer/ppo/ray_trainer.py",
     "DataProto.concat([gen_batch_output, gen_baseline_batch])",
     ("v0.8.0", "7aed6b2"),
+)
+# Where sequences come without padding, the limit is compared with the longest there is.
+_WITHOUT_PADDING = Place(
+    "verl/utils/seqlen_balancing.py", "max_seq_len = max(seq_len_effective)", ("v0.8.0", "7aed6b2", "8851219")
 )
 # Those of verl 0.7 and older, which split a batch unevenly; the trainer v1 of 0.9 fills it up to a multiple.
 _OLD_WORKERS = "verl/workers/fsdp_workers.py"
@@ -82,9 +87,12 @@ def _trainer_rule(rule: str, broken: Mapping[str, BrokenRule], key: str, figures
 
 
 def _generated_batch_rule(facts: Facts, prompts: int) -> Iterator[Rule]:
-    """Yield advice where a step trains on another batch than data.batch, since no filter chooses among its groups."""
-    generated = facts.whole(GENERATED)
-    if generated is None or generated == prompts or facts.on("algorithm.filter_groups.enable"):
+    """Yield advice where a step trains on another batch than data.batch, since no filter chooses among its groups.
+
+    For the trainer v1 of verl 0.9 it is only the number of prompts that are read at once.
+    """
+    generated, chosen = facts.whole(GENERATED), facts.on("algorithm.filter_groups.enable")
+    if generated is None or generated == prompts or chosen or facts.on("trainer.use_v1"):
         return
     yield Rule(
         "generated-batch-is-trained",
@@ -149,7 +157,9 @@ def length_rules(facts: Facts) -> Iterator[Rule]:
     length = facts.length
     if length is None:
         return
-    if facts.shape and facts.shape.positions:
+    if facts.server_mode:
+        yield from _server_positions_rule(facts, length)
+    elif facts.shape and facts.shape.positions:
         reach, stretch = facts.shape.positions, facts.shape.rope_factor
         yield Rule(
             "model-positions",
@@ -162,7 +172,8 @@ def length_rules(facts: Facts) -> Iterator[Rule]:
         yield from _engine_length_rules(facts, length)
     yield from _token_limit_rule(facts, length)
     trained = facts.transformer("seq_length")
-    if isinstance(trained, int) and facts.mindspeed and facts.transformer("use_flash_attn"):
+    latent = facts.transformer("multi_head_latent_attention")  # others have a mask of _MASK_SIZE
+    if isinstance(trained, int) and facts.mindspeed and facts.transformer("use_flash_attn") and latent:
         yield Rule(
             "attention-mask-size",
             trained == _MASK_SIZE,
@@ -180,16 +191,48 @@ def length_rules(facts: Facts) -> Iterator[Rule]:
             (f"{TRANSFORMER}.seq_length",),
             advice=True,
         )
+    if not facts.recipe.data.make:
+        yield from _overlong_rule(facts)
+
+
+def _overlong_rule(facts: Facts) -> Iterator[Rule]:
+    """Yield advice on prompts that are too long, which the trainer may read otherwise than the recipe has it."""
     dropped, cut = facts.on("data.filter_overlong_prompts"), facts.values.value("data.truncation")
-    if cut is not None and not facts.recipe.data.make:
-        yield Rule(
-            "overlong-prompts",
-            dropped or cut != "error",
-            f"longer prompts are {'left out' if dropped else 'kept'}, then: {cut}",
-            "set data.filter_overlong to true, or data.overlong to left: one long prompt ends the run",
-            ("data.filter_overlong_prompts", "data.truncation"),
-            advice=True,
-        )
+    if cut is None:
+        return
+    anyway = facts.upstream.find(CUT_LEFT)
+    instead = f"; what is kept is cut at its left, whatever data.overlong says ({anyway.where})"
+    ends = "one long prompt ends the run"
+    yield Rule(
+        "overlong-prompts",
+        dropped or (cut == "left" if anyway.holds else cut != "error"),
+        f"longer prompts are {'left out' if dropped else 'kept'}, then: {cut}{instead if anyway.holds else ''}",
+        "set data.filter_overlong to true, or data.overlong to left" + ("" if anyway.holds else f": {ends}"),
+        ("data.filter_overlong_prompts", "data.truncation"),
+        advice=True,
+    )
+
+
+def _server_positions_rule(facts: Facts, length: int) -> Iterator[Rule]:
+    """Yield whether a server's length is within config.json's number, which verl compares without a RoPE factor.
+
+    Without rollout.max_length a server takes that number, and responses end there.
+    """
+    override = "actor_rollout_ref.model.override_config.max_position_embeddings"
+    reach, given = facts.whole(override) or (facts.shape.longest if facts.shape else 0), facts.whole(_LENGTH)
+    if not reach:
+        return
+    yield Rule(
+        "model-positions",
+        (given or length) <= reach,
+        f"max_position_embeddings {reach}, "
+        + (f"max_length {given}" if given else f"prompt and response {length} tokens: responses end there"),
+        f"set rollout.max_length to {reach} or less"
+        if given
+        else f"set data.response_length to {reach - length + (facts.whole(_RESPONSE) or 0)} or less",
+        (_LENGTH if given else _RESPONSE,),
+        advice=not given,
+    )
 
 
 def _token_limit_rule(facts: Facts, length: int) -> Iterator[Rule]:
@@ -209,6 +252,7 @@ def _token_limit_rule(facts: Facts, length: int) -> Iterator[Rule]:
         f"{length} tokens",
         f"set overrides.{key} to {-(-length // ranks)} or more",
         (key, _RESPONSE),
+        certain=not (facts.server_mode and facts.upstream.has(_WITHOUT_PADDING)),
     )
 
 

@@ -112,13 +112,15 @@ def _weight_rules(facts: Facts) -> Iterator[Rule]:
 def _router_group_rule(facts: Facts) -> Iterator[Rule]:
     """Yield advice on the router's expert groups.
 
-    verl@55e3c5b reads neither number from config.json; without them the actor's router may choose any expert. It is
-    advice because verl's published recipe trains like that.
+    verl@55e3c5b and mbridge 0.15.1 read neither number from config.json; without them the actor's router may choose any
+    expert. It is advice because verl's published recipe trains like that.
     """
     shape = facts.shape
     if shape is None or not shape.expert_groups:
         return
     groups, chosen = (facts.transformer(name) for name in _GROUPS)
+    if (groups, chosen) == (None, None) and "router-groups" in facts.switches:  # our patch of mbridge
+        return
     yield Rule(
         "router-groups",
         (groups, chosen) == (shape.expert_groups, shape.groups_per_token),
@@ -190,18 +192,22 @@ def _d2d_transfer_rule(facts: Facts) -> Iterator[Rule]:
 def _sleep_mode_rule(facts: Facts) -> Iterator[Rule]:
     given = facts.env.get("PYTORCH_NPU_ALLOC_CONF", "")
     segments = "expandable_segments:true" in given.replace(" ", "").lower()
-    sleep = facts.values.value(f"{ROLLOUT}.free_cache_engine") is not False  # the trainer's default is true
+    # Both are true by the trainer's default. Servers have the memory pool even where they are never put to sleep.
+    key = f"{ROLLOUT}.{'enable_sleep_mode' if facts.server_mode else 'free_cache_engine'}"
+    sleep = facts.values.value(key) is not False
     manual = "rollout-offload" in facts.switches
+    adaptation = f", adaptation rollout-offload {'on' if manual else 'off or absent'}"
     yield Rule(
         "sleep-mode-expandable-segments",
         not (sleep and segments and not manual),
-        f"free_cache {str(sleep).lower()}, adaptation rollout-offload {'on' if manual else 'off or absent'}, "
-        f"PYTORCH_NPU_ALLOC_CONF {given or 'not set'}: vLLM's sleep mode has a memory pool of its own",
+        f"{'enable_sleep_mode' if facts.server_mode else 'free_cache'} {str(sleep).lower()}"
+        f"{'' if facts.server_mode else adaptation}, PYTORCH_NPU_ALLOC_CONF {given or 'not set'}: "
+        "vLLM's sleep mode has a memory pool of its own",
         # Not both: verl at 55e3c5b, which has the adaptation, sleeps at level 2 (sleep-mode-loses-buffers).
         "set adaptations.rollout-offload to true, which needs no sleep mode"
         if "rollout-offload" in facts.off
         else "set env.PYTORCH_NPU_ALLOC_CONF to expandable_segments:False",
-        (f"{ROLLOUT}.free_cache_engine",),
+        (key,),
         ("env", "PYTORCH_NPU_ALLOC_CONF"),
     )
 

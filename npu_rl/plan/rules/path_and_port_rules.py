@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from npu_rl.plan.rules.rule import Rule
 from npu_rl.sizing.plan_inputs import Facts
+from npu_rl.trainer_code.bridged_actor import ONLY_BRIDGES
 
 _LAST_PORT = 65535
 _LAST_HCCL_PORT = 65520  # the manual's limit, as in environment_table: 16 ports from here on
@@ -13,7 +14,7 @@ _LAST_HCCL_PORT = 65520  # the manual's limit, as in environment_table: 16 ports
 
 def path_and_port_rules(facts: Facts) -> Iterator[Rule]:
     """Yield the rules on files and ports; files that are not on this machine are not judged."""
-    if facts.recipe.megatron and facts.shape is not None:
+    if facts.recipe.megatron and facts.shape is not None and not facts.upstream.has(ONLY_BRIDGES):
         unclean = facts.shape.unsupported
         yield Rule(
             "clean-model-config",

@@ -10,46 +10,44 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from npu_rl.plan.rules.engine_grounds import (
+    ADDITIONAL,
+    ANY_ASCEND,
+    ENGINE_GROUNDS,
+    PLUGIN,
+    R1_ZERO,
+    SPMD,
+    UNPATCHED,
+    VERL,
+)
 from npu_rl.plan.rules.ground import Ground
 from npu_rl.plan.rules.ground import at as _at
 from npu_rl.plan.rules.rule import Rule
-from npu_rl.plan.rules.server_rollout_grounds import SERVER_GROUNDS
+from npu_rl.plan.rules.server_rollout_grounds import ANY_VERL_SERVERS, SERVER, SERVER_GROUNDS
 from npu_rl.sizing.plan_inputs import CANN_SCHEDULER
+from npu_rl.trainer_code.bridged_actor import ONLY_BRIDGES
 from npu_rl.trainer_code.citations import CitedCode, Place
 
-_R1_ZERO, _CANN, _QUICKSTART, _PLUGIN = "55e3c5b", "54c9b73", "verl==0.5.0", "796871d"  # verl
-_VERL = (_R1_ZERO, _CANN, _QUICKSTART, _PLUGIN)
-_UNPATCHED = (_R1_ZERO, _QUICKSTART, _PLUGIN)  # with _CANN, verl_patches replace this code at run time
-_CORE = ("core_v0.12.1", "megatron-core==0.12.1", "core_r0.8.0")
+_CORE_0_12 = ("core_v0.12.1", "megatron-core==0.12.1", "core_v0.16.1")
+_CORE = (*_CORE_0_12, "core_r0.8.0")
 _VLLM = ("b6553be", "vllm==0.9.1")
 _VLLM_0_10 = ("3821787",)
 _VLLM_0_18 = ("vllm==0.18.0", "vllm==0.23.0")
-_ASCEND = ("v0.9.1rc2", "vllm-ascend==0.9.1", "1de16ea")
-_ANY_ASCEND = (*_ASCEND, "e1d282d")
-_ASCEND_0_9_1 = ("v0.9.1rc2", "vllm-ascend==0.9.1", "e1d282d")
 _MINDSPEED = ("7ff818c", "1cdd0ab")
+_BRIDGED = ("v0.15.1", "0cd4ae2")  # mbridge
 
-_SPMD = "verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py"
-_FSDP_SYNC = "verl/workers/sharding_manager/fsdp_vllm.py"
 _WORKERS = "verl/workers/megatron_workers.py"
 _MEGATRON_SYNC = "verl/workers/sharding_manager/megatron_vllm.py"
 _CONVERTER = "verl/models/mcore/config_converter.py"
 _STATE, _CONFIG = "megatron/core/parallel_state.py", "megatron/core/transformer/transformer_config.py"
 _BLOCK = "megatron/core/transformer/transformer_block.py"
-_ASCEND_CONFIG = "vllm_ascend/ascend_config.py"
-_WORKER, _RUNNER = "vllm_ascend/worker/worker_v1.py", "vllm_ascend/worker/model_runner_v1.py"
-_ASKS_AS_OFTEN = "num_tokens_across_dp_native = self.get_dp_padding(num_tokens)"
-_SAMPLER = "vllm_ascend/patch/worker/patch_common/patch_sampler.py"
 _SWAP = "mindspeed/features_manager/optimizer/swap_optimizer_feature.py"
 _DAPO = "verl/workers/reward_manager/dapo.py"
-_AGENT_LOOP = "verl/experimental/agent_loop/agent_loop.py"
 _CONTEXT = "mindspeed/features_manager/context_parallel/context_parallel_feature.py"
 _UNALIGNED = "mindspeed/features_manager/pipeline_parallel/unaligned_pineline_feature.py"
 _CANN_TRAINING = "verl_patches/train_engine/initialize_training.py"
 
 _SWAPPED = (Place(_SWAP, "SwapDistributedOptimizer", _MINDSPEED),)
-# The recipe's additional_config reaches the engine only if the rollout doesn't pass its own.
-_ADDITIONAL = (Place(_SPMD, "additional_config=", _UNPATCHED, absent=True),)
 
 
 _ARITHMETIC = Ground(certain=True)
@@ -78,8 +76,8 @@ GROUNDS: Mapping[str, Ground] = {
     "expert-parallel-divides-world": Ground(
         (
             (
-                Place(_STATE, "expert_tensor_model_pipeline_parallel size", _CORE[:2]),
-                Place(_STATE, "is not divisible by expert_model_parallel_size", _CORE[2:]),
+                Place(_STATE, "expert_tensor_model_pipeline_parallel size", _CORE_0_12),
+                Place(_STATE, "is not divisible by expert_model_parallel_size", ("core_r0.8.0",)),
             ),
         ),
         True,
@@ -88,15 +86,22 @@ GROUNDS: Mapping[str, Ground] = {
     "sequence-parallel-divides-world": _ARITHMETIC,
     "sequence-parallel-divides-heads": _ARITHMETIC,
     "sequence-parallel-divides-kv-heads": Ground(
-        (_at("verl/models/transformers/monkey_patch.py", "or vise versa", _VERL),), True
+        (_at("verl/models/transformers/monkey_patch.py", "or vise versa", VERL),), True
     ),
     "sequence-parallel-needs-tensor-parallel": Ground(
-        (_at(_CONVERTER, '"sequence_parallel": mpu.get_tensor_model_parallel_world_size() > 1', _VERL),)
+        (
+            (
+                Place("mbridge/core/llm_bridge.py", '"sequence_parallel": self.mpu.tp_size > 1', _BRIDGED),
+                Place(
+                    _CONVERTER, '"sequence_parallel": mpu.get_tensor_model_parallel_world_size() > 1', VERL
+                ),
+            ),
+        )
     ),
     "context-parallel-agrees": Ground(
         (
             _at(_CONTEXT, "if int(getattr(args, 'context_parallel_size', 1)) > 1", _MINDSPEED),
-            _at(_WORKERS, "    repatch(self.config.actor.megatron.get(", (_R1_ZERO, _PLUGIN)),
+            _at(_WORKERS, "    repatch(self.config.actor.megatron.get(", (R1_ZERO, PLUGIN)),
         )
     ),
     "rollout-parallel-divides-world": _ARITHMETIC,
@@ -129,15 +134,22 @@ GROUNDS: Mapping[str, Ground] = {
     "mini-batch-divisible-by-dp": _OVERRULABLE,
     "max-sequences-one-wave": _OVERRULABLE,
     "generated-batch-is-trained": Ground(
-        (_at("verl/trainer/ppo/ray_trainer.py", 'self.config.data.get("gen_batch_size"', _VERL),)
+        (_at("verl/trainer/ppo/ray_trainer.py", 'self.config.data.get("gen_batch_size"', VERL),)
     ),
     "sequences-within-step": Ground(
         (
             (
                 Place("vllm/config.py", "be greater than or equal to max_num_seqs", _VLLM),
-                Place("vllm/config/scheduler.py", "be greater than or equal to max_num_seqs", _VLLM_0_10),
+                Place(
+                    "vllm/config/scheduler.py",
+                    "be greater than or equal to max_num_seqs",
+                    (*_VLLM_0_10, *_VLLM_0_18),
+                ),
             ),
-            _at(_SPMD, "max_num_seqs=", (_R1_ZERO, _PLUGIN)),
+            (
+                Place(SPMD, "max_num_seqs=", (R1_ZERO, PLUGIN)),
+                Place(SERVER, '"max_num_seqs": self.config.max_num_seqs', ANY_VERL_SERVERS),
+            ),
         ),
         True,
     ),
@@ -146,7 +158,7 @@ GROUNDS: Mapping[str, Ground] = {
             _at(
                 "verl/utils/seqlen_balancing.py",
                 "max_token_len must be greater than the sequence length",
-                _VERL,
+                (*VERL, *ANY_VERL_SERVERS),
             ),
         ),
         True,
@@ -155,23 +167,31 @@ GROUNDS: Mapping[str, Ground] = {
     "overlong-prompts": _OVERRULABLE,
     "batch-divisible-by-rollout-dp": _OVERRULABLE,
     "model-positions": Ground(
-        (_at(_SPMD, "model context length should be greater than total sequence length", _VERL),), True
+        (
+            (
+                Place(SPMD, "model context length should be greater than total sequence length", VERL),
+                Place(SERVER, "should be less than or equal to ", ANY_VERL_SERVERS),
+            ),
+        ),
+        True,
     ),
     "rollout-max-length": _OVERRULABLE,
+    # verl's servers don't check it, and enable_chunked_prefill false doesn't reach vLLM, which chunks by default then
+    # (build_cli_args_from_config, verl/workers/rollout/vllm_rollout/utils.py:352@7aed6b2, :458@8851219).
     "prefill-budget": Ground(
         (
             _at(
-                _SPMD,
+                SPMD,
                 "Enable chunked prefill, max_num_batched_tokens is smaller than max_model_len",
-                _UNPATCHED,
+                UNPATCHED,
             ),
         ),
         True,
     ),
     "prompt-exceeds-prefill-step": Ground(
         (
-            _at("vllm_ascend/core/scheduler.py", "FINISHED_IGNORED", _ANY_ASCEND),
-            (*_ADDITIONAL, CANN_SCHEDULER),
+            _at("vllm_ascend/core/scheduler.py", "FINISHED_IGNORED", ANY_ASCEND),
+            (*ADDITIONAL, CANN_SCHEDULER),
         ),
         True,
     ),
@@ -194,12 +214,15 @@ GROUNDS: Mapping[str, Ground] = {
     ),
     "swap-needs-fused-adamw": Ground((_at(_SWAP, "mindspeed.core.optimizer.adamw.AdamW.step", _MINDSPEED),)),
     "actor-reference-weights": Ground(
-        (_at(_WORKERS, "assert self.config.actor.load_weight == self.config.ref.load_weight", _VERL),), True
+        (_at(_WORKERS, "assert self.config.actor.load_weight == self.config.ref.load_weight", VERL),), True
     ),
     "router-groups": Ground(
         (
-            _at(_CONVERTER, "    mla_rope_config = {", _UNPATCHED),
-            (Place(_CONVERTER, "moe_router_num_groups", _UNPATCHED, absent=True),),
+            (
+                Place("mbridge/models/deepseek_v3.py", "moe_router_topk=hf_config.num_exp", _BRIDGED),
+                Place(_CONVERTER, "    mla_rope_config = {", UNPATCHED),
+            ),
+            (Place(_CONVERTER, "moe_router_num_groups", UNPATCHED, absent=True), ONLY_BRIDGES),
         )
     ),
     "transformer-overrides-refused": Ground(
@@ -227,7 +250,7 @@ GROUNDS: Mapping[str, Ground] = {
     "benchmark-switch-in-training": _ARITHMETIC,
     # Rollout
     "megatron-needs-vllm": Ground(
-        (_at(_WORKERS, "Only vllmRollout is supported with Megatron now", _VERL),), True
+        (_at(_WORKERS, "Only vllmRollout is supported with Megatron now", VERL),), True
     ),
     "d2d-without-balance-batch": Ground(
         (
@@ -239,106 +262,47 @@ GROUNDS: Mapping[str, Ground] = {
         ),
         True,
     ),
-    "sleep-mode-expandable-segments": Ground(
-        (
-            _at(_SPMD, "self.inference_engine.sleep(level=", _UNPATCHED),
-            _at(
-                "vllm_ascend/device_allocator/camem.py",
-                "Expandable segments are not compatible",
-                _ANY_ASCEND,
-            ),
-        )
-    ),
-    "graph-or-eager": Ground(
-        (_at(_ASCEND_CONFIG, "Can't enable graph mode and eager mode", _ANY_ASCEND), _ADDITIONAL), True
-    ),
-    "mla-graph-needs-torchair": Ground(
-        (_at(_ASCEND_CONFIG, "ACL Graph does not support deepseek", _ANY_ASCEND), _ADDITIONAL), True
-    ),
-    "torchair-switches": Ground(
-        (_at(_ASCEND_CONFIG, "is valid only when Torchair graph mode", _ASCEND), _ADDITIONAL), True
-    ),
-    "graph-batch-sizes": Ground(
-        (_at("vllm_ascend/worker/model_runner_v1.py", "graph_batch_sizes", _ANY_ASCEND), _ADDITIONAL)
-    ),
-    "graph-batch-sizes-list": Ground(
-        (_at(_ASCEND_CONFIG, "graph_batch_sizes must be list[int]", _ANY_ASCEND), _ADDITIONAL), True
-    ),
-    "v1-engine": _ARITHMETIC,
-    "topk-optimize-unused": Ground(
-        (_at(_SAMPLER, "probs_sort, _ = probs.sort(dim=-1, descending=False)", _ASCEND_0_9_1),)
-    ),
-    # 734eb68129 (#1920) renames the function, and calls an operator of torch_npu where both limits are set.
-    "topk-optimize-swapped": Ground((_at(_SAMPLER, "def _apply_top_k_top_p(", ("e1d282d",)),), True),
-    "topk-optimize-filters-otherwise": Ground((_at(_SAMPLER, "def _apply_top_k_top_p(", ("e1d282d",)),)),
-    "sleep-mode-loses-buffers": Ground(
-        (
-            _at(_SPMD, "self.inference_engine.sleep(level=2)", (_R1_ZERO,)),
-            _at(_WORKER, "allocator.sleep(offload_tags=", _ANY_ASCEND),
-            (Place(_WORKER, "_sleep_saved_buffers", _ANY_ASCEND, absent=True),),  # 01592515b8
-        ),
-        True,
-    ),
-    "data-parallel-graphs": Ground(
-        (
-            _at(_RUNNER, "def get_dp_padding(self,", ("1de16ea",)),
-            (Place(_RUNNER, _ASKS_AS_OFTEN, ("1de16ea",), absent=True),),  # 99bf25af76
-        ),
-        True,
-    ),
-    "stale-prefix-cache": Ground(
-        (
-            (
-                Place(_SPMD, "enable_prefix_caching=True,", _UNPATCHED),
-                Place(_SPMD, 'enable_prefix_caching=config.get("enable_prefix_caching", True)', (_PLUGIN,)),
-            ),
-            (Place(_FSDP_SYNC, "reset_prefix_cache", _VERL, absent=True),),
-        )
-    ),
-    "async-without-sleep": Ground(
-        (_at(_AGENT_LOOP, "if self.config.actor_rollout_ref.rollout.free_cache_engine:", _UNPATCHED),), True
-    ),
-    "hybrid-tp-ignored": Ground(
-        (
-            _at(
-                _SPMD, 'additional_config["oproj_tensor_parallel_size"]', (_PLUGIN,)
-            ),  # MindSpeed-RL's verl_npu
-            (Place(_ASCEND_CONFIG, "oproj_tensor_parallel_size", _ASCEND, absent=True),),
-        )
-    ),
+    **ENGINE_GROUNDS,
     # DAPO
     "overlong-buffer-within-response": Ground(
-        (_at(_DAPO, "self.max_resp_len >= self.overlong_buffer_cfg.len", _UNPATCHED),),
+        (_at(_DAPO, "self.max_resp_len >= self.overlong_buffer_cfg.len", UNPATCHED),),
         True,
     ),
     "filter-groups-metric": Ground(
-        (_at("recipe/dapo/dapo_ray_trainer.py", "new_batch.non_tensor_batch[metric_name]", _VERL),), True
+        (_at("recipe/dapo/dapo_ray_trainer.py", "new_batch.non_tensor_batch[metric_name]", VERL),), True
     ),
     # Adaptations
-    "rollout-dp-groups-off": Ground((_at(_SPMD, "rollout_dp_groups.form(", (_R1_ZERO,)),), True),
+    "rollout-dp-groups-off": Ground((_at(SPMD, "rollout_dp_groups.form(", (R1_ZERO,)),), True),
     "megatron-temperature": Ground(
         (
             _at(
                 "verl/workers/actor/megatron_actor.py",
                 "import vocab_parallel_entropy, vocab_parallel_log_probs_from_logits",
-                (*_VERL, "7737a32"),
+                (*VERL, "7737a32"),
             ),
         ),
         True,
     ),
-    "rollout-compile-off": Ground((_at(_WORKERS, "@with_real_compile", (_R1_ZERO,)),)),
+    "rollout-compile-off": Ground((_at(_WORKERS, "@with_real_compile", (R1_ZERO,)),)),
     "router-bias-rounded": Ground(
-        (_at(_MEGATRON_SYNC, "loaded_params = model.load_weights(", (*_UNPATCHED, "cccc2ef")),)
+        (_at(_MEGATRON_SYNC, "loaded_params = model.load_weights(", (*UNPATCHED, "cccc2ef")),)
     ),
     "on-policy-needs-one-step": Ground(
         (_at("npu_rl_runtime/on_policy_logprob.py", "raise _refused(", ()),), True
     ),
     # Files and ports
     "clean-model-config": Ground(
-        (_at(_CONVERTER, "please modify the config.json to remove quantization_config", _VERL),), True
+        (_at(_CONVERTER, "please modify the config.json to remove quantization_config", VERL),), True
     ),
     "checkpoint-on-every-node": _OVERRULABLE,
-    "checkpoint-layout": Ground((_at(_WORKERS, "load_mcore_dist_weights(\n", _UNPATCHED),)),
+    "checkpoint-layout": Ground(
+        (
+            (
+                Place(_WORKERS, "load_mcore_dist_weights(\n", UNPATCHED),
+                Place(ONLY_BRIDGES.file, "load_mcore_dist_weights(\n", ANY_VERL_SERVERS),
+            ),
+        )
+    ),
     # What use_dist_checkpointing loads there is Megatron-LM's own format before dist checkpoints; without the file it
     # "will not load any checkpoints and will start from random" (megatron/training/checkpointing.py:548@core_r0.8.0).
     "checkpoint-layout-legacy": Ground(

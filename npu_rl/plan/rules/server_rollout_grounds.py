@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from npu_rl.plan.rules.ground import Ground, at
+from npu_rl.trainer_code.bridged_actor import ONLY_BRIDGES
 
 _VERL_SERVERS = ("v0.8.0", "7aed6b2")  # the rollout is made of vLLM servers
-_ANY_VERL_SERVERS = (*_VERL_SERVERS, "8851219")
+ANY_VERL_SERVERS = (*_VERL_SERVERS, "8851219")
+SERVER = "verl/workers/rollout/vllm_rollout/vllm_async_server.py"
+_ASCEND_0_18 = ("v0.18.0", "e18643f")
+ASCEND_SERVERS = (*_ASCEND_0_18, "v0.23.0", "5cb98ca")
 _ENGINE_WORKERS = "verl/workers/engine_workers.py"
 _AGENT_LOOP = "verl/experimental/agent_loop/agent_loop.py"
 
@@ -17,7 +21,7 @@ SERVER_GROUNDS: Mapping[str, Ground] = {
             at(
                 "verl/workers/config/rollout.py",
                 "expert_parallel_size must be equal to tensor_model_parallel_size * data_parallel_size",
-                _ANY_VERL_SERVERS,
+                ANY_VERL_SERVERS,
             ),
         ),
         True,
@@ -29,12 +33,40 @@ SERVER_GROUNDS: Mapping[str, Ground] = {
         ),
         True,
     ),
-    "megatron-needs-mbridge": Ground(
+    "megatron-needs-mbridge": Ground(((ONLY_BRIDGES,),), True),
+    "megatron-bridge-missing": Ground(
+        (at("verl/models/mcore/bridge.py", "from megatron.bridge import AutoBridge", ANY_VERL_SERVERS),)
+    ),
+    # verl 0.9 turns them back itself: c0de7379cf for vLLM 0.18, _patch_legacy_fused_moe_weight_loader at 8851219.
+    "experts-stay-transposed": Ground(
         (
             at(
-                "verl/workers/engine/megatron/transformer_impl.py",
-                "assert self.engine_config.use_mbridge",
-                _ANY_VERL_SERVERS,
+                "vllm_ascend/ops/fused_moe/fused_moe.py",
+                "_maybe_pad_weight(layer.w13_weight.data).transpose(1, 2)",
+                _ASCEND_0_18,
+            ),
+            at(
+                _ENGINE_WORKERS,
+                'if self.config.rollout.free_cache_engine:\n            await self.rollout.resume(tags=["weights"])',
+                _VERL_SERVERS,
+            ),
+            at(
+                "verl/utils/vllm/npu_vllm_patch.py",
+                'version.parse("0.13.0") and _VLLM_VERSION <= version.parse("0.14.0"):\n        # Disable flash_attn',
+                _VERL_SERVERS,
+            ),
+        ),
+        True,
+    ),
+    "quantized-model": Ground(
+        (
+            at(
+                "vllm/platforms/interface.py", "quantization is currently not supported in", ("vllm==0.18.0",)
+            ),
+            at(
+                "vllm_ascend/platform.py",
+                "supported_quantization: list[str] = [ASCEND_QUANTIZATION_METHOD, COMPRESSED_TENSORS_METHOD]",
+                _ASCEND_0_18,
             ),
         ),
         True,
@@ -44,12 +76,12 @@ SERVER_GROUNDS: Mapping[str, Ground] = {
             at(
                 "verl/utils/tensordict_utils.py",
                 "assert tensordict.batch_size[0] % mini_batch_size == 0",
-                _ANY_VERL_SERVERS,
+                ANY_VERL_SERVERS,
             ),
             at(
                 _ENGINE_WORKERS,
                 "mini_batch_size_per_gpu = mini_batch_size // self.engine.get_data_parallel_size()",
-                _ANY_VERL_SERVERS,
+                ANY_VERL_SERVERS,
             ),
         ),
         True,
@@ -59,7 +91,7 @@ SERVER_GROUNDS: Mapping[str, Ground] = {
             at(
                 _ENGINE_WORKERS,
                 "assert self.config.actor.use_dynamic_bsz == self.config.rollout.log_prob_use_dynamic_bsz",
-                _ANY_VERL_SERVERS,
+                ANY_VERL_SERVERS,
             ),
         ),
         True,
@@ -69,7 +101,7 @@ SERVER_GROUNDS: Mapping[str, Ground] = {
             at(
                 "verl/workers/config/optimizer.py",
                 'assert self.lr_scheduler_type in ["constant", "cosine"]\n        return super()',
-                _ANY_VERL_SERVERS,
+                ANY_VERL_SERVERS,
             ),
         ),
         True,
@@ -79,12 +111,12 @@ SERVER_GROUNDS: Mapping[str, Ground] = {
             at(
                 "verl/workers/config/rollout.py",
                 "not implemented pipeline_model_parallel_size > 1 yet.",
-                _ANY_VERL_SERVERS,
+                ANY_VERL_SERVERS,
             ),
         ),
         True,
     ),
     "checkpoint-engine-backend": Ground(
-        (at("verl/checkpoint_engine/base.py", "return cls._registry[backend]", _ANY_VERL_SERVERS),), True
+        (at("verl/checkpoint_engine/base.py", "return cls._registry[backend]", ANY_VERL_SERVERS),), True
     ),
 }

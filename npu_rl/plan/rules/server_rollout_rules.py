@@ -1,4 +1,4 @@
-"""Rules on a rollout of vLLM servers and on the newer trainers that have only such: what they assert or look up."""
+"""Rules on a rollout of vLLM servers and on newer trainers, which have only such: what they assert, import, look up."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ def server_rollout_rules(facts: Facts) -> Iterator[Rule]:
     """Yield the rules on the servers' experts, on what sends them weights, and on the bridge of Megatron's actor."""
     if facts.recipe.megatron:
         yield from _bridge_rule(facts)
+        yield from _bridge_package_rule(facts)
     else:
         yield from _schedule_rule(facts)
     yield from _packing_rule(facts)
@@ -32,6 +33,9 @@ def server_rollout_rules(facts: Facts) -> Iterator[Rule]:
         yield from _pipeline_rule(facts)
         yield from _expert_size_rule(facts)
         yield from _checkpoint_engine_rule(facts)
+        if facts.npu and facts.shape is not None:
+            yield from _expert_layout_rule(facts, facts.shape.experts)
+            yield from _quantized_rule(facts, facts.shape.unsupported)
 
 
 def _bridge_rule(facts: Facts) -> Iterator[Rule]:
@@ -48,6 +52,31 @@ def _bridge_rule(facts: Facts) -> Iterator[Rule]:
         f"{off[0]} false",
         f"set {' and '.join(f'overrides.{key}' for key in given)} to true",
         tuple(given),
+    )
+
+
+def _bridge_package_rule(facts: Facts) -> Iterator[Rule]:
+    """Yield advice where a part's bridge is Megatron-Bridge, verl 0.9's default, and the tree has no such package.
+
+    It is no error because the interpreter may have it: `megatron` is a namespace package.
+    """
+    parts = (ACTOR, REFERENCE) if has_reference(facts) else (ACTOR,)
+    off = [
+        key
+        for key in (f"{part}.megatron.vanilla_mbridge" for part in parts)
+        if facts.values.value(key) is False
+    ]
+    if not off or facts.code is None or (facts.code / "megatron" / "bridge").exists():
+        return
+    given = [key for key in off if key in facts.given] or off[:1]  # the reference's is the actor's by default
+    yield Rule(
+        "megatron-bridge-missing",
+        False,
+        f"{off[0]} false: the workers import megatron.bridge to build the model, which is not in the tree: without it "
+        "in the training interpreter they end in an ImportError",
+        f"set {' and '.join(f'overrides.{key}' for key in given)} to true, which is mbridge",
+        tuple(given),
+        advice=True,
     )
 
 
@@ -124,3 +153,35 @@ def _checkpoint_engine_rule(facts: Facts) -> Iterator[Rule]:
         f"set overrides.{key} to naive" if "naive" in names else f"set overrides.{key} to one of them",
         (key,),
     )
+
+
+def _expert_layout_rule(facts: Facts, experts: int) -> Iterator[Rule]:
+    """Yield whether a mixture of experts sleeps between steps, without which its weights can't be loaded again.
+
+    With FusedMoE's own _load_w13 and _load_w2 of vLLM 0.18.0 the sizes of Qwen3-30B, Qwen3-235B, Moonlight and
+    DeepSeek-V3 all raise.
+    """
+    key = f"{ROLLOUT}.free_cache_engine"
+    if experts and facts.values.value(key) is False:
+        yield Rule(
+            "experts-stay-transposed",
+            False,
+            f"free_cache false, {experts} experts: vllm-ascend transposes their weights once they are loaded, only its "
+            "wake_up turns them back, and the first weight sync writes into sizes that don't fit",
+            "set rollout.free_cache to true",
+            (key,),
+        )
+
+
+def _quantized_rule(facts: Facts, unsupported: tuple[tuple[str, object], ...]) -> Iterator[Rule]:
+    """Yield whether vLLM takes the quantization of the model's config.json on this device, unless another is set."""
+    config = dict(unsupported).get("quantization_config")
+    method = config.get("quant_method") if isinstance(config, dict) else None
+    if method is not None and facts.values.value(f"{ROLLOUT}.quantization") is None:
+        yield Rule(
+            "quantized-model",
+            method in ("ascend", "compressed-tensors"),
+            f"quantization_config of config.json has quant_method {method}, which this vLLM refuses on NPUs",
+            "take the model in bf16, whose config.json has no quantization_config",
+            path=("model", "path"),
+        )
