@@ -34,6 +34,7 @@ RULES = (
     "model-path",
     "model-checkpoint",
     "data-file",
+    "reward-manager",
 )
 """Ids of the findings of this module."""
 
@@ -45,7 +46,7 @@ _CLASS_KEYS = {
 }
 _TEMPLATE = "actor_rollout_ref.model.custom_chat_template"
 _SHOWN_LENGTH = 160  # characters of a path in a message
-_REWARD_KWARGS = "reward_model.reward_kwargs"
+_REWARD_KWARGS, _MANAGER = "reward_model.reward_kwargs", "reward_model.reward_manager"
 
 
 def named_file_findings(loaded: LoadedRecipe, code: Path | None, here: bool) -> list[Finding]:
@@ -57,7 +58,12 @@ def named_file_findings(loaded: LoadedRecipe, code: Path | None, here: bool) -> 
             noted that they are not in a folder that is here.
     """
     files = _NamedFileCheck(loaded, code, here)
-    found = [*files.check_reward_function(), *files.check_classes(), *files.check_chat_template()]
+    found = [
+        *files.check_reward_function(),
+        *files.check_reward_manager(),
+        *files.check_classes(),
+        *files.check_chat_template(),
+    ]
     if loaded.recipe.has_own_keys:  # it names them in `trainer.paths`
         return found
     return [*found, *files.check_model(), *files.check_data()]
@@ -115,6 +121,19 @@ class _NamedFileCheck:
             message = f"{self._shown_file(file, path)} does not define {name}; it has {names}"
             yield self._error("reward-function-name", key, message, fix)
 
+    def check_reward_manager(self) -> Iterator[Finding]:
+        """Yield whether the reward loop has the manager that an older key names, which its trainer finds out late."""
+        name = self._setting(_MANAGER)
+        if self._code is None or name is None or self._setting("reward_model.reward_loop_source"):
+            return
+        names = (
+            reward_function.loop_managers(self._code) if reward_function.has_reward_loop(self._code) else {}
+        )
+        if names and name not in names:
+            message = f"unknown reward manager {name}; this tree's reward loop has {', '.join(sorted(names))}"
+            fix = f"set reward.manager to {nearest(str(name), names) or 'naive'}"
+            yield self._error("reward-manager", self._settings[_MANAGER].path, message, fix, key=_MANAGER)
+
     def _shown_file(self, file: str, path: Path) -> str:
         return _shown(path) if is_outside(file) else f"{shown(file)} of the workspace's code"
 
@@ -132,7 +151,7 @@ class _NamedFileCheck:
             module, function = followed
         place = f"{module.file if module else path.name}:{function.lineno}"
         extra = self._recipe.reward.arguments
-        manager = str(self._setting("reward_model.reward_manager") or "naive")
+        manager = str(self._setting(_MANAGER) or self._setting("reward.reward_manager.name") or "naive")
         for word in () if function.args.kwarg else sorted(set(extra) - _parameters(function)):
             near = nearest(word, _parameters(function))
             message = f"{name} takes no argument {word} ({place})"

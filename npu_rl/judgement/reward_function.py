@@ -13,7 +13,9 @@ from npu_rl.trainer_code.source_files import read_source, source_texts
 from npu_rl.trainer_code.source_index import Module, SourceIndex, parse
 
 _MANAGERS = "verl/workers/reward_manager"
-_REGISTERED = re.compile(rb"^@register\(\s*['\"](\w+)['\"]", re.M)
+# From verl 0.8 on those of the reward loop score every response, and nothing makes one of the others.
+_LOOP, _LOOPS_MANAGERS = "verl/experimental/reward_loop", "verl/experimental/reward_loop/reward_manager"
+_REGISTERED = re.compile(rb"^@register(?:_manager)?\(\s*['\"](\w+)['\"]", re.M)
 
 
 @dataclass(frozen=True)
@@ -146,10 +148,26 @@ def _modules(name: ast.expr, own: Path) -> list[str]:
     return [".".join(packages[:length]) + text for length in range(1, len(packages) + 1)]
 
 
+def has_reward_loop(code: Path) -> bool:
+    """Return whether the managers of a tree are those of its reward loop, to which it moves the older keys."""
+    return b"def migrate_legacy_reward_impl(" in (read_source(code / _LOOP / "reward_loop.py") or b"")
+
+
+def loop_managers(code: Path) -> dict[str, str]:
+    """Return the reward loop's managers by their registered name, each with its file."""
+    texts = source_texts((code / _LOOPS_MANAGERS).glob("*.py"))
+    return {
+        match.decode(): path.relative_to(code).as_posix()
+        for path, text in texts.items()
+        for match in _REGISTERED.findall(text)
+    }
+
+
 def manager_calls(code: Path, manager: str | None = None) -> list[ManagerCall]:
     """Return the calls of `compute_score` in the reward managers of a tree, or in one manager if it is named."""
     found = []
-    for path, text in source_texts((code / _MANAGERS).glob("*.py")).items():
+    folder = code / (_LOOPS_MANAGERS if has_reward_loop(code) else _MANAGERS)
+    for path, text in source_texts(folder.glob("*.py")).items():
         names = [match.decode() for match in _REGISTERED.findall(text)] or [path.stem]
         tree = parse(text) if b"compute_score" in text and (manager is None or manager in names) else None
         where = path.relative_to(code).as_posix()

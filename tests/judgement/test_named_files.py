@@ -97,6 +97,43 @@ def found(code: Path | None, *said: str, here: bool = False, recipe: str = "quic
     return named_file_findings(load_recipe(recipe, [*said, *without]), code, here)
 
 
+LOOP = {
+    "verl/experimental/reward_loop/reward_loop.py": "def migrate_legacy_reward_impl(config): ...\n",
+    "verl/experimental/reward_loop/reward_manager/limited.py": '@register_manager("rate_limited")\nclass L: ...\n',
+    "verl/experimental/reward_loop/reward_manager/naive.py": """
+@register("naive")
+class Naive:
+    async def run_single(self, data):
+        more = {"reward_router_address": self.address} if self.address else {}
+        return await run(lambda: self.compute_score(
+            data_source=data.a, solution_str=data.b, ground_truth=data.c, extra_info=data.d, **more,
+        ))
+""",
+}
+
+
+def test_the_managers_of_a_reward_loop_take_the_place_of_the_older_ones(code: Path) -> None:
+    """From verl 0.8 on: `batch` is still in the tree, and get_reward_manager_cls raises for it."""
+    lists = "reward.function=rewards/many.py:lists"
+    assert found(code, lists, "reward.manager=batch") == []
+    lay(code, LOOP)
+    functions = {one.rule: one for one in found(code, lists)}
+    assert (
+        "verl/experimental/reward_loop/reward_manager/naive.py:6"
+        in functions["reward-function-arguments"].message
+    )
+    assert "set reward.manager" not in functions["reward-function-arguments"].fix
+    fits = "reward.function=rewards/many.py:one"
+    (one,) = found(code, fits, "reward.manager=batch")
+    assert (one.rule, one.key, one.certain) == ("reward-manager", "reward.manager", True)
+    assert one.message == "unknown reward manager batch; this tree's reward loop has naive, rate_limited"
+    assert one.fix == "set reward.manager to naive"
+    assert found(code, fits, "reward.manager=rate_limited") == []
+    assert (
+        found(code, fits, "reward.manager=mine", "overrides.reward_model.reward_loop_source=importlib") == []
+    )
+
+
 @pytest.mark.parametrize(
     ("named", "rule", "parts", "fix"),
     [
