@@ -269,3 +269,34 @@ def test_a_batch_read_at_once_is_not_what_the_newer_trainer_trains_on(tmp_path: 
     name, read = "generated-batch-is-trained", "overrides.data.gen_batch_size=8"
     assert not rule(script(code, read), name).ok
     assert name not in {one.id for one in script(code, read, "overrides.trainer.use_v1=true").rules}
+
+
+BUFFER = "overrides.reward.reward_kwargs.{}"
+ON = (BUFFER.format("overlong_buffer_cfg.enable=true"), BUFFER.format("overlong_buffer_cfg.len=4096"))
+
+
+@pytest.mark.parametrize(
+    ("longest", "manager", "fix"),
+    [
+        (8192, "overrides.reward.reward_manager.name=dapo", ""),
+        (
+            4095,
+            "overrides.reward.reward_manager.name=dapo",
+            "overlong_buffer_cfg.len to a number from 1 to 4095",
+        ),
+        (None, "reward.manager=dapo", "max_resp_len to 261120"),
+        (None, "reward.manager=naive", None),
+    ],
+)
+def test_the_loops_buffer_is_within_its_longest_response(
+    tmp_path: Path, longest: int | None, manager: str, fix: str | None
+) -> None:
+    dapo = "verl/experimental/reward_loop/reward_manager/dapo.py"
+    code = lay(tmp_path, SERVERS, {dapo: "assert self.max_resp_len >= self.overlong_buffer_cfg.len, (\n"})
+    limit = [BUFFER.format(f"max_resp_len={longest}")] if longest else []
+    made = script(code, manager, *ON, *limit)
+    found = [one for one in made.rules if one.id == "overlong-buffer-within-response"]
+    assert len(found) == (fix is not None)
+    for one in found:
+        assert one.ok is (fix == "") and one.certain and one.figures.endswith(f"({dapo}:1)")
+        assert one.ok or one.fix == f"set {BUFFER.format(fix)}"

@@ -43,6 +43,7 @@ _STATE, _CONFIG = "megatron/core/parallel_state.py", "megatron/core/transformer/
 _BLOCK = "megatron/core/transformer/transformer_block.py"
 _SWAP = "mindspeed/features_manager/optimizer/swap_optimizer_feature.py"
 _DAPO = "verl/workers/reward_manager/dapo.py"
+_LOOPS_DAPO = "verl/experimental/reward_loop/reward_manager/dapo.py"
 _CONTEXT = "mindspeed/features_manager/context_parallel/context_parallel_feature.py"
 _UNALIGNED = "mindspeed/features_manager/pipeline_parallel/unaligned_pineline_feature.py"
 _CANN_TRAINING = "verl_patches/train_engine/initialize_training.py"
@@ -265,7 +266,12 @@ GROUNDS: Mapping[str, Ground] = {
     **ENGINE_GROUNDS,
     # DAPO
     "overlong-buffer-within-response": Ground(
-        (_at(_DAPO, "self.max_resp_len >= self.overlong_buffer_cfg.len", UNPATCHED),),
+        (
+            (
+                Place(_LOOPS_DAPO, "self.max_resp_len >= self.overlong_buffer_cfg.len", ANY_VERL_SERVERS),
+                Place(_DAPO, "self.max_resp_len >= self.overlong_buffer_cfg.len", UNPATCHED),
+            ),
+        ),
         True,
     ),
     "filter-groups-metric": Ground(
