@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from npu_rl.memory.training_memory import has_reference
 from npu_rl.plan.rules.rule import Rule
+from npu_rl.recipes.key_map import recipe_key_of
 from npu_rl.sizing.batch_arithmetic import BrokenRule
 from npu_rl.sizing.micro_batches import OLD_LOG_PROB, REFERENCE_LOG_PROB, UPDATE
 from npu_rl.sizing.plan_inputs import ACTOR, GENERATED, ROLLOUT, TRANSFORMER, Facts
@@ -20,6 +21,7 @@ _CHUNKED, _LENGTH = f"{ROLLOUT}.enable_chunked_prefill", f"{ROLLOUT}.max_model_l
 _RESPONSE = "data.max_response_length"
 _AGENT = f"{ROLLOUT}.agent"
 _WORKERS = f"{_AGENT}.num_workers"
+_BYPASS = "algorithm.rollout_correction.bypass_mode"  # the old log-probs are the rollout's
 # From verl 0.8 on, ReMax's greedy responses are generated together with the sampled ones.
 _WITH_BASELINE = Place(
     "verl/trainer/ppo/ray_trainer.py",
@@ -75,9 +77,40 @@ def batch_rules(facts: Facts, broken: Mapping[str, BrokenRule]) -> Iterator[Rule
                 f"set actor.mini_batch to {math.gcd(prompts, mini)}, or data.batch to a multiple of {mini}",
                 (_MINI, _BATCH),
             )
+    if facts.code is not None:
+        yield from _micro_batch_rule(facts, answers, copies)
     yield from _generated_batch_rule(facts, prompts)
     if facts.engines and facts.generated:
         yield from _engine_rules(facts, facts.generated, facts.engines)
+
+
+def _micro_batch_rule(facts: Facts, answers: int, copies: int) -> Iterator[Rule]:
+    """Yield whether each pass that counts its micro batches in responses divides a replica's share into whole ones."""
+    mini, each = facts.whole(_MINI) or 0, facts.whole(f"{ROLLOUT}.n") or 1
+    if facts.on("trainer.use_v1") and mini:  # fills a step up to a multiple of both
+        together = math.lcm(mini * each, copies)
+        answers = -(-answers // together) * together
+    passes = [(UPDATE, mini * each)]
+    if not facts.on(_BYPASS):
+        passes.append((OLD_LOG_PROB, answers))
+    if has_reference(facts):
+        passes.append((REFERENCE_LOG_PROB, answers))
+    shares = [
+        (f"{part}.{size}_per_gpu", total // copies)
+        for (part, dynamic, _, size), total in passes
+        if total % copies == 0 and not facts.on(f"{part}.{dynamic}")
+    ]
+    sizes = [(key, share, micro) for key, share in shares if (micro := facts.whole(key) or 0) > 0]
+    if not sizes:
+        return
+    key, share, micro = next((one for one in sizes if one[1] % one[2]), sizes[0])
+    yield Rule(
+        "micro-batch-divides-share",
+        share % micro == 0,
+        f"micro batches of {micro} of a replica's {share} responses",
+        f"set {recipe_key_of(key) or f'overrides.{key}'} to {math.gcd(share, micro)}",
+        (key,),
+    )
 
 
 def _trainer_rule(rule: str, broken: Mapping[str, BrokenRule], key: str, figures: str, fix: str) -> Rule:

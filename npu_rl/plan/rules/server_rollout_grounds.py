@@ -86,6 +86,16 @@ SERVER_GROUNDS: Mapping[str, Ground] = {
         ),
         True,
     ),
+    "micro-batch-divides-share": Ground(
+        (
+            at(
+                "verl/workers/engine/utils.py",
+                "data size must be divisible by force_group_size * micro_batch_size_per_gpu",
+                _ANY_VERL_SERVERS,
+            ),
+        ),
+        True,
+    ),
     "dynamic-batches-agree": Ground(
         (
             at(
