@@ -46,9 +46,9 @@ class AcceptedValues:
             backends: Words in the paths of the backend's files that run, and of the other's that don't.
             engine: The engine of the rollout; empty if any may run.
         """
-        self._used, unused = backends
+        self._used = backends[0]
         self._sources = sources
-        self._functions = ReadingFunctions(sources, program, unused, engine)
+        self._functions = ReadingFunctions(sources, program, backends, engine)
         self._tree = tree
         self._flow = ValueFlow(sources)
 
@@ -133,7 +133,7 @@ class AcceptedValues:
         first: tuple[ValueUse, Refusal] | None = None
         accepted: dict[str, None] = {}
         for use, function in uses:
-            refusal = function.find_refusal(given)
+            refusal = function.find_refusal(_without(given, use.cut))
             if refusal and (first is None or self._is_nearer(use, first[0])):
                 first = (use, refusal)
             as_given = (lambda name: [name]) if isinstance(given, list) else (lambda name: name)
@@ -141,7 +141,7 @@ class AcceptedValues:
             accepted |= dict.fromkeys(
                 n for n in names if not (refusal and function.find_refusal(as_given(n)))
             )
-        if first is None or item in accepted or not accepted:
+        if first is None or _without(item, first[0].cut) in accepted or not accepted:
             return None
         return RefusedValue(
             item, tuple(accepted), f"{first[0].module.file}:{first[1].line}", first[1].certain
@@ -150,6 +150,13 @@ class AcceptedValues:
     def _is_nearer(self, one: ValueUse, other: ValueUse) -> bool:
         """Return whether the first file is of the backend that runs and the other is not."""
         return self._used in one.module.file and self._used not in other.module.file
+
+
+def _without(value: Any, ending: str) -> Any:
+    """Return a text, or a list of them, without an ending that the code cuts off."""
+    if isinstance(value, list):
+        return [_without(item, ending) for item in value]
+    return value.removesuffix(ending) if isinstance(value, str) else value
 
 
 def _is_unchecked(value: Any) -> bool:
@@ -169,7 +176,7 @@ def _is_named(name: str, value: str | list[Any], texts: Iterable[bytes]) -> bool
         return False
     text = rf"['\"]{re.escape(value)}['\"]"
     key = rf"\b{re.escape(name)}\b['\")\]]*\s*"
-    equal = rf"{key}==\s*{text}[^\n]*\n(?!\s*raise\b)"  # else it is named only to be refused
+    equal = rf"{key}==\s*{text}[^\n]*\n(?!(?:\s*#[^\n]*\n)*\s*raise\b)"  # else it is named only to be refused
     member = rf"(?m:^[ \t]+[A-Z][A-Z_0-9]* = {text}$)"  # of an enumeration in a file that has the key
     line = re.compile(rf"{equal}|{key}(?:not\s+)?in\b[^\n]*{text}|{member}".encode())
     return any(value.encode() in text and name.encode() in text and line.search(text) for text in texts)

@@ -19,6 +19,9 @@ _RECIPES = "recipe"  # verl's folder of programs, which have nothing to do with 
 _ENGINE_FOLDER = re.compile(
     r"verl/workers/rollout/(\w+)_rollout/"
 )  # vllm_rollout, sglang_rollout, trtllm_rollout
+_BACKEND_FOLDER = re.compile(
+    r"verl/workers/engine/(\w+)/"
+)  # fsdp, megatron, automodel, torchtitan, veomni, ...
 _TRAINER = ("verl", "verl_patches")
 _CONFIGS = ("config", "cfg", "args")
 _FOREIGN = frozenset({"hf_config", "vllm_config", "generation_config"})  # of other libraries
@@ -27,12 +30,14 @@ _FOREIGN = frozenset({"hf_config", "vllm_config", "generation_config"})  # of ot
 class ReadingFunctions:
     """The functions of one code folder that read keys."""
 
-    def __init__(self, sources: SourceIndex, program: str, unused: str = "", engine: str = "") -> None:
+    def __init__(
+        self, sources: SourceIndex, program: str, backends: tuple[str, str] = ("", ""), engine: str = ""
+    ) -> None:
         """Prepare the search.
 
         Args:
             program: The trainer's file.
-            unused: A word in the paths of the training backend that doesn't run.
+            backends: Words in the paths of the training backend that runs, and of the other that doesn't.
             engine: The engine of the rollout, as rollout.name has it; empty if any may run.
         """
         self._sources = sources
@@ -40,7 +45,7 @@ class ReadingFunctions:
         package, folder = program.partition("/")[0], program.rpartition("/")[0]
         own = folder if package == _RECIPES else package
         self._folders = tuple(dict.fromkeys((own, *_TRAINER)))
-        self._unused = unused
+        self._used, self._unused = backends
         self._engine = engine
 
     @cached_property
@@ -51,9 +56,14 @@ class ReadingFunctions:
             for folder in self._folders
             for file, text in self._sources.texts(folder).items()
             if (b"__main__" not in text or file == self._program)
-            and not (self._unused and self._unused in file)
+            and not self._is_of_another_backend(file)
             and not self._is_of_another_engine(file)
         }
+
+    def _is_of_another_backend(self, file: str) -> bool:
+        """Return whether a file is of a training backend that doesn't run here."""
+        found = _BACKEND_FOLDER.match(file) if self._used else None
+        return bool(self._unused and self._unused in file) or (found is not None and found[1] != self._used)
 
     def _is_of_another_engine(self, file: str) -> bool:
         """Return whether a file is in the folder of an engine that doesn't generate here."""

@@ -33,12 +33,14 @@ class ValueUse:
         node: Its definition.
         owner: The class, if it is a method.
         texts: The expressions that are the value, each with the line up to which it is.
+        cut: An ending that was cut off the value on its way.
     """
 
     module: Module
     node: AnyFunction
     owner: ast.ClassDef | None
     texts: Mapping[str, float]
+    cut: str = ""
 
 
 @dataclass(frozen=True)
@@ -71,12 +73,12 @@ class ValueFlow:
 
         The first one is the function of `use`.
         """
-        seen: set[tuple[str, int, frozenset[str]]] = set()
+        seen: set[tuple[str, int, frozenset[str], str]] = set()
         todo = [(use, 0)]
         while todo:
             here, depth = todo.pop(0)
             here = self._with_aliases(here)
-            place = (here.module.file, here.node.lineno, frozenset(here.texts))
+            place = (here.module.file, here.node.lineno, frozenset(here.texts), here.cut)
             if place in seen:
                 continue
             seen.add(place)
@@ -84,7 +86,11 @@ class ValueFlow:
             if depth < _MAX_DEPTH:
                 todo += [
                     (further, depth + 1)
-                    for further in (*self._attribute_uses(here), *self._callee_uses(here))
+                    for further in (
+                        *self._attribute_uses(here),
+                        *self._callee_uses(here),
+                        *self._cut_uses(here),
+                    )
                 ]
 
     def in_class(
@@ -187,7 +193,14 @@ class ValueFlow:
             if target.startswith("self.") and any(v and _is_named(v, use.texts) for _, v in values):
                 for method in methods(use.owner).values():
                     if method is not use.node and target[5:] in _attributes(method):
-                        yield ValueUse(use.module, method, use.owner, {target: math.inf})
+                        yield ValueUse(use.module, method, use.owner, {target: math.inf}, use.cut)
+
+    def _cut_uses(self, use: ValueUse) -> Iterator[ValueUse]:
+        """Yield the functions that get the value without an ending that this one cuts off, such as the + of "k3+"."""
+        for name, values in self._parts_of(use.node).assignments.items():
+            ending = _cut_ending(values[0][1], use.texts) if len(values) == 1 and not use.cut else ""
+            if ending:
+                yield from self._callee_uses(replace(use, texts={name: math.inf}, cut=ending))
 
     def _callee_uses(self, use: ValueUse) -> Iterator[ValueUse]:
         """Yield the functions and classes that get the value as an argument."""
@@ -198,7 +211,8 @@ class ValueFlow:
             by = next((k.arg for k in node.keywords if k.arg and _is_named(k.value, use.texts)), None)
             if (at is None and by is None) or any(isinstance(item, ast.Starred) for item in node.args):
                 continue
-            yield from self._parameter(node.func, module, use.owner, at, by)
+            for called in self._parameter(node.func, module, use.owner, at, by):
+                yield replace(called, cut=use.cut)
 
     def _parts_of(self, node: AnyFunction) -> _FunctionParts:
         if id(node) not in self._parts:
@@ -291,12 +305,31 @@ def _is_same(node: ast.expr, texts: Collection[str]) -> bool:
     """Return whether an expression is the value, possibly in a list or in a branch of a condition."""
     if isinstance(node, ast.IfExp):
         sides = (node.body, node.orelse)
-        return any(_is_same(side, texts) or _is_value_of(side, texts) for side in sides)
+        same = [_is_same(side, texts) or _is_value_of(side, texts) for side in sides]
+        made = (not one and _has_value(side, texts) for one, side in zip(same, sides, strict=True))
+        return any(same) and not any(made)
     if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):  # a text that is not empty is the value
         return _is_named(node.values[0], texts)
     if isinstance(node, ast.List) and len(node.elts) == 1:
         return _is_named(node.elts[0], texts)
     return _is_named(node, texts)
+
+
+def _has_value(node: ast.expr, texts: Collection[str]) -> bool:
+    """Return whether an expression is made of the value."""
+    return any(isinstance(item, ast.expr) and _is_named(item, texts) for item in ast.walk(node))
+
+
+def _cut_ending(node: ast.expr | None, texts: Collection[str]) -> str:
+    """Return the ending of `value[:-1] if value.endswith("+") else value`; empty for any other expression."""
+    if not isinstance(node, ast.IfExp) or not _is_named(node.orelse, texts):
+        return ""
+    name = expression_text(node.orelse)
+    for item in ast.walk(node.test):
+        ending = item.value if isinstance(item, ast.Constant) and isinstance(item.value, str) else ""
+        if ending and ast.unparse(node.test) == f"{name}.endswith({ending!r})":
+            return ending if ast.unparse(node.body) == f"{name}[:-{len(ending)}]" else ""
+    return ""
 
 
 def _is_named(node: ast.expr, texts: Collection[str]) -> bool:

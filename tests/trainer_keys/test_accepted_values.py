@@ -80,6 +80,7 @@ ACCEPTING = {
     "another test between": f"if {K} == 'one':\n    a()\nelif callable({K}):\n    b()\nelse:\n    {RAISE}",
     "a list that grows": f"if {K} not in GROWING:\n    {RAISE}",
     "lower": f"kind = {K}.lower()\nif kind not in ALLOWED:\n    {RAISE}",
+    "cut": f"kind = {K}[:-1] if {K}.endswith('s') else {K}\nif kind not in ALLOWED:\n    {RAISE}",
     "changed before": f"kind = {K}\nkind = kind + 'x'\nif kind not in ALLOWED:\n    {RAISE}",
     "caught": f"try:\n    assert {K} in ALLOWED\nexcept AssertionError:\n    pass",
     "an enumeration with a rest": f"return Open({K})",
@@ -118,9 +119,12 @@ def test_what_is_no_name_is_not_judged(refused: Check, value: object) -> None:
 
 
 def test_a_name_that_is_only_there_to_be_refused(refused: Check) -> None:
-    body = f"if {K} == 'one':\n    return 1\nif {K} == 'full':\n    raise NotImplementedError\n{RAISE}"
-    found = refused("full", body)
-    assert found is not None and found.names == ("one",)
+    for why in ("", "    # it needs all logits\n"):
+        body = (
+            f"if {K} == 'one':\n    return 1\nif {K} == 'full':\n{why}    raise NotImplementedError\n{RAISE}"
+        )
+        found = refused("full", body)
+        assert found is not None and found.names == ("one",)
 
 
 def test_each_item_of_a_list(refused: Check) -> None:
@@ -195,6 +199,46 @@ def test_a_value_is_followed(refused: Check, use: str) -> None:
         "another module's register is another one"
     )
     assert refused("two", files) is None
+
+
+@pytest.mark.parametrize("as_keyword", [True, False])
+def test_an_ending_that_is_cut_off_on_the_way(refused: Check, as_keyword: bool) -> None:
+    """As verl 0.8 does with the kinds of a KL estimate, k3 and k3+ (trainer/ppo/core_algos.py:2139@7aed6b230776)."""
+    given = "by=kind" if as_keyword else "kind"
+    files = {
+        "verl/main.py": f"""
+            from verl.lib import names
+            def run(config):
+                penalty(config.data.the_kind)
+            def penalty(the):
+                kind = the[:-1] if the.endswith("+") else the
+                return find({given})
+            def find(by):
+                if by == "one":
+                    return 1
+                assert by == "two"
+        """
+    }
+    for right in ("one", "one+", "two+"):
+        assert refused(right, files) is None, right
+    for wrong in ("three", "three+", "one++", "one-"):
+        found = refused(wrong, files)
+        assert found is not None and set(found.names) == {"one", "two"}, wrong
+
+
+def test_files_of_a_backend_that_does_not_run_name_nothing(tmp_path: Path) -> None:
+    """verl 0.9's engine automodel compares a strategy of its own with ddp."""
+    files = {
+        "verl/workers/engine/fsdp/engine.py": f"def run(config):\n    assert {K} in ['one', 'two']\n",
+        "verl/workers/engine/automodel/utils.py": "def go(the_kind):\n    if the_kind == 'ddp':\n        return 1\n",
+    }
+    sources = SourceIndex(lay(tmp_path, files))
+    tree = ConfigTree(
+        {name: ConfigEntry(None, name == "data", "f", 1) for name in ("data", "data.the_kind")}, ()
+    )
+    for backends, refuses in ((("fsdp", "megatron"), True), (("", ""), False)):
+        found = AcceptedValues(sources, "verl/main.py", tree, backends).check_key("data.the_kind", "ddp", [])
+        assert (found is not None) is refuses
 
 
 def test_a_registry_with_a_name_that_cannot_be_read_is_open(refused: Check) -> None:
