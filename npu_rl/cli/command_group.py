@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from functools import cache
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -92,12 +93,9 @@ def group(help: str, table: Mapping[str, str]) -> typer.Typer:
 class _Commands(MutableMapping[str, Any]):
     def __init__(self, table: Mapping[str, str]) -> None:
         self._table = table
-        self._made: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._made:
-            self._made[name] = _command(name, self._table[name])
-        return self._made[name]
+        return _command(name, self._table[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._table)
@@ -123,7 +121,9 @@ def _summary(place: str) -> str | None:
     return found.info.help if isinstance(found, typer.Typer) else found.__doc__
 
 
+@cache
 def _command(name: str, place: str) -> Any:
+    """Return a command, made once for all groups of a process: the tests call some thousand in one."""
     hidden = place.startswith(HIDDEN)
     found = _found(place)
     if isinstance(found, typer.Typer):
