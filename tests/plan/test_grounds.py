@@ -28,18 +28,22 @@ def tree_of(folder: Path, without: frozenset[str] = frozenset()) -> Path:
     return lay(folder, {file: text for file, text in texts.items() if file not in without})
 
 
+@pytest.fixture(scope="module")
+def whole_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tree with the text of every place, which nobody may change."""
+    return tree_of(tmp_path_factory.mktemp("whole"))
+
+
 @pytest.mark.parametrize(("name", "changes"), [row[:2] for row in RESTING], ids=[row[0] for row in RESTING])
 def test_a_rule_holds_where_its_code_is_and_steps_aside_where_not(
-    tmp_path: Path, name: str, changes: list[str]
+    whole_tree: Path, tmp_path: Path, name: str, changes: list[str]
 ) -> None:
-    there = rule(plan_of(loaded(*changes), tree_of(tmp_path / "there")), name)
+    recipe = loaded(*changes)
+    there = rule(plan_of(recipe, whole_tree), name)
     first = frozenset(place.file for place in GROUNDS[name].places[0])
     assert not there.ok and not there.skipped
     assert any(f"({file}:" in there.figures for file in first)
-    gone = [
-        found for found in plan_of(loaded(*changes), tree_of(tmp_path / "gone", first)).rules
-        if found.id == name
-    ]  # fmt: skip
+    gone = [found for found in plan_of(recipe, tree_of(tmp_path / "gone", first)).rules if found.id == name]
     assert all(
         found.ok and any(f"not in this tree: {file}" in found.skipped for file in first) for found in gone
     )
