@@ -1,4 +1,4 @@
-"""The patchset mbridge/0cd4ae2: Megatron-core's router by mbridge's configuration, and mbridge's reader of FP8."""
+"""The patchset mbridge/0cd4ae2: Megatron-core's router by mbridge's configuration, and what mbridge reads and saves."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 
 ROUTES = WITNESSES / "router_groups_lost.py"
 ROPE = WITNESSES / "rope_theta_of_transformers_5.py"
+SAVES = WITNESSES / "shards_not_saved.py"
 READS = Path(__file__).with_name("run_fp8_reader.py")
 
 
@@ -60,3 +61,17 @@ def test_both_layouts_of_rope_are_read(code: Path, tmp_path: Path) -> None:
 def test_switched_off_the_layout_of_transformers_5_ends_the_run(code: Path) -> None:
     found = run(ROPE, code, NPU_RL_ROPE_LAYOUT="0")
     assert found == {"fault": True, "rotary_base": {"4": [10000.0, 10000.0], "5": [None, None]}}
+
+
+def test_every_tensor_of_the_run_is_saved(code: Path, tmp_path: Path) -> None:
+    found = run(SAVES, code, usage=tmp_path / "usage")
+    assert found["saved"] == {"alone": True, "FP8 scale": True, "MTP": True}
+    assert not found["fault"] and found["whole though a tensor comes twice"]
+    assert used(tmp_path / "usage", "partial-shards") == 2
+
+
+def test_switched_off_shards_are_missing(code: Path, tmp_path: Path) -> None:
+    found = run(SAVES, code, usage=tmp_path / "usage", NPU_RL_PARTIAL_SHARDS="0")
+    assert found["saved"] == {"alone": True, "FP8 scale": False, "MTP": False}
+    assert found["fault"] and found["whole though a tensor comes twice"]
+    assert used(tmp_path / "usage", "partial-shards") == 0

@@ -19,6 +19,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 NAME, SHARD = "model.layers.0.mlp.gate_proj.weight", "model-00001-of-000001.safetensors"
+OTHER = "model.layers.0.mlp.up_proj.weight"
 BESIDE = {"alone": "", "FP8 scale": f"{NAME}_scale_inv", "MTP": "model.layers.61.enorm.weight"}
 FILES = "mbridge.models.ext.deepseek_v3"
 
@@ -38,6 +39,11 @@ def reader() -> type:
 
 def is_saved(made: type, folder: Path, beside: str) -> bool:
     """Return whether the weight is in a shard that is saved; the published shard has `beside`, too."""
+    return NAME in saved_names(made, folder, beside, [NAME])
+
+
+def saved_names(made: type, folder: Path, beside: str, given: list[str]) -> list[str]:
+    """Return the names in the shards of a checkpoint to which the run gives the tensors `given`."""
     published, checkpoint = folder / "published", folder / "checkpoint"
     published.mkdir(parents=True)
     checkpoint.mkdir()
@@ -49,16 +55,18 @@ def is_saved(made: type, folder: Path, beside: str) -> bool:
     files = made(str(published))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        files.save_hf_weight(iter([(NAME, torch.ones(2, 2))]), str(checkpoint), [])
+        files.save_hf_weight(((name, torch.ones(2, 2)) for name in given), str(checkpoint), [])
     names: list[str] = []
     for shard in checkpoint.glob("*.safetensors"):
         with safe_open(shard, framework="pt") as stream:
             names.extend(stream.keys())
-    return NAME in names
+    return names
 
 
 if __name__ == "__main__":
     made = reader()
     with tempfile.TemporaryDirectory() as folder:
         saved = {what: is_saved(made, Path(folder, what), name) for what, name in BESIDE.items()}
-    print(json.dumps({"fault": saved["alone"] and not all(saved.values()), "saved": saved}))
+        whole = len(saved_names(made, Path(folder, "twice"), OTHER, [NAME, OTHER, NAME])) == 2
+    fault = saved["alone"] and not all(saved.values())
+    print(json.dumps({"fault": fault, "saved": saved, "whole though a tensor comes twice": whole}))
