@@ -54,16 +54,19 @@ _SUSPECT = (
 # What npu-rl, its driver and Ray write into an attempt, and the trackers and Hydra by themselves in the folder that the
 # trainer runs in. A file that a person has put there is left as it is.
 _FILES = (
-    *(
-        "alarms.jsonl",
-        "command.json",
-        "composed.json",
-        "config.yaml",
-        "drift.json",
-        "driver.json",
-        "driver.log",
-    ),
-    *("end.json", "environment.json", "host.json", "metrics.jsonl", "nodes.json", "recipe.yaml"),
+    "alarms.jsonl",
+    "command.json",
+    "composed.json",
+    "config.yaml",
+    "drift.json",
+    "driver.json",
+    "driver.log",
+    "end.json",
+    "environment.json",
+    "host.json",
+    "metrics.jsonl",
+    "nodes.json",
+    "recipe.yaml",
 )
 _FOLDERS = ("hydra", "outputs", "swanlog", "usage", "wandb", "workers")
 _BLOCK = 1 << 16  # bytes of lines that are searched together
