@@ -14,20 +14,21 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from npu_rl.bundled import bundled_recipes, data_root
+from npu_rl.bundled import bundled_recipes
 from npu_rl.config.yaml_reader import read_yaml
 from npu_rl.judgement.judge import AssembledTree, judge
-from npu_rl.manifest.manifest_kind import MANIFEST
 from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.recipes.recipe_kind import RECIPE
 from npu_rl.recipes.trainer_command import argument
 from npu_rl.recipes.trainer_settings import engine_setting, flatten_mappings, list_settings
 from npu_rl.training.hydra_compose import compose
 from tests.patchsets.flagship_tree import tree
-from tests.recipes.test_deepseek_r1_zero import NAMES, ROW, said
+from tests.recipes.source_tables import sources, table
+from tests.recipes.test_deepseek_r1_zero import NAMES, said
 from tests.support import git
 
 COMPONENTS = ("verl", "vllm", "vllm-ascend", "Megatron-LM", "MindSpeed", "mbridge")
+SOURCES = "today.sources.md"
 CI = "tests/special_npu/nightly_ci_ascend"
 VERL, RECIPE_OF_ASCEND = "verl-project+verl", "psyloy+verl-ascend-recipe"
 
@@ -66,26 +67,9 @@ DIFFERS = re.compile(r"\| `([\w.*]+)` \| ([\w-]+) \| (.+?) \| (.+?) \| (.+) \|")
 NONE = "(none)"
 
 
-def sources() -> str:
-    return (data_root() / "recipes" / "today.sources.md").read_text(encoding="utf-8")
-
-
-def table(name: str) -> list[tuple[str, Any, str, str]]:
-    """The rows under the recipe's name: key, value as a recipe's text, source, note."""
-    section = sources().partition(f"\n## {name}\n")[2].partition("\n## ")[0]
-    rows = []
-    for line in section.splitlines():
-        if line.startswith("| `"):
-            match = ROW.fullmatch(line)
-            assert match, line
-            value = read_yaml(f"v: {match[2]}".encode(), match[1], MANIFEST).data["v"]
-            rows.append((match[1], value, match[3], match[4]))
-    return rows
-
-
 def differing(name: str) -> dict[str, tuple[str, str, str]]:
     """The rows of the table of differences for this recipe: key -> the script's value, ours, why."""
-    section = sources().partition("## Where a recipe's configuration is not its script's\n")[2]
+    section = sources(SOURCES).partition("## Where a recipe's configuration is not its script's\n")[2]
     rows = [line for line in section.partition("| variable or command |")[0].splitlines() if "| `" in line]
     found = {}
     for line in rows:
@@ -99,7 +83,7 @@ def differing(name: str) -> dict[str, tuple[str, str, str]]:
 def test_these_are_all() -> None:
     named = {name for name in bundled_recipes() if name.startswith(("today-", "newest-"))}
     assert named == SCRIPTS.keys()
-    assert set(re.findall(r"^## ((?:today|newest)-\S+)$", sources(), re.MULTILINE)) == named
+    assert set(re.findall(r"^## ((?:today|newest)-\S+)$", sources(SOURCES), re.MULTILINE)) == named
     for name in named:
         assert load_recipe(name).recipe.manifest == name.partition("-")[0]
 
@@ -108,7 +92,7 @@ def test_what_is_ours_is_called_ours() -> None:
     for name in SCRIPTS:
         title = load_recipe(name).recipe.title
         assert ("(ours" in title) is (name in OURS)
-        assert (f"| {name} | **ours**, after " in sources()) is (name in OURS)
+        assert (f"| {name} | **ours**, after " in sources(SOURCES)) is (name in OURS)
         text = bundled_recipes()[name].read_text(encoding="utf-8")
         assert ("# Where each value comes from: today.sources.md. Ours: " in text) is (name in OURS)
 
@@ -117,7 +101,7 @@ def test_what_is_ours_is_called_ours() -> None:
 def test_every_value_has_its_source_and_nothing_else_has(name: str) -> None:
     text = read_yaml(bundled_recipes()[name].read_bytes(), name, RECIPE).data
     written = {key: value for key, value in said(text) if key not in NAMES}
-    rows = table(name)
+    rows = table(SOURCES, name)
     assert {key: value for key, value, *_ in rows} == written
     assert [key for key, *_ in rows] == list(written), "in the recipe's order, each once"
     assert {source for _, _, source, _ in rows} <= {"script", "launch", "ours"}

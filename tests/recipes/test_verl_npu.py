@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 import yaml
 
-from npu_rl.bundled import bundled_recipes, data_root
+from npu_rl.bundled import bundled_recipes
 from npu_rl.config.finding import Severity
 from npu_rl.config.yaml_reader import read_yaml
 from npu_rl.judgement.judge import AssembledTree, judge
-from npu_rl.manifest.manifest_kind import MANIFEST
 from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.recipes.recipe_fields import read_scalar
 from npu_rl.recipes.recipe_kind import RECIPE
 from npu_rl.recipes.trainer_settings import flatten_mappings, list_settings
 from npu_rl.sizing.parallelism import DATA_KEY, layout_of
 from tests.patchsets.flagship_tree import tree
-from tests.recipes.test_deepseek_r1_zero import NAMES, ROW, said
+from tests.recipes.source_tables import sources, table
+from tests.recipes.test_deepseek_r1_zero import NAMES, said
 from tests.support import git
 
 SOURCES = "verl-npu-plugin.sources.md"
@@ -37,26 +37,11 @@ SCRIPTS = {
 LEFT_OUT = re.compile(r"\| `([\w.]+)` \| ([\w, -]+) \| .+ \| .+ \|")
 
 
-def sources() -> str:
-    return (data_root() / "recipes" / SOURCES).read_text(encoding="utf-8")
-
-
-def table(name: str) -> list[tuple[str, Any, str, str]]:
-    """The rows under the recipe's name: key, value as a recipe's text, source, note."""
-    section = sources().partition(f"\n## {name}\n")[2].partition("\n## ")[0]
-    rows = []
-    for line in section.splitlines():
-        if line.startswith("| `"):
-            match = ROW.fullmatch(line)
-            assert match, line
-            value = read_yaml(f"v: {match[2]}".encode(), match[1], MANIFEST).data["v"]
-            rows.append((match[1], value, match[3], match[4]))
-    return rows
-
-
 def left_out(name: str) -> set[str]:
     """The script's arguments that this recipe leaves out, by the table that says why."""
-    section = sources().partition("and the recipes leave out\n")[2].partition("| variable or command |")[0]
+    section = (
+        sources(SOURCES).partition("and the recipes leave out\n")[2].partition("| variable or command |")[0]
+    )
     found = set()
     for line in section.splitlines():
         if line.startswith("| `"):
@@ -70,7 +55,7 @@ def left_out(name: str) -> set[str]:
 
 def test_these_are_all() -> None:
     assert {name for name in bundled_recipes() if name.startswith("verl-npu-")} == SCRIPTS.keys()
-    assert re.findall(r"^## (verl-npu-\S+)$", sources(), re.MULTILINE) == list(SCRIPTS)
+    assert re.findall(r"^## (verl-npu-\S+)$", sources(SOURCES), re.MULTILINE) == list(SCRIPTS)
     assert all(load_recipe(name).recipe.manifest == "verl-npu-plugin" for name in SCRIPTS)
 
 
@@ -78,7 +63,7 @@ def test_these_are_all() -> None:
 def test_every_value_has_its_source_and_nothing_else_has(name: str) -> None:
     text = read_yaml(bundled_recipes()[name].read_bytes(), name, RECIPE).data
     written = {key: value for key, value in said(text) if key not in NAMES | {"extends"}}
-    rows = table(name)
+    rows = table(SOURCES, name)
     assert {key: value for key, value, *_ in rows} == written
     assert [key for key, *_ in rows] == list(written), "in the recipe's order, each once"
     assert {source for _, _, source, _ in rows} <= {"script", "launch", "ours"}
@@ -108,9 +93,9 @@ def test_the_one_of_4k_is_for_timing() -> None:
     assert timing.recipe.benchmark and timing.recipe.rollout.ignore_end and not training.recipe.benchmark
     before, after = dict(said(training.data)), dict(said(timing.data))
     changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
-    assert changed == {key for key, *_ in table("verl-npu-dapo-qwen25-32b-4k")} | NAMES - {"schema"} | {
-        "extends"
-    }
+    assert changed == {key for key, *_ in table(SOURCES, "verl-npu-dapo-qwen25-32b-4k")} | NAMES - {
+        "schema"
+    } | {"extends"}
 
 
 def arguments(script: str) -> dict[str, str]:
@@ -140,7 +125,7 @@ def test_each_argument_of_the_script_is_there_or_explained(upstreams: Path, name
     own = {
         key
         for recipe in (name, "verl-npu-dapo-qwen25-32b-20k")
-        for key, _, source, _ in table(recipe)
+        for key, _, source, _ in table(SOURCES, recipe)
         if source == "ours"
     }
     differs = {key for key, text in given.items() if key in settings and not same(text, settings[key].value)}
