@@ -107,31 +107,52 @@ def git_attributes(layout: Layout, stack: Stack) -> None:
 
 
 IN_THE_REPOSITORY = (
+    "BISECT_LOG",
+    "BISECT_NAMES",
+    "BISECT_RUN",
+    "BISECT_TERMS",
     "BISECT_notes",
     "COMMIT_EDITMSG",
+    "MERGE_MODE",
     "MERGE_MSG",
+    "MERGE_RR",
     "ORIG_HEAD",
     "README",
     "fsmonitor--daemon-notes",
+    "fsmonitor--daemon/cookies/1-2",
     "fsmonitor--daemon/cookies/thesis.txt",
+    "gc.pid",
     "hooks/pre-commit",
+    "hooks/pre-push.sample",
     "hooks/thesis.sample",
     "index.lock",
+    "info/refs",
     "lfs/objects/ab/cd/abcd",
     "logs/refs/heads/notes.txt",
     "logs/thesis.txt",
+    "objects/info/commit-graph",
     "objects/info/commit-graphs/thesis",
+    "objects/info/packs",
+    "objects/pack/multi-pack-index",
     "objects/pack/multi-pack-index-notes.txt",
     "objects/pack/tmp_thesis.txt",
     "refs/heads/notes.txt",
     "refs/heads/thesis.lock",
+    "shallow",
+    f"sharedindex.{'0' * 40}",
 )
 
 
 def files_in_the_repository(layout: Layout, stack: Stack) -> None:
     for name in IN_THE_REPOSITORY:
         (layout.git / "code" / name).parent.mkdir(parents=True, exist_ok=True)
-        (layout.git / "code" / name).write_text("mine")
+        (layout.git / "code" / name).write_text("mine own")
+
+
+def notes_in_a_reflog(layout: Layout, stack: Stack) -> None:
+    path = layout.git / "code/logs/refs/heads/x"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{'0' * 40} {'1' * 40} A <a@b> 1700000000 +0000\tcommit: x\nmy notes\n")
 
 
 def a_work_tree(layout: Layout, stack: Stack) -> None:
@@ -155,6 +176,7 @@ FILES: dict[Work, list[str]] = {
     git_excludes: [f"{REPOSITORY}/info/exclude"],
     git_attributes: [f"{REPOSITORY}/info/attributes"],
     files_in_the_repository: [f"{REPOSITORY}/{name}" for name in IN_THE_REPOSITORY],
+    notes_in_a_reflog: [f"{REPOSITORY}/logs/refs/heads/x"],
     a_work_tree: [f"{REPOSITORY}/worktrees/other/gitdir"],
     no_byte_code: ["code/beta/__pycache__/thesis.pyc"],
     in_the_cache_of_older_versions: [".npu-rl/pycache/x/thesis"],

@@ -91,7 +91,7 @@ SERVER_GROUNDS: Mapping[str, Ground] = {
             at(
                 "verl/workers/engine/utils.py",
                 "data size must be divisible by force_group_size * micro_batch_size_per_gpu",
-                _ANY_VERL_SERVERS,
+                ANY_VERL_SERVERS,
             ),
         ),
         True,
