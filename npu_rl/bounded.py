@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 LARGEST = 64 * 1024 * 1024  # bytes; the receipt of 5,000 files has 0.7 MB
 
-LARGEST_PYTHON = (
-    1 << 19
-)  # bytes; the largest file of the bundled trees has 0.33 MB, and 1 MiB of `a;` takes 0.9 GB
-# In the bundled trees a file has up to 8,727 of these signs, 473 braces and 48 levels. In one chain of 200,000 `.a`
-# Python 3.10 runs out of stack and dies; 350,000 fields of one f-string took 3.11 141 s; ast.unparse needs 1,000 levels
-# of stack for some 200 of the tree.
-_PYTHON_SIGNS = b".([{+-*/%&|^@<>"
-_MOST_SIGNS, _MOST_BRACES, PYTHON_DEPTH = 50_000, 5_000, 100
+# Python source: bytes, `python_cost` and levels. The largest of the bundled trees have 0.33 MB, 41,214 and 48. 1 MiB of
+# `a;` takes 0.9 GB; of one chain of 200,000 `.a` Python 3.10 dies; for 200 levels ast.unparse needs 1,000 of the stack.
+LARGEST_PYTHON = 1 << 19
+PYTHON_COST, PYTHON_DEPTH = 80_000, 100
+_PYTHON_SIGNS = b".([{+-*/%&|^@<>,;:=\n"
+_BYTES_OF_A_BRACE = (
+    5000  # to find 5,000 fields in half a MiB of one f-string took Python 3.11 as long as 500,000 signs
+)
 JSON_VALUES = 5_000_000  # signs that begin one, in texts, too; the index of DeepSeek-V3 has some 184,000
 # Errors which only mean that there is no regular file of that name.
 NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.ELOOP, errno.ENXIO)
@@ -107,9 +107,8 @@ def parse_python(content: bytes) -> ast.Module:
 
     if len(content) > LARGEST_PYTHON:
         raise ValueError(f"it is larger than {LARGEST_PYTHON} bytes")
-    signs = len(content) - len(content.translate(None, _PYTHON_SIGNS))
-    if signs > _MOST_SIGNS or content.count(b"{") > _MOST_BRACES:
-        raise ValueError("it has too many operators, brackets or braces")
+    if python_cost(content) > PYTHON_COST:
+        raise ValueError("it has too many statements, operators or brackets")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about other people's text, such as invalid escapes
@@ -122,6 +121,12 @@ def parse_python(content: bytes) -> ast.Module:
         raise ValueError("it is nested too deeply") from None
     _require_shallow(tree)
     return tree
+
+
+def python_cost(content: bytes) -> int:
+    """Return what parsing costs, about one for each token: 100,000 take a second and 0.2 GB at most."""
+    signs = len(content) - len(content.translate(None, _PYTHON_SIGNS))
+    return signs + content.count(b"{") * len(content) // _BYTES_OF_A_BRACE
 
 
 def _require_shallow(tree: ast.AST) -> None:
@@ -145,8 +150,16 @@ def _require_shallow(tree: ast.AST) -> None:
         raise ValueError("it is nested too deeply")
 
 
+# tomllib makes a copy of all parts for each of a dotted key: of 20,000 that took 1.5 GB.
+_LONG_TOML_KEY = re.compile(
+    r"""(?:(?:[\w-]{1,100}|"[^"\n]{0,100}"|'[^'\n]{0,100}')[ \t]{0,9}\.[ \t]{0,9}){33}"""
+)
+
+
 def parse_toml(text: str) -> dict[str, Any]:
     """Parse TOML text. Raises ValueError for any invalid text."""
+    if _LONG_TOML_KEY.search(text):
+        raise ValueError("a key has more than 32 parts")
     if sys.version_info >= (3, 11):
         import tomllib
     else:

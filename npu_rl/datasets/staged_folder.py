@@ -103,7 +103,7 @@ def file_sha256(path: Path) -> str:
 
 def _differs(path: Path, facts: Any) -> bool:
     wanted = facts.get("sha256") if isinstance(facts, dict) else None
-    return isinstance(wanted, str) and file_sha256(path) != wanted
+    return not isinstance(wanted, str) or file_sha256(path) != wanted
 
 
 def _is_regular(path: Path) -> bool:

@@ -24,7 +24,7 @@ from npu_rl.judgement.environment_values import (
     whole_number,
 )
 from npu_rl.trainer_code.source_files import source_texts
-from npu_rl.trainer_code.source_index import parse
+from npu_rl.trainer_code.source_index import Parser
 
 _READ = re.compile(rb"\benviron\b|\bgetenv\b")
 _QUOTED = re.compile(rb"""["']([A-Z][A-Z0-9_]{4,})["']""")
@@ -56,6 +56,7 @@ class EnvironmentReads:
 
     def __init__(self, code: Path) -> None:
         self._code = code
+        self._parser = Parser(code)
 
     def reads_of(self, name: str) -> list[VariableRead]:
         """Return the reads of one variable: those in `*/envs.py`, or else those in any file."""
@@ -96,7 +97,7 @@ class EnvironmentReads:
                 yield from self._reads_in(text, path)
 
     def _reads_in(self, text: bytes, path: Path) -> list[VariableRead]:
-        tree = parse(text)
+        tree = self._parser.parse(text)
         file = path.relative_to(self._code).as_posix()
         return list(_FileReads(tree, file).reads()) if tree else []
 

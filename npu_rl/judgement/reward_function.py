@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npu_rl.trainer_code.source_files import read_source, source_texts
-from npu_rl.trainer_code.source_index import Module, SourceIndex, parse
+from npu_rl.trainer_code.source_index import Module, Parser, SourceIndex, parse
 
 _MANAGERS = "verl/workers/reward_manager"
 # From verl 0.8 on those of the reward loop score every response, and nothing makes one of the others.
@@ -167,9 +167,12 @@ def manager_calls(code: Path, manager: str | None = None) -> list[ManagerCall]:
     """Return the calls of `compute_score` in the reward managers of a tree, or in one manager if it is named."""
     found = []
     folder = code / (_LOOPS_MANAGERS if has_reward_loop(code) else _MANAGERS)
+    parser = Parser(code)
     for path, text in source_texts(folder.glob("*.py")).items():
         names = [match.decode() for match in _REGISTERED.findall(text)] or [path.stem]
-        tree = parse(text) if b"compute_score" in text and (manager is None or manager in names) else None
+        tree = (
+            parser.parse(text) if b"compute_score" in text and (manager is None or manager in names) else None
+        )
         where = path.relative_to(code).as_posix()
         for node in ast.walk(tree) if tree else ():
             if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "compute_score":

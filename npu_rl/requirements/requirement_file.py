@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from npu_rl.requirements.reading import Reading, bound_of
 
-_COMMENT = re.compile(r"(^|\s+)#.*$")
+_COMMENT = re.compile(r"(?:^|(?<=\s))#.*$")  # blanks before it are stripped: to match them took their square
 _INCLUDE = re.compile(r"(?:-[rc]\s*|--(?:requirement|constraint)[\s=]\s*)(\S.*)")
+_MOST_LINES = 2000  # that declare something; each takes about a millisecond
 _EDITABLE = re.compile(r"-e\b|--editable\b")
 
 
@@ -21,7 +22,10 @@ def read_requirement_file(text: str) -> Reading:
     bounds: list[str] = []
     includes: list[str] = []
     unread: list[str] = []
-    for number, line in _logical_lines(text):
+    for declared, (number, line) in enumerate(_logical_lines(text)):
+        if declared == _MOST_LINES:
+            unread.append(f"line {number} and what follows: more than {_MOST_LINES} lines")
+            break
         included = _INCLUDE.fullmatch(line)
         if included:
             includes.append(included[1].strip("\"'"))

@@ -11,9 +11,10 @@ from typing import NamedTuple
 from npu_rl.bundled import data_root, runtime_root
 from npu_rl.environment_variables import VARIABLES
 from npu_rl.patches.patch_header import HOW, parse_header
-from npu_rl.trainer_code.source_files import read_source, read_source_text, source_texts
+from npu_rl.trainer_code.source_files import line_numbers, read_source, read_source_text, source_texts
 
 _SWITCH_READ = re.compile(r"\benabled\(\s*['\"]([a-z0-9-]+)['\"]")
+_COMMENTS = re.compile(r"^[ \t]*#.*$", re.M)  # one that names an adaptation does not call it
 _CHANGED = re.compile(r"^\+\+\+ b/(\S+\.py)$", re.M)
 _RUNTIME = "npu_rl_runtime"
 _PREFIX = "NPU_RL_"
@@ -69,7 +70,7 @@ def known_switches(code: Path | None, wanted: Collection[str] = ()) -> dict[str,
     result = dict(_switches_in_headers(data_root() / "patchsets"))
     result.update(_switches_in_files(runtime.rglob("*.py"), runtime.parent))
     if code is not None and not result.keys() >= set(wanted):
-        result = {**dict(_switches_in_files(code.rglob("*.py"), code)), **result}
+        result = {**_switches_in_files(code.rglob("*.py"), code), **result}
     return result
 
 
@@ -85,7 +86,7 @@ def switches_without_patch(code: Path, slugs: Collection[str]) -> set[str]:
         for path in paths:
             content = (read_source(path) or b"") if missing else b""
             if _RUNTIME.encode() in content or b"enabled(" in content or b"NPU_RL_" in content:
-                text = content.decode("utf-8", "replace")
+                text = _COMMENTS.sub("", content.decode("utf-8", "replace"))
                 missing -= {slug for slug in missing if called[slug].search(text)}
         return missing
 
@@ -103,9 +104,11 @@ def _calls_of(slug: str, runtime: Path) -> re.Pattern[str]:
             rf"(?:^SLUG = |\benabled\(\s*)['\"]{slug}['\"]", content.decode("utf-8", "replace"), re.M
         )
     }
-    imports = [rf"\b{_RUNTIME}(?:\.| +import +(?:[\w ,]*\b|\([\w\s,]*\b)){name}\b" for name in modules]
+    # bounded: with `*` a repeated `import` took the square of its length
+    names = r"(?:[\w ,]{0,500}\b|\([\w\s,]{0,2000}\b)"
+    imports = [rf"\b{_RUNTIME}(?:\.| +import +{names}){name}\b" for name in modules]
     variable = "NPU_RL_" + slug.upper().replace("-", "_")
-    return re.compile("|".join([*imports, rf"\benabled\(\s*['\"]{slug}['\"]", rf"\b{variable}\b"]))
+    return re.compile("|".join([*imports, rf"\benabled\(\s*['\"]{slug}['\"]", rf"['\"]{variable}['\"]"]))
 
 
 def _changed_files(slug: str) -> list[str]:
@@ -129,15 +132,17 @@ def patched_switches(headers: Iterable[str]) -> dict[str, bool]:
     return found
 
 
-def _switches_in_files(paths: Iterable[Path], root: Path) -> list[tuple[str, str]]:
-    found = []
+def _switches_in_files(paths: Iterable[Path], root: Path) -> dict[str, str]:
+    found: dict[str, str] = {}
     for path in sorted(paths):
         content = read_source(path) or b""
         if b"enabled(" in content:
             text = content.decode("utf-8", "replace")
-            for match in _SWITCH_READ.finditer(text):
-                line = text.count("\n", 0, match.start()) + 1
-                found.append((match[1], f"{path.relative_to(root).as_posix()}:{line}"))
+            matches = list(_SWITCH_READ.finditer(text))
+            for match, line in zip(
+                matches, line_numbers(text, (one.start() for one in matches)), strict=True
+            ):
+                found[match[1]] = f"{path.relative_to(root).as_posix()}:{line}"
     return found
 
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 import errno
 import io
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import AnyStr
 
 from npu_rl.bounded import NO_FILE, read_file
+from npu_rl.errors import WorkspaceError
 
-_LARGEST = 16 * 1024 * 1024  # the largest of the pinned trees has 0.2 MB
+_LARGEST = 1 << 20  # bytes; the largest of the pinned trees has 0.33 MB
+_LARGEST_SUM = 256 << 20  # bytes that are held at once; the largest pinned tree has 78 MB of Python
 
 
 def read_source(path: Path) -> bytes | None:
@@ -35,9 +38,39 @@ def read_source_text(path: Path) -> str | None:
 
 
 def source_texts(paths: Iterable[Path]) -> dict[Path, bytes]:
-    """Return the bytes of each regular file of reasonable size, sorted by path."""
-    texts = ((path, read_source(path)) for path in sorted(paths))
-    return {path: text for path, text in texts if text is not None}
+    """Return the bytes of each regular file of reasonable size, sorted by path.
+
+    Raises WorkspaceError where they are more than a tree of code has.
+    """
+    texts: dict[Path, bytes] = {}
+    left = _LARGEST_SUM
+    for path in sorted(paths):
+        text = read_source(path)
+        if text is not None:
+            left -= len(text)
+            texts[path] = text
+        if left < 0:
+            raise too_much_code(path, f"The files up to this one have more than {_LARGEST_SUM >> 20} MiB.")
+    return texts
+
+
+def too_much_code(where: Path, why: str) -> WorkspaceError:
+    """Return the error for a tree that holds more than any stack does."""
+    return WorkspaceError(
+        "The code folder has too much Python to be judged",
+        where=str(where),
+        why=why,
+        hint="npu-rl verify --deep names files that are not of the lock.",
+    )
+
+
+def line_numbers(text: AnyStr, places: Iterable[int]) -> Iterator[int]:
+    """Yield the line of each of some ascending places, counting on from the one before."""
+    end, done, line = ("\n" if isinstance(text, str) else b"\n"), 0, 1
+    for place in places:
+        line += text.count(end, done, place)
+        done = place
+        yield line
 
 
 def source_files(paths: Iterable[Path]) -> list[Path]:

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.bounded import parse_python
-from npu_rl.trainer_code.source_files import read_source, source_texts
+from npu_rl.bounded import LARGEST_PYTHON, parse_python, python_cost
+from npu_rl.trainer_code.source_files import read_source, source_texts, too_much_code
 
 _MAX_DEPTH = 12
+_LARGEST_SUM = 600_000  # by bounded.python_cost; the bundled recipes have up to 119,696
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,24 @@ def parse(content: bytes) -> ast.Module | None:
         return None
 
 
+class Parser:
+    """Parses Python files of one tree, whose sum is bounded."""
+
+    def __init__(self, code: Path) -> None:
+        self._code = code
+        self._left = _LARGEST_SUM
+
+    def parse(self, content: bytes) -> ast.Module | None:
+        """Return a file's syntax tree; None if it has none that is bounded. Raises WorkspaceError beyond the sum."""
+        if len(content) <= LARGEST_PYTHON:
+            self._left -= python_cost(content)
+        if self._left < 0:
+            raise too_much_code(
+                self._code, "What the recipe names is in more or larger files than in any stack."
+            )
+        return parse(content)
+
+
 class SourceIndex:
     """The modules of a code folder. Each file is read and parsed once, when it is needed."""
 
@@ -64,6 +83,7 @@ class SourceIndex:
         self._modules: dict[str, Module | None] = {}
         self._texts: dict[str, dict[str, bytes]] = {}
         self._trees: dict[str, ast.Module | None] = {}
+        self._parser = Parser(code)
 
     def texts(self, folder: str) -> Mapping[str, bytes]:
         """Return every Python file below a folder of the code, by its path relative to the code."""
@@ -79,7 +99,7 @@ class SourceIndex:
         if file not in self._trees:
             known = next((texts[file] for texts in self._texts.values() if file in texts), None)
             content = known if known is not None else read_source(self.code / file)
-            self._trees[file] = parse(content) if content is not None else None
+            self._trees[file] = self._parser.parse(content) if content is not None else None
         return self._trees[file]
 
     def content(self, module: Module) -> bytes:

@@ -176,7 +176,7 @@ def _is_named(name: str, value: str | list[Any], texts: Iterable[bytes]) -> bool
         return False
     text = rf"['\"]{re.escape(value)}['\"]"
     key = rf"\b{re.escape(name)}\b['\")\]]*\s*"
-    equal = rf"{key}==\s*{text}[^\n]*\n(?!(?:\s*#[^\n]*\n)*\s*raise\b)"  # else it is named only to be refused
+    equal = rf"{key}==\s*{text}[^\n]{{0,500}}\n(?!(?:\s*#[^\n]*\n)*\s*raise\b)"  # else it is named only to be refused
     member = rf"(?m:^[ \t]+[A-Z][A-Z_0-9]* = {text}$)"  # of an enumeration in a file that has the key
-    line = re.compile(rf"{equal}|{key}(?:not\s+)?in\b[^\n]*{text}|{member}".encode())
+    line = re.compile(rf"{equal}|{key}(?:not\s+)?in\b[^\n]{{0,500}}{text}|{member}".encode())
     return any(value.encode() in text and name.encode() in text and line.search(text) for text in texts)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 
+from npu_rl.trainer_code.source_files import line_numbers
 from npu_rl.trainer_code.source_index import SourceIndex, module_name
 from npu_rl.trainer_keys.value_flow import AnyFunction, ValueUse
 from npu_rl.trainer_keys.value_guards import expression_text
@@ -98,7 +99,7 @@ class ReadingFunctions:
         word = re.compile(f"{before}{re.escape(name)}\\b".encode())
         for file, text in texts.items():
             matches = word.finditer(text) if name.encode() in text else ()
-            lines = {text.count(b"\n", 0, match.end()) + 1 for match in matches}
+            lines = set(line_numbers(text, (match.end() for match in matches)))
             tree = self._sources.tree(file) if lines else None
             module = self._sources.module(module_name(file)) if tree else None
             if tree is None or module is None:

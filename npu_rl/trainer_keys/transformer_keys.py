@@ -19,7 +19,7 @@ from npu_rl.trainer_keys.value_types import field_type
 _MODULE = "megatron.core.transformer.transformer_config"
 _CLASSES = ("TransformerConfig", "MLATransformerConfig")
 _WORKERS = "verl/workers/megatron_workers.py"
-_REPATCH = re.compile(rb"\brepatch(?:\(|_config = )[^\n]*override_transformer_config")
+_REPATCH = re.compile(rb"\brepatch(?:\(|_config = )[^\n]{0,500}override_transformer_config")
 _ENGINE = "verl/workers/engine/mindspeed/transformer_impl.py"
 _CONVERTER = "verl/models/mcore/config_converter.py"
 

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import struct
 from pathlib import Path
 
 import pytest
 
-from npu_rl.bounded import JSON_VALUES, LARGEST_PYTHON, PYTHON_DEPTH, parse_json, read_json
-from npu_rl.errors import WeightsError
+from npu_rl.bounded import (
+    JSON_VALUES,
+    LARGEST_PYTHON,
+    PYTHON_COST,
+    PYTHON_DEPTH,
+    parse_json,
+    parse_toml,
+    read_json,
+)
+from npu_rl.errors import WeightsError, WorkspaceError
 from npu_rl.patches.hunk_headings import _definitions
+from npu_rl.requirements.requirement_file import read_requirement_file
 from npu_rl.summary.definitions import definitions_in
 from npu_rl.tensors.npu_rl_tensors import safetensors_file
-from npu_rl.trainer_code.source_index import parse
+from npu_rl.trainer_code.source_index import SourceIndex, parse
 from npu_rl.weights.cast_journal import NAME, CastJournal
 from npu_rl.workspace.file_check import read_stats
 from tests.hostile.limits import measured_cli
@@ -90,7 +100,7 @@ def test_a_python_file_that_is_too_large_has_no_syntax_tree() -> None:
     "source",
     [
         "f'" + "{a}" * (LARGEST_PYTHON // 3 - 2) + "'",  # 141 s for 1 MiB on Python 3.11
-        "f'" + "b" * (LARGEST_PYTHON - 20_000) + "{a}" * 5000 + "' b",
+        "f'" + "b" * (LARGEST_PYTHON - 20_000) + "{a}" * 750 + "' b",
         "f'''" + "{a:{b}}\n" * (LARGEST_PYTHON // 8 - 1) + "'''",
         "a" + ".a" * (LARGEST_PYTHON // 2 - 1),  # a segmentation fault on Python 3.10
         "a" + "()" * (LARGEST_PYTHON // 2 - 1),
@@ -100,6 +110,7 @@ def test_a_python_file_that_is_too_large_has_no_syntax_tree() -> None:
         "if a:pass\n" + "elif a:pass\n" * 120,
         "x: '" + "\\x2da" * 5000 + "'",
         "a;" * (LARGEST_PYTHON // 2 - 2) + "a b",
+        "a;" * PYTHON_COST + "a b",
     ],
     ids=lambda source: source[:12],
 )
@@ -107,6 +118,41 @@ def test_a_python_file_that_costs_more_than_its_size_says(source: str) -> None:
     started = cpu_seconds()
     assert parse(source.encode()) is None or source.startswith("x: ")
     assert cpu_seconds() - started < 8
+
+
+@pytest.mark.parametrize("part", ["a", '"a"', "'b' ", "a-very-long-name"])
+def test_a_toml_key_of_many_parts(part: str) -> None:
+    """200 kB of `a.a.a...` took `lock` 3.3 GB and more than 100 s."""
+    started = cpu_seconds()
+    with pytest.raises(ValueError, match="more than 32 parts"):
+        parse_toml(".".join([part] * 20_000) + " = 1")
+    assert parse_toml(".".join([part] * 32) + " = 1")
+    assert parse_toml('text = """' + "One. Two. Three... a.b " * 1000 + '"""')
+    assert cpu_seconds() - started < 5
+
+
+def test_a_requirements_file_of_blanks_or_many_lines() -> None:
+    started = cpu_seconds()
+    assert read_requirement_file("a==1\n" + " " * 250_000 + "b==2\n").bounds == ("a==1", "b==2")
+    assert read_requirement_file("a==1  # why\n#b==1\nc==1#d\n").bounds == ("a==1",)
+    long = read_requirement_file("a;python_version>'N'\n" * 12_000)
+    assert long.unread[-1] == "line 2001 and what follows: more than 2000 lines"
+    assert cpu_seconds() - started < 10
+
+
+def test_a_tree_of_many_such_files(tmp_path: Path) -> None:
+    """262 files of 520 kB took 27 s and 2.3 GB, 150 files of 16 MiB without content 2.5 GB."""
+    dense = SourceIndex(tmp_path)
+    for number in range(20):
+        (tmp_path / f"dense{number}.py").write_bytes(b"a;" * (PYTHON_COST // 2))
+    with pytest.raises(WorkspaceError, match="too much Python"):
+        for number in range(20):
+            assert dense.tree(f"dense{number}.py") is not None
+    for number in range(257):
+        (tmp_path / "many").mkdir(exist_ok=True)
+        os.truncate(os.open(tmp_path / f"many/{number}.py", os.O_CREAT | os.O_WRONLY), 1 << 20)
+    with pytest.raises(WorkspaceError, match="more than 256 MiB"):
+        dense.texts("many")
 
 
 def test_a_tree_as_deep_as_may_be_is_printed() -> None:
