@@ -162,8 +162,12 @@ class Facts:
 
     @property
     def generated(self) -> int | None:
-        """The responses that are generated at once."""
-        return self._responses(self.whole(GENERATED) or self.whole("data.train_batch_size"))
+        """The responses that are generated at once.
+
+        The trainer v1 of verl 0.9 reads GENERATED at a time until it has a batch (trainer_base.py:1341@8851219).
+        """
+        read = None if self.on("trainer.use_v1") else self.whole(GENERATED)
+        return self._responses(read or self.whole("data.train_batch_size"))
 
     @property
     def responses(self) -> int | None:

@@ -267,8 +267,9 @@ def test_a_batch_read_at_once_is_not_what_the_newer_trainer_trains_on(tmp_path: 
         tmp_path, SERVERS, {"verl/trainer/ppo/ray_trainer.py": 'self.config.data.get("gen_batch_size"\n'}
     )
     name, read = "generated-batch-is-trained", "overrides.data.gen_batch_size=8"
-    assert not rule(script(code, read), name).ok
-    assert name not in {one.id for one in script(code, read, "overrides.trainer.use_v1=true").rules}
+    older, newer = script(code, read), script(code, read, "overrides.trainer.use_v1=true")
+    assert not rule(older, name).ok and older.facts.generated == 8 * 4
+    assert name not in {one.id for one in newer.rules} and newer.facts.generated == 4 * 4
 
 
 BUFFER = "overrides.reward.reward_kwargs.{}"
