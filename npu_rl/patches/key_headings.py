@@ -19,7 +19,7 @@ _GIT_LINE = re.compile(r"[A-Za-z_$]")  # git's and GNU diff's pattern for a head
 _SHORTEST_CUT = 39  # letters of the shortest heading that was cut off: GNU diff keeps 40, git 80
 _NAME = re.compile(r"""\s*(?:-\s+)?(?P<name>"(?:[^"\\]|\\.)*"\s*|'[^']*'\s*|[^\s:=#\[\]{}][^:=#]*)[:=]""")
 _HUNK_LINE = re.compile(rb"^(?P<places>@@ -\d[\d,]* \+\d[\d,]* @@)(?P<heading>.*)$", re.MULTILINE)
-_PLAIN_PATH = re.compile(r"[\w.\[\]/-]{1,80}", re.ASCII)
+_PLAIN_PATH = re.compile(r"[\w.\[\]/@+ -]{1,200}")
 _OPENING = re.compile(r"\s*(?:[^\s#].*[:{\[]|\[.*\])\s*(?:#.*)?")  # `actor:`, `"actor": {`, `[actor]`
 
 
@@ -37,8 +37,11 @@ def with_key_paths(patch: bytes, content: bytes, path: str) -> bytes:
         hunk = next(hunks)
         section = _changed_section(content, keys, hunk, hunk.old_index + 1, path)
         name = ".".join(section[0]) if section else ""
-        if not _PLAIN_PATH.fullmatch(name) or (found["heading"].strip() and "." not in name):
-            return found[0]
+        heading = found["heading"].decode("utf-8", "replace").strip()
+        if not _PLAIN_PATH.fullmatch(name) or ("." not in name and _name(heading) == name):
+            return found[
+                0
+            ]  # `actor:` says the same; of a flat section in TOML git's is the key above, such as `lr = 1`
         return found["places"] + b" " + name.encode()
 
     return _HUNK_LINE.sub(headed, patch)

@@ -18,6 +18,7 @@ SUFFIXES = (".yaml", ".yml", ".json", ".toml", ".ini", ".cfg")
 _SIZE_LIMIT = 1 << 20
 _KEY_LIMIT = 50_000
 _DEPTH_LIMIT = 64
+_SURROGATE = re.compile(r"(?P<before>(?<!\\)(?:\\\\)*)\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _SECTION = re.compile(r"\s*(?P<open>\[{1,2})(?P<name>[^\[\]]+)(?P<close>\]{1,2})\s*(?:[#;].*)?")
 _INI_KEY = re.compile(r"[^\s#;=:\[][^=:]*")
 _TOML_PART = r"""(?:[\w-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
@@ -58,7 +59,8 @@ def read_keys(content: bytes, path: str) -> Sequence[KeyPlace] | None:
     if path.endswith((".yaml", ".yml")):
         return _yaml_keys(text)
     if path.endswith(".json"):
-        return _yaml_keys(text.replace("\t", " "))  # JSON is YAML, where a tab is no space
+        # JSON is YAML, where a tab is no space, and an escaped half of a character no text
+        return _yaml_keys(_SURROGATE.sub(r"\g<before>______", text.replace("\t", " ")))
     return _toml_keys(text) if path.endswith(".toml") else _ini_keys(text)
 
 

@@ -329,3 +329,38 @@ def test_a_hunk_without_a_heading_that_moved() -> None:
     assert moved_to_twin(("# x\n" + YAML).encode(), hunk(3, "", *CHANGE), 1, "a.yaml") is None
     top = ("-seed: 1", "+seed: 2")
     assert moved_to_twin(YAML.encode(), hunk(2, "", *top), 6, "a.yaml") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "section"),
+    [
+        ("x.toml", "", "[{}]"),
+        ("x.ini", "", "[{}]"),
+        ("x.json", '{{\n  "icon": "\\ud83d\\ude00",\n', '  "{}": {{'),
+        ("x.yaml", 'all:\n  "my group":\n', "    {}:"),
+        ("x.yaml", "all:\n  actor@größe:\n", "    {}:"),
+        ("x.yaml", f"all:\n  {'a' * 100}:\n", "    {}:"),
+    ],
+)
+def test_a_patch_of_diff_fits_in_no_twin(name: str, before: str, section: str, tmp_path: Path) -> None:
+    """git's heading is `k2 = 1`, which both sections have, or none; and the path has a blank or is long."""
+    ends = "  },\n" if name == "x.json" else ""
+    line = {"x.json": '    "k{}": 1,\n', "x.yaml": "      k{}: 1\n"}.get(name, "k{} = 1\n")
+
+    def text(*order: str) -> str:
+        parts = [section.format(one) + "\n" + "".join(map(line.format, range(10))) + ends for one in order]
+        last = '  "z": 1\n}\n' if name == "x.json" else ""
+        return before.replace("{{", "{") + "".join(parts) + last
+
+    old, place = text("actor", "ref"), tmp_path / name
+    git(tmp_path, "init", "-q")
+    place.write_text(old)
+    git(tmp_path, "add", name)
+    second = old.rindex("k6")
+    place.write_text(old[:second] + old[second:].replace("1", "2", 1))
+    (one,) = parse_patch(with_key_paths(git(tmp_path, "diff").stdout, old.encode(), name), name="x").hunks
+    assert misplaced(old.encode(), one, one.old_index + 1, name) is None
+    swapped = text("ref", "actor").encode()
+    found = locate(swapped, one)
+    assert found.kind == "exact" and found.line == one.old_index + 1
+    assert "actor (line" in str(misplaced(swapped, one, found.line, name))
