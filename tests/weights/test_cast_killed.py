@@ -62,12 +62,18 @@ def finished(target: Path) -> int:
         return 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_it_goes_on_where_it_was(source: Path, tmp_path: Path, number: signal.Signals) -> None:
-    whole, target = tmp_path / "whole", tmp_path / "out"
-    process = start(source, whole, tmp_path)
+@pytest.fixture(scope="module")
+def whole(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a cast that nobody disturbs writes, which nobody may change."""
+    folder = tmp_path_factory.mktemp("whole")
+    process = start(source, folder / "out", folder)
     assert process.wait(120) == 0, process.communicate()
+    return folder / "out"
 
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_it_goes_on_where_it_was(source: Path, whole: Path, tmp_path: Path, number: signal.Signals) -> None:
+    target = tmp_path / "out"
     process = start(source, target, tmp_path)
     while finished(target) < 3:
         assert process.poll() is None, process.communicate()
