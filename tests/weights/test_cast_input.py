@@ -217,7 +217,7 @@ def test_an_invalid_scale_is_found_while_casting(tmp_path: Path, value: float) -
     source = tiny_fp8(tmp_path / "in")
     set_scale("F32", (1, 1), f32([value]))(source)
     with pytest.raises(WeightsError) as caught:
-        cast_weights(source, tmp_path / "out", Workers(sys.executable, 1))
+        cast_weights(source, tmp_path / "out", InlineWorkers())
     assert caught.value.what.startswith("Invalid scale")
     assert caught.value.where == f"{source / SECOND}: {SCALE}[0, 0]"
     left = sorted(p.name for p in (tmp_path / "out").iterdir())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,9 @@ import pytest
 from npu_rl.config.finding import Severity
 from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.weights.check_weights import CheckReport, check_weights
-from npu_rl.weights.worker_pool import Workers
 from tests.support import clean_env, run_cli
 from tests.weights.documented import documented_keys
+from tests.weights.inline_workers import InlineWorkers
 from tests.weights.tiny_checkpoint import read_file, tiny_fp8, write_file
 
 transformers: Any = pytest.importorskip("transformers")
@@ -65,7 +64,7 @@ def folder(deepseek: Path, tmp_path: Path) -> Path:
 
 def check(folder: Path, recipe: str | None = None, *overrides: str) -> CheckReport:
     loaded = None if recipe is None else load_recipe(recipe, overrides)
-    return check_weights(folder, Workers(sys.executable, 1), loaded)
+    return check_weights(folder, InlineWorkers(), loaded)
 
 
 def rules(report: CheckReport, *severities: Severity) -> list[str]:
@@ -204,7 +203,7 @@ def test_the_command_says_it(folder: Path, tmp_path: Path) -> None:
     ],
 )
 def test_another_transformers_than_the_run_s_is_said(folder: Path, recipe: str, said: str) -> None:
-    report = check_weights(folder, Workers(sys.executable, 1), load_recipe(recipe))
+    report = check(folder, recipe)
     (note,) = (found for found in report.checked.findings if found.rule == "weights-transformers")
     assert note.severity is Severity.NOTE and said in note.message
 
