@@ -50,9 +50,11 @@ if "NPU_RL_TEST_CACHE" not in os.environ:
 settings.register_profile("npu-rl", deadline=None)
 settings.load_profile("npu-rl")
 
-gc.disable()  # until all tests are collected: a quarter of that time went into walks through what stays
-
 PIP = [name for name in os.environ if name.startswith("PIP_")]
+
+
+def pytest_collectstart() -> None:
+    gc.disable()  # until all is collected: a quarter of that time went into walks through what stays
 
 
 def pytest_collection_finish() -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 from npu_rl.config.suggest import nearest
 from npu_rl.trainer_code.source_files import source_texts
 from npu_rl.trainer_code.source_index import SourceField, SourceIndex, parse
+from npu_rl.trainer_code.value_types import ExpectedType, field_type
 from npu_rl.trainer_keys.engine_call import ADAPTATION, EngineCall, find_engine_call
 from npu_rl.trainer_keys.resolution import KeyResolution, unknown
 from npu_rl.trainer_keys.value_flow import enumeration_values
-from npu_rl.trainer_keys.value_types import ExpectedType, field_type
 
 _ENGINE = "vllm.engine.arg_utils.EngineArgs"
 _LOAD_FORMAT = "load_format"

@@ -19,9 +19,9 @@ from npu_rl.trainer_code.config_location import ConfigLocation
 from npu_rl.trainer_code.config_tree import ConfigTree
 from npu_rl.trainer_code.load_configuration import load_configuration
 from npu_rl.trainer_code.source_index import Module, SourceField, SourceIndex
+from npu_rl.trainer_code.value_types import ANY, ExpectedType, default_type, field_dataclass, field_type
 from npu_rl.trainer_keys.resolution import KeyResolution, RefusedValue, unknown
 from npu_rl.trainer_keys.resolution_cache import ResolutionCache
-from npu_rl.trainer_keys.value_types import ANY, ExpectedType, default_type, field_dataclass, field_type
 
 if TYPE_CHECKING:
     from npu_rl.trainer_keys.accepted_values import AcceptedValues

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from npu_rl.trainer_code.source_index import SourceIndex
-from npu_rl.trainer_keys.value_types import ANY, ExpectedType, named_type
+from npu_rl.trainer_code.value_types import ANY, ExpectedType, named_type
 
 _FOLDER = "mindspeed"
 _CHOICE_ADDERS = "add_parser_argument_choices_value"

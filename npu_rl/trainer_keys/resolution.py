@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from npu_rl.config.problems import shown
-from npu_rl.trainer_keys.value_types import ANY, ExpectedType
+from npu_rl.trainer_code.value_types import ANY, ExpectedType
 
 
 @dataclass(frozen=True)

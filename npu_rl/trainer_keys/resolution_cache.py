@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from npu_rl.trainer_code.answer_cache import AnswerCache, digest
+from npu_rl.trainer_code.value_types import ExpectedType
 from npu_rl.trainer_keys.resolution import KeyResolution, RefusedValue
-from npu_rl.trainer_keys.value_types import ExpectedType
 
 if TYPE_CHECKING:
     from npu_rl.trainer_keys.code_usages import KeyRead

@@ -12,9 +12,9 @@ from npu_rl.config.suggest import alike, nearest
 from npu_rl.trainer_code.bridged_actor import ONLY_BRIDGES
 from npu_rl.trainer_code.source_files import read_source, read_source_text
 from npu_rl.trainer_code.source_index import SourceField, SourceIndex
+from npu_rl.trainer_code.value_types import field_type
 from npu_rl.trainer_keys.mindspeed_arguments import MindSpeedArguments
 from npu_rl.trainer_keys.resolution import KeyResolution, unknown
-from npu_rl.trainer_keys.value_types import field_type
 
 _MODULE = "megatron.core.transformer.transformer_config"
 _CLASSES = ("TransformerConfig", "MLATransformerConfig")

@@ -21,6 +21,7 @@ from npu_rl.disk import remove_tree
 from npu_rl.git.command import ATTRIBUTES, Git, bare_settings, init_bare
 from npu_rl.git.messages import GitError
 from npu_rl.git.objects import short
+from npu_rl.git.repository_files import is_of_git
 from npu_rl.workspace.editor_settings import split_settings
 from npu_rl.workspace.laid_files import ALTERNATES, REPOSITORY_SETTINGS
 from npu_rl.workspace.layout import repository_name
@@ -31,56 +32,10 @@ _SHARED_WITH_GIT = ("refs", "packed-refs", "index", "reftable", "worktrees")
 _OID = "[0-9a-f]{40}"
 _REF_CONTENT = re.compile(rf"{_OID}|ref: refs/\S+")
 
-# What git itself, or setup, has in a repository; other files would go with it. A name that holds a hash or random
-# letters is git's; of the others a user's text may have any, so that they are judged by what git writes there
-# (2026-11-25: a thesis named `shallow` was removed). An empty file has nothing to lose; see also `_is_of_setup`.
-_BY_NAME = re.compile(
-    rf"objects/(info/commit-graphs/graph-{_OID}\.graph|pack/pack-{_OID}\.(pack|idx|rev|keep|bitmap|mtimes|promisor)"
-    rf"|pack/multi-pack-index-{_OID}\.(bitmap|rev)|[0-9a-f]{{2}}/[0-9a-f]{{38}}"
-    r"|(pack/|[0-9a-f]{2}/)?tmp_(pack|idx|rev|obj|midx|bitmap|mtimes|graph)_\w{6})"
-)
-_BY_CONTENT = tuple(
-    (re.compile(name), re.compile(content))
-    for name, content in (
-        (rf"index(\.lock)?|sharedindex\.{_OID}", r"DIRC"),
-        (r"objects/info/commit-graph", r"CGPH"),
-        (r"objects/pack/multi-pack-index", r"MIDX"),
-        (r"reftable/0x[0-9a-f]+-0x[0-9a-f]+-[0-9a-f]+\.(ref|log)", r"REFT"),
-        (
-            r"(ORIG|FETCH|MERGE|CHERRY_PICK|REVERT|REBASE|BISECT)_HEAD|AUTO_MERGE|BISECT_EXPECTED_REV",
-            rf"({_OID}(\t[^\n]*)?(\n|\Z))+\Z",
-        ),
-        (r"(HEAD|refs/.+?)(\.lock)?", rf"({_OID}|ref: refs/\S+)\s*\Z"),
-        (
-            r"logs/(HEAD|refs/.+)",
-            rf"({_OID} {_OID} [^\n<]*<[^\n>]*> [0-9]+ [+-][0-9]{{4}}(\t[^\n]*)?(\n|\Z))+\Z",
-        ),
-        (r"packed-refs", rf"(# pack-refs [^\n]*\n)?({_OID} refs/\S+\n|\^{_OID}\n)*\Z"),
-        (r"info/refs", rf"({_OID}\trefs/\S+\n)*\Z"),
-        (r"shallow|objects/info/commit-graphs/commit-graph-chain", rf"({_OID}\n)*\Z"),
-        (r"objects/info/packs", rf"(P pack-{_OID}\.pack\n|\n)*\Z"),
-        (r"objects/info/alternates", rf"{re.escape(ALTERNATES)}\Z"),
-        (r"reftable/tables\.list", r"(0x[0-9a-f]+-0x[0-9a-f]+-[0-9a-f]+\.(ref|log)\n)*\Z"),
-        (r"gc\.pid", r"[0-9]+ \S+\s*\Z"),
-        (r"MERGE_MODE", r"(no-ff)?\s*\Z"),
-        (r"MERGE_RR", rf"({_OID}(\.[0-9]+)?\t[^\0]*\0)*\Z"),
-        (r"BISECT_START", r"\S+\s*\Z"),
-        (r"BISECT_TERMS", r"[\w-]+\n[\w-]+\s*\Z"),
-        (r"BISECT_NAMES", r"( ('[^'\n]*'|\\')+)*\s*\Z"),
-        (r"BISECT_LOG", r"(# [\w ]+: [^\n]*\n|git bisect [^\n]*\n)*\Z"),
-        (r"(COMMIT_EDIT|MERGE_|SQUASH_)MSG", r"((#[^\n]*)?\n)*(#[^\n]*)?\Z"),  # a drafted message is work
-        (
-            r"gc\.log|(config|packed-refs|shallow|objects/.+|reftable/.+)\.lock|BISECT_(ANCESTORS_OK|FIRST_PARENT)"
-            r"|fsmonitor--daemon(\.ipc|/cookies/[0-9]+-[0-9]+)",
-            r"\Z",
-        ),
-    )
-)
-_SAMPLE = re.compile(r"hooks/[a-z-]+\.sample")
-
 _SETUP_LINES = {
     "config": {*REPOSITORY_SETTINGS.splitlines(), *bare_settings(bare=False).splitlines()},
     "info/attributes": {ATTRIBUTES.rstrip("\n")},
+    "objects/info/alternates": {ALTERNATES.rstrip("\n")},
     "info/exclude": set[str](),
     "description": set[str](),
 }
@@ -92,14 +47,9 @@ def own_files(git_home: Path) -> Iterator[str]:
     for path in files_below(git_home):
         repository, _, inner = path.partition("/")
         inside = path if repository == "objects" else inner
-        if path.endswith("/") or not _is_of_git_or_setup(git_home / path, inside):
+        place = git_home / path
+        if path.endswith("/") or not (is_of_git(place, inside) or _is_of_setup(place, inside)):
             yield path
-
-
-def _is_of_git_or_setup(path: Path, inner: str) -> bool:
-    if _BY_NAME.fullmatch(inner) or _has_gits_content(path, inner) or _is_of_setup(path, inner):
-        return True
-    return _SAMPLE.fullmatch(inner) is not None and _is_gits_sample(path)
 
 
 def files_below(home: Path) -> Iterator[str]:
@@ -127,30 +77,6 @@ def _is_of_setup(path: Path, inner: str) -> bool:
         content = file.read(_SMALL).decode("utf-8", "replace")
     others = split_settings(content)[1] if inner == "config" else content.splitlines()
     return all(not line.strip() or line[0] == "#" or line in lines for line in others)
-
-
-def _has_gits_content(path: Path, inner: str) -> bool:
-    """Return whether a file has both a name that git gives and what git writes there."""
-    wanted = next((content for name, content in _BY_CONTENT if name.fullmatch(inner)), None)
-    if wanted is None or not path.is_file():
-        return wanted is not None
-    whole = wanted.pattern.endswith("Z")  # else it is how a binary file begins
-    with path.open("rb") as file:
-        content = file.read(_SMALL + 1 if whole else 4)
-    text = content.decode("utf-8", "replace")
-    return len(content) <= _SMALL and (not text.strip() or wanted.match(text) is not None)
-
-
-def _is_gits_sample(path: Path) -> bool:
-    """Return whether a sample of a hook is that of the git on PATH; an edited one is a draft."""
-    import shutil
-
-    found = shutil.which("git")
-    template = Path(found or "/").resolve().parents[1] / "share/git-core/templates/hooks" / path.name
-    try:
-        return Confined(path.parent).read(path, _SMALL) == template.read_bytes()
-    except OSError:
-        return False
 
 
 def own_history(git_home: Path, root: str, commit: str) -> list[str]:

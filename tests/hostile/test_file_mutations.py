@@ -438,9 +438,9 @@ def a_source_tree(folder: Path, m: Mutator) -> None:
     )
     from npu_rl.trainer_code.citations import CitedCode
     from npu_rl.trainer_code.source_index import SourceIndex
+    from npu_rl.trainer_code.value_types import field_type
     from npu_rl.trainer_keys.engine_arguments import EngineArguments
     from npu_rl.trainer_keys.transformer_keys import TransformerKeys
-    from npu_rl.trainer_keys.value_types import field_type
 
     managers = fresh(folder) / "verl" / "workers" / "reward_manager"
     managers.mkdir(parents=True)

@@ -28,7 +28,7 @@ from npu_rl.sources.sdist import read_sdist
 from npu_rl.trainer_code.adaptation_switches import headers_of, known_switches, patched_switches
 from npu_rl.trainer_code.source_files import read_source
 from npu_rl.trainer_code.source_index import SourceIndex
-from npu_rl.trainer_keys.value_types import field_type
+from npu_rl.trainer_code.value_types import field_type
 from npu_rl.training.allow_drift import _describe_all
 from npu_rl.verification.verify import Drift
 from npu_rl.weights.export_run import lock_digest

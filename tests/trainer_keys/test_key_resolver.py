@@ -9,10 +9,10 @@ import pytest
 from npu_rl.trainer_code.config_location import ConfigLocation
 from npu_rl.trainer_code.config_tree import ConfigFault
 from npu_rl.trainer_code.source_index import SourceIndex
+from npu_rl.trainer_code.value_types import ExpectedType
 from npu_rl.trainer_keys.code_usages import CodeUsages
 from npu_rl.trainer_keys.key_resolver import KeyResolver
 from npu_rl.trainer_keys.resolution import KeyResolution
-from npu_rl.trainer_keys.value_types import ExpectedType
 from tests.code_trees import LIBRARIES, VERL, WITH_MINDSPEED, lay
 
 MODULE = "verl.trainer.main_ppo"

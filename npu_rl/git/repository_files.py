@@ -1,0 +1,87 @@
+"""What git itself writes into a repository's folder, told from files that somebody put there.
+
+A name that holds a hash or random letters is git's. A user's text may have any other, so that those are judged by what
+git writes there: a thesis named `shallow` was removed with an old workspace (2026-11-25). An empty file has nothing to
+lose.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+_OID = "[0-9a-f]{40}"
+_LARGEST = 1 << 20  # bytes; a longer file is not read, and counts as a user's
+_BY_NAME = re.compile(
+    rf"objects/(info/commit-graphs/graph-{_OID}\.graph|pack/pack-{_OID}\.(pack|idx|rev|keep|bitmap|mtimes|promisor)"
+    rf"|pack/multi-pack-index-{_OID}\.(bitmap|rev)|[0-9a-f]{{2}}/[0-9a-f]{{38}}"
+    r"|(pack/|[0-9a-f]{2}/)?tmp_(pack|idx|rev|obj|midx|bitmap|mtimes|graph)_\w{6})"
+)
+_BY_CONTENT = tuple(
+    (re.compile(name), re.compile(content))
+    for name, content in (
+        (rf"index(\.lock)?|sharedindex\.{_OID}", r"DIRC"),
+        (r"objects/info/commit-graph", r"CGPH"),
+        (r"objects/pack/multi-pack-index", r"MIDX"),
+        (r"reftable/0x[0-9a-f]+-0x[0-9a-f]+-[0-9a-f]+\.(ref|log)", r"REFT"),
+        (
+            r"(ORIG|FETCH|MERGE|CHERRY_PICK|REVERT|REBASE|BISECT)_HEAD|AUTO_MERGE|BISECT_EXPECTED_REV",
+            rf"({_OID}(\t[^\n]*)?(\n|\Z))+\Z",
+        ),
+        (r"(HEAD|refs/.+?)(\.lock)?", rf"({_OID}|ref: refs/\S+)\s*\Z"),
+        (
+            r"logs/(HEAD|refs/.+)",
+            rf"({_OID} {_OID} [^\n<]*<[^\n>]*> [0-9]+ [+-][0-9]{{4}}(\t[^\n]*)?(\n|\Z))+\Z",
+        ),
+        (r"packed-refs", rf"(# pack-refs [^\n]*\n)?({_OID} refs/\S+\n|\^{_OID}\n)*\Z"),
+        (r"info/refs", rf"({_OID}\trefs/\S+\n)*\Z"),
+        (r"shallow|objects/info/commit-graphs/commit-graph-chain", rf"({_OID}\n)*\Z"),
+        (r"objects/info/packs", rf"(P pack-{_OID}\.pack\n|\n)*\Z"),
+        (r"reftable/tables\.list", r"(0x[0-9a-f]+-0x[0-9a-f]+-[0-9a-f]+\.(ref|log)\n)*\Z"),
+        (r"gc\.pid", r"[0-9]+ \S+\s*\Z"),
+        (r"MERGE_MODE", r"(no-ff)?\s*\Z"),
+        (r"MERGE_RR", rf"({_OID}(\.[0-9]+)?\t[^\0]*\0)*\Z"),
+        (r"BISECT_START", r"\S+\s*\Z"),
+        (r"BISECT_TERMS", r"[\w-]+\n[\w-]+\s*\Z"),
+        (r"BISECT_NAMES", r"( ('[^'\n]*'|\\')+)*\s*\Z"),
+        (r"BISECT_LOG", r"(# [\w ]+: [^\n]*\n|git bisect [^\n]*\n)*\Z"),
+        (r"(COMMIT_EDIT|MERGE_|SQUASH_)MSG", r"((#[^\n]*)?\n)*(#[^\n]*)?\Z"),  # a drafted message is work
+        (
+            r"gc\.log|(config|packed-refs|shallow|objects/.+|reftable/.+)\.lock|BISECT_(ANCESTORS_OK|FIRST_PARENT)"
+            r"|fsmonitor--daemon(\.ipc|/cookies/[0-9]+-[0-9]+)",
+            r"\Z",
+        ),
+    )
+)
+_SAMPLE = re.compile(r"hooks/[a-z-]+\.sample")
+
+
+def is_of_git(path: Path, inner: str) -> bool:
+    """Return whether a file has a name that git gives, and what git writes there.
+
+    Args:
+        inner: Its path in the repository. A pipe or device is not read.
+    """
+    if _BY_NAME.fullmatch(inner):
+        return True
+    if _SAMPLE.fullmatch(inner):
+        return _is_gits_sample(path)
+    wanted = next((content for name, content in _BY_CONTENT if name.fullmatch(inner)), None)
+    if wanted is None or not path.is_file():
+        return wanted is not None
+    whole = wanted.pattern.endswith("Z")  # else it is how a binary file begins
+    with path.open("rb") as file:
+        content = file.read(_LARGEST + 1 if whole else 4)
+    text = content.decode("utf-8", "replace")
+    return len(content) <= _LARGEST and (not text.strip() or wanted.match(text) is not None)
+
+
+def _is_gits_sample(path: Path) -> bool:
+    """Return whether a sample of a hook is that of the git on PATH; an edited one is a draft."""
+    template = (
+        Path(shutil.which("git") or "/").resolve().parents[1] / "share/git-core/templates/hooks" / path.name
+    )
+    try:
+        return path.stat().st_size <= _LARGEST and path.read_bytes() == template.read_bytes()
+    except OSError:
+        return False
