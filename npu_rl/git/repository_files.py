@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from npu_rl.bounded import open_file, read_file
+
 _OID = "[0-9a-f]{40}"
 _LARGEST = 1 << 20  # bytes; a longer file is not read, and counts as a user's
 _BY_NAME = re.compile(
@@ -70,7 +72,7 @@ def is_of_git(path: Path, inner: str) -> bool:
     if wanted is None or not path.is_file():
         return wanted is not None
     whole = wanted.pattern.endswith("Z")  # else it is how a binary file begins
-    with path.open("rb") as file:
+    with open_file(path) as file:
         content = file.read(_LARGEST + 1 if whole else 4)
     text = content.decode("utf-8", "replace")
     return len(content) <= _LARGEST and (not text.strip() or wanted.match(text) is not None)
@@ -78,10 +80,12 @@ def is_of_git(path: Path, inner: str) -> bool:
 
 def _is_gits_sample(path: Path) -> bool:
     """Return whether a sample of a hook is that of the git on PATH; an edited one is a draft."""
+    import shutil  # samples are rare, and it takes 5 ms
+
     template = (
         Path(shutil.which("git") or "/").resolve().parents[1] / "share/git-core/templates/hooks" / path.name
     )
     try:
-        return path.stat().st_size <= _LARGEST and path.read_bytes() == template.read_bytes()
-    except OSError:
+        return read_file(path, _LARGEST) == read_file(template, _LARGEST)
+    except (OSError, ValueError):
         return False

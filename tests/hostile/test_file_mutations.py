@@ -9,6 +9,7 @@ import os
 import shutil
 import zipfile
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,9 @@ def a_prepared_folder(folder: Path, m: Mutator) -> None:
     target = folder / "out"
     target.mkdir()
     (target / "train.parquet").write_bytes(b"x")
-    (target / "prepared.json").write_bytes(encoded(m, {"files": {"train.parquet": {"rows": 1}}}))
+    (target / "prepared.json").write_bytes(
+        encoded(m, {"files": {"train.parquet": {"sha256": sha256(b"x").hexdigest()}}})
+    )
     m.file(target / "prepared.json", 0.3)
     with staged_folder(target, "prepared.json", again=True) as staged:
         (staged / "prepared.json").write_text("{}")

@@ -148,9 +148,9 @@ def test_a_tree_of_many_such_files(tmp_path: Path) -> None:
     with pytest.raises(WorkspaceError, match="too much Python"):
         for number in range(20):
             assert dense.tree(f"dense{number}.py") is not None
-    for number in range(257):
+    for number in range(129):
         (tmp_path / "many").mkdir(exist_ok=True)
-        os.truncate(os.open(tmp_path / f"many/{number}.py", os.O_CREAT | os.O_WRONLY), 1 << 20)
+        os.truncate(os.open(tmp_path / f"many/{number}.py", os.O_CREAT | os.O_WRONLY), 2 << 20)
     with pytest.raises(WorkspaceError, match="more than 256 MiB"):
         dense.texts("many")
 
