@@ -81,3 +81,8 @@ def test_a_bundled_lock_is_the_one_of_its_manifest(name: str, tmp_path: Path) ->
             continue
         data = (data_root() / "patchsets" / patch.file).read_bytes()
         assert patch.sha256 == hashlib.sha256(data).hexdigest(), again
+    locked = [patch.file for _, patch in lock.patches()]
+    for folder in {file.rpartition("/")[0] for file in locked if ":" not in file}:
+        if (data_root() / "patchsets" / folder / "series").is_file():
+            listed = {f"{folder}/{one.name}" for one in (data_root() / "patchsets" / folder).glob("*.patch")}
+            assert listed <= set(locked), again
