@@ -1,8 +1,8 @@
 """What git itself writes into a repository's folder, told from files that somebody put there.
 
-A name that holds a hash or random letters is git's. A user's text may have any other, so that those are judged by what
-git writes there: a thesis named `shallow` was removed with an old workspace (2026-11-25). An empty file has nothing to
-lose.
+A name that holds a hash or random letters is git's, and one that each repository has. A user's text may have any other,
+so that those are judged by what git writes there: a thesis named `shallow` was removed with an old workspace
+(2026-11-25). An empty file has nothing to lose.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from npu_rl.bounded import open_file, read_file
 _OID = "[0-9a-f]{40}"
 _LARGEST = 1 << 20  # bytes; a longer file is not read, and counts as a user's
 _BY_NAME = re.compile(
-    rf"objects/(info/commit-graphs/graph-{_OID}\.graph|pack/pack-{_OID}\.(pack|idx|rev|keep|bitmap|mtimes|promisor)"
+    r"HEAD|refs/heads/main|objects/info/alternates"  # every repository has these: another content is damage
+    rf"|objects/(info/commit-graphs/graph-{_OID}\.graph|pack/pack-{_OID}\.(pack|idx|rev|keep|bitmap|mtimes|promisor)"
     rf"|pack/multi-pack-index-{_OID}\.(bitmap|rev)|[0-9a-f]{{2}}/[0-9a-f]{{38}}"
     r"|(pack/|[0-9a-f]{2}/)?tmp_(pack|idx|rev|obj|midx|bitmap|mtimes|graph)_\w{6})"
 )

