@@ -1,4 +1,4 @@
-"""What a killed cast, conversion or export has not finished: files named as `part_file.py` names them, and folders."""
+"""What a killed cast, conversion or export has not finished: files named as `part_file` and `disk` do, and folders."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from pathlib import Path, PurePosixPath
 from npu_rl.disk import disk_errors, remove_tree, take_over
 
 _UNFINISHED = re.compile(r"(?P<of>.+?)(\.[0-9a-f]{8})?\.part(\.places\.json((\.[0-9a-f]{8})?\.part)?)?")
+_TEMPORARY = re.compile(
+    r"\.(?P<of>.{1,60})\.[0-9a-f]{12}"
+)  # of disk.write_atomically, which cuts long names off
 
 _LOCK = ".lock"
 
@@ -34,8 +37,11 @@ def remove_unfinished(folder: Path, files: Iterable[str]) -> None:
             if not below.is_dir():
                 continue
             for path in list(below.iterdir()):
-                found = _UNFINISHED.fullmatch(path.name)
-                if found and found["of"] in own and path.is_file() and not path.is_symlink():
+                found, begun = _UNFINISHED.fullmatch(path.name), _TEMPORARY.fullmatch(path.name)
+                ours = (found and found["of"] in own) or (
+                    begun and begun["of"] in {name[:60] for name in own}
+                )
+                if ours and path.is_file() and not path.is_symlink():
                     path.unlink()
 
 

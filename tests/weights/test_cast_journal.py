@@ -121,17 +121,20 @@ def test_only_the_outputs_own_unfinished_files_go(tmp_path: Path) -> None:
     ours = (
         "a.safetensors.part", "a.safetensors.0123abcd.part", "a.safetensors.0123abcd.part.places.json",
         "a.safetensors.0123abcd.part.places.json.part", "a.safetensors.0123abcd.part.places.json.89abcdef.part",
-        "iter_1/mp_rank_00/model.pt.0123abcd.part",
+        "iter_1/mp_rank_00/model.pt.0123abcd.part", ".a.safetensors.0123456789ab", f".{'n' * 60}.0123456789ab",
     )  # fmt: skip
     others = (
         "mine.part", "b.safetensors.part", "a.safetensors", "a.safetensors.part.txt", "a.safetensors.0123abc.part",
-        "iter_1/mp_rank_00/mine.part", "iter_2/mp_rank_00/model.pt.part",
+        "iter_1/mp_rank_00/mine.part", "iter_2/mp_rank_00/model.pt.part", ".a.safetensors.0123456789", ".env",
+        ".b.safetensors.0123456789ab",
     )  # fmt: skip
     for name in (*ours, *others):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
     (tmp_path / "link.part").symlink_to(tmp_path / "mine.part")
-    remove_unfinished(tmp_path, ["a.safetensors", "iter_1/mp_rank_00/model.pt", "not/there", "link"])
+    remove_unfinished(
+        tmp_path, ["a.safetensors", "iter_1/mp_rank_00/model.pt", "not/there", "link", "n" * 99]
+    )
     left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if not path.is_dir()}
     assert left == {*others, "link.part"}
 
