@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -14,7 +15,6 @@ from npu_rl.patches.patch_header import HOW, parse_header
 from npu_rl.trainer_code.source_files import line_numbers, read_source, read_source_text, source_texts
 
 _SWITCH_READ = re.compile(r"\benabled\(\s*['\"]([a-z0-9-]+)['\"]")
-_COMMENTS = re.compile(r"^[ \t]*#.*$", re.M)  # one that names an adaptation does not call it
 _CHANGED = re.compile(r"^\+\+\+ b/(\S+\.py)$", re.M)
 _RUNTIME = "npu_rl_runtime"
 _PREFIX = "NPU_RL_"
@@ -86,8 +86,7 @@ def switches_without_patch(code: Path, slugs: Collection[str]) -> set[str]:
         for path in paths:
             content = (read_source(path) or b"") if missing else b""
             if _RUNTIME.encode() in content or b"enabled(" in content or b"NPU_RL_" in content:
-                text = _COMMENTS.sub("", content.decode("utf-8", "replace"))
-                missing -= {slug for slug in missing if called[slug].search(text)}
+                missing -= {slug for slug in missing if called[slug].is_in(content)}
         return missing
 
     missing = remaining((code / name for slug in slugs for name in _changed_files(slug)), slugs)
@@ -95,8 +94,52 @@ def switches_without_patch(code: Path, slugs: Collection[str]) -> set[str]:
     return remaining(own, missing) if missing else missing
 
 
-def _calls_of(slug: str, runtime: Path) -> re.Pattern[str]:
-    """Return a pattern for what uses an adaptation: an import of its module in the runtime, or a read of its switch."""
+class _Calls(NamedTuple):
+    """What uses an adaptation: an import of its module in the runtime, or a read of its switch.
+
+    Attributes:
+        modules: Of the runtime.
+    """
+
+    slug: str
+    modules: frozenset[str]
+
+    def is_in(self, content: bytes) -> bool:
+        """Return whether Python source uses it; a comment or a text that names it does not."""
+        if self.slug.encode() not in content and not any(
+            name.encode() in content for name in (self.variable, *self.modules)
+        ):
+            return False
+        from npu_rl.trainer_code.source_index import parse
+
+        tree = parse(content)
+        return tree is not None and any(map(self._is_use, ast.walk(tree)))
+
+    @property
+    def variable(self) -> str:
+        """The variable of its switch."""
+        return _PREFIX + self.slug.upper().replace("-", "_")
+
+    def _is_use(self, node: ast.AST) -> bool:
+        if isinstance(node, ast.Import):
+            return any(self._is_module(alias.name) for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            within = node.module or ""
+            return self._is_module(within) or any(
+                self._is_module(f"{within}.{one.name}") for one in node.names
+            )
+        if isinstance(node, ast.Call):
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            texts = [one.value for one in node.args if isinstance(one, ast.Constant)]
+            return (name == "enabled" and texts[:1] == [self.slug]) or self.variable in texts
+        return isinstance(node, ast.Subscript) and getattr(node.slice, "value", None) == self.variable
+
+    def _is_module(self, dotted: str) -> bool:
+        package, _, rest = dotted.partition(".")
+        return package == _RUNTIME and rest.partition(".")[0] in self.modules
+
+
+def _calls_of(slug: str, runtime: Path) -> _Calls:
     modules = {
         path.relative_to(runtime).parts[0].removesuffix(".py")
         for path, content in source_texts(runtime.rglob("*.py")).items()
@@ -104,11 +147,7 @@ def _calls_of(slug: str, runtime: Path) -> re.Pattern[str]:
             rf"(?:^SLUG = |\benabled\(\s*)['\"]{slug}['\"]", content.decode("utf-8", "replace"), re.M
         )
     }
-    # bounded: with `*` a repeated `import` took the square of its length
-    names = r"(?:[\w ,]{0,500}\b|\([\w\s,]{0,2000}\b)"
-    imports = [rf"\b{_RUNTIME}(?:\.| +import +{names}){name}\b" for name in modules]
-    variable = "NPU_RL_" + slug.upper().replace("-", "_")
-    return re.compile("|".join([*imports, rf"\benabled\(\s*['\"]{slug}['\"]", rf"['\"]{variable}['\"]"]))
+    return _Calls(slug, frozenset(modules))
 
 
 def _changed_files(slug: str) -> list[str]:
