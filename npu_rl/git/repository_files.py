@@ -59,14 +59,17 @@ _BY_CONTENT = tuple(
 _SAMPLE = re.compile(r"hooks/[a-z-]+\.sample")
 
 
-def is_of_git(path: Path, inner: str) -> bool:
+def has_gits_name(inner: str) -> bool:
+    """Return whether a path in a repository is one that only git gives."""
+    return _BY_NAME.fullmatch(inner) is not None
+
+
+def has_gits_content(path: Path, inner: str) -> bool:
     """Return whether a file has a name that git gives, and what git writes there.
 
     Args:
         inner: Its path in the repository. A pipe or device is not read.
     """
-    if _BY_NAME.fullmatch(inner):
-        return True
     if _SAMPLE.fullmatch(inner):
         return _is_gits_sample(path)
     wanted = next((content for name, content in _BY_CONTENT if name.fullmatch(inner)), None)

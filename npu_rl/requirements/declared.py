@@ -18,6 +18,7 @@ from npu_rl.requirements.setup_script import read_setup_script
 
 SCRIPT, TABLE, CONFIGURATION = "setup.py", "pyproject.toml", "setup.cfg"
 LARGEST = 256 * 1024  # bytes of a file; transformers' setup.py has 20 kB
+_LARGEST_SUM = 1 << 20  # bytes of all files of a component
 _MOST_NAMED = 64  # files that others name
 _MOST_BOUNDS = 1000  # of a file
 _MOST_UNREAD = 20  # of a component
@@ -76,6 +77,7 @@ def declared_requirements(
         wanted = {posixpath.normpath(f"{p}/{file}"): () for p in projects for file in counted_files(device)}
     pending = dict(wanted)
     seen = set(wanted)
+    left = _LARGEST_SUM
     while pending:
         contents = read(tuple(pending))
         found: dict[str, tuple[str, ...]] = {}
@@ -85,6 +87,10 @@ def declared_requirements(
                     declared.missing.append(path)
                 elif path not in wanted:
                     declared.unread.append(f"{path}: not found")
+                continue
+            left -= len(contents[path] or b"")
+            if left < 0:
+                declared.unread.append(f"{path}: more than {_LARGEST_SUM} bytes with the files before it")
                 continue
             for include in _read_one(declared, path, contents[path], extras):
                 if include in seen:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ _LAST_OF_DIST = "metadata.json"
 _READERS = 4  # threads that read finished files; zlib lets them run side by side
 _LARGEST_PLACES = 256 << 20  # bytes; only summed here
 _LARGEST = 32 << 20  # bytes; a line of 100 for each of 20,000 files is 2 MB
+_MOST_LINES = 200_000
 _UNREADABLE = "The journal of the output folder can't be read"
 _ANOTHER = "Choose another output folder."
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -166,7 +167,7 @@ class CastJournal:
             self._append({"format": _FORMAT, "input": str(source), "digest": digest})
             return
         try:
-            lines = map(parse_json, whole.splitlines())
+            lines = _lines(whole)
             first = next(lines)
             same = first["format"] == _FORMAT and first["digest"] == digest
             for line in lines:
@@ -187,6 +188,13 @@ class CastJournal:
                 why=f"It was begun from {first.get('input')}; the index, headers or values of {source} are others.",
                 hint="Choose another output folder, or remove that one.",
             )
+
+
+def _lines(content: bytes) -> Iterator[Any]:
+    """Yield the values of a journal's lines. Raises ValueError."""
+    if content.count(b"\n") > _MOST_LINES:
+        raise ValueError(f"it has more than {_MOST_LINES} lines")
+    return map(parse_json, content.splitlines())
 
 
 def _file_name(line: Mapping[str, Any]) -> str:
@@ -210,7 +218,7 @@ def finished_sizes(folder: Path, name: str) -> dict[str, int]:
     """Return the size of each file that a journal in a folder calls finished; empty without one that can be read."""
     sizes: dict[str, int] = {}
     try:
-        for line in map(parse_json, read_file(folder / name, _LARGEST).splitlines()):
+        for line in _lines(read_file(folder / name, _LARGEST)):
             if "shard" in line:
                 sizes[_file_name(line)] = int(line["size"])
     except (OSError, ValueError, KeyError, TypeError, OverflowError):

@@ -75,7 +75,8 @@ def convert_weights(
     last = [*others.copied, *plan["last"]]
     own = [*files, *last]
     if not (options.target / JOURNAL).is_file():
-        require_space(options.target, sum(files.values()))
+        others_size = others.size(options.config or options.source)
+        require_space(options.target, sum(files.values()) + others_size)
     with contextlib.closing(
         CastJournal(options.target, options.source, plan["digest"], name=JOURNAL)
     ) as journal:

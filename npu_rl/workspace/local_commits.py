@@ -21,12 +21,13 @@ from npu_rl.disk import remove_tree
 from npu_rl.git.command import ATTRIBUTES, Git, bare_settings, init_bare
 from npu_rl.git.messages import GitError
 from npu_rl.git.objects import short
-from npu_rl.git.repository_files import is_of_git
+from npu_rl.git.repository_files import has_gits_content, has_gits_name
 from npu_rl.workspace.editor_settings import split_settings
 from npu_rl.workspace.laid_files import ALTERNATES, REPOSITORY_SETTINGS
 from npu_rl.workspace.layout import repository_name
 
-_MAXIMUM_SIZE = 64 * 1024 * 1024  # of a file that is read here: packed-refs has a line per ref
+_LARGEST_REF, _LARGEST_REFS = 4096, 8 << 20  # bytes of a ref, and of packed-refs: it has a line for each
+_LARGEST_SUM = 64 << 20  # bytes of all reflogs, and of all files that are judged by their content
 _SHARED_WITH_GIT = ("refs", "packed-refs", "index", "reftable", "worktrees")
 
 _OID = "[0-9a-f]{40}"
@@ -43,12 +44,17 @@ _SMALL = 1 << 20
 
 def own_files(git_home: Path) -> Iterator[str]:
     """Yield the files below the folder of the repositories that neither git nor setup makes, also a user's hooks."""
+    left = _LARGEST_SUM
     for path in files_below(git_home):
         repository, _, inner = path.partition("/")
-        inside = path if repository == "objects" else inner
-        place = git_home / path
-        if path.endswith("/") or not (is_of_git(place, inside) or _is_of_setup(place, inside)):
-            yield path
+        inside, place = (path if repository == "objects" else inner), git_home / path
+        if not path.endswith("/"):
+            if has_gits_name(inside):
+                continue
+            left -= min(place.lstat().st_size, _SMALL)
+            if left >= 0 and (has_gits_content(place, inside) or _is_of_setup(place, inside)):
+                continue
+        yield path
 
 
 def files_below(home: Path) -> Iterator[str]:
@@ -73,7 +79,10 @@ def _is_of_setup(path: Path, inner: str) -> bool:
     if lines is None or not path.is_file():
         return False
     with path.open("rb") as file:
-        content = file.read(_SMALL).decode("utf-8", "replace")
+        data = file.read(_SMALL + 1)
+    if len(data) > _SMALL:
+        return False
+    content = data.decode("utf-8", "replace")
     others = split_settings(content)[1] if inner == "config" else content.splitlines()
     return all(not line.strip() or line[0] == "#" or line in lines for line in others)
 
@@ -94,9 +103,13 @@ def own_history(git_home: Path, root: str, commit: str) -> list[str]:
     problem = unsupported_file(repository) or unsupported_file(git_home / "objects")
     if problem is not None:
         return [_unreadable(root, problem)]
+    try:
+        refs = list(_refs(repository))
+    except OSError as error:  # one that is too large
+        return [_unreadable(root, error)]
     found = [
         f"{root}: {_kind(name)} at {short(oid)}"
-        for name, oid in _refs(repository)
+        for name, oid in refs
         if not (name == "refs/heads/main" and oid == commit)
         and not name.startswith("refs/bisect/")
         and _REF_CONTENT.fullmatch(oid)  # a damaged ref alone has no work in it
@@ -160,7 +173,7 @@ def _view(git_home: Path, repository: Path) -> Iterator[Path]:
             if (repository / name).exists():
                 (view / name).symlink_to(repository.absolute() / name)
         if (repository / "logs").is_dir():  # git takes no link for this one
-            shutil.copytree(repository / "logs", view / "logs", copy_function=_copy)
+            shutil.copytree(repository / "logs", view / "logs", copy_function=_Copier().copy)
         (view / "HEAD").write_bytes(Confined(repository).read(repository / "HEAD", 4096))
         if (repository / "reftable").is_dir():
             with (view / "config").open("a") as config:
@@ -170,9 +183,18 @@ def _view(git_home: Path, repository: Path) -> Iterator[Path]:
         remove_tree(view)
 
 
-def _copy(source: str, target: str) -> None:
-    path = Path(source)
-    Path(target).write_bytes(Confined(path.parent).read(path, _MAXIMUM_SIZE))
+class _Copier:
+    """Copies files whose sum is bounded."""
+
+    def __init__(self) -> None:
+        self._left = _LARGEST_SUM
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy one file. Raises OSError beyond the sum."""
+        path = Path(source)
+        data = Confined(path.parent).read(path, self._left)
+        self._left -= len(data)
+        Path(target).write_bytes(data)
 
 
 def _kind(name: str) -> str:
@@ -185,14 +207,14 @@ def _kind(name: str) -> str:
 def _refs(repository: Path) -> Iterator[tuple[str, str]]:
     """Yield every ref with its id, read from files, since every setup needs them and a git process is slow."""
     try:
-        packed = Confined(repository).read(repository / "packed-refs", _MAXIMUM_SIZE)
+        packed = Confined(repository).read(repository / "packed-refs", _LARGEST_REFS)
     except FileNotFoundError:
         packed = b""
     lines = packed.decode("utf-8", "surrogateescape").splitlines()
     refs = {name: oid for oid, _, name in (line.partition(" ") for line in lines if line[:1] not in "#^")}
     for path in (repository / "refs").rglob("*"):
         if path.is_file() and not path.name.endswith(".lock"):
-            text = Confined(repository).read(path, _MAXIMUM_SIZE).decode("utf-8", "surrogateescape")
+            text = Confined(repository).read(path, _LARGEST_REF).decode("utf-8", "surrogateescape")
             refs[path.relative_to(repository).as_posix()] = text.strip()
     yield from sorted(refs.items())
 

@@ -21,12 +21,14 @@ from npu_rl.bounded import (
 )
 from npu_rl.errors import WeightsError, WorkspaceError
 from npu_rl.patches.hunk_headings import _definitions
+from npu_rl.requirements.declared import declared_requirements
 from npu_rl.requirements.requirement_file import read_requirement_file
 from npu_rl.summary.definitions import definitions_in
 from npu_rl.tensors.npu_rl_tensors import safetensors_file
 from npu_rl.trainer_code.source_index import SourceIndex, parse
-from npu_rl.weights.cast_journal import NAME, CastJournal
+from npu_rl.weights.cast_journal import NAME, CastJournal, finished_sizes
 from npu_rl.workspace.file_check import read_stats
+from npu_rl.workspace.local_commits import own_files, own_history
 from tests.hostile.limits import measured_cli
 from tests.support import clean_env, cpu_seconds
 
@@ -124,7 +126,7 @@ def test_a_python_file_that_costs_more_than_its_size_says(source: str) -> None:
 def test_a_toml_key_of_many_parts(part: str) -> None:
     """200 kB of `a.a.a...` took `lock` 3.3 GB and more than 100 s."""
     started = cpu_seconds()
-    with pytest.raises(ValueError, match="more than 32 parts"):
+    with pytest.raises(ValueError, match="more than 33 parts"):
         parse_toml(".".join([part] * 20_000) + " = 1")
     assert parse_toml(".".join([part] * 32) + " = 1")
     assert parse_toml('text = """' + "One. Two. Three... a.b " * 1000 + '"""')
@@ -159,3 +161,57 @@ def test_a_tree_as_deep_as_may_be_is_printed() -> None:
     tree = parse(b"a" + b"().a" * (PYTHON_DEPTH // 2 - 2))
     assert tree is not None
     assert ast.unparse(tree).count(".a") == PYTHON_DEPTH // 2 - 2
+
+
+@pytest.mark.parametrize("key", ['"\\""' + ".a", "a          .b", "a" * 101 + ".b"])
+def test_a_toml_key_of_many_parts_in_other_spellings(key: str) -> None:
+    """An escaped quote, ten blanks or 101 letters in each part passed: 260 kB took 40 s and 10 GB."""
+    started = cpu_seconds()
+    with pytest.raises(ValueError, match="a key has more than"):
+        parse_toml(".".join([key] * 5_000) + " = 1")
+    with pytest.raises(ValueError):
+        parse_toml((("a" * 100 + ".") * 31 + "!") * 60)
+    assert parse_toml('dependencies = ["a==1.2.3", ' + '"b>=1.0.0,<2.0.0", ' * 40 + "]")
+    assert cpu_seconds() - started < 3
+
+
+def test_the_sum_of_what_a_component_declares() -> None:
+    text = b"a==1\n" + b"# a.b\n" * 40_000
+    files = {f"{n}.txt": text for n in range(9)}
+    files["requirements.txt"] = "".join(f"-r {name}\n" for name in files).encode()
+    found = declared_requirements(
+        lambda paths: {path: files[path] for path in paths if path in files}, ["."], "npu", None
+    )
+    assert len(found.files) == 5 and sum("more than 1048576 bytes" in line for line in found.unread) == 5
+
+
+def test_a_journal_of_millions_of_lines(tmp_path: Path) -> None:
+    """`weights check` read 16 million lines of `[]` in 49 s."""
+    CastJournal(tmp_path, tmp_path, "d").close()
+    with (tmp_path / NAME).open("ab") as file:
+        file.write(b"[]\n" * 10_000_000)
+    started = cpu_seconds()
+    assert finished_sizes(tmp_path, NAME) == {}
+    with pytest.raises(WeightsError, match="more than 200000 lines"):
+        CastJournal(tmp_path, tmp_path, "d")
+    assert cpu_seconds() - started < 3
+
+
+def test_refs_and_reflogs_of_a_repository(tmp_path: Path) -> None:
+    """40 sparse refs took setup 2.5 GB, and 2,000 links of one reflog 22 s; logs were copied without a limit."""
+    repository = tmp_path / "code"
+    logs = repository / "logs/refs/heads"
+    logs.mkdir(parents=True)
+    line = f"{'0' * 40} {'1' * 40} A <a@b> 1700000000 +0000\tcommit: x\n"
+    (logs / "0").write_text(line * ((1 << 20) // len(line)))
+    for number in range(1, 500):
+        os.link(logs / "0", logs / str(number))
+    started = cpu_seconds()
+    found = list(own_files(tmp_path))
+    assert 0 < len(found) < 500 and all("/logs/" in path for path in found)
+    assert cpu_seconds() - started < 8
+    (repository / "refs/heads").mkdir(parents=True)
+    for number in range(40):
+        os.truncate(os.open(repository / f"refs/heads/x{number}", os.O_CREAT | os.O_WRONLY), 60 << 20)
+    (line_of_work,) = own_history(tmp_path, "code", "0" * 40)
+    assert "can't be read" in line_of_work and "larger than" in line_of_work
