@@ -9,12 +9,21 @@ from typing import get_args
 from npu_rl.config.problems import KeyPath
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.schema_rollout import Engine
-from npu_rl.recipes.trainer_settings import Setting
+from npu_rl.recipes.trainer_settings import OVERRIDES, Setting
 
 _ENGINE, _ESTIMATOR, _CRITIC = "actor_rollout_ref.rollout.name", "algorithm.adv_estimator", "critic.enable"
 _ENGINES = get_args(Engine)
 # verl/experimental/fully_async_policy/fully_async_main.py and one_step_off_policy/main_ppo.py@v0.8.0
 _ASYNCHRONOUS = ("fully_async_policy", "one_step_off_policy")
+# the trainers that verl/trainer/ppo/v1 registers beside `sync`: trainer_separate_async.py:39 and
+# trainer_colocate_async.py:25@8851219
+_V1, _MODE = "trainer.use_v1", "trainer.v1.trainer_mode"
+_APART = "trains and generates on devices of their own, and a recipe has one cluster for both"
+_ASYNCHRONOUS_MODES = {
+    "separate_async": _APART,
+    "colocate_async": "trains on responses that older weights began, and recipes and plan know only steps that "
+    "generate, then train",
+}
 
 
 @dataclass(frozen=True)
@@ -50,12 +59,14 @@ def find_unsupported(recipe: Recipe, given: Mapping[str, Setting]) -> Iterator[U
         yield UnsupportedSetting(engine.path, _ENGINE, message, "set rollout.engine to vllm")
     program = next((part for part in recipe.trainer.module.split(".") if part in _ASYNCHRONOUS), None)
     if program is not None:
-        message = (
-            f"{program} is not supported: it trains and generates on devices of their own, and a recipe has one "
-            "cluster for both"
-        )
+        message = f"{program} is not supported: it {_APART}"
         fix = "leave out trainer.module, for verl.trainer.main_ppo"
         yield UnsupportedSetting(("trainer", "module"), "", message, fix)
+    mode, v1 = given.get(_MODE), given.get(_V1)
+    why = _ASYNCHRONOUS_MODES.get(str(mode.value)) if mode is not None else None
+    if mode is not None and why and (v1 is None or v1.value is not False):
+        message = f"the trainer {mode.value} is not supported: it {why}"
+        yield UnsupportedSetting(mode.path, _MODE, message, f"leave out {OVERRIDES}.{_MODE}, for sync")
     critic = _critic(given)
     if critic is not None:
         message = (

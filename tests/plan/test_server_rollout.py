@@ -212,8 +212,15 @@ ASSERTED = {
         def get(cls, backend):
             return cls._registry[backend]
         """,
+    "verl/trainer/ppo/v1/trainer_base.py": """
+        def get_trainer_cls(name):
+            return TRAINER_REGISTRY[name]
+        """,
+    "verl/trainer/ppo/v1/trainer_sync.py": '@register_trainer("sync")\n',
+    "verl/trainer/ppo/v1/trainer_separate_async.py": '@register_trainer("separate_async")\n',
     "verl/checkpoint_engine/hccl_checkpoint_engine.py": '@CheckpointEngineRegistry.register("nccl")\n',
 }
+V1, MODE = "overrides.trainer.use_v1=true", "overrides.trainer.v1.trainer_mode"
 STAGES, PACKED_LOG_PROB = f"{ROLLOUT}pipeline_model_parallel_size", f"{ROLLOUT}log_prob_use_dynamic_bsz"
 TOKENS = ("overrides.actor_rollout_ref.actor.use_dynamic_bsz=true",)
 BACKEND, MBRIDGE = (
@@ -254,6 +261,12 @@ BACKEND, MBRIDGE = (
             (f"{MBRIDGE}=false",),
             "use_mbridge false (verl/workers/engine/megatron/transformer_impl.py:1)",
             (f"{MBRIDGE}=true",),
+        ),
+        (
+            "trainer-mode",
+            (V1, f"{MODE}=syncc"),
+            "trainer_mode syncc; registered are separate_async, sync (verl/trainer/ppo/v1/trainer_base.py:3)",
+            (V1, f"{MODE}=sync"),
         ),
     ],
 )

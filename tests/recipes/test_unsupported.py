@@ -34,6 +34,18 @@ CRITIC = "a critic is not supported: a recipe has no keys for its model"
             "leave out trainer.module",
         ),
         (
+            {"overrides": {"trainer.v1.trainer_mode": "separate_async"}},
+            "overrides.trainer.v1.trainer_mode",
+            "the trainer separate_async is not supported: it trains and generates on devices of their own",
+            "leave out overrides.trainer.v1.trainer_mode, for sync",
+        ),
+        (
+            {"overrides": {"trainer.use_v1": True, "trainer.v1.trainer_mode": "colocate_async"}},
+            "overrides.trainer.v1.trainer_mode",
+            "the trainer colocate_async is not supported: it trains on responses that older weights began",
+            "leave out overrides.trainer.v1.trainer_mode, for sync",
+        ),
+        (
             {"algorithm": {"estimator": "gae"}},
             "algorithm.estimator",
             CRITIC,
@@ -67,6 +79,8 @@ def test_the_configuration_of_such_a_trainer_is_not_looked_for(tmp_path: Path) -
         {"overrides": {"critic.enable": None}},
         {"algorithm": {"estimator": "rloo"}},
         {"trainer": {"module": "recipe.dapo.main_dapo"}},
+        {"overrides": {"trainer.v1.trainer_mode": "sync"}},
+        {"overrides": {"trainer.use_v1": False, "trainer.v1.trainer_mode": "separate_async"}},
     ],
 )
 def test_what_runs_without_a_critic_and_in_step_is_not(changes: dict[str, Any]) -> None:

@@ -126,6 +126,9 @@ SERVER_GROUNDS: Mapping[str, Ground] = {
         ),
         True,
     ),
+    "trainer-mode": Ground(
+        (at("verl/trainer/ppo/v1/trainer_base.py", "return TRAINER_REGISTRY[name]", ("8851219",)),), True
+    ),
     "checkpoint-engine-backend": Ground(
         (at("verl/checkpoint_engine/base.py", "return cls._registry[backend]", ANY_VERL_SERVERS),), True
     ),

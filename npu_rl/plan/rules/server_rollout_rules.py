@@ -19,6 +19,8 @@ _CHECKPOINT_ENGINE = f"{ROLLOUT}.checkpoint_engine"
 _OWN_MODULES = (f"{_CHECKPOINT_ENGINE}.custom_backend_module", "actor_rollout_ref.model.external_lib")
 _ENGINES = "verl/checkpoint_engine"
 _REGISTERED = re.compile(r"""CheckpointEngineRegistry\.register\(["'](\w+)["']\)""")
+_MODE, _TRAINERS = "trainer.v1.trainer_mode", "verl/trainer/ppo/v1"
+_TRAINER = re.compile(r"""@register_trainer\(["'](\w+)["']\)""")
 
 
 def server_rollout_rules(facts: Facts) -> Iterator[Rule]:
@@ -29,6 +31,7 @@ def server_rollout_rules(facts: Facts) -> Iterator[Rule]:
     else:
         yield from _schedule_rule(facts)
     yield from _packing_rule(facts)
+    yield from _trainer_mode_rule(facts)
     if facts.server_mode:
         yield from _pipeline_rule(facts)
         yield from _expert_size_rule(facts)
@@ -107,6 +110,19 @@ def _packing_rule(facts: Facts) -> Iterator[Rule]:
     )
 
 
+def _trainer_mode_rule(facts: Facts) -> Iterator[Rule]:
+    """Yield whether the tree registers the trainer of verl 0.9; a supported one is checked with the keys."""
+    mode, names = facts.values.value(_MODE), _registered_names(facts, _TRAINERS, _TRAINER)
+    if names and mode is not None and facts.on("trainer.use_v1"):
+        yield Rule(
+            "trainer-mode",
+            mode in names,
+            f"trainer_mode {mode}; registered are {', '.join(names)}",
+            f"set overrides.{_MODE} to sync" if "sync" in names else f"set overrides.{_MODE} to one of them",
+            (_MODE,),
+        )
+
+
 def _pipeline_rule(facts: Facts) -> Iterator[Rule]:
     """Yield whether a server has one pipeline stage, the only number that verl has."""
     stages = facts.whole(_STAGES)
@@ -139,11 +155,9 @@ def _checkpoint_engine_rule(facts: Facts) -> Iterator[Rule]:
     """Yield whether the tree registers the backend that sends the weights; a module of the user's may add others."""
     key = f"{_CHECKPOINT_ENGINE}.backend"
     backend = facts.values.value(key)
-    if facts.code is None or backend is None or any(map(facts.values.value, _OWN_MODULES)):
+    if backend is None or any(map(facts.values.value, _OWN_MODULES)):
         return
-    files = source_files((facts.code / _ENGINES).glob("*.py"))
-    texts = (facts.upstream.text(f"{_ENGINES}/{file.name}") or "" for file in files)
-    names = sorted({name for text in texts for name in _REGISTERED.findall(text)})
+    names = _registered_names(facts, _ENGINES, _REGISTERED)
     if not names:
         return
     yield Rule(
@@ -153,6 +167,13 @@ def _checkpoint_engine_rule(facts: Facts) -> Iterator[Rule]:
         f"set overrides.{key} to naive" if "naive" in names else f"set overrides.{key} to one of them",
         (key,),
     )
+
+
+def _registered_names(facts: Facts, folder: str, pattern: re.Pattern[str]) -> list[str]:
+    """Return the names that the modules of one folder of the tree register; none without a workspace."""
+    files = source_files((facts.code / folder).glob("*.py")) if facts.code is not None else []
+    texts = (facts.upstream.text(f"{folder}/{file.name}") or "" for file in files)
+    return sorted({name for text in texts for name in pattern.findall(text)})
 
 
 def _expert_layout_rule(facts: Facts, experts: int) -> Iterator[Rule]:
