@@ -483,6 +483,12 @@ BROKEN += [
         "ppo_max_token_len_per_gpu 4095 x context parallel 1 = 4095, prompt and response of 4096 tokens",
         f"set {DYNAMIC}ppo_max_token_len_per_gpu to 4096",
     ),
+    (
+        "validation-sample-temperature",
+        ["rollout.validation.sample=true", "rollout.temperature=0"],
+        "rollout.validation.sample true, rollout.temperature 0",
+        "set rollout.validation.sample to false",
+    ),
 ]
 ADVICE = {
     "generated-batch-is-trained",

@@ -19,6 +19,7 @@ _OFFLOAD = f"{ACTOR}.megatron.optimizer_offload"
 _GROUPS = ("moe_router_num_groups", "moe_router_group_topk")
 _RECOMPUTE = ("recompute_granularity", "recompute_method", "recompute_num_layers")
 _RECOMPUTE_NEEDS = "full needs a method and a number of layers, selective takes no number of layers"
+_VALIDATION_SAMPLE, _TEMPERATURE = f"{ROLLOUT}.val_kwargs.do_sample", f"{ROLLOUT}.temperature"
 _ADDITIONAL = f"{ROLLOUT}.engine_kwargs.vllm.additional_config"
 _GRAPH = f"{_ADDITIONAL}.torchair_graph_config"
 _RECIPE_GRAPH = "rollout.engine_arguments.additional_config.torchair_graph_config"
@@ -41,6 +42,7 @@ def conflict_rules(facts: Facts) -> Iterator[Rule]:
         yield from _router_group_rule(facts)
         yield from _recompute_rules(facts)
     yield from _d2d_transfer_rule(facts)
+    yield from _validation_sample_rule(facts)
     if facts.vllm:
         yield from _sleep_mode_rule(facts)
         yield from _graph_rules(facts)
@@ -187,6 +189,19 @@ def _d2d_transfer_rule(facts: Facts) -> Iterator[Rule]:
         ("trainer.balance_batch",),
         ("env", "D2D_DATA_TRANSFER"),
     )
+
+
+def _validation_sample_rule(facts: Facts) -> Iterator[Rule]:
+    """Yield whether a greedy rollout samples in validation: the trainer asks for the training's temperature there."""
+    temperature = facts.values.value(_TEMPERATURE)
+    if facts.on(_VALIDATION_SAMPLE) and isinstance(temperature, (int, float)) and temperature <= 0:
+        yield Rule(
+            "validation-sample-temperature",
+            False,
+            f"rollout.validation.sample true, rollout.temperature {temperature:g}",
+            "set rollout.validation.sample to false, or rollout.temperature above 0",
+            (_VALIDATION_SAMPLE, _TEMPERATURE),
+        )
 
 
 def _sleep_mode_rule(facts: Facts) -> Iterator[Rule]:

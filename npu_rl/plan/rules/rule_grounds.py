@@ -51,6 +51,7 @@ _CANN_TRAINING = "verl_patches/train_engine/initialize_training.py"
 _SWAPPED = (Place(_SWAP, "SwapDistributedOptimizer", _MINDSPEED),)
 
 
+_GREEDY = "validation gen temperature should be greater than 0 when enabling do_sample"
 _ARITHMETIC = Ground(certain=True)
 _OVERRULABLE = Ground()
 _PHASES = ("generate", "weight-sync", "old-log-prob", "reference", "update", "host")
@@ -299,6 +300,15 @@ GROUNDS: Mapping[str, Ground] = {
     # Files and ports
     "clean-model-config": Ground(
         (_at(_CONVERTER, "please modify the config.json to remove quantization_config", VERL),), True
+    ),
+    "validation-sample-temperature": Ground(
+        (
+            (
+                Place("verl/utils/config.py", _GREEDY, ANY_VERL_SERVERS),
+                Place("verl/trainer/ppo/ray_trainer.py", _GREEDY, VERL),  # where it was up to verl 0.5
+            ),
+        ),
+        True,
     ),
     "checkpoint-on-every-node": _OVERRULABLE,
     "checkpoint-layout": Ground(
