@@ -23,6 +23,8 @@ _ENGINE_FOLDER = re.compile(
 _BACKEND_FOLDER = re.compile(
     r"verl/workers/engine/(\w+)/"
 )  # fsdp, megatron, automodel, torchtitan, veomni, ...
+# Programs of their own, which no other imports: what they refuse says nothing about main_ppo (verl@v0.8.0, 8851219).
+_PROGRAM_FOLDER = re.compile(r"verl/experimental/(?:fully_async_policy|one_step_off_policy)/")
 _TRAINER = ("verl", "verl_patches")
 _CONFIGS = ("config", "cfg", "args")
 _FOREIGN = frozenset({"hf_config", "vllm_config", "generation_config"})  # of other libraries
@@ -57,9 +59,15 @@ class ReadingFunctions:
             for folder in self._folders
             for file, text in self._sources.texts(folder).items()
             if (b"__main__" not in text or file == self._program)
+            and not self._is_of_another_program(file)
             and not self._is_of_another_backend(file)
             and not self._is_of_another_engine(file)
         }
+
+    def _is_of_another_program(self, file: str) -> bool:
+        """Return whether a file is in the folder of a program that doesn't run here."""
+        found = _PROGRAM_FOLDER.match(file)
+        return found is not None and not self._program.startswith(found[0])
 
     def _is_of_another_backend(self, file: str) -> bool:
         """Return whether a file is of a training backend that doesn't run here."""

@@ -241,6 +241,18 @@ def test_files_of_a_backend_that_does_not_run_name_nothing(tmp_path: Path) -> No
         assert (found is not None) is refuses
 
 
+@pytest.mark.parametrize("program", ["fully_async_policy", "one_step_off_policy"])
+def test_a_program_of_its_own_judges_only_its_own_run(tmp_path: Path, program: str) -> None:
+    """verl 0.8's fully asynchronous rollouter asserts rollout.mode is async; main_ppo never runs it."""
+    folder = f"verl/experimental/{program}"
+    files = {f"{folder}/rollouter.py": f"def run(config):\n    assert {K} in ['sync', 'async']\n"}
+    sources = SourceIndex(lay(tmp_path, files))
+    entries = {name: ConfigEntry(None, name == "data", "f", 1) for name in ("data", "data.the_kind")}
+    for main, refuses in ((f"{folder}/main.py", True), ("verl/trainer/main_ppo.py", False)):
+        found = AcceptedValues(sources, main, ConfigTree(entries, ())).check_key("data.the_kind", "foo", [])
+        assert (found is not None) is refuses
+
+
 def test_a_registry_with_a_name_that_cannot_be_read_is_open(refused: Check) -> None:
     files = {
         name: text.replace("{use}", "dispatch(1, self.config.data.the_kind)") for name, text in FLOW.items()
