@@ -205,7 +205,20 @@ ASSERTED = {
             "expert_parallel_size must be equal to tensor_model_parallel_size * data_parallel_size"
         )
         """,
-    "verl/workers/engine/megatron/transformer_impl.py": "assert self.engine_config.use_mbridge, 'use_mbridge'\n",
+    "verl/workers/engine/megatron/transformer_impl.py": """assert self.engine_config.use_mbridge, 'use_mbridge'
+        virtual_pipeline_model_parallel_size=self.engine_config.virtual_pipeline_model_parallel_size,
+        """,
+    "megatron/core/parallel_state.py": (
+        '"pipeline-model-parallel size should be greater than 1 with interleaved schedule"\n'
+    ),
+    "verl/trainer/ppo/ray_trainer.py": 'assert self.hybrid_engine, "Currently, only support hybrid engine"\n',
+    "verl/experimental/agent_loop/agent_loop.py": """
+        for i in range(num_workers):
+        chunkes = prompts.chunk(len(self.agent_loop_workers))
+        assert agent_name in _agent_loop_registry, (
+        """,
+    "verl/experimental/agent_loop/single_turn_agent_loop.py": '@register("single_turn_agent")\n',
+    "verl/experimental/agent_loop/tool_agent_loop.py": '@register("tool_agent")\n',
     "verl/checkpoint_engine/base.py": """
         @CheckpointEngineRegistry.register("naive")
         class ColocatedCheckpointEngine: ...
@@ -221,6 +234,11 @@ ASSERTED = {
     "verl/checkpoint_engine/hccl_checkpoint_engine.py": '@CheckpointEngineRegistry.register("nccl")\n',
 }
 V1, MODE = "overrides.trainer.use_v1=true", "overrides.trainer.v1.trainer_mode"
+LOOPS = "verl/experimental/agent_loop/agent_loop.py"
+HYBRID = "overrides.actor_rollout_ref.hybrid_engine"
+ONE_STAGE = "actor.parallel.pipeline=1"
+CHUNKS = "overrides.actor_rollout_ref.actor.megatron.virtual_pipeline_model_parallel_size"
+AGENTS, LOOP = f"{ROLLOUT}agent.num_workers", f"{ROLLOUT}agent.default_agent_loop"
 STAGES, PACKED_LOG_PROB = f"{ROLLOUT}pipeline_model_parallel_size", f"{ROLLOUT}log_prob_use_dynamic_bsz"
 TOKENS = ("overrides.actor_rollout_ref.actor.use_dynamic_bsz=true",)
 BACKEND, MBRIDGE = (
@@ -268,6 +286,25 @@ BACKEND, MBRIDGE = (
             "trainer_mode syncc; registered are separate_async, sync (verl/trainer/ppo/v1/trainer_base.py:3)",
             (V1, f"{MODE}=sync"),
         ),
+        (
+            "hybrid-engine",
+            (f"{HYBRID}=false",),
+            "hybrid_engine false (verl/trainer/ppo/ray_trainer.py:1)",
+            (f"{HYBRID}=true",),
+        ),
+        (
+            "agent-loop-workers",
+            (f"{AGENTS}=0",),
+            f"0 agent loop workers ({LOOPS}:2, {LOOPS}:3)",
+            (f"{AGENTS}=1",),
+        ),
+        (
+            "virtual-pipeline-needs-stages",
+            (ONE_STAGE, f"{CHUNKS}=2"),
+            "virtual_pipeline_model_parallel_size 2, pipeline 1 (megatron/core/parallel_state.py:1, "
+            "verl/workers/engine/megatron/transformer_impl.py:2)",
+            (ONE_STAGE, f"{CHUNKS}=null"),
+        ),
     ],
 )
 def test_what_newer_trainers_assert(
@@ -281,6 +318,27 @@ def test_what_newer_trainers_assert(
     assert f"set {key} to {value}" in found.fix
     gone = [one for one in script(lay(tmp_path / "gone", SERVERS), *changes).rules if one.id == name]
     assert all(one.ok and one.skipped for one in gone)
+
+
+def test_the_default_agent_loop_is_one_of_the_trees(tmp_path: Path) -> None:
+    """It can be overruled: with a column agent_name in the data it is never used."""
+    code = lay(tmp_path, ASSERTED)
+    found = rule(script(code, f"{LOOP}=singel"), "agent-loop-registered")
+    assert not found.ok and not found.certain and found.fix == f"set {LOOP} to single_turn_agent"
+    assert found.figures == (
+        f"default_agent_loop singel; registered are single_turn_agent, tool_agent ({LOOPS}:4)"
+    )
+    assert rule(script(code, f"{LOOP}=tool_agent"), "agent-loop-registered").ok
+    for own in ("agent_loop_config_path=a.yaml", "agent_loop_manager_class=mine.Manager"):
+        made = script(code, f"{LOOP}=singel", f"{ROLLOUT}agent.{own}")
+        assert "agent-loop-registered" not in {one.id for one in made.rules}
+
+
+def test_what_others_make_or_never_read_is_not_judged(tmp_path: Path) -> None:
+    code = lay(tmp_path, ASSERTED)
+    assert "hybrid-engine" not in refused(script(code, V1, f"{HYBRID}=false"))
+    manager = f"{ROLLOUT}agent.agent_loop_manager_class=mine.Manager"
+    assert "agent-loop-workers" not in refused(script(code, f"{AGENTS}=0", manager))
 
 
 @pytest.mark.parametrize(

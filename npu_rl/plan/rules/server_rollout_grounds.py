@@ -126,6 +126,35 @@ SERVER_GROUNDS: Mapping[str, Ground] = {
         ),
         True,
     ),
+    "virtual-pipeline-needs-stages": Ground(
+        (
+            at(
+                "megatron/core/parallel_state.py",
+                "pipeline-model-parallel size should be greater than 1 with interleaved schedule",
+                ("core_v0.16.1",),
+            ),
+            at(
+                "verl/workers/engine/megatron/transformer_impl.py",
+                "virtual_pipeline_model_parallel_size=self.engine_config.virtual_pipeline_model_parallel_size",
+                ANY_VERL_SERVERS,
+            ),
+        ),
+        True,
+    ),
+    "hybrid-engine": Ground(
+        (at("verl/trainer/ppo/ray_trainer.py", "Currently, only support hybrid engine", ANY_VERL_SERVERS),),
+        True,
+    ),
+    "agent-loop-workers": Ground(
+        (
+            at(_AGENT_LOOP, "for i in range(num_workers):", ANY_VERL_SERVERS),
+            at(_AGENT_LOOP, "prompts.chunk(len(self.agent_loop_workers))", ANY_VERL_SERVERS),
+        ),
+        True,
+    ),
+    "agent-loop-registered": Ground(
+        (at(_AGENT_LOOP, "assert agent_name in _agent_loop_registry", ANY_VERL_SERVERS),)
+    ),
     "trainer-mode": Ground(
         (at("verl/trainer/ppo/v1/trainer_base.py", "return TRAINER_REGISTRY[name]", ("8851219",)),), True
     ),

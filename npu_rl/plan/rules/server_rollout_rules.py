@@ -19,6 +19,11 @@ _CHECKPOINT_ENGINE = f"{ROLLOUT}.checkpoint_engine"
 _OWN_MODULES = (f"{_CHECKPOINT_ENGINE}.custom_backend_module", "actor_rollout_ref.model.external_lib")
 _ENGINES = "verl/checkpoint_engine"
 _REGISTERED = re.compile(r"""CheckpointEngineRegistry\.register\(["'](\w+)["']\)""")
+_HYBRID, _V1 = "actor_rollout_ref.hybrid_engine", "trainer.use_v1"
+_CHUNKS = f"{ACTOR}.megatron.virtual_pipeline_model_parallel_size"
+_PIPELINE = f"{ACTOR}.megatron.pipeline_model_parallel_size"
+_AGENT, _AGENT_LOOPS = f"{ROLLOUT}.agent", "verl/experimental/agent_loop"
+_AGENT_LOOP = re.compile(r"""^@register\(["'](\w+)["']\)""", re.MULTILINE)
 _MODE, _TRAINERS = "trainer.v1.trainer_mode", "verl/trainer/ppo/v1"
 _TRAINER = re.compile(r"""@register_trainer\(["'](\w+)["']\)""")
 
@@ -28,11 +33,15 @@ def server_rollout_rules(facts: Facts) -> Iterator[Rule]:
     if facts.recipe.megatron:
         yield from _bridge_rule(facts)
         yield from _bridge_package_rule(facts)
+        yield from _virtual_pipeline_rule(facts)
     else:
         yield from _schedule_rule(facts)
     yield from _packing_rule(facts)
     yield from _trainer_mode_rule(facts)
+    yield from _hybrid_rule(facts)
     if facts.server_mode:
+        yield from _agent_workers_rule(facts)
+        yield from _agent_loop_rule(facts)
         yield from _pipeline_rule(facts)
         yield from _expert_size_rule(facts)
         yield from _checkpoint_engine_rule(facts)
@@ -83,6 +92,19 @@ def _bridge_package_rule(facts: Facts) -> Iterator[Rule]:
     )
 
 
+def _virtual_pipeline_rule(facts: Facts) -> Iterator[Rule]:
+    """Yield whether the interleaved schedule has stages to interleave; Megatron-core refuses even 1 without them."""
+    chunks, stages = facts.whole(_CHUNKS), facts.whole(_PIPELINE)
+    if chunks is not None and stages is not None:
+        yield Rule(
+            "virtual-pipeline-needs-stages",
+            stages > 1,
+            f"virtual_pipeline_model_parallel_size {chunks}, pipeline {stages}",
+            f"set overrides.{_CHUNKS} to null",
+            (_CHUNKS, _PIPELINE),
+        )
+
+
 def _schedule_rule(facts: Facts) -> Iterator[Rule]:
     """Yield whether FSDP's optimizer has the schedule; the same file has more of them, for Megatron's."""
     schedule = facts.values.value(_SCHEDULE)
@@ -113,13 +135,48 @@ def _packing_rule(facts: Facts) -> Iterator[Rule]:
 def _trainer_mode_rule(facts: Facts) -> Iterator[Rule]:
     """Yield whether the tree registers the trainer of verl 0.9; a supported one is checked with the keys."""
     mode, names = facts.values.value(_MODE), _registered_names(facts, _TRAINERS, _TRAINER)
-    if names and mode is not None and facts.on("trainer.use_v1"):
+    if names and mode is not None and facts.on(_V1):
         yield Rule(
             "trainer-mode",
             mode in names,
             f"trainer_mode {mode}; registered are {', '.join(names)}",
             f"set overrides.{_MODE} to sync" if "sync" in names else f"set overrides.{_MODE} to one of them",
             (_MODE,),
+        )
+
+
+def _hybrid_rule(facts: Facts) -> Iterator[Rule]:
+    """Yield whether actor and rollout share their devices; the newer trainer (trainer.use_v1) doesn't read the key."""
+    if facts.values.value(_HYBRID) is False and not facts.on(_V1):
+        fix = f"set overrides.{_HYBRID} to true"
+        yield Rule("hybrid-engine", False, "hybrid_engine false", fix, (_HYBRID,))
+
+
+def _agent_workers_rule(facts: Facts) -> Iterator[Rule]:
+    """Yield whether a step's prompts have a worker to go to, unless a manager of the user's makes the workers."""
+    key = f"{_AGENT}.num_workers"
+    workers = facts.whole(key)
+    if workers is not None and workers < 1 and not facts.values.value(f"{_AGENT}.agent_loop_manager_class"):
+        fix = f"set overrides.{key} to 1 or more"
+        yield Rule("agent-loop-workers", False, f"{workers} agent loop workers", fix, (key,))
+
+
+def _agent_loop_rule(facts: Facts) -> Iterator[Rule]:
+    """Yield whether the tree registers the agent loop of prompts that name none; other modules may add others.
+
+    A data file with a column agent_name never uses it, so the rule can be overruled.
+    """
+    key = f"{_AGENT}.default_agent_loop"
+    loop, names = facts.values.value(key), _registered_names(facts, _AGENT_LOOPS, _AGENT_LOOP)
+    others = (f"{_AGENT}.agent_loop_config_path", f"{_AGENT}.agent_loop_manager_class", *_OWN_MODULES)
+    if names and loop is not None and not any(map(facts.values.value, others)):
+        usual = "single_turn_agent"
+        yield Rule(
+            "agent-loop-registered",
+            loop in names,
+            f"default_agent_loop {loop}; registered are {', '.join(names)}",
+            f"set overrides.{key} to {usual if usual in names else 'one of them'}",
+            (key,),
         )
 
 
