@@ -15,6 +15,7 @@ from npu_rl.sizing.batch_arithmetic import TrainerValues
 from npu_rl.sizing.divisibility import check_sizes
 from npu_rl.sizing.micro_batches import OLD_LOG_PROB, REFERENCE_LOG_PROB, UPDATE, micro_batch
 from npu_rl.sizing.plan_inputs import ACTOR, REFERENCE, ROLLOUT, TRANSFORMER, Facts
+from npu_rl.trainer_code.citations import Place
 
 BUFFER = "HCCL_BUFFSIZE"
 _SEQUENCES = f"{ROLLOUT}.max_num_seqs"
@@ -25,6 +26,14 @@ _MICRO_BATCHES = {
     PhaseName.OLD_LOG_PROB: OLD_LOG_PROB,
     PhaseName.REFERENCE: REFERENCE_LOG_PROB,
 }
+# It saves by dp_zero alone, and verl by other formats, which read tensors without storage
+# (patchsets/MindSpeed/7ff818c/0002-swapped-states.patch).
+_SWAP_LOST_IN_CHECKPOINTS = Place(
+    "mindspeed/core/optimizer/swap_optimizer/swap_optimizer.py",
+    "class SwapDistributedOptimizer(",
+    ("7ff818c", "1cdd0ab", "e4772499"),
+)
+_SWAP_SAVED = "swapped-states"  # the adaptation that saves it
 Key = tuple[str, str]  # the recipe's, the trainer's
 
 
@@ -261,13 +270,14 @@ def _changes(
 
 
 def _move_optimizer(facts: Facts, phase: Phase) -> Iterator[MemoryChange]:
-    """Yield MindSpeed's swap, or else the offload of the optimizer.
+    """Yield MindSpeed's swap where checkpoints hold it, or else the offload of the optimizer.
 
     Only the swap keeps the states off the die during the update.
     """
     backend = "megatron" if facts.recipe.megatron else "fsdp_config"
     offload = ("offload.optimizer", f"{ACTOR}.{backend}.optimizer_offload")
-    if facts.recipe.megatron and facts.mindspeed:
+    saved = _SWAP_SAVED in facts.switches or not facts.upstream.has(_SWAP_LOST_IN_CHECKPOINTS)
+    if facts.recipe.megatron and facts.mindspeed and saved:
         swap, _ = _transformer_key(facts, "swap_optimizer")
         yield MemoryChange({swap: True, offload: False} if facts.on(offload[1]) else {swap: True})
     elif phase.name is not PhaseName.UPDATE:

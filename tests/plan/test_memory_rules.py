@@ -17,6 +17,7 @@ from npu_rl.plan.plan import Plan, plan_of
 from npu_rl.plan.rules.rule import Rule
 from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.sizing.machine import Machine
+from tests.code_trees import lay
 from tests.plan.helpers import loaded, plan, rule
 from tests.plan.test_memory import T, fsdp
 
@@ -195,6 +196,22 @@ def test_each_change_that_is_named_helps(changes: list[str]) -> None:
             assert not (name == "kv-cache-room" and "memory-generate" in after), text
             tried += 1
     assert tried
+
+
+SWAP = "mindspeed/core/optimizer/swap_optimizer/swap_optimizer.py"
+
+
+def test_a_swap_that_checkpoints_do_not_hold_is_no_fix(tmp_path: Path) -> None:
+    """MindSpeed's swap loses the states in verl's checkpoints, but for the adaptation swapped-states."""
+    swap = "swap_optimizer to true"
+    off = ("offload.parameters=false", "offload.reference=false", f"{T}.swap_optimizer=false")
+    for changes, offered in ((off, True), ((*off, "adaptations.swapped-states=false"), False)):
+        assert any(swap in one.fix for one in broken(ascend(*changes)).values()) is offered
+    script = Path(__file__).parent / "published" / "today-nightly-ci-ascend-gspo-qwen3-30b-megatron.yaml"
+    for tree, offered in (("class Other:\n", True), ("class SwapDistributedOptimizer(Base):\n", False)):
+        code = lay(tmp_path / str(offered), {SWAP: tree})
+        found = broken(plan_of(load_recipe(str(script), ["cluster.die_memory_gb=64"]), code))
+        assert any(swap in one.fix for one in found.values()) is offered, found
 
 
 def test_a_change_names_no_value_that_is_set_already() -> None:
