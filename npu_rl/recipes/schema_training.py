@@ -4,7 +4,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from npu_rl.config.strict_model import Strict
 from npu_rl.recipes import recipe_fields as f
@@ -95,12 +95,25 @@ class KlLoss(Strict):
     )
 
 
+_OTHER_STRATEGIES = ("mindspeed", "torchtitan", "veomni")  # verl/trainer/config/model_engine@v0.8.0
+
+
+def _supported_strategy(value: object) -> object:
+    """Return the strategy. Raises ValueError with the reason for one that verl has and a recipe has not."""
+    if value in _OTHER_STRATEGIES:
+        why = "recipes and plan know the keys and memory of these backends only"
+        raise ValueError(
+            f"must be 'fsdp', 'fsdp2' or 'megatron', not {value!r}, which is not supported: {why}"
+        )
+    return value
+
+
 class Actor(Strict):
     """The policy that is trained."""
 
-    strategy: Annotated[Literal["fsdp", "fsdp2", "megatron"], key(f"{_A}.strategy")] = Field(
-        description="The training backend."
-    )
+    strategy: Annotated[
+        Literal["fsdp", "fsdp2", "megatron"], BeforeValidator(_supported_strategy), key(f"{_A}.strategy")
+    ] = Field(description="The training backend.")
     mini_batch: Annotated[f.Positive | None, key(f"{_A}.ppo_mini_batch_size")] = Field(
         default=None, description="Prompts per update, over all devices."
     )
