@@ -28,9 +28,8 @@ LARGEST = 64 * 1024 * 1024  # bytes; the receipt of 5,000 files has 0.7 MB
 LARGEST_PYTHON = 1 << 19
 PYTHON_COST, PYTHON_DEPTH = 80_000, 100
 _PYTHON_SIGNS = b".([{+-*/%&|^@<>,;:=\n"
-_BYTES_OF_A_BRACE = (
-    5000  # to find 5,000 fields in half a MiB of one f-string took Python 3.11 as long as 500,000 signs
-)
+# To find 5,000 fields in half a MiB of one f-string took Python 3.11 as long as 500,000 signs.
+_BYTES_OF_A_BRACE = 5000
 JSON_VALUES = 5_000_000  # signs that begin one, in texts, too; the index of DeepSeek-V3 has some 184,000
 # Errors which only mean that there is no regular file of that name.
 NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.ELOOP, errno.ENXIO)
@@ -150,9 +149,8 @@ def _require_shallow(tree: ast.AST) -> None:
         raise ValueError("it is nested too deeply")
 
 
-_MOST_PARTS = (
-    33  # of a dotted TOML key: tomllib makes a copy of all parts for each, which took 1.5 GB for 20,000
-)
+# Of a dotted TOML key: tomllib makes a copy of all parts for each, which took 1.5 GB for 20,000.
+_MOST_PARTS = 33
 _TOML_TEXT = re.compile(r"""\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'""")
 
 

@@ -86,9 +86,8 @@ def _is_gits_sample(path: Path) -> bool:
     """Return whether a sample of a hook is that of the git on PATH; an edited one is a draft."""
     import shutil  # samples are rare, and it takes 5 ms
 
-    template = (
-        Path(shutil.which("git") or "/").resolve().parents[1] / "share/git-core/templates/hooks" / path.name
-    )
+    prefix = Path(shutil.which("git") or "/").resolve().parent.parent
+    template = prefix / "share/git-core/templates/hooks" / path.name
     try:
         return read_file(path, _LARGEST) == read_file(template, _LARGEST)
     except (OSError, ValueError):
