@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.plan.plan import plan_of
+from npu_rl.plan.rules.rule import Rule
 from npu_rl.recipes.load_recipe import load_recipe
 from tests.code_trees import lay
 from tests.plan.helpers import refused, rule
@@ -260,6 +261,27 @@ def test_mbridges_own_patch_gives_the_router_its_groups(tmp_path: Path, patched:
     found = [one for one in made.rules if one.id == "router-groups" and not one.ok]
     assert bool(found) is advised
     assert all("(mbridge/models/deepseek_v3.py:1)" in one.figures for one in found)
+
+
+@pytest.mark.parametrize("name", ["today-dapo-deepseek-v3", "today-grpo-moonlight-16b"])
+def test_biases_that_a_bfloat16_counter_would_move_stay(tmp_path: Path, name: str) -> None:
+    tree = {
+        **BRIDGED,
+        "mbridge/models/deepseek_v3.py": "moe_router_bias_update_rate=0.001,\n",
+        "megatron/core/transformer/moe/router.py": "                'local_tokens_per_expert',\n",
+    }
+    key = "actor.transformer.moe_router_bias_update_rate"
+
+    def of(code: Path, *changes: str) -> Rule:
+        return rule(plan_of(load_recipe(name, changes), code), "router-bias-counts")
+
+    code = lay(tmp_path / "bridged", tree)
+    assert of(code).ok and not of(code).skipped, "the bundled recipe"
+    left_out = of(code, f"{key}=~")
+    assert not left_out.ok and left_out.advice and "left out, which is 0.001: " in left_out.figures
+    assert f"set {key} to 0," in left_out.fix
+    other = of(lay(tmp_path / "other", BRIDGED), f"{key}=~")
+    assert other.ok and other.skipped.startswith("not in this tree: mbridge/")
 
 
 def test_a_batch_read_at_once_is_not_what_the_newer_trainer_trains_on(tmp_path: Path) -> None:

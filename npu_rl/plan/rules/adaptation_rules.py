@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from npu_rl.plan.rules.rule import Rule
 from npu_rl.sizing.plan_inputs import ACTOR, ROLLOUT, TRANSFORMER, Facts
+from npu_rl.trainer_code.bridged_actor import ONLY_BRIDGES
 from npu_rl.trainer_code.citations import Place
 
 _ADDITIONAL = f"{ROLLOUT}.engine_kwargs.vllm.additional_config"
@@ -55,6 +56,17 @@ def _megatron_rules(facts: Facts) -> Iterator[Rule]:
             if off
             else "add the patch that has it to the manifest: npu-rl patches list",
             path=("adaptations", "router-bias") if off else (),
+        )
+    if biased and facts.upstream.has(ONLY_BRIDGES):
+        rate = facts.transformer("moe_router_bias_update_rate")
+        yield Rule(
+            "router-bias-counts",
+            rate == 0,
+            f"moe_router_bias_update_rate {'left out, which is 0.001' if rate is None else rate}: the tokens of each "
+            "expert are counted in bfloat16, wrong from 256 on, and biases step the wrong way",
+            "set actor.transformer.moe_router_bias_update_rate to 0, which keeps the checkpoint's biases",
+            (f"{TRANSFORMER}.moe_router_bias_update_rate",),
+            advice=True,  # the published scripts train like that
         )
     if "on-policy-logprob" in facts.switches:
         epochs, mini = facts.whole(_EPOCHS) or 1, facts.whole(_MINI)

@@ -294,6 +294,12 @@ GROUNDS: Mapping[str, Ground] = {
     "router-bias-rounded": Ground(
         (_at(_MEGATRON_SYNC, "loaded_params = model.load_weights(", (*UNPATCHED, "cccc2ef")),)
     ),
+    "router-bias-counts": Ground(
+        (
+            _at("mbridge/models/deepseek_v3.py", "moe_router_bias_update_rate=0.001", _BRIDGED),
+            _at("megatron/core/transformer/moe/router.py", "'local_tokens_per_expert',", ("core_v0.16.1",)),
+        )
+    ),
     "on-policy-needs-one-step": Ground(
         (_at("npu_rl_runtime/on_policy_logprob.py", "raise _refused(", ()),), True
     ),
