@@ -95,12 +95,19 @@ def train(module: Any, model: Any, optimizer: Any, size: float) -> None:
     optimizer.step()
 
 
-def sharded(module: Any, optimizer: Any, rank: int) -> dict[str, Any]:
+def sharded(module: Any, optimizer: Any, rank: int, is_loading: bool = False) -> dict[str, Any]:
     """Return what is saved, and where it is loaded to."""
     from megatron.core.dist_checkpointing import ShardedTensor
+    from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
 
     model = {"weight": ShardedTensor.from_rank_offsets("weight", module.weight, replica_id=(0, 0, rank))}
-    return {"model": model, "optimizer": optimizer.sharded_state_dict(model)}
+    options: dict[str, Any] = {}
+    if hasattr(
+        DistributedOptimizer, "sharded_param_state_dp_reshardable"
+    ):  # core 0.14 on: verl's default format
+        metadata = {"distrib_optim_sharding_type": "dp_reshardable", "chained_optim_avoid_prefix": True}
+        options = {"is_loading": is_loading, "metadata": metadata}
+    return {"model": model, "optimizer": optimizer.sharded_state_dict(model, **options)}
 
 
 def run_rank(rank: int, folder: str) -> dict[str, Any]:
@@ -126,7 +133,7 @@ def run_rank(rank: int, folder: str) -> dict[str, Any]:
     dist_checkpointing.save(saved, checkpoint)
     torch.distributed.barrier()
     second = made()
-    loaded = dist_checkpointing.load(sharded(second[0], second[2], rank), checkpoint)
+    loaded = dist_checkpointing.load(sharded(second[0], second[2], rank, is_loading=True), checkpoint)
     second[0].load_state_dict(loaded["model"])
     second[2].load_state_dict(loaded["optimizer"])
     same = torch.equal(first[0].weight, second[0].weight)
