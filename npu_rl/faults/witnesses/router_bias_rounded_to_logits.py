@@ -14,13 +14,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
+from npu_rl_standins.named_modules import NamedModules
 
 TOKENS, EXPERTS, TOP_K, HIDDEN = 512, 256, 8, 1024
 BIAS = "model.layers.3.mlp.gate.e_score_correction_bias"
@@ -31,35 +30,7 @@ GATES = (
 SELECTOR = "vllm_ascend/ops/fused_moe/experts_selector.py"
 
 
-class Names(ModuleType):
-    """A module with every name: of a class for one that begins like a class, else of a module."""
-
-    __path__: list[str] = []  # noqa: RUF012  a package, so that its modules are asked for, too
-    __version__ = "0.18.0"
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        found = type(name, (), {}) if name[0].isupper() else Names(name)
-        setattr(self, name, found)
-        return found
-
-    def __call__(self, *_: Any, **__: Any) -> None:
-        pass
-
-
-class Finder(MetaPathFinder, Loader):
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        return ModuleSpec(name, self) if name.partition(".")[0] in ("vllm", "vllm_ascend") else None
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return Names(spec.name)
-
-    def exec_module(self, module: ModuleType) -> None:
-        pass
-
-
-sys.meta_path.insert(0, Finder())
+sys.meta_path.insert(0, NamedModules("vllm", "vllm_ascend"))
 
 from verl.workers.rollout.vllm_rollout import utils as rollout  # noqa: E402
 

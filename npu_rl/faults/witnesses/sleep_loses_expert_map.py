@@ -13,18 +13,15 @@ level 2 on NPUs (vllm_async_server.py:943@v0.8.0): level 1, which copies everyth
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import json
 import sys
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 import torch_npu
+from npu_rl_standins.named_modules import NamedModule, NamedModules
 
 EXPERTS, REDUNDANT, RANKS = 8, 2, 2
 CAMEM, LAYER, WORKER = (
@@ -36,40 +33,6 @@ OWN = (
     CAMEM, LAYER, f"{LAYER}_0_23_0", WORKER, "vllm_ascend.eplb.core.eplb_utils",
     "vllm_ascend.quantization.quant_type",
 )  # fmt: skip
-
-
-class Names(ModuleType):
-    """A module with every name: of a class for one that begins like a class, else of a module."""
-
-    __path__: list[str] = []  # noqa: RUF012  a package, so that its modules are asked for, too
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        found = type(name, (), {}) if name[0].isupper() else Names(name)
-        setattr(self, name, found)
-        return found
-
-    def __call__(self, *_: Any, **__: Any) -> None:
-        pass
-
-
-class Finder(MetaPathFinder, Loader):
-    """Finds OWN in the tree; other modules of these roots are names."""
-
-    roots = ("vllm", "vllm_ascend", "acl", "torch_npu")
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        file = Path(*name.split(".")).with_suffix(".py")
-        if name in OWN and file.is_file():
-            return importlib.util.spec_from_file_location(name, file)
-        return ModuleSpec(name, self) if name.partition(".")[0] in self.roots else None
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return Names(spec.name)
-
-    def exec_module(self, module: ModuleType) -> None:
-        pass
 
 
 class FusedMoE(torch.nn.Module):
@@ -168,8 +131,9 @@ def kept(level: int) -> bool:
 
 
 def main() -> dict[str, object]:
-    sys.meta_path.append(Finder())  # after the real ones: torch_npu's stand-in has what it has
-    sys.modules |= {name: Names(name) for name in ("vllm", "vllm_ascend")}
+    # After the real ones: torch_npu's stand-in has what it has.
+    sys.meta_path.append(NamedModules("vllm", "vllm_ascend", "acl", "torch_npu", own=OWN))
+    sys.modules |= {name: NamedModule(name) for name in ("vllm", "vllm_ascend")}
     torch_npu._C._NPUTaskGroupHandle = object
     stand_in_for_the_device()
     found = {level: kept(level) for level in (1, 2)}
