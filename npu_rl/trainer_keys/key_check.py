@@ -199,6 +199,10 @@ class KeyChecker:
             (near,) = names
         if near is None:
             return ""
+        if near == "float16" and "16" not in str(wrong) and "bfloat16" in names:
+            near = (
+                "bfloat16"  # for float32, whose range it has; difflib finds float16 nearer, which overflows
+            )
         given = setting.value
         right = [near if item == wrong else item for item in given] if isinstance(given, list) else near
         text = f"[{', '.join(map(str, right))}]" if isinstance(right, list) else right

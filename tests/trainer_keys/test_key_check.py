@@ -171,6 +171,15 @@ def test_values_of_megatron_and_mindspeed(code: Path) -> None:
     assert "must be one of a, b, c, not 'd' (mindspeed/arguments.py:6)" in found[3]
 
 
+@pytest.mark.parametrize(("given", "fix"), [("float32", "bfloat16"), ("flaot16", "float16")])
+def test_a_wider_type_is_not_replaced_by_the_one_that_overflows(code: Path, given: str, fix: str) -> None:
+    choices = 'parser.add_argument("--state-dtype", type=str, choices=["bfloat16", "float16"])'
+    lay(code, {"mindspeed/features_manager/state.py": f"def register_args(parser):\n    {choices}\n"})
+    loaded = megatron(actor={"transformer": {"state_dtype": given}})
+    (error,) = errors(loaded, code, "invalid-value")
+    assert f"fix: set actor.transformer.state_dtype to {fix} [" in error
+
+
 def test_two_spellings_are_told_together(code: Path) -> None:
     loaded = megatron(actor={"transformer": {"multi_head_latent_attention": True}})
     notes = [
