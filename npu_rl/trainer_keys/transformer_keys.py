@@ -29,6 +29,7 @@ class SpellingPair:
     """Two names of one setting, each of them read by some code, so that a recipe needs both.
 
     Attributes:
+        one: The name that is enough where a bridge builds the model.
         source: The code that reads them.
     """
 
@@ -121,6 +122,10 @@ class TransformerKeys:
         """Return another name of the setting that some code in this tree reads, or None."""
         for pair in SPELLING_PAIRS:
             other = pair.other_spelling(name)
+            if name == pair.one and self._bridged:
+                # The other adds a mask that is not compressed, and sizes that only MindSpeed's own arguments have
+                # (flash_attention/generate_mask/generate_mask.py:65 and attention.py:141@e477249).
+                return None
             if other and self.mindspeed.present and (other in self.core or self._in_mindspeed(other)):
                 return other
         others: Collection[str] = ()

@@ -151,6 +151,7 @@ def test_mindspeed_keeps_its_keys_from_megatron_core_where_a_bridge_configures_i
     message = megatron(code, f"{T}.swap_optimizer_times").message
     assert ("Megatron-core doesn't" in message) is not repatched
     assert "config_converter" not in message
+    assert megatron(code, f"{T}.multi_latent_attention").message == "", "one spelling is enough there"
 
 
 def test_mindspeeds_keys(code: Path) -> None:
