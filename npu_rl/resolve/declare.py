@@ -68,18 +68,26 @@ def declare(
 
 
 def declare_release(
-    name: str, spec: Spec, device: str, component: LockedComponent, files: Mapping[str, bytes]
+    name: str,
+    spec: Spec,
+    device: str,
+    component: LockedComponent,
+    files: Mapping[str, bytes],
+    trees: Trees,
 ) -> LockedComponent:
     """Return a component from an sdist with what it declares. Raises LockError.
 
     Args:
         files: Those of `release_files` that the sdist has.
+        trees: The objects of what is taken, where setup.py may name further files.
     """
     if not _counts(spec):
         return replace(component, declares={})
 
-    def read(paths: Sequence[str]) -> Mapping[str, bytes]:
-        return {path: files[path] for path in paths if path in files}
+    def read(paths: Sequence[str]) -> Mapping[str, bytes | None]:
+        taken = {path: _file(trees, component.tree, path) for path in paths if path not in files}
+        oids = {path: entry.oid for path, entry in taken.items() if entry is not None}
+        return {**{path: files[path] for path in paths if path in files}, **_contents(trees, oids)}
 
     return _with_declared(name, component, _declared(read, ["."], device, spec))
 

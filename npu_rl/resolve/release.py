@@ -66,11 +66,10 @@ def lock_release(
                     dist=dist,
                     held=look_up_held(trees, name, held, tree),
                 )
+                found.append(declare_release(name, spec, device, component, imported.beside, trees))
             finally:
                 trees.close()
             _publish_release(context, name, component, folder)
-        component = declare_release(name, spec, device, component, imported.beside)
-        found.append(component)
     different = dict.fromkeys(component.tree for component in found)
     if len(different) > 1:
         raise LockError(

@@ -528,7 +528,10 @@ def _find_heading(path: str, m: Mutator) -> None:
 
 _DECLARING = {
     "requirements.txt": b"numpy<2.0.0\n-r more.txt\ntorch==2.9.0 --hash=sha256:00 \\\n ; python_version < '3.12'\n",
-    "setup.py": b"A = ['a<1']\nsetup(install_requires=A + ['b<2'], extras_require={'c': A}, python_requires='>=3.8')\n",
+    "setup.py": b"import os\nA = ['a<1']\ndef f(n, *m):\n  r = []\n  with open(os.path.join('d', n)) as g:\n"
+    b"    for x in g.read().split('\\n'):\n      if x.startswith('-r '): r += f(x.split()[1])\n"
+    b"      else: r.append(x)\n  return [x.strip() for x in r if x]\ntry: A += f('a.txt')\nexcept ValueError: pass\n"
+    b"setup(install_requires=A + ['b<2'], extras_require={'c': A}, python_requires='>=3.8')\n",
     "pyproject.toml": b"[project]\nrequires-python = '>=3.8'\ndependencies = ['a<1']\ndynamic = ['dependencies']\n"
     b"[build-system]\nbuild-backend = 'flit_core.buildapi'\n[tool]\nx = [1, {y = 2}]\n",
 }

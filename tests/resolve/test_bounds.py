@@ -115,7 +115,7 @@ def test_what_is_broken_and_named_passes(stack: Stack) -> None:
     found = stack.compare()
     assert found.errors == []
     assert found.notes == [
-        "ascend: not read, so not compared: setup.py: install_requires is computed (line 1)"
+        "ascend: not read, so not compared: setup.py: install_requires is computed (line 1: read())"
     ]
     assert found.compared == 12  # without setuptools, whose marker does not hold on Python 3.11
 
