@@ -49,6 +49,11 @@ class LoadedManifest:
             path = path[:-1]
         return str(self.origins[path])
 
+    def is_inherited(self, *path: str | int) -> bool:
+        """Return whether a key comes from a manifest that this one extends."""
+        own = self.origins.get(("extends",))
+        return own is not None and self.origins[path].file != own.file
+
     def locate(self, path: str) -> Path:
         """Return the file or folder of a patch path (without `from`) or a bundle path.
 

@@ -36,7 +36,7 @@ class Comparison:
     Attributes:
         compared: How many declared bounds were compared with an installed version.
         errors: Bounds that are broken and not named, and overrides that name nothing broken; each with its place.
-        notes: What was not compared.
+        notes: What was not compared, and overrides of a parent that name nothing broken.
     """
 
     compared: int = 0
@@ -97,7 +97,10 @@ def compare_bounds(loaded: LoadedManifest, lock: Lock) -> Comparison:
         elif override.component not in loaded.manifest.components:
             near = did_you_mean(override.component, list(loaded.manifest.components))
             reason = f"unknown component {override.component!r}{near}"
-        if reason:
+        if reason and loaded.is_inherited("overrides", number):  # of what this manifest has changed
+            reason = reason.partition("; fix: ")[0]
+            found.notes.append(f"{loaded.where('overrides', number)}: no longer needed: {reason}")
+        elif reason:
             found.errors.append(f"{loaded.where('overrides', number)}: overrides[{number}]: {reason}")
     return found
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from npu_rl.lock import lock_model
-from npu_rl.manifest.load_manifest import load_manifest
+from npu_rl.manifest.load_manifest import LoadedManifest, load_manifest
 from npu_rl.requirements.bound_check import Comparison, compare_bounds
 from tests.resolve.world import World, component
 from tests.support import clean_env, run_cli
@@ -244,6 +244,38 @@ def test_a_lock_of_an_earlier_npu_rl(stack: Stack) -> None:
     assert found.notes[-1] == (
         "verl, ascend, speed: requirements were not compared: the lock is of an earlier npu-rl; lock it again"
     )
+
+
+def child(stack: Stack, more: str) -> LoadedManifest:
+    stack.manifest(name="parent")
+    path = stack.place / "child.yaml"
+    path.write_text(f"schema: 1\nname: child\ntitle: C\nextends: ./parent.yaml\n{more}")
+    return load_manifest(str(path))
+
+
+def test_a_child_needs_not_repeat_its_parents_overrides(stack: Stack) -> None:
+    """Those of versions that it has changed are noted: it can't remove an item of its parent's list."""
+    newer = f"requirements: {json.dumps(changed('numpy==2.0.1'))}\n"
+    own = json.dumps(override("verl", "requirements-npu.txt", "numpy", "<2.0.0"))
+    found = compare_bounds(child(stack, newer), stack.lock)
+    assert len(found.errors) == 1 and 'breaks "numpy<2.0.0" of verl (requirements-npu.txt)' in found.errors[0]
+    found = compare_bounds(child(stack, f"{newer}overrides: {{append: [{own}]}}\n"), stack.lock)
+    assert found.errors == []
+    assert [re.sub(r"^\S+:\d+: ", "", line) for line in found.notes if "no longer" in line] == [
+        "no longer needed: numpy==2.0.1 is not shown to break numpy>=2.0.0",
+        "no longer needed: numpy==2.0.1 is not shown to break numpy>=2",
+    ]
+    own_one = json.dumps(override("verl", "setup.py", "ray", ">=2.41"))
+    found = compare_bounds(child(stack, f"overrides: {{append: [{own_one}]}}\n"), stack.lock)
+    assert len(found.errors) == 1 and "ray>=2.41; fix: remove the override" in found.errors[0]
+
+
+def test_a_child_that_replaces_the_list_is_shown_its_parents_overrides(stack: Stack) -> None:
+    loaded = child(stack, "overrides: []\n")
+    assert len(compare_bounds(loaded, stack.lock).errors) == len(NAMED)
+    done = stack.run("manifests", "check", "./child.yaml")
+    assert f"overrides drops {len(NAMED)} entries of the parent" in done.stderr
+    assert all(f"bound: {one['bound']}, why: {one['why']}" in done.stderr for one in NAMED)
 
 
 # -- the commands --------------------------------------------------------------------------------------
