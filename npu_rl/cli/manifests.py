@@ -173,8 +173,9 @@ def check(manifest: NamedManifest, json: Json = False) -> None:
         place = {"manifest": loaded.manifest.name, "path": str(loaded.path)}
         print_json({"ok": not errors, **place, **shown, "bounds": compared})
     else:
-        for line in (*loaded.dropped, *notes):
-            tell(f"note: {line}")
+        for note in (*loaded.dropped, *notes):
+            for line in f"note: {note}".splitlines():  # a list that drops entries names each on its own
+                tell(line)
         for line in errors:
             say(masked_text(line))
         count = f"{len(errors)} error{'s' * (len(errors) > 1)}" if errors else "no error"
