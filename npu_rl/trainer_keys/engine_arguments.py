@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,11 +14,15 @@ from npu_rl.trainer_code.source_files import source_texts
 from npu_rl.trainer_code.source_index import SourceField, SourceIndex, parse
 from npu_rl.trainer_code.value_types import ExpectedType, field_type
 from npu_rl.trainer_keys.engine_call import ADAPTATION, EngineCall, find_engine_call
-from npu_rl.trainer_keys.resolution import KeyResolution, unknown
+from npu_rl.trainer_keys.engine_config import NestedField, find_nested, find_refused_member, resolve_nested
+from npu_rl.trainer_keys.resolution import KeyResolution, RefusedValue, unknown
 from npu_rl.trainer_keys.value_flow import enumeration_values
 
 _ENGINE = "vllm.engine.arg_utils.EngineArgs"
 _LOAD_FORMAT = "load_format"
+_FORMATS = "vllm.config.LoadFormat"
+_LOADERS = "vllm.model_executor.model_loader._LOAD_FORMAT_TO_MODEL_LOADER"
+_REGISTERED = re.compile(rb"^@register_model_loader\([\"'](\w+)[\"']\)", re.MULTILINE)
 _ADDITIONAL = "additional_config"
 # Platform plugins add choices of their own to these.
 _EXTENSIBLE = frozenset({"quantization", "device"})
@@ -67,31 +72,54 @@ class EngineArguments:
             near = nearest(name, self._fields)
             return unknown(f"vLLM's engine has no argument {name}", near and f"{section}.{near}")
         if len(names) > 1:
-            return KeyResolution(True, where=field.where)
+            found = find_nested(self._sources, field, f"{section}.{name}", names[1:])
+            if isinstance(found, NestedField):
+                return resolve_nested(self._sources, found)
+            return found or KeyResolution(True, where=field.where)
         return KeyResolution(True, expected=self._expected_type(field), where=field.where)
 
-    def resolve_rollout_key(self, name: str, mode: object) -> KeyResolution | None:
+    def find_refused(self, names: tuple[str, ...], value: object) -> RefusedValue | None:
+        """Return why vLLM refuses a load format or a value inside of an argument's configuration class, or None."""
+        if names == (_LOAD_FORMAT,) and isinstance(value, str) and (formats := self._load_formats):
+            known = formats.expected.choices
+            return None if value.lower() in known else RefusedValue(value, known, formats.where or "", True)
+        field = (self._fields or {}).get(names[0])
+        found = find_nested(self._sources, field, names[0], names[1:]) if field else None
+        return find_refused_member(self._sources, found, value) if isinstance(found, NestedField) else None
+
+    def resolve_rollout_key(self, name: str, mode: object, value: str) -> KeyResolution | None:
         """Resolve `rollout.name` if the trainer passes its value unchanged to vLLM; else return None."""
-        if name == _LOAD_FORMAT:
-            passed = (
-                _LOAD_FORMAT in self._call(mode).fixed and mode != "async"
-            )  # vllm_async_server passes auto
-            return self._load_formats if passed else None
-        for argument, fixed in self._call(mode).fixed.items():
+        for argument, passed in self._call(mode).passed.items():
             field = (self._fields or {}).get(argument)
-            if fixed.own == name and fixed.unchanged and field is not None:
+            if passed.own != name or field is None:
+                continue
+            if argument == _LOAD_FORMAT and (passed.unchanged or not value.startswith("dummy")):
+                # else verl passes dummy for it; vLLM lowers letters (vllm/config.py:1720@v0.9.1)
+                formats = self._load_formats
+                return None if formats and value.lower() in formats.expected.choices else formats
+            if passed.unchanged:
                 return KeyResolution(True, expected=self._expected_type(field), where=field.where)
         return None
 
     @cached_property
     def _load_formats(self) -> KeyResolution | None:
-        """The names of vLLM's load formats, from its enumeration; None if the tree has none."""
-        found = self._sources.find("vllm.config.LoadFormat")
-        names = enumeration_values(found[1]) if found else None
-        if found is None or not names:
-            return None
-        expected = ExpectedType(frozenset({"text"}), tuple(names))
-        return KeyResolution(True, expected=expected, where=f"{found[0].file}:{found[1].lineno}")
+        """The names of vLLM's load formats, of its enumeration or of its registry; None if the tree has neither."""
+        for place in (_FORMATS, _LOADERS):
+            found = self._sources.find(place)
+            names = enumeration_values(found[1]) if found else None
+            if found and isinstance(found[1], ast.AnnAssign) and isinstance(found[1].value, ast.Dict):
+                keys = [key.value for key in found[1].value.keys if isinstance(key, ast.Constant)]
+                names = [*map(str, keys), *self._registered_formats()]
+            if found and names:
+                expected = ExpectedType(frozenset({"text"}), tuple(names))
+                return KeyResolution(True, expected=expected, where=f"{found[0].file}:{found[1].lineno}")
+        return None
+
+    def _registered_formats(self) -> Iterator[str]:
+        """Yield the load formats that vLLM's own loaders and vllm-ascend's register."""
+        for folder in ("vllm/model_executor/model_loader", "vllm_ascend"):
+            for text in self._sources.texts(folder).values():
+                yield from (name.decode() for name in _REGISTERED.findall(text))
 
     def _expected_type(self, field: SourceField) -> ExpectedType:
         expected = field_type(field, self._sources)

@@ -3,7 +3,8 @@
 verl calls `LLM(model=..., dtype=config.dtype, ..., **engine_kwargs)`
 (verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py@v0.5.0): an argument that is given twice is a TypeError. The
 asynchronous server has a call of its own (vllm_async_server.py). The adaptation rollout-engine-args lets the recipe's
-value win for some.
+value win for some. verl 0.8's server writes a mapping, `{"dtype": config.dtype, ..., **engine_kwargs}`, in which the
+recipe's keywords come last and win.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ ADAPTATION = "rollout-engine-args"
 
 
 @dataclass(frozen=True)
-class FixedArgument:
-    """An argument that the trainer fixes.
+class PassedArgument:
+    """An argument that the trainer passes.
 
     Attributes:
         where: file:line.
@@ -42,9 +43,11 @@ class EngineCall:
 
     Attributes:
         fixed: The arguments that a recipe can't set, by name; empty if the tree has no such call.
+        passed: All arguments that the trainer passes, those that a recipe can set, too.
     """
 
-    fixed: Mapping[str, FixedArgument]
+    fixed: Mapping[str, PassedArgument]
+    passed: Mapping[str, PassedArgument]
 
 
 def find_engine_call(sources: SourceIndex, mode: object, adapted: bool) -> EngineCall:
@@ -53,25 +56,39 @@ def find_engine_call(sources: SourceIndex, mode: object, adapted: bool) -> Engin
     Args:
         adapted: Whether the adaptation is on.
     """
-    fixed: dict[str, FixedArgument] = {}
+    fixed: dict[str, PassedArgument] = {}
+    passed: dict[str, PassedArgument] = {}
     for file, content in sources.texts(_ROLLOUTS).items():
         server = "async" in file.rpartition("/")[2]
         tree = sources.tree(file) if b"**engine_kwargs" in content and server == (mode == "async") else None
         for around, call in _calls(tree) if tree else ():
             free = _popped(around) | (_overridable(sources, call) if adapted else frozenset())
-            for name, argument in _fixed_arguments(file, around, call).items():
-                if name not in free:
+            for name, argument in _passed_arguments(file, around, call).items():
+                passed.setdefault(name, argument)
+                if name not in free and isinstance(call, ast.Call):
                     fixed.setdefault(name, argument)
-    return EngineCall(fixed)
+    return EngineCall(fixed, passed)
 
 
-def _calls(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.Call]]:
-    """Yield the calls with `**engine_kwargs`, each with the function around it."""
+def _calls(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.Call | ast.Dict]]:
+    """Yield the calls and mappings with `**engine_kwargs`, each with the function around it."""
     functions = [n for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
     for around in (*functions, tree):
         for node in ast.walk(around):
-            if isinstance(node, ast.Call) and any(_is_spread(item) for item in node.keywords):
+            if isinstance(node, (ast.Call, ast.Dict)) and any(
+                name is None and _is_keywords(value) for name, value in _items(node)
+            ):
                 yield around, node
+
+
+def _items(node: ast.Call | ast.Dict) -> Iterator[tuple[str | None, ast.expr]]:
+    """Yield the names and values of a call's keywords or a mapping's items; the name None for `**value`."""
+    if isinstance(node, ast.Call):
+        yield from ((item.arg, item.value) for item in node.keywords)
+        return
+    for key, value in zip(node.keys, node.values, strict=True):
+        if key is None or isinstance(key, ast.Constant):
+            yield (str(key.value) if key else None), value
 
 
 def _popped(around: ast.AST) -> frozenset[str]:
@@ -83,11 +100,11 @@ def _popped(around: ast.AST) -> frozenset[str]:
     )
 
 
-def _is_spread(item: ast.keyword) -> bool:
-    return item.arg is None and isinstance(item.value, ast.Name) and item.value.id == _KEYWORDS
+def _is_keywords(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == _KEYWORDS
 
 
-def _fixed_arguments(file: str, around: ast.AST, call: ast.Call) -> dict[str, FixedArgument]:
+def _passed_arguments(file: str, around: ast.AST, call: ast.Call | ast.Dict) -> dict[str, PassedArgument]:
     local = {
         target.id: node.value
         for node in ast.walk(around)
@@ -96,11 +113,11 @@ def _fixed_arguments(file: str, around: ast.AST, call: ast.Call) -> dict[str, Fi
         if isinstance(target, ast.Name)
     }
     result = {}
-    for item in call.keywords:
-        if item.arg:
-            value = local.get(item.value.id, item.value) if isinstance(item.value, ast.Name) else item.value
+    for name, given in _items(call):
+        if name:
+            value = local.get(given.id, given) if isinstance(given, ast.Name) else given
             own = next((key for node in ast.walk(value) if (key := _own_key(node))), "")
-            result[item.arg] = FixedArgument(f"{file}:{item.value.lineno}", own, _own_key(item.value) != "")
+            result[name] = PassedArgument(f"{file}:{given.lineno}", own, _own_key(given) != "")
     return result
 
 
@@ -119,11 +136,10 @@ def _is_config(node: ast.expr) -> bool:
     return isinstance(node, (ast.Name, ast.Attribute)) and ast.unparse(node) in ("config", "self.config")
 
 
-def _overridable(sources: SourceIndex, call: ast.Call) -> frozenset[str]:
+def _overridable(sources: SourceIndex, call: ast.Call | ast.Dict) -> frozenset[str]:
     """Return the fixed arguments that a recipe may set because the call goes through our adaptation."""
-    through = isinstance(call.func, ast.Call) and any(
-        isinstance(item, ast.Name) and item.id == _KEYWORDS for item in call.func.args
-    )
+    hook = call.func if isinstance(call, ast.Call) else None
+    through = isinstance(hook, ast.Call) and any(map(_is_keywords, hook.args))
     found = sources.find(_OVERRIDABLE) if through else None
     value = found[1].value if found and isinstance(found[1], ast.Assign) else None
     names = [node.value for node in ast.walk(value) if isinstance(node, ast.Constant)] if value else []

@@ -171,12 +171,12 @@ class KeyResolver:
     def _resolve_in_engine(self, key: str) -> KeyResolution | None:
         """Resolve a key of the rollout that is passed unchanged to vLLM, if vLLM generates."""
         section, _, name = key.rpartition(".")
-        text = isinstance(self._given.get(key), str)
-        if section != _ROLLOUT or not text or self._value(f"{_ROLLOUT}.name") != "vllm":
+        value = self._given.get(key)
+        if section != _ROLLOUT or not isinstance(value, str) or self._rollout_engine != "vllm":
             return None
-        if name == "load_format" and (self._given[key].startswith("dummy") or not self._given[key].islower()):
-            return None  # verl passes all of the first as dummy, vLLM lowers letters (vllm/config.py:1720@v0.9.1)
-        resolution = self._engine.resolve_rollout_key(name, self._value(f"{_ROLLOUT}.mode"))
+        if self._given.get(f"{_ROLLOUT}.{_ENGINE}.{name}") is not None:
+            return None  # which the server passes in its place
+        resolution = self._engine.resolve_rollout_key(name, self._value(f"{_ROLLOUT}.mode"), value)
         return resolution if resolution and resolution.expected.choices else None
 
     @property
@@ -210,7 +210,10 @@ class KeyResolver:
                 named = self._transformer.classes if mapping == _TRANSFORMER else (_CLASSES[mapping],)
                 classes = [c for c in map(self._find_class, named) if c]
                 return self._accepted_values.check_library_key(name, value, classes)
-        if key.startswith("hydra.") or f".{_ENGINE}." in key or f".{_MODEL}." in key:
+        _, found, name = key.partition(f".{_ENGINE}.")
+        if found:
+            return self._engine.find_refused(tuple(name.split(".")), value)
+        if key.startswith("hydra.") or f".{_MODEL}." in key:
             return None
         target = self._target_class(key.rpartition(".")[0])
         return self._accepted_values.check_key(key, value, [target] if target else [])

@@ -59,5 +59,6 @@ class RefusedValue:
 
     def __str__(self) -> str:
         if self.names:
-            return f"must be one of {', '.join(self.names)}, not {shown(self.value)}"
+            value = shown(self.value) if isinstance(self.value, str) else self.value
+            return f"must be one of {', '.join(self.names)}, not {value}"
         return f"must not be {self.value}"

@@ -52,3 +52,18 @@ def test_what_the_trainer_pops_is_the_recipes(tmp_path: Path, body: str) -> None
     code = lay(tmp_path, {"verl/workers/rollout/vllm_rollout/vllm_async_server.py": text})
     fixed = find_engine_call(SourceIndex(code), "async", False).fixed
     assert fixed.keys() == ({"dtype"} if "pop" in body else {"dtype", "speculative_config"})
+
+
+def test_what_a_mapping_passes_a_recipe_can_set(tmp_path: Path) -> None:
+    """verl 0.8's server writes its arguments as a mapping, and the recipe's come last (vllm_async_server.py:253)."""
+    text = """\
+        def launch(self):
+            args = {"dtype": self.config.dtype, "seed": self.rank + self.config.seed, **engine_kwargs}
+        """
+    code = lay(tmp_path, {"verl/workers/rollout/vllm_rollout/vllm_async_server.py": text})
+    call = find_engine_call(SourceIndex(code), "async", False)
+    assert call.fixed == {}
+    assert {name: (one.own, one.unchanged) for name, one in call.passed.items()} == {
+        "dtype": ("dtype", True),
+        "seed": ("seed", False),
+    }
