@@ -22,7 +22,7 @@ from npu_rl.trainer_keys.value_guards import GuardedFunction, Refusal
 _LIBRARIES = ("megatron/core", "mindspeed", "mindspeed_llm")
 _NUMBERS_AT = "__post_init__"
 _COMPARED = r"self\.NAME\s*[<>=!]=?|[<>]=?\s*self\.NAME\b|self\.NAME is not None"
-_NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,63}")
+_NAME = re.compile(r"[A-Za-z0-9][\w.+,-]{0,63}")
 
 Class = tuple[Module, ast.ClassDef]
 

@@ -116,7 +116,8 @@ class ValueFlow:
             return self._lookup_names(node, module, use.owner, local)
 
         own = methods(use.owner) if use.owner else {}
-        return GuardedFunction(use.node.body, use.texts, resolve, parts.reads, own, indexed)
+        lists = [name for name, node in local.items() if _is_split(node, use.texts)]
+        return GuardedFunction(use.node.body, use.texts, resolve, parts.reads, own, indexed, lists)
 
     def _constant(
         self, node: ast.expr, module: Module, owner: ast.ClassDef | None, local: Mapping[str, ast.expr]
@@ -330,6 +331,15 @@ def _cut_ending(node: ast.expr | None, texts: Collection[str]) -> str:
         if ending and ast.unparse(node.test) == f"{name}.endswith({ending!r})":
             return ending if ast.unparse(node.body) == f"{name}[:-{len(ending)}]" else ""
     return ""
+
+
+def _is_split(node: ast.expr, texts: Collection[str]) -> bool:
+    """Return whether an expression is `[part.strip() for part in value.split(",") if part.strip()]`."""
+    text = ast.unparse(node) if isinstance(node, ast.ListComp) else ""
+    part = text.partition(".strip()")[0].strip("[")
+    return any(
+        text == f"[{part}.strip() for {part} in {name}.split(',') if {part}.strip()]" for name in texts
+    )
 
 
 def _is_named(node: ast.expr, texts: Collection[str]) -> bool:

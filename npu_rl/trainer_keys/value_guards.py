@@ -64,6 +64,7 @@ class GuardedFunction:
         nodes: Its comparisons, items, calls and loops.
         methods: The methods of its class.
         indexed: Returns what `Enumeration(value)` or `NAMES[value]` accepts, or None.
+        parts: The names of lists of the texts between the value's commas.
     """
 
     body: Sequence[ast.stmt]
@@ -72,6 +73,7 @@ class GuardedFunction:
     nodes: Sequence[ast.AST] = ()
     methods: Mapping[str, ast.FunctionDef] = field(default_factory=dict)
     indexed: Callable[[ast.expr], Collection[str] | None] = lambda _node: None
+    parts: Collection[str] = ()
 
     def find_refusal(self, value: Any) -> Refusal | None:
         """Return the first line that raises because of this value, or None."""
@@ -81,7 +83,7 @@ class GuardedFunction:
 
     def compared_names(self) -> list[str]:
         """Return the texts that the value is compared with or looked up among, in order."""
-        loops = [node for node in self.nodes if isinstance(node, ast.For) and self.is_value(node.iter)]
+        loops = [node for node in self.nodes if isinstance(node, ast.For) and self.has_items(node.iter)]
         items = {loop.target.id: math.inf for loop in loops if isinstance(loop.target, ast.Name)}
         whole = replace(self, texts={**self.texts, **items})
         found = (constant for node in self.nodes for constant in whole._compared(node))
@@ -95,6 +97,17 @@ class GuardedFunction:
     def is_value(self, node: ast.expr) -> bool:
         """Return whether an expression is the value."""
         return node.lineno <= self.texts.get(expression_text(node), 0)
+
+    def has_items(self, node: ast.expr) -> bool:
+        """Return whether an expression is the value, which may be a list, or the parts of it."""
+        return self.is_value(node) or (isinstance(node, ast.Name) and node.id in self.parts)
+
+    def items(self, node: ast.expr, value: Any) -> list[Any]:
+        """Return the items of a loop over an expression; none if they are not the value's."""
+        if isinstance(value, list) and self.is_value(node):
+            return value
+        by_comma = isinstance(value, str) and not self.is_value(node) and self.has_items(node)
+        return [part.strip() for part in value.split(",") if part.strip()] if by_comma else []
 
     def _compared(self, node: ast.AST) -> Iterator[Any]:
         if isinstance(node, ast.Compare):
@@ -199,13 +212,13 @@ class _GuardWalk:
     def _loop(self, statement: ast.For | ast.AsyncFor) -> None:
         """Walk a loop with each item of the value; any other loop may not be entered at all."""
         function = self._function
-        if not (isinstance(self._value, list) and function.is_value(statement.iter)):
+        values = function.items(statement.iter, self._value)
+        if not values:
             self.block(statement.body, certain=False, decided=False)
-            return
-        if isinstance(statement.target, ast.Name):
+        elif isinstance(statement.target, ast.Name):
             item = {statement.target.id: math.inf}
             inner = replace(function, body=statement.body, texts=item)
-            for value in self._value:
+            for value in values:
                 refusal = inner.find_refusal(value)
                 self.refusals += [refusal] if refusal else []
 

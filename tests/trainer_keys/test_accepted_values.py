@@ -136,6 +136,22 @@ def test_each_item_of_a_list(refused: Check) -> None:
     assert found is not None and found.value == "twoo" and set(found.names) == {"one", "two", "old"}
 
 
+@pytest.mark.parametrize("last", ["if part.strip()", ""])
+def test_each_part_between_commas(refused: Check, last: str) -> None:
+    """As in verl's rollout_rs (trainer/ppo/rollout_corr_helper.py:244@7aed6b230776)."""
+    body = f"""given = {K}
+parts = [part.strip() for part in given.split(",") {last}]
+for part in parts:
+    if part not in ALLOWED:
+        {RAISE}"""
+    for right in ("one", "one,two", "two,"):
+        assert refused(right, body) is None, right
+    for wrong in ("three", "one,three"):
+        found = refused(wrong, body)
+        assert (found is not None) is bool(last), "any other list is not followed"
+        assert found is None or set(found.names) == {"one", "two"}
+
+
 FLOW = {
     "verl/main.py": """
         from verl.lib import dispatch, Thing
