@@ -201,6 +201,7 @@ ASSERTED = {
         """,
     "verl/workers/config/rollout.py": """
         raise NotImplementedError(f"Current rollout {self.name=} not implemented pipeline_model_parallel_size > 1 yet.")
+        assert self.name == "trtllm", "moe_tensor_parallel_size is only supported for trtllm"
         assert self.expert_parallel_size == (self.tensor_model_parallel_size * self.data_parallel_size), (
             "expert_parallel_size must be equal to tensor_model_parallel_size * data_parallel_size"
         )
@@ -253,7 +254,7 @@ BACKEND, MBRIDGE = (
         (
             "rollout-expert-size",
             (f"{DATA}=4", f"{EXPERTS}=8"),
-            "expert_parallel_size 8, rollout tensor 4 x data 4 = 16 (verl/workers/config/rollout.py:4)",
+            "expert_parallel_size 8, rollout tensor 4 x data 4 = 16 (verl/workers/config/rollout.py:5)",
             (f"{DATA}=4", f"{EXPERTS}=16"),
         ),
         (
@@ -261,6 +262,12 @@ BACKEND, MBRIDGE = (
             (f"{STAGES}=2",),
             "pipeline_model_parallel_size 2 (verl/workers/config/rollout.py:2)",
             (f"{STAGES}=1",),
+        ),
+        (
+            "rollout-expert-tensor-parallel",
+            (f"{ROLLOUT}moe_tensor_parallel_size=2",),
+            "moe_tensor_parallel_size 2 (verl/workers/config/rollout.py:3)",
+            (f"{ROLLOUT}moe_tensor_parallel_size=1",),
         ),
         (
             "dynamic-batches-agree",

@@ -126,6 +126,16 @@ SERVER_GROUNDS: Mapping[str, Ground] = {
         ),
         True,
     ),
+    "rollout-expert-tensor-parallel": Ground(
+        (
+            at(
+                "verl/workers/config/rollout.py",
+                "moe_tensor_parallel_size is only supported for trtllm",
+                ANY_VERL_SERVERS,
+            ),
+        ),
+        True,
+    ),
     "virtual-pipeline-needs-stages": Ground(
         (
             at(

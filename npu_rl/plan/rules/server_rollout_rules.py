@@ -12,7 +12,6 @@ from npu_rl.sizing.plan_inputs import ACTOR, REFERENCE, ROLLOUT, Facts
 from npu_rl.trainer_code.source_files import source_files
 
 _TENSOR = f"{ROLLOUT}.tensor_model_parallel_size"
-_STAGES = f"{ROLLOUT}.pipeline_model_parallel_size"
 _SCHEDULE, _SCHEDULES = f"{ACTOR}.optim.lr_scheduler_type", ("constant", "cosine")
 _PACKED = (f"{ACTOR}.use_dynamic_bsz", f"{ROLLOUT}.log_prob_use_dynamic_bsz")
 _CHECKPOINT_ENGINE = f"{ROLLOUT}.checkpoint_engine"
@@ -42,7 +41,7 @@ def server_rollout_rules(facts: Facts) -> Iterator[Rule]:
     if facts.server_mode:
         yield from _agent_workers_rule(facts)
         yield from _agent_loop_rule(facts)
-        yield from _pipeline_rule(facts)
+        yield from _unsupported_size_rules(facts)
         yield from _expert_size_rule(facts)
         yield from _checkpoint_engine_rule(facts)
         if facts.npu and facts.shape is not None:
@@ -180,17 +179,16 @@ def _agent_loop_rule(facts: Facts) -> Iterator[Rule]:
         )
 
 
-def _pipeline_rule(facts: Facts) -> Iterator[Rule]:
-    """Yield whether a server has one pipeline stage, the only number that verl has."""
-    stages = facts.whole(_STAGES)
-    if stages is not None:
-        yield Rule(
-            "rollout-pipeline-parallel",
-            stages <= 1,
-            f"pipeline_model_parallel_size {stages}",
-            f"set overrides.{_STAGES} to 1",
-            (_STAGES,),
-        )
+def _unsupported_size_rules(facts: Facts) -> Iterator[Rule]:
+    """Yield whether a server has one pipeline stage and no tensor parallelism of experts, as verl has it for vLLM."""
+    for identity, key in (
+        ("rollout-pipeline-parallel", f"{ROLLOUT}.pipeline_model_parallel_size"),
+        ("rollout-expert-tensor-parallel", f"{ROLLOUT}.moe_tensor_parallel_size"),
+    ):
+        size = facts.whole(key)
+        if size is not None:
+            figures = f"{key.rpartition('.')[2]} {size}"
+            yield Rule(identity, size <= 1, figures, f"set overrides.{key} to 1", (key,))
 
 
 def _expert_size_rule(facts: Facts) -> Iterator[Rule]:
