@@ -272,9 +272,11 @@ class KeyChecker:
             self._error(fault.path, fault.key, fault.message, "benchmark-only", HINT)
 
     def _check_unsupported(self) -> None:
-        """Report what a recipe has no keys for, with the reason."""
+        """Report what a recipe has no keys for, with the reason, unless the tree doesn't know the key at all."""
+        trainer = self._trainer if isinstance(self._trainer, KeyResolver) else None
         for fault in find_unsupported(self._recipe, last_settings(self._settings)):
-            self._error(fault.path, fault.key, fault.message, "unsupported", fault.fix)
+            if trainer is None or not fault.key or trainer.resolve(fault.key).known:
+                self._error(fault.path, fault.key, fault.message, "unsupported", fault.fix)
 
     def _error(
         self, path: KeyPath, key: str, message: str, rule: str, fix: str = "", certain: bool = True

@@ -1,4 +1,4 @@
-"""What recipes have no keys for: other engines than vLLM and transformers, asynchronous trainers, a critic."""
+"""What recipes have no keys for: engines but vLLM and transformers, asynchronous trainers, a critic, prefill."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from npu_rl.recipes.trainer_settings import OVERRIDES, Setting
 
 _ENGINE, _ESTIMATOR, _CRITIC = "actor_rollout_ref.rollout.name", "algorithm.adv_estimator", "critic.enable"
 _ENGINES = get_args(Engine)
+# refused at verl/workers/config/rollout.py:349@7aed6b2 and, on NPUs, vllm_pd_replica.py:108@8851219
+_DISAGGREGATED = "actor_rollout_ref.rollout.disaggregation.enabled"
 # verl/experimental/fully_async_policy/fully_async_main.py and one_step_off_policy/main_ppo.py@v0.8.0
 _ASYNCHRONOUS = ("fully_async_policy", "one_step_off_policy")
 # the trainers that verl/trainer/ppo/v1 registers beside `sync`: trainer_separate_async.py:39 and
@@ -67,6 +69,12 @@ def find_unsupported(recipe: Recipe, given: Mapping[str, Setting]) -> Iterator[U
     if mode is not None and why and (v1 is None or v1.value is not False):
         message = f"the trainer {mode.value} is not supported: it {why}"
         yield UnsupportedSetting(mode.path, _MODE, message, f"leave out {OVERRIDES}.{_MODE}, for sync")
+    apart = given.get(_DISAGGREGATED)
+    if apart is not None and apart.value is True:
+        message = "servers of their own for prefill are not supported: verl has none for vLLM on NPUs"
+        yield UnsupportedSetting(
+            apart.path, _DISAGGREGATED, message, f"leave out {OVERRIDES}.{_DISAGGREGATED}"
+        )
     critic = _critic(given)
     if critic is not None:
         message = (

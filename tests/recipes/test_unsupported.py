@@ -46,6 +46,12 @@ CRITIC = "a critic is not supported: a recipe has no keys for its model"
             "leave out overrides.trainer.v1.trainer_mode, for sync",
         ),
         (
+            {"overrides": {"actor_rollout_ref.rollout.disaggregation.enabled": True}},
+            "overrides.actor_rollout_ref.rollout.disaggregation.enabled",
+            "servers of their own for prefill are not supported: verl has none for vLLM on NPUs",
+            "leave out overrides.actor_rollout_ref.rollout.disaggregation.enabled",
+        ),
+        (
             {"algorithm": {"estimator": "gae"}},
             "algorithm.estimator",
             CRITIC,
@@ -72,6 +78,13 @@ def test_the_configuration_of_such_a_trainer_is_not_looked_for(tmp_path: Path) -
     assert found.rule == "unsupported"
 
 
+def test_a_key_the_tree_does_not_know_is_one_error(tmp_path: Path) -> None:
+    """verl 0.8 has no trainer.v1."""
+    changed = recipe(overrides={"trainer.v1.trainer_mode": "separate_async"})
+    (found,) = check_recipe(changed, lay(tmp_path, VERL)).errors
+    assert found.rule == "unknown-key"
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -79,6 +92,7 @@ def test_the_configuration_of_such_a_trainer_is_not_looked_for(tmp_path: Path) -
         {"overrides": {"critic.enable": None}},
         {"algorithm": {"estimator": "rloo"}},
         {"trainer": {"module": "recipe.dapo.main_dapo"}},
+        {"overrides": {"actor_rollout_ref.rollout.disaggregation.enabled": False}},
         {"overrides": {"trainer.v1.trainer_mode": "sync"}},
         {"overrides": {"trainer.use_v1": False, "trainer.v1.trainer_mode": "separate_async"}},
     ],
