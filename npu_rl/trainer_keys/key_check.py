@@ -63,6 +63,8 @@ def read_trainer(
     if code is None:
         return None
     given = {setting.key: setting.value for setting in flatten_mappings(list_settings(recipe))}
+    if recipe.reward.function is not None:  # rendered only when a run knows its folders
+        given["custom_reward_function.path"] = recipe.reward.function
     try:
         off = [slug for slug, on in recipe.adaptations.items() if not on]
         return KeyResolver(code, config_location(recipe), given, off, answers)

@@ -36,6 +36,13 @@ _TRANSFORMER = "override_transformer_config"
 _ENGINE = "engine_kwargs.vllm"
 _MODEL = "model.override_config"
 _ROLLOUT = "actor_rollout_ref.rollout"
+# The module of a user's reward function may register a manager (verl/trainer/ppo/reward.py:127@v0.6.1).
+_MANAGERS = ("reward_model.reward_manager", "reward.reward_manager.name")
+_OWN_MODULES = (
+    "custom_reward_function.path",
+    "reward.custom_reward_function.path",
+    "reward.reward_manager.module.path",
+)
 
 
 @dataclass(frozen=True)
@@ -197,6 +204,8 @@ class KeyResolver:
 
     def find_refused(self, key: str, value: object) -> RefusedValue | None:
         """Return why the code that reads a known key raises on a value; None if it accepts it or doesn't show."""
+        if key in _MANAGERS and any(map(self._given.get, _OWN_MODULES)):
+            return None
         return self._cache.refusal(key, value, lambda: self._find_refused(key, value))
 
     def save_cache(self) -> None:

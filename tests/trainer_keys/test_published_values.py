@@ -28,8 +28,8 @@ from tests.code_trees import archive
 
 PLANS = Path(__file__).parents[1] / "plan"
 RECIPES = (PLANS / "256-dies.yaml", PLANS / "fsdp.yaml")  # Megatron's and FSDP's keys
-# What it refuses of each version's published values. That tree refuses them, too, but for collabllm, which
-# recipe/collabllm/reward_function.py:107 registers, outside of the package.
+# What it refuses of each version's published values. That tree refuses them, too: collabllm is accepted with its
+# script's reward function, which registers it (recipe/collabllm/reward_function.py:107).
 REFUSED = {
     "v0.5.0": {"actor_rollout_ref.rollout.name": "hf"},  # verl/workers/megatron_workers.py:501
     "v0.6.1": {"reward_model.reward_manager": "collabllm"},
@@ -58,6 +58,17 @@ def test_published_values_are_accepted(upstreams: Path, tmp_path: Path, tag: str
         assert len(asked) > 400
         found.update({key: value for key, value in asked if resolver.find_refused(key, value)})
     assert found == REFUSED[tag]
+
+
+@pytest.mark.upstreams
+def test_a_users_reward_function_may_register_its_manager(upstreams: Path, tmp_path: Path) -> None:
+    """As recipe/collabllm/train_rl_collabllm.sh of verl 0.6.1 does."""
+    code = archive(upstreams / "verl-project+verl/repo", "v0.6.1", "verl", tmp_path)
+    key = "reward_model.reward_manager"
+    for more, refused in (((), True), (("reward.function=/recipe/collabllm/reward_function.py:f",), False)):
+        resolver = read_trainer(load_recipe(str(RECIPES[1]), more).recipe, code)
+        assert isinstance(resolver, KeyResolver), resolver
+        assert bool(resolver.find_refused(key, "collabllm")) is refused
 
 
 def published(repository: Path, tag: str) -> list[tuple[str, Any]]:
