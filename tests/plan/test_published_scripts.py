@@ -17,6 +17,7 @@ import pytest
 from npu_rl.config.finding import Severity
 from npu_rl.judgement.judge import AssembledTree, judge
 from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.recipes.recipe_kind import InvalidRecipe
 from npu_rl.sizing.model_config import shape_of
 from tests.patchsets.flagship_tree import tree
 from tests.plan import published_scripts as published
@@ -27,6 +28,7 @@ pytest.importorskip("hydra")
 
 COMPONENTS = ("verl", "vllm", "vllm-ascend", "Megatron-LM", "MindSpeed", "mbridge")
 A, R = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+C, RS = f"{R}.engine_kwargs.vllm.compilation_config", "algorithm.rollout_correction.rollout_rs"
 
 
 @dataclass
@@ -95,6 +97,63 @@ def test_one_with_a_critic_is_refused_with_that_reason(stack: Stack, tmp_path: P
         published.write_recipe(script, stack.code, stack.manifest, recipe)
         refused = stack.refusals(recipe)
         assert refused.keys() == {"unsupported"} and "a critic is not supported" in refused["unsupported"]
+
+
+def test_those_of_other_engines_are_refused_with_that_reason(stack: Stack, tmp_path: Path) -> None:
+    """SGLang generates in three of them, mindspeed and veomni train."""
+    found = [one for one in stack.scripts if not one.is_ours]
+    assert len(found) == 4
+    for script in found:
+        engine, backend = script.option("actor_rollout_ref.rollout.name"), script.option("model_engine")
+        with pytest.raises(InvalidRecipe) as refused:
+            published.write_recipe(script, stack.code, stack.manifest, tmp_path / f"{script.name}.yaml")
+        others = {engine, backend} - {"vllm", None}
+        assert others and others <= {"sglang", "mindspeed", "veomni"}
+        for name in others:
+            assert f"not {name!r}, which is not supported: recipes and plan know the keys" in str(
+                refused.value
+            )
+
+
+# What each tree refuses: the change, the rule, and where the tree does.
+REFUSED = {
+    f"{R}.scheduling_policy=lifo": "must be one of fcfs, priority, not 'lifo' (vllm/engine/arg_utils.py:",
+    f"{R}.logprobs_mode=raw": "processed_logprobs, not 'raw' (vllm/engine/arg_utils.py:",
+    f"{R}.dtype=fp16": "float, float32, not 'fp16' (vllm/engine/arg_utils.py:",
+    f"{R}.load_format=dummmy": "netloader, rfork, not 'dummmy' (vllm/model_executor/model_loader/__init__.py:",
+    f"{C}.cudagraph_mod=FULL": "vLLM's CompilationConfig has no field cudagraph_mod",
+    f"{C}.cudagraph_mode=FULLL": "FULL_AND_PIECEWISE, not 'FULLL' (vllm/config/compilation.py:",
+    f"{C}.mode=9": "must be one of 0, 1, 2, 3, not 9 (vllm/config/compilation.py:",
+    f"{C}.pass_config.fuze=true": "vLLM's PassConfig has no field fuze",
+    f"{C}.dynamic_shapes_config.type=backd": "not 'backd' (vllm/config/compilation.py:",
+    f"{R}.engine_kwargs.vllm.attention_config.backend=flas": "not 'flas' (vllm/config/attention.py:",
+    f"{R}.moe_tensor_parallel_size=2": "moe_tensor_parallel_size 2 (verl/workers/config/rollout.py:",
+    f"{R}.disaggregation.enabled=true": "servers of their own for prefill are not supported",
+    f"{R}.trace.max_samples_per_step_per_worker=-1": "must not be -1 (verl/workers/config/rollout.py:",
+    f"{RS}=foo": "seq_max_k3, not 'foo' (verl/trainer/ppo/rollout_corr_helper.py:",
+    f"{RS}='token_k1,foo'": "not 'token_k1,foo' (verl/trainer/ppo/rollout_corr_helper.py:",
+}
+ACCEPTED = [
+    f"{R}.logprobs_mode=raw_logprobs",
+    f"{R}.load_format=rfork",
+    f"{C}.cudagraph_mode=full_decode_only",
+    f"{C}.mode=VLLM_COMPILE",
+    f"{C}.pass_config.enable_sp=true",
+    f"{R}.engine_kwargs.vllm.attention_config.backend=auto",
+    f"{RS}='token_k1,seq_mean_k3'",
+    # get_vllm_max_lora_rank rounds up, and RolloutTraceConfig.init has no client for any other name
+    "actor_rollout_ref.model.lora_rank=3",
+    f"{R}.trace.backend=other",
+]
+
+
+def test_values_that_others_than_verls_configuration_refuse(stack: Stack) -> None:
+    recipe = next(place for script, place in stack.stored() if "gspo" in script.name)
+    for change, why in REFUSED.items():
+        refused = stack.refusals(recipe, f"overrides.{change}")
+        assert len(refused) == 1 and why in str(refused), (change, refused)
+    for change in ACCEPTED:
+        assert stack.refusals(recipe, f"overrides.{change}") == {}, change
 
 
 # -- mistakes -----------------------------------------------------------------------------------------------
