@@ -169,10 +169,12 @@ def _subscript(
     name = ast.unparse(node.value).rpartition(".")[2]
     parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     if name == "Literal":
-        values = [part.value for part in parts if isinstance(part, ast.Constant)]
-        texts = tuple(value for value in values if isinstance(value, str))
-        known = {_type_name(value) for value in values}
-        yield ExpectedType(frozenset(known), texts) if len(values) == len(parts) and values else None
+        for part in parts:
+            if isinstance(part, ast.Constant):
+                texts = (part.value,) if isinstance(part.value, str) else ()
+                yield ExpectedType(frozenset({_type_name(part.value)}), texts)
+            else:  # another Literal, by its name
+                yield from _alternatives(part, module, sources, depth + 1)
     elif name in ("Optional", "Union"):
         for part in parts:
             yield from _alternatives(part, module, sources, depth)
@@ -192,7 +194,7 @@ def _union(parts: Sequence[ExpectedType | None]) -> ExpectedType:
         return ANY
     types = frozenset().union(*(part.types for part in known))
     open_text = any("text" in part.types and not part.choices for part in known)
-    choices = () if open_text else tuple(c for part in known for c in part.choices)
+    choices = () if open_text else tuple(dict.fromkeys(c for part in known for c in part.choices))
     return ExpectedType(types, choices)
 
 

@@ -31,12 +31,15 @@ from typing import Literal
 from vllm.config.compilation import CompilationConfig, Loose
 
 ModelDType = Literal["auto", "half", "float16"]
+RunnerType = Literal["generate", "pooling"]
 
 class EngineArgs:
     model: str
     dtype: ModelDType = "auto"
     load_format: str = "auto"
     seed: int = 0
+    runner: Literal["auto", RunnerType] = "auto"
+    unknown: Literal["auto", Missing] = "auto"
     compilation_config: CompilationConfig = None
     loose: Loose = None
     either: dict | CompilationConfig = None
@@ -173,6 +176,7 @@ REFUSED = [
     (f"{C}.shapes", "BACKED", "must be one of backed, not 'BACKED'"),
     (f"{E}.load_format", "dummmy", "must be one of auto, dummy, rfork, not 'dummmy'"),
     (f"{R}.load_format", "dummy_megatron", "must be one of auto, dummy, rfork, not 'dummy_megatron'"),
+    (f"{E}.runner", "train", "must be one of auto, generate, pooling, not 'train'"),
     (f"{R}.dtype", "fp16", "must be one of auto, half, float16, not 'fp16'"),
 ]
 
@@ -197,6 +201,8 @@ ACCEPTED = [
     (f"{E}.load_format", "RFORK"),
     (f"{R}.load_format", "Auto"),
     (f"{R}.load_format", "dummy"),
+    (f"{E}.runner", "pooling"),
+    (f"{E}.unknown", "other"),
     (f"{R}.dtype", "half"),
     (f"{E}.dtype", "half"),
 ]
