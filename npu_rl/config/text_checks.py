@@ -10,7 +10,7 @@ import re
 import unicodedata
 
 from npu_rl.config.problems import shown
-from npu_rl.git.objects import MAXIMUM_DEPTH, invalid_name_reason, is_dot_git
+from npu_rl.portable_names import MAXIMUM_DEPTH, invalid_name_reason, is_dot_git
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 PIN_PATTERN = r"^[0-9a-f]{40}$"

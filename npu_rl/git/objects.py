@@ -12,20 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from npu_rl.errors import NpuRlError
+from npu_rl.portable_names import MAXIMUM_DEPTH
 
 TREE = "40000"
 FILE = "100644"
 EXECUTABLE = "100755"
 SYMLINK = "120000"
 GITLINK = "160000"
-
-MAXIMUM_DEPTH = (
-    200  # folders above a file; real trees have a dozen, and 2,000 fill the longest path Linux takes
-)
-_MAXIMUM_NAME = 255  # bytes; what Linux and macOS file systems hold
-
-# Characters HFS+ ignores in names: git's own list (utf8.c, next_hfs_char).
-_HFS_IGNORES = re.compile(r"[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")
 
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
@@ -100,32 +93,6 @@ def format_tree(entries: Mapping[str, Entry]) -> bytes:
         + bytes.fromhex(entry.oid)
         for name, entry in sorted(entries.items(), key=key)
     )
-
-
-def invalid_name_reason(name: str) -> str | None:
-    """Return why a name can't be checked out on every file system; None if it can."""
-    if not name or name in (".", ".."):
-        return f"a path component is '{name}'"
-    try:
-        size = len(name.encode("utf-8", "surrogateescape"))
-    except UnicodeEncodeError:
-        return "a path component is not valid text"
-    if size > _MAXIMUM_NAME:
-        return f"a path component is longer than {_MAXIMUM_NAME} bytes"
-    if is_dot_git(name):
-        return f"{name!a} is git's own folder on some file systems"
-    return None
-
-
-def is_dot_git(name: str) -> bool:
-    """Return whether some file system reads the name as `.git`.
-
-    That is: any case, characters that HFS+ ignores, and on NTFS trailing dots and spaces, streams, backslashes and the
-    short name.
-    """
-    plain = name if name.isascii() else _HFS_IGNORES.sub("", name)
-    plain = re.split(r"[:\\]", plain, maxsplit=1)[0].rstrip(" .").lower()
-    return plain in (".git", "git~1")
 
 
 def check_depth(path: str) -> None:

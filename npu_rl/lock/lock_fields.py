@@ -11,7 +11,7 @@ from typing import Annotated
 
 from npu_rl.config import text_checks
 from npu_rl.config.git_url import check_git_url
-from npu_rl.git.objects import MAXIMUM_DEPTH, invalid_name_reason
+from npu_rl.portable_names import MAXIMUM_DEPTH, invalid_name_reason
 
 
 def _pattern(pattern: str, what: str) -> Callable[[str], str]:
