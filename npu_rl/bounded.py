@@ -122,6 +122,14 @@ def parse_python(content: bytes) -> ast.Module:
     return tree
 
 
+def syntax_tree(content: bytes) -> ast.Module | None:
+    """Return a Python file's syntax tree; None if it has none that is bounded."""
+    try:
+        return parse_python(content)
+    except ValueError:
+        return None
+
+
 def python_cost(content: bytes) -> int:
     """Return what parsing costs, about one for each token: 100,000 take a second and 0.2 GB at most."""
     signs = len(content) - len(content.translate(None, _PYTHON_SIGNS))

@@ -9,8 +9,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from npu_rl.bounded import syntax_tree
 from npu_rl.trainer_code.source_files import read_source, source_texts
-from npu_rl.trainer_code.source_index import Module, Parser, SourceIndex, parse
+from npu_rl.trainer_code.source_index import Module, Parser, SourceIndex
 
 _MANAGERS = "verl/workers/reward_manager"
 # From verl 0.8 on those of the reward loop score every response, and nothing makes one of the others.
@@ -56,7 +57,7 @@ class ManagerCall:
 def definitions_in(path: Path) -> ModuleDefinitions | None:
     """Return the definitions of a Python file, or None if it can't be read as Python."""
     content = read_source(path)
-    tree = None if content is None else parse(content)
+    tree = None if content is None else syntax_tree(content)
     if tree is None:
         return None
     bound: list[str] = []
@@ -97,7 +98,7 @@ def imported_function(path: Path, code: Path, name: str) -> tuple[Module, ast.Fu
         name: The assigned name.
     """
     content = read_source(path) if path.is_relative_to(code) else None
-    tree = None if content is None else parse(content)
+    tree = None if content is None else syntax_tree(content)
     given = _assigned_once(tree) if tree else {}
     target = given.get(name)
     if not isinstance(target, ast.Attribute) or not isinstance(target.value, ast.Name):

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
-from npu_rl.bounded import read_file
+from npu_rl.bounded import read_file, syntax_tree
 from npu_rl.bundled import data_root
 from npu_rl.config.suggest import did_you_mean
 from npu_rl.disk import write_atomically
@@ -38,7 +38,6 @@ from npu_rl.standins import APEX, INJECTED, NPU, VLLM
 from npu_rl.trainer_code.answer_cache import AnswerCache
 from npu_rl.trainer_code.load_configuration import load_configuration
 from npu_rl.trainer_code.source_files import read_source
-from npu_rl.trainer_code.source_index import parse
 from npu_rl.training.prepare import Prepared, run_facts, runs_folder
 from npu_rl.training.train import new_record
 
@@ -192,7 +191,7 @@ def _script_and_imports(code: Path, module: str) -> set[str]:
     script = (code / module.replace(".", "/")).with_suffix(".py")
     if any((folder / "__init__.py").is_file() for folder in script.parents) or not script.is_file():
         return set()
-    tree = parse(read_source(script) or b"") or ast.Module([], [])
+    tree = syntax_tree(read_source(script) or b"") or ast.Module([], [])
     imported = {name.partition(".")[0] for node in ast.walk(tree) for name in _imported_names(node)}
     return {module, *(name for name in imported if (code / name).is_dir())}
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from npu_rl.trainer_code.source_index import parse
+from npu_rl.bounded import syntax_tree
 
 Kind = Literal["class", "function", "method", "module attribute", "class attribute", "import", "statement"]
 
@@ -50,7 +50,7 @@ class FileDefinitions:
 
 def definitions_in(content: bytes) -> FileDefinitions | None:
     """Return what a file defines; None if it can't be parsed as Python."""
-    tree = parse(content)
+    tree = syntax_tree(content)
     if tree is None:
         return None
     try:

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from npu_rl.bounded import syntax_tree
 from npu_rl.git.command import Git, ObjectReader
-from npu_rl.trainer_code.source_index import parse
 
 # Assignments to attributes of self and cls stand in nearly every file.
 _WORTH_PARSING = re.compile(
@@ -73,7 +73,7 @@ def rebindings_in_file(path: str, content: bytes) -> list[Rebinding]:
     """Return the rebindings of names outside the file's own package; none if it can't be parsed as Python."""
     if not _WORTH_PARSING.search(content):
         return []
-    tree = parse(content)
+    tree = syntax_tree(content)
     if tree is None:
         return []
     try:

@@ -110,9 +110,9 @@ class _Calls(NamedTuple):
             name.encode() in content for name in (self.variable, *self.modules)
         ):
             return False
-        from npu_rl.trainer_code.source_index import parse
+        from npu_rl.bounded import syntax_tree
 
-        tree = parse(content)
+        tree = syntax_tree(content)
         return tree is not None and any(map(self._is_use, ast.walk(tree)))
 
     @property

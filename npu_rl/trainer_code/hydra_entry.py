@@ -6,9 +6,9 @@ import ast
 from dataclasses import dataclass
 from pathlib import Path
 
+from npu_rl.bounded import syntax_tree
 from npu_rl.trainer_code.config_tree import ModuleFault
 from npu_rl.trainer_code.source_files import read_source
-from npu_rl.trainer_code.source_index import parse
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def require_module(code: Path, module: str) -> tuple[Path, ast.Module]:
         raise ModuleFault(f"{module!a} is not the name of a module", "trainer.module")
     path = code.joinpath(*parts).with_suffix(".py")
     content = read_source(path)
-    tree = None if content is None else parse(content)
+    tree = None if content is None else syntax_tree(content)
     if tree is None:
         raise ModuleFault(f"the code has no module {module}", path.relative_to(code).as_posix())
     return path, tree

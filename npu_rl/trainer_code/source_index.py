@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.bounded import LARGEST_PYTHON, parse_python, python_cost
+from npu_rl.bounded import LARGEST_PYTHON, python_cost, syntax_tree
 from npu_rl.trainer_code.source_files import read_source, source_texts, too_much_code
 
 _MAX_DEPTH = 12
@@ -49,14 +49,6 @@ class SourceField:
         return f"{self.module.file}:{self.line}"
 
 
-def parse(content: bytes) -> ast.Module | None:
-    """Return a Python file's syntax tree; None if it has none that is bounded."""
-    try:
-        return parse_python(content)
-    except ValueError:
-        return None
-
-
 class Parser:
     """Parses Python files of one tree, whose sum is bounded."""
 
@@ -72,7 +64,7 @@ class Parser:
             raise too_much_code(
                 self._code, "What the recipe names is in more or larger files than in any stack."
             )
-        return parse(content)
+        return syntax_tree(content)
 
 
 class SourceIndex:

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from npu_rl.bounded import syntax_tree
 from npu_rl.config.problems import shown
-from npu_rl.trainer_code.source_index import Module, SourceField, SourceIndex, parse
+from npu_rl.trainer_code.source_index import Module, SourceField, SourceIndex
 
 _NAMES = {
     "bool": "bool",
@@ -153,7 +154,7 @@ def _constant(
     if node.value is None:
         yield ExpectedType(frozenset({"none"}))
     elif isinstance(node.value, str) and depth < _DEPTH:
-        tree = parse(node.value.strip().encode("utf-8", "surrogatepass"))
+        tree = syntax_tree(node.value.strip().encode("utf-8", "surrogatepass"))
         inner = tree.body[0] if tree and len(tree.body) == 1 else None
         if isinstance(inner, ast.Expr):
             yield from _alternatives(inner.value, module, sources, depth + 1)

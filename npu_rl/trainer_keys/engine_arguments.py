@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from npu_rl.bounded import syntax_tree
 from npu_rl.config.suggest import nearest
 from npu_rl.trainer_code.source_files import source_texts
-from npu_rl.trainer_code.source_index import SourceField, SourceIndex, parse
+from npu_rl.trainer_code.source_index import SourceField, SourceIndex
 from npu_rl.trainer_code.value_types import ExpectedType, field_type
 from npu_rl.trainer_keys.engine_call import ADAPTATION, EngineCall, find_engine_call
 from npu_rl.trainer_keys.engine_config import NestedField, find_nested, find_refused_member, resolve_nested
@@ -191,7 +192,7 @@ def _option_reads(content: bytes) -> list[tuple[str, str | None, int]]:
 
 
 def _nodes(content: bytes) -> Iterator[ast.AST]:
-    tree = parse(content)
+    tree = syntax_tree(content)
     return ast.walk(tree) if tree else iter(())
 
 

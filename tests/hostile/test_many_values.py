@@ -18,6 +18,7 @@ from npu_rl.bounded import (
     parse_json,
     parse_toml,
     read_json,
+    syntax_tree,
 )
 from npu_rl.errors import WeightsError, WorkspaceError
 from npu_rl.patches.hunk_headings import _definitions
@@ -25,7 +26,7 @@ from npu_rl.requirements.declared import declared_requirements
 from npu_rl.requirements.requirement_file import read_requirement_file
 from npu_rl.summary.definitions import definitions_in
 from npu_rl.tensors.npu_rl_tensors import safetensors_file
-from npu_rl.trainer_code.source_index import SourceIndex, parse
+from npu_rl.trainer_code.source_index import SourceIndex
 from npu_rl.weights.cast_journal import NAME, CastJournal, finished_sizes
 from npu_rl.workspace.file_check import read_stats
 from npu_rl.workspace.local_commits import own_files, own_history
@@ -94,7 +95,7 @@ def test_a_python_file_that_is_too_large_has_no_syntax_tree() -> None:
     """16 MB of `X=(1,1,...)` in the trainer's file cost `recipes check` 9 GB and 47 s."""
     for size, read in ((LARGEST_PYTHON, True), (LARGEST_PYTHON + 1, False)):
         content = b"x = 1\n#".ljust(size, b"#")
-        found = [parse(content), definitions_in(content), _definitions(content)]
+        found = [syntax_tree(content), definitions_in(content), _definitions(content)]
         assert [value is not None for value in found] == [read] * 3
 
 
@@ -118,7 +119,7 @@ def test_a_python_file_that_is_too_large_has_no_syntax_tree() -> None:
 )
 def test_a_python_file_that_costs_more_than_its_size_says(source: str) -> None:
     started = cpu_seconds()
-    assert parse(source.encode()) is None or source.startswith("x: ")
+    assert syntax_tree(source.encode()) is None or source.startswith("x: ")
     assert cpu_seconds() - started < 8
 
 
@@ -158,7 +159,7 @@ def test_a_tree_of_many_such_files(tmp_path: Path) -> None:
 
 
 def test_a_tree_as_deep_as_may_be_is_printed() -> None:
-    tree = parse(b"a" + b"().a" * (PYTHON_DEPTH // 2 - 2))
+    tree = syntax_tree(b"a" + b"().a" * (PYTHON_DEPTH // 2 - 2))
     assert tree is not None
     assert ast.unparse(tree).count(".a") == PYTHON_DEPTH // 2 - 2
 
