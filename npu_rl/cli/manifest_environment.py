@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from npu_rl.judgement.environment_check import environment_faults
+from npu_rl.environment.environment_check import environment_faults
 from npu_rl.manifest.load_manifest import LoadedManifest
 
 

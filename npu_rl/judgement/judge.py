@@ -10,12 +10,13 @@ from pathlib import Path
 
 from npu_rl.config.finding import Finding, Severity
 from npu_rl.config.problems import KeyPath
+from npu_rl.environment.environment_check import RULES as ENVIRONMENT_RULES
+from npu_rl.environment.environment_check import environment_findings
 from npu_rl.judgement.adaptation_check import RULE as ADAPTATION_RULE
 from npu_rl.judgement.adaptation_check import adaptation_findings
-from npu_rl.judgement.environment_check import RULES as ENVIRONMENT_RULES
-from npu_rl.judgement.environment_check import environment_findings
 from npu_rl.judgement.fault_findings import RULE as FAULT_RULE
 from npu_rl.judgement.fault_findings import judge_faults
+from npu_rl.judgement.key_check import check_keys, read_trainer
 from npu_rl.judgement.named_files import RULES as FILE_RULES
 from npu_rl.judgement.named_files import named_file_findings
 from npu_rl.judgement.overruling import overrule
@@ -29,7 +30,6 @@ from npu_rl.recipes.schema import Recipe
 from npu_rl.sizing.machine import Machine
 from npu_rl.sizing.plan_inputs import run_environment
 from npu_rl.trainer_code.answer_cache import AnswerCache
-from npu_rl.trainer_keys.key_check import check_keys, read_trainer
 from npu_rl.trainer_keys.key_resolver import KeyResolver
 
 _CLUSTER_ADDRESS = "cluster-address"

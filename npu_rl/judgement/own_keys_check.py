@@ -14,6 +14,7 @@ from npu_rl.config.finding import Finding, Severity
 from npu_rl.config.problems import KeyPath
 from npu_rl.config.suggest import nearest_names, question
 from npu_rl.errors import UsageError
+from npu_rl.judgement.key_check import KeyChecker, RecipeWithOrigins
 from npu_rl.judgement.missing_files import is_expected_here, own_prepare_command
 from npu_rl.masking import without_passwords
 from npu_rl.recipes.load_recipe import LoadedRecipe
@@ -32,7 +33,6 @@ from npu_rl.trainer_code.config_class import ConfigClass, read_config_class
 from npu_rl.trainer_code.config_tree import ConfigEntry, ConfigFault, ConfigTree
 from npu_rl.trainer_code.load_configuration import load_configuration
 from npu_rl.trainer_code.source_index import SourceIndex
-from npu_rl.trainer_keys.key_check import KeyChecker, RecipeWithOrigins
 
 UNREAD = "unread-setting"
 VALIDATION, NOT_VALIDATED = "trainer-validation", "trainer-validation-not-run"

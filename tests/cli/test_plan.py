@@ -131,7 +131,7 @@ SLOW = {
     "rich",
     "npu_rl.manifest.schema",
     "npu_rl.lock.lock_model",
-    "npu_rl.judgement.environment_reads",
+    "npu_rl.environment.environment_reads",
     "npu_rl.trainer_code.hydra_yaml",
     "npu_rl.trainer_keys.accepted_values",
 }

@@ -77,7 +77,7 @@ READERS = {
     "faults/fault.py": R("catalogue.json", OWN),
     "faults/fault_counts.py": R("counts of faults in the cache", OWN),
     "git/repository_files.py": R("files in a workspace's repository", STRANGER, "a_receipt"),
-    "judgement/environment_reads.py": R("Python of a tree", STRANGER, "a_source_tree"),
+    "environment/environment_reads.py": R("Python of a tree", STRANGER, "a_source_tree"),
     "judgement/prepared_data.py": R("prepared.json", STRANGER, "a_trainers_parquet"),
     "judgement/reward_function.py": R("Python of a tree", STRANGER, "a_source_tree"),
     "lock/lock_model.py": R("a lock", STRANGER, "a_locks_bytes"),

@@ -432,7 +432,7 @@ def a_hydra_file(folder: Path, m: Mutator) -> None:
 
 def a_source_tree(folder: Path, m: Mutator) -> None:
     """The Python files of a tree, which are read as text and never run."""
-    from npu_rl.judgement.environment_reads import EnvironmentReads
+    from npu_rl.environment.environment_reads import EnvironmentReads
     from npu_rl.judgement.reward_function import definitions_in, manager_calls
     from npu_rl.trainer_code.adaptation_switches import (
         headers_of,

@@ -20,12 +20,12 @@ from typing import Any
 
 import yaml
 
+from npu_rl.judgement.key_check import read_trainer
 from npu_rl.recipes.key_map import _keys, recipe_key_of
 from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.recipes.reserved_keys import RESERVED
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_command import Command, Folders, render
-from npu_rl.trainer_keys.key_check import read_trainer
 from npu_rl.trainer_keys.key_resolver import KeyResolver
 
 HERE = Path(__file__).parent / "published"

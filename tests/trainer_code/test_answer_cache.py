@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from npu_rl.judgement.environment_check import environment_faults
-from npu_rl.judgement.environment_reads import EnvironmentReads
+from npu_rl.environment.environment_check import environment_faults
+from npu_rl.environment.environment_reads import EnvironmentReads
 from npu_rl.trainer_code import hydra_config
 from npu_rl.trainer_code.answer_cache import AnswerCache
 from npu_rl.trainer_code.config_location import ConfigLocation

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from npu_rl.config.finding import Finding, Severity
 from npu_rl.config.problems import KeyPath, dotted
 from npu_rl.config.suggest import nearest
+from npu_rl.judgement.unsupported import find_unsupported
 from npu_rl.recipes.benchmark_only import HINT, find_benchmark_settings
 from npu_rl.recipes.key_map import allowed_names, check_range, recipe_key_of
 from npu_rl.recipes.reserved_keys import find_replacement, reserved_keys
@@ -34,7 +35,6 @@ from npu_rl.trainer_code.config_location import FolderFault, folders_with
 from npu_rl.trainer_code.config_tree import ConfigFault, ConfigTree, ModuleFault
 from npu_rl.trainer_keys.key_resolver import KeyResolver
 from npu_rl.trainer_keys.resolution import KeyResolution
-from npu_rl.trainer_keys.unsupported import find_unsupported
 
 _STRATEGY = "actor_rollout_ref.actor.strategy"
 _BACKEND = {"fsdp2": "fsdp"}  # strategies whose configuration files are those of another

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from npu_rl.judgement.environment_values import (
+from npu_rl.environment.environment_values import (
     ValueCheck,
     compared_switch,
     int_switch,

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from npu_rl.config.finding import Finding, Severity
 from npu_rl.config.problems import shown
-from npu_rl.judgement import environment_table
-from npu_rl.judgement.environment_values import InvalidValue
+from npu_rl.environment import environment_table
+from npu_rl.environment.environment_values import InvalidValue
 from npu_rl.masking import masked_value
 from npu_rl.trainer_code.answer_cache import AnswerCache
 
 if TYPE_CHECKING:
-    from npu_rl.judgement.environment_reads import EnvironmentReads, VariableRead
+    from npu_rl.environment.environment_reads import EnvironmentReads, VariableRead
     from npu_rl.recipes.load_recipe import LoadedRecipe
 
 RULES = ("environment-value", "environment-name", "environment-owned")
@@ -159,7 +159,7 @@ class _EnvironmentCheck:
     def _reads(self) -> EnvironmentReads | None:
         if self._code is None:
             return None
-        from npu_rl.judgement.environment_reads import EnvironmentReads
+        from npu_rl.environment.environment_reads import EnvironmentReads
 
         return EnvironmentReads(self._code)
 

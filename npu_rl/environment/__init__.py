@@ -1,0 +1,1 @@
+"""Environment variables of a recipe: who reads each, and the values that it takes."""
